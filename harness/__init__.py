@@ -1,0 +1,1 @@
+"""Suites -> plan -> trials -> records -> tables and figures."""

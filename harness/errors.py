@@ -1,0 +1,27 @@
+"""Errors that a user can cause, each with the exit code that the command line ends with."""
+
+
+class UserError(Exception):
+    """Something the user can mend: one message, no traceback, exit code 2 (the command or the suite is wrong)."""
+
+    exit_code = 2
+
+
+class SuiteError(UserError):
+    """The suite file is wrong; the message lists every fault as `file:line:column: what, rule, way out`."""
+
+
+class DataMissing(UserError):
+    """A data set that the plan needs is not there; found before any training."""
+
+    exit_code = 3
+
+
+class DataError(UserError):
+    """A data file is there but is not what it should be: damaged, of the wrong shape, off its lattice."""
+
+    exit_code = 3
+
+
+class Diverged(Exception):  # noqa: N818 (a verdict on a trial, not a user's mistake)
+    """Training left the finite numbers; the message says at which step and in what."""

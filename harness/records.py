@@ -1,0 +1,101 @@
+"""One JSON file per trial, written atomically; what a trial leaves behind, and all that reports may use."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from harness.errors import UserError
+from harness.settings import Trial
+
+FORMAT = 1
+
+Status = Literal["ok", "error", "oom", "timeout", "diverged", "killed", "unsupported"]
+
+
+@dataclass
+class Record:
+    """The outcome of one trial.
+
+    Attributes:
+        trial: the trial's settings, as `Trial.model_dump(mode="json")`.
+        status: one of `Status`; `reason` says why when it is not `ok`.
+        rows: the measures, one mapping per line of results.csv (a runtime trial has one per layer and
+            operation). Values are plain numbers, strings or None; a measure that is not a finite number is
+            None, with the reason in `notes[measure]`.
+        curves: name -> list of numbers, for training curves ("step", "train", "validation").
+        audit: the outcome of the audit (see harness.audit), or empty.
+        environment: provenance (see harness.environment).
+        notes: remarks for the reader, such as why a measure is missing.
+        arrays: file name, beside the record, of an .npz with samples; None where there are none.
+        seconds: wall time of the whole trial.
+        started: UTC time, ISO 8601.
+    """
+
+    id: str
+    trial: dict[str, Any]
+    status: Status
+    reason: str | None = None
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    curves: dict[str, list[float | None]] = field(default_factory=dict)
+    audit: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+    arrays: str | None = None
+    seconds: float | None = None
+    started: str | None = None
+    format: int = FORMAT
+
+
+def blank_record(trial: Trial, status: Status, reason: str | None) -> Record:
+    """A record without measures, for a trial that ended in `status`."""
+    return Record(id=trial.id, trial=trial.model_dump(mode="json"), status=status, reason=reason)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that a reader sees the old content or the new, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def write_record(folder: Path, record: Record) -> Path:
+    """Write `folder/<id>.json`; numbers must be finite (None plus a note stands for the others)."""
+    path = folder / f"{record.id}.json"
+    text = json.dumps(asdict(record), allow_nan=False, indent=1, sort_keys=True)
+    write_atomically(path, text.encode() + b"\n")
+    return path
+
+
+def read_record(path: Path) -> Record:
+    """Read one record; a damaged or foreign file raises a UserError that names it."""
+    try:
+        content = json.loads(path.read_bytes())
+        if content["format"] != FORMAT:
+            raise ValueError(f"format {content['format']!r}, this version reads {FORMAT}")
+        record = Record(**content)
+        if record.status not in get_args(Status):
+            raise ValueError(f"status {record.status!r}")
+    except (ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{path}: not a readable record ({error}); delete it and run the suite again") from error
+    return record
+
+
+def finite(value: float) -> float | None:
+    """The number itself if finite, else None: JSON has no NaN."""
+    value = float(value)
+    return value if math.isfinite(value) else None

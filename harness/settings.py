@@ -1,0 +1,173 @@
+"""What one trial is: frozen, hashable settings, from which its id is derived.
+
+Nothing here imports torch: a plan can be printed without it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+
+Options = Annotated[
+    tuple[tuple[str, Any], ...],
+    BeforeValidator(lambda value: tuple(sorted(_frozen(value).items())) if isinstance(value, dict) else value),
+    PlainSerializer(dict),
+]
+"""A mapping of option names to values as a sorted, hashable tuple of pairs; `dict(options)` gives it back."""
+
+
+def _frozen(value: Any) -> Any:
+    """Lists become tuples, so that options can be hashed."""
+    if isinstance(value, dict):
+        return {key: _frozen(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return tuple(_frozen(item) for item in value)
+    return value
+
+
+class Settings(BaseModel):
+    """Base of everything that a trial consists of: immutable, no unknown keys, no silent conversions."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+Count = Annotated[int, Field(ge=1, strict=True)]
+Positive = Annotated[float, Field(gt=0, strict=True)]
+Flag = Annotated[bool, Field(strict=True)]
+
+
+class FlowSettings(Settings):
+    """The shared Glow backbone."""
+
+    levels: Count = 2
+    steps: Count = 4
+    width: Count = 64
+    coupling: Literal["auto", "image", "glow", "sequence"] = "auto"  # auto: image or sequence, by the event
+    mixer: Literal["plu", "dense", "none"] = "plu"  # the 1x1 beside the layer under test
+    prior: Literal["standard", "learned"] = "standard"
+
+
+class TrainingSettings(Settings):
+    """Adam and its schedule, the budget, and how the checkpoint is chosen (on the validation split only)."""
+
+    steps: Count = 1000
+    batch_size: Count = 128
+    learning_rate: Positive = 1e-3
+    warmup: Annotated[int, Field(ge=0, strict=True)] = 10  # iterations of linear warm-up
+    decay: Annotated[float, Field(gt=0, le=1, strict=True)] = 0.999997  # of the learning rate, per iteration
+    ema: Literal["none", "all"] = "none"
+    ema_decay: Annotated[float, Field(ge=0, lt=1, strict=True)] = 0.999
+    clip_norm: Positive | None = None
+    evaluate_every: Count = 100
+    patience: Count | None = None  # evaluations without improvement before training stops
+    evaluation_batch: Count = 256
+    draws: Count = 1  # dequantisation draws per test point
+
+
+class LayerRef(Settings):
+    """One row of a table: a registered layer (or FILE.py:CLASS, package.module:CLASS) and its options."""
+
+    row: str  # the label in tables
+    layer: str
+    options: Options = ()
+
+
+class DataRef(Settings):
+    """One column of a table: a data set, its options, and the map from its raw values to the flow's input."""
+
+    label: str
+    name: str
+    options: Options = ()
+    permute: Annotated[int, Field(ge=0, strict=True)] | None = None  # seed of one permutation of all C*H*W entries, the same for every split
+    preprocessing: Literal["scale", "logit"] = "scale"
+    dequantise: Flag = True
+    allow_unbounded: Flag = False  # says aloud that raw lattice values admit any density
+
+
+class TimingSettings(Settings):
+    """How a runtime trial measures."""
+
+    warmup: Count = 3  # untimed calls of each case
+    rounds: Count = 20  # timed samples of each case, all cases of a sweep point alternating
+    min_sample_ms: Positive = 1.0  # a sample repeats a fast call until it lasts this long
+
+
+class Trial(Settings):
+    """One unit of work: what one process does, and one record on disk.
+
+    The id is a readable slug and a hash over all settings: a changed setting is another trial.
+    """
+
+    suite: str
+    profile: str
+    device: Literal["cpu", "cuda"] = "cpu"
+    threads: Count = 1
+
+    @property
+    def slug(self) -> str:
+        """The readable part of the id."""
+        raise NotImplementedError
+
+    @cached_property
+    def id(self) -> str:
+        """`<slug>-<hash>`, safe as a file name."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, allow_nan=False)
+        slug = re.sub(r"[^a-z0-9]+", "-", self.slug.lower()).strip("-")[:60]
+        return f"{slug}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+class DensityTrial(Trial):
+    """Train one flow on one data set with one seed, evaluate it on the test split, audit the likelihood."""
+
+    kind: Literal["density"] = "density"
+    data: DataRef
+    layer: LayerRef
+    flow: FlowSettings
+    training: TrainingSettings
+    seed: int
+
+    @property
+    def slug(self) -> str:
+        """Data set, row and seed."""
+        return f"{self.data.label}-{self.layer.row}-s{self.seed}"
+
+
+class RuntimeTrial(Trial):
+    """Time every row's layer at one sweep point, alternating, in one process that has its device to itself."""
+
+    kind: Literal["runtime"] = "runtime"
+    sweep: str
+    shape: tuple[Count, ...]
+    batch: Count
+    layers: tuple[LayerRef, ...]
+    operations: tuple[Literal["forward", "forward_backward", "inverse"], ...]
+    dtype: Literal["float32", "float64"] = "float32"
+    timing: TimingSettings = TimingSettings()
+
+    @property
+    def slug(self) -> str:
+        """Sweep, shape and batch."""
+        return f"{self.sweep}-{'x'.join(map(str, self.shape))}-n{self.batch}"
+
+
+class ParametersTrial(Trial):
+    """Build one model and count its parameters."""
+
+    kind: Literal["parameters"] = "parameters"
+    label: str  # the data set whose event shape this is
+    shape: tuple[Count, ...]
+    layer: LayerRef
+    flow: FlowSettings
+
+    @property
+    def slug(self) -> str:
+        """Data set, row and width."""
+        return f"{self.label}-{self.layer.row}-w{self.flow.width}"
+
+
+AnyTrial = Annotated[DensityTrial | RuntimeTrial | ParametersTrial, Field(discriminator="kind")]

@@ -1,0 +1,14 @@
+"""Invertible linear layers, one family per file, behind one interface.
+
+Importing this package registers every layer whose file lies in it: to add one, add a file.
+"""
+
+import importlib
+import pkgutil
+
+from layers.base import LAYERS, InvertibleLinear, UnknownLayer, UnsupportedShape, free_parameters, layer_options
+
+for _module in sorted(module.name for module in pkgutil.iter_modules(__path__)):
+    importlib.import_module(f"{__name__}.{_module}")
+
+__all__ = ["LAYERS", "InvertibleLinear", "UnknownLayer", "UnsupportedShape", "free_parameters", "layer_options"]

@@ -1,0 +1,148 @@
+"""The one interface of an invertible linear layer, and the registry of those that follow it."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+
+class UnsupportedShape(ValueError):
+    """The layer cannot serve this event shape; the message names the value, the rule and the way out."""
+
+
+class UnknownLayer(LookupError):
+    """No registered layer has this name."""
+
+
+LAYERS: dict[str, type[InvertibleLinear]] = {}
+"""Name -> class of every registered layer, filled by `import layers`."""
+
+
+class InvertibleLinear(nn.Module):
+    """An invertible affine map y = W x (+ b) on events of shape (C, *spatial), with 1 or 2 spatial axes.
+
+    Subclass with ``class Mine(InvertibleLinear, name="mine")`` to register a layer; options are keyword
+    arguments with type hints and defaults, which suites are checked against. Parameters are born in
+    ``__init__`` and drawn from torch's global generator: whoever builds a model seeds that generator for each
+    module by (seed, path), so a layer needs no seed of its own.
+
+    A parameter of which only some entries reach the map is registered together with a boolean buffer named
+    ``<parameter>_mask``, True where an entry counts (see `free_parameters`).
+
+    Attributes:
+        shape: the event shape (C, L) or (C, H, W).
+        channels: C.
+        positions: n, the number of spatial positions (L or H * W).
+        dim: D = C * n.
+        replaces_mixer: True for a layer that takes the place of the 1x1 convolution of its flow step.
+    """
+
+    registered_name: ClassVar[str | None] = None
+    replaces_mixer: ClassVar[bool] = False
+
+    def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if name is None:
+            return
+        known = LAYERS.get(name)
+        if known is not None:
+            raise ValueError(
+                f"layer name {name!r} is taken by {known.__module__}.{known.__qualname__}; "
+                f"give {cls.__module__}.{cls.__qualname__} a name of its own"
+            )
+        cls.registered_name = name
+        LAYERS[name] = cls
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        shape = tuple(shape)
+        whole = all(isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in shape)
+        if len(shape) not in (2, 3) or not whole:
+            raise UnsupportedShape(
+                f"{self.label}: shape {shape} is not an event shape; "
+                "use (channels, length) or (channels, height, width) with positive whole numbers"
+            )
+        self.shape = shape
+        self.channels = shape[0]
+        self.positions = math.prod(shape[1:])
+        self.dim = self.channels * self.positions
+
+    @property
+    def label(self) -> str:
+        """The name to use in messages: the registered one, else the class's."""
+        return self.registered_name or type(self).__name__
+
+    @abstractmethod
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Apply the layer.
+
+        Args:
+            x: events, shape (N, *shape).
+
+        Returns:
+            y of shape (N, *shape), and log|det W| of **one whole event** in nats, shape (): the number of
+            positions that share a weight is already inside.
+        """
+        raise NotImplementedError
+
+    @abstractmethod
+    def inverse(self, y: Tensor) -> Tensor:
+        """Solve W x + b = y: (N, *shape) -> (N, *shape)."""
+        raise NotImplementedError
+
+    def inverter(self) -> Callable[[Tensor], Tensor]:
+        """Factorise once; return a callable that inverts with the present weights, without their gradient."""
+        return self.inverse
+
+    @torch.no_grad()
+    def dense(self) -> Tensor:
+        """W as a (D, D) matrix on events flattened in row-major order: W @ x.reshape(D) = (y - b).reshape(D).
+
+        Here W is read off by pushing the identity through `forward`. A layer that can write its matrix down
+        from the definition should do so: tests compare the two.
+        """
+        return push_identity(self)
+
+    def check_event(self, x: Tensor) -> None:
+        """Raise ValueError unless x is a batch of this layer's events."""
+        if x.ndim != len(self.shape) + 1 or tuple(x.shape[1:]) != self.shape:
+            raise ValueError(
+                f"{self.label}: input of shape {tuple(x.shape)} is not a batch of events {self.shape}; "
+                f"expected (N, {', '.join(map(str, self.shape))})"
+            )
+
+    def extra_repr(self) -> str:
+        """The event shape, for repr()."""
+        return f"shape={self.shape}"
+
+
+@torch.no_grad()
+def push_identity(layer: InvertibleLinear) -> Tensor:
+    """Read W off a layer's `forward`: column j is f(e_j) - f(0). Returns (D, D)."""
+    reference = next(iter(layer.parameters()), None)
+    kind = {} if reference is None else {"dtype": reference.dtype, "device": reference.device}
+    basis = torch.eye(layer.dim, **kind).reshape(layer.dim, *layer.shape)
+    image = layer(torch.cat([torch.zeros_like(basis[:1]), basis]))[0].reshape(layer.dim + 1, layer.dim)
+    return (image[1:] - image[0]).T
+
+
+def free_parameters(module: nn.Module) -> int:
+    """Number of parameter entries that can change the map: those that a ``<name>_mask`` buffer hides do not count."""
+    buffers = dict(module.named_buffers())
+    count = 0
+    for name, parameter in module.named_parameters():
+        mask = buffers.get(f"{name}_mask")
+        count += parameter.numel() if mask is None else int(mask.expand_as(parameter).sum())
+    return count
+
+
+def layer_options(cls: type[InvertibleLinear]) -> dict[str, inspect.Parameter]:
+    """The options of a layer: the keyword parameters of its constructor, without `self` and `shape`."""
+    parameters = list(inspect.signature(cls.__init__).parameters.values())[2:]
+    return {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
