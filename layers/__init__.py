@@ -6,9 +6,23 @@ Importing this package registers every layer whose file lies in it: to add one, 
 import importlib
 import pkgutil
 
-from layers.base import LAYERS, InvertibleLinear, UnknownLayer, UnsupportedShape, free_parameters, layer_options
+from layers.base import (
+    LAYERS,
+    InvertibleLinear,
+    UnknownLayer,
+    UnsupportedShape,
+    free_parameters,
+    layer_options,
+)
 
 for _module in sorted(module.name for module in pkgutil.iter_modules(__path__)):
     importlib.import_module(f"{__name__}.{_module}")
 
-__all__ = ["LAYERS", "InvertibleLinear", "UnknownLayer", "UnsupportedShape", "free_parameters", "layer_options"]
+__all__ = [
+    "LAYERS",
+    "InvertibleLinear",
+    "UnknownLayer",
+    "UnsupportedShape",
+    "free_parameters",
+    "layer_options",
+]

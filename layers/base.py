@@ -123,13 +123,15 @@ class InvertibleLinear(nn.Module):
 
 
 @torch.no_grad()
-def push_identity(layer: InvertibleLinear) -> Tensor:
-    """Read W off a layer's `forward`: column j is f(e_j) - f(0). Returns (D, D)."""
-    reference = next(iter(layer.parameters()), None)
+def push_identity(layer: InvertibleLinear, chunk: int = 256) -> Tensor:
+    """Read W off a layer's `forward`, `chunk` columns a pass: column j is f(e_j) - f(0). Returns (D, D)."""
+    held = (*layer.parameters(), *layer.buffers())
+    reference = next((tensor for tensor in held if tensor.is_floating_point()), None)
     kind = {} if reference is None else {"dtype": reference.dtype, "device": reference.device}
+    offset = layer(torch.zeros(1, *layer.shape, **kind))[0].reshape(1, layer.dim)
     basis = torch.eye(layer.dim, **kind).reshape(layer.dim, *layer.shape)
-    image = layer(torch.cat([torch.zeros_like(basis[:1]), basis]))[0].reshape(layer.dim + 1, layer.dim)
-    return (image[1:] - image[0]).T
+    rows = [layer(part)[0].reshape(-1, layer.dim) - offset for part in basis.split(chunk)]
+    return torch.cat(rows).T
 
 
 def free_parameters(module: nn.Module) -> int:

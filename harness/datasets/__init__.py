@@ -1,0 +1,23 @@
+"""Data sets by name. Importing this package needs neither torch nor scikit-learn: `load` imports what it needs."""
+
+from harness.datasets.base import Dataset, DatasetInfo, Splits
+from harness.datasets.digits import Digits
+from harness.datasets.patches import Patches
+from harness.datasets.published import PUBLISHED
+from harness.datasets.waveforms import Waveforms
+from harness.errors import UserError
+from harness.strict_yaml import nearest
+
+DATASETS: dict[str, Dataset] = {
+    dataset.info.name: dataset for dataset in (Digits(), Patches(), Waveforms(), *PUBLISHED)
+}
+
+
+def find_dataset(name: str) -> Dataset:
+    """The data set of this name, or a UserError that suggests the nearest."""
+    if name in DATASETS:
+        return DATASETS[name]
+    raise UserError(f"no data set is called {name!r}; {nearest(name, DATASETS)}")
+
+
+__all__ = ["DATASETS", "Dataset", "DatasetInfo", "Splits", "find_dataset"]

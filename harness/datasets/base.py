@@ -1,0 +1,144 @@
+"""What a data set is: its description, its checked options, and its integer-valued splits."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import ValidationError
+
+from harness.errors import DataError, UserError
+from harness.settings import Settings
+from harness.strict_yaml import nearest
+
+Unit = Literal["bits_per_dim", "nats_per_dim"]
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """The description of a data set, for listings and reports.
+
+    Attributes:
+        name: what a suite calls it.
+        title: one line.
+        kind: images of shape (C, H, W) or sequences of shape (C, T).
+        what: what one event is, how many there are, and how they are split.
+        size: how much there is to get.
+        licence: the terms, as far as they are stated.
+        source: where it comes from.
+        how_to_get: what the user has to do.
+        lattice: whether the values are integers on a lattice, so that a density needs dequantisation.
+    """
+
+    name: str
+    title: str
+    kind: Literal["image", "sequence"]
+    what: str
+    size: str
+    licence: str
+    source: str
+    how_to_get: str
+    lattice: bool = True
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The three disjoint parts of a data set, each of shape (N, C, *spatial).
+
+    Attributes:
+        train, validation, test: integer arrays where `lattice` is true, of one dtype and event shape.
+        levels: number of levels of an image's pixels, which are 0..levels-1; None for sequences.
+        description: what these arrays hold, for reports.
+        lattice: whether the values are integers.
+    """
+
+    train: np.ndarray
+    validation: np.ndarray
+    test: np.ndarray
+    levels: int | None
+    description: str
+    lattice: bool = True
+
+    def __post_init__(self) -> None:
+        for name, values in self.parts().items():
+            if not len(values):
+                raise DataError(f"the {name} split is empty")
+            if values.shape[1:] != self.shape or values.dtype != self.train.dtype:
+                raise DataError(
+                    f"the {name} split has events {values.shape[1:]} of {values.dtype}, "
+                    f"the train split {self.shape} of {self.train.dtype}; they must agree"
+                )
+            if self.lattice and not np.issubdtype(values.dtype, np.integer):
+                raise DataError(f"the {name} split holds {values.dtype}; values on a lattice are integers")
+            if self.levels is not None and not (values.min() >= 0 and values.max() < self.levels):
+                raise DataError(
+                    f"the {name} split has values {values.min()}..{values.max()}; "
+                    f"{self.levels} levels are 0..{self.levels - 1}"
+                )
+
+    def parts(self) -> dict[str, np.ndarray]:
+        """The splits by name."""
+        return {"train": self.train, "validation": self.validation, "test": self.test}
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The event shape (C, *spatial)."""
+        return self.train.shape[1:]
+
+    @property
+    def unit(self) -> Unit:
+        """What results are reported in: bits/dim of a level for images, nats/dim on [-1, 1] for sequences."""
+        return "nats_per_dim" if self.levels is None else "bits_per_dim"
+
+
+class NoOptions(Settings):
+    """A data set without options."""
+
+
+class Dataset(ABC):
+    """A named source of splits. Options are checked against `options_model`, whose fields have defaults."""
+
+    info: DatasetInfo
+    options_model: ClassVar[type[Settings]] = NoOptions
+
+    def option_errors(self, options: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """Every fault of the options as (option name, message); empty when they are right."""
+        try:
+            self.options_model.model_validate(dict(options))
+        except ValidationError as error:
+            return [
+                self._fault(str(item["loc"][0]), item["type"], item["msg"], item["input"]) for item in error.errors()
+            ]
+        return []
+
+    def _fault(self, name: str, kind: str, rule: str, value: Any) -> tuple[str, str]:
+        fields = self.options_model.model_fields
+        if kind == "extra_forbidden":
+            return name, f"{self.info.name}: no option {name!r}; {nearest(name, fields)}"
+        return (
+            name,
+            f"{self.info.name}: {name} = {value!r} {rule.removeprefix('Input ')}; it is {fields[name].description}",
+        )
+
+    def parse(self, options: Mapping[str, Any]) -> Settings:
+        """The options with their defaults filled in, or a UserError that names every fault."""
+        faults = self.option_errors(options)
+        if faults:
+            raise UserError("\n".join(message for _, message in faults))
+        return self.options_model.model_validate(dict(options))
+
+    @abstractmethod
+    def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
+        """The event shape (C, *spatial) under these options, known without loading anything."""
+
+    def check(self, root: Path | None, options: Mapping[str, Any]) -> None:
+        """Raise DataMissing unless `load` will find what it needs; nothing to find for what is installed."""
+        self.parse(options)
+
+    @abstractmethod
+    def load(self, root: Path | None, options: Mapping[str, Any]) -> Splits:
+        """The splits; equal options give equal arrays."""

@@ -1,0 +1,81 @@
+"""Windows of generated pulse waveforms, split in time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import numpy as np
+from pydantic import Field
+
+from harness.datasets.base import Dataset, DatasetInfo, Splits
+from harness.datasets.pulse_generator import RATE, simulate
+from harness.settings import Settings
+
+GAP = round(30 * RATE)  # samples left out between two splits: several breaths, and many beats
+
+
+class WaveformOptions(Settings):
+    """How much is generated, and from which seed."""
+
+    length: Annotated[int, Field(ge=16, le=65_536, strict=True)] = Field(
+        256, description="the number of samples of a window, at 125 Hz"
+    )
+    windows: Annotated[int, Field(ge=10, le=100_000, strict=True)] = Field(
+        500, description="the number of windows of each patient: the last tenth is test, the tenth before it validation"
+    )
+    patients: Annotated[int, Field(ge=1, le=64, strict=True)] = Field(
+        4, description="the number of simulated patients, each with its own rates, pressures and pulse shapes"
+    )
+    seed: Annotated[int, Field(ge=0, strict=True)] = Field(0, description="the seed of the generator")
+
+
+class Waveforms(Dataset):
+    """PPG and ABP of simulated patients: generated, not patient data."""
+
+    info = DatasetInfo(
+        name="waveforms",
+        title="PPG/ABP-like pulse waveforms (generated, not patient data)",
+        kind="sequence",
+        what=(
+            "windows of two channels, PPG and ABP, of simulated patients at 125 Hz: heart-rate and amplitude "
+            "variability, breathing, pulse transit delay, sensor noise, 10-bit converter. Each patient's recording "
+            "is split in time: train, 30 s left out, validation, 30 s left out, test"
+        ),
+        size="generated when needed",
+        licence="none needed: generated, not patient data",
+        source="harness/datasets/pulse_generator.py",
+        how_to_get="nothing to do",
+    )
+    options_model = WaveformOptions
+
+    def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
+        """(2, length)."""
+        return (2, cast(WaveformOptions, self.parse(options)).length)
+
+    def load(self, root: Path | None, options: Mapping[str, Any]) -> Splits:
+        """The splits, int16 converter units; windows do not overlap."""
+        chosen = cast(WaveformOptions, self.parse(options))
+        held_out = chosen.windows // 10
+        counts = (chosen.windows - 2 * held_out, held_out, held_out)
+        parts: tuple[list[np.ndarray], ...] = ([], [], [])
+        for patient in range(chosen.patients):
+            rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([chosen.seed, patient])))
+            recording = simulate(rng, chosen.windows * chosen.length + 2 * GAP).adc
+            start = 0
+            for part, count in zip(parts, counts, strict=True):
+                stop = start + count * chosen.length
+                part.append(recording[:, start:stop].reshape(2, count, chosen.length).swapaxes(0, 1))
+                start = stop + GAP
+        train, validation, test = (np.concatenate(part) for part in parts)
+        return Splits(
+            train=train,
+            validation=validation,
+            test=test,
+            levels=None,
+            description=(
+                f"generated PPG/ABP-like waveforms, not patient data: {chosen.patients} simulated patients, "
+                f"windows of {chosen.length} samples at 125 Hz, 10-bit units, split in time"
+            ),
+        )

@@ -1,0 +1,153 @@
+"""From integer values to the flow's input and back: dequantisation, preprocessing, permutation."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flows.preprocess import (
+    AffineRange,
+    Preprocessing,
+    bits_per_dim,
+    dequantise,
+    logit_pixels,
+    quantise,
+    scale_pixels,
+    scale_range,
+)
+from harness.datasets.base import Splits, Unit
+from harness.errors import UserError
+from harness.settings import DataRef
+
+Split = Literal["train", "validation", "test"]
+
+
+def permutation(dim: int, seed: int) -> np.ndarray:
+    """A permutation p of 0..dim-1, int64, a function of (dim, seed) alone: entry i of the result is entry p[i]."""
+    return np.argsort(np.random.Generator(np.random.PCG64(seed)).random(dim), kind="stable")
+
+
+class Pipeline:
+    """One data set as a trial sees it, on the trial's device.
+
+    The flow's input is x = P g(v + u): u is uniform noise over the cell of each value v, g the preprocessing,
+    P one permutation of all C*H*W entries for every split (none unless `data.permute` names its seed). P
+    carries each entry's own scale along, so a permuted data set keeps its units and its floor. g scales
+    linearly to [-1, 1), images by their number of levels and sequences by each channel's range in the
+    **training** split (held-out values may lie outside), or is the logit for images.
+
+    Two measures of one likelihood p(v + u), both free of the choice of g:
+
+        bits_per_dim = -log2 p(v + u) / D, with one level as the unit of length,
+        nats_per_dim = -log p(v + u) / D + mean_d log s_d, with [-1, 1) as the range of each channel;
+
+    s_d is the size of a cell in the linear scaling, so that under the linear scaling nats_per_dim is the flow's own
+    -log p(x) / D. As E_u[-log p(v + u)] >= 0 for every density p and value v, no likelihood of dequantised
+    data has expected bits_per_dim below 0 or nats_per_dim below mean_d log s_d: the resolution floor.
+
+    Args:
+        splits: the data.
+        data: its permutation, preprocessing, and whether it is dequantised.
+        dtype: of the flow's input.
+        device: where values live and batches are made.
+
+    Attributes:
+        shape: the event shape (C, *spatial).
+        dim: D, the number of entries of an event.
+        unit: the measure that is reported, "bits_per_dim" for images and "nats_per_dim" for sequences.
+        preprocessing: g, a module on the device.
+        permutation: p as a tensor (D,), or None.
+        log_step: mean_d log s_d.
+
+    Raises:
+        UserError: logit preprocessing of sequences.
+    """
+
+    def __init__(
+        self,
+        splits: Splits,
+        data: DataRef,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        if data.preprocessing == "logit" and splits.levels is None:
+            raise UserError(
+                f"{data.label}: preprocessing 'logit' is for images, whose levels bound them; held-out values of "
+                "a sequence may lie outside the training range. Use 'scale'"
+            )
+        self.shape = splits.shape
+        self.dim = math.prod(self.shape)
+        self.unit: Unit = splits.unit
+        self.dtype = dtype
+        self.lattice = splits.lattice
+        self.dequantises = splits.lattice and data.dequantise
+        self._raw = {name: torch.tensor(values, device=device) for name, values in splits.parts().items()}
+        if splits.levels is not None:
+            self.log_step = math.log(2 / splits.levels)
+            self._bounds: tuple[float, float] = (0, splits.levels - 1)
+            preprocessing = (scale_pixels if data.preprocessing == "scale" else logit_pixels)(splits.levels)
+        else:
+            axes = (0, *range(2, splits.train.ndim))
+            low, high = torch.from_numpy(splits.train.min(axes)), torch.from_numpy(splits.train.max(axes))
+            cell = 1 if splits.lattice else 0
+            self.log_step = (2 / (high.double() + cell - low.double())).log().mean().item()
+            kind = np.iinfo(splits.train.dtype) if splits.lattice else np.finfo(splits.train.dtype)
+            self._bounds = (kind.min, kind.max)
+            preprocessing = scale_range(low, high) if splits.lattice else Preprocessing(AffineRange(low, high))
+        self.preprocessing = preprocessing.to(device)
+        self.permutation: Tensor | None = None
+        if data.permute is not None:
+            self.permutation = torch.from_numpy(permutation(self.dim, data.permute)).to(device)
+            self._undo = self.permutation.argsort()
+
+    def raw(self, split: Split) -> Tensor:
+        """The values of a split as they come, (N, *shape), integers where they lie on a lattice."""
+        return self._raw[split]
+
+    def prepare(self, values: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+        """Values to the flow's input, with fresh noise.
+
+        Args:
+            values: of `raw`, (N, *shape).
+            generator: draws the noise, on its own device; None uses the global one.
+
+        Returns:
+            x of shape (N, *shape) in the pipeline's dtype, and log|det dx/dv| of shape (N,) in float64.
+        """
+        # In float64 whatever the dtype of x, so that one generator gives a flow and its float64 copy the same point.
+        v = dequantise(values, generator, torch.float64) if self.dequantises else values.double()
+        x, log_det = self.preprocessing(v)
+        return self._reorder(x.to(self.dtype), self.permutation), log_det
+
+    def to_data(self, x: Tensor) -> np.ndarray:
+        """The values (N, *shape) whose cells hold x: on the lattice, within the range of levels or of the type."""
+        undo = None if self.permutation is None else self._undo
+        v = self.preprocessing.inverse(self._reorder(x.detach().double(), undo))
+        if self.lattice:
+            v = quantise(v)
+        v = v.nan_to_num().clamp(*self._bounds)
+        return v.to(self._raw["train"].dtype).cpu().numpy()
+
+    @staticmethod
+    def _reorder(values: Tensor, order: Tensor | None) -> Tensor:
+        return values if order is None else values.flatten(1)[:, order].reshape(values.shape)
+
+    def measures(self, log_prob: Tensor, log_det: Tensor) -> dict[Unit, Tensor]:
+        """Both measures of each sample, (N,) in float64.
+
+        Args:
+            log_prob: the flow's log-density of its input x in nats, (N,).
+            log_det: of the preprocessing, as `prepare` returned it, (N,).
+        """
+        raw = log_prob.double() + log_det.double()
+        return {"bits_per_dim": bits_per_dim(raw, self.dim), "nats_per_dim": self.log_step - raw / self.dim}
+
+    def floor(self) -> float | None:
+        """The resolution floor in `unit`; None when the data are not on a lattice, and nothing bounds a density."""
+        if not self.lattice:
+            return None
+        return 0.0 if self.unit == "bits_per_dim" else self.log_step

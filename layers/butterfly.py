@@ -1,0 +1,158 @@
+"""The butterfly layer: a product of sparse factors that mixes all entries of an event in log2(D) steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from layers import butterfly_factors as factors
+from layers.base import InvertibleLinear
+from layers.butterfly_plan import check_choice, make_plan
+
+
+class Butterfly(InvertibleLinear, name="butterfly"):
+    r"""Product of butterfly factors over all D entries of an event; no bias.
+
+    A factor of level i has 2^{i-1} blocks of size l = D / 2^{i-1}; entry k of a block's first half pairs with
+    entry k of its second half through one 2x2 matrix [[a, b], [c, d]]. D need only be divisible by 2^i.
+
+    Determinant:
+        log|det| = sum over all 2x2 matrices of log|ad - bc|, times l / 2 where the pairs of a block share one.
+    Inverse:
+        the factors in reverse order, each 2x2 matrix inverted in closed form.
+    Cost:
+        2D multiply-adds per factor, forward and inverse.
+    Parameters:
+        2D per factor; shared, 4 * 2^{i-1} for one of level i, so 4 (2^M - 1) for levels 1..M.
+    Singular cases:
+        ad = bc anywhere: log|det| = -inf, and the inverse is not finite.
+
+    Args:
+        shape: (C, L) or (C, H, W), every size; the levels must be possible for D (see below).
+        levels: which factors there are.
+            None: all levels that the size allows. An int M: levels 1..M (with `partition`, in every part).
+            A list without `partition`: the explicit sequence of levels, the first applied first; a level may
+            return. A list of ints with `partition`: M for each part. A list of lists with `partition`: the
+            explicit sequence for each part.
+        order: of levels given as counts. "ascending": level 1, the largest stride, is applied first, as in the
+            released configurations; "descending": level M first, as the paper writes the product.
+        bi_direction: there and back, 1..M then M..1 (from M..1 to 1..M if descending): 2M factors.
+        shared: one 2x2 matrix for all pairs of a block.
+        initialisation: "identity", or "rotation" by an angle uniform on [0, 2 pi) for each 2x2 matrix.
+        partition: sizes that sum to D; each run of entries has a butterfly of its own, so that a D with few factors
+            of two is served in larger powers of two ([512, 256, 16] for 784). Entries of two parts do not mix.
+        flatten: how an event becomes D entries. "channels_first": (c, h, w) or (c, t). "channels_last": (h, w, c)
+            or (t, c), which keeps the channels of a position side by side. The released code takes (c, h, w) for
+            images and (t, c) for sequences.
+        full_depth_at: the D for which `levels` and `partition` are meant. On D = full_depth_at / 2^s every count
+            falls by s, not below 0, and every part is divided by 2^s: one level less per scale of a Glow. Not
+            with explicit sequences.
+        capped: use as many levels as are possible where fewer than asked for are, instead of refusing. Not with
+            explicit sequences.
+
+    Raises:
+        UnsupportedShape: D, or a part, does not allow a level; or D is not full_depth_at / 2^s.
+        ValueError: an option is not one of the values above.
+
+    Source: ButterflyFlow (Meng et al., ICML 2022).
+    """
+
+    multiplicity: Tensor | None
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        *,
+        levels: int | list[int] | list[list[int]] | None = None,
+        order: Literal["ascending", "descending"] = "ascending",
+        bi_direction: bool = False,
+        shared: bool = False,
+        initialisation: Literal["identity", "rotation"] = "identity",
+        partition: list[int] | None = None,
+        flatten: Literal["channels_first", "channels_last"] = "channels_first",
+        full_depth_at: int | None = None,
+        capped: bool = False,
+    ) -> None:
+        super().__init__(shape)
+        check_choice("initialisation", initialisation, ("identity", "rotation"))
+        check_choice("flatten", flatten, ("channels_first", "channels_last"))
+        self.plan = make_plan(
+            self.dim,
+            levels=levels,
+            order=order,
+            bi_direction=bi_direction,
+            shared=shared,
+            partition=partition,
+            full_depth_at=full_depth_at,
+            capped=capped,
+        )
+        self.channels_last = flatten == "channels_last"
+        self.weight = nn.Parameter(_initial(sum(self.plan.lengths), initialisation))
+        pairs = factors.multiplicities(self.plan) if shared else None  # follows from the plan: not saved
+        self.register_buffer("multiplicity", pairs, persistent=False)
+
+    def _entries(self, x: Tensor) -> Tensor:
+        """(N, C, *spatial) -> (D, N), in the flatten order."""
+        entries = x.flatten(2).permute(2, 1, 0).flatten(0, 1) if self.channels_last else x.flatten(1).T
+        return entries.contiguous()
+
+    def _events(self, entries: Tensor) -> Tensor:
+        """(D, N) -> (N, C, *spatial): undo `_entries`."""
+        if self.channels_last:
+            events = entries.unflatten(0, (self.positions, self.channels)).permute(2, 1, 0)
+        else:
+            events = entries.T
+        return events.reshape(entries.shape[1], *self.shape).contiguous()
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Apply every factor; see the class for the log-det."""
+        self.check_event(x)
+        y = factors.apply(self.weight, self._entries(x), self.plan)
+        return self._events(y), factors.log_abs_det(self.weight, self.multiplicity)
+
+    def inverse(self, y: Tensor) -> Tensor:
+        """Undo every factor, the last one first."""
+        self.check_event(y)
+        x = factors.apply_inverse(factors.invert_weight(self.weight), self._entries(y), self.plan)
+        return self._events(x)
+
+    @torch.no_grad()
+    def inverter(self) -> Callable[[Tensor], Tensor]:
+        """Invert the 2x2 matrices once; the callable applies them."""
+        inverse_weight = factors.invert_weight(self.weight)
+
+        @torch.no_grad()
+        def invert(y: Tensor) -> Tensor:
+            self.check_event(y)
+            return self._events(factors.apply_inverse(inverse_weight, self._entries(y), self.plan))
+
+        return invert
+
+    @torch.no_grad()
+    def dense(self) -> Tensor:
+        """The product of the factors' explicit matrices, between the two changes of order."""
+        product = factors.dense(self.weight, self.plan)
+        if not self.channels_last:
+            return product
+        # Entry j of the flattened event is entry row_major[j] of the event in row-major order.
+        row_major = torch.arange(self.dim, device=product.device).view(self.channels, -1).T.flatten()
+        place = row_major.argsort()
+        return product[place][:, place]
+
+    def extra_repr(self) -> str:
+        """Shape, and what became of the levels."""
+        parts = ", ".join(f"{part.size}: {list(part.levels)}" for part in self.plan.parts)
+        return f"{super().extra_repr()}, levels={{{parts}}}, shared={self.plan.shared}"
+
+
+def _initial(count: int, initialisation: str) -> Tensor:
+    """`count` 2x2 matrices as a weight (2, 2, count)."""
+    if initialisation == "rotation":
+        angle = 2 * math.pi * torch.rand(count)
+        cos, sin = angle.cos(), angle.sin()
+        return torch.stack((torch.stack((cos, -sin)), torch.stack((sin, cos))))
+    return torch.eye(2)[:, :, None].repeat(1, 1, count)

@@ -1,0 +1,154 @@
+"""Butterfly factors as pure functions of their weights: which entries pair, apply, invert, log-det.
+
+A factor of level i on D entries has 2^{i-1} blocks of size l = D / 2^{i-1}. Entry k of a block's first half pairs
+with entry k of its second half, and each pair is mapped by one 2x2 matrix. D need only be divisible by 2^i.
+
+All factors of a product live in one weight of shape (2, 2, P): weight[o, i] holds the entries of the 2x2 matrices
+that take input half i to output half o, factor after factor in the order of application, part after part.
+Unshared, a factor takes l / 2 matrices per block; shared, one. Weights may be real or complex.
+
+Batches are (D, N), entries first: the batch is then contiguous for every stride, and one 2x2 entry multiplies a
+whole row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Part:
+    """A run of `size` entries with a butterfly of its own: the levels of its factors, first applied first."""
+
+    size: int
+    levels: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The parts of a block-diagonal butterfly, and whether a block shares one 2x2 matrix among its pairs."""
+
+    parts: tuple[Part, ...]
+    shared: bool = False
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """The sizes of the parts, which sum to D."""
+        return [part.size for part in self.parts]
+
+    @cached_property
+    def factors(self) -> list[tuple[int, int]]:
+        """(blocks, half size of a block) of every factor, in the order of the weight."""
+        return [(2 ** (i - 1), part.size // 2**i) for part in self.parts for i in part.levels]
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        """The number of 2x2 matrices of every factor, in the order of the weight; their sum is P."""
+        return [blocks if self.shared else blocks * half for blocks, half in self.factors]
+
+
+def most_levels(size: int) -> int:
+    """The number of times that 2 divides `size`: the deepest level that a butterfly on it can have."""
+    return (size & -size).bit_length() - 1
+
+
+def determinants(weight: Tensor) -> Tensor:
+    """The determinants ad - bc of all 2x2 matrices: (2, 2, P) -> (P,)."""
+    (a, b), (c, d) = weight
+    return torch.addcmul(a * d, b, c, value=-1)
+
+
+def log_abs_det(weight: Tensor, multiplicity: Tensor | None = None) -> Tensor:
+    """log|det| of the whole product, shape (), real.
+
+    Args:
+        weight: (2, 2, P).
+        multiplicity: (P,), how many pairs use each matrix (see `multiplicities`); None for one each.
+    """
+    terms = determinants(weight).abs().log()
+    return (terms if multiplicity is None else terms * multiplicity).sum()
+
+
+def multiplicities(plan: Plan) -> Tensor:
+    """How many pairs use each 2x2 matrix of the weight, shape (P,)."""
+    pairs = torch.tensor([half if plan.shared else 1 for _, half in plan.factors], dtype=torch.long)
+    return pairs.repeat_interleave(torch.tensor(plan.lengths, dtype=torch.long)).to(torch.get_default_dtype())
+
+
+def invert_weight(weight: Tensor) -> Tensor:
+    """The inverses of all 2x2 matrices, (2, 2, P) -> (2, 2, P); infinite where one is singular."""
+    (a, b), (c, d) = weight
+    adjugate = torch.stack((torch.stack((d, -b)), torch.stack((-c, a))))
+    return adjugate / determinants(weight)
+
+
+def apply(weight: Tensor, x: Tensor, plan: Plan) -> Tensor:
+    """Apply every factor, in order: weight (2, 2, P), x (D, N) -> (D, N)."""
+    return _apply_chains(_chains(weight, plan), x, plan)
+
+
+def apply_inverse(inverse_weight: Tensor, y: Tensor, plan: Plan) -> Tensor:
+    """Undo `apply`: the factors of `invert_weight`'s result, last one first. y (D, N) -> (D, N)."""
+    return _apply_chains([chain[::-1] for chain in _chains(inverse_weight, plan)], y, plan)
+
+
+def apply_factor(matrices: Tensor, x: Tensor) -> Tensor:
+    """Apply one factor: matrices (2, 2, blocks, half), or (2, 2, blocks, 1) shared; x (D, N) -> (D, N)."""
+    size, batch = x.shape
+    blocks = matrices.shape[2]
+    (a, b), (c, d) = matrices.unsqueeze(-1)
+    first, second = x.reshape(blocks, 2, size // (2 * blocks), batch).unbind(1)
+    y = torch.stack((torch.addcmul(a * first, b, second), torch.addcmul(c * first, d, second)), 1)
+    return y.reshape(size, batch)
+
+
+def factor_matrix(matrices: Tensor, size: int) -> Tensor:
+    """One factor as an explicit sparse (D, D) matrix, entry by entry from the definition: for tests and oracles.
+
+    Args:
+        matrices: (2, 2, blocks, half), or (2, 2, blocks, 1) shared.
+        size: D.
+    """
+    blocks = matrices.shape[2]
+    half = size // (2 * blocks)
+    start = 2 * half * torch.arange(blocks, device=matrices.device)
+    first = (start[:, None] + torch.arange(half, device=matrices.device)).flatten()
+    second = first + half
+    rows = torch.cat((first, first, second, second))
+    columns = torch.cat((first, second, first, second))
+    values = matrices.expand(2, 2, blocks, half).flatten()
+    return torch.sparse_coo_tensor(torch.stack((rows, columns)), values, (size, size), check_invariants=True)
+
+
+def dense(weight: Tensor, plan: Plan) -> Tensor:
+    """The whole product as an explicit (D, D) matrix."""
+    products = []
+    for part, chain in zip(plan.parts, _chains(weight, plan), strict=True):
+        product = torch.eye(part.size, dtype=weight.dtype, device=weight.device)
+        for matrices in chain:
+            product = torch.sparse.mm(factor_matrix(matrices, part.size), product)
+        products.append(product)
+    return torch.block_diag(*products)
+
+
+def _chains(weight: Tensor, plan: Plan) -> list[list[Tensor]]:
+    """Cut the weight into factors (2, 2, blocks, half or 1), one list per part, in the order of application."""
+    if not plan.factors:  # split() returns one empty piece for no lengths
+        return [[] for _ in plan.parts]
+    pieces = zip(weight.split(plan.lengths, -1), plan.factors, strict=True)
+    factors = iter([piece.unflatten(-1, (blocks, -1)) for piece, (blocks, _) in pieces])
+    return [[next(factors) for _ in part.levels] for part in plan.parts]
+
+
+def _apply_chains(chains: Iterable[Iterable[Tensor]], x: Tensor, plan: Plan) -> Tensor:
+    pieces = []
+    for chain, piece in zip(chains, x.split(plan.sizes), strict=True):
+        for matrices in chain:
+            piece = apply_factor(matrices, piece)
+        pieces.append(piece)
+    return torch.cat(pieces) if len(pieces) > 1 else pieces[0]

@@ -1,0 +1,182 @@
+"""From the options of a butterfly to its plan: which factors there are on D entries, or why there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from layers.base import UnsupportedShape
+from layers.butterfly_factors import Part, Plan, most_levels
+
+
+def make_plan(
+    dim: int,
+    *,
+    levels: Any = None,
+    order: str = "ascending",
+    bi_direction: bool = False,
+    shared: bool = False,
+    partition: Sequence[int] | None = None,
+    full_depth_at: int | None = None,
+    capped: bool = False,
+) -> Plan:
+    """The factors on `dim` entries; the options and what they raise are those of `layers.butterfly.Butterfly`."""
+    check_choice("order", order, ("ascending", "descending"))
+    for name, flag in (("bi_direction", bi_direction), ("shared", shared), ("capped", capped)):
+        check_choice(name, flag, (True, False))
+    explicit = _is_sequence(levels) and (partition is None or any(map(_is_sequence, levels)))
+    if explicit:
+        unused = {
+            "order": order != "ascending",
+            "bi_direction": bi_direction,
+            "capped": capped,
+            "full_depth_at": full_depth_at is not None,
+        }
+        for name in (name for name, given in unused.items() if given):
+            raise ValueError(
+                f"butterfly: levels = {levels!r} is an explicit sequence, to which {name} does not apply; "
+                "write the whole sequence out, or give the number of levels"
+            )
+    halvings = _halvings(dim, full_depth_at)
+    sizes = _part_sizes(dim, partition, halvings)
+    if explicit:
+        sequences = _explicit_sequences(levels, sizes, partition is not None)
+    else:
+        counts = _counts(levels, sizes, partition is not None, halvings, capped)
+        sequences = [_sequence(count, order, bi_direction) for count in counts]
+    return Plan(tuple(map(Part, sizes, sequences)), shared)
+
+
+def _sequence(count: int, order: str, bi_direction: bool) -> tuple[int, ...]:
+    """Levels 1..count in the order of application."""
+    levels = tuple(range(1, count + 1))
+    if order == "descending":
+        levels = levels[::-1]
+    return levels + levels[::-1] if bi_direction else levels
+
+
+def _halvings(dim: int, full_depth_at: int | None) -> int:
+    """s with dim = full_depth_at / 2^s; 0 if there is no full_depth_at."""
+    if full_depth_at is None:
+        return 0
+    _check_whole("full_depth_at", full_depth_at, 1)
+    ratio, rest = divmod(full_depth_at, dim)
+    if rest or ratio & (ratio - 1):
+        raise UnsupportedShape(
+            f"butterfly: D = {dim} is not full_depth_at = {full_depth_at} divided by a power of two; "
+            "set full_depth_at to the D that the first scale's layer sees"
+        )
+    return ratio.bit_length() - 1
+
+
+def _part_sizes(dim: int, partition: Sequence[int] | None, halvings: int) -> list[int]:
+    """The sizes of the parts on `dim` entries."""
+    if partition is None:
+        return [dim]
+    if not _is_sequence(partition):
+        raise ValueError(f"butterfly: partition = {partition!r} is not a list of sizes; use one such as [512, 256]")
+    for size in partition:
+        _check_whole("a size in partition", size, 1)
+    full = dim << halvings
+    if sum(partition) != full:
+        raise ValueError(
+            f"butterfly: partition = {list(partition)} sums to {sum(partition)}, but D = {full}; "
+            f"use sizes that sum to it, such as {binary_parts(full)}"
+        )
+    for size in partition:
+        if size % 2**halvings:
+            raise UnsupportedShape(
+                f"butterfly: part {size} of the partition cannot be divided by {2**halvings} for D = {dim}; "
+                f"use sizes that are multiples of {2**halvings}"
+            )
+    return [size >> halvings for size in partition]
+
+
+def _explicit_sequences(levels: Any, sizes: list[int], partitioned: bool) -> list[tuple[int, ...]]:
+    """Explicit levels, checked, for every part."""
+    if not partitioned and any(map(_is_sequence, levels)):
+        raise ValueError(
+            f"butterfly: levels = {levels!r} has one list per part, but there is no partition; "
+            "give a partition, or one plain list"
+        )
+    sequences = list(levels) if partitioned else [levels]
+    if not all(map(_is_sequence, sequences)):
+        raise ValueError(f"butterfly: levels = {levels!r} mixes counts and lists; use one kind for all parts")
+    _check_length(levels, sequences, sizes)
+    for size, sequence in zip(sizes, sequences, strict=True):
+        for level in sequence:
+            _check_whole("a level", level, 1)
+        most = most_levels(size)
+        deepest = max(sequence, default=0)
+        if deepest > most:
+            way_out = f"Use levels from 1 to {most}" if most else "Use an empty list"
+            raise UnsupportedShape(f"{_too_deep(size, sizes)}; asked for level {deepest}. {way_out}")
+    return [tuple(sequence) for sequence in sequences]
+
+
+def _counts(levels: Any, sizes: list[int], partitioned: bool, halvings: int, capped: bool) -> list[int]:
+    """The number of levels of every part."""
+    if levels is None:
+        return [most_levels(size) for size in sizes]
+    asked = list(levels) if _is_sequence(levels) else [levels] * len(sizes)
+    for count in asked:
+        _check_whole("a number of levels", count, 0)
+    _check_length(levels, asked, sizes)
+    possible = [most_levels(size) for size in sizes]
+    counts = [max(count - halvings, 0) for count in asked]
+    if capped:
+        return list(map(min, counts, possible))
+    for size, count, full, most in zip(sizes, counts, asked, possible, strict=True):
+        if count > most:
+            at_full_depth = f" ({full} at D = {sum(sizes) << halvings})" if halvings else ""
+            raise UnsupportedShape(
+                f"{_too_deep(size, sizes)}; asked for {count}{at_full_depth}. "
+                f"Use {_fewer_levels(asked, sizes, partitioned, halvings)}"
+            )
+    return counts
+
+
+def _too_deep(size: int, sizes: list[int]) -> str:
+    """The value and the rule that a level breaks."""
+    most = most_levels(size)
+    what = f"D = {size}" if len(sizes) == 1 else f"part {size} of the partition"
+    return f"butterfly: {what} has power-of-two part {2**most}, so at most {most} level{'s' * (most != 1)}"
+
+
+def _fewer_levels(asked: list[int], sizes: list[int], partitioned: bool, halvings: int) -> str:
+    """Options that work in place of too many levels, as they would be written at full depth."""
+    if not partitioned:
+        full = sum(sizes) << halvings
+        parts = binary_parts(full)
+        if len(parts) > 1:
+            return f"partition: {parts} with levels: {[min(asked[0], most_levels(part)) for part in parts]}"
+        return f"levels: {most_levels(full)} or capped: true"
+    fewer = [min(count, most_levels(size) + halvings) for count, size in zip(asked, sizes, strict=True)]
+    return f"levels: {fewer} or capped: true"
+
+
+def binary_parts(dim: int) -> list[int]:
+    """The powers of two that sum to `dim`, largest first: 784 -> [512, 256, 16]."""
+    return [1 << bit for bit in reversed(range(dim.bit_length())) if dim >> bit & 1]
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, (list, tuple))
+
+
+def _check_length(levels: Any, entries: Sequence[Any], sizes: list[int]) -> None:
+    if len(entries) != len(sizes):
+        raise ValueError(
+            f"butterfly: levels = {levels!r} has {len(entries)} entries for {len(sizes)} parts; give one for each part"
+        )
+
+
+def _check_whole(name: str, value: Any, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"butterfly: {name} = {value!r} is not allowed; use a whole number from {least} up")
+
+
+def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+    """Raise ValueError unless the option has one of these values."""
+    if not any(value is choice or (isinstance(value, str) and value == choice) for choice in choices):
+        raise ValueError(f"butterfly: {name} = {value!r} is unknown; use one of {', '.join(map(repr, choices))}")

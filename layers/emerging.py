@@ -1,0 +1,147 @@
+"""Emerging convolutions (Hoogeboom, van den Berg and Welling, ICML 2019)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from layers.base import InvertibleLinear
+from layers.triangular_conv import factorise, solve
+
+
+class Emerging(InvertibleLinear, name="emerging"):
+    """Two masked convolutions, y = conv_w2(conv_w1(x)) + b, each triangular in opposite raster orders.
+
+    Cross-correlations with zero "same" padding, kernel size k odd, m = (k - 1) / 2. The mask of w1 keeps the
+    taps with row >= m and column >= m, and at the centre tap the lower triangle over the channels, diagonal
+    included; the mask of w2 is that of w1 flipped on all four axes. Together they see the full k x k window.
+
+    Determinant: log|det W| = n * sum over channels of log|w1_cc| + log|w2_cc| at the centre taps.
+    Inverse: w2 first, then w1, each an exact triangular solve (`layers.triangular_conv`), differentiable.
+    Cost per event: 2 c^2 n (m + 1)^2 multiply-adds forward (m + 1 for a sequence), since only the taps that a
+    mask keeps are convolved; the inverse takes H steps for an image (more where a row holds more than 128
+    unknowns), and n c / 128 for a sequence.
+    Singular: where a diagonal entry of a centre tap is zero. A wide kernel with large weights is invertible
+    and still ill-conditioned, because the inverse of either factor grows geometrically across the event.
+
+    Shapes: every (c, H, W) and (c, L); a kernel may be larger than the event. Initially w = N(0, 0.02^2) plus
+    the identity at the centre, b = 0. Parameters: 2 c^2 k^2 + c (2 c^2 k + c), masked entries included.
+
+    Args:
+        shape: event shape.
+        kernel_size: k, odd, the same on both axes.
+        bias: whether there is a b, one number per channel.
+
+    Raises:
+        UnsupportedShape: the shape is not an event shape.
+        ValueError: the kernel size is even or not a positive whole number.
+    """
+
+    weight1_mask: Tensor
+    weight2_mask: Tensor
+
+    def __init__(self, shape: tuple[int, ...], *, kernel_size: int = 3, bias: bool = True) -> None:
+        super().__init__(shape)
+        if not isinstance(kernel_size, int) or kernel_size < 1 or kernel_size % 2 == 0:
+            raise ValueError(
+                f"{self.label}: kernel_size {kernel_size!r} has no centre tap for the masks to turn about; "
+                "use an odd number such as 3 or 5"
+            )
+        self.kernel_size = kernel_size
+        axes = len(self.shape) - 1
+
+        mask = torch.zeros(self.channels, self.channels, *[kernel_size] * axes, dtype=torch.bool)
+        mask[(slice(None), slice(None), *[slice(kernel_size // 2, None)] * axes)] = True
+        centre_tap(mask).tril_()
+        self.register_buffer("weight1_mask", mask, persistent=False)
+        self.register_buffer("weight2_mask", mask.flip(tuple(range(mask.ndim))), persistent=False)
+
+        self.weight1 = nn.Parameter(_initial_weight(self.weight1_mask))
+        self.weight2 = nn.Parameter(_initial_weight(self.weight2_mask))
+        self.bias = nn.Parameter(torch.zeros(self.channels)) if bias else None
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """y = conv_w2(conv_w1(x)) + b, and n times the logs of the centre taps' diagonals."""
+        self.check_event(x)
+        first, second = self._kept_taps()
+        reach = [size - 1 for size in reversed(first.shape[2:])]  # F.pad counts axes from the last
+        convolve = F.conv2d if len(self.shape) == 3 else F.conv1d
+        between = convolve(F.pad(x, [pad for size in reach for pad in (0, size)]), first)
+        y = convolve(F.pad(between, [pad for size in reach for pad in (size, 0)]), second, self.bias)
+        diagonals = torch.cat([centre_tap(weight).diagonal() for weight in (self.weight1, self.weight2)])
+        return y, self.positions * diagonals.abs().log().sum()
+
+    def inverse(self, y: Tensor) -> Tensor:
+        """Solve for w2, then for w1; differentiable in y and in the parameters."""
+        return self._solver()(y)
+
+    @torch.no_grad()
+    def inverter(self) -> Callable[[Tensor], Tensor]:
+        """Factorise the blocks of both solves once."""
+        return torch.no_grad()(self._solver())
+
+    @torch.no_grad()
+    def dense(self) -> Tensor:
+        """W2 W1, each written down entry by entry from the definition: (D, D)."""
+        return self._dense(self.weight2, self.weight2_mask) @ self._dense(self.weight1, self.weight1_mask)
+
+    def extra_repr(self) -> str:
+        """Shape and options, for repr()."""
+        return f"{super().extra_repr()}, kernel_size={self.kernel_size}, bias={self.bias is not None}"
+
+    def _kept_taps(self) -> tuple[Tensor, Tensor]:
+        """The corners of w1 and w2 that the masks keep, without the taps that no pixel of the event reaches."""
+        centre = self.kernel_size // 2
+        reach = [min(centre + 1, size) for size in self.shape[1:]]
+        forwards = (slice(None), slice(None), *[slice(centre, centre + size) for size in reach])
+        backwards = (slice(None), slice(None), *[slice(centre + 1 - size, centre + 1) for size in reach])
+        first = self.weight1.masked_fill(~self.weight1_mask, 0)[forwards]
+        return first, self.weight2.masked_fill(~self.weight2_mask, 0)[backwards]
+
+    def _solver(self) -> Callable[[Tensor], Tensor]:
+        """The inverse with the present weights.
+
+        Both solves are brought to the form of `triangular_conv`, causal with a lower triangular centre: w1,
+        which looks down and to the right, by turning the image about; w2, causal with an upper triangular
+        centre, by reversing the channels.
+        """
+        height, width = (1, *self.shape[1:])[-2:]
+        first, second = (taps if taps.ndim == 4 else taps.unsqueeze(2) for taps in self._kept_taps())
+        factors1 = factorise(first, width)
+        factors2 = factorise(second.flip(0, 1, 2, 3), width)
+        bias = 0 if self.bias is None else self.bias.clone().reshape(-1, 1, 1)
+
+        def invert(y: Tensor) -> Tensor:
+            self.check_event(y)
+            image = y.reshape(-1, self.channels, height, width) - bias
+            between = solve(factors2, image.flip(1)).flip(1)
+            return solve(factors1, between.flip(2, 3)).flip(2, 3).reshape(y.shape)
+
+        return invert
+
+    def _dense(self, weight: Tensor, mask: Tensor) -> Tensor:
+        """The matrix of one masked, zero-padded convolution: entry (o, p), (i, q) is w[o, i, q - p + m]."""
+        grid = torch.cartesian_prod(*(torch.arange(size, device=weight.device) for size in self.shape[1:]))
+        grid = grid.reshape(self.positions, -1)
+        tap = grid - grid[:, None] + self.kernel_size // 2  # (p, q, axis)
+        inside = ((tap >= 0) & (tap < self.kernel_size)).all(dim=-1)
+        strides = self.kernel_size ** torch.arange(tap.shape[-1], device=weight.device).flip(0)
+        index = (tap.clamp(0, self.kernel_size - 1) * strides).sum(dim=-1)
+        entries = torch.where(mask, weight, 0).flatten(2)[..., index] * inside
+        return entries.transpose(1, 2).reshape(self.dim, self.dim)
+
+
+def centre_tap(weight: Tensor) -> Tensor:
+    """A view of the c x c matrix at the centre of a kernel of odd size."""
+    taps = weight.flatten(2)
+    return taps[..., taps.shape[-1] // 2]
+
+
+def _initial_weight(mask: Tensor) -> Tensor:
+    """N(0, 0.02^2) plus the identity at the centre, under the mask."""
+    weight = 0.02 * torch.randn(mask.shape)
+    centre_tap(weight).diagonal().add_(1)
+    return weight * mask

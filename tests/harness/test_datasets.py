@@ -1,0 +1,187 @@
+"""Data sets: what the splits hold, that they share nothing, and what wrong options are told."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from harness.datasets import DATASETS, Splits, find_dataset
+from harness.datasets.patches import HEIGHT, WIDTH, PatchOptions, cut_patches
+from harness.errors import DataError, DataMissing, UserError
+
+INSTALLED = {
+    "digits": {},
+    "patches": {"train": 300},
+    "waveforms": {"windows": 40, "patients": 2, "length": 64},
+}
+PUBLISHED = {
+    "mnist": (1, 28, 28),
+    "cifar10": (3, 32, 32),
+    "imagenet32": (3, 32, 32),
+    "galaxy": (3, 64, 64),
+    "mimic": (2, 1024),
+}
+
+
+@pytest.fixture(scope="module")
+def loaded() -> dict[str, Splits]:
+    return {name: DATASETS[name].load(None, options) for name, options in INSTALLED.items()}
+
+
+def test_importing_the_package_imports_neither_torch_nor_sklearn():
+    code = "import sys, harness.datasets; print([m for m in ('torch', 'sklearn', 'PIL') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_name_is_there_and_finds_itself():
+    assert list(DATASETS) == [*INSTALLED, *PUBLISHED]
+    for name, dataset in DATASETS.items():
+        assert find_dataset(name) is dataset
+        assert dataset.info.name == name
+        assert dataset.info.lattice
+        assert dataset.info.licence and dataset.info.source and dataset.info.how_to_get
+
+
+def test_an_unknown_name_is_told_the_nearest():
+    with pytest.raises(UserError, match=r"no data set is called 'digit'; did you mean digits\?"):
+        find_dataset("digit")
+
+
+@pytest.mark.parametrize("name", INSTALLED)
+def test_splits_have_the_announced_shape_and_load_equal_twice(name, loaded):
+    dataset, options = DATASETS[name], INSTALLED[name]
+    again = dataset.load(None, options).parts()
+    for part, values in loaded[name].parts().items():
+        assert values.shape[1:] == dataset.shape(options)
+        assert np.issubdtype(values.dtype, np.integer)
+        np.testing.assert_array_equal(values, again[part])
+
+
+@pytest.mark.parametrize("name", INSTALLED)
+def test_no_event_is_in_two_splits(name, loaded):
+    events = {part: {event.tobytes() for event in values} for part, values in loaded[name].parts().items()}
+    assert not events["train"] & events["validation"]
+    assert not events["train"] & events["test"]
+    assert not events["validation"] & events["test"]
+
+
+def test_digits_are_all_there_with_17_levels_and_equal_shares(loaded):
+    from sklearn.datasets import load_digits
+
+    splits = loaded["digits"]
+    assert splits.levels == 17
+    assert {name: len(values) for name, values in splits.parts().items()} == {
+        "train": 1297,
+        "validation": 250,
+        "test": 250,
+    }
+    digits = load_digits()
+    label = {
+        image.astype(np.uint8).tobytes(): target for image, target in zip(digits.images, digits.target, strict=True)
+    }
+    assert len(label) == 1797
+    seen = [label[event.tobytes()] for values in splits.parts().values() for event in values]
+    assert len(seen) == 1797
+    for values in (splits.validation, splits.test):
+        assert np.bincount([label[event.tobytes()] for event in values]).tolist() == [25] * 10
+    assert set(np.unique(splits.train)) == set(range(17))
+
+
+def numbered_photographs() -> np.ndarray:
+    """Photographs in which every pixel has a number of its own, in three equal channels."""
+    numbers = np.arange(2 * HEIGHT * WIDTH, dtype=np.int32).reshape(2, HEIGHT, WIDTH, 1)
+    return np.repeat(numbers, 3, axis=3)
+
+
+def test_patches_of_different_splits_share_no_pixel():
+    parts = cut_patches(numbered_photographs(), PatchOptions(train=20_000))
+    uses = [np.bincount(part[:, 0].ravel(), minlength=2 * HEIGHT * WIDTH) for part in parts]
+    train, validation, test = (count > 0 for count in uses)
+    assert not (train & validation).any()
+    assert not (train & test).any()
+    assert not (validation & test).any()
+    # The train crops reach nearly all of their 60 %; validation and test patches do not overlap.
+    assert 0.58 < train.mean() <= 0.6
+    assert uses[1].max() == uses[2].max() == 1
+
+
+def test_patches_are_whole_squares_of_both_photographs_in_channel_first_order(loaded):
+    from sklearn.datasets import load_sample_images
+
+    size = HEIGHT * WIDTH
+    for part in cut_patches(numbered_photographs(), PatchOptions(train=100, validation=10, test=10)):
+        corner = part[:, :, :1, :1]
+        square = np.arange(32)[:, None] * WIDTH + np.arange(32)
+        np.testing.assert_array_equal(part, np.broadcast_to(corner + square, part.shape))
+        assert set(np.unique(part[:, 0, 0, 0] // size)) == {0, 1}
+    photograph = load_sample_images().images[0]
+    np.testing.assert_array_equal(loaded["patches"].validation[0], photograph[:32, 96:128].transpose(2, 0, 1))
+
+
+def test_patch_seed_moves_the_crops_alone():
+    first, other = (DATASETS["patches"].load(None, {"train": 50, "seed": seed}) for seed in (0, 1))
+    assert (first.train != other.train).any()
+    np.testing.assert_array_equal(first.test, other.test)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_sets_have_a_shape_and_say_what_to_get(name, tmp_path):
+    dataset = DATASETS[name]
+    assert dataset.shape({}) == PUBLISHED[name]
+    for use in (dataset.check, dataset.load):
+        with pytest.raises(
+            DataMissing, match=f"{name}: the loader is not part of this version; what to get: "
+        ) as caught:
+            use(tmp_path, {})
+        assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "at", "message"),
+    [
+        (
+            "waveforms",
+            {"length": 0},
+            "length",
+            r"waveforms: length = 0 should be greater than or equal to 16; it is .*125 Hz",
+        ),
+        ("waveforms", {"length": "256"}, "length", r"length = '256' should be a valid integer"),
+        (
+            "waveforms",
+            {"lenght": 256},
+            "lenght",
+            r"no option 'lenght'; did you mean length\?",
+        ),
+        ("waveforms", {"seed": True}, "seed", r"seed = True should be a valid integer"),
+        ("patches", {"test": 105}, "test", r"test = 105 should be less than or equal to 104; it is .*tile"),
+        ("digits", {"size": 8}, "size", r"digits: no option 'size'; there are none"),
+        ("mnist", {"root": "x"}, "root", r"mnist: no option 'root'"),
+    ],
+)
+def test_wrong_options_are_named_with_their_rule(name, options, at, message):
+    dataset = DATASETS[name]
+    [(option, text)] = dataset.option_errors(options)
+    assert option == at
+    with pytest.raises(UserError, match=message) as caught:
+        dataset.check(None, options)
+    assert str(caught.value) == text
+
+
+def test_all_faults_of_the_options_come_at_once():
+    faults = DATASETS["waveforms"].option_errors({"length": 1, "windows": 1, "sed": 1})
+    assert {name for name, _ in faults} == {"length", "windows", "sed"}
+    assert DATASETS["waveforms"].option_errors({"length": 1024, "windows": 100}) == []
+
+
+def test_splits_off_their_levels_or_shapes_are_refused():
+    good = np.zeros((2, 1, 4, 4), dtype=np.uint8)
+    with pytest.raises(DataError, match=r"test split has values 0\.\.17; 17 levels are 0\.\.16"):
+        Splits(good, good, np.array([0, 17], dtype=np.uint8).reshape(2, 1, 1, 1) + good, levels=17, description="")
+    with pytest.raises(DataError, match="validation split is empty"):
+        Splits(good, good[:0], good, levels=17, description="")
+    with pytest.raises(DataError, match="they must agree"):
+        Splits(good, good[:, :, :2], good, levels=17, description="")
+    with pytest.raises(DataError, match="integers"):
+        Splits(good / 2, good / 2, good / 2, levels=17, description="")

@@ -1,0 +1,152 @@
+"""The waveform generator: does what it makes have the properties of pulse waveforms?"""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from harness.datasets import DATASETS
+from harness.datasets.pulse_generator import ABP, ABP_STEP, LEVELS, PPG, RATE, Recording, simulate
+from harness.datasets.waveforms import GAP
+
+SECONDS = 300
+
+
+def patient(seed: int, seconds: int = SECONDS) -> Recording:
+    return simulate(np.random.Generator(np.random.PCG64(seed)), round(seconds * RATE))
+
+
+@pytest.fixture(scope="module", params=[0, 1, 2, 3])
+def recording(request) -> Recording:
+    return patient(request.param)
+
+
+def spectrum(signal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Frequencies in Hz and power of a windowed signal without its mean."""
+    centred = signal - signal.mean()
+    return np.fft.rfftfreq(len(signal), 1 / RATE), np.abs(np.fft.rfft(centred * np.hanning(len(signal)))) ** 2
+
+
+def band(signal: np.ndarray, low: float, high: float) -> float:
+    """Power between two frequencies in Hz."""
+    frequency, power = spectrum(signal)
+    return float(power[(frequency >= low) & (frequency < high)].sum())
+
+
+def test_recording_is_ten_bit_integers_that_never_saturate(recording):
+    assert recording.adc.dtype == np.int16
+    assert recording.adc.shape == (2, SECONDS * RATE)
+    assert recording.adc.min() > 0
+    assert recording.adc.max() < LEVELS - 1
+    assert len(np.unique(recording.adc[PPG])) > 300
+    assert len(np.unique(recording.adc[ABP])) > 200
+
+
+def test_dominant_frequency_is_the_heart_rate(recording):
+    beats_per_second = 1 / np.diff(recording.onsets).mean()
+    for channel in (PPG, ABP):
+        frequency, power = spectrum(recording.adc[channel])
+        dominant = frequency[power.argmax()]
+        assert 0.7 < dominant < 2.5
+        assert dominant == pytest.approx(beats_per_second, rel=0.15)
+
+
+def test_beats_vary_as_hearts_do(recording):
+    intervals = np.diff(recording.onsets)
+    assert intervals.min() > 0.4 and intervals.max() < 1.5
+    assert 0.010 < intervals.std() < 0.150  # SDNN of minutes at rest: some tens of milliseconds
+    successive = np.sqrt(np.mean(np.diff(intervals) ** 2))
+    assert 0.005 < successive < 0.100  # RMSSD
+
+
+def test_breathing_moves_the_beat_intervals(recording):
+    # Respiratory sinus arrhythmia: the intervals' spectrum has a peak at 0.2-0.3 Hz over the band above it.
+    intervals = np.diff(recording.onsets)
+    times = np.arange(recording.onsets[0], recording.onsets[-2], 1 / RATE)
+    series = np.interp(times, recording.onsets[:-1], intervals)
+    assert band(series, 0.15, 0.35) > 5 * band(series, 0.40, 0.60)
+
+
+def test_breathing_moves_both_baselines(recording):
+    for channel in (PPG, ABP):
+        assert band(recording.adc[channel], 0.15, 0.35) > 10 * band(recording.adc[channel], 0.40, 0.60)
+
+
+def beat_extremes(signal: np.ndarray, onsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The highest value of each whole beat, and the lowest from its onset to 0.1 s before."""
+    starts = np.round(onsets[(onsets > 1) & (onsets < len(signal) / RATE - 2)] * RATE).astype(int)
+    peaks = [signal[a:b].max() for a, b in pairwise(starts)]
+    feet = [signal[a - 12 : a + 12].min() for a in starts[:-1]]
+    return np.array(peaks), np.array(feet)
+
+
+def test_blood_pressure_is_in_the_range_of_adults_at_rest(recording):
+    systolic, diastolic = (
+        edges * ABP_STEP for edges in beat_extremes(recording.adc[ABP].astype(float), recording.onsets)
+    )
+    assert 85 < systolic.mean() < 160
+    assert 50 < diastolic.mean() < 95
+    assert 30 < (systolic - diastolic).mean() < 65
+    assert 1.0 < systolic.std() < 15.0
+
+
+def test_pulse_amplitude_varies_from_beat_to_beat(recording):
+    for channel in (PPG, ABP):
+        peaks, feet = beat_extremes(recording.adc[channel].astype(float), recording.onsets)
+        heights = peaks - feet
+        assert 0.02 < heights.std() / heights.mean() < 0.30
+
+
+def test_abp_has_a_dicrotic_notch(recording):
+    # The mean pulse falls after its peak, then rises again before it runs off.
+    signal = recording.adc[ABP].astype(float)
+    starts = np.round(recording.onsets[(recording.onsets > 0) & (recording.onsets < SECONDS - 2)] * RATE).astype(int)
+    shortest = int(np.diff(recording.onsets).min() * RATE)
+    pulse = np.mean([signal[a : a + shortest] for a in starts], axis=0)
+    slope = np.diff(pulse)
+    peak = pulse.argmax()
+    notch = peak + np.flatnonzero(slope[peak:] > 0.1)[0]
+    assert 0.2 < notch / RATE < 0.5
+    assert pulse[notch] > pulse[0]
+
+
+def test_ppg_comes_after_abp(recording):
+    # The steepest upstroke of a pulse, the usual mark of its arrival.
+    ppg, abp = (np.diff(recording.adc[channel].astype(float)) for channel in (PPG, ABP))
+    lags = np.arange(-40, 41)
+    match = [np.dot(np.roll(abp, lag)[100:-100], ppg[100:-100]) for lag in lags]
+    assert 0.04 < lags[int(np.argmax(match))] / RATE < 0.25
+
+
+def test_patients_differ_and_repeat_exactly():
+    np.testing.assert_array_equal(patient(5, 20).adc, patient(5, 20).adc)
+    assert (patient(5, 20).adc != patient(6, 20).adc).mean() > 0.9
+
+
+def test_splits_follow_each_other_in_time_with_a_gap():
+    windows, length = 20, 50
+    splits = DATASETS["waveforms"].load(None, {"windows": windows, "length": length, "patients": 1, "seed": 3})
+    rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([3, 0])))
+    adc = simulate(rng, windows * length + 2 * GAP).adc
+    for values, start in (
+        (splits.train, 0),
+        (splits.validation, 16 * length + GAP),
+        (splits.test, 18 * length + 2 * GAP),
+    ):
+        joined = values.swapaxes(0, 1).reshape(2, -1)
+        np.testing.assert_array_equal(joined, adc[:, start : start + joined.shape[1]])
+    assert GAP / RATE == 30
+    assert (len(splits.train), len(splits.validation), len(splits.test)) == (16, 2, 2)
+
+
+def test_waveform_options_do_what_they_say():
+    default = DATASETS["waveforms"].load(None, {})
+    assert default.train.shape == (1600, 2, 256)
+    assert default.validation.shape == default.test.shape == (200, 2, 256)
+    assert DATASETS["waveforms"].shape({"length": 1024}) == (2, 1024)
+    assert default.levels is None and default.unit == "nats_per_dim"
+    assert "not patient data" in default.description
+    assert "not patient data" in DATASETS["waveforms"].info.title
+    small = {"windows": 10, "patients": 1}
+    other = DATASETS["waveforms"].load(None, {**small, "seed": 1})
+    assert (DATASETS["waveforms"].load(None, small).train != other.train).mean() > 0.9

@@ -1,0 +1,276 @@
+import math
+import re
+from itertools import pairwise
+
+import pytest
+import torch
+
+from layers import butterfly_factors as factors
+from layers.butterfly import Butterfly
+from layers.butterfly_factors import Part, Plan
+
+
+def perturbed(shape, scale=0.3, **options):
+    torch.manual_seed(0)
+    layer = Butterfly(shape, **options).double()
+    with torch.no_grad():
+        layer.weight.add_(scale * torch.randn_like(layer.weight))
+    return layer
+
+
+def levels_of(layer):
+    return [part.levels for part in layer.plan.parts]
+
+
+def factor_by_hand(matrices, size, level):
+    """B(level, size) entry by entry; matrices[o][i][pair], pairs block after block (or one per block)."""
+    blocks, length = 2 ** (level - 1), size // 2 ** (level - 1)
+    half = length // 2
+    shared = matrices.shape[-1] == blocks != blocks * half
+    out = torch.zeros(size, size, dtype=matrices.dtype)
+    for block in range(blocks):
+        for k in range(half):
+            pair = block if shared else block * half + k
+            rows = (block * length + k, block * length + half + k)
+            for o in range(2):
+                for i in range(2):
+                    out[rows[o], rows[i]] = matrices[o, i, pair]
+    return out
+
+
+def product_by_hand(layer, levels):
+    """The product of the factors of an unpartitioned layer, the first level applied first."""
+    size, offset = layer.dim, 0
+    product = torch.eye(size, dtype=layer.weight.dtype)
+    for level in levels:
+        length = 2 ** (level - 1) if layer.plan.shared else size // 2
+        product = factor_by_hand(layer.weight[:, :, offset : offset + length], size, level) @ product
+        offset += length
+    assert offset == layer.weight.shape[-1]
+    return product
+
+
+CASES = [
+    ((3, 4, 4), {}),
+    ((3, 4, 4), {"shared": True, "initialisation": "rotation"}),
+    ((2, 8), {"bi_direction": True, "flatten": "channels_last"}),
+    ((3, 2, 4), {"flatten": "channels_last", "order": "descending", "shared": True}),
+    ((1, 28), {"partition": [16, 8, 4], "levels": [4, 2, 0], "shared": True}),
+    ((2, 3, 4), {"partition": [8, 16], "levels": [[3, 1], [2, 2, 4]], "flatten": "channels_last"}),
+    ((4, 6), {"levels": [3, 1, 1]}),
+    ((1, 1, 1), {}),
+    ((3, 5), {"shared": True}),
+    ((1, 2), {}),
+]
+
+
+@pytest.mark.parametrize(("shape", "options"), CASES)
+def test_against_dense(shape, options):
+    layer = perturbed(shape, **options)
+    x = torch.randn(3, *shape, dtype=torch.float64)
+    y, log_det = layer(x)
+    matrix = layer.dense()
+    assert y.is_contiguous()
+    torch.testing.assert_close(y.flatten(1), x.flatten(1) @ matrix.T)
+    assert log_det.shape == ()
+    torch.testing.assert_close(log_det, torch.linalg.slogdet(matrix)[1])
+    torch.testing.assert_close(layer.inverse(y), x)
+    torch.testing.assert_close(layer.inverter()(y), x)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(
+    ("options", "applied"),
+    [
+        ({"levels": 3}, (1, 2, 3)),
+        ({"levels": 3, "order": "descending"}, (3, 2, 1)),
+        ({"levels": 2, "bi_direction": True}, (1, 2, 2, 1)),
+        ({"levels": 3, "order": "descending", "bi_direction": True}, (3, 2, 1, 1, 2, 3)),
+        ({"levels": [2, 3, 1, 3]}, (2, 3, 1, 3)),
+        ({"levels": []}, ()),
+        ({"levels": 0}, ()),
+    ],
+)
+def test_order_of_application(options, applied, shared):
+    """D = 24 = 3 * 2^3, against products of hand-built factors."""
+    layer = perturbed((3, 8), shared=shared, **options)
+    assert levels_of(layer) == [applied]
+    matrix = product_by_hand(layer, applied)
+    x = torch.randn(2, 3, 8, dtype=torch.float64)
+    torch.testing.assert_close(layer(x)[0].flatten(1), x.flatten(1) @ matrix.T)
+    torch.testing.assert_close(layer.dense(), matrix)
+
+
+def test_level_one_has_the_largest_stride():
+    layer = Butterfly((1, 8), levels=1).double()
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[0.0, 1.0], [1.0, 0.0]])[:, :, None])
+    x = torch.arange(8.0, dtype=torch.float64).reshape(1, 1, 8)
+    assert layer(x)[0].flatten().tolist() == [4, 5, 6, 7, 0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 4), (2, 8)])
+def test_flatten_orders(shape):
+    last, first = perturbed(shape, flatten="channels_last"), perturbed(shape)
+    x = torch.randn(2, *shape, dtype=torch.float64)
+    matrix = product_by_hand(first, levels_of(first)[0])
+    torch.testing.assert_close(first(x)[0].flatten(1), x.flatten(1) @ matrix.T)
+    rows = x.movedim(1, -1).flatten(1) @ matrix.T  # (h, w, c) or (t, c)
+    expected = rows.reshape(2, *shape[1:], shape[0]).movedim(-1, 1)
+    torch.testing.assert_close(last(x)[0], expected)
+    assert not torch.allclose(first(x)[0], expected)
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "count"),
+    [
+        ((4, 512), {"levels": 10, "shared": True}, 4 * (2**10 - 1)),
+        ((4, 256), {"levels": 9, "shared": True}, 4 * (2**9 - 1)),
+        ((3, 32, 32), {"levels": 1}, 6144),
+        ((12, 16, 16), {"levels": 10}, 61440),
+        ((1, 28, 28), {"partition": [512, 256, 16], "levels": [9, 8, 4]}, 2 * (9 * 512 + 8 * 256 + 4 * 16)),
+        ((4, 512), {"levels": [10], "shared": True}, 4 * 2**9),
+        ((2, 8), {"levels": 3, "bi_direction": True, "shared": True}, 2 * 4 * (2**3 - 1)),
+        ((3, 5), {}, 0),
+    ],
+)
+def test_counts(shape, options, count):
+    assert sum(p.numel() for p in Butterfly(shape, **options).parameters()) == count
+
+
+def test_published_mimic_counts():
+    """Ten levels at D = 2048, one less at the next scale."""
+    options = {"levels": 10, "full_depth_at": 2048, "shared": True, "initialisation": "rotation"}
+    counts = [sum(p.numel() for p in Butterfly((4, t), **options).parameters()) for t in (512, 256)]
+    assert counts == [4 * (2**10 - 1), 4 * (2**9 - 1)]
+
+
+def test_partition_of_mnist():
+    """[512, 256, 16] at full size: forward, log-det and inverse against the explicit matrix; parts do not mix."""
+    layer = perturbed((1, 28, 28), 0.1, partition=[512, 256, 16], levels=[9, 8, 4])
+    matrix = layer.dense()
+    x = torch.randn(2, 1, 28, 28, dtype=torch.float64)
+    y, log_det = layer(x)
+    torch.testing.assert_close(y.flatten(1), x.flatten(1) @ matrix.T)
+    torch.testing.assert_close(log_det, torch.linalg.slogdet(matrix)[1])
+    torch.testing.assert_close(layer.inverse(y), x)
+    for start, end in pairwise((0, 512, 768, 784)):
+        assert (matrix[start:end, start:end] != 0).all()
+        assert not matrix[start:end, :start].any()
+        assert not matrix[start:end, end:].any()
+
+
+def test_partition_of_the_next_scale():
+    """D = 392 under the options of 784: [256, 128, 8] with 8, 7 and 3 levels."""
+    layer = perturbed((2, 14, 14), 0.1, partition=[512, 256, 16], levels=[9, 8, 4], full_depth_at=784)
+    other = perturbed((2, 14, 14), 0.1, partition=[256, 128, 8], levels=[8, 7, 3])
+    assert layer.plan == other.plan
+    x = torch.randn(2, 2, 14, 14, dtype=torch.float64)
+    y, log_det = layer(x)
+    torch.testing.assert_close(y.flatten(1), x.flatten(1) @ layer.dense().T)
+    torch.testing.assert_close(log_det, torch.linalg.slogdet(layer.dense())[1])
+
+
+def test_depth_never_falls_below_zero():
+    layer = Butterfly((1, 8), levels=2, full_depth_at=64)
+    assert levels_of(layer) == [()]
+    x = torch.randn(2, 1, 8)
+    y, log_det = layer(x)
+    assert torch.equal(y, x)
+    assert log_det == 0
+    (y.sum() + log_det).backward()
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_initialisation(shared):
+    torch.manual_seed(0)
+    identity = Butterfly((2, 8), shared=shared)
+    x = torch.randn(3, 2, 8)
+    assert torch.equal(identity(x)[0], x)
+    rotation = Butterfly((4, 64), shared=shared, initialisation="rotation")
+    (a, b), (c, d) = rotation.weight.detach()
+    torch.testing.assert_close(a * d - b * c, torch.ones_like(a))
+    torch.testing.assert_close((a, b), (d, -c))
+    assert rotation(torch.randn(1, 4, 64))[1].abs() < 1e-4
+    angle = torch.atan2(c, a)  # uniform on the circle: all quadrants, mean near zero
+    assert angle.sin().mean().abs() < 0.2
+    assert angle.cos().mean().abs() < 0.2
+    assert angle.unique().numel() > 0.9 * angle.numel()
+
+
+def test_reload_and_precision():
+    """Nothing but the weight is state; multiplicities follow the layer's precision."""
+    saved = perturbed((4, 8), shared=True, initialisation="rotation")
+    assert set(saved.state_dict()) == {"weight"}
+    torch.manual_seed(1)
+    fresh = Butterfly((4, 8), shared=True, initialisation="rotation").double()
+    fresh.load_state_dict(saved.state_dict())
+    x = torch.randn(2, 4, 8, dtype=torch.float64)
+    assert torch.equal(fresh(x)[0], saved(x)[0])
+    assert fresh(x)[1].dtype == torch.float64
+    assert fresh.float()(x.float())[1].dtype == torch.float32
+
+
+def test_inverter_keeps_the_weights_it_saw():
+    layer = perturbed((2, 8))
+    x = torch.randn(2, 2, 8, dtype=torch.float64)
+    y, _ = layer(x)
+    invert = layer.inverter()
+    with torch.no_grad():
+        layer.weight.add_(1.0)
+    torch.testing.assert_close(invert(y), x)
+    assert not invert(y.requires_grad_()).requires_grad
+
+
+@pytest.mark.parametrize("options", [{}, {"shared": True}, {"partition": [8, 4], "levels": [[3, 1, 3], [2]]}])
+def test_gradients(options):
+    layer = perturbed((3, 4), 0.2, **options)
+    x = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
+
+    def run(x, weight):
+        return torch.func.functional_call(layer, {"weight": weight}, (x,))
+
+    assert torch.autograd.gradcheck(run, (x, layer.weight))
+    assert torch.autograd.gradcheck(layer.inverse, (x,))
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_complex_weights(shared):
+    """The functions on factors serve complex weights too: matrix, inverse, log-det, gradients."""
+    torch.manual_seed(0)
+    plan = Plan((Part(8, (1, 3, 2)), Part(6, (1,))), shared)
+    weight = torch.randn(2, 2, sum(plan.lengths), dtype=torch.complex128, requires_grad=True)
+    x = torch.randn(14, 3, dtype=torch.complex128, requires_grad=True)
+    multiplicity = factors.multiplicities(plan).double()
+    y, matrix = factors.apply(weight, x, plan), factors.dense(weight.detach(), plan)
+    torch.testing.assert_close(y, matrix @ x)
+    torch.testing.assert_close(factors.apply_inverse(factors.invert_weight(weight), y, plan), x)
+    log_det = factors.log_abs_det(weight, multiplicity)
+    assert log_det.dtype == torch.float64
+    torch.testing.assert_close(log_det, torch.linalg.slogdet(matrix)[1])
+    real = torch.randn(14, 3, dtype=torch.float64)
+    torch.testing.assert_close(factors.apply(weight, real, plan), matrix @ real.to(matrix.dtype))
+
+    def run(weight, x):
+        return factors.apply(weight, x, plan), factors.log_abs_det(weight, multiplicity)
+
+    assert torch.autograd.gradcheck(run, (weight, x))
+
+
+@pytest.mark.parametrize("options", [{"flatten": "hwc"}, {"initialisation": "id"}, {"order": "up"}, {"shared": 1}])
+def test_refuses_an_option(options):
+    (name, value), *_ = options.items()
+    with pytest.raises(ValueError, match=re.escape(f"butterfly: {name} = {value!r} is unknown; use one of")):
+        Butterfly((2, 8), **options)
+
+
+def test_walsh_hadamard():
+    """All 2x2 matrices [[1, 1], [1, -1]] / sqrt 2 give the Walsh-Hadamard transform: a reference of its own."""
+    layer = Butterfly((1, 16)).double()
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[1.0, 1.0], [1.0, -1.0]])[:, :, None] / math.sqrt(2))
+    bits = torch.arange(16)
+    parity = sum((bits[:, None] & bits[None, :]) >> k & 1 for k in range(4)) % 2
+    expected = (1.0 - 2.0 * parity.double()) / 4
+    torch.testing.assert_close(layer.dense(), expected)
+    torch.testing.assert_close(layer(torch.eye(16, dtype=torch.float64)[:, None])[0][:, 0].T, expected)

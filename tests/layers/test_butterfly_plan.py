@@ -1,0 +1,142 @@
+import ast
+import re
+
+import pytest
+
+from layers import UnsupportedShape
+from layers.butterfly_plan import make_plan
+
+
+def levels_of(dim, **options):
+    return [part.levels for part in make_plan(dim, **options).parts]
+
+
+@pytest.mark.parametrize(
+    ("levels", "counts"),
+    [
+        ([9, 8, 4], [(9, 8, 4), (8, 7, 3), (7, 6, 2)]),
+        ([9, 1, 0], [(9, 1, 0), (8, 0, 0), (7, 0, 0)]),
+        (4, [(4, 4, 4), (3, 3, 3), (2, 2, 2)]),
+        (None, [(9, 8, 4), (8, 7, 3), (7, 6, 2)]),
+    ],
+)
+def test_depth_falls_per_scale(levels, counts):
+    for dim, scale, expected in zip((784, 392, 196), (1, 2, 4), counts, strict=True):
+        plan = make_plan(dim, partition=[512, 256, 16], levels=levels, full_depth_at=784)
+        assert plan.sizes == [512 // scale, 256 // scale, 16 // scale]
+        assert tuple(len(part.levels) for part in plan.parts) == expected
+
+
+def test_levels_none_takes_all():
+    assert levels_of(24) == [(1, 2, 3)]
+    assert levels_of(7) == levels_of(1) == [()]
+    assert levels_of(14, partition=[8, 6]) == [(1, 2, 3), (1,)]
+    assert levels_of(7, partition=[8, 6], full_depth_at=14) == [(1, 2), ()]
+
+
+def test_capped():
+    assert levels_of(24, levels=10, capped=True) == [(1, 2, 3)]
+    assert levels_of(24, levels=2, capped=True) == [(1, 2)]
+    assert levels_of(12, partition=[8, 4], levels=3, capped=True) == [(1, 2, 3), (1, 2)]
+    assert levels_of(24, levels=3, full_depth_at=48, capped=True) == [(1, 2)]
+
+
+def test_lists_may_be_tuples():
+    assert levels_of(12, partition=(8, 4), levels=((1, 2), (1,))) == [(1, 2), (1,)]
+
+
+REFUSED = [
+    (
+        784,
+        {"levels": 9},
+        "butterfly: D = 784 has power-of-two part 16, so at most 4 levels; asked for 9. "
+        "Use partition: [512, 256, 16] with levels: [9, 8, 4]",
+    ),
+    (
+        16,
+        {"levels": 9},
+        "butterfly: D = 16 has power-of-two part 16, so at most 4 levels; asked for 9. Use levels: 4 or capped: true",
+    ),
+    (
+        392,
+        {"levels": 9, "full_depth_at": 784},
+        "butterfly: D = 392 has power-of-two part 8, so at most 3 levels; asked for 8 (9 at D = 784). "
+        "Use partition: [512, 256, 16] with levels: [9, 8, 4]",
+    ),
+    (
+        784,
+        {"levels": 9, "partition": [512, 256, 16]},
+        "butterfly: part 256 of the partition has power-of-two part 256, so at most 8 levels; asked for 9. "
+        "Use levels: [9, 8, 4] or capped: true",
+    ),
+    (
+        392,
+        {"levels": 9, "partition": [512, 256, 16], "full_depth_at": 784},
+        "part 128 of the partition has power-of-two part 128, so at most 7 levels; asked for 8 (9 at D = 784). "
+        "Use levels: [9, 8, 4] or capped: true",
+    ),
+    (
+        28,
+        {"levels": [1, 5]},
+        "butterfly: D = 28 has power-of-two part 4, so at most 2 levels; asked for level 5. Use levels from 1 to 2",
+    ),
+    (6, {"levels": 2}, "so at most 1 level; asked for 2. Use partition: [4, 2] with levels: [2, 1]"),
+    (5, {"levels": [1]}, "so at most 0 levels; asked for level 1. Use an empty list"),
+    (20, {"full_depth_at": 30}, "D = 20 is not full_depth_at = 30 divided by a power of two"),
+    (20, {"full_depth_at": 10}, "D = 20 is not full_depth_at = 10 divided by a power of two"),
+    (4, {"full_depth_at": 8, "partition": [5, 3]}, "part 5 of the partition cannot be divided by 2"),
+]
+
+
+@pytest.mark.parametrize(("dim", "options", "message"), REFUSED)
+def test_refuses_a_shape(dim, options, message):
+    with pytest.raises(UnsupportedShape, match=re.escape(message)):
+        make_plan(dim, **options)
+
+
+@pytest.mark.parametrize(
+    ("dim", "options"),
+    [
+        (784, {"levels": 9}),
+        (784, {"levels": 12}),
+        (392, {"levels": 9, "full_depth_at": 784}),
+        (392, {"levels": 9, "partition": [512, 256, 16], "full_depth_at": 784}),
+        (8, {"levels": 9, "full_depth_at": 32}),
+        (3, {"levels": 1}),
+    ],
+)
+def test_the_way_out_works(dim, options):
+    with pytest.raises(UnsupportedShape) as caught:
+        make_plan(dim, **options)
+    way_out = re.findall(r"(partition|levels): (\[.*?\]|\d+)", str(caught.value))
+    assert way_out
+    make_plan(dim, **(options | {name: ast.literal_eval(value) for name, value in way_out}))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"levels": -1}, "a number of levels = -1 is not allowed; use a whole number from 0 up"),
+        ({"levels": 2.0}, "a number of levels = 2.0 is not allowed"),
+        ({"levels": True}, "a number of levels = True is not allowed"),
+        ({"levels": [0]}, "a level = 0 is not allowed; use a whole number from 1 up"),
+        ({"levels": [[1]]}, "there is no partition"),
+        ({"levels": [1, [1]], "partition": [8, 8]}, "mixes counts and lists"),
+        ({"levels": [1], "partition": [8, 8]}, "has 1 entries for 2 parts"),
+        ({"levels": [[1]], "partition": [8, 8]}, "has 1 entries for 2 parts"),
+        ({"partition": [8, 4]}, "partition = [8, 4] sums to 12, but D = 16; use sizes that sum to it, such as [16]"),
+        ({"partition": [16, 0]}, "a size in partition = 0 is not allowed"),
+        ({"partition": 16}, "partition = 16 is not a list of sizes"),
+        ({"levels": [1], "order": "descending"}, "to which order does not apply"),
+        ({"levels": [1], "bi_direction": True}, "to which bi_direction does not apply"),
+        ({"levels": [1], "capped": True}, "to which capped does not apply"),
+        ({"levels": [1], "full_depth_at": 16}, "to which full_depth_at does not apply"),
+        ({"full_depth_at": 0}, "full_depth_at = 0 is not allowed"),
+        ({"order": "up"}, "order = 'up' is unknown; use one of 'ascending', 'descending'"),
+        ({"shared": "yes"}, "shared = 'yes' is unknown; use one of True, False"),
+    ],
+)
+def test_refuses_an_option(options, message):
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        make_plan(16, **options)
+    assert not isinstance(caught.value, UnsupportedShape)
