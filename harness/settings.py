@@ -50,6 +50,7 @@ class FlowSettings(Settings):
     coupling: Literal["auto", "image", "glow", "sequence"] = "auto"  # auto: image or sequence, by the event
     mixer: Literal["plu", "dense", "none"] = "plu"  # the 1x1 beside the layer under test
     prior: Literal["standard", "learned"] = "standard"
+    split_step: Flag = False  # one more full step before each split, as in ButterflyFlow's released image code
 
 
 class TrainingSettings(Settings):
@@ -83,7 +84,9 @@ class DataRef(Settings):
     label: str
     name: str
     options: Options = ()
-    permute: Annotated[int, Field(ge=0, strict=True)] | None = None  # seed of one permutation of all C*H*W entries, the same for every split
+    permute: Annotated[int, Field(ge=0, strict=True)] | None = (
+        None  # seed of one permutation of all C*H*W entries, the same for every split
+    )
     preprocessing: Literal["scale", "logit"] = "scale"
     dequantise: Flag = True
     allow_unbounded: Flag = False  # says aloud that raw lattice values admit any density

@@ -1,0 +1,61 @@
+"""Per-channel affine normalisation, initialised on data (Kingma & Dhariwal 2018)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+@torch.no_grad()
+def standardisation(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Per-channel mean and 1 / standard deviation of x, shape (N, C, *spatial); both of shape (C,).
+
+    A channel that is constant up to rounding has no scale of its own and gets 1.
+    """
+    std, mean = torch.std_mean(x, dim=(0, *range(2, x.ndim)), correction=0)
+    constant = std <= 1e-6 * mean.abs() + torch.finfo(x.dtype).tiny
+    return mean, torch.where(constant, torch.ones_like(std), 1 / std)
+
+
+class ActNorm(nn.Module):
+    """y = exp(log_scale) * (x + shift), one scale and one shift per channel: 2C parameters.
+
+    log|det| = n * sum(log_scale) for n spatial positions, shape (). The identity until `initialise` is called;
+    `forward` itself never looks at its data to initialise, and the buffer `initialised` is saved with the state.
+    """
+
+    initialised: Tensor
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.shift = nn.Parameter(torch.zeros(channels))
+        self.log_scale = nn.Parameter(torch.zeros(channels))
+        self.register_buffer("initialised", torch.tensor(False))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(N, C, *spatial) -> the same shape, and log|det| of shape ()."""
+        y = (x + _per_channel(self.shift, x)) * _per_channel(self.log_scale, x).exp()
+        return y, math.prod(x.shape[2:]) * self.log_scale.sum()
+
+    def inverse(self, y: Tensor) -> Tensor:
+        """x = exp(-log_scale) * y - shift."""
+        return y * _per_channel(-self.log_scale, y).exp() - _per_channel(self.shift, y)
+
+    @torch.no_grad()
+    def initialise(self, x: Tensor) -> None:
+        """Give every channel of `forward(x)` zero mean and unit variance (a constant channel: zero mean only)."""
+        mean, scale = standardisation(x)
+        self.shift.copy_(-mean)
+        self.log_scale.copy_(scale.log())
+        self.initialised.fill_(True)
+
+    def extra_repr(self) -> str:
+        """The number of channels, for repr()."""
+        return f"channels={self.shift.numel()}"
+
+
+def _per_channel(vector: Tensor, x: Tensor) -> Tensor:
+    """(C,) -> (C, 1, ...), to broadcast against x."""
+    return vector.view(-1, *[1] * (x.ndim - 2))

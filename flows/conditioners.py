@@ -1,0 +1,173 @@
+"""The networks inside a coupling: from the kept channels to the log-scale and shift of the others."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
+
+from flows.actnorm import ActNorm, standardisation
+
+_CONVOLUTION: dict[int, type[nn.Conv1d] | type[nn.Conv2d]] = {1: nn.Conv1d, 2: nn.Conv2d}
+
+
+class Conditioner(nn.Module):
+    """Kept channels (N, kept, *spatial) -> log-scale and shift, each (N, moved, *spatial)."""
+
+    @abstractmethod
+    def forward(self, kept: Tensor) -> tuple[Tensor, Tensor]:
+        """The log-scale and the shift."""
+        raise NotImplementedError
+
+    def initialise(self, kept: Tensor) -> None:
+        """Data-dependent initialisation on the kept channels, where the network has any."""
+
+
+class WeightNormConditioner(Conditioner):
+    """The image coupling of ButterflyFlow (Meng et al., ICML 2022): scale = sigmoid(s + 2), shift = mu.
+
+    3x3 convolution (kept -> width), ELU, 1x1, ELU, 3x3 zero-initialised (-> 2 * moved), each weight-normalised
+    and with a bias. Weight normalisation is initialised on data (Salimans & Kingma 2016), so that every hidden
+    channel starts with zero mean and unit variance.
+    """
+
+    def __init__(self, kept: int, moved: int, width: int, axes: int) -> None:
+        super().__init__()
+        self.first = _weight_norm_convolution(axes, kept, width, 3)
+        self.second = _weight_norm_convolution(axes, width, width, 1)
+        self.last = _weight_norm_convolution(axes, width, 2 * moved, 3)
+        nn.init.zeros_(_gain(self.last))
+
+    def forward(self, kept: Tensor) -> tuple[Tensor, Tensor]:
+        """log sigmoid(s + 2) and mu."""
+        hidden = F.elu(self.second(F.elu(self.first(kept))))
+        shift, scale = self.last(hidden).chunk(2, dim=1)
+        return F.logsigmoid(scale + 2), shift
+
+    @torch.no_grad()
+    def initialise(self, kept: Tensor) -> None:
+        """Zero mean and unit variance before each ELU; the output stays zero."""
+        hidden = kept
+        for convolution in (self.first, self.second):
+            mean, scale = standardisation(convolution(hidden))
+            _gain(convolution).mul_(scale.view(_gain(convolution).shape))
+            bias = convolution.get_parameter("bias")
+            bias.copy_((bias - mean) * scale)
+            hidden = F.elu(convolution(hidden))
+
+
+class GlowConditioner(Conditioner):
+    """Glow's coupling (Kingma & Dhariwal 2018): y = (x + shift) * sigmoid(s + 2).
+
+    3x3 convolution (kept -> width), ActNorm, ReLU, 1x1, ActNorm, ReLU, 3x3 zero convolution (-> 2 * moved).
+    """
+
+    def __init__(self, kept: int, moved: int, width: int, axes: int) -> None:
+        super().__init__()
+        convolution = _CONVOLUTION[axes]
+        self.first = convolution(kept, width, 3, padding=1, bias=False)
+        self.first_norm = ActNorm(width)
+        self.second = convolution(width, width, 1, bias=False)
+        self.second_norm = ActNorm(width)
+        self.last = ZeroConvolution(axes, width, 2 * moved)
+        for hidden in (self.first, self.second):
+            nn.init.normal_(hidden.weight, std=0.05)
+
+    def forward(self, kept: Tensor) -> tuple[Tensor, Tensor]:
+        """log sigmoid(s + 2), and shift * sigmoid(s + 2)."""
+        hidden = F.relu(self.first_norm(self.first(kept))[0])
+        hidden = F.relu(self.second_norm(self.second(hidden))[0])
+        shift, scale = self.last(hidden).chunk(2, dim=1)
+        return F.logsigmoid(scale + 2), shift * torch.sigmoid(scale + 2)
+
+    @torch.no_grad()
+    def initialise(self, kept: Tensor) -> None:
+        """Zero mean and unit variance before each ReLU."""
+        hidden = kept
+        for convolution, norm in ((self.first, self.first_norm), (self.second, self.second_norm)):
+            hidden = convolution(hidden)
+            norm.initialise(hidden)
+            hidden = F.relu(norm(hidden)[0])
+
+
+class PointwiseConditioner(Conditioner):
+    """The sequence coupling of ButterflyFlow (Meng et al., ICML 2022): scale = exp(log_s), shift = t.
+
+    Two MLPs over the channels of one position, without any context in time: kept -> width -> width -> moved
+    with biases, tanh in the one for log_s and ReLU in the one for t, orthogonal initial weights. Whatever mixes
+    positions is the linear layer of the step alone.
+    """
+
+    def __init__(self, kept: int, moved: int, width: int) -> None:
+        super().__init__()
+        self.log_scale = _perceptron(kept, moved, width, nn.Tanh)
+        self.shift = _perceptron(kept, moved, width, nn.ReLU)
+
+    def forward(self, kept: Tensor) -> tuple[Tensor, Tensor]:
+        """log_s and t."""
+        # Channels last makes each layer one matrix product over all positions of the batch.
+        rows = kept.flatten(2).transpose(1, 2)
+        event = (kept.shape[0], -1, *kept.shape[2:])
+        log_scale, shift = (net(rows).transpose(1, 2).reshape(event) for net in (self.log_scale, self.shift))
+        return log_scale, shift
+
+
+class GaussianConditioner(Conditioner):
+    """Standardises the moved channels by a Gaussian that a 3x3 zero convolution reads off the kept ones.
+
+    z = (x - mean) * exp(-log_sigma), which makes z standard normal where x given the kept channels is
+    N(mean, exp(log_sigma)^2): Glow's learned prior at a split. |log_sigma| < 5, so that no value of the
+    network's output can overflow the scale or its inverse.
+    """
+
+    bound = 5.0
+
+    def __init__(self, kept: int, moved: int, axes: int) -> None:
+        super().__init__()
+        self.last = ZeroConvolution(axes, kept, 2 * moved)
+
+    def forward(self, kept: Tensor) -> tuple[Tensor, Tensor]:
+        """-log_sigma and -mean * exp(-log_sigma)."""
+        mean, log_sigma = self.last(kept).chunk(2, dim=1)
+        log_scale = -self.bound * torch.tanh(log_sigma / self.bound)
+        return log_scale, -mean * log_scale.exp()
+
+
+class ZeroConvolution(nn.Module):
+    """Glow's last convolution: 3x3 with weight and bias zero at first, times exp(3 * logs) per output channel."""
+
+    def __init__(self, axes: int, channels: int, outputs: int) -> None:
+        super().__init__()
+        self.convolution = _CONVOLUTION[axes](channels, outputs, 3, padding=1)
+        nn.init.zeros_(self.convolution.weight)
+        nn.init.zeros_(self.convolution.get_parameter("bias"))
+        self.logs = nn.Parameter(torch.zeros(outputs, *[1] * axes))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, channels, *spatial) -> (N, outputs, *spatial)."""
+        return self.convolution(x) * torch.exp(3 * self.logs)
+
+
+def _weight_norm_convolution(axes: int, channels: int, outputs: int, kernel: int) -> nn.Module:
+    """A "same" convolution with weight g * v / |v| per output channel, v ~ N(0, 0.05^2), and a bias from 0."""
+    convolution = _CONVOLUTION[axes](channels, outputs, kernel, padding=kernel // 2)
+    nn.init.normal_(convolution.weight, std=0.05)
+    nn.init.zeros_(convolution.get_parameter("bias"))
+    return weight_norm(convolution)
+
+
+def _gain(convolution: nn.Module) -> nn.Parameter:
+    """The g of a weight-normalised convolution, shape (outputs, 1, ...)."""
+    return convolution.get_parameter("parametrizations.weight.original0")
+
+
+def _perceptron(inputs: int, outputs: int, width: int, activation: type[nn.Module]) -> nn.Sequential:
+    """Three linear layers, orthogonal weights and zero biases."""
+    linears = [nn.Linear(inputs, width), nn.Linear(width, width), nn.Linear(width, outputs)]
+    for linear in linears:
+        nn.init.orthogonal_(linear.weight)
+        nn.init.zeros_(linear.bias)
+    return nn.Sequential(linears[0], activation(), linears[1], activation(), linears[2])

@@ -1,0 +1,94 @@
+"""Affine coupling: half of the channels moves, by a scale and a shift that the kept half decides."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from flows.conditioners import (
+    Conditioner,
+    GaussianConditioner,
+    GlowConditioner,
+    PointwiseConditioner,
+    WeightNormConditioner,
+)
+
+Coupling = Literal["auto", "image", "glow", "sequence"]
+
+
+class AffineCoupling(nn.Module):
+    """y1 = x1, y2 = x2 * exp(log_scale(x1)) + shift(x1); the first `kept` channels stay as they are.
+
+    log|det| = sum of log_scale, shape (N,); the inverse runs the same network, so it costs the same.
+
+    Attributes:
+        kept: number of channels, counted from the first, that stay.
+        net: the conditioner, (N, kept, *spatial) -> log-scale and shift of the other channels.
+    """
+
+    def __init__(self, kept: int, net: Conditioner) -> None:
+        super().__init__()
+        self.kept = kept
+        self.net = net
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(N, C, *spatial) -> the same shape, and log|det| of shape (N,)."""
+        kept, moved = x[:, : self.kept], x[:, self.kept :]
+        log_scale, shift = self.net(kept)
+        return torch.cat([kept, moved * log_scale.exp() + shift], dim=1), log_scale.flatten(1).sum(1)
+
+    def inverse(self, y: Tensor) -> Tensor:
+        """x2 = (y2 - shift(y1)) * exp(-log_scale(y1))."""
+        kept, moved = y[:, : self.kept], y[:, self.kept :]
+        log_scale, shift = self.net(kept)
+        return torch.cat([kept, (moved - shift) * torch.exp(-log_scale)], dim=1)
+
+    def initialise(self, x: Tensor) -> None:
+        """Data-dependent initialisation of the network, where it has any."""
+        self.net.initialise(x[:, : self.kept])
+
+    def extra_repr(self) -> str:
+        """The number of kept channels, for repr()."""
+        return f"kept={self.kept}"
+
+
+def make_coupling(coupling: Coupling, shape: tuple[int, ...], width: int) -> AffineCoupling:
+    """The coupling of a step on events of `shape`; of an odd number of channels it keeps the larger part.
+
+    Args:
+        coupling: "image" (weight-normalised convolutions), "glow" (convolutions with ActNorm), "sequence"
+            (pointwise MLPs), or "auto": image for (C, H, W), sequence for (C, L). All serve both kinds.
+        shape: (C, *spatial), at least two channels.
+        width: hidden channels of the network.
+
+    Raises:
+        ValueError: an unknown coupling, fewer than two channels, or no width.
+    """
+    if coupling not in get_args(Coupling):
+        raise ValueError(f"coupling {coupling!r} is not known; use one of {', '.join(get_args(Coupling))}")
+    if width < 1:
+        raise ValueError(f"width = {width}: a coupling network needs at least 1 hidden channel")
+    kept, moved, axes = _halves(shape)
+    if coupling == "auto":
+        coupling = "image" if axes == 2 else "sequence"
+    if coupling == "image":
+        return AffineCoupling(kept, WeightNormConditioner(kept, moved, width, axes))
+    if coupling == "glow":
+        return AffineCoupling(kept, GlowConditioner(kept, moved, width, axes))
+    return AffineCoupling(kept, PointwiseConditioner(kept, moved, width))
+
+
+def make_split_prior(shape: tuple[int, ...]) -> AffineCoupling:
+    """The learned prior of a split as a coupling: it standardises the channels that are about to leave."""
+    kept, moved, axes = _halves(shape)
+    return AffineCoupling(kept, GaussianConditioner(kept, moved, axes))
+
+
+def _halves(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Channels kept, channels moved, number of spatial axes."""
+    channels = shape[0]
+    if channels < 2:
+        raise ValueError(f"event shape {shape}: a coupling needs at least 2 channels; squeeze the event first")
+    return channels - channels // 2, channels // 2, len(shape) - 1

@@ -1,0 +1,56 @@
+"""Which events the multi-scale backbone can serve, and what each of its levels sees."""
+
+from __future__ import annotations
+
+
+class UnsupportedEvent(ValueError):
+    """The backbone cannot serve this event shape; the message names the value, the rule and the way out."""
+
+
+def level_shapes(shape: tuple[int, ...], levels: int) -> list[tuple[int, ...]]:
+    """The event shape that the steps of each level see.
+
+    A level squeezes every spatial axis by 2, which multiplies the channels by 2 (sequences) or 4 (images);
+    all but the last then factor out half of the channels.
+
+    Args:
+        shape: (C, L) or (C, H, W).
+        levels: number of levels, at least 1.
+
+    Returns:
+        One shape per level, after its squeeze: (3, 32, 32) with 3 levels gives
+        [(12, 16, 16), (24, 8, 8), (48, 4, 4)].
+
+    Raises:
+        UnsupportedEvent: not an event shape, no level, or a spatial axis that 2^levels does not divide.
+    """
+    shape = tuple(shape)
+    whole = all(isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in shape)
+    if len(shape) not in (2, 3) or not whole:
+        raise UnsupportedEvent(
+            f"event shape {shape}: use (channels, length) or (channels, height, width), positive whole numbers"
+        )
+    if isinstance(levels, bool) or not isinstance(levels, int) or levels < 1:
+        raise UnsupportedEvent(f"levels = {levels!r}: the flow needs a whole number of levels, at least 1")
+    block = 2**levels
+    if any(size % block for size in shape[1:]):
+        possible = min(_halvings(size) for size in shape[1:])
+        padded = tuple(-(-size // block) * block for size in shape[1:])
+        fewer = f"use at most {possible} level{'s' * (possible > 1)}, or " if possible else ""
+        raise UnsupportedEvent(
+            f"event shape {shape} with levels = {levels}: each level halves every spatial axis, so 2^{levels} = "
+            f"{block} must divide {' and '.join(map(str, shape[1:]))}; {fewer}pad the data to "
+            f"{' x '.join(map(str, padded))}"
+        )
+    channels, spatial = shape[0], shape[1:]
+    shapes = []
+    for _ in range(levels):
+        channels, spatial = channels * 2 ** len(spatial), tuple(size // 2 for size in spatial)
+        shapes.append((channels, *spatial))
+        channels //= 2
+    return shapes
+
+
+def _halvings(size: int) -> int:
+    """How often 2 divides `size`."""
+    return (size & -size).bit_length() - 1

@@ -1,0 +1,96 @@
+"""A stand-in for the layers, and the oracle of every test here: the Jacobian that autograd computes."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+
+class Channelwise(nn.Module):
+    """A PLU 1x1 convolution as small as can be: y = L U x per position, 2 c^2 + c parameters."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        channels = shape[0]
+        self.lower = nn.Parameter(0.2 * torch.randn(channels, channels))
+        self.upper = nn.Parameter(0.2 * torch.randn(channels, channels))
+        self.log_diagonal = nn.Parameter(0.2 * torch.randn(channels))
+
+    def matrix(self) -> Tensor:
+        identity = torch.eye(len(self.log_diagonal), dtype=self.lower.dtype, device=self.lower.device)
+        upper = self.upper.triu(1) + torch.diag(self.log_diagonal.exp())
+        return (self.lower.tril(-1) + identity) @ upper
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.einsum("oc,nc...->no...", self.matrix(), x), x[0, 0].numel() * self.log_diagonal.sum()
+
+    def inverse(self, y: Tensor) -> Tensor:
+        return torch.einsum("oc,nc...->no...", self.matrix().inverse(), y)
+
+
+class Everywhere(nn.Module):
+    """A full D x D matrix, so that a wrong order of entries anywhere shows; its log-det has shape (N,)."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        dim = torch.Size(shape).numel()
+        self.weight = nn.Parameter(torch.eye(dim) + 0.3 / dim**0.5 * torch.randn(dim, dim))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = (x.flatten(1) @ self.weight.T).view_as(x)
+        return y, torch.linalg.slogdet(self.weight).logabsdet.expand(len(x))
+
+    def inverse(self, y: Tensor) -> Tensor:
+        return torch.linalg.solve(self.weight, y.flatten(1).T).T.view_as(y)
+
+
+@pytest.fixture
+def channelwise() -> type[Channelwise]:
+    return Channelwise
+
+
+@pytest.fixture
+def everywhere() -> type[Everywhere]:
+    return Everywhere
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def perturb() -> Callable[[nn.Module], nn.Module]:
+    """Move every parameter away from its initial value, where many a fault is invisible; in float64.
+
+    The noise of a weight falls with the square root of its inputs, so that maps stay well-conditioned.
+    """
+
+    def move(module: nn.Module, size: float = 0.3) -> nn.Module:
+        module.double()
+        with torch.no_grad():
+            for parameter in module.parameters():
+                inputs = parameter[0].numel() if parameter.ndim > 1 else 1
+                parameter.add_(size / inputs**0.5 * torch.randn_like(parameter))
+        return module
+
+    return move
+
+
+@pytest.fixture
+def check_bijection() -> Callable[[nn.Module, Tensor], None]:
+    """Log-det against autograd for every event, and the round trip both ways, to float64 accuracy."""
+
+    def check(module: nn.Module, x: Tensor) -> None:
+        y, log_det = module(x)
+        total = log_det.expand(len(x))
+        for event, claimed in zip(x, total, strict=True):
+            jacobian = torch.func.jacrev(lambda v: module(v[None])[0][0].flatten())(event)
+            true = torch.linalg.slogdet(jacobian.reshape(event.numel(), event.numel())).logabsdet
+            torch.testing.assert_close(claimed, true, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(module.inverse(y), x, rtol=1e-8, atol=1e-8)
+        z = y + 0.1 * torch.randn_like(y)
+        torch.testing.assert_close(module(module.inverse(z))[0], z, rtol=1e-8, atol=1e-8)
+
+    return check

@@ -1,0 +1,153 @@
+import math
+
+import pytest
+import torch
+
+from flows import (
+    AffineRange,
+    Preprocessing,
+    bits_per_dim,
+    dequantise,
+    logit_pixels,
+    quantise,
+    scale_pixels,
+    scale_range,
+)
+
+LOW, HIGH = torch.tensor([-300, 0]), torch.tensor([711, 3])
+CASES = [
+    (scale_pixels(256), 0, 256),
+    (scale_pixels(17), 0, 17),
+    (logit_pixels(256), 0, 256),
+    (logit_pixels(17, margin=0.05), 0, 17),
+    (scale_range(LOW, HIGH), 0, 4),
+    (Preprocessing(AffineRange(0, 17), AffineRange(-2.0, 5.0)), 0, 17),
+    (Preprocessing(), 0, 5),
+]
+
+
+@pytest.mark.parametrize(("preprocessing", "low", "high"), CASES)
+@pytest.mark.parametrize("spatial", [(5,), (2, 3)])
+def test_log_det_is_that_of_the_jacobian(preprocessing, low, high, spatial):
+    v = low + (high - low) * torch.rand(3, 2, *spatial, dtype=torch.float64)
+    x, log_det = preprocessing(v)
+    assert x.shape == v.shape and log_det.shape == (3,) and log_det.dtype == torch.float64
+    torch.testing.assert_close(preprocessing.inverse(x), v)
+    for event, claimed in zip(v, log_det, strict=True):
+        jacobian = torch.func.jacrev(lambda e: preprocessing(e[None])[0][0].flatten())(event)
+        true = torch.linalg.slogdet(jacobian.reshape(event.numel(), event.numel())).logabsdet
+        torch.testing.assert_close(claimed, true, rtol=1e-12, atol=1e-10)
+
+
+def test_scaling_takes_the_cells_to_minus_one_and_one():
+    x, log_det = scale_pixels(256)(torch.tensor([[[0.0, 128.0, 256.0]]]))
+    assert x.tolist() == [[[-1.0, 0.0, 1.0]]]
+    assert log_det.item() == pytest.approx(-3 * math.log(128), rel=1e-14)
+    ranged = scale_range(LOW, HIGH)
+    ends, log_det = ranged(torch.tensor([[[-300.0, 712.0], [0.0, 4.0]]]))
+    assert ends.tolist() == [[[-1.0, 1.0], [-1.0, 1.0]]]
+    assert log_det.item() == pytest.approx(2 * math.log(2 / 1012) + 2 * math.log(2 / 4), rel=1e-14)
+
+
+def test_bits_per_dim_is_the_usual_formula_for_eight_bit_pixels():
+    dim, nll = 12, 17.3
+    _, log_det = scale_pixels(256)(torch.zeros(1, 3, 2, 2))
+    bits = bits_per_dim(-nll + log_det.item(), dim)
+    assert bits == pytest.approx((nll + dim * math.log(128)) / (dim * math.log(2)), rel=1e-14)
+
+
+@pytest.mark.parametrize("levels", [2, 17, 256])
+def test_a_uniform_density_costs_log2_levels_bits(levels):
+    v = dequantise(torch.randint(levels, (4, 1, 8, 8)), dtype=torch.float64)
+    _, scaled = scale_pixels(levels)(v)
+    x, logit = logit_pixels(levels)(v)
+    # What the uniform density on [0, levels) becomes: 1/2 on [-1, 1), and a logistic density, cut at the margins.
+    uniform = torch.full((4,), -64 * math.log(2), dtype=torch.float64)
+    logistic = (-x - 2 * torch.nn.functional.softplus(-x) - math.log(1 - 2e-6)).flatten(1).sum(1)
+    expected = torch.full((4,), math.log2(levels), dtype=torch.float64)
+    torch.testing.assert_close(bits_per_dim(uniform + scaled, 64), expected, rtol=1e-12, atol=0)
+    torch.testing.assert_close(bits_per_dim(logistic + logit, 64), expected, rtol=1e-9, atol=0)
+
+
+def test_logit_is_the_closed_form():
+    v = torch.tensor([[[0.0, 0.25, 128.0, 255.75, 256.0]]], dtype=torch.float64)
+    x, log_det = logit_pixels(256)(v)
+    p = 1e-6 + (1 - 2e-6) * v / 256
+    torch.testing.assert_close(x, torch.logit(p), rtol=1e-9, atol=1e-12)
+    expected = (math.log((1 - 2e-6) / 256) - p.log() - (1 - p).log()).sum()
+    torch.testing.assert_close(log_det[0], expected, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(x, -x.flip(-1), rtol=1e-14, atol=1e-14)
+
+
+@pytest.mark.parametrize("v", [0.0, 1e-7, 1e-3, 0.5, 255.5, 255.99998, 256.0])
+def test_logit_in_float32_has_the_jacobian_of_float64(v):
+    v = torch.tensor([[[v]]], dtype=torch.float32)
+    x, log_det = logit_pixels(256)(v)
+    exact, exact_log_det = logit_pixels(256)(v.double())
+    assert x.dtype == torch.float32 and log_det.dtype == torch.float64
+    assert torch.equal(log_det, exact_log_det)
+    torch.testing.assert_close(x.double(), exact, rtol=1e-7, atol=1e-7)
+    torch.testing.assert_close(logit_pixels(256).inverse(x), v, rtol=1e-6, atol=1e-4)
+
+
+@pytest.mark.parametrize("preprocessing", [case[0] for case in CASES])
+def test_lattice_comes_back_from_the_middle_of_its_cells(preprocessing):
+    values = torch.randint(4, (16, 2, 5)).float()
+    x, _ = preprocessing(values + 0.5)
+    assert torch.equal(quantise(preprocessing.inverse(x)), values)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("base", [-2048, -1, 0, 255, 4095])
+def test_dequantised_values_never_leave_their_cell(dtype, base):
+    values = torch.full((200_000,), base)
+    v = dequantise(values, torch.Generator().manual_seed(0), dtype)
+    assert v.dtype == dtype
+    assert torch.equal(quantise(v), values.to(dtype))
+    assert (v - base).mean().item() == pytest.approx(0.5, abs=0.01)
+    assert (v - base).std().item() == pytest.approx(12**-0.5, abs=0.01)
+
+
+def test_dequantise_at_the_last_noise_value(monkeypatch):
+    monkeypatch.setattr(torch, "rand", lambda size, **kind: torch.full(size, 1 - 2**-24, dtype=kind["dtype"]))
+    v = dequantise(torch.tensor([0, 1, 255, -1, -256]))
+    assert quantise(v).tolist() == [0, 1, 255, -1, -256]
+
+
+def test_dequantise_is_fresh_unless_a_generator_says_otherwise():
+    values = torch.zeros(5, dtype=torch.uint8)
+    assert not torch.equal(dequantise(values), dequantise(values))
+    one, other = (dequantise(values, torch.Generator().manual_seed(3)) for _ in range(2))
+    assert torch.equal(one, other)
+
+
+def test_state_holds_the_ranges_and_survives_a_change_of_dtype():
+    preprocessing = scale_range(LOW, HIGH)
+    again = scale_range(LOW - 1, HIGH + 1)
+    again.load_state_dict(preprocessing.state_dict())
+    v = 4 * torch.rand(2, 2, 3).double()
+    assert torch.equal(again(v)[0], preprocessing(v)[0])
+    third = scale_pixels(17)
+    exact = third(v)
+    assert torch.equal(third.float()(v)[1], exact[1])
+
+
+@pytest.mark.parametrize(
+    ("make", "parts"),
+    [
+        (lambda: scale_pixels(1), ["levels = 1", "at least 2"]),
+        (lambda: logit_pixels(0), ["levels = 0"]),
+        (lambda: logit_pixels(256, margin=0.0), ["margin = 0.0", "1e-6"]),
+        (lambda: logit_pixels(256, margin=0.5), ["margin = 0.5"]),
+        (lambda: scale_range([0, 5], [3, 3]), ["[0.0, 5.0]", "below"]),
+        (lambda: scale_range([0], [1, 2]), ["(1,)", "(2,)"]),
+        (lambda: scale_range([0.0], [math.inf]), ["finite"]),
+        (lambda: scale_range([0, 0], [3, 3])(torch.zeros(1, 3, 4)), ["(1, 3, 4)", "2 channels"]),
+        (lambda: scale_pixels(256)(torch.zeros(1, 3, 4, dtype=torch.uint8)), ["torch.uint8", "dequantise"]),
+    ],
+)
+def test_refusals(make, parts):
+    with pytest.raises(ValueError) as caught:
+        make()
+    for part in parts:
+        assert part in str(caught.value)

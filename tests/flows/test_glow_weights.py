@@ -1,0 +1,126 @@
+import copy
+
+import pytest
+import torch
+
+from flows import ActNorm, Glow, seeded
+
+SMALL = {"levels": 2, "steps": 2, "width": 6}
+COUPLINGS = ["image", "glow", "sequence"]
+
+
+def count(module):
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def backbone(flow):
+    return {name: value for name, value in flow.state_dict().items() if ".layer." not in name}
+
+
+@pytest.mark.parametrize(("width", "expected"), [(64, 36_032), (16, 3_008)])
+def test_published_count_of_the_sequence_model(width, expected, channelwise):
+    flow = Glow((2, 1024), channelwise, levels=2, steps=2, width=width)
+    assert count(flow) == expected
+
+
+def test_published_count_of_the_image_model():
+    class Dense(torch.nn.Module):
+        def __init__(self, shape):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(shape[0], shape[0]))
+
+    with torch.device("meta"):
+        flow = Glow((3, 32, 32), Dense, levels=3, steps=32, width=512, split_step=True)
+    assert count(flow) == 44_175_264
+
+
+@pytest.mark.parametrize("coupling", COUPLINGS)
+def test_backbone_starts_equal_under_every_layer(coupling, channelwise, everywhere):
+    one, other = (
+        backbone(Glow((2, 4, 4), layer, channelwise, coupling=coupling, prior="learned", seed=3, **SMALL))
+        for layer in (channelwise, everywhere)
+    )
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_weights_follow_the_seed_alone(channelwise):
+    flows = [Glow((2, 4, 4), channelwise, seed=seed, **SMALL).state_dict() for seed in (1, 1, 2)]
+    assert all(torch.equal(flows[0][name], flows[1][name]) for name in flows[0])
+    drawn = [name for name in flows[0] if not torch.equal(flows[0][name], flows[2][name])]
+    assert any(".layer." in name for name in drawn) and any(".coupling." in name for name in drawn)
+
+
+def test_every_place_draws_weights_of_its_own(channelwise):
+    flow = Glow((2, 4, 4), channelwise, channelwise, split_step=True, **SMALL)
+    drawn = [
+        parameter.flatten()[:16]
+        for name, parameter in flow.named_parameters()
+        if name.endswith(("lower", "first.parametrizations.weight.original1"))
+    ]
+    assert len(drawn) == 5 * 3
+    for index, weight in enumerate(drawn):
+        assert not any(torch.equal(weight, other) for other in drawn[:index])
+
+
+def test_construction_leaves_the_global_generator_alone(channelwise):
+    before = torch.random.get_rng_state()
+    Glow((2, 4, 4), channelwise, channelwise, coupling="glow", prior="learned", split_step=True, **SMALL)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_seeded_restores_even_when_the_body_raises():
+    before = torch.random.get_rng_state()
+    with pytest.raises(KeyError), seeded(0, "a"):
+        torch.rand(3)
+        raise KeyError
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_seeded_depends_on_seed_and_path():
+    draws = []
+    for seed, path in [(0, "a"), (0, "a"), (1, "a"), (0, "b"), (-1, "a")]:
+        with seeded(seed, path):
+            draws.append(torch.rand(1).item())
+    assert draws[0] == draws[1] and len(set(draws)) == 4
+
+
+@pytest.mark.parametrize(("shape", "coupling"), [((2, 8, 8), c) for c in COUPLINGS] + [((2, 16), "auto")])
+def test_initialise_normalises_what_each_actnorm_sees(shape, coupling, everywhere, channelwise):
+    flow = Glow(shape, everywhere, channelwise, coupling=coupling, prior="learned", split_step=True, **SMALL).double()
+    x = 4 * torch.randn(64, *shape).double() - 3
+    flow.initialise(x)
+    seen = 0
+    for path, module, value in flow.trace(x):
+        if isinstance(module, ActNorm):
+            values = module(value)[0].transpose(0, 1).flatten(1)
+            torch.testing.assert_close(values.mean(1), torch.zeros(len(values)).double(), rtol=0, atol=1e-9)
+            torch.testing.assert_close(values.var(1, correction=0), torch.ones(len(values)).double(), msg=path)
+            seen += 1
+    assert seen == 5
+    for module in flow.modules():
+        assert not isinstance(module, ActNorm) or module.initialised
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in flow.parameters())
+
+
+def test_initialise_survives_a_constant_channel_and_a_batch_of_one(channelwise):
+    for x in (torch.cat([torch.full((8, 1, 4), 3.0), torch.randn(8, 1, 4)], dim=1), torch.randn(1, 2, 4)):
+        flow = Glow((2, 4), channelwise, **SMALL)
+        flow.initialise(x)
+        assert flow.log_prob(x).isfinite().all()
+        torch.testing.assert_close(flow.inverse(flow(x)[0]), x, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("coupling", COUPLINGS)
+def test_reload_and_copy_give_the_same_model(coupling, channelwise, tmp_path):
+    options = {**SMALL, "coupling": coupling, "prior": "learned", "split_step": True}
+    flow = Glow((2, 4, 4), channelwise, seed=1, **options)
+    x = torch.randn(16, 2, 4, 4)
+    flow.initialise(x)
+    torch.save(flow.state_dict(), tmp_path / "weights.pt")
+    again = Glow((2, 4, 4), channelwise, seed=2, **options)
+    assert not torch.equal(again.log_prob(x), flow.log_prob(x))
+    again.load_state_dict(torch.load(tmp_path / "weights.pt", weights_only=True))
+    assert torch.equal(again.log_prob(x), flow.log_prob(x))
+    assert all(module.initialised for module in again.modules() if isinstance(module, ActNorm))
+    assert torch.equal(copy.deepcopy(flow).log_prob(x), flow.log_prob(x))

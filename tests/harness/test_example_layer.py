@@ -1,0 +1,33 @@
+"""The layer that the README shows how to write."""
+
+from pathlib import Path
+
+import torch
+
+from harness.check_layer import check_layer
+from harness.layer_files import resolve_layer
+from layers import LAYERS
+
+ROOT = Path(__file__).parents[2]
+SPEC = "./examples/householder.py:Householder"
+
+
+def test_the_example_passes_every_check():
+    report = check_layer(SPEC, folder=ROOT)
+    assert report.ok, "\n".join(report.lines())
+    assert not report.refused
+
+
+def test_the_example_passes_with_another_option():
+    assert check_layer(SPEC, {"reflections": 5}, folder=ROOT).ok
+
+
+def test_without_its_scale_the_example_is_orthogonal():
+    layer = resolve_layer(SPEC, ROOT)((3, 2, 2), reflections=2).double()
+    w = layer.dense()
+    torch.testing.assert_close(w @ w.T, torch.eye(12, dtype=torch.float64))
+
+
+def test_the_example_registers_nothing():
+    resolve_layer(SPEC, ROOT)
+    assert "householder" not in LAYERS

@@ -1,0 +1,244 @@
+"""What a layer may be called, and what becomes of wrong names, files and options."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pytest
+from pydantic import Field
+
+from harness.errors import UserError
+from harness.layer_files import check_options, option_errors, resolve_layer
+from layers import LAYERS, InvertibleLinear
+
+SOUND = """
+from layers import InvertibleLinear
+
+class Negation(InvertibleLinear):
+    def forward(self, x):
+        return -x, x.new_zeros(())
+    def inverse(self, y):
+        return -y
+
+class Half(InvertibleLinear):
+    def forward(self, x):
+        return x, x.new_zeros(())
+
+class Other:
+    pass
+"""
+
+
+@pytest.fixture(autouse=True)
+def registry():
+    """Files may register layers; leave the registry as it was."""
+    before = dict(LAYERS)
+    yield
+    LAYERS.clear()
+    LAYERS.update(before)
+
+
+@pytest.fixture
+def sound(tmp_path: Path) -> Path:
+    file = tmp_path / "sound.py"
+    file.write_text(SOUND)
+    return file
+
+
+def refusal(spec: str, folder: Path | None = None) -> str:
+    with pytest.raises(UserError) as caught:
+        resolve_layer(spec, folder)
+    return str(caught.value)
+
+
+def test_registered_names():
+    for name, cls in LAYERS.items():
+        assert resolve_layer(name) is cls
+
+
+def test_a_file_is_found_beside_the_suite_then_in_the_working_directory(sound, tmp_path, monkeypatch):
+    cls = resolve_layer("sound.py:Negation", folder=tmp_path)
+    assert cls.__name__ == "Negation"
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert resolve_layer("./sound.py:Negation", folder=other) is cls
+    assert resolve_layer(f"{sound}:Negation") is cls
+
+
+def test_a_registered_layer_named_by_its_file_is_the_same_class():
+    for name, cls in LAYERS.items():
+        file = Path(__file__).parents[2] / f"{cls.__module__.replace('.', '/')}.py"
+        assert resolve_layer(f"{file}:{cls.__name__}") is cls, name
+
+
+def test_a_module_on_the_path(sound, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    package = tmp_path / "their_package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "layer.py").write_text(SOUND)
+    assert resolve_layer("their_package.layer:Negation").__module__ == "their_package.layer"
+
+
+def test_a_file_may_register_a_name(tmp_path):
+    (tmp_path / "named.py").write_text(SOUND.replace("Negation(InvertibleLinear)", 'N(InvertibleLinear, name="minus")'))
+    assert resolve_layer("named.py:N", tmp_path) is LAYERS["minus"] is resolve_layer("minus")
+
+
+def test_a_taken_name_is_refused_and_leaves_nothing_behind(tmp_path):
+    taken = next(iter(LAYERS))
+    source = 'class A(InvertibleLinear, name="fine"): pass\nclass B(InvertibleLinear, name="{}"): pass\n'
+    (tmp_path / "taken.py").write_text("from layers import InvertibleLinear\n" + source.format(taken))
+    message = refusal("taken.py:B", tmp_path)
+    assert f"layer name {taken!r} is taken" in message and "taken.py:3" in message
+    assert "fine" not in LAYERS
+
+
+@pytest.mark.parametrize(
+    ("spec", "parts"),
+    [
+        ("sound.py:Negatoin", ["no class 'Negatoin'", "did you mean 'Negation'?", "the layers in it are Negation"]),
+        ("sound.py:Half", ["does not implement inverse"]),
+        ("sound.py:InvertibleLinear", ["does not implement forward and inverse"]),
+        ("sound.py:Other", ["not a subclass of layers.InvertibleLinear", "the layers in it are Negation"]),
+        ("sound.py", ["FILE.py:CLASS"]),
+        ("sound.py:", ["FILE.py:CLASS"]),
+        (":Negation", ["FILE.py:CLASS"]),
+        ("missing.py:Negation", ["there is no such file", "missing.py"]),
+        ("no_such_package.layer:Layer", ["no module 'no_such_package'", "PYTHONPATH"]),
+        ("layers.no_such_file:Layer", ["no module 'layers.no_such_file'"]),
+        ("layers:UnsupportedShape", ["not a subclass"]),
+    ],
+)
+def test_refusals_name_the_value_and_the_way_out(sound, tmp_path, spec, parts):
+    message = refusal(spec, tmp_path)
+    for part in parts:
+        assert part in message
+    assert "\n" not in message
+
+
+def test_an_unknown_name_suggests_the_nearest():
+    message = refusal("conv1x")
+    assert "did you mean 'conv1x1'?" in message
+    assert all(name in message for name in LAYERS)
+
+
+@pytest.mark.parametrize(
+    ("source", "parts"),
+    [
+        ("import torch\n\nraise RuntimeError('no licence')\n", ["broken.py:3", "RuntimeError: no licence"]),
+        ("x = 1\ndef broken(:\n", ["broken.py:2", "SyntaxError"]),
+        ("import no_such_package\n", ["broken.py:1", "No module named 'no_such_package'"]),
+        ("import sys\nsys.exit(5)\n", ["broken.py:2", "SystemExit: 5"]),
+        ("\0binary", ["broken", "SyntaxError"]),
+    ],
+)
+@pytest.mark.parametrize("form", ["broken.py:Layer", "broken:Layer"])
+def test_a_file_that_fails_to_import_says_where(tmp_path, monkeypatch, source, parts, form):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "broken.py").write_text(source)
+    message = refusal(form, tmp_path)
+    for part in parts:
+        assert part in message
+    assert "Traceback" not in message
+    assert refusal(form, tmp_path) == message  # the second attempt must not find a half-imported module
+
+
+class Optioned(InvertibleLinear):
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        *,
+        rank: int = 8,
+        scale: float = 1.0,
+        flag: bool = False,
+        start: Literal["identity", "rotation"] = "identity",
+        levels: int | list[int] | None = None,
+        pair: tuple[int, int] = (1, 2),
+        kernel: Annotated[int, Field(ge=1)] = 3,
+        anything=None,
+    ) -> None:
+        super().__init__(shape)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"rank": 3, "scale": 2, "flag": True, "start": "rotation", "levels": None, "pair": [3, 4], "anything": "x"},
+        {"levels": 4},
+        {"levels": [1, 2]},
+        {"levels": (1, 2), "pair": (1, 2)},
+    ],
+)
+def test_options_that_fit_their_hints(options):
+    assert option_errors(Optioned, options) == []
+    assert check_options(Optioned, options) == options
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        ({"rank": "3"}, ["rank: '3' is not int", "the default is 8"]),
+        ({"rank": 3.0}, ["rank: 3.0 is not int"]),
+        ({"rank": True}, ["rank: True is not int"]),
+        ({"rank": None}, ["rank: None is not int"]),
+        ({"flag": 1}, ["flag: 1 is not bool"]),
+        ({"flag": "yes"}, ["flag: 'yes' is not bool"]),
+        ({"start": "rotate"}, ["one of 'identity', 'rotation'", "did you mean 'rotation'?"]),
+        ({"levels": (1, "2")}, ["levels: [1, '2'] is not int | list[int] | None"]),
+        ({"pair": [1, 2, 3]}, ["pair: [1, 2, 3] is not tuple[int, int]"]),
+        ({"kernel": 0}, ["kernel: 0 is not int", "greater than or equal to 1"]),
+        ({"rnk": 3}, ["'rnk' is unknown (did you mean 'rank'?)", "the options are rank, scale"]),
+        ({"scale": object}, ["scale:", "cannot be held against its type hint, float"]),
+    ],
+)
+def test_options_that_do_not_fit(options, parts):
+    [(name, message)] = option_errors(Optioned, options)
+    assert name == next(iter(options))
+    for part in parts:
+        assert part in message
+
+
+def test_every_problem_is_reported_at_once():
+    with pytest.raises(UserError) as caught:
+        check_options(Optioned, {"rank": "3", "rnk": 3, "start": "x"})
+    assert len(str(caught.value).splitlines()) == 3
+
+
+def test_an_option_without_default_must_be_given():
+    class Needy(InvertibleLinear):
+        def __init__(self, shape: tuple[int, ...], rank: int) -> None:
+            super().__init__(shape)
+
+    assert option_errors(Needy, {}) == [("rank", "'rank' has no default: give it a value")]
+    assert option_errors(Needy, {"rank": 2}) == []
+
+
+def test_options_of_every_registered_layer_can_be_checked():
+    for cls in LAYERS.values():
+        assert option_errors(cls, {}) == []
+        [(name, message)] = option_errors(cls, {"no_such_option": 1})
+        assert name == "no_such_option" and "unknown" in message
+
+
+def test_hints_under_postponed_evaluation(tmp_path):
+    postponed = """
+from __future__ import annotations
+from typing import TYPE_CHECKING, Literal
+from layers import InvertibleLinear
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+class Fine(InvertibleLinear):
+    def __init__(self, shape: tuple[int, ...], start: Literal["a", "b"] = "a") -> None: ...
+    def forward(self, x): ...
+    def inverse(self, y): ...
+
+class Hidden(Fine):
+    def __init__(self, shape: tuple[int, ...], start: Decimal = 1) -> None: ...
+"""
+    (tmp_path / "postponed.py").write_text(postponed)
+    fine, hidden = (resolve_layer(f"postponed.py:{name}", tmp_path) for name in ("Fine", "Hidden"))
+    assert "one of 'a', 'b'" in option_errors(fine, {"start": "c"})[0][1]
+    assert "'Decimal' is not defined" in option_errors(hidden, {"start": 1})[0][1]

@@ -1,0 +1,218 @@
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from layers import free_parameters, triangular_conv
+from layers.emerging import Emerging
+
+# One channel, one pixel, one row, one column, odd and rectangular sizes; several blocks a row (40, 7 columns).
+SHAPES = [(1, 1, 1), (2, 4, 4), (3, 5, 4), (2, 1, 9), (2, 9, 1), (1, 3, 7), (40, 2, 7), (1, 6), (3, 1), (4, 60)]
+KERNELS = [1, 3, 9]
+EPS = {torch.float32: torch.finfo(torch.float32).eps, torch.float64: torch.finfo(torch.float64).eps}
+
+
+def perturbed(shape, kernel_size, std, dtype=torch.float64, seed=0):
+    torch.manual_seed(seed)
+    layer = Emerging(shape, kernel_size=kernel_size).to(dtype)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.add_(std * torch.randn_like(parameter))
+    return layer
+
+
+def gentle(shape, kernel_size, dtype=torch.float64):
+    """Away from the identity, with a condition number that does not grow with channels and taps."""
+    taps = min(kernel_size, 5) ** (len(shape) - 1)
+    return perturbed(shape, kernel_size, 0.5 / (shape[0] * taps) ** 0.5, dtype)
+
+
+class Inverse(torch.nn.Module):
+    """The inverse as a module of its own, so that it can be called with other parameters."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, y):
+        return self.layer.inverse(y)
+
+
+def in_view(bias, shape):
+    return bias.reshape(-1, *[1] * (len(shape) - 1))
+
+
+def same_convolution(x, weight):
+    convolve = F.conv2d if x.ndim == 4 else F.conv1d
+    return convolve(x, weight, padding=weight.shape[-1] // 2)
+
+
+@pytest.mark.parametrize("kernel_size", [1, 3, 5])
+@pytest.mark.parametrize("shape", [(3, 4, 4), (1, 2, 2), (3, 8)])
+def test_masks(shape, kernel_size):
+    layer, m = Emerging(shape, kernel_size=kernel_size), kernel_size // 2
+    axes = len(shape) - 1
+    expected = torch.zeros(layer.weight1.shape, dtype=torch.bool)
+    for out, inp in itertools.product(range(shape[0]), repeat=2):
+        for tap in itertools.product(range(kernel_size), repeat=axes):
+            at_centre = all(t == m for t in tap)
+            expected[(out, inp, *tap)] = inp <= out if at_centre else all(t >= m for t in tap)
+    assert torch.equal(layer.weight1_mask, expected)
+    assert torch.equal(layer.weight2_mask, expected.flip(tuple(range(expected.ndim))))
+
+
+@pytest.mark.parametrize("kernel_size", KERNELS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_forward_is_two_masked_convolutions(shape, kernel_size):
+    layer = gentle(shape, kernel_size)
+    x = torch.randn(3, *shape, dtype=torch.float64)
+    between = same_convolution(x, layer.weight1 * layer.weight1_mask)
+    expected = same_convolution(between, layer.weight2 * layer.weight2_mask) + in_view(layer.bias, shape)
+    torch.testing.assert_close(layer(x)[0], expected)
+
+
+@pytest.mark.parametrize("kernel_size", KERNELS)
+@pytest.mark.parametrize("shape", SHAPES)
+@torch.no_grad()
+def test_against_dense(shape, kernel_size):
+    layer = gentle(shape, kernel_size)
+    x = torch.randn(3, *shape, dtype=torch.float64)
+    y, log_det = layer(x)
+    matrix = layer.dense()
+    linear = (y - in_view(layer.bias, shape)).flatten(1)
+    torch.testing.assert_close(linear, x.flatten(1) @ matrix.T)
+    assert log_det.shape == ()
+    torch.testing.assert_close(log_det, torch.linalg.slogdet(matrix)[1])
+    torch.testing.assert_close(layer.inverse(y), x, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(layer.inverter()(y), layer.inverse(y))
+
+
+@pytest.mark.parametrize("unknowns", [1, 6, 12, 1000])
+@pytest.mark.parametrize(
+    ("shape", "kernel_size"), [((2, 5, 7), 3), ((2, 4, 7), 9), ((3, 6, 5), 5), ((3, 1, 1), 5), ((2, 23), 9)]
+)
+@torch.no_grad()
+def test_inverse_is_exact_for_every_block_size(shape, kernel_size, unknowns, monkeypatch):
+    monkeypatch.setattr(triangular_conv, "BLOCK_UNKNOWNS", unknowns)
+    layer = perturbed(shape, kernel_size, 0.1)
+    x = torch.randn(4, *shape, dtype=torch.float64)
+    torch.testing.assert_close(layer.inverse(layer(x)[0]), x, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("length", "std", "dtype"),
+    [
+        (512, 0.1, torch.float64),
+        (256, 0.1, torch.float64),
+        (10, 0.1, torch.float64),
+        (256, 0.05, torch.float32),
+        (10, 0.1, torch.float32),
+    ],
+)
+@torch.no_grad()
+def test_wide_kernel_on_sequences(length, std, dtype):
+    layer = perturbed((4, length), 51, std, dtype)
+    matrix = layer.double().dense()
+    condition = float(torch.linalg.cond(matrix, p=1))
+    layer = layer.to(dtype)
+    x = torch.randn(2, 4, length, dtype=dtype)
+    y, log_det = layer(x)
+    error = float((layer.inverse(y) - x).norm() / x.norm())
+    assert error <= max(condition, 10) * EPS[dtype]
+    torch.testing.assert_close(log_det.double(), torch.linalg.slogdet(matrix)[1], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(3, 32, 32), (12, 16, 16), (48, 8, 8)])
+@torch.no_grad()
+def test_float32_round_trip(shape):
+    layer = gentle(shape, 3, torch.float32)
+    x = torch.randn(2, *shape)
+    torch.testing.assert_close(layer.inverse(layer(x)[0]), x, rtol=1e-4, atol=1e-4)
+
+
+def test_counts():
+    layer = Emerging((4, 512), kernel_size=51)
+    assert sum(p.numel() for p in layer.parameters()) == 2 * 4 * 4 * 51 + 4
+    assert free_parameters(layer) == 820 + 4
+    image = Emerging((3, 8, 8))
+    assert sum(p.numel() for p in image.parameters()) == 2 * 9 * 9 + 3
+    assert free_parameters(image) == 2 * (3 * 9 + 6) + 3
+    assert free_parameters(Emerging((3, 8, 8), bias=False)) == 2 * (3 * 9 + 6)
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 4), (3, 9)])
+def test_masked_entries_do_not_reach_the_map(shape):
+    layer = gentle(shape, 5)
+    x = torch.randn(2, *shape, dtype=torch.float64)
+    y, log_det = layer(x)
+    with torch.no_grad():
+        for name in ("weight1", "weight2"):
+            getattr(layer, name)[~getattr(layer, f"{name}_mask")] = torch.nan
+    again, log_det_again = layer(x)
+    assert torch.equal(again, y)
+    assert torch.equal(log_det_again, log_det)
+    torch.testing.assert_close(layer.inverse(y), x)
+    (again.square().sum() + log_det_again + layer.inverse(y).sum()).backward()
+    for name in ("weight1", "weight2"):
+        gradient, mask = getattr(layer, name).grad, getattr(layer, f"{name}_mask")
+        assert (gradient[~mask] == 0).all()
+        assert torch.isfinite(gradient).all()
+
+
+def test_initialisation():
+    torch.manual_seed(0)
+    layer = Emerging((4, 64), kernel_size=51)
+    for weight, mask in ((layer.weight1, layer.weight1_mask), (layer.weight2, layer.weight2_mask)):
+        assert (weight[~mask] == 0).all()
+        noise = weight.detach().clone()
+        noise[..., 25] -= torch.eye(4)
+        assert 0.018 < float(noise[mask].std()) < 0.022
+        assert float(noise[mask].abs().max()) < 0.1
+    assert (layer.bias == 0).all()
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 4), (2, 5)])
+@pytest.mark.parametrize("unknowns", [4, 128])
+def test_gradients(shape, unknowns, monkeypatch):
+    monkeypatch.setattr(triangular_conv, "BLOCK_UNKNOWNS", unknowns)
+    layer = gentle(shape, 3)
+    x = torch.randn(1, *shape, dtype=torch.float64, requires_grad=True)
+    for module in (layer, Inverse(layer)):
+        names = [name for name, _ in module.named_parameters()]
+
+        def call(x, *parameters, module=module, names=names):
+            return torch.func.functional_call(module, dict(zip(names, parameters, strict=True)), (x,))
+
+        assert torch.autograd.gradcheck(call, (x, *module.parameters()))
+
+
+@torch.no_grad()
+def test_inverter_keeps_the_weights_it_was_made_with():
+    layer = gentle((2, 4, 5), 3)
+    x = torch.randn(2, 2, 4, 5, dtype=torch.float64)
+    y, invert = layer(x)[0], layer.inverter()
+    for parameter in layer.parameters():
+        parameter.add_(0.1)
+    torch.testing.assert_close(invert(y), x)
+
+
+@torch.no_grad()
+def test_reload():
+    layer, other = gentle((3, 4, 5), 3), Emerging((3, 4, 5)).double()
+    other.load_state_dict(layer.state_dict())
+    x = torch.randn(2, 3, 4, 5, dtype=torch.float64)
+    assert torch.equal(other(x)[0], layer(x)[0])
+
+
+@pytest.mark.parametrize("kernel_size", [2, 4, 0, -1, 3.0])
+def test_kernel_sizes_without_a_centre_are_refused(kernel_size):
+    with pytest.raises(ValueError, match=rf"emerging: kernel_size {kernel_size} .*odd number such as 3"):
+        Emerging((3, 4, 4), kernel_size=kernel_size)
+
+
+def test_events_of_another_shape_are_refused():
+    layer = Emerging((3, 4, 4))
+    for call in (layer, layer.inverse, layer.inverter()):
+        with pytest.raises(ValueError, match=r"emerging: .*\(2, 3, 4, 5\).*\(3, 4, 4\)"):
+            call(torch.zeros(2, 3, 4, 5))

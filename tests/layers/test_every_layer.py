@@ -1,0 +1,73 @@
+"""Every registered layer keeps to every rule of the interface: a file dropped into layers/ is tested by this."""
+
+from typing import Literal, get_args, get_origin, get_type_hints
+
+import pytest
+import torch
+
+from harness.check_layer import CHECKS, DTYPES, SHAPES, check_layer, construct, run_check
+from harness.layer_case import LayerCase
+from layers import LAYERS, layer_options
+
+SERVED = {name: [shape for shape in SHAPES if construct(cls, shape, {}) == (None, [])] for name, cls in LAYERS.items()}
+CASES = [LayerCase(LAYERS[name], shape, dtype) for name in LAYERS for shape in SERVED[name] for dtype in DTYPES]
+
+
+def name_of(value: object) -> str:
+    if isinstance(value, LayerCase):
+        return f"{value.cls.registered_name}-{name_of(value.shape)}-{str(value.dtype).removeprefix('torch.')}"
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_layer(case: LayerCase, check: str):
+    assert run_check(check, case) == []
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_what_is_not_served_is_refused_by_name(name: str):
+    assert SERVED[name], f"{name} serves none of {SHAPES}"
+    for shape in SHAPES:
+        assert construct(LAYERS[name], shape, {})[1] == []
+
+
+def choices() -> list[tuple[str, str, object]]:
+    """Every value, other than the default, of every option that lists its values."""
+    found = []
+    for name, cls in LAYERS.items():
+        hints = get_type_hints(cls.__init__)
+        for option, parameter in layer_options(cls).items():
+            hint = hints[option]
+            values = get_args(hint) if get_origin(hint) is Literal else (False, True) if hint is bool else ()
+            found += [(name, option, value) for value in values if value != parameter.default]
+    return found
+
+
+@pytest.mark.parametrize(("name", "option", "value"), choices())
+@pytest.mark.parametrize("shape", [(4, 4, 4), (3, 5, 4), (4, 8)], ids=name_of)
+def test_every_choice_of_an_option(name: str, option: str, value: object, shape: tuple[int, ...]):
+    case = LayerCase(LAYERS[name], shape, torch.float64, {option: value})
+    assert [fault for check in CHECKS for fault in run_check(check, case)] == []
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("shape", [(4, 8, 8), (4, 16)], ids=name_of)
+def test_every_counted_parameter_reaches_the_map(name: str, shape: tuple[int, ...]):
+    """Masks hide all entries that do not count, so that parameters without masked entries are counted right."""
+    case = LayerCase(LAYERS[name], shape)
+    layer, x = case.build(), case.events()
+    y, log_det = layer(x)
+    (y.square().sum() + log_det).backward()
+    for parameter_name, parameter in layer.named_parameters():
+        mask = dict(layer.named_buffers()).get(f"{parameter_name}_mask", torch.ones((), dtype=torch.bool))
+        reached = parameter.grad != 0
+        assert torch.equal(reached, mask.expand_as(reached)), parameter_name
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("name", LAYERS)
+def test_layer_on_cuda(name: str):
+    report = check_layer(name, device="cuda")
+    assert report.ok, "\n".join(report.lines())

@@ -1,0 +1,175 @@
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from layers import free_parameters, periodic
+from layers.periodic import Periodic
+
+SHAPES = [(1, 1, 1), (2, 4, 4), (3, 5, 4), (2, 1, 9), (2, 9, 1), (1, 3, 7), (20, 2, 3), (1, 6), (3, 1), (4, 61)]
+KERNELS = [1, 2, 3, 4, 5, 8]
+
+
+def perturbed(shape, kernel_size, dtype=torch.float64, seed=0):
+    """Away from the orthogonal start, and still well conditioned."""
+    torch.manual_seed(seed)
+    layer = Periodic(shape, kernel_size=kernel_size).to(dtype)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            taps = kernel_size ** (len(shape) - 1)
+            parameter.add_(0.3 / (shape[0] * taps) ** 0.5 * torch.randn_like(parameter))
+    return layer
+
+
+class Inverse(torch.nn.Module):
+    """The inverse as a module of its own, so that it can be called with other parameters."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, y):
+        return self.layer.inverse(y)
+
+
+def in_view(bias, shape):
+    return bias.reshape(-1, *[1] * (len(shape) - 1))
+
+
+def by_shifting(layer, x):
+    """The definition: every tap weighs a shifted copy of the event."""
+    y = in_view(layer.bias, layer.shape).expand_as(x).clone()
+    centre = (layer.kernel_size - 1) // 2
+    axes = tuple(range(2, x.ndim))
+    for tap in itertools.product(range(layer.kernel_size), repeat=len(axes)):
+        shifted = torch.roll(x, [centre - t for t in tap], axes)
+        y += torch.einsum("oi,ni...->no...", layer.weight[(..., *tap)], shifted)
+    return y
+
+
+@pytest.mark.parametrize("largest_direct", [0, 100], ids=["fft", "direct"])
+@pytest.mark.parametrize("kernel_size", KERNELS)
+@pytest.mark.parametrize("shape", SHAPES)
+@torch.no_grad()
+def test_forward(shape, kernel_size, largest_direct, monkeypatch):
+    monkeypatch.setattr(periodic, "LARGEST_DIRECT", largest_direct)
+    layer = perturbed(shape, kernel_size)
+    x = torch.randn(3, *shape, dtype=torch.float64)
+    torch.testing.assert_close(layer(x)[0], by_shifting(layer, x))
+
+
+@pytest.mark.parametrize("kernel_size", [3, 5])
+@torch.no_grad()
+def test_odd_kernels_agree_with_torchs_circular_padding(kernel_size):
+    layer = perturbed((3, 6, 5), kernel_size)
+    x = torch.randn(2, 3, 6, 5, dtype=torch.float64)
+    padded = F.pad(x, [kernel_size // 2] * 4, mode="circular")
+    torch.testing.assert_close(layer(x)[0], F.conv2d(padded, layer.weight, layer.bias))
+
+
+@pytest.mark.parametrize("kernel_size", KERNELS)
+@pytest.mark.parametrize("shape", SHAPES)
+@torch.no_grad()
+def test_against_dense(shape, kernel_size):
+    layer = perturbed(shape, kernel_size)
+    x = torch.randn(3, *shape, dtype=torch.float64)
+    y, log_det = layer(x)
+    matrix = layer.dense()
+    torch.testing.assert_close((y - in_view(layer.bias, shape)).flatten(1), x.flatten(1) @ matrix.T)
+    assert log_det.shape == ()
+    torch.testing.assert_close(log_det, torch.linalg.slogdet(matrix)[1])
+    torch.testing.assert_close(layer.inverse(y), x, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(layer.inverter()(y), layer.inverse(y))
+
+
+@pytest.mark.parametrize("spatial", [*itertools.product([1, 2, 3], [1, 2, 3, 4, 5]), (1,), (2,), (3,), (4,), (5,)])
+@torch.no_grad()
+def test_every_frequency_counts_once(spatial):
+    """Far from orthogonal, where each frequency has a determinant of its own."""
+    for kernel_size in (2, 3, 6):
+        torch.manual_seed(kernel_size)
+        layer = Periodic((2, *spatial), kernel_size=kernel_size).double()
+        layer.weight.normal_()
+        log_det = layer(torch.zeros(1, 2, *spatial, dtype=torch.float64))[1]
+        torch.testing.assert_close(log_det, torch.linalg.slogdet(layer.dense())[1])
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernel_size"), [((3, 32, 32), 3), ((12, 16, 16), 5), ((48, 8, 8), 3), ((4, 512), 51), ((4, 10), 51)]
+)
+@torch.no_grad()
+def test_float32(shape, kernel_size):
+    layer = perturbed(shape, kernel_size, torch.float32)
+    x = torch.randn(2, *shape)
+    y, log_det = layer(x)
+    torch.testing.assert_close(layer.inverse(y), x, rtol=1e-4, atol=1e-4)
+    assert log_det.dtype == y.dtype == torch.float32
+    exact = layer.double()(x.double())
+    torch.testing.assert_close(y.double(), exact[0], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(log_det.double(), exact[1], rtol=1e-5, atol=1e-3)
+
+
+def test_counts():
+    layer = Periodic((4, 512), kernel_size=51)
+    assert sum(p.numel() for p in layer.parameters()) == free_parameters(layer) == 4 * 4 * 51 + 4
+    layer = Periodic((3, 8, 8), bias=False)
+    assert sum(p.numel() for p in layer.parameters()) == free_parameters(layer) == 3 * 3 * 9
+
+
+@pytest.mark.parametrize(("shape", "kernel_size"), [((16, 4, 6), 3), ((16, 4, 6), 4), ((16, 9), 51), ((16, 9), 2)])
+def test_initialisation(shape, kernel_size):
+    torch.manual_seed(0)
+    layer = Periodic(shape, kernel_size=kernel_size)
+    taps = layer.weight.detach().flatten(2)
+    centre = (kernel_size - 1) // 2
+    at_centre = centre * kernel_size + centre if len(shape) == 3 else centre
+    singular = torch.linalg.svdvals(taps[..., at_centre])
+    assert 0.75 < float(singular.min()) < float(singular.max()) < 1.25
+    others = torch.cat([taps[..., :at_centre], taps[..., at_centre + 1 :]], dim=-1)
+    assert 0.017 < float(others.std()) < 0.023
+    assert (layer.bias == 0).all()
+
+
+@pytest.mark.parametrize(("shape", "kernel_size"), [((2, 2, 3), 3), ((1, 2, 3), 5), ((2, 5), 3), ((1, 4), 18)])
+def test_gradients(shape, kernel_size):
+    layer = perturbed(shape, kernel_size)
+    x = torch.randn(1, *shape, dtype=torch.float64, requires_grad=True)
+    for module in (layer, Inverse(layer)):
+        names = [name for name, _ in module.named_parameters()]
+
+        def call(x, *parameters, module=module, names=names):
+            return torch.func.functional_call(module, dict(zip(names, parameters, strict=True)), (x,))
+
+        assert torch.autograd.gradcheck(call, (x, *module.parameters()))
+
+
+@torch.no_grad()
+def test_inverter_keeps_the_weights_it_was_made_with():
+    layer = perturbed((2, 4, 5), 3)
+    x = torch.randn(2, 2, 4, 5, dtype=torch.float64)
+    y, invert = layer(x)[0], layer.inverter()
+    for parameter in layer.parameters():
+        parameter.add_(0.1)
+    torch.testing.assert_close(invert(y), x)
+
+
+@torch.no_grad()
+def test_reload():
+    layer, other = perturbed((3, 4, 5), 3), Periodic((3, 4, 5)).double()
+    other.load_state_dict(layer.state_dict())
+    x = torch.randn(2, 3, 4, 5, dtype=torch.float64)
+    assert torch.equal(other(x)[0], layer(x)[0])
+
+
+@pytest.mark.parametrize("kernel_size", [0, -1, 3.0])
+def test_impossible_kernel_sizes_are_refused(kernel_size):
+    with pytest.raises(ValueError, match=rf"periodic: kernel_size {kernel_size} .*whole number >= 1"):
+        Periodic((3, 4, 4), kernel_size=kernel_size)
+
+
+def test_events_of_another_shape_are_refused():
+    layer = Periodic((3, 4, 4))
+    for call in (layer, layer.inverse, layer.inverter()):
+        with pytest.raises(ValueError, match=r"periodic: .*\(2, 3, 4, 5\).*\(3, 4, 4\)"):
+            call(torch.zeros(2, 3, 4, 5))
