@@ -23,5 +23,13 @@ class DataError(UserError):
     exit_code = 3
 
 
-class Diverged(Exception):  # noqa: N818 (a verdict on a trial, not a user's mistake)
-    """Training left the finite numbers; the message says at which step and in what."""
+class Diverged(Exception):
+    """Training left the finite numbers; the message says at which step and in what.
+
+    Attributes:
+        curves: the training curves up to there (see harness.training).
+    """
+
+    def __init__(self, message: str, curves: dict[str, list[float | None]] | None = None) -> None:
+        super().__init__(message)
+        self.curves = curves or {}

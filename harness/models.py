@@ -5,7 +5,7 @@ from __future__ import annotations
 from flows import Glow, seeded
 from harness.layer_files import resolve_layer
 from harness.settings import FlowSettings, LayerRef
-from layers import LAYERS, InvertibleLinear
+from layers import InvertibleLinear
 
 
 def make_layer(layer: LayerRef, shape: tuple[int, ...], seed: int | None = None) -> InvertibleLinear:
@@ -32,15 +32,11 @@ def build_flow(shape: tuple[int, ...], layer: LayerRef, flow: FlowSettings, seed
     cls = resolve_layer(layer.layer)
     mixer = None
     if flow.mixer != "none" and not cls.replaces_mixer:
-        conv1x1, parameterisation = LAYERS["conv1x1"], flow.mixer
-
-        def mixer(event: tuple[int, ...]) -> InvertibleLinear:
-            return conv1x1(event, parameterisation=parameterisation)
-
+        mixer = LayerRef(row="mixer", layer="conv1x1", options=(("parameterisation", flow.mixer),))
     return Glow(
         shape,
         lambda event: make_layer(layer, event),
-        mixer,
+        None if mixer is None else lambda event: make_layer(mixer, event),
         levels=flow.levels,
         steps=flow.steps,
         width=flow.width,

@@ -126,10 +126,9 @@ class InvertibleLinear(nn.Module):
 def push_identity(layer: InvertibleLinear, chunk: int = 256) -> Tensor:
     """Read W off a layer's `forward`, `chunk` columns a pass: column j is f(e_j) - f(0). Returns (D, D)."""
     held = (*layer.parameters(), *layer.buffers())
-    reference = next((tensor for tensor in held if tensor.is_floating_point()), None)
-    kind = {} if reference is None else {"dtype": reference.dtype, "device": reference.device}
-    offset = layer(torch.zeros(1, *layer.shape, **kind))[0].reshape(1, layer.dim)
-    basis = torch.eye(layer.dim, **kind).reshape(layer.dim, *layer.shape)
+    like = next((tensor for tensor in held if tensor.is_floating_point()), torch.empty(0))
+    offset = layer(like.new_zeros(1, *layer.shape))[0].reshape(1, layer.dim)
+    basis = torch.eye(layer.dim, dtype=like.dtype, device=like.device).reshape(layer.dim, *layer.shape)
     rows = [layer(part)[0].reshape(-1, layer.dim) - offset for part in basis.split(chunk)]
     return torch.cat(rows).T
 

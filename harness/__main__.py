@@ -1,0 +1,14 @@
+"""`python -m harness`; light, because every process of a trial imports it again."""
+
+from __future__ import annotations
+
+
+def main() -> int:
+    """Run the command line and return its exit code."""
+    from harness.cli import main as command_line
+
+    return command_line()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

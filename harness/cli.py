@@ -1,0 +1,152 @@
+"""The command line: its commands, their options, and the exit code that each ends with."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+from harness.errors import UserError
+from harness.suite_model import ProfileName
+
+INTERRUPTED = 130
+BROKEN_PIPE = 141  # as a shell reports a program that SIGPIPE ended
+
+EPILOG = """exit codes: 0 all trials ok; 1 some trial is not; 2 the command or the suite is wrong;
+3 data is missing; 130 interrupted"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: the arguments after the program's name; None takes them from the process.
+
+    Returns:
+        The exit code. What a user can mend is one message on standard error; any other exception is a fault
+        of this program and goes on as it is.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # an arrow in a table must not end a run on an ASCII terminal
+    try:
+        args = make_parser().parse_args(argv)
+    except SystemExit as end:  # argparse has written its message or its help
+        return end.code if isinstance(end.code, int) else 2
+    try:
+        from harness.commands import COMMANDS
+
+        code = COMMANDS[args.command](args)
+        sys.stdout.flush()
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print(
+            "interrupted; finished trials keep their records, and the same command goes on from there", file=sys.stderr
+        )
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The interpreter flushes standard output once more as it ends, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    return code
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of every command."""
+    parser = argparse.ArgumentParser(
+        prog="python -m harness",
+        description="Train, time and count invertible linear layers in one shared backbone.",
+        epilog=EPILOG,
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    run = _command(commands, "run", "run what a suite still lacks, then write its report")
+    _add_suite(run)
+    _add_plan_options(run)
+    run.add_argument("--data", type=Path, metavar="ROOT", help="folder of the data sets (default: $INVERTBENCH_DATA)")
+    run.add_argument("--jobs", type=_positive, metavar="N", help="trials at once (default: as many as the cores hold)")
+    run.add_argument("--executor", choices=["local"], default="local", help="where trials run")
+
+    plan = _command(commands, "plan", "print the trials of a suite and what is done of them")
+    _add_suite(plan)
+    _add_plan_options(plan)
+
+    validate = _command(commands, "validate", "check a suite in all its profiles; nothing runs")
+    _add_suite(validate)
+    _add_profile(validate, default=None, text="only this profile (default: all)")
+
+    for name, text in (
+        ("status", "count the trials of a run by what became of them"),
+        ("report", "write the report of a run again, from its records"),
+    ):
+        command = _command(commands, name, text)
+        command.add_argument("folder", type=Path, metavar="DIR", help="OUT/<suite>, or a folder of such folders")
+
+    listing = _command(commands, "list", "list what there is")
+    listing.add_argument("what", choices=["layers", "datasets", "suites"])
+
+    check = _command(commands, "check-layer", "hold a layer against every rule of the interface")
+    check.add_argument("layer", metavar="LAYER", help="NAME, FILE.py:CLASS or package.module:CLASS")
+    check.add_argument(
+        "--set", action="append", default=[], metavar="OPTION=VALUE", dest="settings", help="an option of the layer"
+    )
+    return parser
+
+
+def _command(commands: argparse._SubParsersAction, name: str, text: str) -> argparse.ArgumentParser:
+    return commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False)
+
+
+def _add_suite(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("suite", metavar="SUITE", help="a suite file, or the name of a packaged suite")
+
+
+def _add_profile(parser: argparse.ArgumentParser, default: str | None, text: str) -> None:
+    parser.add_argument("--profile", choices=get_args(ProfileName), default=default, help=text)
+
+
+def _add_plan_options(parser: argparse.ArgumentParser) -> None:
+    _add_profile(parser, default="quick", text="size of the suite (default: quick)")
+    parser.add_argument("--out", type=Path, default=Path("reports"), metavar="DIR", help="default: reports")
+    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="default: auto")
+    parser.add_argument("--seeds", type=_positive, metavar="N", help="number of seeds (default: the profile's)")
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="only trials with this layer, dataset or seed; repeatable",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="PATH=VALUE",
+        dest="settings",
+        help="change a setting, such as training.steps=100 or layers.butterfly.options.levels=3; repeatable",
+    )
+    parser.add_argument(
+        "--layer",
+        action="append",
+        default=[],
+        metavar="FILE.py:CLASS",
+        dest="layers",
+        help="add a layer of your own as a row; repeatable",
+    )
+
+
+def _positive(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
+    return value

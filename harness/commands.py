@@ -1,0 +1,257 @@
+"""What each command does, from its parsed arguments to its exit code.
+
+Imports of torch, pandas and matplotlib wait for the command that needs them.
+"""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from harness.errors import DataError, DataMissing, UserError
+from harness.plan import FILE, Plan
+from harness.records import read_record
+from harness.settings import DensityTrial, ParametersTrial, RuntimeTrial, Trial
+
+MISSING = "to run"
+DAMAGED = "damaged"
+
+
+def run(args: Namespace) -> int:
+    """`run SUITE`: run what has no good record yet, then write and print the report."""
+    plan = _plan(args)
+    root = _data_root(args.data)
+    _check_data(plan, root)
+    folder = _make_folder(args.out / plan.suite)
+    states = trial_states(plan, folder)
+    waiting = [trial for trial in plan.trials if not _settled(states[trial.id])]
+    plan.save(folder)
+    print(f"{plan.suite}, profile {plan.profile}, on {plan.device}: {_counted(states)}", flush=True)
+    if waiting:
+        _run_trials(waiting, root, folder, args.jobs)
+    else:
+        print("every trial has its record: nothing to run")
+    return _write_report(plan, folder)
+
+
+def show_plan(args: Namespace) -> int:
+    """`plan SUITE`: print the trials of a profile and their state."""
+    from tabulate import tabulate
+
+    plan = _plan(args)
+    states = trial_states(plan, args.out / plan.suite)
+    lines = [(trial.id, trial.kind, *_identity(trial), states[trial.id]) for trial in plan.trials]
+    headers = ("id", "kind", "column", "layer", "seed", "state")
+    print(tabulate(lines, headers=headers, tablefmt="simple", disable_numparse=True))
+    print(f"\n{plan.suite}, profile {plan.profile}, on {plan.device}: {_counted(states)}")
+    return 0
+
+
+def validate(args: Namespace) -> int:
+    """`validate SUITE`: check a suite file in all of its profiles, or one."""
+    from harness.plan import count_trials, make_plan
+    from harness.suite import load_suite, validate_suite
+
+    if args.profile is None:
+        suite = validate_suite(args.suite)
+        counts = {name: count_trials(suite, name) for name in suite.profiles}
+    else:
+        counts = {args.profile: len(make_plan(load_suite(args.suite), args.profile, "cpu").trials)}
+    print(f"ok: {args.suite} ({', '.join(f'{name} {_trials(count)}' for name, count in counts.items())})")
+    return 0
+
+
+def status(args: Namespace) -> int:
+    """`status DIR`: count the trials by what became of them; a line for each that is not ok."""
+    code = 0
+    for folder in run_folders(args.folder):
+        plan = Plan.load(folder)
+        states = trial_states(plan, folder)
+        print(f"{folder}: {plan.suite}, profile {plan.profile}, on {plan.device}: {_counted(states)}")
+        for trial in plan.trials:
+            if states[trial.id] not in ("ok", MISSING):
+                print(f"  {trial.id}  {states[trial.id]}: {_reason(folder, trial)}")
+        code = max(code, exit_code(plan, states))
+    return code
+
+
+def report(args: Namespace) -> int:
+    """`report DIR`: write the report again."""
+    return max(_write_report(Plan.load(folder), folder) for folder in run_folders(args.folder))
+
+
+def show_list(args: Namespace) -> int:
+    """`list layers|datasets|suites`."""
+    from harness import listing
+
+    print({"layers": listing.layers, "datasets": listing.datasets, "suites": listing.suites}[args.what]())
+    return 0
+
+
+def check_layer(args: Namespace) -> int:
+    """`check-layer LAYER`: 0 if it keeps every rule, else 1."""
+    from harness.check_layer import check_layer as check
+    from harness.overrides import parse_options
+
+    found = check(args.layer, parse_options(args.settings), Path.cwd())
+    print("\n".join(found.lines()))
+    return 0 if found.ok else 1
+
+
+COMMANDS: dict[str, Callable[[Namespace], int]] = {
+    "run": run,
+    "plan": show_plan,
+    "validate": validate,
+    "status": status,
+    "report": report,
+    "list": show_list,
+    "check-layer": check_layer,
+}
+
+
+def trial_states(plan: Plan, folder: Path) -> dict[str, str]:
+    """What became of each trial: the status of its record, or that it is still to run."""
+    return {trial.id: _state(folder, trial) for trial in plan.trials}
+
+
+def exit_code(plan: Plan, states: Mapping[str, str]) -> int:
+    """0 where every trial is ok, or unsupported in a suite that says this may be; else 1."""
+    good = {"ok", "unsupported"} if plan.unsupported else {"ok"}
+    return 0 if good.issuperset(states.values()) else 1
+
+
+def run_folders(folder: Path) -> list[Path]:
+    """The folder itself if a suite was run in it, else those in it; none: a UserError."""
+    if (folder / FILE).is_file():
+        return [folder]
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder; give the folder of a run, OUT/<suite>")
+    inner = sorted(path.parent for path in folder.glob(f"*/{FILE}"))
+    if not inner:
+        raise UserError(f"{folder}: no {FILE} in it or in its folders, so no suite was run here; give OUT/<suite>")
+    return inner
+
+
+def _plan(args: Namespace) -> Plan:
+    from harness.plan import make_plan
+    from harness.suite import load_suite
+
+    return make_plan(
+        load_suite(args.suite),
+        args.profile,
+        args.device,
+        seeds=args.seeds,
+        only=args.only,
+        settings=args.settings,
+        layers=args.layers,
+    )
+
+
+def _data_root(given: Path | None) -> Path | None:
+    """`--data`, else $INVERTBENCH_DATA, else none; a root that is named must be there."""
+    variable = os.environ.get("INVERTBENCH_DATA")
+    root = given or (Path(variable) if variable else None)
+    if root is not None and not root.is_dir():
+        name = "--data" if given else "$INVERTBENCH_DATA"
+        raise DataMissing(f"{name} {root}: no such folder; give the folder that holds the data sets")
+    return root.resolve() if root else None
+
+
+def _check_data(plan: Plan, root: Path | None) -> None:
+    """Raise DataMissing with everything that the plan needs and that is not there, before anything runs."""
+    from harness.datasets import find_dataset
+
+    needed = {
+        trial.data.model_copy(update={"label": ""}): trial.data for trial in plan.trials if trial.kind == "density"
+    }
+    missing: dict[str, None] = {}
+    for data in needed.values():
+        try:
+            find_dataset(data.name).check(root, dict(data.options))
+        except (DataMissing, DataError) as error:
+            missing[str(error)] = None
+    if missing:
+        raise DataMissing("\n".join(missing))
+
+
+def _make_folder(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be written to ({error.strerror}); choose another --out") from error
+    if not os.access(folder, os.W_OK):
+        raise UserError(f"{folder}: cannot be written to; choose another --out")
+    return folder
+
+
+def _run_trials(trials: Sequence[Trial], root: Path | None, folder: Path, jobs: int | None) -> None:
+    from harness.executor import default_jobs, run_trials
+    from harness.progress import make_reporter
+
+    with make_reporter(len(trials)) as reporter:
+        run_trials(trials, root, folder, jobs or default_jobs(trials), reporter)
+
+
+def _write_report(plan: Plan, folder: Path) -> int:
+    from harness.report import write_report
+
+    written = write_report(folder)
+    print(f"\n{written.table}")
+    print(f"in {folder}: {', '.join(written.files)}")
+    return exit_code(plan, trial_states(plan, folder))
+
+
+def _settled(state: str) -> bool:
+    """Whether running the trial again would be in vain; what failed may have failed for want of memory."""
+    return state in ("ok", "unsupported")
+
+
+def _state(folder: Path, trial: Trial) -> str:
+    path = _record_path(folder, trial)
+    if not path.exists():
+        return MISSING
+    try:
+        return read_record(path).status
+    except UserError:
+        return DAMAGED
+
+
+def _reason(folder: Path, trial: Trial) -> str:
+    try:
+        return " ".join((read_record(_record_path(folder, trial)).reason or "no reason given").split())
+    except UserError as error:
+        return str(error)
+
+
+def _record_path(folder: Path, trial: Trial) -> Path:
+    return folder / "records" / f"{trial.id}.json"
+
+
+def _counted(states: Mapping[str, str]) -> str:
+    """`48 trials: 3 ok, 1 diverged (runs again), 44 to run`."""
+    counts = Counter(states.values())
+    parts = [
+        f"{count} {state}{'' if _settled(state) or state == MISSING else ' (a run tries again)'}"
+        for state, count in sorted(counts.items(), key=lambda item: (item[0] == MISSING, item[0] != "ok", item[0]))
+    ]
+    return f"{_trials(len(states))}: {', '.join(parts)}"
+
+
+def _trials(count: int) -> str:
+    return f"{count} trial{'' if count == 1 else 's'}"
+
+
+def _identity(trial: Trial) -> tuple[str, str, str]:
+    """Column, layer and seed of a trial, for reading."""
+    match trial:
+        case DensityTrial():
+            return trial.data.label, trial.layer.row, str(trial.seed)
+        case ParametersTrial():
+            return trial.label, f"{trial.layer.row}, width {trial.flow.width}", ""
+        case RuntimeTrial():
+            shape = "x".join(map(str, trial.shape))
+            return f"{trial.sweep}, {shape}, batch {trial.batch}", ", ".join(one.row for one in trial.layers), ""
+    return "", "", ""

@@ -1,0 +1,104 @@
+"""Provenance: what a result depends on besides its settings. No host name, no paths, no user."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+PROJECT = Path(__file__).resolve().parents[1]
+
+
+def environment(device: str) -> dict[str, Any]:
+    """Versions, hardware and numerical flags of this process, as plain JSON values.
+
+    Args:
+        device: "cpu" or "cuda"; the GPU is described only where it was used.
+    """
+    import torch  # here, because `usable_cores` is asked where nobody needs torch
+
+    found: dict[str, Any] = {
+        "git": git_state(PROJECT),
+        "versions": {
+            "python": platform.python_version(),
+            "torch": str(torch.__version__),  # says which CUDA it was built for, as the package's version does not
+            "numpy": package_version("numpy"),
+            "invertbench": package_version("invertbench"),
+        },
+        "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cpu": cpu_model(),
+        "cores": usable_cores(),
+        "threads": torch.get_num_threads(),
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        "backend": "torch",
+    }
+    if device == "cuda":
+        found["cuda"] = {
+            "name": torch.cuda.get_device_name(),
+            "capability": ".".join(map(str, torch.cuda.get_device_capability())),
+            "driver": nvidia_driver(),
+            "runtime": torch.version.cuda,
+            "cudnn": torch.backends.cudnn.version(),
+            "cudnn_benchmark": torch.backends.cudnn.benchmark,
+            "tf32_matmul": torch.backends.cuda.matmul.allow_tf32,
+            "tf32_convolution": torch.backends.cudnn.allow_tf32,
+        }
+    return found
+
+
+def usable_cores() -> int:
+    """Cores that this process may use, which can be fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def package_version(name: str) -> str | None:
+    """The installed version, None for a package that runs without being installed."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def git_state(folder: Path) -> dict[str, Any] | None:
+    """Commit of the checkout whose root is `folder`, and whether its files differ from it; None elsewhere.
+
+    An installed copy may lie inside a checkout of something else, whose commit would say nothing.
+    """
+    try:
+        top = _git(folder, "rev-parse", "--show-toplevel")
+        if Path(top).resolve() != folder.resolve():
+            return None
+        return {"commit": _git(folder, "rev-parse", "HEAD"), "dirty": bool(_git(folder, "status", "--porcelain"))}
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    # Without optional locks, trials that run side by side do not quarrel over the index.
+    command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+
+
+def cpu_model() -> str:
+    """The processor's name as the kernel gives it, else what `platform` knows."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def nvidia_driver() -> str | None:
+    """Version of the loaded NVIDIA driver, where the kernel module says it."""
+    try:
+        return Path("/sys/module/nvidia/version").read_text(encoding="utf-8").strip()
+    except OSError:
+        return None

@@ -1,0 +1,74 @@
+"""log|det| of a map from its derivatives alone: what the audit holds a claimed log-determinant against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+Map = Callable[[Tensor], Tensor]
+
+TOLERANCE = 1e-8  # of vector-Jacobian products in float64, relative to the largest entry
+
+
+class NotTriangular(Exception):
+    """The Jacobian has not the form that its kind of map must have; the message says which entries are off."""
+
+
+def coupled_log_det(function: Map, x: Tensor, generator: torch.Generator) -> Tensor:
+    """log|det| of a map that keeps some entries and scales the others one by one, given the kept ones.
+
+    Of couplings, of ActNorm and of element-wise maps the Jacobian is [[I, 0], [A, diag(s)]] up to the order of
+    the entries. The vector-Jacobian product with ones on the moved entries gives s; a random vector there
+    shows that nothing but s is in that block, and another one, on the kept entries, that those only stay.
+
+    Args:
+        function: (N, *shape) -> the same shape; every sample on its own.
+        x: samples, float64; the kept entries are those that stay equal in all of them.
+        generator: draws the probes, on the CPU.
+
+    Returns:
+        sum log|s|, (N,).
+
+    Raises:
+        NotTriangular: the Jacobian has another form.
+    """
+    with torch.enable_grad():
+        start = x.detach().requires_grad_()
+        y = function(start)
+    moves = (y != start).flatten(1).any(0).reshape(x.shape[1:])
+    moved = moves.to(x).expand_as(x)
+    probe = torch.randn(x.shape, generator=generator, dtype=x.dtype).to(x.device)
+
+    def product(vector: Tensor) -> Tensor:
+        return torch.autograd.grad(y, start, vector, retain_graph=True)[0]
+
+    diagonal = product(moved) * moved
+    _require_equal(product(probe * moved) * moved, probe * diagonal, "the moved entries do not move one by one")
+    kept = probe * (1 - moved)
+    _require_equal(product(kept), kept, "the kept entries depend on other entries")
+    return torch.where(moves, diagonal, 1.0).abs().log().flatten(1).sum(1)
+
+
+def _require_equal(product: Tensor, expected: Tensor, otherwise: str) -> None:
+    error = (product - expected).abs().max() / expected.abs().max().clamp(min=1.0)
+    if not bool(error <= TOLERANCE):
+        raise NotTriangular(f"{otherwise}: a vector-Jacobian product is off by {float(error):.1e} (relative)")
+
+
+def autograd_log_det(function: Map, x: Tensor) -> Tensor:
+    """log|det| of a map by its whole Jacobian, D x D, one sample after the other: (N, *shape) -> (N,).
+
+    The map is applied to D copies of a sample, so that one backward pass of output i of copy i gives all rows.
+    Needs samples that do not see each other, and memory for D of them.
+    """
+    values = []
+    for sample in x:
+        dim = sample.numel()
+        with torch.enable_grad():
+            copies = sample.detach().repeat(dim, *[1] * sample.ndim).requires_grad_()
+            own = function(copies).reshape(dim, dim).diagonal().sum()
+            (rows,) = torch.autograd.grad(own, copies)
+        values.append(torch.linalg.slogdet(rows.reshape(dim, dim)).logabsdet)
+    return torch.stack(values)

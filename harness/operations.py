@@ -1,0 +1,71 @@
+"""What is timed: the three operations of a layer, shared by runtime trials and by `pytest --benchmark-only`.
+
+Definitions, after the runtime section of ButterflyFlow (Meng et al., ICML 2022):
+
+- forward: apply the layer **and** compute its log-det in grad mode; no backward pass.
+- forward_backward: the same, then the gradient of sum(y) + log-det with respect to the input and every parameter.
+- inverse: `layer.inverse(y)` under no_grad, whatever it factorises included.
+
+The input is standard normal. The weights are perturbed away from initialisation, where an identity could be
+cheaper than the layer is in use (denormal numbers, zero off-diagonals).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from layers import InvertibleLinear
+
+Operation = Literal["forward", "forward_backward", "inverse"]
+OPERATIONS: tuple[Operation, ...] = get_args(Operation)
+
+
+@torch.no_grad()
+def perturb(layer: InvertibleLinear, scale: float, generator: torch.Generator) -> None:
+    """Add N(0, scale^2 / fan) noise to every parameter, fan being its last dimension."""
+    for parameter in layer.parameters():
+        fan = max(parameter.shape[-1], 1) if parameter.ndim else 1
+        noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+        parameter.add_((scale * fan**-0.5 * noise).to(parameter))
+
+
+def prepare(
+    layer: InvertibleLinear,
+    batch: int,
+    operation: Operation,
+    *,
+    dtype: torch.dtype,
+    device: torch.device,
+    seed: int = 0,
+) -> Callable[[], object]:
+    """Return a call without arguments that performs the operation once on a fixed batch of events.
+
+    The layer itself is moved to `device` and `dtype`.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    layer.to(device=device, dtype=dtype)
+    x = torch.randn(batch, *layer.shape, generator=generator, dtype=torch.float64).to(device=device, dtype=dtype)
+    if operation == "forward":
+        x.requires_grad_()
+        return lambda: layer(x)
+    if operation == "forward_backward":
+        x.requires_grad_()
+        leaves = [x, *layer.parameters()]
+        ones = torch.ones_like(x)
+
+        def forward_backward() -> tuple[Tensor, ...]:
+            y, log_det = layer(x)
+            outputs, seeds = ([y, log_det], [ones, None]) if log_det.requires_grad else ([y], [ones])
+            return torch.autograd.grad(outputs, leaves, seeds, allow_unused=True)
+
+        return forward_backward
+
+    def inverse() -> Tensor:
+        with torch.no_grad():
+            return layer.inverse(x)
+
+    return inverse

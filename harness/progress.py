@@ -1,0 +1,161 @@
+"""What a run says while it works: a live display on a terminal, one plain line per trial elsewhere."""
+
+from __future__ import annotations
+
+import math
+import sys
+from types import TracebackType
+from typing import Self, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TaskID, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from harness.records import Record
+from harness.settings import DensityTrial, ParametersTrial, RuntimeTrial, Trial
+
+REASON_WIDTH = 160
+UNITS = {"bits_per_dim": "bits/dim", "nats_per_dim": "nats/dim"}
+
+
+class Reporter:
+    """Writes a line for every finished trial. Use as a context manager around the run."""
+
+    def __init__(self, total: int, stream: TextIO) -> None:
+        self.total = total
+        self.done = 0
+        self.stream = stream
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def started(self, trial: Trial) -> None:
+        """A trial's process runs."""
+
+    def update(self, trial: Trial, fraction: float, text: str) -> None:
+        """A running trial says how far it is."""
+
+    def finished(self, trial: Trial, record: Record) -> None:
+        """A trial has left its record."""
+        self.done += 1
+        self.line(f"[{self.done}/{self.total}] {name(trial)}: {outcome(record)}")
+
+    def line(self, text: str) -> None:
+        """Write one line."""
+        print(text, file=self.stream, flush=True)
+
+
+class LiveReporter(Reporter):
+    """The same lines, above a bar for the whole run, with the time left, and one for each running trial."""
+
+    def __init__(self, total: int, stream: TextIO) -> None:
+        super().__init__(total, stream)
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            _Count(),
+            _Remaining(),
+            TextColumn("{task.fields[text]}", markup=False, style="dim"),
+            console=Console(file=stream, highlight=False),
+            transient=True,
+            # The overall bar grows by fractions of trials, so the window must span several of them.
+            speed_estimate_period=120.0,
+        )
+        self._whole = self._progress.add_task("all trials", total=total, text="", whole=True)
+        self._tasks: dict[str, TaskID] = {}
+        self._fractions: dict[str, float] = {}
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def started(self, trial: Trial) -> None:
+        """Add a bar for the trial."""
+        self._fractions[trial.id] = 0.0
+        self._tasks[trial.id] = self._progress.add_task(name(trial), total=1.0, text="", whole=False)
+
+    def update(self, trial: Trial, fraction: float, text: str) -> None:
+        """Move the bar of the trial and, by its share, that of the whole run."""
+        self._fractions[trial.id] = min(max(fraction, 0.0), 1.0) if math.isfinite(fraction) else 0.0
+        self._progress.update(self._tasks[trial.id], completed=self._fractions[trial.id], text=text)
+        self._advance()
+
+    def finished(self, trial: Trial, record: Record) -> None:
+        """Replace the trial's bar by its line."""
+        super().finished(trial, record)
+        self._fractions.pop(trial.id, None)
+        task = self._tasks.pop(trial.id, None)
+        if task is not None:
+            self._progress.remove_task(task)
+        self._advance()
+
+    def line(self, text: str) -> None:
+        """Write one line above the bars."""
+        self._progress.console.print(Text(text), soft_wrap=True)
+
+    def _advance(self) -> None:
+        self._progress.update(self._whole, completed=self.done + sum(self._fractions.values()))
+
+
+class _Count(MofNCompleteColumn):
+    """Trials done of trials planned, for the whole run; percent for one trial."""
+
+    def render(self, task: Task) -> Text:
+        return super().render(task) if task.fields["whole"] else Text(f"{task.percentage:3.0f}%")
+
+
+class _Remaining(TimeRemainingColumn):
+    """The time left, for the whole run."""
+
+    def render(self, task: Task) -> Text:
+        return Text("left ") + super().render(task) if task.fields["whole"] else Text("")
+
+
+def make_reporter(total: int, stream: TextIO | None = None) -> Reporter:
+    """The reporter that suits the stream (standard error by default): live on a terminal, plain elsewhere."""
+    stream = sys.stderr if stream is None else stream
+    return LiveReporter(total, stream) if stream.isatty() else Reporter(total, stream)
+
+
+def name(trial: Trial) -> str:
+    """A trial as people call it: "digits butterfly s0"."""
+    match trial:
+        case DensityTrial():
+            return f"{trial.data.label} {trial.layer.row} s{trial.seed}"
+        case RuntimeTrial():
+            return f"time {trial.sweep} {'x'.join(map(str, trial.shape))} batch {trial.batch}"
+        case ParametersTrial():
+            return f"{trial.label} {trial.layer.row} width {trial.flow.width}"
+    return trial.id
+
+
+def outcome(record: Record) -> str:
+    """What became of a trial, in a few words: its main measure and its time, or its status and the reason."""
+    if record.status != "ok":
+        reason = " ".join((record.reason or "no reason given").split())
+        return f"{record.status}: {reason[:REASON_WIDTH]}{'…' if len(reason) > REASON_WIDTH else ''}"
+    measure = _main_measure(record)
+    took = "" if record.seconds is None else f" in {record.seconds:.1f} s"
+    return f"ok{measure}{took}"
+
+
+def _main_measure(record: Record) -> str:
+    if len(record.rows) != 1:
+        return f" {len(record.rows)} rows"
+    row = record.rows[0]
+    unit = row.get("unit")
+    if unit in UNITS and row.get(unit) is not None:
+        return f" {row[unit]:.3f} {UNITS[unit]}"
+    if row.get("parameters") is not None:
+        return f" {row['parameters']:,} parameters"
+    return ""

@@ -1,0 +1,270 @@
+"""YAML 1.2 with positions: the subset of YAML that a suite may use, and where in the file each part stands.
+
+PyYAML's own safe loader follows YAML 1.1: `1e-3` is a string, `no` is false, `10:30` is 630, a date is an
+object, and of two equal keys the last wins. Here numbers, booleans and null follow the core schema of YAML 1.2,
+and duplicate keys, tags outside that schema, numbers that are not finite and keys that are not strings are
+faults. Anchors, aliases and the merge key `<<` work, as far as the document stays small and finite.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from harness.errors import SuiteError
+
+MAX_BYTES = 1_000_000
+MAX_NODES = 100_000  # after expansion of aliases: ten lines of them can stand for a billion nodes
+
+Place = tuple[str | int, ...]
+"""The keys and indices that lead from the top of a document to one of its values."""
+
+_TAG = "tag:yaml.org,2002:"
+_SCALARS = {
+    "null": re.compile(r"^(?:null|Null|NULL|~|)$"),
+    "bool": re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"),
+    "int": re.compile(r"^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$"),
+    "float": re.compile(
+        r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+    ),
+}
+
+
+class StrictLoader(yaml.SafeLoader):
+    """PyYAML's safe loader with the core schema of YAML 1.2 in place of the types of YAML 1.1."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 (as the base class)
+
+
+for _name, _pattern in _SCALARS.items():
+    StrictLoader.add_implicit_resolver(_TAG + _name, _pattern, None)
+StrictLoader.add_implicit_resolver(_TAG + "merge", re.compile(r"^<<$"), ["<"])
+
+
+@dataclass(frozen=True, order=True)
+class Fault:
+    """One thing that is wrong, and where: 1-based line and column, or line 0 for no place in the file."""
+
+    line: int
+    column: int
+    message: str
+
+
+@dataclass
+class Document:
+    """A parsed document.
+
+    Attributes:
+        name: the file's name, for messages.
+        value: plain Python: dict, list, str, int, float, bool, None.
+        faults: what is wrong with the document as YAML; `value` then lacks the parts in question.
+    """
+
+    name: str
+    value: Any = None
+    faults: list[Fault] = field(default_factory=list)
+    _values: dict[Place, tuple[int, int]] = field(default_factory=dict)
+    _keys: dict[Place, tuple[int, int]] = field(default_factory=dict)
+
+    def has(self, place: Place) -> bool:
+        """Whether the document has a value at this place."""
+        return place in self._values
+
+    def position(self, place: Place) -> tuple[int, int]:
+        """Line and column, from 1, of a value; of the nearest part around it where there is no such value."""
+        return next((self._values[part] for part in _outwards(place) if part in self._values), (1, 1))
+
+    def key_position(self, place: Place) -> tuple[int, int]:
+        """Line and column, from 1, of the key that names a value; as `position` where there is none."""
+        return self._keys.get(place) or self.position(place)
+
+
+def _outwards(place: Place) -> Iterator[Place]:
+    return (place[:length] for length in range(len(place), -1, -1))
+
+
+def read(path: Path, name: str | None = None) -> Document:
+    """Parse a file; one that cannot be read raises SuiteError."""
+    name = name or str(path)
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except IsADirectoryError as error:
+        raise SuiteError(f"{name}: a directory; name a YAML file in it") from error
+    except OSError as error:
+        raise SuiteError(f"{name}: cannot be read ({error.strerror}); name a YAML file that can") from error
+    return load(content, name)
+
+
+def load(content: bytes | str, name: str) -> Document:
+    """Parse one YAML document.
+
+    Faults of single entries are collected in the result; text of which no structure can be read raises a
+    SuiteError with its place. An empty document has the value None.
+    """
+    document = Document(name)
+    text = content if isinstance(content, str) else _decode(content, name)
+    if len(text) > MAX_BYTES:
+        raise SuiteError(f"{name}: larger than {MAX_BYTES:,} bytes, which is no suite; name a suite file")
+    try:
+        node = StrictLoader(text).get_single_node()
+        if node is not None:
+            document.value = _Walk(document).value(node, ())
+    except yaml.reader.ReaderError as error:
+        line, column = _line_and_column(text[: error.position])
+        message = f"the character {chr(error.character)!r} cannot stand in YAML text"
+        raise SuiteError(f"{name}:{line}:{column}: {message}; is this a suite file?") from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"{mark.line + 1}:{mark.column + 1}" if mark else "1:1"
+        what = ", ".join(part for part in (error.context, error.problem) if part)
+        raise SuiteError(f"{name}:{place}: not valid YAML: {what}") from error
+    except RecursionError as error:
+        raise SuiteError(f"{name}:1:1: nested too deeply; a suite has a handful of levels") from error
+    return document
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """What to say after an unknown name: the nearest known ones, or else all of them."""
+    folded = {one.lower(): one for one in known}
+    close = difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.6)
+    if close:
+        return f"did you mean {' or '.join(folded[one] for one in close)}?"
+    return f"known: {', '.join(known)}" if known else "there are none"
+
+
+def _decode(content: bytes, name: str) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line, column = _line_and_column(content[: error.start].decode("utf-8", "replace"))
+        raise SuiteError(
+            f"{name}:{line}:{column}: byte 0x{content[error.start]:02x} is not UTF-8 text; is this a suite file?"
+        ) from error
+
+
+def _line_and_column(before: str) -> tuple[int, int]:
+    return before.count("\n") + 1, len(before) - before.rfind("\n")
+
+
+class _Walk:
+    """One walk over the composed nodes, which builds the value and notes positions and faults."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.nodes = 0
+        self.open: list[yaml.Node] = []
+
+    def fault(self, node: yaml.Node, message: str) -> None:
+        line, column = _start(node)
+        self.document.faults.append(Fault(line, column, message))
+
+    def count(self, node: yaml.Node) -> None:
+        self.nodes += 1
+        if self.nodes > MAX_NODES:
+            line, column = _start(node)
+            raise SuiteError(
+                f"{self.document.name}:{line}:{column}: aliases expand to more than {MAX_NODES:,} values; "
+                "write out what is meant"
+            )
+
+    def value(self, node: yaml.Node, place: Place) -> Any:
+        self.count(node)
+        self.document._values[place] = _start(node)
+        if isinstance(node, yaml.ScalarNode):
+            return self.scalar(node)
+        if any(node is parent for parent in self.open):
+            self.fault(node, "an alias inside its own anchor: the value would contain itself")
+            return None
+        self.open.append(node)
+        try:
+            return self.collection(node, place)
+        finally:
+            self.open.pop()
+
+    def collection(self, node: yaml.Node, place: Place) -> Any:
+        if isinstance(node, yaml.MappingNode) and node.tag == _TAG + "map":
+            return self.mapping(node, place)
+        if isinstance(node, yaml.SequenceNode) and node.tag == _TAG + "seq":
+            return [self.value(item, (*place, index)) for index, item in enumerate(node.value)]
+        return self.unknown_tag(node)
+
+    def mapping(self, node: yaml.MappingNode, place: Place) -> dict[str, Any]:
+        """Own keys over those that `<<` brings, and of several mappings behind `<<` the first over the rest."""
+        merges = [item for key, item in node.value if key.tag == _TAG + "merge"]
+        sources = [part for item in merges for part in (item.value if item.id == "sequence" else [item])]
+        result: dict[str, Any] = {}
+        for source in reversed(sources):
+            result |= self.merged(source, place)
+        lines: dict[str, int] = {}
+        for key_node, item in node.value:
+            if key_node.tag == _TAG + "merge":
+                continue
+            key = self.scalar(key_node) if isinstance(key_node, yaml.ScalarNode) else None
+            if not isinstance(key, str):
+                self.fault(key_node, f"the key {_shown(key_node)} is not a string; put it in quotes if it is a name")
+            elif key in lines:
+                self.fault(key_node, f"the key {key!r} stands twice, first in line {lines[key]}; keep one")
+            else:
+                lines[key] = _start(key_node)[0]
+                self.document._keys[*place, key] = _start(key_node)
+                result[key] = self.value(item, (*place, key))
+        return result
+
+    def merged(self, node: yaml.Node, place: Place) -> dict[str, Any]:
+        self.count(node)
+        if not isinstance(node, yaml.MappingNode):
+            self.fault(node, "the merge key << takes a mapping or a list of mappings")
+        elif any(node is parent for parent in self.open):
+            self.fault(node, "a merge of a mapping into itself")
+        else:
+            return self.mapping(node, place)
+        return {}
+
+    def scalar(self, node: yaml.ScalarNode) -> Any:
+        kind, text = node.tag.removeprefix(_TAG), node.value
+        if kind in ("str", "merge"):
+            return text
+        if kind not in _SCALARS:
+            return self.unknown_tag(node)
+        if not _SCALARS[kind].match(text) and not (kind == "float" and _SCALARS["int"].match(text)):
+            self.fault(node, f"{text!r} cannot be read as {kind}")
+            return None
+        if kind == "null":
+            return None
+        if kind == "bool":
+            return text.lower() == "true"
+        return self.number(node, kind, text)
+
+    def number(self, node: yaml.ScalarNode, kind: str, text: str) -> int | float | None:
+        try:
+            if kind == "int":
+                return int(text, 0) if text.startswith(("0o", "0x")) else int(text)
+            # 1.2 writes .inf where Python writes inf
+            number = float(re.sub(r"\.(?=inf|nan)", "", text.lower()))
+        except ValueError:
+            number = math.nan
+        if math.isfinite(number):
+            return number
+        self.fault(node, f"{_shown(node)} is not a finite number that a setting could have")
+        return None
+
+    def unknown_tag(self, node: yaml.Node) -> None:
+        tag = node.tag.replace(_TAG, "!!")
+        self.fault(node, f"the tag {tag} is not allowed: a suite holds plain values; remove the tag")
+
+
+def _start(node: yaml.Node) -> tuple[int, int]:
+    return node.start_mark.line + 1, node.start_mark.column + 1
+
+
+def _shown(node: yaml.Node) -> str:
+    text = str(node.value) if isinstance(node, yaml.ScalarNode) else "(a list or mapping)"
+    return text if len(text) <= 40 else text[:37] + "..."

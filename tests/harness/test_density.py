@@ -1,0 +1,176 @@
+"""A density trial from data to record, on a toy data set."""
+
+import json
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import harness.density
+from harness.datasets.base import Splits
+from harness.density import below_floor, run_density
+from harness.evaluation import Evaluation
+from harness.pipeline import Pipeline
+from harness.records import read_record, write_record
+from harness.results import COLUMNS
+from harness.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
+from layers.conv1x1 import Conv1x1
+
+TRAINING = {"steps": 6, "batch_size": 16, "evaluate_every": 3, "evaluation_batch": 5}
+
+
+def toy(kind="image"):
+    draw = np.random.default_rng(0)
+    shape, top, levels = {"image": ((1, 4, 4), 5, 5), "sequence": ((2, 8), 200, None)}[kind]
+    parts = [draw.binomial(top - 1, 0.3, (n, *shape)).astype(np.int16) for n in (40, 12, 12)]
+    return Splits(*parts, levels=levels, description="binomial toy")
+
+
+@pytest.fixture
+def data(monkeypatch):
+    """Put arrays in the place of every data set; returns the setter."""
+
+    def use(splits):
+        monkeypatch.setattr(
+            harness.density, "find_dataset", lambda name: SimpleNamespace(load=lambda root, options: splits)
+        )
+
+    use(toy())
+    return use
+
+
+def trial(layer="conv1x1", options=(), training=(), flow=(), **settings):
+    return DensityTrial(
+        suite="toy",
+        profile="smoke",
+        data=DataRef(label="toy", name="toy", **dict(settings)),
+        layer=LayerRef(row=layer, layer=layer, options=options),
+        flow=FlowSettings(**{"levels": 1, "steps": 1, "width": 4} | dict(flow)),
+        training=TrainingSettings(**TRAINING | dict(training)),
+        seed=0,
+    )
+
+
+def run(trial, out):
+    seen = []
+    record = run_density(trial, None, out, lambda done, text: seen.append((done, text)))
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen) and all(text for _, text in seen)
+    assert read_record(write_record(out / "records", record)) == record
+    return record
+
+
+@pytest.mark.parametrize("kind", ["image", "sequence"])
+def test_a_record_has_every_measure(kind, data, tmp_path):
+    splits = toy(kind)
+    data(splits)
+    record = run(trial(training={"draws": 2}), tmp_path)
+    (row,) = record.rows
+    assert record.status == "ok" and record.audit["verdict"] == row["audit"] == "passed"
+    identity = {"suite", "profile", "dataset", "layer", "seed", "status", "reason", "device", "id"}
+    assert set(COLUMNS["density"]) - identity <= set(row)
+    assert all(math.isfinite(row[name]) for name in ("bits_per_dim", "nats_per_dim", "standard_error", "condition"))
+    assert row["validation"] == min(record.curves["validation"]) and row["steps"] == 6
+    assert row["parameters"] > row["masked_free"] > 0 and not row["below_floor"]
+    assert (row["unit"], row["floor"] == 0) == {
+        "image": ("bits_per_dim", True),
+        "sequence": ("nats_per_dim", False),
+    }[kind]
+    assert "2 dequantisation draws" in record.notes["draws"]
+    arrays = np.load(tmp_path / "records" / record.arrays)
+    assert record.arrays == f"{record.id}.npz" and np.array_equal(arrays["data"], splits.test)
+    assert arrays["samples"].shape == splits.test.shape and arrays["samples"].dtype == splits.test.dtype
+
+
+def test_a_trial_repeats_itself(data, tmp_path):
+    records, arrays = [], []
+    for _ in range(2):
+        record = run(trial(), tmp_path)
+        assert record.rows[0].pop("train_seconds") > 0
+        records.append(record)
+        arrays.append((tmp_path / "records" / record.arrays).read_bytes())
+        torch.rand(7)  # the state of the global generator is no part of a trial
+    assert records[0] == records[1] and arrays[0] == arrays[1]
+
+
+def test_the_test_split_is_read_after_training(data, tmp_path, monkeypatch):
+    reads, raw = [], Pipeline.raw
+    monkeypatch.setattr(Pipeline, "raw", lambda self, split: reads.append(split) or raw(self, split))
+    run(trial(), tmp_path)
+    first = reads.index("test")
+    assert "validation" in reads[:first] and set(reads[first:]) == {"test"}
+
+
+def test_divergence_is_an_outcome_with_its_curves(data, tmp_path):
+    record = run(trial(training={"steps": 60, "evaluate_every": 2, "learning_rate": 1e4, "warmup": 0}), tmp_path)
+    assert record.status == "diverged" and "at step" in record.reason
+    assert record.curves["step"] and None in record.curves["validation"]
+    assert record.rows[0]["parameters"] > 0 and "bits_per_dim" not in record.rows[0] and record.arrays is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"layer": "butterfly", "options": {"levels": 9}}, "butterfly"),
+        ({"flow": {"levels": 5}}, "levels = 5"),
+    ],
+)
+def test_what_cannot_be_built_is_unsupported(settings, reason, data, tmp_path):
+    record = run(trial(**settings), tmp_path)
+    assert record.status == "unsupported" and reason in record.reason and not record.rows
+
+
+def test_raw_lattice_values_end_below_the_floor(data, tmp_path):
+    """Points on a plane of the lattice: the density on it grows without end, unless there is noise."""
+    splits = toy()
+    flat = [np.repeat(part[:, :, :1], 4, axis=2) for part in splits.parts().values()]
+    data(replace(splits, train=flat[0], validation=flat[1], test=flat[2]))
+    training = {"steps": 100, "evaluate_every": 50, "learning_rate": 1e-1}
+    record = run(trial(training=training, dequantise=False, allow_unbounded=True), tmp_path)
+    (row,) = record.rows
+    assert record.status == "ok" and row["bits_per_dim"] < 0 and row["below_floor"]
+    assert row["audit"] == record.audit["verdict"] == "failed"
+    assert "below the resolution floor 0" in row["audit_reason"] and "Dequantise" in row["audit_reason"]
+    (row,) = run(trial(training=training), tmp_path).rows
+    assert row["bits_per_dim"] > 0 and not row["below_floor"] and row["audit"] == "passed"
+
+
+def result(mean, error):
+    return Evaluation(mean, mean, error, None, torch.zeros(1, 1))
+
+
+def test_the_floor_allows_for_chance_where_there_is_noise():
+    noisy = SimpleNamespace(unit="nats_per_dim", dequantises=True)
+    raw = SimpleNamespace(unit="nats_per_dim", dequantises=False)
+    assert below_floor(result(-5.02, 0.01), noisy, -5.0) is None
+    assert "no likelihood" in below_floor(result(-5.04, 0.01), noisy, -5.0)
+    assert "no likelihood" in below_floor(result(-5.01, 0.01), raw, -5.0)
+    assert "no likelihood" in below_floor(result(-5.01, math.nan), noisy, -5.0)
+    assert "no likelihood" in below_floor(result(-math.inf, math.nan), noisy, -5.0)
+    assert below_floor(result(-5.01, 0.01), raw, None) is None
+    assert below_floor(result(math.nan, math.nan), raw, -5.0) is None
+
+
+def test_a_measure_that_is_not_finite_is_none_with_its_reason(data, tmp_path, monkeypatch):
+    values = torch.tensor([[1.0, math.inf, 2.0]])
+    monkeypatch.setattr(
+        harness.density, "evaluate", lambda *args: Evaluation(math.inf, math.inf, math.nan, None, values)
+    )
+    record = run(trial(), tmp_path)
+    assert record.rows[0]["bits_per_dim"] is None and record.rows[0]["standard_error"] is None
+    assert record.notes["bits_per_dim"] == "not finite for 1 of 3 test values"
+    assert record.notes["standard_error"] == "the value is nan"
+    assert record.rows[0]["audit"] == "failed" and "not finite" in record.rows[0]["audit_reason"]
+
+
+def test_a_layer_that_cannot_invert_gives_no_samples(data, tmp_path, monkeypatch):
+    def refuse(self, y):
+        raise NotImplementedError("no inverse")
+
+    monkeypatch.setattr(Conv1x1, "inverse", refuse)
+    record = run(trial(), tmp_path)
+    assert record.status == "ok" and record.arrays is None and "no inverse" in record.notes["samples"]
+    assert record.rows[0]["audit"] == "failed" and record.rows[0]["inverse_error"] is None
+    json.dumps(record.audit, allow_nan=False)

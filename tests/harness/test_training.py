@@ -1,0 +1,270 @@
+"""Training: what it converges to, what it chooses by, and what it must never see."""
+
+import math
+import time
+
+import pytest
+import torch
+from torch import nn
+
+from harness.errors import Diverged
+from harness.settings import TrainingSettings
+from harness.training import fit, learning_rate, training_batches
+
+SHAPE = (2, 4)
+DIM = 8
+
+
+class SyntheticPipeline:
+    """Real-valued points from a fixed generator; `prepare` adds noise of a known size."""
+
+    unit = "nats_per_dim"
+    dim = DIM
+    floor_nats_per_dim = None
+
+    def __init__(self, splits, noise=0.0):
+        self.splits = splits
+        self.noise = noise
+        self.prepared = []
+
+    def raw(self, split):
+        if split not in self.splits:
+            raise AssertionError(f"training read the {split} split")
+        return self.splits[split]
+
+    def prepare(self, raw, generator):
+        x = raw + self.noise * torch.randn(raw.shape, generator=generator)
+        self.prepared.append(x)
+        return x, torch.zeros(len(raw))
+
+    def measures(self, log_prob, log_det):
+        nats = -(log_prob.double() + log_det) / DIM
+        return {"bits_per_dim": nats / math.log(2), "nats_per_dim": nats}
+
+
+class GaussianFlow(nn.Module):
+    """z = (L + diag(exp s)) (x - m): exact for a Gaussian; `draws` numbers are wasted at construction."""
+
+    def __init__(self, draws=0):
+        super().__init__()
+        torch.rand(draws)
+        self.log_scale = nn.Parameter(torch.zeros(DIM))
+        self.lower = nn.Parameter(torch.zeros(DIM, DIM))
+        self.mean = nn.Parameter(torch.zeros(DIM))
+        self.initialised_on = None
+
+    def initialise(self, x):
+        assert not torch.is_grad_enabled()
+        self.initialised_on = x
+        self.mean.copy_(x.flatten(1).mean(0))
+
+    def log_prob(self, x):
+        centred = x.flatten(1) - self.mean
+        z = centred * self.log_scale.exp() + centred @ self.lower.tril(-1).T
+        return -0.5 * (z.square().sum(1) + DIM * math.log(2 * math.pi)) + self.log_scale.sum()
+
+
+def correlated(count, seed=0):
+    """Points of a Gaussian with neighbouring entries correlated, and its entropy per dimension."""
+    mixing = torch.eye(DIM) + 0.8 * torch.diag(torch.ones(DIM - 1), -1)
+    mixing = 0.5 * mixing
+    noise = torch.randn(count, DIM, generator=torch.Generator().manual_seed(seed))
+    entropy = 0.5 * (math.log(2 * math.pi) + 1) + torch.linalg.slogdet(mixing)[1].item() / DIM
+    return (noise @ mixing.T).reshape(count, *SHAPE) + 3.0, entropy
+
+
+def pipeline(count=400, noise=0.0):
+    train, validation = correlated(count)[0], correlated(100, seed=1)[0]
+    return SyntheticPipeline({"train": train, "validation": validation}, noise)
+
+
+def quiet(fraction, text):
+    assert 0 <= fraction <= 1 and text
+
+
+def test_reaches_the_entropy_of_a_gaussian():
+    train, entropy = correlated(4000)
+    data = SyntheticPipeline({"train": train, "validation": correlated(4000, seed=1)[0]})
+    settings = TrainingSettings(steps=400, batch_size=256, learning_rate=2e-2, decay=0.99, evaluate_every=50)
+    flow = GaussianFlow()
+    result = fit(flow, data, settings, 0, quiet)
+    assert result.curves["step"] == list(range(50, 401, 50))
+    assert min(result.curves["validation"]) == pytest.approx(entropy, abs=0.02)
+    assert result.curves["train"][-1] == pytest.approx(entropy, abs=0.05)
+    assert -flow.log_prob(data.raw("validation")).mean().item() / DIM == pytest.approx(entropy, abs=0.02)
+    assert result.train_seconds > 0 and result.steps_done == 400 and not result.stopped_early
+
+
+def test_curves_of_pictures_are_in_bits():
+    nats, bits = pipeline(), pipeline()
+    bits.unit = "bits_per_dim"
+    settings = TrainingSettings(steps=3, batch_size=16, evaluate_every=3)
+    curves = [fit(GaussianFlow(), data, settings, 0, quiet).curves for data in (nats, bits)]
+    for name in ("train", "validation"):
+        assert curves[1][name][0] == pytest.approx(curves[0][name][0] / math.log(2))
+
+
+def test_learning_rate_schedule():
+    settings = TrainingSettings(learning_rate=1e-3, warmup=10, decay=0.5)
+    rates = [learning_rate(settings, step) for step in (1, 5, 9, 10, 11, 13)]
+    assert rates == pytest.approx([1e-4, 5e-4, 9e-4, 1e-3, 5e-4, 1.25e-4])
+    unwarmed = TrainingSettings(learning_rate=1e-3, warmup=0, decay=0.5)
+    assert learning_rate(unwarmed, 1) == pytest.approx(5e-4)
+
+
+def test_schedule_is_what_the_optimiser_uses(monkeypatch):
+    used = []
+    original = torch.optim.Adam.step
+
+    def step(self, *args, **kwargs):
+        used.append(self.param_groups[0]["lr"])
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(torch.optim.Adam, "step", step)
+    settings = TrainingSettings(steps=5, batch_size=8, warmup=3, decay=0.9)
+    fit(GaussianFlow(), pipeline(), settings, 0, quiet)
+    assert used == [learning_rate(settings, step) for step in (1, 2, 3, 4, 5)]
+
+
+def test_trials_of_one_seed_see_the_same_batches_and_noise():
+    settings = TrainingSettings(steps=7, batch_size=100, evaluate_every=3)
+    seen = []
+    for seed, draws in ((0, 0), (0, 1000), (1, 0)):
+        data = pipeline(count=250, noise=0.1)
+        torch.manual_seed(draws)
+        fit(GaussianFlow(draws), data, settings, seed, quiet)
+        seen.append(data.prepared)
+    assert len(seen[0]) == len(seen[1])
+    assert all(torch.equal(a, b) for a, b in zip(seen[0], seen[1], strict=True))
+    assert not torch.equal(seen[0][0], seen[2][0])
+
+
+def test_initialised_on_the_first_batch_as_trained():
+    data, flow = pipeline(noise=0.1), GaussianFlow()
+    fit(flow, data, TrainingSettings(steps=1, batch_size=32), 0, quiet)
+    assert flow.initialised_on is data.prepared[0]
+    first = next(training_batches(pipeline(noise=0.1), 32, 0))[0]
+    assert torch.equal(first, flow.initialised_on)
+
+
+def test_every_point_is_used_equally_often_with_fresh_noise():
+    raw = torch.arange(10.0).reshape(10, 1, 1).expand(10, *SHAPE)
+    batches = training_batches(SyntheticPipeline({"train": raw}), 4, 0)
+    points = torch.cat([next(batches)[0][:, 0, 0] for _ in range(5)])
+    assert sorted(points[:10].tolist()) == sorted(points[10:].tolist()) == list(range(10))
+    assert points[:10].tolist() != points[10:].tolist()
+    noisy = training_batches(SyntheticPipeline({"train": raw[:1]}, noise=1.0), 1, 0)
+    assert not torch.equal(next(noisy)[0], next(noisy)[0])
+
+
+def test_a_batch_beyond_the_data_is_all_of_it():
+    x, _ = next(training_batches(pipeline(count=5), 64, 0))
+    assert len(x) == 5 and len(x.flatten(1).unique(dim=0)) == 5
+
+
+def test_validation_noise_is_the_same_each_time():
+    data = pipeline(noise=0.3)
+    fit(GaussianFlow(), data, TrainingSettings(steps=4, batch_size=8, evaluate_every=2), 0, quiet)
+    held_out = [x for x in data.prepared if len(x) == 100]
+    assert len(held_out) == 2 and torch.equal(*held_out)
+    assert not torch.equal(held_out[0], data.raw("validation"))
+
+
+def over_fitting():
+    """Training points far from validation's: every step beyond the first few makes validation worse."""
+    train = correlated(16)[0]
+    validation = correlated(100, seed=1)[0]
+    return SyntheticPipeline({"train": train, "validation": validation})
+
+
+def test_keeps_the_weights_that_validation_chose():
+    data, flow = over_fitting(), GaussianFlow()
+    settings = TrainingSettings(steps=300, batch_size=16, learning_rate=2e-2, evaluate_every=10)
+    result = fit(flow, data, settings, 0, quiet)
+    validation = result.curves["validation"]
+    assert validation[-1] > min(validation) + 0.1, "the toy no longer over-fits"
+    assert result.best_step == result.curves["step"][validation.index(min(validation))] < 300
+    now = -flow.log_prob(data.raw("validation")).mean().item() / DIM
+    assert now == pytest.approx(min(validation), abs=1e-5)
+
+
+def test_patience_stops_after_so_many_evaluations_without_improvement():
+    settings = TrainingSettings(steps=300, batch_size=16, learning_rate=2e-2, evaluate_every=10, patience=3)
+    result = fit(GaussianFlow(), over_fitting(), settings, 0, quiet)
+    validation = result.curves["validation"]
+    best = validation.index(min(validation))
+    assert result.stopped_early and len(validation) == best + 1 + 3
+    assert result.steps_done == result.curves["step"][-1] == 10 * len(validation)
+
+
+def test_average_is_the_one_computed_by_hand():
+    settings = TrainingSettings(steps=6, batch_size=16, learning_rate=1e-1, evaluate_every=6, warmup=0)
+    live, averaged = [], GaussianFlow()
+    for steps in range(1, 7):
+        flow = GaussianFlow()
+        fit(flow, pipeline(), settings.model_copy(update={"steps": steps}), 0, quiet)
+        live.append(flow)
+    fit(averaged, pipeline(), settings.model_copy(update={"ema": "all", "ema_decay": 0.7}), 0, quiet)
+    start = next(training_batches(pipeline(), 16, 0))[0].flatten(1).mean(0)
+    for name, initial in (("mean", start), ("log_scale", torch.zeros(DIM))):
+        expected = initial
+        for flow in live:
+            expected = 0.7 * expected + 0.3 * getattr(flow, name).detach()
+        assert torch.allclose(getattr(averaged, name), expected, atol=1e-6)
+
+
+def test_gradient_clipping_bounds_the_step(monkeypatch):
+    norms = []
+    original = torch.optim.Adam.step
+
+    def step(self, *args, **kwargs):
+        gradients = [p.grad.flatten() for p in self.param_groups[0]["params"]]
+        norms.append(torch.cat(gradients).norm().item())
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(torch.optim.Adam, "step", step)
+    for clip in (None, 1e-2):
+        fit(GaussianFlow(), pipeline(), TrainingSettings(steps=1, batch_size=32, clip_norm=clip), 0, quiet)
+    assert norms[0] > 2e-2 and norms[1] == pytest.approx(1e-2, rel=1e-3)
+
+
+class SlowToEvaluate(GaussianFlow):
+    def log_prob(self, x):
+        if not torch.is_grad_enabled():
+            time.sleep(0.5)
+        return super().log_prob(x)
+
+
+def test_the_clock_stands_still_during_evaluation():
+    settings = TrainingSettings(steps=4, batch_size=8, evaluate_every=2)
+    result = fit(SlowToEvaluate(), pipeline(), settings, 0, quiet)
+    assert 0 < result.train_seconds < 0.5
+
+
+class FailsLater(GaussianFlow):
+    """log p becomes `value` in training from step `at` on, or in evaluation always."""
+
+    def __init__(self, at=None, value=math.nan):
+        super().__init__()
+        self.at, self.value, self.calls = at, value, 0
+
+    def log_prob(self, x):
+        self.calls += torch.is_grad_enabled()
+        fails = self.calls >= self.at if self.at is not None else not torch.is_grad_enabled()
+        return super().log_prob(x) + (self.value if fails else 0.0)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_loss_that_is_not_finite_is_found_with_its_step(value):
+    settings = TrainingSettings(steps=20, batch_size=16, evaluate_every=5)
+    with pytest.raises(Diverged, match="at step 8") as caught:
+        fit(FailsLater(at=8, value=value), pipeline(), settings, 0, quiet)
+    curves = caught.value.curves
+    assert curves["step"] == [5, 10]
+    assert math.isfinite(curves["train"][0]) and curves["train"][1] is None
+
+
+def test_a_validation_value_that_is_not_finite_is_divergence():
+    settings = TrainingSettings(steps=20, batch_size=16, evaluate_every=5)
+    with pytest.raises(Diverged, match="validation likelihood is not finite at step 5 for 100 of 100"):
+        fit(FailsLater(), pipeline(), settings, 0, quiet)
