@@ -84,7 +84,7 @@ def solve(factors: CausalFactors, y: Tensor) -> Tensor:
     blocks = -(-width // block)
     depth = above.shape[1] // (reach + size)
 
-    # Columns added on the right have y = 0 and nothing reads them.
+    # Columns added on the right to fill the last block: no column of the event reads them.
     y = F.pad(y, (0, blocks * block - width)).permute(2, 3, 1, 0).reshape(height, blocks, size, events)
     margin = y.new_zeros(reach, events)
     rows: list[Tensor] = []  # each (reach + blocks * size, N), zeros first
