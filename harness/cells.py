@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from harness.results import MISSING
 
 Line = Mapping[str, Any]
 """A line of results, see `results.plan_lines`."""
@@ -48,6 +50,8 @@ def shortened(text: str) -> str:
 
 def failed_cell(line: Line, notes: Notes) -> str:
     """The status in place of a value, with its reason as a remark."""
+    if line["status"] == MISSING:
+        return MISSING
     return failed_status(line) + notes.mark(f"{line['layer']}: {failed_reason(line)}")
 
 
@@ -78,6 +82,12 @@ def milliseconds(value: float) -> str:
 def shape_text(shape: str) -> str:
     """ "3x32x32" as it is set in print: 3×32×32."""
     return shape.replace("x", "×")
+
+
+def device_text(device: str, lines: Iterable[Line]) -> str:
+    """ "cpu (name of the processor)", as the records say."""
+    names = sorted({line["machine"] for line in lines if line.get("machine")})
+    return f"{device} ({', '.join(names)})" if names else device
 
 
 def threads_text(threads: int) -> str:

@@ -19,8 +19,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
@@ -99,6 +100,14 @@ def _context(training: bool) -> ForkServerContext | SpawnContext:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD_FOR_TRAINING if training else PRELOAD)
+    # Ctrl-C goes to every process of the terminal; a fork server that is still importing would die of it aloud.
+    # It inherits this block, and each trial lifts its own. The tracker's start would lift it here: it goes first.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return context
 
 
@@ -137,7 +146,7 @@ class _Pool:
                     self._start(waiting.pop())
                 self._wait()
         finally:
-            self.running.clear()
+            self._end_all()
 
     def _start(self, trial: Trial) -> None:
         _record_path(self.out, trial).unlink(missing_ok=True)
@@ -148,9 +157,8 @@ class _Pool:
         process = self.context.Process(
             target=_child, args=(self.work, trial, self.root, self.out, log, slot, sender), name=trial.id
         )
-        with _interrupt_held():
-            process.start()
-            self.running.append(_Running(trial, process, receiver, slot, time.perf_counter()))
+        process.start()
+        self.running.append(_Running(trial, process, receiver, slot, time.perf_counter()))
         sender.close()
         self.reporter.started(trial)
 
@@ -235,19 +243,6 @@ def _signal_reason(number: int) -> str:
     return reason
 
 
-@contextlib.contextmanager
-def _interrupt_held() -> Iterator[None]:
-    """Ctrl-C waits: a process that is half started could not be ended, and a fork server dies of it aloud."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _end_group(process: BaseProcess) -> None:
     if process.pid is not None and hasattr(os, "killpg"):
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -276,7 +271,6 @@ def _child(work: Work, trial: Trial, root: Path | None, out: Path, log: Path, sl
             messages.send((float(fraction), str(text)))
 
     work(trial, root, out, progress)
-    sys.stdout.flush()
 
 
 def _detach() -> None:

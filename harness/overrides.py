@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,20 +132,25 @@ class Selection:
     dataset: tuple[str, ...] = ()
     seed: tuple[str, ...] = ()
 
-    def pick(self, key: str, candidates: dict[str, set[str]]) -> list[str]:
-        """The candidates (label -> all its names) that this key picks.
+    def pick(self, key: str, candidates: Mapping[str, str]) -> list[str]:
+        """The labels that this key picks.
+
+        Args:
+            key: layer, dataset or seed.
+            candidates: label -> the name of its layer or data set; a value that is no label may be such a name.
 
         Raises:
             UserError: a value picks nothing; the message lists what there is.
         """
         wanted: tuple[str, ...] = getattr(self, key)
+        picked: set[str] = set()
         for value in wanted:
-            if not any(value in names for names in candidates.values()):
-                known = list(candidates)
-                raise UserError(
-                    f"--only {key}={value}: nothing in this profile has it; there is {', '.join(known) or 'nothing'}"
-                )
-        return [label for label, names in candidates.items() if not wanted or names.intersection(wanted)]
+            found = {value} & set(candidates) or {label for label, name in candidates.items() if name == value}
+            if not found:
+                known = ", ".join(candidates) or "nothing"
+                raise UserError(f"--only {key}={value}: nothing in this profile has it; there is {known}")
+            picked |= found
+        return [label for label in candidates if not wanted or label in picked]
 
 
 def parse_only(texts: Sequence[str]) -> Selection:

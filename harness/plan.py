@@ -167,13 +167,12 @@ def resolve_device(device: Literal["auto", "cpu", "cuda"]) -> Device:
 
 def _pick(scope: Scope, selection: Selection) -> tuple[list[str], list[str], list[int]]:
     """Rows, columns and seeds that `--only` leaves."""
-    rows = {label: {label, row.layer or label} for label, (row, _) in rows_of(scope.suite, scope.extra).items()}
-    entries = scope.profile.datasets if scope.suite.kind != "runtime" else {}
-    columns = {label: {label} for label in scope.columns}
-    for label, entry in entries.items():
-        columns[label].add(entry.data or label)
+    rows = {label: row.layer or label for label, (row, _) in rows_of(scope.suite, scope.extra).items()}
+    columns = {label: label for label in scope.columns}
+    if scope.suite.kind != "runtime":
+        columns = {label: entry.data or label for label, entry in scope.profile.datasets.items()}
     seeds = scope.setting("seeds") if scope.suite.kind == "density" else ()
-    picked = selection.pick("seed", {str(seed): {str(seed)} for seed in seeds})
+    picked = selection.pick("seed", {str(seed): str(seed) for seed in seeds})
     return selection.pick("layer", rows), selection.pick("dataset", columns), [int(seed) for seed in picked]
 
 

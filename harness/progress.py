@@ -66,7 +66,7 @@ class LiveReporter(Reporter):
             # The overall bar grows by fractions of trials, so the window must span several of them.
             speed_estimate_period=120.0,
         )
-        self._whole = self._progress.add_task("all trials", total=total, text="", whole=True)
+        self._whole = self._progress.add_task("all trials", total=total, text="starting", whole=True)
         self._tasks: dict[str, TaskID] = {}
         self._fractions: dict[str, float] = {}
 
@@ -82,6 +82,7 @@ class LiveReporter(Reporter):
     def started(self, trial: Trial) -> None:
         """Add a bar for the trial."""
         self._fractions[trial.id] = 0.0
+        self._progress.update(self._whole, text="")
         self._tasks[trial.id] = self._progress.add_task(name(trial), total=1.0, text="", whole=False)
 
     def update(self, trial: Trial, fraction: float, text: str) -> None:

@@ -108,7 +108,9 @@ def record_lines(record: Record) -> list[dict[str, Any]]:
 
     A runtime trial that failed as a whole gives one line for each layer and operation that it was to time.
     """
-    return _lines(record.id, record.trial, record.status, record.reason, record.rows)
+    lines = _lines(record.id, record.trial, record.status, record.reason, record.rows)
+    used = record.environment.get("cuda", {}).get("name") or record.environment.get("cpu")
+    return [line | {"machine": used} for line in lines]
 
 
 def plan_lines(records: Iterable[Record], plan: Plan) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from harness.cells import (
     OPERATIONS,
     Line,
     Notes,
+    device_text,
     failed_reason,
     failed_status,
     shortened,
@@ -19,6 +20,7 @@ from harness.cells import (
     time_cell,
 )
 from harness.rendering import Table
+from harness.results import MISSING
 from harness.settings import DensityTrial, RuntimeTrial
 
 if TYPE_CHECKING:
@@ -52,15 +54,20 @@ def density_tables(plan: Plan, lines: Sequence[Line]) -> list[Table]:
     remarks = list(notes.numbered())
     if any("†" in cell for row in rows for cell in row):
         remarks.append("† not a likelihood to compare: the audit failed or the value is below the resolution floor")
+    raw = {trial.data.label for trial in plan.trials if isinstance(trial, DensityTrial) and not trial.data.dequantise}
+    for label in sorted(raw):
+        remarks.append(
+            f"{label}: raw values without dequantisation; where they lie on a lattice, any density is possible"
+        )
     if beside is not None:
         remarks.append(f"published: {beside.source}")
-    made = [Table(f"{plan.suite}-likelihood", density_caption(plan), tuple(header), tuple(rows), tuple(remarks))]
+    made = [Table(f"{plan.suite}-likelihood", density_caption(plan, lines), tuple(header), tuple(rows), tuple(remarks))]
     if quoted is not None and beside is None:
         made.append(_quoted_table(plan, quoted))
     return made
 
 
-def density_caption(plan: Plan) -> str:
+def density_caption(plan: Plan, lines: Sequence[Line]) -> str:
     """What the numbers are and what they rest on."""
     trials = [trial for trial in plan.trials if isinstance(trial, DensityTrial)]
     seeds = len({trial.seed for trial in trials})
@@ -73,7 +80,7 @@ def density_caption(plan: Plan) -> str:
     )
     parts = [
         f"Negative log-likelihood on the test split, {spread}; lower is better.",
-        f"Profile {plan.profile}: {budget}; Glow with {size}; {plan.device}, float32.",
+        f"Profile {plan.profile}: {budget}; Glow with {size}; {device_text(plan.device, lines)}, float32.",
     ]
     timings = [trial for trial in plan.trials if isinstance(trial, RuntimeTrial)]
     if timings:
@@ -122,8 +129,9 @@ def _likelihood(density: Sequence[Line], row: str, column: str, unit: str, notes
     if failed:
         statuses = "/".join(sorted({failed_status(line) for line in failed}))
         text = f"{text} ({len(good)} of {len(planned)} seeds, {statuses})" if good else statuses
-        reasons = sorted({f"{failed_status(line)}: {failed_reason(line)}" for line in failed})
-        text += notes.mark(f"{where}: {'; '.join(reasons)}")
+        reasons = {f"{failed_status(line)}: {failed_reason(line)}" for line in failed if line["status"] != MISSING}
+        if reasons:
+            text += notes.mark(f"{where}: {'; '.join(sorted(reasons))}")
     return text
 
 
@@ -153,7 +161,7 @@ def _parameter_columns(plan: Plan, density: Sequence[Line]) -> list[tuple[str, d
             same.append(column)
         elif cells:
             groups.append(([column], cells))
-    if len(groups) == 1:
+    if len(groups) == 1 and len(groups[0][0]) == len(plan.columns):
         return [("parameters", groups[0][1])]
     return [(f"parameters, {' and '.join(labels)}", cells) for labels, cells in groups]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from harness.cells import EMPTY, Line, Notes, shape_text, threads_text, time_cell
+from harness.cells import EMPTY, Line, Notes, device_text, shape_text, threads_text, time_cell
 from harness.rendering import Table
 from harness.settings import RuntimeTrial
 
@@ -33,7 +33,7 @@ def runtime_tables(plan: Plan, lines: Sequence[Line]) -> list[Table]:
             made.append(
                 Table(
                     f"{plan.suite}-{sweep}-{operation}",
-                    runtime_caption(plan, sweep, operation, fixed),
+                    runtime_caption(plan, in_sweep, operation, fixed),
                     ("layer", *header),
                     tuple((row, *(cells.get((row, *point), EMPTY) for point in points)) for row in plan.rows),
                     notes.numbered(),
@@ -42,8 +42,9 @@ def runtime_tables(plan: Plan, lines: Sequence[Line]) -> list[Table]:
     return made
 
 
-def runtime_caption(plan: Plan, sweep: str, operation: str, fixed: Sequence[str]) -> str:
+def runtime_caption(plan: Plan, lines: Sequence[Line], operation: str, fixed: Sequence[str]) -> str:
     """What was timed and how."""
+    sweep = lines[0]["sweep"]
     trial = next(trial for trial in plan.trials if isinstance(trial, RuntimeTrial) and trial.sweep == sweep)
     what = {
         "forward": "forward with log-determinant, in grad mode",
@@ -53,7 +54,7 @@ def runtime_caption(plan: Plan, sweep: str, operation: str, fixed: Sequence[str]
     return (
         f"{sweep}: {what}. Milliseconds, median (interquartile range) of {trial.timing.rounds} samples after "
         f"{trial.timing.warmup} warm-up calls{''.join(f', {part}' for part in fixed)}. "
-        f"Profile {plan.profile}, {plan.device}, {trial.dtype}, {threads_text(trial.threads)}."
+        f"Profile {plan.profile}, {device_text(plan.device, lines)}, {trial.dtype}, {threads_text(trial.threads)}."
     )
 
 

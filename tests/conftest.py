@@ -1,0 +1,28 @@
+"""Options of the test run that every folder shares."""
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--require-system",
+        action="store_true",
+        help="a skipped test that carries the marker `system` fails",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    # Without --benchmark-only the benchmarks' bodies run once, untimed: they are tests of the code they time.
+    if not config.getoption("benchmark_only", default=False):
+        config.option.benchmark_disable = True
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
+    outcome = yield
+    report = outcome.get_result()
+    if report.skipped and item.config.getoption("--require-system") and "system" in item.keywords:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} was skipped under --require-system: {reason}"

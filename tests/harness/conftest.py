@@ -1,0 +1,202 @@
+"""Plans and records as runs leave them, made up, for the tests of reports."""
+
+import numpy as np
+import pytest
+
+from harness.plan import Plan
+from harness.records import blank_record, write_record
+from harness.settings import (
+    DataRef,
+    DensityTrial,
+    FlowSettings,
+    LayerRef,
+    ParametersTrial,
+    RuntimeTrial,
+    TimingSettings,
+    TrainingSettings,
+)
+from harness.suite_model import Published
+
+ROWS = ("conv1x1", "my_layer & co", "<script>")
+COLUMNS = {"digits": "bits_per_dim", "waveforms": "nats_per_dim"}
+SEEDS = (0, 1, 2)
+
+
+def layer(row):
+    return LayerRef(row=row, layer="conv1x1")
+
+
+def runtime_trial(sweep, shape, batch, operations):
+    return RuntimeTrial(
+        suite="made_up",
+        profile="quick",
+        sweep=sweep,
+        shape=shape,
+        batch=batch,
+        layers=tuple(map(layer, ROWS)),
+        operations=operations,
+        timing=TimingSettings(rounds=5),
+    )
+
+
+def timed(trial):
+    """A record in which layer i takes (i + 1) ms per sequence of a batch, and the last layer fails at one shape."""
+    record = blank_record(trial, "ok", None)
+    common = {"shape": "x".join(map(str, trial.shape)), "batch": trial.batch, "sweep": trial.sweep}
+    for number, row in enumerate(ROWS):
+        for operation in trial.operations:
+            line = {"layer": row, "operation": operation, "status": "ok", **common}
+            if number == 2 and trial.shape[-1] == 8:
+                line |= {"status": "unsupported", "reason": "side 8 is even"}
+            else:
+                line |= {"median_ms": (number + 1) * trial.batch * trial.shape[-1] / 64, "iqr_ms": 0.01}
+            record.rows.append(line)
+    return record
+
+
+@pytest.fixture
+def density_run():
+    """(plan, records): two data sets, three layers, three seeds, and the layers' times."""
+    trials = [
+        DensityTrial(
+            suite="made_up",
+            profile="quick",
+            data=DataRef(label=column, name=column),
+            layer=layer(row),
+            flow=FlowSettings(levels=2, steps=2, width=8),
+            training=TrainingSettings(steps=40, batch_size=16),
+            seed=seed,
+        )
+        for seed in SEEDS
+        for column in COLUMNS
+        for row in ROWS
+    ]
+    trials += [
+        runtime_trial("digits", (4, 4, 4), 8, ("forward", "inverse")),
+        runtime_trial("waveforms", (4, 32), 8, ("forward", "inverse")),
+    ]
+    plan = Plan(
+        suite="made_up",
+        kind="density",
+        title="Layers made up",
+        question="Which?",
+        profile="quick",
+        device="cpu",
+        rows=ROWS,
+        columns=tuple(COLUMNS),
+        seeds=SEEDS,
+        published=Published(
+            source="A Paper (2022), table 1",
+            measure="bits_per_dim",
+            values={"MAF": {"digits": 4.31}, "conv1x1": {"digits": 3.35}},
+        ),
+        trials=tuple(trials),
+    )
+    return plan, [trained(trial) if isinstance(trial, DensityTrial) else timed(trial) for trial in trials]
+
+
+def trained(trial):
+    """A record whose likelihood is 2 + layer number + seed / 100, and its curve."""
+    record = blank_record(trial, "ok", None)
+    value = 2.0 + ROWS.index(trial.layer.row) + trial.seed / 100
+    record.rows = [
+        {
+            "unit": COLUMNS[trial.data.label],
+            "parameters": 1000 + 100 * ROWS.index(trial.layer.row) + len(trial.data.label),
+            "masked_free": 900,
+            "bits_per_dim": value,
+            "nats_per_dim": -value,
+            "audit": "passed",
+            "audit_reason": None,
+            "below_floor": False,
+            "floor": 0.0,
+            "steps": 40,
+            "train_seconds": 0.1 + 0.2,
+        }
+    ]
+    steps = [10, 20, 30, 40]
+    record.curves = {
+        "step": steps,
+        "train": [value + 40 / step for step in steps],
+        "validation": [value + 44 / step for step in steps],
+    }
+    return record
+
+
+@pytest.fixture
+def runtime_run():
+    """(plan, records): a sweep over the image's side and one over the batch."""
+    operations = ("forward", "forward_backward", "inverse")
+    trials = [runtime_trial("spatial", (3, side, side), 4, operations) for side in (4, 8, 16)]
+    trials += [runtime_trial("batch", (3, 4, 4), batch, operations) for batch in (1, 2)]
+    plan = Plan(
+        suite="made_up",
+        kind="runtime",
+        title="Times made up",
+        question="",
+        profile="quick",
+        device="cpu",
+        rows=ROWS,
+        columns=("spatial", "batch"),
+        trials=tuple(trials),
+    )
+    return plan, [timed(trial) for trial in trials]
+
+
+@pytest.fixture
+def parameters_run():
+    """(plan, records): two widths; the published count of the first layer is met, that of the second is not."""
+    trials = [
+        ParametersTrial(
+            suite="made_up",
+            profile="quick",
+            label="mimic",
+            shape=(2, 64),
+            layer=layer(row),
+            flow=FlowSettings(levels=2, steps=2, width=width),
+        )
+        for width in (16, 64)
+        for row in ROWS
+    ]
+    plan = Plan(
+        suite="made_up",
+        kind="parameters",
+        title="Counts made up",
+        question="",
+        profile="quick",
+        device="cpu",
+        rows=ROWS,
+        columns=("mimic",),
+        published=Published(
+            source="A Paper (2022)",
+            measure="parameters",
+            values={ROWS[0]: {"width": 64, "mimic": 6400}, ROWS[1]: {"width": 16, "mimic": 15280}},
+        ),
+        trials=tuple(trials),
+    )
+    records = []
+    for trial in trials:
+        record = blank_record(trial, "ok", None)
+        record.rows = [{"parameters": 100 * trial.flow.width, "masked_free": 90 * trial.flow.width}]
+        records.append(record)
+    return plan, records
+
+
+@pytest.fixture
+def write_run(tmp_path):
+    """Lay a run out on disk as OUT/<suite>, with samples beside the records; returns its folder."""
+
+    def write(plan, records):
+        folder = tmp_path / plan.suite
+        plan.save(folder)
+        for record in records:
+            if record.trial["kind"] == "density":
+                shape = (1, 8, 8) if record.trial["data"]["label"] == "digits" else (2, 32)
+                values = np.random.default_rng(0).integers(0, 17, (8, *shape))
+                record.arrays = f"{record.id}.npz"
+                (folder / "records").mkdir(exist_ok=True)
+                np.savez_compressed(folder / "records" / record.arrays, data=values, samples=values)
+            write_record(folder / "records", record)
+        return folder
+
+    return write

@@ -1,0 +1,51 @@
+import getpass
+import json
+import platform
+import subprocess
+from pathlib import Path
+
+import torch
+
+from harness.environment import environment, git_state, package_version, usable_cores
+
+
+def git(folder, *arguments):
+    command = ["git", "-c", "user.name=n", "-c", "user.email=e@x", *arguments]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+
+
+def test_provenance_is_plain_json_that_names_no_person_and_no_place():
+    found = environment("cpu")
+    text = json.dumps(found, allow_nan=False)
+    assert found["versions"]["torch"] == str(torch.__version__)
+    assert found["threads"] == torch.get_num_threads()
+    assert found["cores"] == usable_cores() >= 1
+    assert "cuda" not in found
+    words = text.replace('"', " ").split()
+    assert platform.node() not in words and getpass.getuser() not in words
+    assert str(Path(__file__).parents[2]) not in text
+
+
+def test_git_state_of_a_checkout_and_elsewhere(tmp_path):
+    assert git_state(tmp_path) is None
+    git(tmp_path, "init", "-q")
+    assert git_state(tmp_path) is None, "no commit yet"
+    (tmp_path / "file").write_text("one")
+    git(tmp_path, "add", "file")
+    git(tmp_path, "commit", "-q", "-m", "m")
+    clean = git_state(tmp_path)
+    assert len(clean["commit"]) == 40 and clean["dirty"] is False
+    (tmp_path / "file").write_text("two")
+    assert git_state(tmp_path) == clean | {"dirty": True}
+    # A package that lies inside a checkout of something else is not that something.
+    (tmp_path / "inner").mkdir()
+    assert git_state(tmp_path / "inner") is None
+
+
+def test_git_may_be_absent(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert git_state(tmp_path) is None
+
+
+def test_an_unknown_package_has_no_version():
+    assert package_version("no-such-package-here") is None

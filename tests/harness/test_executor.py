@@ -1,0 +1,264 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.errors import UserError
+from harness.executor import default_jobs, run_trials
+from harness.progress import Reporter, make_reporter
+from harness.records import read_record, write_record
+from harness.settings import FlowSettings, LayerRef, ParametersTrial, RuntimeTrial
+
+HERE = Path(__file__).parent
+LAYER = LayerRef(row="one", layer="conv1x1")
+
+
+@pytest.fixture
+def work(monkeypatch):
+    """What the trials of this file do; their processes import it by name, from the same sys.path."""
+    monkeypatch.syspath_prepend(HERE)
+    import faulty_trials
+
+    return faulty_trials.work
+
+
+def trial(label, **changes):
+    return ParametersTrial(
+        suite="s", profile="smoke", label=label, shape=(2, 4), layer=LAYER, flow=FlowSettings(), **changes
+    )
+
+
+def timed(sweep):
+    return RuntimeTrial(
+        suite="s", profile="smoke", sweep=sweep, shape=(2, 4), batch=1, layers=(LAYER,), operations=("forward",)
+    )
+
+
+class Listener(Reporter):
+    """Keeps what it is told, in order."""
+
+    def __init__(self):
+        super().__init__(0, sys.stderr)
+        self.heard = []
+
+    def started(self, trial):
+        self.heard.append(("started", trial.id))
+
+    def update(self, trial, fraction, text):
+        self.heard.append(("update", trial.id, fraction, text))
+
+    def finished(self, trial, record):
+        self.heard.append(("finished", trial.id, record.status))
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def wait_for(condition, seconds=20.0):
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+    return found
+
+
+EXPECTED = {
+    "fine": ("ok", None),
+    "raise_error": ("error", "ValueError: levels = 9 is too many (faulty_trials.py:"),
+    "diverge": ("diverged", "training loss is nan at step 7"),
+    "unsupported": ("unsupported", "butterfly: D = 49 is odd"),
+    "too_large": ("oom", "memory"),
+    "kill": ("killed", "SIGKILL"),
+    "segfault": ("killed", "SIGSEGV"),
+    "leave": ("error", "exit code 3"),
+    "leave_politely": ("error", "SystemExit: enough"),
+    "not_a_number": ("error", "JSON"),
+    "fine again": ("ok", None),
+}
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory):
+    """All faults in one run, beside trials that have none."""
+    out = tmp_path_factory.mktemp("faulty")
+    trials = {label: trial(label) for label in EXPECTED}
+    # A record of an earlier run must not pass for what became of this one.
+    old = trials["kill"]
+    listener = Listener()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(HERE)
+        import faulty_trials
+
+        write_record(out / "records", faulty_trials.fine(old))
+        run_trials(list(trials.values()), None, out, 2, listener, faulty_trials.work)
+    records = {label: read_record(out / "records" / f"{one.id}.json") for label, one in trials.items()}
+    return out, trials, records, listener
+
+
+@pytest.mark.parametrize("label", EXPECTED)
+def test_every_fault_is_a_record_with_its_reason(faulty, label):
+    record = faulty[2][label]
+    status, reason = EXPECTED[label]
+    assert record.status == status
+    assert record.reason is None if reason is None else reason in record.reason
+    assert record.seconds >= 0
+    assert record.trial == faulty[1][label].model_dump(mode="json")
+
+
+def test_every_trial_is_reported_once(faulty):
+    _, trials, records, listener = faulty
+    for label, one in trials.items():
+        about = [entry for entry in listener.heard if entry[1] == one.id]
+        assert about[0][0] == "started"
+        assert about[-1] == ("finished", one.id, records[label].status)
+        assert [entry[0] for entry in about].count("finished") == 1
+    assert ("update", trials["fine"].id, 0.0, "fine") in listener.heard
+
+
+def test_what_a_trial_printed_is_in_its_log_and_its_end_in_the_record(faulty):
+    out, trials, records, _ = faulty
+    assert "a word on standard output" in (out / "logs" / f"{trials['raise_error'].id}.log").read_text()
+    assert records["leave"].notes["log"] == "leaving early"
+    assert "Segmentation fault" in records["segfault"].notes["log"]
+    assert "in segfault" in records["segfault"].notes["log"]
+    assert "in raise_error" in records["raise_error"].notes["traceback"]
+
+
+def test_records_say_where_they_come_from_and_name_no_machine(faulty):
+    environment = faulty[2]["fine"].environment
+    assert environment["versions"]["torch"] and environment["cpu"] and environment["threads"] == 1
+    text = json.dumps(environment)
+    assert os.uname().nodename not in text.split() and str(Path.home()) + "/" not in text
+
+
+def test_runtime_trials_run_alone_and_last(work, tmp_path):
+    trials = [timed("sleep a"), trial("sleep a"), timed("sleep b"), trial("sleep b"), trial("sleep c", threads=2)]
+    run_trials(trials, None, tmp_path, 3, Listener(), work)
+    spans = {one.id: json.loads((tmp_path / "notes" / f"{one.id}.json").read_text()) for one in trials}
+    for one in trials:
+        overlaps = [
+            other.id
+            for other in trials
+            if other is not one and spans[other.id][0] < spans[one.id][1] and spans[one.id][0] < spans[other.id][1]
+        ]
+        if isinstance(one, RuntimeTrial):
+            assert not overlaps
+            assert spans[one.id][0] > max(spans[other.id][1] for other in trials if not isinstance(other, RuntimeTrial))
+        else:
+            assert overlaps, "others run side by side"
+    assert read_record(tmp_path / "records" / f"{trials[-1].id}.json").rows[0]["threads"] == 2
+
+
+def test_interrupt_ends_running_trials_and_keeps_finished_ones(work, tmp_path):
+    trials = [trial("fine"), trial("sleep_long"), trial("sleep_long too"), trial("never started")]
+
+    class Interrupting(Listener):
+        def update(self, one, fraction, text):
+            pids = list((tmp_path / "notes").glob("*.pid"))
+            if len(pids) == 3:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run_trials(trials, None, tmp_path, 2, Interrupting(), work)
+    assert time.monotonic() - begin < 20
+    assert [path.stem for path in (tmp_path / "records").glob("*.json")] == [trials[0].id]
+    pids = [int(path.read_text()) for path in (tmp_path / "notes").glob("*.pid")]
+    assert len(pids) == 3
+    wait_for(lambda: not any(map(alive, pids)), 2)
+
+
+SUPERVISOR = """
+import sys
+sys.path.insert(0, {here!r})
+if __name__ == "__main__":
+    from pathlib import Path
+    import faulty_trials
+    from harness.executor import run_trials
+    from harness.progress import make_reporter
+    from harness.settings import FlowSettings, LayerRef, ParametersTrial
+
+    trials = [
+        ParametersTrial(suite="s", profile="smoke", label=label, shape=(2, 4), flow=FlowSettings(),
+                        layer=LayerRef(row="one", layer="conv1x1"))
+        for label in ("sleep_long", "sleep_long too")
+    ]
+    with make_reporter(2) as reporter:
+        run_trials(trials, None, Path({out!r}), 2, reporter, faulty_trials.work)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_no_process_survives_a_killed_supervisor(tmp_path):
+    script = tmp_path / "supervisor.py"
+    script.write_text(SUPERVISOR.format(here=str(HERE), out=str(tmp_path)))
+    root = str(HERE.parents[1])
+    with subprocess.Popen([sys.executable, script], env=os.environ | {"PYTHONPATH": root}) as supervisor:
+        notes = tmp_path / "notes"
+        wait_for(lambda: len(list(notes.glob("*.pid"))) == 2, 60)
+        pids = wait_for(lambda: [int(text) for path in notes.glob("*.pid") if (text := path.read_text())])
+        children = wait_for(lambda: descendants(pids))
+        supervisor.kill()
+    wait_for(lambda: not any(map(alive, [*pids, *children])), 3)
+
+
+def descendants(pids):
+    """Processes that one of `pids` has started."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        if parent in pids:
+            found.append(int(stat.parent.name))
+    return found
+
+
+def test_jobs_follow_the_cores_and_must_be_positive(work, tmp_path):
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    assert default_jobs([trial("fine")]) == cores
+    assert default_jobs([trial("fine"), trial("fine", threads=10_000)]) == 1
+    assert default_jobs([]) == 1
+    with pytest.raises(UserError, match="jobs: 0"):
+        run_trials([trial("fine")], None, tmp_path, 0, Listener(), work)
+
+
+def test_plain_lines_say_what_became_of_each_trial(faulty, capsys):
+    _, trials, records, _ = faulty
+    with make_reporter(2, sys.stderr) as reporter:
+        reporter.started(trials["fine"])
+        reporter.finished(trials["fine"], records["fine"])
+        reporter.finished(trials["kill"], records["kill"])
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("[1/2] fine one width 64: ok 3 parameters in ")
+    assert lines[1].startswith("[2/2] kill one width 64: killed: the process was ended by SIGKILL")
+
+
+def test_the_live_display_shows_progress_and_leaves_a_line_per_trial(faulty):
+    import io
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    _, trials, records, _ = faulty
+    screen = Terminal()
+    odd = trials["fine"].model_copy(update={"label": "[bold]odd[/x]"})
+    with make_reporter(2, screen) as reporter:
+        reporter.started(odd)
+        reporter.update(odd, 0.5, "step 1/2 [red]")
+        reporter._progress.refresh()
+        reporter.update(odd, float("nan"), "")
+        reporter.finished(odd, records["fine"])
+    assert "[1/2] [bold]odd[/x] one width 64: ok" in screen.getvalue()
+    assert "step 1/2 [red]" in screen.getvalue()

@@ -1,0 +1,119 @@
+import io
+import json
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from harness.figure_style import COLOURS, MARKERS, colour, marker
+from harness.figures import figures
+from harness.figures_density import likelihood_figure
+from harness.figures_runtime import varying
+from harness.figures_samples import mosaic
+from harness.figures_training import average, limits
+from harness.results import plan_lines
+
+
+@pytest.fixture
+def density_files(density_run, write_run):
+    plan, records = density_run
+    folder = write_run(plan, records)
+    return plan, records, folder / "records"
+
+
+def test_a_density_suite_has_its_figures_the_same_bytes_whatever_the_users_style(density_files):
+    files = figures(*density_files)
+    names = {"likelihood", "cost", "training", "samples-digits", "samples-waveforms"}
+    assert set(files) == {f"{name}.{form}" for name in names for form in ("png", "svg")}
+    for name, data in files.items():
+        if name.endswith("png"):
+            height, width, _ = imread(io.BytesIO(data)).shape
+            assert 300 < width < 4000 and 200 < height < 4000
+        else:
+            assert b"<svg" in data and b"dc:date" not in data
+    with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red", "svg.hashsalt": "other"}):
+        assert figures(*density_files) == files
+
+
+def test_without_records_there_are_no_figures(density_run, tmp_path):
+    assert figures(density_run[0], [], tmp_path) == {}
+
+
+def test_a_runtime_suite_has_a_figure_per_sweep(runtime_run, tmp_path):
+    plan, records = runtime_run
+    assert set(figures(plan, records, tmp_path)) == {
+        f"runtime-{sweep}.{form}" for sweep in ("spatial", "batch") for form in ("png", "svg")
+    }
+
+
+def test_counts_need_no_figure(parameters_run, tmp_path):
+    assert figures(*parameters_run, tmp_path) == {}
+
+
+def test_likelihood_figure_shows_every_seed_its_mean_and_what_failed(density_run):
+    plan, records = density_run
+    records[2].status, records[2].rows = "diverged", []
+    for record in records[1:18:6]:  # the second layer on digits
+        record.status, record.rows = "oom", []
+    figure = likelihood_figure(plan, plan_lines(records, plan))
+    digits = figure.axes[0]
+    assert [text.get_text() for text in digits.get_yticklabels()] == list(plan.rows)
+    assert digits.get_ylim()[0] > digits.get_ylim()[1], "the first layer is on top"
+    assert [text.get_text() for text in digits.texts] == ["oom"]
+    dots = [line for line in digits.lines if len(line.get_xdata()) > 1 and line.get_marker() == "."]
+    assert [list(np.round(line.get_xdata(), 6)) for line in dots] == [[2.0, 2.01, 2.02], [4.01, 4.02]]
+    assert "bits/dim" in digits.get_xlabel() and "nats/dim" in figure.axes[1].get_xlabel()
+
+
+def test_what_failed_its_audit_is_drawn_hollow(density_run):
+    plan, records = density_run
+    solid = likelihood_figure(plan, plan_lines(records, plan))
+    records[0].rows[0]["audit"] = "failed"
+    hollow = likelihood_figure(plan, plan_lines(records, plan))
+    faces = [sum(line.get_markerfacecolor() == "white" for line in figure.axes[0].lines) for figure in (solid, hollow)]
+    assert faces[0] == 0 and faces[1] > 0
+
+
+def test_rows_look_different():
+    assert len({(colour(i), marker(i)) for i in range(49)}) == 49
+    assert len(set(COLOURS)) == len(COLOURS) == len(MARKERS)
+
+
+def test_training_curves_average_the_seeds_that_got_there():
+    assert average([[(1, 2.0), (2, 4.0)], [(1, 4.0)]]) == [(1, 3.0), (2, 4.0)]
+    low, high = limits([[(1, 1000.0), (50, 3.0), (100, 2.0)]])
+    assert low < 2.0 and 3.0 < high < 4.0
+
+
+@pytest.mark.parametrize(
+    ("points", "label", "values"),
+    [
+        ([("3x4x4", 1), ("3x4x4", 8)], "batch size", [1, 8]),
+        ([("3x4x4", 1), ("3x8x8", 1)], "image side, pixels", [4, 8]),
+        ([("2x64", 1), ("2x128", 1)], "sequence length", [64, 128]),
+        ([("1x8x8", 4), ("96x8x8", 4)], "channels", [1, 96]),
+    ],
+)
+def test_the_axis_of_a_sweep_is_what_varies_in_it(points, label, values):
+    lines = [{"shape": shape, "batch": batch} for shape, batch in points]
+    value_of, text, _ = varying(lines)
+    assert text == label and [value_of(line) for line in lines] == values
+
+
+def test_mosaic_places_images_in_reading_order():
+    images = np.zeros((30, 3, 16, 16), dtype=np.uint8)
+    images[6, 0] = 255  # second row, second column; red
+    whole = mosaic(images, 255)
+    assert whole.shape == (5 * 17 - 1, 5 * 17 - 1, 3)
+    assert (whole[17:33, 17:33] == [1, 0, 0]).all()
+    assert (whole[16] == 1).all(), "a white line between"
+    assert mosaic(images[:3, :2], 255).ndim == 2, "two channels are no colours"
+
+
+def test_samples_that_are_gone_are_left_out(density_files):
+    plan, records, folder = density_files
+    for record in records:
+        (folder / f"{record.id}.npz").unlink(missing_ok=True)
+    assert not any(name.startswith("samples") for name in figures(plan, records, folder))
+    assert json.loads((folder / f"{records[0].id}.json").read_text())["arrays"]

@@ -1,0 +1,301 @@
+"""Plans: precedence of settings, `--set` and `--only`, and ids that change with what they stand for."""
+
+import json
+
+import pytest
+
+from harness.errors import SuiteError, UserError
+from harness.plan import Plan, make_plan
+from harness.settings import DensityTrial, ParametersTrial, RuntimeTrial
+from harness.suite import load_suite
+
+SUITE = """\
+suite: tiny
+kind: density
+title: Tiny
+flow: {levels: 1, steps: 1, width: 1}
+training: {steps: 1, batch_size: 1, lr: 1.0}
+layers:
+  conv1x1: {}
+  woodbury: {options: {rank_channels: 1, rank_space: 1}, flow: {width: 4}, training: {batch_size: 4}}
+profiles:
+  smoke:
+    datasets: {digits: {}}
+  quick:
+    seeds: 2
+    threads: 2
+    flow: {width: 2, steps: 2}
+    training: {batch_size: 2}
+    layers:
+      woodbury: {options: {rank_channels: 5}, flow: {width: 5}}
+    datasets:
+      digits:
+        flow: {width: 3, steps: 3}
+        training: {batch_size: 3}
+        layers: {woodbury: {options: {rank_space: 6}, flow: {prior: learned}}}
+      shuffled: {data: digits, permute: 7}
+"""
+
+
+@pytest.fixture
+def suite(tmp_path):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(SUITE)
+    return load_suite(path)
+
+
+def plan(suite, profile="quick", **changes):
+    return make_plan(suite, profile, "cpu", **changes)
+
+
+def trial(made, column, row, seed=0):
+    return next(t for t in made.trials if (t.data.label, t.layer.row, t.seed) == (column, row, seed))
+
+
+def ids(made):
+    return [one.id for one in made.trials]
+
+
+def test_the_most_particular_setting_wins(suite):
+    made = plan(suite)
+    plain = trial(made, "digits", "conv1x1")
+    assert (plain.flow.width, plain.flow.steps, plain.flow.levels) == (3, 3, 1)  # the data set's, over the profile's
+    assert (plain.training.batch_size, plain.training.steps, plain.training.learning_rate) == (3, 1, 1.0)
+    special = trial(made, "digits", "woodbury")
+    assert special.flow.width == 5  # the profile's row, over the suite's row, over the data set
+    assert special.training.batch_size == 4  # the suite's row, over the data set
+    assert special.flow.prior == "learned"
+    assert dict(special.layer.options) == {"rank_channels": 5, "rank_space": 6}
+    elsewhere = trial(made, "shuffled", "woodbury")
+    assert dict(elsewhere.layer.options) == {"rank_channels": 5, "rank_space": 1}
+    assert (elsewhere.data.name, elsewhere.data.permute, elsewhere.threads) == ("digits", 7, 2)
+    assert trial(plan(suite, "smoke"), "digits", "woodbury").flow.width == 4
+
+
+def test_set_goes_over_everything(suite):
+    made = plan(
+        suite,
+        settings=[
+            "flow.width=9",
+            "training.lr=1e-3",
+            "training.batch_size=8",
+            "layers.woodbury.options.rank_space=7",
+            "layers.woodbury.training.batch_size=6",
+            "datasets.digits.permute=3",
+            "datasets.digits.flow.steps=4",
+        ],
+    )
+    special, plain = trial(made, "digits", "woodbury"), trial(made, "digits", "conv1x1")
+    assert special.flow.width == plain.flow.width == 9
+    assert plain.training.learning_rate == 1e-3
+    assert (plain.training.batch_size, special.training.batch_size) == (8, 6)
+    assert dict(special.layer.options) == {"rank_channels": 5, "rank_space": 7}
+    assert (plain.data.permute, plain.flow.steps) == (3, 4)
+    other = trial(made, "shuffled", "conv1x1")
+    assert (other.data.permute, other.flow.steps) == (7, 2)
+
+
+def test_the_later_set_wins(suite):
+    for texts in (["flow.width=8", "flow.width=9"], ["training.lr=1", "flow={width: 9}"]):
+        assert trial(plan(suite, settings=texts), "digits", "conv1x1").flow.width == 9
+
+
+def test_seeds(suite):
+    assert plan(suite).seeds == (0, 1)
+    assert plan(suite, seeds=3).seeds == (0, 1, 2)
+    assert plan(suite, seeds=3, settings=["seeds=[5, 9]"]).seeds == (5, 9)
+    seeds = [one.seed for one in plan(suite).trials]
+    assert seeds == sorted(seeds)  # so that an unfinished run compares every layer on the first seed
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("training.stepz=3", "unknown key 'stepz' in training; did you mean steps?"),
+        ("training.steps=three", "expected a whole number, got the string 'three'"),
+        ("training.steps=0", "must be at least 1"),
+        ("trainin.steps=3", "unknown key 'trainin'; did you mean training?"),
+        ("training.steps", "not of the form path=value"),
+        ("=3", "not of the form path=value"),
+        ("training.steps=[", "not valid YAML"),
+        ("training.steps=!!python/name:os.system", "is not allowed"),
+        ("layers.woodbry.options.rank_space=3", "no row 'woodbry'; did you mean woodbury?"),
+        ("layers.woodbury.options.rank=3", "option 'rank' is unknown"),
+        ("layers.woodbury.options.rank_space=x", "'x'"),
+        ("layers.woodbury.rank_space=3", "unknown key 'rank_space' in layers.woodbury"),
+        ("datasets.digts.permute=3", "no data set 'digts'; did you mean digits?"),
+        ("datasets.digits.dequantise=false", "on a lattice"),
+        ("datasets.digits.preprocessing=log", "is not one of 'scale' or 'logit'"),
+        ("timing.rounds=0", "must be at least 1"),
+        ("widths=[3]", "no effect in a suite of kind density"),
+        ("seeds=0", "a number of seeds"),
+    ],
+)
+def test_a_wrong_set_is_one_clear_error(suite, text, words):
+    with pytest.raises(SuiteError) as caught:
+        plan(suite, settings=[text])
+    message = str(caught.value)
+    assert message.startswith(f"--set {text}") and words in message and "\n" not in message
+
+
+def test_wrong_sets_are_told_together(suite):
+    with pytest.raises(SuiteError) as caught:
+        plan(suite, settings=["training.stepz=3", "flow.width=x"])
+    assert len(str(caught.value).splitlines()) == 2
+
+
+def test_each_fault_names_the_set_that_made_it(suite):
+    texts = ["layers.woodbury.options={rank_space: 2, rank_channels: x}", "layers.woodbury.options.rank_space=y"]
+    with pytest.raises(SuiteError) as caught:
+        plan(suite, settings=texts)
+    first, second = sorted(str(caught.value).splitlines(), key=lambda line: "'y'" in line)
+    assert first.startswith(f"--set {texts[0]}: ") and "'x'" in first
+    assert second.startswith(f"--set {texts[1]}: ") and "'y'" in second
+
+
+def test_a_set_that_makes_a_shape_impossible(suite):
+    with pytest.raises(SuiteError, match=r"event shape \(1, 8, 8\) with levels = 4"):
+        plan(suite, settings=["flow.levels=4"])
+
+
+def test_only(suite):
+    def picked(*only):
+        return {(one.data.label, one.layer.row, one.seed) for one in plan(suite, only=only).trials}
+
+    assert len(picked()) == 8
+    assert {row for _, row, _ in picked("layer=woodbury")} == {"woodbury"}
+    assert picked("layer=woodbury,dataset=shuffled,seed=1") == {("shuffled", "woodbury", 1)}
+    assert picked("layer=woodbury", "dataset=shuffled", "seed=1") == {("shuffled", "woodbury", 1)}
+    assert len(picked("layer=woodbury,conv1x1")) == len(picked("layer=woodbury", "layer=conv1x1")) == 8
+    assert {column for column, *_ in picked("dataset=digits")} == {"digits"}  # a label before a data set's name
+
+
+def test_only_by_the_name_behind_a_label(tmp_path):
+    path = tmp_path / "named.yaml"
+    path.write_text(SUITE.replace("      digits:\n", "      plain:\n        data: digits\n", 1))
+    suite = load_suite(path)
+    assert plan(suite, only=["dataset=digits"]).columns == ("plain", "shuffled")
+    assert plan(suite, only=["dataset=plain"]).columns == ("plain",)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("layer=butterfly", "there is conv1x1, woodbury"),
+        ("dataset=mnist", "there is digits, shuffled"),
+        ("seed=7", "there is 0, 1"),
+        ("layers=woodbury", "unknown key 'layers'; did you mean layer?"),
+        ("woodbury", "not of the form key=value"),
+        ("layer=", "not of the form key=value"),
+    ],
+)
+def test_only_that_picks_nothing(suite, text, words):
+    with pytest.raises(UserError, match=words):
+        plan(suite, only=[text])
+
+
+def test_ids_are_those_of_the_settings(suite, tmp_path):
+    made = plan(suite)
+    assert len(set(ids(made))) == 8
+    path = tmp_path / "same.yaml"  # the same settings, written otherwise
+    path.write_text(
+        SUITE.replace("{rank_channels: 1, rank_space: 1}", "{rank_space: 1, rank_channels: 1}")
+        .replace("lr: 1.0", "learning_rate: 1")
+        .replace("seeds: 2", "seeds: [0, 1]")
+        .replace("title: Tiny", "title: Another title")
+    )
+    assert ids(plan(load_suite(path))) == ids(made)
+
+
+def test_a_changed_setting_changes_the_trials_it_concerns(suite):
+    before, after = plan(suite), plan(suite, settings=["layers.woodbury.options.rank_space=9"])
+    changed = {one.layer.row for one in before.trials if one.id not in ids(after)}
+    assert changed == {"woodbury"} and len(set(ids(before)) & set(ids(after))) == 4
+    after = plan(suite, settings=["datasets.shuffled.training.steps=9"])
+    assert {one.data.label for one in after.trials if one.id not in ids(before)} == {"shuffled"}
+    assert set(ids(before)) < set(ids(plan(suite, seeds=3)))
+
+
+def test_a_plan_survives_its_file(suite, tmp_path):
+    for made in (plan(suite), make_plan(load_suite("parameters"), "quick", "cpu")):
+        made.save(tmp_path)
+        again = Plan.load(tmp_path)
+        assert again == made and ids(again) == ids(made)
+    json.loads((tmp_path / "plan.json").read_text())
+
+
+def test_plans_that_cannot_be_read(tmp_path):
+    with pytest.raises(UserError, match=r"no plan\.json"):
+        Plan.load(tmp_path)
+    (tmp_path / "plan.json").write_text("{")
+    with pytest.raises(UserError, match="not a readable plan"):
+        Plan.load(tmp_path)
+
+
+def test_an_unknown_profile_lists_those_there_are(suite):
+    with pytest.raises(UserError, match="no profile 'paper'; it has smoke, quick"):
+        plan(suite, "paper")
+
+
+def test_cuda_is_asked_for_where_there_is_none(suite, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert make_plan(suite, "smoke", "auto").device == "cpu"
+    with pytest.raises(UserError, match="no CUDA device"):
+        make_plan(suite, "smoke", "cuda")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert {one.device for one in make_plan(suite, "smoke", "auto").trials} == {"cuda"}
+
+
+def test_every_layer_by_a_star(tmp_path):
+    from layers import LAYERS
+
+    path = tmp_path / "star.yaml"
+    path.write_text(SUITE.replace("conv1x1: {}", 'mixer: {layer: conv1x1}\n  "*": {}'))
+    made = plan(load_suite(path), "smoke")
+    ours = {name for name, cls in LAYERS.items() if cls.__module__.startswith("layers.")}
+    assert set(made.rows) == ours - {"conv1x1"} | {"mixer"}
+
+
+def test_a_third_party_layer_is_one_more_row(suite, tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text("from layers.conv1x1 import Conv1x1\n\n\nclass Mine(Conv1x1):\n    pass\n")
+    monkeypatch.chdir(tmp_path)
+    made = plan(suite, layers=["mine.py:Mine"], settings=["layers.Mine.options.parameterisation=dense"])
+    assert made.rows == ("conv1x1", "woodbury", "Mine")
+    extra = trial(made, "digits", "Mine").layer
+    assert extra.layer == "mine.py:Mine" and dict(extra.options) == {"parameterisation": "dense"}
+    with pytest.raises(SuiteError, match="no such file"):
+        plan(suite, layers=["absent.py:Mine"])
+    with pytest.raises(SuiteError, match="has a row 'Mine' already"):
+        plan(suite, layers=["mine.py:Mine", "./mine.py:Mine"])
+
+
+def test_quickstart_times_its_layers_last():
+    made = make_plan(load_suite("quickstart"), "smoke", "cpu")
+    kinds = [type(one) for one in made.trials]
+    assert kinds == [DensityTrial] * 15 + [RuntimeTrial] * 3
+    timed = made.trials[-3:]
+    assert [one.sweep for one in timed] == list(made.columns) == ["digits", "permuted-digits", "waveforms"]
+    assert timed[0].shape == (4, 4, 4) and len(timed[0].shape) == 3 and len(timed[2].shape) == 2
+    assert [one.row for one in timed[0].layers] == list(made.rows)
+    assert timed[0].operations == ("forward", "inverse") and timed[0].batch == 4 and timed[0].timing.rounds == 3
+
+
+def test_parameters_at_every_width():
+    made = make_plan(load_suite("parameters"), "quick", "cpu")
+    assert all(isinstance(one, ParametersTrial) and one.shape == (2, 1024) for one in made.trials)
+    assert [one.flow.width for one in made.trials] == [16] * 5 + [64] * 5
+    assert made.published.values["butterfly"] == {"width": 16, "mimic": 15280} and made.seeds == ()
+
+
+def test_a_sweep_is_one_trial_per_point():
+    made = make_plan(load_suite("runtime"), "smoke", "cpu", settings=["timing.rounds=7"])
+    assert [(one.sweep, one.shape, one.batch) for one in made.trials] == [
+        ("spatial", (3, 4, 4), 2),
+        ("spatial", (3, 8, 8), 2),
+        ("batch", (3, 8, 8), 1),
+        ("batch", (3, 8, 8), 2),
+        ("channels", (2, 8, 8), 2),
+        ("channels", (4, 8, 8), 2),
+    ]
+    assert {one.timing.rounds for one in made.trials} == {7} and {one.timing.warmup for one in made.trials} == {1}
+    assert made.unsupported

@@ -1,0 +1,74 @@
+import json
+
+import pytest
+
+from harness.errors import UserError
+from harness.records import blank_record, finite, read_record, write_atomically, write_record
+from harness.settings import FlowSettings, LayerRef, ParametersTrial
+
+TRIAL = ParametersTrial(
+    suite="s",
+    profile="quick",
+    label="d",
+    shape=(2, 4),
+    layer=LayerRef(row="one", layer="woodbury", options={"rank_space": 4}),
+    flow=FlowSettings(),
+)
+
+
+def test_a_record_survives_the_disk(tmp_path):
+    record = blank_record(TRIAL, "diverged", "loss is nan at step 3 – ±")
+    record.rows = [{"bits_per_dim": 0.1 + 0.2, "missing": None, "below_floor": True}]
+    path = write_record(tmp_path, record)
+    assert path.name == f"{TRIAL.id}.json"
+    assert read_record(path) == record
+    assert ParametersTrial.model_validate(read_record(path).trial).id == TRIAL.id
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), object()])
+def test_what_json_cannot_hold_is_refused_and_the_old_record_stays(tmp_path, value):
+    record = blank_record(TRIAL, "ok", None)
+    path = write_record(tmp_path, record)
+    record.rows = [{"bits_per_dim": value}]
+    with pytest.raises((ValueError, TypeError)):
+        write_record(tmp_path, record)
+    assert read_record(path).rows == []
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: b"\x00\xff rubbish",
+        lambda text: b"[]",
+        lambda text: json.dumps(json.loads(text) | {"format": 99}).encode(),
+        lambda text: json.dumps(json.loads(text) | {"status": "splendid"}).encode(),
+        lambda text: json.dumps(json.loads(text) | {"stranger": 1}).encode(),
+    ],
+)
+def test_a_damaged_record_is_named(tmp_path, damage):
+    path = write_record(tmp_path, blank_record(TRIAL, "ok", None))
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(UserError, match=f"{TRIAL.id}.json: not a readable record"):
+        read_record(path)
+
+
+def test_an_interrupted_write_leaves_the_old_content(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+
+    def interrupted(handle):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_finite():
+    assert finite(1.5) == 1.5
+    assert finite(float("nan")) is None
+    assert finite(float("-inf")) is None

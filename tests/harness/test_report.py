@@ -1,0 +1,64 @@
+import pytest
+
+from harness.errors import UserError
+from harness.report import write_report
+
+
+def contents(folder):
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and "records" not in path.parts
+    }
+
+
+def test_a_report_is_a_function_of_the_records(runtime_run, write_run):
+    folder = write_run(*runtime_run)
+    report = write_report(folder)
+    first = contents(folder)
+    assert {"results.csv", "table.md", "table.tex", "figures/runtime-batch.png", "plan.json"} <= set(first)
+    assert set(report.files) == set(first) - {"plan.json"}
+    assert report.table == first["table.md"].decode()
+    assert report.counts == {"ok": 4, "unsupported": 1}
+    write_report(folder)
+    assert contents(folder) == first
+
+
+def test_tables_of_a_run(density_run, write_run):
+    folder = write_run(*density_run)
+    text = write_report(folder).table
+    assert text.startswith("# Layers made up\n\nWhich?\n")
+    assert "2.010 ± 0.010" in text and text.rstrip().endswith("20 trials: 20 ok")
+    tex = (folder / "table.tex").read_text()
+    assert tex.count(r"\toprule") == 2 and r"my\_layer \& co" in tex
+
+
+def test_what_has_not_run_is_a_row_and_old_figures_go(runtime_run, write_run):
+    plan, records = runtime_run
+    folder = write_run(plan, records)
+    write_report(folder)
+    assert (folder / "figures" / "runtime-batch.svg").exists()
+    for record in records[3:]:
+        (folder / "records" / f"{record.id}.json").unlink()
+    report = write_report(folder)
+    assert report.counts == {"ok": 2, "unsupported": 1, "missing": 2}
+    assert "5 trials: 2 ok, 2 missing, 1 unsupported" in report.table
+    assert not (folder / "figures" / "runtime-batch.svg").exists()
+    assert (folder / "results.csv").read_text().count(",missing,not yet run,") == 2 * 3 * 3
+
+
+def test_parameters_report(parameters_run, write_run):
+    report = write_report(write_run(*parameters_run))
+    assert report.files == ("results.csv", "table.md", "table.tex")
+    header = (report.folder / "results.csv").read_text().splitlines()[0]
+    assert header == "suite,profile,dataset,layer,width,seed,status,reason,parameters,published,masked_free,device,id"
+
+
+def test_a_folder_without_a_plan_or_with_a_damaged_record_is_named(parameters_run, write_run, tmp_path):
+    with pytest.raises(UserError, match=r"no plan\.json"):
+        write_report(tmp_path)
+    plan, records = parameters_run
+    folder = write_run(plan, records)
+    (folder / "records" / f"{records[2].id}.json").write_text("rubbish")
+    with pytest.raises(UserError, match=records[2].id):
+        write_report(folder)

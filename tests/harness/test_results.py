@@ -1,0 +1,83 @@
+import io
+
+import pandas as pd
+import pytest
+
+from harness.errors import UserError
+from harness.records import blank_record, write_record
+from harness.results import COLUMNS, csv_bytes, read_records, results
+
+
+def test_density_columns_and_values(density_run):
+    plan, records = density_run
+    frame = results(records, plan)
+    runtime_only = [name for name in COLUMNS["runtime"] if name not in COLUMNS["density"]]
+    assert list(frame.columns) == [*COLUMNS["density"], *runtime_only]
+    density = frame[frame.operation.isna()]
+    assert len(density) == 18
+    assert density.iloc[0][["dataset", "layer", "seed", "status"]].to_list() == ["digits", "conv1x1", 0, "ok"]
+    assert density.groupby("layer").bits_per_dim.mean()["my_layer & co"] == pytest.approx(3.01)
+    timed = frame[frame.operation.notna()]
+    assert len(timed) == 2 * 2 * 3
+    assert timed.seed.isna().all() and timed.dataset.isna().all()
+
+
+def test_every_planned_trial_is_a_row_in_plan_order_whatever_became_of_it(density_run):
+    plan, records = density_run
+    records[1] = blank_record(plan.trials[1], "killed", "the process was ended by SIGKILL")
+    records[-1] = blank_record(plan.trials[-1], "error", "ValueError: no")
+    del records[5]
+    frame = results(reversed(records), plan)
+    assert list(dict.fromkeys(frame.id)) == [trial.id for trial in plan.trials]
+    assert frame.status[1] == "killed" and pd.isna(frame.bits_per_dim[1])
+    assert frame.status[5] == "missing" and frame.reason[5] == "not yet run"
+    # A timing trial that failed as a whole fails for each layer and operation.
+    failed = frame[frame.status == "error"]
+    assert len(failed) == 6 and set(failed.operation) == {"forward", "inverse"} and failed["shape"].eq("4x32").all()
+
+
+def test_a_row_keeps_its_own_status_and_reason(runtime_run):
+    plan, records = runtime_run
+    records[1].status, records[1].reason = "error", "<script> inverse: no"
+    records[1].rows[-1].update(status="error", reason="no")
+    frame = results(records, plan)
+    mine = frame[frame.id == plan.trials[1].id]
+    assert mine.status.to_list() == ["ok"] * 6 + ["unsupported", "unsupported", "error"]
+    assert mine.reason.isna().to_list() == [True] * 6 + [False] * 3
+
+
+def test_parameters_stand_beside_what_was_published(parameters_run):
+    plan, records = parameters_run
+    frame = results(records, plan)
+    assert list(frame.columns) == list(COLUMNS["parameters"])
+    rows = frame.set_index(["layer", "width"])
+    assert rows.published["conv1x1", 64] == 6400
+    assert pd.isna(rows.published["conv1x1", 16])
+    assert rows.published["my_layer & co", 16] == 15280
+    assert pd.isna(rows.published["<script>", 64])
+
+
+def test_csv_keeps_every_digit_and_leaves_nothing_for_nothing(density_run):
+    plan, records = density_run
+    text = csv_bytes(results(records[:3], plan)).decode()
+    assert "0.30000000000000004" in text
+    assert "nan" not in text.lower() and "none" not in text.lower() and "<NA>" not in text
+    assert pd.read_csv(io.StringIO(text)).parameters[0] == 1006
+    assert ",1006," in text, "a count is a whole number"
+
+
+def test_without_a_plan_records_come_in_their_order(parameters_run):
+    _, records = parameters_run
+    assert results(records[::-1]).id.to_list() == [record.id for record in records[::-1]]
+    assert results([]).empty
+
+
+def test_read_records_takes_those_that_exist_in_the_given_order(parameters_run, tmp_path):
+    _, records = parameters_run
+    for record in records[:2]:
+        write_record(tmp_path, record)
+    ids = [record.id for record in records]
+    assert [record.id for record in read_records(tmp_path, ids[::-1])] == ids[1::-1]
+    (tmp_path / f"{ids[0]}.json").write_text("{")
+    with pytest.raises(UserError, match=ids[0]):
+        read_records(tmp_path, ids)

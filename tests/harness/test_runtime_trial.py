@@ -1,0 +1,72 @@
+"""A runtime trial is a row per layer and operation, whatever becomes of each."""
+
+import pytest
+import torch
+
+from harness.runtime import run_runtime
+from harness.settings import LayerRef, RuntimeTrial, TimingSettings
+from layers import LAYERS, InvertibleLinear, UnsupportedShape
+
+
+@pytest.fixture
+def strangers():
+    """Two registered layers that misbehave, taken out again afterwards."""
+
+    class Faulty(InvertibleLinear, name="faulty"):
+        def forward(self, x):
+            return x, x.new_zeros(())
+
+        def inverse(self, y):
+            raise RuntimeError("no inverse today")
+
+    class Picky(InvertibleLinear, name="picky"):
+        def __init__(self, shape):
+            super().__init__(shape)
+            raise UnsupportedShape("picky: serves nothing; use another layer")
+
+    yield
+    del LAYERS["faulty"], LAYERS["picky"]
+
+
+def trial(*names):
+    return RuntimeTrial(
+        suite="runtime",
+        profile="smoke",
+        sweep="spatial",
+        shape=(3, 4, 4),
+        batch=2,
+        layers=tuple(LayerRef(row=name, layer=name) for name in names),
+        operations=("forward", "inverse"),
+        timing=TimingSettings(warmup=1, rounds=2, min_sample_ms=0.01),
+    )
+
+
+def test_rows_of_all_layers(tmp_path):
+    record = run_runtime(trial(*sorted(LAYERS)), None, tmp_path, lambda fraction, text: None)
+    assert record.status == "ok"
+    assert [(row["layer"], row["operation"]) for row in record.rows] == [
+        (name, operation) for name in sorted(LAYERS) for operation in ("forward", "inverse")
+    ]
+    for row in record.rows:
+        assert row["status"] == "ok" and row["median_ms"] > 0 and row["iqr_ms"] >= 0 and row["shape"] == "3x4x4"
+        assert row["peak_bytes"] is None and row["backend"]
+
+
+def test_a_faulty_layer_is_a_row_and_the_others_are_timed(tmp_path, strangers):
+    record = run_runtime(trial("faulty", "conv1x1", "picky"), None, tmp_path, lambda fraction, text: None)
+    status = {(row["layer"], row["operation"]): row["status"] for row in record.rows}
+    assert status == {
+        ("faulty", "forward"): "ok",
+        ("faulty", "inverse"): "error",
+        ("conv1x1", "forward"): "ok",
+        ("conv1x1", "inverse"): "ok",
+        ("picky", "forward"): "unsupported",
+        ("picky", "inverse"): "unsupported",
+    }
+    assert record.status == "error" and "no inverse today" in record.reason
+
+
+def test_threads_are_left_alone(tmp_path):
+    before = torch.get_num_threads()
+    run_runtime(trial("conv1x1"), None, tmp_path, lambda fraction, text: None)
+    assert torch.get_num_threads() == before

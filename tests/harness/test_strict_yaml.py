@@ -1,0 +1,144 @@
+"""Strict YAML: the types of YAML 1.2, faults with their places, and no way to harm the reader."""
+
+import pytest
+
+from harness.errors import SuiteError
+from harness.strict_yaml import MAX_BYTES, load, nearest, read
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-3", 0.001),
+        ("2.0e-3", 0.002),
+        ("-.5E+2", -50.0),
+        ("1.", 1.0),
+        ("3", 3),
+        ("-3", -3),
+        ("017", 17),
+        ("0o17", 15),
+        ("0x1F", 31),
+        ("10:30", "10:30"),
+        ("1_000", "1_000"),
+        ("no", "no"),
+        ("on", "on"),
+        ("yes", "yes"),
+        ("2020-01-01", "2020-01-01"),
+        ("true", True),
+        ("False", False),
+        ("null", None),
+        ("~", None),
+        ("", None),
+        ("'1e-3'", "1e-3"),
+        ("!!float 3", 3.0),
+        ("!!str 3", "3"),
+    ],
+)
+def test_scalars_follow_yaml_1_2(text, value):
+    document = load(f"key: {text}\n", "x")
+    assert document.faults == []
+    found = document.value["key"]
+    assert found == value and type(found) is type(value)
+
+
+def test_positions_of_keys_and_values():
+    document = load("a: 1\nb:\n  c: [x, {d: 2}]\n", "x")
+    assert document.key_position(("b", "c")) == (3, 3)
+    assert document.position(("b", "c", 1, "d")) == (3, 14)
+    assert document.position(("b", "absent", "deeper")) == (3, 3)  # the nearest part around it
+
+
+def faults(text):
+    return [(fault.line, fault.column, fault.message) for fault in sorted(set(load(text, "x").faults))]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "words"),
+    [
+        ("a: 1\nb: 2\na: 3\n", 3, 1, "'a' stands twice, first in line 1"),
+        ("a: !!python/object/apply:os.system [echo]\n", 1, 4, "!!python/object/apply:os.system is not allowed"),
+        ("a: !mine 3\n", 1, 4, "!mine is not allowed"),
+        ("a: !!timestamp 2020-01-01\n", 1, 4, "!!timestamp is not allowed"),
+        ("a: !!set {b: null}\n", 1, 4, "!!set is not allowed"),
+        ("a: !!int x\n", 1, 4, "cannot be read as int"),
+        ("a: .nan\n", 1, 4, "not a finite number"),
+        ("a: 1e999\n", 1, 4, "not a finite number"),
+        ("a: " + "9" * 5000 + "\n", 1, 4, "not a finite number"),
+        ("1: x\n", 1, 1, "the key 1 is not a string"),
+        ("? [a, b]\n: x\n", 1, 3, "is not a string"),
+        ("a: &a {b: *a}\n", 1, 4, "contain itself"),
+        ("a: &a [*a]\n", 1, 4, "contain itself"),
+        ("a: &a {<<: *a}\n", 1, 4, "into itself"),
+        ("a: {<<: 3}\n", 1, 9, "<< takes a mapping"),
+    ],
+)
+def test_faults_have_a_place(text, line, column, words):
+    [(found_line, found_column, message)] = faults(text)
+    assert (found_line, found_column) == (line, column)
+    assert words in message
+
+
+def test_faults_are_collected():
+    assert [fault[0] for fault in faults("a: 1\na: 2\nb: !x 1\n3: c\n")] == [2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"\x89PNG\r\n\x1a\n", "x:1:1: byte 0x89 is not UTF-8"),
+        (b"ab: \xff", "x:1:5: byte 0xff"),
+        (b"a: 1\nb: \x00", "x:2:4: the character '\\x00'"),
+        (b"a: [1,\nb", "x:2:2: not valid YAML"),
+        (b"a: 1\n\tb: 2", "x:2:1: not valid YAML"),
+        (b"a: 1\n---\nb: 2\n", "single document"),
+        (b"a: *b\n", "x:1:4: not valid YAML: found undefined alias"),
+        (b"[" * 3000, "nested too deeply"),
+        (b"#" * (MAX_BYTES + 1), "larger than"),
+    ],
+)
+def test_text_without_structure_is_one_error(content, words):
+    with pytest.raises(SuiteError) as caught:
+        load(content, "x")
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("first", "item"), [("[x]", "[*a{0}, *a{0}]"), ("{}", "{{<<: [*a{0}, *a{0}]}}")], ids=["aliases", "merges"]
+)
+def test_a_bomb_of_aliases_is_refused(first, item):
+    lines = [f"a0: &a0 {first}", *(f"a{n}: &a{n} {item.format(n - 1)}" for n in range(1, 60))]
+    with pytest.raises(SuiteError, match="aliases expand to more than"):
+        load("\n".join(lines), "x")
+
+
+def test_merge_keys():
+    document = load("a: &a {x: 1, y: {z: 2}}\nb: &b {x: 9, w: 4}\nc:\n  <<: [*a, *b]\n  y: 3\n", "x")
+    assert document.faults == []
+    assert document.value["c"] == {"x": 1, "y": 3, "w": 4}
+    assert document.position(("c", "y")) == (5, 6)
+    assert document.key_position(("c", "w")) == (2, 14)  # where it is written
+
+
+def test_aliases_stand_for_values_of_their_own():
+    value = load("a: &a {x: []}\nb: *a\n", "x").value
+    assert value["a"] == value["b"] and value["a"] is not value["b"]
+
+
+def test_empty_text_has_no_value():
+    assert load("", "x").value is None and load("# a remark\n", "x").value is None
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text():
+    assert load("\ufeffa: 1\n".encode(), "x").value == {"a": 1}
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(SuiteError, match="a directory"):
+        read(tmp_path)
+    with pytest.raises(SuiteError, match="cannot be read"):
+        read(tmp_path / "absent.yaml")
+
+
+def test_nearest_name():
+    assert nearest("stepz", ["steps", "width"]) == "did you mean steps?"
+    assert nearest("qqq", ["steps", "width"]) == "known: steps, width"

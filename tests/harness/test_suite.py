@@ -1,0 +1,203 @@
+"""Suite files: what is accepted, and every fault at once with its place."""
+
+import re
+
+import pytest
+
+from harness.errors import SuiteError
+from harness.suite import load_suite, packaged_suites, read_suite, validate_suite
+from harness.suite_model import Suite
+
+GOOD = """\
+suite: tiny
+kind: density
+title: Tiny
+layers:
+  conv1x1: {}
+  butterfly: {options: {levels: 3}}
+training: {lr: 1e-3, steps: 2}
+profiles:
+  quick:
+    seeds: 2
+    flow: {levels: 1, steps: 1, width: 8}
+    datasets:
+      digits: {}
+"""
+
+
+def write(folder, text, name="tiny.yaml"):
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def complaints(path, check=load_suite):
+    """(line, column, message) of every fault."""
+    with pytest.raises(SuiteError) as caught:
+        check(path)
+    found = []
+    for line in str(caught.value).splitlines():
+        match = re.fullmatch(rf"{re.escape(str(path))}:(\d+):(\d+): (.+)", line)
+        assert match, f"no place: {line}"
+        found.append((int(match[1]), int(match[2]), match[3]))
+    return found
+
+
+def test_lr_is_short_for_learning_rate(tmp_path):
+    assert load_suite(write(tmp_path, GOOD)).training.learning_rate == 0.001
+    assert load_suite(write(tmp_path, GOOD.replace("lr:", "learning_rate:"))).training.learning_rate == 0.001
+
+
+@pytest.mark.parametrize("name", packaged_suites())
+def test_packaged_suites_are_valid_in_every_profile(name):
+    suite = validate_suite(name)
+    assert suite.suite == name
+
+
+def test_a_packaged_suite_has_several_names(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quickstart").mkdir()  # such as reports/ holds
+    for name in ("quickstart", "quickstart.yaml", "suites/quickstart.yaml"):
+        assert read_suite(name).suite == "quickstart"
+
+
+def test_a_local_file_goes_before_a_packaged_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, GOOD, "quickstart.yaml")
+    assert read_suite("quickstart.yaml").suite == "tiny"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "column", "words"),
+    [
+        ("title: Tiny", "titel: Tiny", 3, 1, "unknown key 'titel'; did you mean title"),
+        ("title: Tiny", "titel: Tiny", 1, 1, "the key 'title' is missing"),
+        ("title: Tiny", "title: 3", 3, 8, "title: expected a string, got the number 3"),
+        ("suite: tiny", "suite: ../tiny", 1, 8, "is no name for a folder"),
+        ("kind: density", "kind: densty", 2, 7, "is not one of 'density', 'parameters' or 'runtime'; did you mean"),
+        ("steps: 2", "stepz: 2", 7, 22, "unknown key 'stepz' in training; did you mean steps?"),
+        ("steps: 2", "steps: three", 7, 29, "training.steps: expected a whole number, got the string 'three'"),
+        ("steps: 2", "steps: 2.0", 7, 29, "expected a whole number, got the number 2.0"),
+        ("steps: 2", "steps: true", 7, 29, "expected a whole number, got true"),
+        ("steps: 2", "steps: 0", 7, 29, "training.steps: the number 0 must be at least 1"),
+        ("steps: 2", "lr: 1", 7, 22, "the key 'lr' stands twice, first in line 7"),
+        ("steps: 2", "learning_rate: 1", 7, 12, "keep one"),
+        ("lr: 1e-3", "lr: fast", 7, 16, "training.learning_rate: expected a number, got the string 'fast'"),
+        ("seeds: 2", "seeds: 0", 10, 12, "number of seeds is between"),
+        ("seeds: 2", "seeds: [1, 1]", 10, 12, "a seed stands twice"),
+        ("seeds: 2", "seeds: [1, -1]", 10, 16, "seeds[1]: the number -1 must be at least 0"),
+        ("seeds: 2", "sedes: 2", 10, 5, "unknown key 'sedes' in profiles.quick; did you mean seeds"),
+        (
+            "  quick:",
+            "  quik:",
+            9,
+            3,
+            "the key 'quik' is not one of 'smoke', 'quick', 'local' or 'paper'; did you mean",
+        ),
+        ("  quick:", "  quick: 3\n  smoke:", 9, 10, "profiles.quick: expected a mapping, got the number 3"),
+        ("{levels: 3}", "3", 6, 24, "layers.butterfly.options: expected a mapping, got the number 3"),
+        ("{levels: 3}", "{levels: 12}", 6, 24, "at most 6 levels"),
+        ("{levels: 3}", "{levels: three}", 6, 33, "'three'"),
+        ("{levels: 3}", "{level: 3}", 6, 32, "did you mean 'levels'"),
+        ("  butterfly:", "  buterfly:", 6, 3, "layer 'buterfly' is not registered"),
+        ("conv1x1: {}", "mine: {layer: conv}", 5, 17, "layer 'conv' is not registered"),
+        ("conv1x1: {}", "mine: {layer: ./absent.py:Mine}", 5, 17, "there is no such file"),
+        ("conv1x1: {}", '"a,b": {layer: conv1x1}', 5, 3, "is no label"),
+        ("digits: {}", "digts: {}", 13, 7, "no data set is called 'digts'; did you mean digits?"),
+        ("digits: {}", "x: {data: digts}", 13, 17, "no data set is called 'digts'"),
+        ("digits: {}", "digits: {options: {size: 3}}", 13, 32, "'size'"),
+        ("digits: {}", "digits: {layers: {butterfy: {}}}", 13, 25, "no row 'butterfy'; did you mean butterfly?"),
+        ("digits: {}", "digits: {dequantise: false}", 13, 28, "on a lattice"),
+        ("digits: {}", "waveforms: {preprocessing: logit}", 13, 34, "for pixels"),
+        ("digits: {}", "digits: {shape: [1, 8, 8]}", 13, 16, "no effect in a suite of kind density"),
+        ("levels: 1,", "levels: 4,", 13, 7, "use at most 3 levels"),
+        ("    datasets:\n      digits: {}\n", "", 9, 3, "profiles.quick has no datasets"),
+        ("seeds: 2", "widths: [3]", 10, 5, "widths: has no effect in a suite of kind density"),
+        ("seeds: 2", "layers: {buterfly: {}}", 10, 14, "the suite has no row 'buterfly'; did you mean butterfly?"),
+        ("seeds: 2", "seeds: 2\n    seeds: 3", 11, 5, "'seeds' stands twice"),
+        ("seeds: 2", "seeds: !!python/name:os.system x", 10, 12, "!!python/name:os.system is not allowed"),
+    ],
+)
+def test_each_fault_has_its_place(tmp_path, old, new, line, column, words):
+    assert old in GOOD
+    found = complaints(write(tmp_path, GOOD.replace(old, new, 1)), validate_suite)
+    assert [fault for fault in found if fault[:2] == (line, column) and words in fault[2]], found
+    assert len(found) <= 2
+
+
+def test_a_seed_that_yaml_refused_is_told_once(tmp_path):
+    text = GOOD.replace("seeds: 2", "seeds: !!python/name:os.system x")
+    assert len(complaints(write(tmp_path, text))) == 1
+
+
+def test_all_faults_at_once(tmp_path):
+    """Of the file's syntax, structure, names and shapes, in one go and in the file's order."""
+    text = (
+        GOOD.replace("title: Tiny", "title: 3")
+        .replace("conv1x1: {}", "conv1: {}")
+        .replace("levels: 3", "levels: 12")
+        .replace("steps: 2", "stepz: 2")
+        .replace("seeds: 2", "seeds: three")
+    )
+    found = complaints(write(tmp_path, text))
+    assert [place[:2] for place in found] == [(3, 8), (5, 3), (6, 24), (7, 22), (10, 12)]
+
+
+def test_a_fault_behind_an_alias_is_told_once(tmp_path):
+    text = GOOD.replace("quick:", "quick: &all").replace("seeds: 2", "seeds: x") + "  smoke: *all\n"
+    assert [place[:2] for place in complaints(write(tmp_path, text))] == [(10, 12)]
+
+
+def test_shapes_are_checked_under_the_row_of_every_profile(tmp_path):
+    """A profile or a data set may make a row impossible that is possible elsewhere."""
+    deeper = "digits: {layers: {butterfly: {options: {levels: 9}}}}"
+    [(line, column, message)] = complaints(write(tmp_path, GOOD.replace("digits: {}", deeper)), validate_suite)
+    assert (line, column) == (13, 46) and "(quick digits)" in message
+
+
+def test_an_impossible_shape_is_a_row_where_the_suite_says_so(tmp_path):
+    text = GOOD.replace("levels: 3", "levels: 12").replace("title: Tiny", "title: Tiny\nunsupported: true")
+    assert validate_suite(write(tmp_path, text)).unsupported
+
+
+def test_raw_lattice_values_must_be_owned_up_to(tmp_path):
+    text = GOOD.replace("digits: {}", "digits: {dequantise: false, allow_unbounded: true}")
+    assert validate_suite(write(tmp_path, text))
+
+
+def test_a_third_party_layer_is_looked_for_beside_the_suite(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    source = "from layers.conv1x1 import Conv1x1\n\n\nclass Mine(Conv1x1):\n    pass\n"
+    (tmp_path / "my_layer.py").write_text(source)
+    path = write(tmp_path, GOOD.replace("conv1x1: {}", "mine: {layer: my_layer.py:Mine}"))
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert validate_suite(path).layers["mine"].layer == "my_layer.py:Mine"
+
+
+@pytest.mark.parametrize(
+    ("sweep", "words"),
+    [
+        ("{shapes: [[3, 4, 4]]}", "either batch (a number) or batches (a list)"),
+        ("{shapes: [[3, 4, 4]], batch: 1, batches: [1]}", "either batch"),
+        ("{shapes: [[3]], batch: 1}", "too short"),
+        ("{shapes: [], batch: 1}", "too short"),
+        ("{batch: 1}", "the key 'shapes' is missing"),
+    ],
+)
+def test_sweeps(tmp_path, sweep, words):
+    head = "suite: t\nkind: runtime\ntitle: T\nlayers: {conv1x1: {}}\n"
+    text = f"{head}profiles: {{quick: {{sweeps: {{a: {sweep}}}}}}}\n"
+    assert any(words in message for *_, message in complaints(write(tmp_path, text)))
+
+
+def test_keys_of_another_kind_are_refused(tmp_path):
+    text = (
+        "suite: t\nkind: runtime\ntitle: T\nlayers: {conv1x1: {flow: {levels: 2}}}\ntraining: {steps: 3}\n"
+        "profiles: {quick: {seeds: 3, timing: {batch: 3}, sweeps: {a: {shapes: [[3, 4, 4]], batch: 1}}}}\n"
+    )
+    found = complaints(write(tmp_path, text))
+    assert [message.partition(":")[0] for *_, message in found] == ["flow", "training", "seeds", "timing.batch"]
+
+
+def test_reading_the_structure_needs_no_layers(tmp_path):
+    assert isinstance(read_suite(write(tmp_path, GOOD.replace("conv1x1", "absent"))), Suite)

@@ -1,0 +1,253 @@
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from harness.cells import milliseconds
+from harness.records import blank_record
+from harness.rendering import Table, escape_latex, escape_markdown, latex, markdown
+from harness.results import plan_lines
+from harness.tables import status_line, tables
+
+NASTY = r"a_b & 50% #1 $x$ {y} ~ ^ \z <script> | [c] *d* `e` ± × − † “q” é"
+
+
+def grid(table):
+    """Row label -> column header -> cell."""
+    return {row[0]: dict(zip(table.header, row, strict=True)) for row in table.rows}
+
+
+def made(run):
+    plan, records = run
+    return tables(plan, plan_lines(records, plan))
+
+
+# Density
+
+
+def test_density_table_in_plan_order_with_mean_spread_and_cost(density_run):
+    table = made(density_run)[0]
+    assert [row[0] for row in table.rows] == ["conv1x1", "my_layer & co", "<script>"]
+    assert table.header == (
+        "layer",
+        "digits, bits/dim ↓",
+        "waveforms, nats/dim ↓",
+        "parameters, digits",
+        "parameters, waveforms",
+        "forward, ms, digits",
+        "forward, ms, waveforms",
+        "inverse, ms, digits",
+        "inverse, ms, waveforms",
+    )
+    row = grid(table)["my_layer & co"]
+    assert row["digits, bits/dim ↓"] == "3.010 ± 0.010"  # the sample standard deviation of 3.00, 3.01, 3.02
+    assert row["waveforms, nats/dim ↓"] == "-3.010 ± 0.010"
+    assert row["parameters, digits"] == "1,106"
+    assert row["forward, ms, digits"] == "1.00 (0.010)"
+    assert not table.notes
+
+
+def test_density_caption_says_what_the_numbers_rest_on(density_run):
+    caption = made(density_run)[0].caption
+    density_run[1][0].environment = {"cpu": "A Processor"}
+    assert "cpu (A Processor), float32" in made(density_run)[0].caption
+    for part in ("standard deviation over 3 seeds", "Profile quick", "40 training steps of batch 16", "cpu", "float32"):
+        assert part in caption
+    assert "5 samples, batch 8, 1 thread" in caption
+
+
+def test_settings_of_single_columns_and_rows_are_in_the_caption(density_run):
+    plan, records = density_run
+    trials = list(plan.trials)
+    for index, trial in enumerate(trials[:18]):
+        if trial.data.label == "waveforms" and trial.layer.row == "conv1x1":
+            trials[index] = trial.model_copy(update={"flow": trial.flow.model_copy(update={"width": 64})})
+    caption = made((plan.model_copy(update={"trials": tuple(trials)}), records))[0].caption
+    assert "digits 2 levels of 2 steps, width 8; waveforms 2 levels of 2 steps, width 8 (conv1x1: 2 levels" in caption
+
+
+def test_one_seed_has_no_spread(density_run):
+    plan, records = density_run
+    trials = tuple(trial for trial in plan.trials if getattr(trial, "seed", 0) == 0)
+    table = made((plan.model_copy(update={"trials": trials}), records))[0]
+    assert grid(table)["conv1x1"]["digits, bits/dim ↓"] == "2.000"
+    assert "one seed, so no spread" in table.caption
+
+
+def test_a_failure_stands_in_its_cell_with_its_reason_below(density_run):
+    plan, records = density_run
+    records[0] = blank_record(plan.trials[0], "diverged", "loss is nan at step 3")
+    for index in (5, 11, 17):
+        records[index] = blank_record(plan.trials[index], "error", "ValueError: no (flows/glow.py:3)")
+    table = made((plan, records))[0]
+    assert grid(table)["conv1x1"]["digits, bits/dim ↓"] == "2.015 ± 0.007 (2 of 3 seeds, diverged) [1]"
+    assert grid(table)["<script>"]["waveforms, nats/dim ↓"] == "error [2]"
+    assert table.notes == (
+        "[1] conv1x1 on digits: diverged: loss is nan at step 3",
+        "[2] <script> on waveforms: error: ValueError: no (flows/glow.py:3)",
+    )
+
+
+@pytest.mark.parametrize(
+    "fault", [{"audit": "failed", "audit_reason": "level0/step1: log-det is 1"}, {"below_floor": True}]
+)
+def test_a_failed_audit_is_marked_and_explained(density_run, fault):
+    plan, records = density_run
+    records[4].rows[0] |= fault
+    table = made((plan, records))[0]
+    cell = grid(table)["my_layer & co"]["waveforms, nats/dim ↓"]
+    assert cell == "-3.010 ± 0.010 † [1]"
+    reason = fault.get("audit_reason", "below the resolution floor")
+    assert table.notes[0] == f"[1] my_layer & co on waveforms: {reason}"
+    assert table.notes[-1].startswith("† not a likelihood to compare")
+    assert sum("†" in cell for row in table.rows for cell in row) == 1
+
+
+def test_raw_lattice_values_are_called_what_they_are(density_run):
+    plan, records = density_run
+    trials = list(plan.trials)
+    trials[0] = trials[0].model_copy(
+        update={"data": trials[0].data.model_copy(update={"dequantise": False, "allow_unbounded": True})}
+    )
+    notes = made((plan.model_copy(update={"trials": tuple(trials)}), records))[0].notes
+    assert any(note.startswith("digits: raw values without dequantisation") for note in notes)
+
+
+def test_missing_trials_and_values_are_said(density_run):
+    plan, records = density_run
+    records[3].rows[0]["nats_per_dim"] = None
+    table = made((plan, records[1:]))[0]
+    assert "(2 of 3 seeds, missing)" in grid(table)["conv1x1"]["digits, bits/dim ↓"]
+    assert "(2 of 3 seeds, no value)" in grid(table)["conv1x1"]["waveforms, nats/dim ↓"]
+    empty = made((plan, []))[0]
+    assert grid(empty)["<script>"]["digits, bits/dim ↓"] == "missing" and not empty.notes
+
+
+def test_published_numbers_stand_apart_unless_the_protocol_is_the_same(density_run):
+    plan, records = density_run
+    table, quoted = made(density_run)
+    assert not any("published" in head for head in table.header)
+    assert "not comparable" in quoted.caption and "A Paper (2022), table 1" in quoted.caption
+    assert quoted.header == ("model (quoted)", "digits") and quoted.rows == (("MAF", "4.31"), ("conv1x1", "3.35"))
+
+    (paper,) = made((plan.model_copy(update={"profile": "paper"}), records))
+    assert grid(paper)["conv1x1"]["digits, published"] == "3.35"
+    assert grid(paper)["my_layer & co"]["digits, published"] == "–"
+    assert grid(paper)["MAF (quoted)"]["digits, published"] == "4.31"
+    assert grid(paper)["MAF (quoted)"]["digits, bits/dim ↓"] == "–"
+    assert "waveforms, published" not in paper.header
+    assert "published: A Paper (2022), table 1" in paper.notes
+
+
+def test_data_sets_that_share_counts_and_shapes_share_columns(density_run):
+    plan, records = density_run
+    for record in records[:18]:
+        record.rows[0]["parameters"] = 7
+    trials = list(plan.trials)
+    trials[-1] = trials[-1].model_copy(update={"shape": trials[-2].shape})
+    table = made((plan.model_copy(update={"trials": tuple(trials)}), records))[0]
+    assert table.header[3:] == ("parameters", "forward, ms", "inverse, ms")
+
+
+# Runtime and parameters
+
+
+def test_runtime_tables(runtime_run):
+    made_tables = made(runtime_run)
+    assert [table.name for table in made_tables] == [
+        f"made_up-{sweep}-{operation}"
+        for sweep in ("spatial", "batch")
+        for operation in ("forward", "forward_backward", "inverse")
+    ]
+    spatial, batch = made_tables[0], made_tables[3]
+    assert spatial.header == ("layer", "3×4×4", "3×8×8", "3×16×16")
+    assert grid(spatial)["<script>"] == {
+        "layer": "<script>",
+        "3×4×4": "0.750 (0.010)",
+        "3×8×8": "unsupported [1]",
+        "3×16×16": "3.00 (0.010)",
+    }
+    assert spatial.notes == ("[1] <script>: side 8 is even",)
+    assert "median (interquartile range) of 5 samples" in spatial.caption and "batch 4" in spatial.caption
+    assert batch.header == ("layer", "batch 1", "batch 2") and "shape 3×4×4" in batch.caption
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.00123, "0.001"), (0.5, "0.500"), (1.234, "1.23"), (12.34, "12.3"), (1234.5, "1234")]
+)
+def test_milliseconds(value, text):
+    assert milliseconds(value) == text
+
+
+def test_parameters_table_compares_with_what_was_published(parameters_run):
+    (table,) = made(parameters_run)
+    assert table.header == (
+        "layer",
+        "width 16",
+        "width 64",
+        "width 16, unmasked",
+        "width 64, unmasked",
+        "published",
+        "at width",
+        "equal",
+    )
+    assert table.rows[0] == ("conv1x1", "1,600", "6,400", "1,440", "5,760", "6,400", "64", "yes")
+    assert table.rows[1][-3:] == ("15,280", "16", "no")
+    assert table.rows[2][-3:] == ("–", "–", "–")
+    assert "published: A Paper (2022)" in table.notes
+
+
+def test_status_line(runtime_run):
+    plan, records = runtime_run
+    records[0].rows[0]["status"] = "unsupported"
+    records[0].rows[1]["status"] = "oom"
+    records[0].rows[2]["status"] = "unsupported"
+    assert status_line(plan_lines(records, plan)) == "5 trials: 3 ok, 1 oom, 1 unsupported"
+    assert status_line(plan_lines(records[:1], plan)) == "5 trials: 0 ok, 4 missing, 1 oom"
+
+
+# Markdown and LaTeX
+
+
+def test_markdown_shows_text_as_it_is():
+    table = Table("t", "caption", ("layer", NASTY), ((NASTY, "two\nlines"), ("-x", "1e5")), ("[1] <b>note</b>",))
+    text = markdown(table)
+    lines = text.splitlines()
+    assert all(len(re.findall(r"(?<!\\)\|", line)) == 3 for line in lines if line.startswith("|"))
+    assert "&lt;script>" in text and r"\*d\*" in text and "two lines" in text and "<b>" not in text
+    assert "1e5" in text, "cells are text: no number is reformatted"
+    assert escape_markdown("a_b _c_") == r"a_b \_c\_"
+
+
+def test_latex_escapes_everything_that_is_special():
+    text = escape_latex(NASTY)
+    for mark in "&%#_{}$":
+        assert not re.search(
+            rf"(?<!\\)\{mark}", re.sub(r"\$\\?\w*-?\$|\\text\w+\{\}|\\ldots\{\}|\{[\[*]\}", "", text)
+        ), mark
+    assert r"a\_b \& 50\% \#1 \$x\$ \{y\} \textasciitilde{} \textasciicircum{} \textbackslash{}z" in text
+    assert r"\textless{}script\textgreater{}" in text
+    assert escape_latex("[x] *") == "{[}x] {*}", "after the end of a row these would be its options"
+    assert escape_latex("-2.34 ± 0.01, 1e-3, a-3") == r"$-$2.34 $\pm$ 0.01, 1e-3, a-3"
+
+
+def test_latex_has_booktabs_rules():
+    text = latex(Table("My Table", "50% of_all", ("a", "b"), (("[x]", "1"), ("*", "2"))))
+    assert [text.count(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule", r"\hline")] == [1, 1, 1, 0]
+    assert text.index(r"\toprule") < text.index(r"\midrule") < text.index(r"\bottomrule")
+    assert r"\caption{50\% of\_all}" in text and r"\label{tab:my-table}" in text
+
+
+@pytest.mark.system
+def test_latex_compiles(density_run, runtime_run, parameters_run, tmp_path):
+    if shutil.which("pdflatex") is None:
+        pytest.skip("no pdflatex on this machine")
+    found = [*made(density_run), *made(runtime_run), *made(parameters_run)]
+    found.append(Table("nasty", NASTY, ("layer", NASTY), ((NASTY, NASTY), ("[x]", "*")), (NASTY,)))
+    body = "\n".join(map(latex, found))
+    document = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{body}\end{{document}}"
+    (tmp_path / "t.tex").write_text(document)
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout[-3000:]

@@ -1,0 +1,73 @@
+"""The direction of imports is the architecture: csrc <- layers <- harness, flows <- harness."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+OURS = {"csrc", "flows", "harness", "layers", "suites"}
+
+ALLOWED = {
+    "layers": {"layers", "csrc", "torch"},
+    "flows": {"flows", "torch"},
+    "flows/baselines": {"flows", "torch", "zuko", "normflows"},
+    "harness": OURS
+    | {
+        "torch",
+        "numpy",
+        "pandas",
+        "matplotlib",
+        "yaml",
+        "tabulate",
+        "pydantic",
+        "pydantic_core",
+        "rich",
+        "sklearn",
+    },
+}
+
+
+def imported(path: Path) -> set[str]:
+    """Top-level names of the packages that a file imports, wherever in the file."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative import; name the package"
+            names.add((node.module or "").partition(".")[0])
+    return names
+
+
+@pytest.mark.parametrize("folder", ALLOWED)
+def test_imports_point_one_way(folder):
+    files = sorted((ROOT / folder).rglob("*.py"))
+    if folder == "flows":
+        files = [file for file in files if "baselines" not in file.parts]
+    for file in files:
+        foreign = imported(file) - ALLOWED[folder] - set(sys.stdlib_module_names)
+        assert not foreign, (
+            f"{file.relative_to(ROOT)} imports {sorted(foreign)}; {folder}/ may use {sorted(ALLOWED[folder])}"
+        )
+
+
+def test_no_file_is_two_ideas():
+    for package in OURS:
+        for file in (ROOT / package).rglob("*.py"):
+            lines = len(file.read_text(encoding="utf-8").splitlines())
+            assert lines <= 400, f"{file.relative_to(ROOT)} has {lines} lines: more than one idea; split it"
+
+
+def test_every_package_is_installed():
+    """Packages are named in pyproject.toml by hand: one left out would be missing from a wheel."""
+    import tomllib
+
+    named = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
+    there = {
+        ".".join(file.parent.relative_to(ROOT).parts)
+        for package in OURS
+        for file in (ROOT / package).rglob("__init__.py")
+    }
+    assert named == there
