@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import get_args
 
 from harness.errors import UserError
-from harness.suite_model import ProfileName
+from harness.planning.suite_model import ProfileName
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141  # as a shell reports a program that SIGPIPE ended

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from harness.errors import DataError, DataMissing, UserError
-from harness.plan import FILE, Plan
+from harness.planning.plan import FILE, Plan
 from harness.records import read_record
 from harness.settings import DensityTrial, ParametersTrial, RuntimeTrial, Trial
 
@@ -52,8 +52,8 @@ def show_plan(args: Namespace) -> int:
 
 def validate(args: Namespace) -> int:
     """`validate SUITE`: check a suite file in all of its profiles, or one."""
-    from harness.plan import count_trials, make_plan
-    from harness.suite import load_suite, validate_suite
+    from harness.planning.plan import count_trials, make_plan
+    from harness.planning.suite import load_suite, validate_suite
 
     if args.profile is None:
         suite = validate_suite(args.suite)
@@ -93,8 +93,8 @@ def show_list(args: Namespace) -> int:
 
 def check_layer(args: Namespace) -> int:
     """`check-layer LAYER`: 0 if it keeps every rule, else 1."""
-    from harness.check_layer import check_layer as check
-    from harness.overrides import parse_options
+    from harness.checking.check_layer import check_layer as check
+    from harness.planning.overrides import parse_options
 
     found = check(args.layer, parse_options(args.settings), Path.cwd())
     print("\n".join(found.lines()))
@@ -136,8 +136,8 @@ def run_folders(folder: Path) -> list[Path]:
 
 
 def _plan(args: Namespace) -> Plan:
-    from harness.plan import make_plan
-    from harness.suite import load_suite
+    from harness.planning.plan import make_plan
+    from harness.planning.suite import load_suite
 
     return make_plan(
         load_suite(args.suite),
@@ -196,7 +196,7 @@ def _run_trials(trials: Sequence[Trial], root: Path | None, folder: Path, jobs: 
 
 
 def _write_report(plan: Plan, folder: Path) -> int:
-    from harness.report import write_report
+    from harness.reporting.report import write_report
 
     written = write_report(folder)
     print(f"\n{written.table}")

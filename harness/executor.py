@@ -28,11 +28,11 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from harness.environment import usable_cores
 from harness.errors import UserError
 from harness.progress import Reporter
 from harness.records import Record, blank_record, read_record, write_record
 from harness.settings import DensityTrial, RuntimeTrial, Trial
+from harness.trials.environment import usable_cores
 
 Work = Callable[[Any, Path | None, Path, Callable[[float, str], None]], object]
 
@@ -42,15 +42,15 @@ PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
 
 # Imported once, in the fork server, as together they take longer than many a trial. torch._dynamo is what every
 # optimiser of torch imports when it is built.
-PRELOAD = ["torch", "harness.trial"]
+PRELOAD = ["torch", "harness.trials.trial"]
 PRELOAD_FOR_TRAINING = [*PRELOAD, "torch._dynamo", "sklearn.datasets"]
 
 
 def execute(trial: Trial, root: Path | None, out: Path, progress: Callable[[float, str], None]) -> None:
     """Run one trial. The import is here because the supervisor itself needs no torch."""
-    import harness.trial
+    import harness.trials.trial
 
-    harness.trial.execute(trial, root, out, progress)
+    harness.trials.trial.execute(trial, root, out, progress)
 
 
 def default_jobs(trials: Sequence[Trial]) -> int:

@@ -36,7 +36,7 @@ def datasets() -> str:
 
 def suites() -> str:
     """Every packaged suite; a file that cannot be read is listed with the first thing wrong with it."""
-    from harness.suite import packaged_suites, read_suite
+    from harness.planning.suite import packaged_suites, read_suite
 
     lines: list[tuple[str, str, str, str]] = []
     for name in packaged_suites():

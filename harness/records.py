@@ -29,8 +29,8 @@ class Record:
             operation). Values are plain numbers, strings or None; a measure that is not a finite number is
             None, with the reason in `notes[measure]`.
         curves: name -> list of numbers, for training curves ("step", "train", "validation").
-        audit: the outcome of the audit (see harness.audit), or empty.
-        environment: provenance (see harness.environment).
+        audit: the outcome of the audit (see harness.trials.audit), or empty.
+        environment: provenance (see harness.trials.environment).
         notes: remarks for the reader, such as why a measure is missing.
         arrays: file name, beside the record, of an .npz with samples; None where there are none.
         seconds: wall time of the whole trial.

@@ -6,7 +6,7 @@ from harness.datasets.patches import Patches
 from harness.datasets.published import PUBLISHED
 from harness.datasets.waveforms import Waveforms
 from harness.errors import UserError
-from harness.strict_yaml import nearest
+from harness.planning.strict_yaml import nearest
 
 DATASETS: dict[str, Dataset] = {
     dataset.info.name: dataset for dataset in (Digits(), Patches(), Waveforms(), *PUBLISHED)

@@ -12,8 +12,8 @@ import numpy as np
 from pydantic import ValidationError
 
 from harness.errors import DataError, UserError
+from harness.planning.strict_yaml import nearest
 from harness.settings import Settings
-from harness.strict_yaml import nearest
 
 Unit = Literal["bits_per_dim", "nats_per_dim"]
 

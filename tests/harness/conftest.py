@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from harness.plan import Plan
+from harness.planning.plan import Plan
+from harness.planning.suite_model import Published
 from harness.records import blank_record, write_record
 from harness.settings import (
     DataRef,
@@ -15,7 +16,6 @@ from harness.settings import (
     TimingSettings,
     TrainingSettings,
 )
-from harness.suite_model import Published
 
 ROWS = ("conv1x1", "my_layer & co", "<script>")
 COLUMNS = {"digits": "bits_per_dim", "waveforms": "nats_per_dim"}

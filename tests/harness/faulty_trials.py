@@ -13,7 +13,7 @@ import torch
 
 from harness.errors import Diverged
 from harness.records import blank_record
-from harness.trial import execute
+from harness.trials.trial import execute
 from layers import UnsupportedShape
 
 

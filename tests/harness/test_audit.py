@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-import harness.audit_layers
+import harness.trials.audit_layers
 from flows import ActNorm, AffineCoupling, Glow, Preprocessing
-from harness.audit import audit
-from harness.audit_layers import chosen_layers, smaller
-from harness.conditioning import condition_number
 from harness.datasets.base import Splits
-from harness.jacobians import NotTriangular, coupled_log_det
-from harness.operations import perturb
-from harness.pipeline import Pipeline
 from harness.settings import DataRef
+from harness.trials.audit import audit
+from harness.trials.audit_layers import chosen_layers, smaller
+from harness.trials.conditioning import condition_number
+from harness.trials.jacobians import NotTriangular, coupled_log_det
+from harness.trials.operations import perturb
+from harness.trials.pipeline import Pipeline
 from layers import LAYERS
 from layers.conv1x1 import Conv1x1
 
@@ -279,7 +279,7 @@ def test_fails_the_flow_as_a_whole(cls, reason):
 
 @pytest.mark.parametrize(("limit", "found"), [(0, 1), (256, 2)], ids=["sum of parts", "whole Jacobian"])
 def test_a_lost_term_is_found_twice(limit, found, monkeypatch):
-    monkeypatch.setattr("harness.audit.WHOLE_LIMIT", limit)
+    monkeypatch.setattr("harness.trials.audit.WHOLE_LIMIT", limit)
     data = pipeline()
     result = audit(recast(ForgetsATerm)(make_flow(data)), data, "test", 0)
     assert sum(text.startswith("flow: log-det is") for text in result.reasons) == found, result.reasons
@@ -312,7 +312,7 @@ def test_too_many_layers_are_sampled_with_both_ends(monkeypatch):
     flow = Glow(IMAGE, Conv1x1, levels=2, steps=10, width=2)
     layers = dict(flow.linear_layers())
     assert chosen_layers(layers, 0) == set(layers)
-    monkeypatch.setattr(harness.audit_layers, "WORK_LIMIT", 7 * 64**3)
+    monkeypatch.setattr(harness.trials.audit_layers, "WORK_LIMIT", 7 * 64**3)
     chosen = chosen_layers(layers, 0)
     ends = {f"level{level}/step{step}/layer" for level in (0, 1) for step in (0, 9)}
     assert ends < chosen < set(layers)
@@ -321,8 +321,8 @@ def test_too_many_layers_are_sampled_with_both_ends(monkeypatch):
 
 
 def as_large(monkeypatch, limit):
-    monkeypatch.setattr(harness.audit_layers, "DENSE_LIMIT", limit)
-    monkeypatch.setattr(harness.audit_layers, "STAND_IN_LIMIT", limit)
+    monkeypatch.setattr(harness.trials.audit_layers, "DENSE_LIMIT", limit)
+    monkeypatch.setattr(harness.trials.audit_layers, "STAND_IN_LIMIT", limit)
 
 
 def build(layer, shape):
@@ -359,7 +359,7 @@ def test_what_cannot_be_audited_is_said(monkeypatch):
 
 @pytest.mark.parametrize("limit", [1024, 8], ids=["exact", "power iteration"])
 def test_condition_number(limit, monkeypatch):
-    monkeypatch.setattr("harness.conditioning.SVD_LIMIT", limit)
+    monkeypatch.setattr("harness.trials.conditioning.SVD_LIMIT", limit)
     u, _, v = torch.linalg.svd(torch.randn(64, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(0)))
     values = torch.linspace(1, 5, 64, dtype=torch.float64)
     values[0], values[-1] = 1e-3, 10.0

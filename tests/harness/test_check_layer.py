@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from harness.check_layer import CHECKS, check_layer, run_check
+from harness.checking.check_layer import CHECKS, check_layer, run_check
+from harness.checking.layer_case import LayerCase
 from harness.errors import UserError
-from harness.layer_case import LayerCase
 from layers import InvertibleLinear
 
 MUTANTS = Path(__file__).with_name("mutants.py")

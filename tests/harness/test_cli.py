@@ -291,8 +291,8 @@ def test_lists_without_torch(tmp_path):
 
 def test_check_layer_exit_codes(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("harness.check_layer.SHAPES", ((2, 3),))  # the checks have tests of their own
-    monkeypatch.setattr("harness.check_layer.DTYPES", (torch.float64,))
+    monkeypatch.setattr("harness.checking.check_layer.SHAPES", ((2, 3),))  # the checks have tests of their own
+    monkeypatch.setattr("harness.checking.check_layer.DTYPES", (torch.float64,))
     assert main(["check-layer", "conv1x1", "--set", "parameterisation=dense"]) == 0
     Path("mine.py").write_text(
         "from layers.conv1x1 import Conv1x1\n\n\n"

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-import harness.density
+import harness.trials.density
 from harness.datasets.base import Splits
-from harness.density import below_floor, run_density
-from harness.evaluation import Evaluation
-from harness.pipeline import Pipeline
 from harness.records import read_record, write_record
-from harness.results import COLUMNS
+from harness.reporting.results import COLUMNS
 from harness.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
+from harness.trials.density import below_floor, run_density
+from harness.trials.evaluation import Evaluation
+from harness.trials.pipeline import Pipeline
 from layers.conv1x1 import Conv1x1
 
 TRAINING = {"steps": 6, "batch_size": 16, "evaluate_every": 3, "evaluation_batch": 5}
@@ -35,7 +35,7 @@ def data(monkeypatch):
 
     def use(splits):
         monkeypatch.setattr(
-            harness.density, "find_dataset", lambda name: SimpleNamespace(load=lambda root, options: splits)
+            harness.trials.density, "find_dataset", lambda name: SimpleNamespace(load=lambda root, options: splits)
         )
 
     use(toy())
@@ -156,7 +156,7 @@ def test_the_floor_allows_for_chance_where_there_is_noise():
 def test_a_measure_that_is_not_finite_is_none_with_its_reason(data, tmp_path, monkeypatch):
     values = torch.tensor([[1.0, math.inf, 2.0]])
     monkeypatch.setattr(
-        harness.density, "evaluate", lambda *args: Evaluation(math.inf, math.inf, math.nan, None, values)
+        harness.trials.density, "evaluate", lambda *args: Evaluation(math.inf, math.inf, math.nan, None, values)
     )
     record = run(trial(), tmp_path)
     assert record.rows[0]["bits_per_dim"] is None and record.rows[0]["standard_error"] is None

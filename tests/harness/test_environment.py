@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from harness.environment import environment, git_state, package_version, usable_cores
+from harness.trials.environment import environment, git_state, package_version, usable_cores
 
 
 def git(folder, *arguments):

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from harness.datasets.base import Splits
-from harness.evaluation import evaluate, generator
-from harness.pipeline import Pipeline
 from harness.settings import DataRef
+from harness.trials.evaluation import evaluate, generator
+from harness.trials.pipeline import Pipeline
 
 LEVELS = 16
 

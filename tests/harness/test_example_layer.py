@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from harness.check_layer import check_layer
+from harness.checking.check_layer import check_layer
 from harness.layer_files import resolve_layer
 from layers import LAYERS
 

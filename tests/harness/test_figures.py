@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from harness.figure_style import COLOURS, MARKERS, colour, marker
-from harness.figures import figures
-from harness.figures_density import likelihood_figure
-from harness.figures_runtime import varying
-from harness.figures_samples import mosaic
-from harness.figures_training import average, limits
-from harness.results import plan_lines
+from harness.reporting.figure_style import COLOURS, MARKERS, colour, marker
+from harness.reporting.figures import figures
+from harness.reporting.figures_density import likelihood_figure
+from harness.reporting.figures_runtime import varying
+from harness.reporting.figures_samples import mosaic
+from harness.reporting.figures_training import average, limits
+from harness.reporting.results import plan_lines
 
 
 @pytest.fixture

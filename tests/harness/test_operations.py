@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from harness.operations import OPERATIONS, perturb, prepare
 from harness.settings import TimingSettings
-from harness.timing import measure
+from harness.trials.operations import OPERATIONS, perturb, prepare
+from harness.trials.timing import measure
 from layers import LAYERS, InvertibleLinear
 
 CPU = torch.device("cpu")
@@ -75,7 +75,7 @@ def test_measure_alternates_and_counts():
 
 
 def test_median_and_spread():
-    from harness.timing import Measurement
+    from harness.trials.timing import Measurement
 
     result = Measurement((0.001, 0.002, 0.003, 0.004, 0.1), calls=1, peak_bytes=None)
     assert result.median_ms == pytest.approx(3.0) and result.iqr_ms == pytest.approx(2.0)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from harness.parameters import run_parameters
-from harness.plan import make_plan
-from harness.suite import load_suite
+from harness.planning.plan import make_plan
+from harness.planning.suite import load_suite
+from harness.trials.parameters import run_parameters
 
 PUBLISHED = {  # ButterflyFlow (Meng et al., ICML 2022), number of parameters on MIMIC-III
     ("conv1x1", 64): (36_032, 35_952),

@@ -8,8 +8,8 @@ import torch
 
 from harness.datasets import DATASETS, Splits
 from harness.errors import UserError
-from harness.pipeline import Pipeline, permutation
 from harness.settings import DataRef
+from harness.trials.pipeline import Pipeline, permutation
 
 SMALL = {
     "digits": {},

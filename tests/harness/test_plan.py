@@ -5,9 +5,9 @@ import json
 import pytest
 
 from harness.errors import SuiteError, UserError
-from harness.plan import Plan, make_plan
+from harness.planning.plan import Plan, make_plan
+from harness.planning.suite import load_suite
 from harness.settings import DensityTrial, ParametersTrial, RuntimeTrial
-from harness.suite import load_suite
 
 SUITE = """\
 suite: tiny

@@ -1,7 +1,7 @@
 import pytest
 
 from harness.errors import UserError
-from harness.report import write_report
+from harness.reporting.report import write_report
 
 
 def contents(folder):

@@ -5,7 +5,7 @@ import pytest
 
 from harness.errors import UserError
 from harness.records import blank_record, write_record
-from harness.results import COLUMNS, csv_bytes, read_records, results
+from harness.reporting.results import COLUMNS, csv_bytes, read_records, results
 
 
 def test_density_columns_and_values(density_run):

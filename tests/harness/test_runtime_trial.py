@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from harness.runtime import run_runtime
 from harness.settings import LayerRef, RuntimeTrial, TimingSettings
+from harness.trials.runtime import run_runtime
 from layers import LAYERS, InvertibleLinear, UnsupportedShape
 
 

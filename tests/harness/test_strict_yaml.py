@@ -3,7 +3,7 @@
 import pytest
 
 from harness.errors import SuiteError
-from harness.strict_yaml import MAX_BYTES, load, nearest, read
+from harness.planning.strict_yaml import MAX_BYTES, load, nearest, read
 
 
 @pytest.mark.parametrize(

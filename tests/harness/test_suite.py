@@ -5,8 +5,8 @@ import re
 import pytest
 
 from harness.errors import SuiteError
-from harness.suite import load_suite, packaged_suites, read_suite, validate_suite
-from harness.suite_model import Suite
+from harness.planning.suite import load_suite, packaged_suites, read_suite, validate_suite
+from harness.planning.suite_model import Suite
 
 GOOD = """\
 suite: tiny

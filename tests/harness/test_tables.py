@@ -4,11 +4,11 @@ import subprocess
 
 import pytest
 
-from harness.cells import milliseconds
 from harness.records import blank_record
-from harness.rendering import Table, escape_latex, escape_markdown, latex, markdown
-from harness.results import plan_lines
-from harness.tables import status_line, tables
+from harness.reporting.cells import milliseconds
+from harness.reporting.rendering import Table, escape_latex, escape_markdown, latex, markdown
+from harness.reporting.results import plan_lines
+from harness.reporting.tables import status_line, tables
 
 NASTY = r"a_b & 50% #1 $x$ {y} ~ ^ \z <script> | [c] *d* `e` ± × − † “q” é"
 

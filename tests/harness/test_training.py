@@ -9,7 +9,7 @@ from torch import nn
 
 from harness.errors import Diverged
 from harness.settings import TrainingSettings
-from harness.training import fit, learning_rate, training_batches
+from harness.trials.training import fit, learning_rate, training_batches
 
 SHAPE = (2, 4)
 DIM = 8

@@ -5,8 +5,8 @@ from typing import Literal, get_args, get_origin, get_type_hints
 import pytest
 import torch
 
-from harness.check_layer import CHECKS, DTYPES, SHAPES, check_layer, construct, run_check
-from harness.layer_case import LayerCase
+from harness.checking.check_layer import CHECKS, DTYPES, SHAPES, check_layer, construct, run_check
+from harness.checking.layer_case import LayerCase
 from layers import LAYERS, layer_options
 
 SERVED = {name: [shape for shape in SHAPES if construct(cls, shape, {}) == (None, [])] for name, cls in LAYERS.items()}

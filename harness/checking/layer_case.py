@@ -1,0 +1,108 @@
+"""A case that layers are checked on: one class with its options, on one event shape, in one precision."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flows import seeded
+from harness.trials.operations import perturb
+from layers import InvertibleLinear
+from layers.base import push_identity
+
+SCALES = (0.3, 0.1, 0.03, 0.01)
+"""Of the noise on the weights; the first that leaves the map well conditioned is taken."""
+
+WELL_CONDITIONED = 1e3
+
+MARGIN = 300.0
+"""Times condition * eps: how far from exact a layer may be. The faults looked for are far above it."""
+
+
+@dataclass(frozen=True)
+class LayerCase:
+    """One layer class with its options on one event shape, in one dtype, on one device."""
+
+    cls: type[InvertibleLinear]
+    shape: tuple[int, ...]
+    dtype: torch.dtype = torch.float64
+    options: Mapping[str, Any] = field(default_factory=dict)
+    device: str = "cpu"
+
+    def __str__(self) -> str:
+        return f"shape {self.shape}, {str(self.dtype).removeprefix('torch.')}"
+
+    def initial(self, seed: int = 0) -> InvertibleLinear:
+        """The layer as its constructor leaves it, its initial weights drawn from `seed`."""
+        with seeded(seed, "layer"):
+            layer = self.cls(self.shape, **self.options)
+        return layer.to(device=self.device, dtype=self.dtype)
+
+    def perturbed(self, scale: float) -> InvertibleLinear:
+        """The layer with noise on its weights; nothing was called on it yet."""
+        layer = self.initial()
+        perturb(layer, scale, torch.Generator().manual_seed(0))
+        return layer
+
+    @cached_property
+    def _conditioning(self) -> tuple[float, float]:
+        """The scale of the noise that `build` adds, and the condition number of W then."""
+        for scale in SCALES:
+            condition = torch.linalg.cond(matrix(self.perturbed(scale))).item()
+            if condition < WELL_CONDITIONED:
+                break
+        return scale, condition
+
+    def build(self) -> InvertibleLinear:
+        """The layer with weights away from initialisation: at an identity most faults cannot be seen."""
+        return self.perturbed(self._conditioning[0])
+
+    @property
+    def condition(self) -> float:
+        """The condition number of the built layer's W."""
+        return self._conditioning[1]
+
+    def tolerance(self, dtype: torch.dtype | None = None) -> float:
+        """The relative error of the built layer that is rounding: a multiple of condition * eps."""
+        return MARGIN * torch.finfo(dtype or self.dtype).eps * self.condition
+
+    def events(self, n: int = 3, seed: int = 1) -> Tensor:
+        """A batch of n standard normal events."""
+        generator = torch.Generator().manual_seed(seed)
+        x = torch.randn(n, *self.shape, generator=generator, dtype=torch.float64)
+        return x.to(device=self.device, dtype=self.dtype)
+
+
+def matrix(layer: InvertibleLinear) -> Tensor:
+    """W (D, D) in float64, by pushing the identity through `forward`."""
+    return push_identity(layer).double()
+
+
+@torch.no_grad()
+def inverse_matrix(layer: InvertibleLinear) -> Tensor:
+    """The linear part (D, D) of `inverse` in float64, by pushing the identity through it."""
+    like = push_identity(layer)
+    basis = torch.eye(layer.dim, dtype=like.dtype, device=like.device).reshape(layer.dim, *layer.shape)
+    origin = layer.inverse(torch.zeros_like(basis[:1]))
+    return (layer.inverse(basis) - origin).reshape(layer.dim, layer.dim).T.double()
+
+
+def relative_error(value: Tensor, truth: Tensor) -> float:
+    """Largest deviation over the largest entry of `truth`; infinite where it is not a finite number."""
+    error = (value.detach() - truth.detach()).abs().max().item()
+    scale = truth.detach().abs().max().item()
+    if error == 0:
+        return 0.0
+    return error / scale if math.isfinite(error) and scale > 0 else math.inf
+
+
+def state(layer: InvertibleLinear) -> dict[str, Tensor]:
+    """A copy of every parameter and buffer, by name."""
+    named = [*layer.named_parameters(), *layer.named_buffers()]
+    return {name: value.detach().clone() for name, value in named}

@@ -1,0 +1,208 @@
+"""What a layer's map must keep to: each rule a function from a case to the faults it finds.
+
+A check builds the layer with weights away from initialisation and yields one message per fault. Errors are bounded
+by condition * eps (`LayerCase.tolerance`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+from torch.autograd.gradcheck import GradcheckError, gradcheck
+from torch.func import functional_call
+
+from harness.checking.layer_case import LayerCase, matrix, relative_error
+from harness.checking.layer_faults import explain_dense, explain_inverse, explain_log_det
+from harness.trials.operations import perturb
+from layers import InvertibleLinear
+
+Check = Callable[[LayerCase], Iterator[str]]
+
+
+def forward(case: LayerCase) -> Iterator[str]:
+    """forward gives a pair (y, log-det), y like x."""
+    layer, x = case.initial(), case.events()
+    result = layer(x)
+    if not (isinstance(result, tuple) and len(result) == 2 and all(isinstance(part, Tensor) for part in result)):
+        yield f"forward returns {type(result).__name__}, not a pair of tensors (y, log-det)"
+        return
+    y = result[0]
+    if y.shape != x.shape:
+        yield f"y has shape {tuple(y.shape)}, x has {tuple(x.shape)}"
+    if (y.dtype, y.device) != (x.dtype, x.device):
+        yield f"y is {y.dtype} on {y.device}, x is {x.dtype} on {x.device}"
+    if not y.isfinite().all():
+        yield "y is not finite at initialisation"
+
+
+def conditioning(case: LayerCase) -> Iterator[str]:
+    """W is invertible, well enough for rounding not to hide the faults that the other checks look for."""
+    if not case.tolerance() < 0.1:
+        yield f"W has condition number {case.condition:.2g} near initialisation: no inverse in this dtype"
+
+
+def affine(case: LayerCase) -> Iterator[str]:
+    """forward is affine: up to its offset, f(2x - 3y) = 2 f(x) - 3 f(y)."""
+    layer = case.build()
+    x, y = case.events(seed=1), case.events(seed=2)
+    with torch.no_grad():
+        offset = layer(torch.zeros_like(x))[0]
+        combined = layer(2 * x - 3 * y)[0] - offset
+        parts = 2 * (layer(x)[0] - offset) - 3 * (layer(y)[0] - offset)
+    error = relative_error(combined, parts)
+    if error > case.tolerance():
+        yield f"f(2x - 3y) differs from 2 f(x) - 3 f(y) by {error:.2g} (relative, offset removed): not a linear map"
+
+
+def dense(case: LayerCase) -> Iterator[str]:
+    """dense() is the matrix of forward, (D, D) on events in row-major order."""
+    layer, x = case.build(), case.events()
+    w, claimed = matrix(layer), layer.dense().detach().double()
+    if claimed.shape != w.shape:
+        yield f"dense() has shape {tuple(claimed.shape)}, expected (D, D) = {tuple(w.shape)}"
+        return
+    tolerance = case.tolerance()
+    error = relative_error(claimed, w)
+    if error > tolerance:
+        why = explain_dense(claimed, w, tolerance)
+        yield f"dense() differs from the matrix of forward by {error:.2g} (relative){why}"
+    with torch.no_grad():
+        y = layer(x)[0] - layer(torch.zeros_like(x))[0]
+    error = relative_error(y.double().flatten(1), x.double().flatten(1) @ claimed.T)
+    if error > tolerance:
+        yield f"forward(x) differs from dense() @ x + b by {error:.2g} (relative)"
+
+
+def log_det(case: LayerCase) -> Iterator[str]:
+    """The log-det is log|det W| of one whole event."""
+    layer = case.build()
+    claimed = _log_det(layer, case.events())
+    truth = torch.linalg.slogdet(matrix(layer))[1].item()
+    if not abs(claimed - truth) <= case.tolerance() * (1 + abs(truth)):
+        why = explain_log_det(claimed, truth, layer)
+        yield f"log-det is {claimed:.4g} but slogdet of the map is {truth:.4g}{why}"
+
+
+def log_det_form(case: LayerCase) -> Iterator[str]:
+    """The log-det is one number of x's dtype, shape (), whatever x and the batch are."""
+    layer, x = case.build(), case.events()
+    found = layer(x)[1]
+    if found.shape != ():
+        per_sample = ", one per sample" if found.shape == x.shape[:1] else ""
+        yield f"log-det has shape {tuple(found.shape)}{per_sample}: W is the same for every x, so it has shape ()"
+    if (found.dtype, found.device) != (x.dtype, x.device):
+        yield f"log-det is {found.dtype} on {found.device}, x is {x.dtype} on {x.device}"
+    value = _log_det(layer, x)
+    for what, other in (("10 x", 10 * x), ("x = 0", 0 * x), ("a batch of one", x[:1])):
+        change = abs(_log_det(layer, other) - value)
+        if not change <= 10 * torch.finfo(x.dtype).eps * (1 + abs(value)):
+            yield f"log-det changes by {change:.3g} for {what}: that of a linear map is one constant"
+
+
+def inverse(case: LayerCase) -> Iterator[str]:
+    """inverse undoes forward, and forward undoes inverse."""
+    layer, x = case.build(), case.events()
+    with torch.no_grad():
+        back = layer.inverse(layer(x)[0])
+        if (back.shape, back.dtype) != (x.shape, x.dtype):
+            yield f"inverse gives {tuple(back.shape)} {back.dtype}, expected {tuple(x.shape)} {x.dtype}"
+            return
+        there = layer(layer.inverse(x))[0]
+    tolerance = case.tolerance()
+    for what, result in (("inverse(forward(x))", back), ("forward(inverse(x))", there)):
+        error = relative_error(result, x)
+        if error > tolerance:
+            yield f"{what} differs from x by {error:.2g} (relative){explain_inverse(layer, tolerance)}"
+
+
+def inverter(case: LayerCase) -> Iterator[str]:
+    """inverter() gives a callable that does what inverse does."""
+    layer, y = case.build(), case.events()
+    invert = layer.inverter()
+    with torch.no_grad():
+        for call in ("first", "second"):
+            error = relative_error(invert(y), layer.inverse(y))
+            if error > case.tolerance():
+                yield f"the {call} call of inverter()'s result differs from inverse by {error:.2g} (relative)"
+
+
+def gradients(case: LayerCase) -> Iterator[str]:
+    """The gradients of y and log-det, by input and parameters, agree with finite differences (in float64)."""
+    if case.dtype != torch.float64:
+        return
+    layer, x = case.build(), case.events(2)
+    for target, output in enumerate(("y", "log-det")):
+
+        def by_input(value: Tensor, target: int = target) -> Tensor:
+            return layer(value)[target]
+
+        if not _differentiates(by_input, x):
+            yield f"the gradient of {output} by x differs from finite differences"
+        for name, parameter in layer.named_parameters():
+
+            def by_parameter(value: Tensor, target: int = target, name: str = name) -> Tensor:
+                return functional_call(layer, {name: value}, (x,))[target]
+
+            if not _differentiates(by_parameter, parameter):
+                value = parameter.detach().clone().requires_grad_()
+                reaches = by_parameter(value).requires_grad and _gradient(by_parameter, value) is not None
+                why = "" if reaches else ": autograd sees no path (detached, under no_grad, or through .data)"
+                yield f"the gradient of {output} by {name!r} differs from finite differences{why}"
+
+
+def weight_updates(case: LayerCase) -> Iterator[str]:
+    """Whatever was called before, a change of weights shows at once: nothing is cached."""
+    layer, x = case.build(), case.events()
+    before = _disagreement(layer, x)
+    with torch.no_grad():
+        perturb(layer, 0.01, torch.Generator().manual_seed(3))
+    tolerance = case.tolerance()
+    for what, error in _disagreement(layer, x).items():
+        if before[what] <= tolerance < error:
+            yield f"after a change of weights {what} still uses the old ones (relative error {error:.2g})"
+
+
+CHECKS: tuple[Check, ...] = (
+    forward,
+    conditioning,
+    affine,
+    dense,
+    log_det,
+    log_det_form,
+    inverse,
+    inverter,
+    gradients,
+    weight_updates,
+)
+
+
+def _log_det(layer: InvertibleLinear, x: Tensor) -> float:
+    """The log-det as a number, the first where a layer wrongly gives several."""
+    return layer(x)[1].detach().double().flatten()[0].item()
+
+
+@torch.no_grad()
+def _disagreement(layer: InvertibleLinear, x: Tensor) -> dict[str, float]:
+    """How far everything else is from forward."""
+    y, w = layer(x)[0], matrix(layer)
+    truth = torch.linalg.slogdet(w)[1].item()
+    return {
+        "the log-det": abs(_log_det(layer, x) - truth) / (1 + abs(truth)),
+        "inverse": relative_error(layer.inverse(y), x),
+        "inverter()": relative_error(layer.inverter()(y), x),
+        "dense()": relative_error(layer.dense().double(), w),
+    }
+
+
+def _differentiates(function: Callable[[Tensor], Tensor], point: Tensor) -> bool:
+    leaf = point.detach().clone().requires_grad_()
+    try:
+        return gradcheck(function, (leaf,), eps=1e-6, atol=1e-6, rtol=1e-4, fast_mode=True)
+    except GradcheckError:
+        return False
+
+
+def _gradient(function: Callable[[Tensor], Tensor], leaf: Tensor) -> Tensor | None:
+    return torch.autograd.grad(function(leaf).sum(), leaf, allow_unused=True)[0]

@@ -1,0 +1,59 @@
+"""What a wrong result looks like: a guess at the fault, in the words of whoever writes a layer.
+
+Every function returns text to append to a message, empty where nothing is recognised.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from harness.checking.layer_case import inverse_matrix, matrix, relative_error
+from layers import InvertibleLinear
+
+
+def explain_log_det(claimed: float, truth: float, layer: InvertibleLinear) -> str:
+    """Compare a wrong log-det with the right one by their ratio."""
+    if not math.isfinite(claimed) or abs(claimed) < 1e-9 or abs(truth) < 1e-9:
+        return ""
+    n, c = layer.positions, layer.channels
+    spatial = {1: "T", 2: "H * W"}[len(layer.shape) - 1]
+    known = {
+        float(n): f"the number of positions: multiply by n = {spatial}",
+        1 / n: f"one over the number of positions: n = {spatial} is counted twice",
+        float(c): "the number of channels: multiply by C",
+        -1.0: "the sign is wrong: is this the log-det of the inverse?",
+        2.0: "half is missing: is one of two factors (or of each mirrored pair) left out?",
+        0.5: "all of it is counted twice",
+        1 / c: "one over the number of channels: C is counted too often",
+    }
+    ratio = truth / claimed
+    for value, meaning in known.items():
+        if math.isclose(ratio, value, rel_tol=1e-3):
+            return f": ratio {value:.4g}, {meaning}"
+    return f": ratio {ratio:.4g} (n = {n} positions, C = {c} channels)"
+
+
+def explain_dense(claimed: Tensor, w: Tensor, tolerance: float) -> str:
+    """Compare a wrong dense() with the matrix of forward."""
+    if relative_error(claimed.T, w) <= tolerance:
+        return ": it is transposed; W @ x.reshape(D) = y.reshape(D)"
+    if relative_error(claimed.flatten().sort().values, w.flatten().sort().values) <= tolerance:
+        return ": the same entries in other places; index D in row-major order of (C, *spatial)"
+    return ""
+
+
+def explain_inverse(layer: InvertibleLinear, tolerance: float) -> str:
+    """Compare the matrix of a wrong inverse with that of forward."""
+    w, claimed = matrix(layer), inverse_matrix(layer)
+    if relative_error(claimed, torch.linalg.inv(w)) <= tolerance:
+        return ": the linear part is right, the offset is not; subtract the bias before solving"
+    if relative_error(claimed, torch.linalg.inv(w).T) <= tolerance:
+        return ": it inverts the transpose of W"
+    if relative_error(claimed, w.T) <= tolerance:
+        return ": it applies the transpose of W, which is the inverse of an orthogonal W only"
+    if relative_error(claimed, w) <= tolerance:
+        return ": it applies W again"
+    return ": its matrix is not the inverse of forward's (are the factors undone in reverse order?)"

@@ -1,0 +1,224 @@
+"""What a layer must keep to as a module: construction, state, copies, precisions, batches and messages.
+
+Each rule is a function from a case to the faults it finds, as in `harness.checking.layer_checks`.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harness.checking.layer_case import SCALES, LayerCase, relative_error, state
+from harness.checking.layer_checks import Check
+from harness.trials.operations import perturb
+from layers import InvertibleLinear, layer_options
+
+
+def options(case: LayerCase) -> Iterator[str]:
+    """Every option has a type hint and a default."""
+    for name, parameter in layer_options(case.cls).items():
+        if parameter.annotation is parameter.empty:
+            yield f"option {name!r} has no type hint, which suites are checked against"
+        if parameter.default is parameter.empty:
+            yield f"option {name!r} has no default"
+
+
+def refusals(case: LayerCase) -> Iterator[str]:
+    """What is no event shape is refused at construction."""
+    shapes: tuple[Any, ...] = ((), (4,), (2, 3, 4, 5), (0, 4, 4), (4, -1), (2, 2.5))
+    for shape in shapes:
+        try:
+            case.cls(shape, **case.options)
+        except ValueError:
+            continue
+        yield f"shape {shape} is accepted at construction: super().__init__(shape) refuses it"
+
+
+def seeding(case: LayerCase) -> Iterator[str]:
+    """Initial weights come from torch's generator alone, and no size depends on the draw."""
+    one, same, other = state(case.initial(0)), state(case.initial(0)), state(case.initial(1))
+    for name, value in one.items():
+        if name not in same or not torch.equal(value, same[name]):
+            yield f"{name!r} differs between two layers of one seed: draw it from torch's global generator"
+    if {name: value.shape for name, value in one.items()} != {name: value.shape for name, value in other.items()}:
+        yield "names or sizes of parameters and buffers depend on the random draw"
+
+
+def unchanged_state(case: LayerCase) -> Iterator[str]:
+    """forward and inverse change nothing: no parameter born late, no state, no input overwritten, no randomness."""
+    layer, x = case.perturbed(SCALES[-1]), case.events()
+    before, given = state(layer), x.clone()
+    first = layer(x)[0].detach()
+    back = layer.inverse(x).detach()
+    after = state(layer)
+    for name in sorted(before.keys() ^ after.keys()):
+        yield f"{name!r} appears or vanishes in forward or inverse: create it in __init__"
+    for name in sorted(before.keys() & after.keys()):
+        if not torch.equal(before[name], after[name]):
+            yield f"forward or inverse changes {name!r}"
+    if not torch.equal(x, given):
+        yield "forward or inverse overwrites its input"
+    elif not torch.equal(first, layer(x)[0].detach()) or not torch.equal(back, layer.inverse(x).detach()):
+        yield "two calls on the same input differ"
+
+
+def modes(case: LayerCase) -> Iterator[str]:
+    """Grad mode, no_grad, train() and eval() give the same values; in grad mode y is part of the graph."""
+    layer, x = case.build(), case.events().requires_grad_()
+    y, _ = layer(x)
+    if not y.requires_grad:
+        yield "y carries no gradient in grad mode"
+    with torch.no_grad():
+        variants = {"under no_grad": layer(x)[0], "after eval()": layer.eval()(x)[0]}
+    for what, value in variants.items():
+        error = relative_error(value, y)
+        if error > case.tolerance():
+            yield f"forward differs by {error:.2g} (relative) {what}"
+
+
+def masks(case: LayerCase) -> Iterator[str]:
+    """Entries that a ``<name>_mask`` buffer hides do not reach the map, nor any gradient them."""
+    layer, x = case.build(), case.events()
+    buffers = dict(layer.named_buffers())
+    before = _results(layer, x)
+    for name, parameter in layer.named_parameters():
+        mask = buffers.get(f"{name}_mask")
+        if mask is None:
+            continue
+        if mask.dtype != torch.bool:
+            yield f"'{name}_mask' is {mask.dtype}, not boolean"
+            continue
+        hidden = ~mask.expand_as(parameter)
+        y, log_det = layer(x)
+        weights = torch.linspace(1, 2, y.numel(), dtype=y.dtype, device=y.device).reshape(y.shape)
+        gradient = torch.autograd.grad((y * weights).sum() + log_det.sum(), parameter, allow_unused=True)[0]
+        if gradient is not None and gradient[hidden].any():
+            yield f"entries of {name!r} that its mask hides receive a gradient"
+        with torch.no_grad():
+            parameter[hidden] += 1
+        for what, error in _changes(before, _results(layer, x)).items():
+            if error > case.tolerance():
+                yield f"entries of {name!r} that its mask hides change {what}"
+
+
+def reload(case: LayerCase) -> Iterator[str]:
+    """A state_dict, saved and loaded into a layer of another seed, gives the same map."""
+    layer, other, x = case.build(), case.initial(seed=7), case.events()
+    file = io.BytesIO()
+    torch.save(layer.state_dict(), file)
+    file.seek(0)
+    other.load_state_dict(torch.load(file, map_location=case.device, weights_only=True))
+    plain = [name for name, value in vars(layer).items() if isinstance(value, Tensor)]
+    hint = f"; plain tensor attributes are lost: {', '.join(plain)}" if plain else ""
+    for what, error in _changes(_results(layer, x), _results(other, x)).items():
+        if error > case.tolerance():
+            yield f"{what} differs after reload by {error:.2g} (relative): keep it as a parameter or buffer{hint}"
+
+
+def copies(case: LayerCase) -> Iterator[str]:
+    """A deep copy gives the same map and shares no weights."""
+    layer, x = case.build(), case.events()
+    before, twin = _results(layer, x), copy.deepcopy(layer)
+    for what, error in _changes(before, _results(twin, x)).items():
+        if error > case.tolerance():
+            yield f"{what} of a deep copy differs by {error:.2g} (relative)"
+    perturb(twin, 0.1, torch.Generator().manual_seed(5))
+    if any(error > 0 for error in _changes(before, _results(layer, x)).values()):
+        yield "a deep copy shares state with the original: changing one changes the other"
+
+
+def precision(case: LayerCase) -> Iterator[str]:
+    """.double() and .float() carry the whole layer over."""
+    layer, x = case.build(), case.events()
+    before = _results(layer, x)
+    target = torch.float32 if case.dtype == torch.float64 else torch.float64
+    after = _results(layer.to(target), x.to(target))
+    tolerance = case.tolerance(torch.float32)
+    for what, value in after.items():
+        if value.dtype != target:
+            yield f"{what} is {value.dtype} after a change to {target}: a constant was left behind"
+    for what, error in _changes(before, after).items():
+        if error > tolerance:
+            yield f"{what} differs by {error:.2g} (relative) after a change to {target}"
+
+
+def batches(case: LayerCase) -> Iterator[str]:
+    """Every event is served alone: a batch of one, and memory in any order, give the same."""
+    layer, x = case.build(), case.events()
+    expected = _results(layer, x)
+    alone = [_results(layer, event[None]) for event in x]
+    variants = {
+        "one by one": {what: torch.cat([one[what] for one in alone]) for what in ("y", "inverse")},
+        "in other memory order": _results(layer, x.transpose(1, -1).contiguous().transpose(1, -1)),
+        "as every second of a batch": _results(layer, x.repeat_interleave(2, dim=0)[::2]),
+    }
+    for what, variant in variants.items():
+        for part in ("y", "inverse"):
+            error = relative_error(variant[part], expected[part])
+            if error > case.tolerance():
+                yield f"{part} of events {what} differs by {error:.2g} (relative)"
+
+
+def wrong_input(case: LayerCase) -> Iterator[str]:
+    """Input of another shape raises a ValueError that names the shapes."""
+    layer = case.build()
+    c, *spatial = case.shape
+    wrong = [
+        (c, *spatial),
+        (2, c + 1, *spatial),
+        (2, *case.shape[:-1], case.shape[-1] + 1),
+        (2, *case.shape, 1),
+        (2, layer.dim),
+        (2, *reversed(case.shape)),
+        (2, 1, *spatial),
+    ]
+    for shape in wrong:
+        if shape[1:] == case.shape:
+            continue
+        x = torch.zeros(shape, dtype=case.dtype, device=case.device)
+        for method in (layer.forward, layer.inverse):
+            called = f"{method.__name__} of input {shape} where events are {case.shape}"
+            try:
+                method(x)
+            except ValueError as error:
+                if not any(", ".join(map(str, named)) in str(error) for named in (shape, case.shape)):
+                    yield f"{called} raises a message that names no shape: {error}"
+            except Exception as error:
+                yield f"{called} raises {type(error).__name__} ({error}): call self.check_event first"
+            else:
+                yield f"{called} is accepted: call self.check_event first"
+
+
+CHECKS: tuple[Check, ...] = (
+    options,
+    refusals,
+    seeding,
+    unchanged_state,
+    modes,
+    masks,
+    reload,
+    copies,
+    precision,
+    batches,
+    wrong_input,
+)
+
+
+@torch.no_grad()
+def _results(layer: InvertibleLinear, x: Tensor) -> dict[str, Tensor]:
+    """Everything a layer computes from x."""
+    y, log_det = layer(x)
+    return {"y": y, "log-det": log_det, "inverse": layer.inverse(x)}
+
+
+def _changes(before: dict[str, Tensor], after: dict[str, Tensor]) -> dict[str, float]:
+    """Relative change of each result; that of a log-det is on the scale of 1 nat at least."""
+    changes = {what: relative_error(after[what].double(), before[what].double()) for what in ("y", "inverse")}
+    scale = 1 + before["log-det"].abs().max().item()
+    changes["log-det"] = (after["log-det"] - before["log-det"]).abs().max().item() / scale
+    return changes

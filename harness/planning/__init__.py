@@ -1,0 +1,1 @@
+"""Suite file -> validated suite -> plan: a tuple of frozen trials."""

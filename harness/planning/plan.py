@@ -1,0 +1,270 @@
+"""From a suite to its trials: everything that a run will do, settled before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.errors import UserError
+from harness.planning.overrides import Selection, parse_only, parse_overrides
+from harness.planning.resolve import Cell, Scope, cells, column_of, overlay, rows_of
+from harness.planning.suite_errors import raise_faults
+from harness.planning.suite_model import Kind, Published, Suite, Timing
+from harness.records import write_atomically
+from harness.settings import (
+    AnyTrial,
+    DensityTrial,
+    LayerRef,
+    ParametersTrial,
+    RuntimeTrial,
+    Settings,
+    TimingSettings,
+)
+
+FILE = "plan.json"
+
+Device = Literal["cpu", "cuda"]
+
+
+class Plan(Settings):
+    """What one run of a suite does, and what its report needs beside the records.
+
+    Attributes:
+        rows, columns: labels in the order of the suite; columns are data sets, of a runtime suite its sweeps.
+        seeds: of a density suite; else empty.
+        unsupported: whether a trial of this status is what the suite expects.
+        published: quoted numbers.
+        trials: in the order in which they start: seeds outermost, so that an unfinished run compares all
+            layers on the first seed; runtime trials last.
+    """
+
+    suite: str
+    kind: Kind
+    title: str
+    question: str
+    profile: str
+    device: Device
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    seeds: tuple[int, ...] = ()
+    unsupported: bool = False
+    published: Published | None = None
+    trials: tuple[AnyTrial, ...]
+
+    def save(self, folder: Path) -> Path:
+        """Write `folder/plan.json`, whole or not at all."""
+        path = folder / FILE
+        write_atomically(path, self.model_dump_json(indent=1).encode() + b"\n")
+        return path
+
+    @classmethod
+    def load(cls, folder: Path) -> Plan:
+        """Read `folder/plan.json`; a UserError names what is wrong with it."""
+        path = folder / FILE
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except FileNotFoundError as error:
+            raise UserError(
+                f"{folder}: no {FILE}, so no suite was run here; give the folder of a run, OUT/<suite>"
+            ) from error
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path}: not a readable plan ({error}); run the suite again") from error
+
+
+def make_plan(
+    suite: Suite,
+    profile: str = "quick",
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    *,
+    seeds: int | None = None,
+    only: Sequence[str] = (),
+    settings: Sequence[str] = (),
+    layers: Sequence[str] = (),
+) -> Plan:
+    """Settle every trial of one profile.
+
+    Args:
+        suite: from `harness.planning.suite.load_suite`.
+        profile: one of the suite's.
+        device: "auto" takes a CUDA device where there is one.
+        seeds: the number of seeds, in place of the profile's.
+        only: `--only` texts, "layer=butterfly".
+        settings: `--set` texts, "training.steps=100".
+        layers: third-party layers that become rows of their own, "FILE.py:CLASS".
+
+    Raises:
+        SuiteError: the suite with these changes cannot run as it is; every reason with its place.
+        UserError: no such profile, no such device, or `only` picks nothing.
+    """
+    scope = make_scope(suite, profile, seeds=seeds, settings=settings, layers=layers)
+    rows, columns, picked_seeds = _pick(scope, parse_only(only))
+    check_scope(scope, {(column, row) for column in columns for row in rows})
+    used = resolve_device(device)
+    return Plan(
+        suite=suite.suite,
+        kind=suite.kind,
+        title=suite.title,
+        question=" ".join(suite.question.split()),
+        profile=profile,
+        device=used,
+        rows=tuple(rows),
+        columns=tuple(columns),
+        seeds=tuple(picked_seeds),
+        unsupported=suite.unsupported,
+        published=suite.published,
+        trials=tuple(_trials(scope, used, rows, columns, picked_seeds)),
+    )
+
+
+def count_trials(suite: Suite, profile: str) -> int:
+    """The number of trials of a profile, of a suite that `harness.planning.suite.validate_suite` has passed."""
+    scope = make_scope(suite, profile)
+    return len(list(_trials(scope, "cpu", *_pick(scope, Selection()))))
+
+
+def make_scope(
+    suite: Suite,
+    profile: str,
+    *,
+    seeds: int | None = None,
+    settings: Sequence[str] = (),
+    layers: Sequence[str] = (),
+) -> Scope:
+    """One profile under the command line's changes; a UserError names what is wrong with them."""
+    if profile not in suite.profiles:
+        raise UserError(
+            f"suite {suite.suite} has no profile {profile!r}; it has {', '.join(suite.profiles)} (--profile NAME)"
+        )
+    bare = Scope(suite, profile, extra=tuple(layers))
+    overrides = parse_overrides(settings, seeds, rows_of(suite, layers), bare.columns)
+    return Scope(suite, profile, overrides, bare.extra)
+
+
+def check_scope(scope: Scope, only: set[tuple[str, str]] | None = None) -> None:
+    """Raise a SuiteError unless every row can serve every column (or those of the pairs in `only`)."""
+    # Here, not above: a report needs `Plan` and no torch.
+    from harness.planning.suite_checks import scope_findings
+    from harness.planning.suite_shapes import shape_findings
+
+    document = scope.suite.document
+    found = scope_findings(scope) + shape_findings([scope], only)
+    raise_faults(document.name, [finding.fault(document) for finding in found])
+
+
+def resolve_device(device: Literal["auto", "cpu", "cuda"]) -> Device:
+    """The device that a run uses."""
+    if device == "cpu":
+        return "cpu"
+    import torch
+
+    if torch.cuda.is_available():
+        return "cuda"
+    if device == "cuda":
+        raise UserError("--device cuda: torch finds no CUDA device here; use --device cpu or auto")
+    return "cpu"
+
+
+def _pick(scope: Scope, selection: Selection) -> tuple[list[str], list[str], list[int]]:
+    """Rows, columns and seeds that `--only` leaves."""
+    rows = {label: row.layer or label for label, (row, _) in rows_of(scope.suite, scope.extra).items()}
+    columns = {label: label for label in scope.columns}
+    if scope.suite.kind != "runtime":
+        columns = {label: entry.data or label for label, entry in scope.profile.datasets.items()}
+    seeds = scope.setting("seeds") if scope.suite.kind == "density" else ()
+    picked = selection.pick("seed", {str(seed): str(seed) for seed in seeds})
+    return selection.pick("layer", rows), selection.pick("dataset", columns), [int(seed) for seed in picked]
+
+
+def _trials(
+    scope: Scope, device: Device, rows: Sequence[str], columns: Sequence[str], seeds: Sequence[int]
+) -> Iterator[AnyTrial]:
+    common: dict[str, Any] = {
+        "suite": scope.suite.suite,
+        "profile": scope.name,
+        "device": device,
+        "threads": scope.setting("threads"),
+    }
+    table = {(one.column, one.row): one for one in cells(scope)}
+    picked = [[table[column, row] for row in rows] for column in columns]
+    if scope.suite.kind == "density":
+        yield from _density(scope, common, picked, seeds)
+    elif scope.suite.kind == "parameters":
+        yield from _parameters(scope, common, picked)
+    else:
+        yield from _runtime(scope, common, picked)
+
+
+def _density(
+    scope: Scope, common: dict[str, Any], picked: list[list[Cell]], seeds: Sequence[int]
+) -> Iterator[DensityTrial | RuntimeTrial]:
+    for seed in seeds:
+        for row in picked:
+            for one in row:
+                data = column_of(scope, one.column)
+                yield DensityTrial(
+                    **common,
+                    data=data.entry.reference(one.column, data.options),
+                    layer=one.layer,
+                    flow=one.flow,
+                    training=one.training,
+                    seed=seed,
+                )
+    timing = _timing(scope)
+    if timing is None:
+        return
+    from flows import level_shapes
+    from harness.planning.suite_shapes import event_shapes
+
+    for row in picked:
+        for event in event_shapes(scope, row[0].column):
+            yield RuntimeTrial(
+                **common,
+                sweep=row[0].column,
+                shape=level_shapes(event, 1)[0],
+                batch=timing.batch,
+                layers=_layers(row),
+                operations=("forward", "inverse"),
+                timing=_timing_settings(timing),
+            )
+
+
+def _parameters(scope: Scope, common: dict[str, Any], picked: list[list[Cell]]) -> Iterator[ParametersTrial]:
+    from harness.planning.suite_shapes import event_shapes
+
+    for row in picked:
+        for shape in event_shapes(scope, row[0].column):
+            for width in scope.setting("widths"):
+                for one in row:
+                    flow = one.flow.model_copy(update={"width": width})
+                    yield ParametersTrial(**common, label=one.column, shape=shape, layer=one.layer, flow=flow)
+
+
+def _runtime(scope: Scope, common: dict[str, Any], picked: list[list[Cell]]) -> Iterator[RuntimeTrial]:
+    settings = _timing_settings(_timing(scope) or Timing())
+    for row in picked:
+        sweep = scope.profile.sweeps[row[0].column]
+        for shape in sweep.shapes:
+            for batch in sweep.batch_sizes:
+                yield RuntimeTrial(
+                    **common,
+                    sweep=row[0].column,
+                    shape=shape,
+                    batch=batch,
+                    layers=_layers(row),
+                    operations=scope.suite.operations,
+                    timing=settings,
+                )
+
+
+def _layers(row: list[Cell]) -> tuple[LayerRef, ...]:
+    return tuple(one.layer for one in row)
+
+
+def _timing(scope: Scope) -> Timing | None:
+    given = [timing for timing in (scope.profile.timing, scope.overrides.profile.timing) if timing is not None]
+    return overlay(Timing, given) if given else None
+
+
+def _timing_settings(timing: Timing) -> TimingSettings:
+    return TimingSettings(**timing.model_dump(exclude={"batch"}))

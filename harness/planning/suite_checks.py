@@ -1,0 +1,164 @@
+"""What a suite says about layers and data sets, held against the layers and data sets that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from harness.datasets import DATASETS, Dataset
+from harness.errors import UserError
+from harness.layer_files import option_errors, resolve_layer
+from harness.planning.resolve import Column, Scope, Where, cells, class_name, column_of, rows_of
+from harness.planning.strict_yaml import Place, nearest
+from harness.planning.suite_errors import Finding
+from harness.planning.suite_model import DataEntry, Kind, Overlay, Profile, Row, Suite, Timing
+from harness.planning.suite_shapes import layer_class
+from harness.settings import FlowSettings, Settings
+
+# Which kinds of suite use a key; keys that are not named here mean something in every kind.
+_USED_BY: dict[tuple[type, str], set[Kind]] = {
+    (Suite, "operations"): {"runtime"},
+    (Profile, "seeds"): {"density"},
+    (Profile, "datasets"): {"density", "parameters"},
+    (Profile, "timing"): {"density", "runtime"},
+    (Profile, "widths"): {"parameters"},
+    (Profile, "sweeps"): {"runtime"},
+    (DataEntry, "shape"): {"parameters"},
+    **{(DataEntry, key): {"density"} for key in ("permute", "preprocessing", "dequantise", "allow_unbounded")},
+    **{(part, "flow"): {"density", "parameters"} for part in (Suite, Profile, DataEntry, Row, Overlay)},
+    **{(part, "training"): {"density"} for part in (Suite, Profile, DataEntry, Row, Overlay)},
+}
+
+
+def suite_findings(suite: Suite) -> list[Finding]:
+    """What is wrong with the file apart from shapes: keys of another kind, unknown layers, data sets, options."""
+    found = list(_misplaced(suite, suite.kind, Where(())))
+    for label, (row, where) in rows_of(suite).items():
+        found += _unknown_layer(suite, row.layer or label, where.inside("layer") if row.layer else where)
+        found += _misplaced(row, suite.kind, where)
+    for name in suite.profiles:
+        scope = Scope(suite, name)
+        found += _misplaced(scope.profile, suite.kind, Where(scope.place))
+        if not scope.columns:
+            key = "sweeps" if suite.kind == "runtime" else "datasets"
+            message = f"profiles.{name} has no {key}, and so nothing to do; add the key {key!r}"
+            found.append(Where(scope.place).says(message, at_key=True))
+        if suite.kind == "parameters" and scope.profile.widths is None:
+            message = f"profiles.{name} has no widths; say at which coupling widths to count: widths: [64]"
+            found.append(Where(scope.place).says(message, at_key=True))
+        found += scope_findings(scope)
+    return found
+
+
+def scope_findings(scope: Scope) -> list[Finding]:
+    """Unknown rows, data sets and options, and raw lattice values, in one profile under the overrides."""
+    suite = scope.suite
+    found = list(_unknown_rows(scope, scope.profile, Where(scope.place).at))
+    found += _unknown_rows(scope, scope.overrides.profile, scope.overrides.where)
+    found += _misplaced_overrides(scope)
+    labels = set(rows_of(suite))
+    for spec in scope.extra:
+        where, label = Where((), f"--layer {spec}"), class_name(spec)
+        found += _unknown_layer(suite, spec, where)
+        if label in labels:
+            found.append(where.says(f"the suite has a row {label!r} already; give the class another name"))
+        labels.add(label)
+    if suite.kind != "runtime":
+        for label in scope.profile.datasets:
+            found += _data_findings(scope, column_of(scope, label))
+    for one in cells(scope):
+        cls = layer_class(one)
+        for option, message in option_errors(cls, dict(one.layer.options)) if cls else []:
+            found.append(one.option_places.get(option, one.where).says(f"{one.row}: option {message}"))
+    return found
+
+
+def _unknown_layer(suite: Suite, spec: str, where: Where) -> list[Finding]:
+    try:
+        resolve_layer(spec, suite.folder)
+    except UserError as error:
+        return [where.says(str(error), at_key=where.place[-1:] != ("layer",))]
+    return []
+
+
+def _data_findings(scope: Scope, column: Column) -> Iterator[Finding]:
+    entry, name = column.entry, column.entry.data or column.label
+    place_of = _entry_places(scope, column)
+    if entry.shape is not None and scope.suite.kind == "parameters":
+        return  # only the shape counts
+    if name not in DATASETS:
+        where = place_of("data") if entry.data else column.where
+        message = f"no data set is called {name!r}; {nearest(name, DATASETS)} (`python -m harness list datasets`)"
+        yield where.says(message, at_key=entry.data is None)
+        return
+    dataset: Dataset = DATASETS[name]
+    for option, message in dataset.option_errors(column.options):
+        yield column.option_places.get(option, column.where).says(message)
+    if dataset.info.lattice and not entry.dequantise and not entry.allow_unbounded:
+        yield place_of("dequantise").says(
+            f"{column.label}: dequantise: false, but the values of {name} lie on a lattice, where a density can grow "
+            "without bound and no likelihood means anything; remove the setting, or say allow_unbounded: true to "
+            "train on raw values all the same"
+        )
+    if entry.preprocessing == "logit" and dataset.info.kind != "image":
+        yield place_of("preprocessing").says(
+            f"{column.label}: preprocessing: logit is for pixels, and {name} holds sequences; use scale"
+        )
+
+
+def _entry_places(scope: Scope, column: Column) -> Callable[[str], Where]:
+    changed = scope.overrides.profile.datasets.get(column.label)
+
+    def place_of(name: str) -> Where:
+        if changed is not None and name in changed.model_fields_set:
+            return scope.overrides.where(("datasets", column.label, name))
+        return column.where.inside(name)
+
+    return place_of
+
+
+def _unknown_rows(scope: Scope, profile: Profile, place_of: Callable[[Place], Where]) -> Iterator[Finding]:
+    """Rows and data sets that a profile changes although the suite does not have them."""
+    rows = [*scope.suite.layers, *rows_of(scope.suite, scope.extra)]
+    rows = list(dict.fromkeys(rows))
+    known = scope.profile.datasets
+    for label in profile.layers:
+        if label not in rows:
+            yield place_of(("layers", label)).says(
+                f"the suite has no row {label!r}; {nearest(label, rows)}", at_key=True
+            )
+    for label, entry in profile.datasets.items():
+        place: Place = ("datasets", label)
+        if label not in known:
+            message = f"profiles.{scope.name} has no data set {label!r}; {nearest(label, known)}"
+            yield place_of(place).says(message, at_key=True)
+        for row in entry.layers:
+            if row not in rows:
+                where = place_of((*place, "layers", row))
+                yield where.says(f"the suite has no row {row!r}; {nearest(row, rows)}", at_key=True)
+
+
+def _misplaced(part: Settings, kind: Kind, where: Where) -> Iterator[Finding]:
+    """Keys that a suite of this kind would not use; a setting without effect must not pass for one with."""
+    for name in sorted(part.model_fields_set):
+        used_by = _USED_BY.get((type(part), name))
+        inside = where.inside(name)
+        if used_by is not None and kind not in used_by:
+            kinds = " or ".join(sorted(used_by))
+            yield inside.says(f"{name}: has no effect in a suite of kind {kind}, only of kind {kinds}; remove it", True)
+            continue
+        value = getattr(part, name)
+        inner = value.items() if isinstance(value, dict) else ()
+        for key, item in inner:
+            if isinstance(item, Overlay | DataEntry):
+                yield from _misplaced(item, kind, inside.inside(key))
+        if kind == "runtime" and isinstance(value, Timing) and "batch" in value.model_fields_set:
+            message = "timing.batch: has no effect in a suite of kind runtime, whose sweeps give it; remove it"
+            yield inside.inside("batch").says(message, True)
+        if kind == "parameters" and isinstance(value, FlowSettings) and "width" in value.model_fields_set:
+            message = "flow.width: has no effect in a suite of kind parameters; give the profile widths: [...]"
+            yield inside.inside("width").says(message, True)
+
+
+def _misplaced_overrides(scope: Scope) -> Iterator[Finding]:
+    for finding in _misplaced(scope.overrides.profile, scope.suite.kind, Where(())):
+        yield scope.overrides.where(finding.place).says(finding.message)

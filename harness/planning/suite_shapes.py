@@ -1,0 +1,103 @@
+"""Which event shapes a suite's layers meet, and whether they can serve them: each is built, once."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from typing import Any
+
+from flows import UnsupportedEvent, level_shapes, seeded
+from harness.datasets import find_dataset
+from harness.errors import UserError
+from harness.layer_files import option_errors, resolve_layer
+from harness.planning.resolve import Cell, Scope, Where, cells, column_of
+from harness.planning.suite_errors import Finding
+from harness.settings import LayerRef
+from layers import InvertibleLinear, UnsupportedShape
+
+Shape = tuple[int, ...]
+
+
+def event_shapes(scope: Scope, column: str) -> list[Shape]:
+    """The event shapes of a column: the data's, or those of a sweep.
+
+    Raises:
+        UserError: there is no such data set, or its options are wrong.
+    """
+    if scope.suite.kind == "runtime":
+        return list(scope.profile.sweeps[column].shapes)
+    data = column_of(scope, column)
+    if data.entry.shape is not None:
+        return [data.entry.shape]
+    dataset = find_dataset(data.entry.data or column)
+    dataset.parse(data.options)
+    return [dataset.shape(data.options)]
+
+
+def layer_class(one: Cell) -> type[InvertibleLinear] | None:
+    """The cell's layer, or None where there is no such layer."""
+    try:
+        return resolve_layer(one.layer.layer)
+    except UserError:
+        return None
+
+
+def shape_findings(scopes: Iterable[Scope], only: Container[tuple[str, str]] | None = None) -> list[Finding]:
+    """Build every layer on every shape that it meets; faults that `scope_findings` tells are left to it.
+
+    Args:
+        scopes: the profiles to look at.
+        only: the (column, row) pairs to look at; None: all.
+
+    Returns:
+        One finding per cause, with all the cells that it hits.
+    """
+    verdicts: dict[tuple[Any, ...], str | None] = {}
+    hit: dict[tuple[Where, bool, str, str], list[str]] = {}
+    for scope in scopes:
+        for one in cells(scope):
+            cls = layer_class(one)
+            if cls is None or option_errors(cls, dict(one.layer.options)):
+                continue
+            if only is not None and (one.column, one.row) not in only:
+                continue
+            try:
+                shapes = _shapes_of_layer(scope, one)
+            except UnsupportedEvent as error:
+                key = "sweeps" if scope.suite.kind == "runtime" else "datasets"
+                cause = (Where((*scope.place, key, one.column)), True, one.column, str(error))
+                hit.setdefault(cause, []).append(scope.name)
+                continue
+            except UserError:
+                continue
+            for shape in shapes:
+                built = (cls, repr(one.layer.options), shape)
+                if built not in verdicts:
+                    verdicts[built] = _verdict(one.layer, cls, shape, accept=scope.suite.unsupported)
+                verdict = verdicts[built]
+                if verdict is not None:
+                    cause = (one.where, False, f"{one.row} on events {shape}", verdict)
+                    hit.setdefault(cause, []).append(f"{scope.name} {one.column}")
+                    break
+    return [
+        where.says(f"{what} ({', '.join(dict.fromkeys(places))}): {why}", at_key)
+        for (where, at_key, what, why), places in hit.items()
+    ]
+
+
+def _verdict(layer: LayerRef, cls: type[InvertibleLinear], shape: Shape, *, accept: bool) -> str | None:
+    """Why the layer cannot be built for this shape, or None."""
+    try:
+        with seeded(0, layer.row):
+            cls(shape, **dict(layer.options))
+    except UnsupportedShape as error:
+        return None if accept else f"{error}; with `unsupported: true` in the suite such a cell is a row that says so"
+    except Exception as error:  # the layer may be anybody's: whatever its constructor raises is worth telling
+        return f"cannot be built: {type(error).__name__}: {error}"
+    return None
+
+
+def _shapes_of_layer(scope: Scope, one: Cell) -> list[Shape]:
+    shapes = event_shapes(scope, one.column)
+    if scope.suite.kind == "runtime":
+        return shapes
+    return [inner for shape in shapes for inner in level_shapes(shape, one.flow.levels)]

@@ -1,0 +1,1 @@
+"""Records -> results.csv, tables and figures: pure functions of what is on disk."""

@@ -1,0 +1,46 @@
+"""The figures of a report: which there are, for which kind of suite."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.records import Record
+from harness.reporting.figure_style import render, slug, style
+from harness.reporting.figures_density import cost_figure, likelihood_figure
+from harness.reporting.figures_runtime import sweep_figure
+from harness.reporting.figures_samples import sample_figures
+from harness.reporting.figures_training import training_figure
+from harness.reporting.results import plan_lines
+
+if TYPE_CHECKING:
+    from harness.planning.plan import Plan
+
+
+def figures(plan: Plan, records: Sequence[Record], folder: Path) -> dict[str, bytes]:
+    """Every figure of a plan as PNG and SVG, by file name; those without anything to show are left out.
+
+    Args:
+        plan: the order of layers and data sets.
+        records: what was measured.
+        folder: where the records lie, with their arrays of samples.
+    """
+    lines = plan_lines(records, plan)
+    made = {}
+    with style():
+        if plan.kind == "density":
+            made["likelihood"] = likelihood_figure(plan, lines)
+            made["cost"] = cost_figure(plan, lines)
+            made["training"] = training_figure(plan, records)
+            made |= sample_figures(plan, records, folder)
+        elif plan.kind == "runtime":
+            for sweep in dict.fromkeys(line["sweep"] for line in lines):
+                made[f"runtime-{slug(sweep)}"] = sweep_figure(
+                    plan, sweep, [line for line in lines if line["sweep"] == sweep]
+                )
+        files: dict[str, bytes] = {}
+        for name, figure in made.items():
+            if figure is not None:
+                files |= render(name, figure)
+    return files

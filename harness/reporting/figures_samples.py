@@ -1,0 +1,102 @@
+"""Samples of every layer's flow beside the data that it was trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from harness.records import Record
+from harness.reporting.figure_style import COLOURS, panels, plain, slug
+
+if TYPE_CHECKING:
+    from harness.planning.plan import Plan
+
+GRID = 5  # images along a side of a panel
+WAVES = 3  # sequences in a panel
+
+
+def sample_figures(plan: Plan, records: Sequence[Record], folder: Path) -> dict[str, Figure]:
+    """A figure per data set: the data, then samples of each layer, from the first seed that has any."""
+    figures = {}
+    for column in plan.columns:
+        found: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        for record in records:
+            if record.trial["kind"] == "density" and record.trial["data"]["label"] == column:
+                arrays = read_arrays(folder, record)
+                if arrays is not None:
+                    found.setdefault(record.trial["layer"]["row"], arrays)
+        if not found:
+            continue
+        rows = [row for row in plan.rows if row in found]
+        blocks = [("data", found[rows[0]][0]), *((row, found[row][1]) for row in rows)]
+        figure = (image_figure if blocks[0][1].ndim == 4 else wave_figure)(blocks)
+        figure.suptitle(plain(f"{column}: held-out data, and samples of the flow with each layer"), x=0.01, ha="left")
+        figures[f"samples-{slug(column)}"] = figure
+    return figures
+
+
+def read_arrays(folder: Path, record: Record) -> tuple[np.ndarray, np.ndarray] | None:
+    """(data, samples) that a trial stored beside its record, each (N, *shape); None where there are none."""
+    if record.arrays is None or not (folder / record.arrays).is_file():
+        return None
+    with np.load(folder / record.arrays) as arrays:
+        return arrays["data"], arrays["samples"]
+
+
+def image_figure(blocks: Sequence[tuple[str, np.ndarray]]) -> Figure:
+    """A panel of GRID x GRID images for each block (title, (N, C, H, W)); one or three channels are shown."""
+    figure, grid = panels(len(blocks), 1.9, 2.45, columns=6)
+    top = max(1, int(blocks[0][1].max()))
+    for axes, (title, images) in zip(grid, blocks, strict=True):
+        axes.set_title(plain(title), fontsize=9)
+        axes.imshow(mosaic(images, top), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+        axes.set_axis_off()
+    return figure
+
+
+def mosaic(images: np.ndarray, top: int) -> np.ndarray:
+    """The first GRID^2 images (N, C, H, W) as one, in [0, 1], with a line of white between them."""
+    images = np.clip(images[: GRID * GRID].astype(float) / top, 0, 1)
+    count, channels, height, width = images.shape
+    if channels not in (1, 3):
+        images, channels = images[:, :1], 1
+    pad = max(1, height // 16)
+    whole = np.ones((GRID * (height + pad) - pad, GRID * (width + pad) - pad, channels))
+    for number in range(count):
+        top_row, left = (number // GRID) * (height + pad), (number % GRID) * (width + pad)
+        whole[top_row : top_row + height, left : left + width] = images[number].transpose(1, 2, 0)
+    return whole[:, :, 0] if channels == 1 else whole
+
+
+def wave_figure(blocks: Sequence[tuple[str, np.ndarray]]) -> Figure:
+    """A panel of WAVES sequences, one above the other, for each block (title, (N, C, T))."""
+    figure, grid = panels(len(blocks), 2.6, 2.6, share_y=True, columns=3)
+    data = blocks[0][1].astype(float)
+    low = data.min(axis=(0, 2), keepdims=True)
+    span = np.maximum(data.max(axis=(0, 2), keepdims=True) - low, 1)
+    for axes, (title, waves) in zip(grid, blocks, strict=True):
+        axes.set_title(plain(title), fontsize=9)
+        draw_waves(axes, (waves[:WAVES] - low) / span)
+        axes.set_xlabel("time step")
+    for axes in grid[::3]:
+        axes.set_ylabel("scaled to the data's range")
+    names = [f"channel {number}" for number in range(1, data.shape[1] + 1)]
+    figure.legend(grid[0].get_lines()[: len(names)], names, loc="outside right center")
+    return figure
+
+
+def draw_waves(axes: Axes, waves: np.ndarray) -> None:
+    """Sequences (N, C, T) in units of the data's range, the first on top, a colour per channel."""
+    for number, wave in enumerate(waves):
+        for channel, values in enumerate(wave):
+            # A sample far outside the range would cross its neighbours.
+            shifted = np.clip(values, -0.15, 1.15) - 1.35 * number
+            axes.plot(shifted, color=COLOURS[channel % len(COLOURS)], linewidth=1)
+    axes.set_ylim(-1.35 * (WAVES - 1) - 0.2, 1.2)
+    axes.set_yticks([])
+    axes.grid(visible=False)

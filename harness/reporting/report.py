@@ -1,0 +1,61 @@
+"""Write a suite's report from its plan and its records, and from nothing else: same records, same bytes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.planning.plan import Plan
+from harness.records import write_atomically
+from harness.reporting.figures import figures
+from harness.reporting.rendering import latex, markdown, one_line
+from harness.reporting.results import csv_bytes, plan_lines, read_records, results
+from harness.reporting.tables import status_line, tables, worst_statuses
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was written.
+
+    Attributes:
+        folder: the suite's folder.
+        files: relative names of the files, in the order of writing.
+        table: the text of table.md.
+        counts: number of trials by status; "missing" are those not yet run.
+    """
+
+    folder: Path
+    files: tuple[str, ...]
+    table: str
+    counts: dict[str, int]
+
+
+def write_report(folder: Path) -> Report:
+    """Write results.csv, table.md, table.tex and figures/ of one suite; each file whole or not at all.
+
+    Args:
+        folder: OUT/<suite>, with plan.json and records/.
+
+    Raises:
+        UserError: there is no plan in the folder, or the plan or a record cannot be read.
+    """
+    plan = Plan.load(folder)
+    records = read_records(folder / "records", [trial.id for trial in plan.trials])
+    lines = plan_lines(records, plan)
+    made = tables(plan, lines)
+    parts = [f"# {one_line(plan.title)}", one_line(plan.question), *map(markdown, made), status_line(lines)]
+    text = "\n\n".join(part for part in parts if part) + "\n"
+    tex = "% Needs \\usepackage{booktabs}.\n" + "\n\n".join(map(latex, made)) + "\n"
+    content = {
+        "results.csv": csv_bytes(results(records, plan)),
+        "table.md": text.encode(),
+        "table.tex": tex.encode(),
+    }
+    content |= {f"figures/{name}": image for name, image in figures(plan, records, folder / "records").items()}
+    for name, data in content.items():
+        write_atomically(folder / name, data)
+    for stale in (folder / "figures").glob("*"):
+        if stale.suffix in (".png", ".svg") and f"figures/{stale.name}" not in content:
+            stale.unlink()
+    return Report(folder, tuple(content), text, dict(Counter(worst_statuses(lines).values())))

@@ -1,0 +1,174 @@
+"""Records to one flat table of results: a line for every measure of every planned trial, in plan order."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from harness.records import Record, read_record
+from harness.settings import Trial
+
+if TYPE_CHECKING:
+    from harness.planning.plan import Plan
+
+IDENTITY = {"suite": "string", "profile": "string", "dataset": "string", "layer": "string"}
+
+COLUMNS: dict[str, dict[str, str]] = {
+    "density": IDENTITY
+    | {
+        "seed": "Int64",
+        "status": "string",
+        "reason": "string",
+        "parameters": "Int64",
+        "masked_free": "Int64",
+        "bits_per_dim": "Float64",
+        "nats_per_dim": "Float64",
+        "standard_error": "Float64",
+        "validation": "Float64",
+        "inverse_error": "Float64",
+        "logdet_error": "Float64",
+        "condition": "Float64",
+        "floor": "Float64",
+        "below_floor": "boolean",
+        "audit": "string",
+        "steps": "Int64",
+        "train_seconds": "Float64",
+        "device": "string",
+        "id": "string",
+    },
+    "runtime": IDENTITY
+    | {
+        "seed": "Int64",
+        "status": "string",
+        "reason": "string",
+        "parameters": "Int64",
+        "operation": "string",
+        "sweep": "string",
+        "shape": "string",
+        "batch": "Int64",
+        "median_ms": "Float64",
+        "iqr_ms": "Float64",
+        "peak_bytes": "Int64",
+        "backend": "string",
+        "dtype": "string",
+        "device": "string",
+        "id": "string",
+    },
+    "parameters": IDENTITY
+    | {
+        "width": "Int64",
+        "seed": "Int64",
+        "status": "string",
+        "reason": "string",
+        "parameters": "Int64",
+        "published": "Int64",
+        "masked_free": "Int64",
+        "device": "string",
+        "id": "string",
+    },
+}
+"""Kind of trial -> its columns and their types, in the order of results.csv."""
+
+MISSING = "missing"
+"""The status of a planned trial that has no record yet."""
+
+
+def read_records(folder: Path, ids: Iterable[str]) -> list[Record]:
+    """The records `folder/<id>.json` that exist, in the order of `ids`; a damaged one raises UserError."""
+    paths = (folder / f"{name}.json" for name in ids)
+    return [read_record(path) for path in paths if path.exists()]
+
+
+def results(records: Iterable[Record], plan: Plan | None = None) -> pd.DataFrame:
+    """One line per measure, with typed columns; what a trial did not measure is <NA>.
+
+    Args:
+        records: in any order.
+        plan: gives the order, a line with status "missing" for each trial without a record, and published
+            values; without it, the lines are the records' in their order.
+
+    Returns:
+        The columns of the kinds of trial that occur, density before runtime before parameters.
+    """
+    lines = [line for record in records for line in record_lines(record)] if plan is None else plan_lines(records, plan)
+    kinds = {line["kind"] for line in lines}
+    types: dict[str, str] = {}
+    for kind in COLUMNS:
+        if kind in kinds:
+            types |= {name: dtype for name, dtype in COLUMNS[kind].items() if name not in types}
+    return pd.DataFrame(lines, columns=list(types), dtype=object).astype(types)
+
+
+def record_lines(record: Record) -> list[dict[str, Any]]:
+    """A record's rows with the trial's identity and status in each; a trial without rows still gives lines.
+
+    A runtime trial that failed as a whole gives one line for each layer and operation that it was to time.
+    """
+    lines = _lines(record.id, record.trial, record.status, record.reason, record.rows)
+    used = record.environment.get("cuda", {}).get("name") or record.environment.get("cpu")
+    return [line | {"machine": used} for line in lines]
+
+
+def plan_lines(records: Iterable[Record], plan: Plan) -> list[dict[str, Any]]:
+    """The lines of every planned trial, in plan order, with published counts beside those built."""
+    by_id = {record.id: record for record in records}
+    lines = [line for trial in plan.trials for line in _planned_lines(trial, by_id)]
+    _add_published(lines, plan)
+    return lines
+
+
+def _planned_lines(trial: Trial, records: Mapping[str, Record]) -> list[dict[str, Any]]:
+    record = records.get(trial.id)
+    if record is not None:
+        return record_lines(record)
+    return _lines(trial.id, trial.model_dump(mode="json"), MISSING, "not yet run", [])
+
+
+def _lines(
+    name: str, trial: Mapping[str, Any], status: str, reason: str | None, rows: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    common = {
+        "id": name,
+        "kind": trial["kind"],
+        "suite": trial["suite"],
+        "profile": trial["profile"],
+        "device": trial["device"],
+        "status": status,
+        "reason": reason,
+    }
+    if trial["kind"] == "density":
+        common |= {"dataset": trial["data"]["label"], "layer": trial["layer"]["row"], "seed": trial["seed"]}
+    elif trial["kind"] == "parameters":
+        common |= {"dataset": trial["label"], "layer": trial["layer"]["row"], "width": trial["flow"]["width"]}
+    elif trial["kind"] == "runtime":
+        common |= {
+            "sweep": trial["sweep"],
+            "shape": "x".join(map(str, trial["shape"])),
+            "batch": trial["batch"],
+            "dtype": trial["dtype"],
+        }
+        if not rows:
+            cases = itertools.product(trial["layers"], trial["operations"])
+            rows = [{"layer": layer["row"], "operation": operation} for layer, operation in cases]
+    # A row with a status of its own has a reason of its own, or none.
+    return [{**common, **({"reason": None} if "status" in row else {}), **row} for row in rows or [{}]]
+
+
+def _add_published(lines: Iterable[dict[str, Any]], plan: Plan) -> None:
+    """Set the published count on the one line of its layer that has the width it was published for."""
+    if plan.published is None or plan.published.measure != "parameters":
+        return
+    for line in lines:
+        if line["kind"] == "parameters":
+            quoted = plan.published.values.get(line["layer"], {})
+            if quoted.get("width") in (None, line["width"]):
+                line["published"] = quoted.get(line["dataset"])
+
+
+def csv_bytes(frame: pd.DataFrame) -> bytes:
+    """The frame as CSV: floats with all their digits, empty where there is no value."""
+    return frame.to_csv(index=False, lineterminator="\n").encode()

@@ -1,0 +1,52 @@
+"""The tables of a report: pure functions of the plan and the lines of its results.
+
+No entry is set in bold and nothing is ranked: with a handful of seeds a mean and its spread is all there is
+to say.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from harness.reporting.cells import Line
+from harness.reporting.rendering import Table
+from harness.reporting.tables_density import density_tables
+from harness.reporting.tables_parameters import parameters_table
+from harness.reporting.tables_runtime import runtime_tables
+
+if TYPE_CHECKING:
+    from harness.planning.plan import Plan
+
+
+def tables(plan: Plan, lines: Sequence[Line]) -> list[Table]:
+    """Every table of a plan.
+
+    Args:
+        plan: rows, columns, published numbers.
+        lines: of `results.plan_lines`.
+    """
+    if plan.kind == "density":
+        return density_tables(plan, lines)
+    if plan.kind == "runtime":
+        return runtime_tables(plan, lines)
+    return [parameters_table(plan, lines)]
+
+
+def worst_statuses(lines: Iterable[Line]) -> dict[str, str]:
+    """Status of each trial by id; a trial of several lines has the worst of theirs."""
+    worst: dict[str, str] = {}
+    for line in lines:
+        known = worst.setdefault(line["id"], line["status"])
+        if known == "ok" or (known == "unsupported" and line["status"] != "ok"):
+            worst[line["id"]] = line["status"]
+    return worst
+
+
+def status_line(lines: Iterable[Line]) -> str:
+    """How many trials ended how: "45 trials: 44 ok, 1 diverged"."""
+    counts = Counter(worst_statuses(lines).values())
+    total = counts.total()
+    parts = [f"{counts.pop('ok', 0)} ok", *(f"{count} {status}" for status, count in sorted(counts.items()))]
+    return f"{total} trial{'s' if total != 1 else ''}: {', '.join(parts)}"

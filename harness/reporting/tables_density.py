@@ -1,0 +1,203 @@
+"""The table of a density suite: likelihood of each layer on each data set, and what it costs."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from harness.reporting.cells import (
+    EMPTY,
+    OPERATIONS,
+    Line,
+    Notes,
+    device_text,
+    failed_reason,
+    failed_status,
+    shortened,
+    threads_text,
+    time_cell,
+)
+from harness.reporting.rendering import Table
+from harness.reporting.results import MISSING
+from harness.settings import DensityTrial, RuntimeTrial
+
+if TYPE_CHECKING:
+    from harness.planning.plan import Plan
+    from harness.planning.suite_model import Published
+
+UNITS = {"bits_per_dim": "bits/dim", "nats_per_dim": "nats/dim"}
+
+
+def density_tables(plan: Plan, lines: Sequence[Line]) -> list[Table]:
+    """Likelihood and cost of each layer; published numbers beside them only under the published protocol."""
+    density = [line for line in lines if line["kind"] == "density"]
+    quoted = plan.published if plan.published is not None and plan.published.measure in UNITS else None
+    beside = quoted if plan.profile == "paper" else None
+    units = {column: unit_of(density, column) for column in plan.columns}
+    notes = Notes()
+    header = ["layer"]
+    columns: list[dict[str, str]] = []
+    for label in plan.columns:
+        header.append(f"{label}, {UNITS[units[label]]} ↓")
+        columns.append({row: _likelihood(density, row, label, units[label], notes) for row in plan.rows})
+        if beside is not None and any(label in values for values in beside.values.values()):
+            header.append(f"{label}, published")
+            columns.append({row: _quoted(values, label) for row, values in beside.values.items()})
+    for head, cells in [*_parameter_columns(plan, density), *_time_columns(plan, lines, notes)]:
+        header.append(head)
+        columns.append(cells)
+    extra = [] if beside is None else [row for row in beside.values if row not in plan.rows]
+    rows = [(row, *(cells.get(row, EMPTY) for cells in columns)) for row in plan.rows]
+    rows += [(f"{row} (quoted)", *(cells.get(row, EMPTY) for cells in columns)) for row in extra]
+    remarks = list(notes.numbered())
+    if any("†" in cell for row in rows for cell in row):
+        remarks.append("† not a likelihood to compare: the audit failed or the value is below the resolution floor")
+    raw = {trial.data.label for trial in plan.trials if isinstance(trial, DensityTrial) and not trial.data.dequantise}
+    for label in sorted(raw):
+        remarks.append(
+            f"{label}: raw values without dequantisation; where they lie on a lattice, any density is possible"
+        )
+    if beside is not None:
+        remarks.append(f"published: {beside.source}")
+    made = [Table(f"{plan.suite}-likelihood", density_caption(plan, lines), tuple(header), tuple(rows), tuple(remarks))]
+    if quoted is not None and beside is None:
+        made.append(_quoted_table(plan, quoted))
+    return made
+
+
+def density_caption(plan: Plan, lines: Sequence[Line]) -> str:
+    """What the numbers are and what they rest on."""
+    trials = [trial for trial in plan.trials if isinstance(trial, DensityTrial)]
+    seeds = len({trial.seed for trial in trials})
+    spread = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed, so no spread"
+    budget = _per_column(
+        trials, lambda trial: f"{trial.training.steps} training steps of batch {trial.training.batch_size}"
+    )
+    size = _per_column(
+        trials, lambda trial: f"{trial.flow.levels} levels of {trial.flow.steps} steps, width {trial.flow.width}"
+    )
+    parts = [
+        f"Negative log-likelihood on the test split, {spread}; lower is better.",
+        f"Profile {plan.profile}: {budget}; Glow with {size}; {device_text(plan.device, lines)}, float32.",
+    ]
+    timings = [trial for trial in plan.trials if isinstance(trial, RuntimeTrial)]
+    if timings:
+        parts.append(
+            f"Times: one layer alone, median (interquartile range) of {timings[0].timing.rounds} samples, "
+            f"batch {timings[0].batch}, {threads_text(timings[0].threads)}; forward includes the log-determinant."
+        )
+    return " ".join(parts)
+
+
+def _per_column(trials: Sequence[DensityTrial], describe: Callable[[DensityTrial], str]) -> str:
+    """What the trials have in common, or what each data set (and, if need be, row) has of its own."""
+    by_column: dict[str, dict[str, str]] = {}
+    for trial in trials:
+        by_column.setdefault(trial.data.label, {})[trial.layer.row] = describe(trial)
+    texts = {}
+    for column, rows in by_column.items():
+        kinds = Counter(rows.values())
+        usual = kinds.most_common(1)[0][0]
+        others = [f"{row}: {text}" for row, text in rows.items() if text != usual]
+        texts[column] = usual + (f" ({', '.join(others)})" if others else "")
+    if len(set(texts.values())) == 1:
+        return next(iter(texts.values()))
+    return "; ".join(f"{column} {text}" for column, text in texts.items())
+
+
+def unit_of(density: Sequence[Line], column: str) -> str:
+    """The measure of a data set, as its trials say; bits per dimension where none has got that far."""
+    units = (line["unit"] for line in density if line["dataset"] == column and line.get("unit"))
+    return next(units, "bits_per_dim")
+
+
+def _likelihood(density: Sequence[Line], row: str, column: str, unit: str, notes: Notes) -> str:
+    planned = [line for line in density if line["layer"] == row and line["dataset"] == column]
+    if not planned:
+        return EMPTY
+    good = [line for line in planned if line["status"] == "ok" and line.get(unit) is not None]
+    failed = [line for line in planned if line not in good]
+    text = mean_and_spread([line[unit] for line in good])
+    where = f"{row} on {column}"
+    doubts = sorted({doubt for line in good if (doubt := suspect(line)) is not None})
+    if doubts:
+        text += " †" + notes.mark(f"{where}: {'; '.join(doubts)}")
+    if any(line.get("audit") == "incomplete" for line in good):
+        text += notes.mark(f"{where}: audit incomplete, some layers are too large for their matrix to be checked")
+    if failed:
+        statuses = "/".join(sorted({failed_status(line) for line in failed}))
+        text = f"{text} ({len(good)} of {len(planned)} seeds, {statuses})" if good else statuses
+        reasons = {f"{failed_status(line)}: {failed_reason(line)}" for line in failed if line["status"] != MISSING}
+        if reasons:
+            text += notes.mark(f"{where}: {'; '.join(sorted(reasons))}")
+    return text
+
+
+def suspect(line: Line) -> str | None:
+    """Why a value is not to be compared: its audit failed, the resolution floor included; None where it may be."""
+    if line.get("audit") != "failed" and not line.get("below_floor"):
+        return None
+    return shortened(line.get("audit_reason") or "below the resolution floor")
+
+
+def mean_and_spread(values: Sequence[float]) -> str:
+    """ "2.314 ± 0.012"; the spread is the standard deviation, and there is none for a single value."""
+    if not values:
+        return EMPTY
+    mean = f"{statistics.fmean(values):.3f}"
+    return f"{mean} ± {statistics.stdev(values):.3f}" if len(values) > 1 else mean
+
+
+def _parameter_columns(plan: Plan, density: Sequence[Line]) -> list[tuple[str, dict[str, str]]]:
+    """Parameter counts, one column for all data sets that share them."""
+    groups: list[tuple[list[str], dict[str, str]]] = []
+    for column in plan.columns:
+        mine = [line for line in density if line["dataset"] == column and line.get("parameters") is not None]
+        cells = {line["layer"]: f"{line['parameters']:,}" for line in mine}
+        same = next((labels for labels, known in groups if known == cells), None)
+        if same is not None:
+            same.append(column)
+        elif cells:
+            groups.append(([column], cells))
+    if len(groups) == 1 and len(groups[0][0]) == len(plan.columns):
+        return [("parameters", groups[0][1])]
+    return [(f"parameters, {' and '.join(labels)}", cells) for labels, cells in groups]
+
+
+def _time_columns(plan: Plan, lines: Sequence[Line], notes: Notes) -> list[tuple[str, dict[str, str]]]:
+    """Median times of the layer alone, a column per operation and event shape.
+
+    Data sets that share a shape and their layers' options were timed on equal terms: the first stands for all.
+    """
+    timed: dict[tuple[Any, ...], list[RuntimeTrial]] = {}
+    for trial in plan.trials:
+        if isinstance(trial, RuntimeTrial):
+            timed.setdefault((trial.shape, trial.batch, trial.layers), []).append(trial)
+    by_trial: dict[str, list[Line]] = {}
+    for line in lines:
+        by_trial.setdefault(line["id"], []).append(line)
+    columns = []
+    for operation, name in OPERATIONS.items():
+        for same in timed.values():
+            if operation in same[0].operations:
+                where = "" if len(timed) == 1 else f", {' and '.join(trial.sweep for trial in same)}"
+                mine = [line for line in by_trial[same[0].id] if line["operation"] == operation]
+                columns.append((f"{name}, ms{where}", {line["layer"]: time_cell(line, notes) for line in mine}))
+    return columns
+
+
+def _quoted(values: Mapping[str, Any], column: str) -> str:
+    return str(values[column]) if column in values else EMPTY
+
+
+def _quoted_table(plan: Plan, quoted: Published) -> Table:
+    columns = list(dict.fromkeys(name for values in quoted.values.values() for name in values if name != "width"))
+    unit = UNITS.get(quoted.measure, quoted.measure)
+    return Table(
+        f"{plan.suite}-published",
+        f"Published (protocol of the paper; not comparable with the above): {unit}. {quoted.source}.",
+        ("model (quoted)", *columns),
+        tuple((row, *(_quoted(values, name) for name in columns)) for row, values in quoted.values.items()),
+    )

@@ -1,0 +1,1 @@
+"""Trial -> record: what one process does."""

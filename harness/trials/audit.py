@@ -1,0 +1,270 @@
+"""The audit of a trained flow: what makes its likelihood a likelihood, and its inverse an inverse.
+
+On held-out samples, with a float64 copy of the evaluated weights, every claimed log-determinant is held
+against derivatives that know nothing of it:
+
+- linear layers, mixers included: `slogdet` of the matrix read off by pushing the identity through;
+- couplings, split priors and ActNorm: vector-Jacobian products (see harness.trials.jacobians); squeezes: that they
+  only move entries;
+- the flow: the sum of its parts, the standard normal prior, and where D <= 256 its whole autograd Jacobian;
+- preprocessing: the derivative of its closed form, entry by entry, and the log-det that the pipeline hands on.
+
+Beside that: round trips x -> z -> x in float64 and in the flow's own precision, the condition numbers of the
+linear layers, and the log-likelihood in the flow's precision against float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import torch
+from torch import Tensor
+
+from harness.trials.audit_layers import LayerMaker, chosen_layers, smaller
+from harness.trials.conditioning import condition_number
+from harness.trials.evaluation import generator
+from harness.trials.jacobians import NotTriangular, autograd_log_det, coupled_log_det
+from layers import InvertibleLinear
+from layers.base import push_identity
+
+if TYPE_CHECKING:
+    from flows import Glow
+    from flows.bijection import Bijection
+    from harness.trials.pipeline import Pipeline, Split
+
+LOGDET_LIMIT = 1e-3  # nats per event
+INVERSE_LIMIT = 1e-3  # relative
+PRECISION_LIMIT = 1e-3  # nats per dimension: the last digit of a table
+LINEARITY_LIMIT = 1e-6  # relative, in float64
+WHOLE_LIMIT = 256  # D up to which the flow's whole Jacobian is formed
+SAMPLES = 8
+WHOLE_SAMPLES = 2
+
+
+@dataclass
+class Audit:
+    """The findings; `record()` is what a trial keeps.
+
+    Attributes:
+        reasons: one per fault, each with the path of the module.
+        logdet_error: the largest absolute difference between a claimed and a derived log-det, or between a
+            claimed and a derived log-likelihood, in nats per event, of all checks in float64.
+        inverse_error: the largest |x - inverse(forward(x))| / max(1, |x|) of the flow in its own precision.
+        inverse_error_float64: the same in float64.
+        precision_error: the largest difference between the flow's own log-likelihood and float64's, in nats
+            per dimension.
+        condition: the largest condition number of the audited linear layers, that of `condition_path`.
+        linear_layers: how many the flow has.
+        audited_layers: how many of them were audited: all, or a sample where that is too much work.
+        not_audited: path -> reason of each that was to be audited and is beyond what can be.
+    """
+
+    reasons: list[str] = field(default_factory=list)
+    logdet_error: float = 0.0
+    inverse_error: float = 0.0
+    inverse_error_float64: float = 0.0
+    precision_error: float = 0.0
+    condition: float = 1.0
+    condition_path: str | None = None
+    linear_layers: int = 0
+    audited_layers: int = 0
+    not_audited: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> Literal["passed", "failed", "incomplete"]:
+        """Incomplete is what did not fail, but holds a layer beyond what can be audited."""
+        if self.reasons:
+            return "failed"
+        return "incomplete" if self.not_audited else "passed"
+
+    def record(self) -> dict[str, Any]:
+        """Everything as JSON can hold it: a number that is not finite is None, and its reason is a fault."""
+        content = {"verdict": self.verdict, **asdict(self)}
+        return {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in content.items()
+        }
+
+    def compare(self, path: str, claimed: Tensor, derived: Tensor, what: str = "log-det") -> None:
+        """Hold a claim, (N,) or (), against what was derived, in nats per event."""
+        error = _largest(claimed - derived)
+        self.logdet_error = max(self.logdet_error, error)
+        if error > LOGDET_LIMIT:
+            pair = torch.broadcast_tensors(claimed, derived)
+            worst = int((pair[0] - pair[1]).abs().nan_to_num(nan=math.inf).argmax())
+            one, other = (float(values.flatten()[worst]) for values in pair)
+            self.reasons.append(f"{path}: {what} is {one:.6g} nats, but its derivatives give {other:.6g}")
+
+
+@torch.no_grad()
+def audit(flow: Glow, pipeline: Pipeline, split: Split, seed: int, make_layer: LayerMaker | None = None) -> Audit:
+    """Audit a flow on the first samples of a split; the flow itself stays as it is.
+
+    Args:
+        flow: with the weights that were evaluated.
+        pipeline: as it was trained and evaluated with.
+        split: of held-out samples.
+        seed: draws the noise, the probes, and which layers are audited where all would be too much work.
+        make_layer: (layer, shape) -> a new layer of the same kind and options on another shape; layers too
+            large for a dense matrix are audited on a smaller event with it, and are not audited without it.
+    """
+    result = Audit()
+    raw = pipeline.raw(split)[:SAMPLES]
+    x, log_det = pipeline.prepare(raw, generator(raw.device, seed, "audit noise"))
+    probes = generator(torch.device("cpu"), seed, "audit probes")
+    exact = deepcopy(flow).double()
+    wide = x.double()
+    _audit_preprocessing(result, pipeline, wide, log_det, probes)
+    _audit_modules(result, exact, wide, probes, make_layer, seed, x.dtype)
+    _audit_whole(result, exact, wide)
+    _audit_inverse(result, flow, x, exact, wide)
+    result.precision_error = _largest(flow.log_prob(x).double() - exact.log_prob(wide)) / pipeline.dim
+    if result.precision_error > PRECISION_LIMIT:
+        result.reasons.append(
+            f"log-likelihood in {_name(x.dtype)} is off by {result.precision_error:.1e} nats/dim against float64"
+        )
+    return result
+
+
+def _audit_preprocessing(
+    result: Audit, pipeline: Pipeline, x: Tensor, handed_on: Tensor, probes: torch.Generator
+) -> None:
+    """The closed form's derivative at the very values that `prepare` made, and the log-det that it returned."""
+    flat = x.flatten(1)
+    if pipeline.permutation is not None:
+        flat = flat[:, pipeline.permutation.argsort()]
+    values = pipeline.preprocessing.inverse(flat.reshape(x.shape))
+    claimed = pipeline.preprocessing(values)[1]
+    derived = _derive(result, "preprocessing", partial(_output, pipeline.preprocessing), values, probes)
+    if derived is None:
+        return
+    result.compare("preprocessing", claimed, derived)
+    error = _largest(handed_on.double() - derived) / pipeline.dim
+    if error > PRECISION_LIMIT:
+        result.reasons.append(f"preprocessing: the log-det handed on with the data is off by {error:.1e} nats/dim")
+
+
+def _audit_modules(
+    result: Audit,
+    flow: Glow,
+    x: Tensor,
+    probes: torch.Generator,
+    make_layer: LayerMaker | None,
+    seed: int,
+    used: torch.dtype,
+) -> None:
+    """Each elementary bijection at its own input, and their sum against the flow."""
+    parts = list(flow.trace(x))
+    linear = {path: module for path, module, _ in parts if isinstance(module, InvertibleLinear)}
+    chosen = chosen_layers(linear, seed)
+    result.linear_layers = len(linear)
+    total = x.new_zeros(len(x))
+    for path, module, value in parts:
+        y, claimed = module(value)
+        total = total + claimed
+        if isinstance(module, InvertibleLinear):
+            if path in chosen:
+                _audit_linear(result, path, module, value, make_layer, used)
+        elif y.shape != value.shape:
+            moved = y.flatten(1).sort().values.equal(value.flatten(1).sort().values)
+            if not moved:
+                result.reasons.append(f"{path}: it changes the shape and does not merely move entries")
+            result.compare(path, claimed, torch.zeros_like(claimed))
+        else:
+            derived = _derive(result, path, partial(_output, module), value, probes)
+            if derived is not None:
+                result.compare(path, claimed, derived)
+    result.compare("flow", flow(x)[1], total)
+
+
+def _audit_linear(
+    result: Audit,
+    path: str,
+    layer: InvertibleLinear,
+    value: Tensor,
+    make_layer: LayerMaker | None,
+    used: torch.dtype,
+) -> None:
+    """Log-det against the matrix, linearity at the flow's own input, condition."""
+    small, reason = smaller(layer, make_layer)
+    if small is None:
+        result.not_audited[path] = reason
+        return
+    if small is not layer:
+        start = torch.Generator().manual_seed(0)
+        value = torch.randn(len(value), *small.shape, generator=start, dtype=value.dtype).to(value.device)
+    matrix = push_identity(small).to(value)
+    y, claimed = small(value)
+    offset = small(torch.zeros_like(value[:1]))[0]
+    expected = (value.flatten(1) @ matrix.T).reshape(y.shape) + offset
+    if not _largest((y - expected) / expected.abs().clamp(min=1.0)) <= LINEARITY_LIMIT:
+        result.reasons.append(f"{path}: it is not the linear map of its own matrix")
+    result.compare(path, claimed, torch.linalg.slogdet(matrix).logabsdet)
+    condition = condition_number(matrix)
+    result.audited_layers += 1
+    if result.condition_path is None or condition > result.condition:
+        result.condition, result.condition_path = condition, path
+    if condition * torch.finfo(used).eps >= 1:
+        result.reasons.append(f"{path}: condition {condition:.1e} makes it singular in {_name(used)}")
+
+
+def _audit_whole(result: Audit, flow: Glow, x: Tensor) -> None:
+    """The prior's closed form, and the whole Jacobian where it is small."""
+    z, claimed = flow(x)
+    prior = torch.distributions.Normal(0.0, 1.0).log_prob(z).sum(1)
+    result.compare("flow", flow.log_prob(x), prior + claimed, "log-likelihood")
+    if flow.dim <= WHOLE_LIMIT:
+        few = x[:WHOLE_SAMPLES]
+        result.compare("flow", claimed[: len(few)], autograd_log_det(partial(_output, flow), few))
+
+
+def _audit_inverse(result: Audit, flow: Glow, x: Tensor, exact: Glow, wide: Tensor) -> None:
+    """Both round trips; where one fails, the module whose own round trip is worst is named."""
+    result.inverse_error = round_trip_error(flow, x)
+    result.inverse_error_float64 = round_trip_error(exact, wide)
+    for model, start, error in ((flow, x, result.inverse_error), (exact, wide, result.inverse_error_float64)):
+        if error <= max(INVERSE_LIMIT, result.condition * torch.finfo(start.dtype).eps):
+            continue
+        own = {path: round_trip_error(cast("Bijection", module), value) for path, module, value in model.trace(start)}
+        worst = max(own, key=lambda path: own[path])
+        result.reasons.append(
+            f"{worst}: x -> z -> x is off by {error:.1e} (relative) in {_name(start.dtype)}; "
+            f"this module alone by {own[worst]:.1e}, more than any other"
+        )
+
+
+def round_trip_error(bijection: Bijection, x: Tensor) -> float:
+    """max |x - inverse(forward(x))| / max(1, |x|); inf where it is not finite or the inverse gives up."""
+    try:
+        back = bijection.inverse(bijection(x)[0])
+    except Exception:  # the layer may be anybody's: an inverse that raises is no inverse
+        return math.inf
+    return _largest((back - x) / x.abs().clamp(min=1.0))
+
+
+def _derive(
+    result: Audit, path: str, function: Callable[[Tensor], Tensor], x: Tensor, probes: torch.Generator
+) -> Tensor | None:
+    try:
+        return coupled_log_det(function, x, probes)
+    except NotTriangular as finding:
+        result.reasons.append(f"{path}: {finding}")
+        return None
+
+
+def _output(bijection: Callable[[Tensor], tuple[Tensor, Tensor]], x: Tensor) -> Tensor:
+    return bijection(x)[0]
+
+
+def _largest(difference: Tensor) -> float:
+    """max |difference|; inf where an entry is not a number, which no limit would stop."""
+    return float(difference.abs().nan_to_num(nan=math.inf, posinf=math.inf).max())
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

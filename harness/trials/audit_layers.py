@@ -1,0 +1,84 @@
+"""Which linear layers an audit takes, and what stands in for one that is too large for a dense matrix."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from harness.trials.operations import perturb
+from layers import InvertibleLinear, UnsupportedShape
+
+DENSE_LIMIT = 4096  # D up to which a layer's own matrix is formed
+STAND_IN_LIMIT = 1024  # D up to which that of a smaller layer in its place is
+WORK_LIMIT = 5e10  # sum of D^3 over the audited layers: seconds on one core
+
+LayerMaker = Callable[[InvertibleLinear, tuple[int, ...]], InvertibleLinear]
+
+
+def chosen_layers(layers: Mapping[str, InvertibleLinear], seed: int) -> set[str]:
+    """Paths of the layers to audit: all within the work limit, else a sample.
+
+    The sample always holds the first and the last of each kind at each event shape, then random others as far
+    as the limit allows.
+
+    Args:
+        layers: path -> layer, in the order of application.
+        seed: of the sample.
+    """
+    groups: dict[object, list[str]] = {}
+    for path, layer in layers.items():
+        groups.setdefault((type(layer), layer.shape), []).append(path)
+    chosen = {path for paths in groups.values() for path in (paths[0], paths[-1])}
+    work = sum(_work(layers[path]) for path in chosen)
+    others = [path for path in layers if path not in chosen]
+    random.Random(seed).shuffle(others)
+    for path in others:
+        work += _work(layers[path])
+        if work > WORK_LIMIT:
+            break
+        chosen.add(path)
+    return chosen
+
+
+def _work(layer: InvertibleLinear) -> float:
+    return float(layer.dim if layer.dim <= DENSE_LIMIT else STAND_IN_LIMIT) ** 3
+
+
+def smaller(layer: InvertibleLinear, make_layer: LayerMaker | None) -> tuple[InvertibleLinear | None, str]:
+    """The layer itself if D <= 4096, else one of its kind and options on a smaller event; or None and why not.
+
+    Weights that do not depend on the size of the event are carried over; where they do, the smaller layer has
+    weights of its own, moved away from initialisation.
+    """
+    if layer.dim <= DENSE_LIMIT:
+        return layer, ""
+    if make_layer is None:
+        return None, f"D = {layer.dim} is beyond {DENSE_LIMIT}, and there is no way to build it smaller"
+    channels, *spatial = layer.shape
+    for halvings in itertools.count(1):
+        shape = (channels, *(max(1, size >> halvings) for size in spatial))
+        if math.prod(shape) <= STAND_IN_LIMIT or math.prod(shape) == channels:
+            break
+    try:
+        small = make_layer(layer, shape)
+    except UnsupportedShape as error:
+        return None, f"D = {layer.dim} is beyond {DENSE_LIMIT}, and smaller: {error}"
+    state = layer.state_dict()
+    for tensor in state.values():
+        if tensor.is_floating_point():
+            small.to(tensor)  # its dtype and device
+            break
+    if _shapes(small.state_dict()) == _shapes(state):
+        small.load_state_dict(state)
+    else:
+        perturb(small, 0.05, torch.Generator().manual_seed(0))
+    return small, ""
+
+
+def _shapes(state: Mapping[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: value.shape for name, value in state.items()}

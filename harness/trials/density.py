@@ -1,0 +1,166 @@
+"""A density trial: train one flow, evaluate it on the test split once, audit its likelihood, draw samples."""
+
+from __future__ import annotations
+
+import io
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from flows import Glow, UnsupportedEvent
+from harness.datasets import find_dataset
+from harness.errors import Diverged
+from harness.records import Record, blank_record, finite, write_atomically
+from harness.settings import DensityTrial, LayerRef
+from harness.trials.audit import Audit, audit
+from harness.trials.evaluation import Evaluation, evaluate, generator
+from harness.trials.models import build_flow, make_layer
+from harness.trials.pipeline import Pipeline
+from harness.trials.training import Fit, Progress, fit
+from layers import InvertibleLinear, UnsupportedShape, free_parameters
+
+SAMPLES = 64
+TRAINING_SHARE = 0.9  # of the progress bar
+
+
+def run_density(trial: DensityTrial, root: Path | None, out: Path, progress: Progress) -> Record:
+    """Run a density trial; a shape that cannot be served and a divergence are outcomes, not errors.
+
+    Args:
+        trial: its settings.
+        root: folder of data sets that are not installed with a package.
+        out: the suite's folder; samples go to `out/records/<id>.npz`, beside the record.
+        progress: told the fraction done and a short text.
+
+    Returns:
+        A record of one row. `standard_error`, `validation` and `floor` are in the data set's own unit; a trial
+        whose audit failed keeps the status "ok" and is marked by `audit` and `audit_reason`.
+    """
+    torch.manual_seed(trial.seed)
+    device = torch.device(trial.device)
+    splits = find_dataset(trial.data.name).load(root, dict(trial.data.options))
+    pipeline = Pipeline(splits, trial.data, device=device)
+    try:
+        flow = build_flow(pipeline.shape, trial.layer, trial.flow, trial.seed).to(device)
+    except (UnsupportedShape, UnsupportedEvent) as error:
+        return blank_record(trial, "unsupported", str(error))
+    record = blank_record(trial, "ok", None)
+    record.notes["data"] = splits.description
+    row: dict[str, Any] = {
+        "unit": pipeline.unit,
+        "parameters": sum(parameter.numel() for parameter in flow.parameters() if parameter.requires_grad),
+        "masked_free": free_parameters(flow),
+    }
+    record.rows = [row]
+
+    def training_progress(done: float, text: str) -> None:
+        progress(TRAINING_SHARE * done, text)
+
+    try:
+        training = fit(flow, pipeline, trial.training, trial.seed, training_progress)
+    except Diverged as error:
+        record.status, record.reason, record.curves = "diverged", str(error), error.curves
+        return record
+    record.curves = training.curves
+    progress(TRAINING_SHARE, "test likelihood")
+    test = evaluate(flow, pipeline, "test", trial.training.draws, trial.training.evaluation_batch, trial.seed)
+    progress(0.93, "audit")
+    findings = audit(flow, pipeline, "test", trial.seed, lambda old, shape: _rebuild(trial, old, shape))
+    floor = pipeline.floor()
+    fault = below_floor(test, pipeline, floor)
+    if fault is not None:
+        findings.reasons.append(fault)
+    if test.non_finite:
+        findings.reasons.append(
+            f"log-likelihood is not finite for {test.non_finite} of {test.values.numel()} test values"
+        )
+    _fill(record, training, test, findings, pipeline)
+    row |= {"floor": floor, "below_floor": fault is not None}
+    progress(0.98, "samples")
+    record.arrays = _save_samples(record, flow, pipeline, trial, out)
+    progress(1.0, f"{pipeline.unit} {getattr(test, pipeline.unit):.3f}, audit {findings.verdict}")
+    return record
+
+
+def below_floor(test: Evaluation, pipeline: Pipeline, floor: float | None) -> str | None:
+    """Why a likelihood is none: it is better than the resolution of the data allows. None where it is not.
+
+    The floor bounds the expectation over the dequantisation noise for every density and every point. The mean
+    of a finite draw may fall below it by chance, so three standard errors are granted; without dequantisation
+    there is no chance in it, and nothing is granted.
+    """
+    mean = getattr(test, pipeline.unit)
+    if floor is None:
+        return None
+    error = test.standard_error if pipeline.dequantises and math.isfinite(test.standard_error) else 0.0
+    if not mean < floor - 3 * error:
+        return None
+    return f"{pipeline.unit} {mean:.4g} is below the resolution floor {floor:.4g} of the data: no likelihood. " + (
+        "The noise or a log-det is wrong" if pipeline.dequantises else "Dequantise the data"
+    )
+
+
+def _fill(record: Record, training: Fit, test: Evaluation, findings: Audit, pipeline: Pipeline) -> None:
+    """Enter every measure; one that is not a finite number is None, with the reason in the notes."""
+    measures = {
+        "bits_per_dim": test.bits_per_dim,
+        "nats_per_dim": test.nats_per_dim,
+        "standard_error": test.standard_error,
+        "validation": min(value for value in training.curves["validation"] if value is not None),
+        "inverse_error": findings.inverse_error,
+        "logdet_error": findings.logdet_error,
+        "condition": findings.condition,
+    }
+    for name, value in measures.items():
+        record.rows[0][name] = finite(value)
+        if not math.isfinite(value):
+            record.notes[name] = f"the value is {value}"
+    if test.non_finite:
+        note = f"not finite for {test.non_finite} of {test.values.numel()} test values"
+        record.notes |= dict.fromkeys(("bits_per_dim", "nats_per_dim"), note)
+    if test.draw_spread is not None and math.isfinite(test.draw_spread):
+        record.notes["draws"] = (
+            f"standard deviation between {len(test.values)} dequantisation draws: {test.draw_spread:.2g}"
+        )
+    if not pipeline.dequantises:
+        record.notes["dequantise"] = (
+            "raw values without dequantisation: where they lie on a lattice, any density is possible"
+        )
+    record.rows[0] |= {
+        "audit": findings.verdict,
+        "audit_reason": "; ".join(findings.reasons) or None,
+        "steps": training.steps_done,
+        "best_step": training.best_step,
+        "stopped_early": training.stopped_early,
+        "train_seconds": training.train_seconds,
+    }
+    record.audit = findings.record()
+
+
+def _rebuild(trial: DensityTrial, old: InvertibleLinear, shape: tuple[int, ...]) -> InvertibleLinear:
+    """A layer of the same kind and options as one of the trial's flow, the mixer included, on another shape."""
+    ref = trial.layer
+    if old.registered_name == "conv1x1" and ref.layer != "conv1x1":
+        ref = LayerRef(row="mixer", layer="conv1x1", options=(("parameterisation", trial.flow.mixer),))
+    return make_layer(ref, shape, seed=trial.seed)
+
+
+def _save_samples(record: Record, flow: Glow, pipeline: Pipeline, trial: DensityTrial, out: Path) -> str | None:
+    """Write samples beside as many test events; returns the file name, or None where the flow gives none."""
+    data = pipeline.raw("test")[:SAMPLES]
+    try:
+        drawn = flow.sample(len(data), generator=generator(torch.device("cpu"), trial.seed, "samples"))
+    except Exception as error:  # the layer may be anybody's; the audit has the fault of its inverse
+        record.notes["samples"] = f"none: {type(error).__name__}: {error}"
+        return None
+    lost = int((~drawn.isfinite()).flatten(1).any(1).sum())
+    if lost:
+        record.notes["samples"] = f"{lost} of {len(drawn)} are not finite"
+    content = io.BytesIO()
+    np.savez_compressed(content, data=data.cpu().numpy(), samples=pipeline.to_data(drawn))
+    name = f"{trial.id}.npz"
+    write_atomically(out / "records" / name, content.getvalue())
+    return name

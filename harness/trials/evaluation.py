@@ -1,0 +1,90 @@
+"""The likelihood of held-out data under a flow, point by point, in the units of the tables."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from flows import Glow
+    from harness.datasets.base import Unit
+    from harness.trials.pipeline import Pipeline, Split
+
+
+def generator(device: torch.device, seed: int, purpose: str) -> torch.Generator:
+    """A generator of its own for each use of chance, a function of (seed, purpose) alone.
+
+    What one model draws, or does not draw, then moves no other draw: trials of the same seed see the same
+    batches and the same noise whatever their layer.
+    """
+    digest = hashlib.sha256(f"{seed}/{purpose}".encode()).digest()
+    return torch.Generator(device).manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Both measures of one split's likelihood (see `Pipeline.measures`), and how sure they are.
+
+    Attributes:
+        bits_per_dim: mean over points and dequantisation draws.
+        nats_per_dim: likewise.
+        standard_error: of the mean in the data's own unit over the points, each point's draws averaged first;
+            nan for a single point.
+        draw_spread: standard deviation of that mean between draws; None for a single draw.
+        values: every draw and point in the data's own unit, (draws, N), float64 on the CPU.
+    """
+
+    bits_per_dim: float
+    nats_per_dim: float
+    standard_error: float
+    draw_spread: float | None
+    values: Tensor
+
+    @property
+    def non_finite(self) -> int:
+        """How many values are not finite; they are in the means, which are then not finite: none is dropped."""
+        return int((~self.values.isfinite()).sum())
+
+
+@torch.no_grad()
+def evaluate(
+    flow: Glow,
+    pipeline: Pipeline,
+    split: Split,
+    draws: int,
+    batch: int,
+    seed: int,
+    dtype: torch.dtype = torch.float32,
+) -> Evaluation:
+    """The likelihood of every point of a split, the last, smaller batch included.
+
+    Args:
+        flow: the model, in `dtype`.
+        pipeline: gives the split's raw values and maps them to the flow's input.
+        split: which one is read.
+        draws: independent dequantisation draws per point.
+        batch: points per pass.
+        seed: of the dequantisation noise; equal seeds see equal noise, whatever the model.
+        dtype: of the flow's input.
+    """
+    raw = pipeline.raw(split)
+    noise = generator(raw.device, seed, f"evaluation noise of {split}")
+    passes: dict[Unit, list[Tensor]] = {"bits_per_dim": [], "nats_per_dim": []}
+    for part in raw.split(batch) * draws:
+        x, log_det = pipeline.prepare(part, noise)
+        for unit, values in pipeline.measures(flow.log_prob(x.to(dtype)), log_det).items():
+            passes[unit].append(values)
+    table = {unit: torch.cat(values).reshape(draws, len(raw)).cpu() for unit, values in passes.items()}
+    own = table[pipeline.unit]
+    return Evaluation(
+        bits_per_dim=float(table["bits_per_dim"].mean()),
+        nats_per_dim=float(table["nats_per_dim"].mean()),
+        standard_error=float(own.mean(0).std() / math.sqrt(len(raw))) if len(raw) > 1 else math.nan,
+        draw_spread=float(own.mean(1).std()) if draws > 1 else None,
+        values=own,
+    )

@@ -1,0 +1,30 @@
+"""A parameters trial: build one model and count it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from harness.records import Record, blank_record
+from harness.settings import ParametersTrial
+from harness.trials.models import build_flow
+from layers import free_parameters
+
+
+def run_parameters(
+    trial: ParametersTrial, root: Path | None, out: Path, progress: Callable[[float, str], None]
+) -> Record:
+    """Count the parameters of the built model, with and without entries that a mask hides."""
+    flow = build_flow(trial.shape, trial.layer, trial.flow, seed=0)
+    record = blank_record(trial, "ok", None)
+    record.rows = [
+        {
+            "layer": trial.layer.row,
+            "dataset": trial.label,
+            "width": trial.flow.width,
+            "parameters": sum(parameter.numel() for parameter in flow.parameters()),
+            "masked_free": free_parameters(flow),
+        }
+    ]
+    progress(1.0, f"{record.rows[0]['parameters']:,} parameters")
+    return record
