@@ -1,5 +1,8 @@
 """Errors that a user can cause, each with the exit code that the command line ends with."""
 
+import difflib
+from collections.abc import Collection
+
 
 class UserError(Exception):
     """Something the user can mend: one message, no traceback, exit code 2 (the command or the suite is wrong)."""
@@ -33,3 +36,12 @@ class Diverged(Exception):
     def __init__(self, message: str, curves: dict[str, list[float | None]] | None = None) -> None:
         super().__init__(message)
         self.curves = curves or {}
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """What to say after an unknown name: the nearest known ones, or else all of them."""
+    folded = {one.lower(): one for one in known}
+    close = difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.6)
+    if close:
+        return f"did you mean {' or '.join(folded[one] for one in close)}?"
+    return f"known: {', '.join(known)}" if known else "there are none"

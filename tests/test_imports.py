@@ -53,6 +53,34 @@ def test_imports_point_one_way(folder):
         )
 
 
+# Inside the harness, from what is used to what uses it; a part imports only parts above it.
+HARNESS = [
+    {"errors"},
+    {"settings", "layer_files"},
+    {"records", "datasets"},
+    {"planning", "trials"},
+    {"checking", "reporting", "progress", "listing"},
+    {"executor"},
+    {"commands"},
+    {"cli"},
+    {"__main__"},
+]
+
+
+def test_the_harness_is_a_chain_of_arrows():
+    rank = {part: number for number, parts in enumerate(HARNESS) for part in parts}
+    for file in sorted((ROOT / "harness").rglob("*.py")):
+        part = file.relative_to(ROOT / "harness").parts[0].removesuffix(".py")
+        if part == "__init__":
+            continue
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.ImportFrom) or (node.module or "").partition(".")[0] != "harness":
+                continue
+            below = node.module.split(".")[1:2] or [alias.name for alias in node.names]
+            for used in below:
+                assert used == part or rank[used] < rank[part], f"{file.relative_to(ROOT)}:{node.lineno} uses {used}"
+
+
 def test_no_file_is_two_ideas():
     for package in OURS:
         for file in (ROOT / package).rglob("*.py"):

@@ -5,8 +5,7 @@ from harness.datasets.digits import Digits
 from harness.datasets.patches import Patches
 from harness.datasets.published import PUBLISHED
 from harness.datasets.waveforms import Waveforms
-from harness.errors import UserError
-from harness.planning.strict_yaml import nearest
+from harness.errors import UserError, nearest
 
 DATASETS: dict[str, Dataset] = {
     dataset.info.name: dataset for dataset in (Digits(), Patches(), Waveforms(), *PUBLISHED)

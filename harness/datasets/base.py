@@ -11,8 +11,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import ValidationError
 
-from harness.errors import DataError, UserError
-from harness.planning.strict_yaml import nearest
+from harness.errors import DataError, UserError, nearest
 from harness.settings import Settings
 
 Unit = Literal["bits_per_dim", "nats_per_dim"]

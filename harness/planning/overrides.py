@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from harness.errors import SuiteError, UserError
+from harness.errors import SuiteError, UserError, nearest
 from harness.planning.resolve import Overrides
-from harness.planning.strict_yaml import Place, load, nearest
+from harness.planning.strict_yaml import Place, load
 from harness.planning.suite_errors import findings
 from harness.planning.suite_model import Profile
 

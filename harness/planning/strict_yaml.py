@@ -8,10 +8,9 @@ faults. Anchors, aliases and the merge key `<<` work, as far as the document sta
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -129,15 +128,6 @@ def load(content: bytes | str, name: str) -> Document:
     except RecursionError as error:
         raise SuiteError(f"{name}:1:1: nested too deeply; a suite has a handful of levels") from error
     return document
-
-
-def nearest(name: str, known: Collection[str]) -> str:
-    """What to say after an unknown name: the nearest known ones, or else all of them."""
-    folded = {one.lower(): one for one in known}
-    close = difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.6)
-    if close:
-        return f"did you mean {' or '.join(folded[one] for one in close)}?"
-    return f"known: {', '.join(known)}" if known else "there are none"
 
 
 def _decode(content: bytes, name: str) -> str:

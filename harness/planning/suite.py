@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from harness.errors import SuiteError
-from harness.planning.strict_yaml import Document, Fault, Place, nearest, read
+from harness.errors import SuiteError, nearest
+from harness.planning.strict_yaml import Document, Fault, Place, read
 from harness.planning.suite_errors import Finding, dotted, findings, raise_faults
 from harness.planning.suite_model import Suite
 

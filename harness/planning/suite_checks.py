@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from harness.datasets import DATASETS, Dataset
-from harness.errors import UserError
+from harness.errors import UserError, nearest
 from harness.layer_files import option_errors, resolve_layer
 from harness.planning.resolve import Column, Scope, Where, cells, class_name, column_of, rows_of
-from harness.planning.strict_yaml import Place, nearest
+from harness.planning.strict_yaml import Place
 from harness.planning.suite_errors import Finding
 from harness.planning.suite_model import DataEntry, Kind, Overlay, Profile, Row, Suite, Timing
 from harness.planning.suite_shapes import layer_class

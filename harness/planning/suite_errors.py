@@ -12,8 +12,8 @@ from typing import Annotated, Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from harness.errors import SuiteError
-from harness.planning.strict_yaml import Document, Fault, Place, nearest
+from harness.errors import SuiteError, nearest
+from harness.planning.strict_yaml import Document, Fault, Place
 
 MAX_SHOWN = 50
 

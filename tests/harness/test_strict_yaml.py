@@ -2,8 +2,8 @@
 
 import pytest
 
-from harness.errors import SuiteError
-from harness.planning.strict_yaml import MAX_BYTES, load, nearest, read
+from harness.errors import SuiteError, nearest
+from harness.planning.strict_yaml import MAX_BYTES, load, read
 
 
 @pytest.mark.parametrize(
