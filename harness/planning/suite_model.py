@@ -47,7 +47,11 @@ def _seeds(value: Any) -> Any:
         if not 1 <= value <= 10_000:
             raise PydanticCustomError("seeds", "a number of seeds is between 1 and 10000, or a list names the seeds")
         return tuple(range(value))
-    if isinstance(value, (list, tuple)) and len(set(map(repr, value))) < len(value):
+    if not isinstance(value, (list, tuple)):
+        raise PydanticCustomError(
+            "seeds", "expected a whole number of seeds or a list of seeds, got {value}", {"value": repr(value)}
+        )
+    if len(set(map(repr, value))) < len(value):
         raise PydanticCustomError("seeds", "a seed stands twice in the list; name each once")
     return value
 
