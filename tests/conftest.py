@@ -1,6 +1,11 @@
 """Options of the test run that every folder shares."""
 
+import os
+
 import pytest
+
+# The tests' tensors are small: a second thread costs more than it brings. Set before anything imports torch.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
