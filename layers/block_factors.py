@@ -37,13 +37,13 @@ def log_abs_det(weight: Tensor, multiplicity: Tensor | None = None) -> Tensor:
 
 def apply(weight: Tensor, x: Tensor, plan: Plan) -> Tensor:
     """Apply every factor, in order: weight (P, 2C, 2C), x (D, N) -> (D, N)."""
-    return _apply_chains(_chains(weight, plan), x, plan, weight)
+    return _apply_chains(_chains(weight, plan), x, plan, weight.shape[-1] // 2)
 
 
 def apply_inverse(inverse_weight: Tensor, y: Tensor, plan: Plan) -> Tensor:
     """Undo `apply`: the factors of the inverse matrices, last one first. y (D, N) -> (D, N)."""
     chains = [chain[::-1] for chain in _chains(inverse_weight, plan)]
-    return _apply_chains(chains, y, plan, inverse_weight)
+    return _apply_chains(chains, y, plan, inverse_weight.shape[-1] // 2)
 
 
 def apply_chain(chain: Chain, x: Tensor) -> Tensor:
@@ -51,16 +51,17 @@ def apply_chain(chain: Chain, x: Tensor) -> Tensor:
     if not chain:
         return x
     depth = max(level for level, _ in chain)
-    width, batch = chain[0][1].shape[-1], x.shape[-1]
-    pairs = x.shape[0] // width
+    width, dtype = chain[0][1].shape[-1], chain[0][1].dtype
+    size, batch = x.shape
+    pairs = size // width
     # Level i pairs along bit i of a block's number. Bits as axes, a factor's output is a view in the right order,
     # and one copy takes it to the pairs of the next factor.
-    grid = x.reshape(*[2] * depth, 2 * pairs >> depth, width // 2, batch)
+    grid = x.to(torch.promote_types(x.dtype, dtype)).reshape(*[2] * depth, 2 * pairs >> depth, width // 2, batch)
     for level, matrices in chain:
         bit_inside = grid.movedim(level - 1, -3)
         columns = bit_inside.reshape(len(matrices), pairs // len(matrices), width, batch)
         grid = (matrices.unsqueeze(1) @ columns).reshape(bit_inside.shape).movedim(-3, level - 1)
-    return grid.reshape(x.shape)
+    return grid.reshape(size, batch)
 
 
 def factor_matrix(matrices: Tensor, level: int, blocks: int) -> Tensor:
@@ -101,8 +102,7 @@ def _chains(weight: Tensor, plan: Plan) -> list[list[tuple[int, Tensor]]]:
     return [[(level, next(pieces)) for level in part.levels] for part in plan.parts]
 
 
-def _apply_chains(chains: Sequence[Chain], x: Tensor, plan: Plan, weight: Tensor) -> Tensor:
-    size = weight.shape[-1] // 2
-    parts = x.to(torch.promote_types(x.dtype, weight.dtype)).split([size * blocks for blocks in plan.sizes])
+def _apply_chains(chains: Sequence[Chain], x: Tensor, plan: Plan, size: int) -> Tensor:
+    parts = x.split([size * blocks for blocks in plan.sizes])
     pieces = [apply_chain(chain, part) for chain, part in zip(chains, parts, strict=True)]
     return torch.cat(pieces) if len(pieces) > 1 else pieces[0]
