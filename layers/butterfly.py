@@ -42,7 +42,7 @@ class Butterfly(InvertibleLinear, name="butterfly"):
         arithmetic.
 
     Args:
-        shape: (C, L) or (C, H, W), every size; the levels must be possible for D (see below).
+        shape: (channels, length) or (channels, height, width), every size; the levels must be possible for D.
         levels: which factors there are.
             None: all levels that the size allows. An int M: levels 1..M (with `partition`, in every part).
             A list without `partition`: the explicit sequence of levels, the first applied first; a level may
@@ -129,7 +129,8 @@ class Butterfly(InvertibleLinear, name="butterfly"):
     def _entries(self, x: Tensor) -> Tensor:
         """(N, C, *spatial) -> (D, N), in the flatten order."""
         if self.channels_last:
-            entries = x.reshape(len(x), self.colours, -1, self.positions).permute(3, 2, 1, 0).flatten(0, 2)
+            channels = x.unflatten(1, (self.colours, -1)).flatten(3)
+            entries = channels.permute(3, 2, 1, 0).flatten(0, 2)
         else:
             entries = x.flatten(1).T
         return entries.contiguous()

@@ -185,3 +185,11 @@ def test_a_partition_in_blocks():
 def test_refuses_pixels_of_other_channels():
     with pytest.raises(UnsupportedShape, match="4 channels are not divisible by block_size = 3"):
         Butterfly((4, 3, 2), block_size=3, flatten="pixels")
+
+
+@pytest.mark.parametrize("flatten", ["channels_first", "channels_last", "pixels"])
+@pytest.mark.parametrize("block_size", [1, 3])
+def test_a_batch_of_none(block_size, flatten):
+    layer = Butterfly((3, 4, 2), block_size=block_size, flatten=flatten)
+    empty = torch.empty(0, 3, 4, 2)
+    assert layer(empty)[0].shape == layer.inverse(empty).shape == empty.shape
