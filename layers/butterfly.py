@@ -9,9 +9,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from layers import block_factors
 from layers import butterfly_factors as factors
-from layers.base import InvertibleLinear
+from layers.base import InvertibleLinear, UnsupportedShape
 from layers.butterfly_plan import check_choice, make_plan
+from layers.plu import PLUMatrices, random_rotations
 
 
 class Butterfly(InvertibleLinear, name="butterfly"):
@@ -20,19 +22,27 @@ class Butterfly(InvertibleLinear, name="butterfly"):
     A factor of level i has 2^{i-1} blocks of size l = D / 2^{i-1}; entry k of a block's first half pairs with
     entry k of its second half through one 2x2 matrix [[a, b], [c, d]]. D need only be divisible by 2^i.
 
+    Block-wise, the D entries are D / C blocks of C consecutive ones (`block_size`): the same factors pair blocks in
+    place of entries, each pair through one 2C x 2C matrix, given by its PLU factors (`layers.plu`). The factors of
+    the four C x C blocks alone would not give its determinant.
+
     Determinant:
-        log|det| = sum over all 2x2 matrices of log|ad - bc|, times l / 2 where the pairs of a block share one.
+        log|det| = sum over all 2x2 matrices of log|ad - bc|, times l / 2 where the pairs of a block share one;
+        block-wise, the sum of log_s in place of log|ad - bc|.
     Inverse:
-        the factors in reverse order, each 2x2 matrix inverted in closed form.
+        the factors in reverse order, each 2x2 matrix inverted in closed form; block-wise, each 2C x 2C matrix by
+        one batched solve with its L and U.
     Cost:
-        2D multiply-adds per factor, forward and inverse.
+        2 C D multiply-adds per factor, forward and inverse.
     Parameters:
-        2D per factor; shared, 4 * 2^{i-1} for one of level i, so 4 (2^M - 1) for levels 1..M.
+        2D per factor; shared, 4 * 2^{i-1} for one of level i, so 4 (2^M - 1) for levels 1..M. Block-wise
+        8C^2 + 2C for each pair, 4C^2 of which reach the map, so (4C + 1) D per factor, 2 C D of them free.
     Singular cases:
-        ad = bc anywhere: log|det| = -inf, and the inverse is not finite.
+        ad = bc anywhere: log|det| = -inf, and the inverse is not finite. Block-wise there are none in exact
+        arithmetic.
 
     Args:
-        shape: (C, L) or (C, H, W), every size; the levels must be possible for D (see below).
+        shape: (channels, length) or (channels, height, width), every size; the levels must be possible for D.
         levels: which factors there are.
             None: all levels that the size allows. An int M: levels 1..M (with `partition`, in every part).
             A list without `partition`: the explicit sequence of levels, the first applied first; a level may
@@ -41,13 +51,17 @@ class Butterfly(InvertibleLinear, name="butterfly"):
         order: of levels given as counts. "ascending": level 1, the largest stride, is applied first, as in the
             released configurations; "descending": level M first, as the paper writes the product.
         bi_direction: there and back, 1..M then M..1 (from M..1 to 1..M if descending): 2M factors.
-        shared: one 2x2 matrix for all pairs of a block.
-        initialisation: "identity", or "rotation" by an angle uniform on [0, 2 pi) for each 2x2 matrix.
+        shared: one matrix for all pairs of a block.
+        initialisation: "identity", or "rotation": a random rotation for each matrix, uniform in 2 dimensions
+            (an angle on [0, 2 pi)) or in 2C.
         partition: sizes that sum to D; each run of entries has a butterfly of its own, so that a D with few factors
             of two is served in larger powers of two ([512, 256, 16] for 784). Entries of two parts do not mix.
         flatten: how an event becomes D entries. "channels_first": (c, h, w) or (c, t). "channels_last": (h, w, c)
             or (t, c), which keeps the channels of a position side by side. The released code takes (c, h, w) for
-            images and (t, c) for sequences.
+            images and (t, c) for sequences. "pixels": (h, w, s, j) with channel c = j S + s and S channels for each
+            j < block_size. A squeezed image has the colour j of pixel s of each square there, so that with block size
+            3 a block is one RGB pixel, as in the paper, before the squeeze (where it is "channels_last") and after.
+        block_size: C, the entries that a factor pairs as one; it divides D and every part. Levels are bound by D / C.
         full_depth_at: the D for which `levels` and `partition` are meant. On D = full_depth_at / 2^s every count
             falls by s, not below 0, and every part is divided by 2^s: one level less per scale of a Glow. Not
             with explicit sequences.
@@ -55,12 +69,16 @@ class Butterfly(InvertibleLinear, name="butterfly"):
             explicit sequences.
 
     Raises:
-        UnsupportedShape: D, or a part, does not allow a level; or D is not full_depth_at / 2^s.
+        UnsupportedShape: D, or a part, does not allow a level or the block size; the block size does not divide the
+            channels with "pixels"; or D is not full_depth_at / 2^s.
         ValueError: an option is not one of the values above.
 
     Source: ButterflyFlow (Meng et al., ICML 2022).
     """
 
+    # Either the free 2x2 matrices (block_size 1) or the PLU factors of the 2C x 2C ones.
+    weight: nn.Parameter
+    pairs: PLUMatrices
     multiplicity: Tensor | None
 
     def __init__(
@@ -73,13 +91,14 @@ class Butterfly(InvertibleLinear, name="butterfly"):
         shared: bool = False,
         initialisation: Literal["identity", "rotation"] = "identity",
         partition: list[int] | None = None,
-        flatten: Literal["channels_first", "channels_last"] = "channels_first",
+        flatten: Literal["channels_first", "channels_last", "pixels"] = "channels_first",
+        block_size: int = 1,
         full_depth_at: int | None = None,
         capped: bool = False,
     ) -> None:
         super().__init__(shape)
         check_choice("initialisation", initialisation, ("identity", "rotation"))
-        check_choice("flatten", flatten, ("channels_first", "channels_last"))
+        check_choice("flatten", flatten, ("channels_first", "channels_last", "pixels"))
         self.plan = make_plan(
             self.dim,
             levels=levels,
@@ -87,23 +106,39 @@ class Butterfly(InvertibleLinear, name="butterfly"):
             bi_direction=bi_direction,
             shared=shared,
             partition=partition,
+            block_size=block_size,
             full_depth_at=full_depth_at,
             capped=capped,
         )
-        self.channels_last = flatten == "channels_last"
-        self.weight = nn.Parameter(_initial(sum(self.plan.lengths), initialisation))
-        pairs = factors.multiplicities(self.plan) if shared else None  # follows from the plan: not saved
-        self.register_buffer("multiplicity", pairs, persistent=False)
+        if flatten == "pixels" and self.channels % block_size:
+            raise UnsupportedShape(
+                f"butterfly: {self.channels} channels are not divisible by block_size = {block_size}, which "
+                "flatten = 'pixels' needs; use flatten: channels_last, or a block size that divides the channels"
+            )
+        self.block_size = block_size
+        self.channels_last = flatten != "channels_first"
+        self.colours = block_size if flatten == "pixels" else 1
+        count = sum(self.plan.lengths)
+        if block_size == 1:
+            self.weight = nn.Parameter(_initial(count, initialisation))
+        else:
+            self.pairs = PLUMatrices(_initial_blocks(count, 2 * block_size, initialisation))
+        uses = factors.multiplicities(self.plan) if shared else None  # follows from the plan: not saved
+        self.register_buffer("multiplicity", uses, persistent=False)
 
     def _entries(self, x: Tensor) -> Tensor:
         """(N, C, *spatial) -> (D, N), in the flatten order."""
-        entries = x.flatten(2).permute(2, 1, 0).flatten(0, 1) if self.channels_last else x.flatten(1).T
+        if self.channels_last:
+            channels = x.unflatten(1, (self.colours, -1)).flatten(3)
+            entries = channels.permute(3, 2, 1, 0).flatten(0, 2)
+        else:
+            entries = x.flatten(1).T
         return entries.contiguous()
 
     def _events(self, entries: Tensor) -> Tensor:
         """(D, N) -> (N, C, *spatial): undo `_entries`."""
         if self.channels_last:
-            events = entries.unflatten(0, (self.positions, self.channels)).permute(2, 1, 0)
+            events = entries.unflatten(0, (self.positions, -1, self.colours)).permute(3, 2, 1, 0)
         else:
             events = entries.T
         return events.reshape(entries.shape[1], *self.shape).contiguous()
@@ -111,42 +146,54 @@ class Butterfly(InvertibleLinear, name="butterfly"):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Apply every factor; see the class for the log-det."""
         self.check_event(x)
-        y = factors.apply(self.weight, self._entries(x), self.plan)
-        return self._events(y), factors.log_abs_det(self.weight, self.multiplicity)
+        if self.block_size == 1:
+            y = factors.apply(self.weight, self._entries(x), self.plan)
+            return self._events(y), factors.log_abs_det(self.weight, self.multiplicity)
+        y = block_factors.apply(self.pairs.matrices(), self._entries(x), self.plan)
+        terms = self.pairs.log_abs_dets()
+        return self._events(y), (terms if self.multiplicity is None else terms * self.multiplicity).sum()
 
     def inverse(self, y: Tensor) -> Tensor:
         """Undo every factor, the last one first."""
-        self.check_event(y)
-        x = factors.apply_inverse(factors.invert_weight(self.weight), self._entries(y), self.plan)
-        return self._events(x)
+        return self._solver()(y)
 
     @torch.no_grad()
     def inverter(self) -> Callable[[Tensor], Tensor]:
-        """Invert the 2x2 matrices once; the callable applies them."""
-        inverse_weight = factors.invert_weight(self.weight)
+        """Invert the matrices once; the callable applies them."""
+        return torch.no_grad()(self._solver())
 
-        @torch.no_grad()
+    def _solver(self) -> Callable[[Tensor], Tensor]:
+        """The inverse with the present weights."""
+        if self.block_size == 1:
+            undo, inverse_weight = factors.apply_inverse, factors.invert_weight(self.weight)
+        else:
+            undo, inverse_weight = block_factors.apply_inverse, self.pairs.inverse_matrices()
+
         def invert(y: Tensor) -> Tensor:
             self.check_event(y)
-            return self._events(factors.apply_inverse(inverse_weight, self._entries(y), self.plan))
+            return self._events(undo(inverse_weight, self._entries(y), self.plan))
 
         return invert
 
     @torch.no_grad()
     def dense(self) -> Tensor:
         """The product of the factors' explicit matrices, between the two changes of order."""
-        product = factors.dense(self.weight, self.plan)
+        if self.block_size == 1:
+            product = factors.dense(self.weight, self.plan)
+        else:
+            product = block_factors.dense(self.pairs.matrices(), self.plan)
         if not self.channels_last:
             return product
         # Entry j of the flattened event is entry row_major[j] of the event in row-major order.
-        row_major = torch.arange(self.dim, device=product.device).view(self.channels, -1).T.flatten()
-        place = row_major.argsort()
+        row_major = torch.arange(self.dim, device=product.device).view(self.colours, -1, self.positions)
+        place = row_major.permute(2, 1, 0).flatten().argsort()
         return product[place][:, place]
 
     def extra_repr(self) -> str:
         """Shape, and what became of the levels."""
         parts = ", ".join(f"{part.size}: {list(part.levels)}" for part in self.plan.parts)
-        return f"{super().extra_repr()}, levels={{{parts}}}, shared={self.plan.shared}"
+        blocks = f", block_size={self.block_size}" if self.block_size > 1 else ""
+        return f"{super().extra_repr()}, levels={{{parts}}}, shared={self.plan.shared}{blocks}"
 
 
 def _initial(count: int, initialisation: str) -> Tensor:
@@ -156,3 +203,10 @@ def _initial(count: int, initialisation: str) -> Tensor:
         cos, sin = angle.cos(), angle.sin()
         return torch.stack((torch.stack((cos, -sin)), torch.stack((sin, cos))))
     return torch.eye(2)[:, :, None].repeat(1, 1, count)
+
+
+def _initial_blocks(count: int, size: int, initialisation: str) -> Tensor:
+    """`count` square matrices, (count, size, size)."""
+    if initialisation == "rotation":
+        return random_rotations(count, size)
+    return torch.eye(size).expand(count, size, size)

@@ -23,7 +23,12 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Part:
-    """A run of `size` entries with a butterfly of its own: the levels of its factors, first applied first."""
+    """A run of `size` entries (blocks of entries, if block-wise) with a butterfly of its own.
+
+    Attributes:
+        size: the number of entries or blocks.
+        levels: of its factors, first applied first.
+    """
 
     size: int
     levels: tuple[int, ...]
@@ -31,14 +36,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Plan:
-    """The parts of a block-diagonal butterfly, and whether a block shares one 2x2 matrix among its pairs."""
+    """The parts of a block-diagonal butterfly, and whether a block shares one matrix among its pairs."""
 
     parts: tuple[Part, ...]
     shared: bool = False
 
     @cached_property
     def sizes(self) -> list[int]:
-        """The sizes of the parts, which sum to D."""
+        """The sizes of the parts, which sum to D (to D / C, if block-wise)."""
         return [part.size for part in self.parts]
 
     @cached_property
@@ -48,7 +53,7 @@ class Plan:
 
     @cached_property
     def lengths(self) -> list[int]:
-        """The number of 2x2 matrices of every factor, in the order of the weight; their sum is P."""
+        """The number of matrices of every factor, in the order of the weight; their sum is P."""
         return [blocks if self.shared else blocks * half for blocks, half in self.factors]
 
 
@@ -75,7 +80,7 @@ def log_abs_det(weight: Tensor, multiplicity: Tensor | None = None) -> Tensor:
 
 
 def multiplicities(plan: Plan) -> Tensor:
-    """How many pairs use each 2x2 matrix of the weight, shape (P,)."""
+    """How many pairs use each matrix of the weight, shape (P,)."""
     pairs = torch.tensor([half if plan.shared else 1 for _, half in plan.factors], dtype=torch.long)
     return pairs.repeat_interleave(torch.tensor(plan.lengths, dtype=torch.long)).to(torch.get_default_dtype())
 

@@ -1,4 +1,7 @@
-"""From the options of a butterfly to its plan: which factors there are on D entries, or why there are none."""
+"""From the options of a butterfly to its plan: which factors there are on D entries, or why there are none.
+
+Levels are bound by the number of units: entries, or blocks of C consecutive entries in a block-wise butterfly.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,14 @@ def make_plan(
     bi_direction: bool = False,
     shared: bool = False,
     partition: Sequence[int] | None = None,
+    block_size: int = 1,
     full_depth_at: int | None = None,
     capped: bool = False,
 ) -> Plan:
-    """The factors on `dim` entries; the options and what they raise are those of `layers.butterfly.Butterfly`."""
+    """The factors on `dim` entries; the options and what they raise are those of `layers.butterfly.Butterfly`.
+
+    The sizes of the plan's parts are numbers of blocks.
+    """
     check_choice("order", order, ("ascending", "descending"))
     for name, flag in (("bi_direction", bi_direction), ("shared", shared), ("capped", capped)):
         check_choice(name, flag, (True, False))
@@ -37,12 +44,13 @@ def make_plan(
                 f"butterfly: levels = {levels!r} is an explicit sequence, to which {name} does not apply; "
                 "write the whole sequence out, or give the number of levels"
             )
+    _check_whole("block_size", block_size, 1)
     halvings = _halvings(dim, full_depth_at)
-    sizes = _part_sizes(dim, partition, halvings)
+    sizes = _part_sizes(dim, partition, halvings, block_size)
     if explicit:
-        sequences = _explicit_sequences(levels, sizes, partition is not None)
+        sequences = _explicit_sequences(levels, sizes, partition is not None, block_size)
     else:
-        counts = _counts(levels, sizes, partition is not None, halvings, capped)
+        counts = _counts(levels, sizes, partition is not None, halvings, capped, block_size)
         sequences = [_sequence(count, order, bi_direction) for count in counts]
     return Plan(tuple(map(Part, sizes, sequences)), shared)
 
@@ -69,10 +77,16 @@ def _halvings(dim: int, full_depth_at: int | None) -> int:
     return ratio.bit_length() - 1
 
 
-def _part_sizes(dim: int, partition: Sequence[int] | None, halvings: int) -> list[int]:
-    """The sizes of the parts on `dim` entries."""
+def _part_sizes(dim: int, partition: Sequence[int] | None, halvings: int, block_size: int) -> list[int]:
+    """The sizes, in blocks, of the parts on `dim` entries."""
+    if dim % block_size:
+        divisor = max(size for size in range(1, block_size) if dim % size == 0)
+        raise UnsupportedShape(
+            f"butterfly: D = {dim} is not divisible by block_size = {block_size}; "
+            f"use one that divides it, such as block_size: {divisor}"
+        )
     if partition is None:
-        return [dim]
+        return [dim // block_size]
     if not _is_sequence(partition):
         raise ValueError(f"butterfly: partition = {partition!r} is not a list of sizes; use one such as [512, 256]")
     for size in partition:
@@ -81,18 +95,20 @@ def _part_sizes(dim: int, partition: Sequence[int] | None, halvings: int) -> lis
     if sum(partition) != full:
         raise ValueError(
             f"butterfly: partition = {list(partition)} sums to {sum(partition)}, but D = {full}; "
-            f"use sizes that sum to it, such as {binary_parts(full)}"
+            f"use sizes that sum to it, such as {binary_parts(full, block_size)}"
         )
+    unit = block_size << halvings
     for size in partition:
-        if size % 2**halvings:
+        if size % unit:
+            blocks = f" and block_size = {block_size}" if block_size > 1 else ""
             raise UnsupportedShape(
-                f"butterfly: part {size} of the partition cannot be divided by {2**halvings} for D = {dim}; "
-                f"use sizes that are multiples of {2**halvings}"
+                f"butterfly: part {size} of the partition cannot be divided by {unit} for D = {dim}{blocks}; "
+                f"use sizes that are multiples of {unit}"
             )
-    return [size >> halvings for size in partition]
+    return [size // unit for size in partition]
 
 
-def _explicit_sequences(levels: Any, sizes: list[int], partitioned: bool) -> list[tuple[int, ...]]:
+def _explicit_sequences(levels: Any, sizes: list[int], partitioned: bool, block_size: int) -> list[tuple[int, ...]]:
     """Explicit levels, checked, for every part."""
     if not partitioned and any(map(_is_sequence, levels)):
         raise ValueError(
@@ -110,11 +126,13 @@ def _explicit_sequences(levels: Any, sizes: list[int], partitioned: bool) -> lis
         deepest = max(sequence, default=0)
         if deepest > most:
             way_out = f"Use levels from 1 to {most}" if most else "Use an empty list"
-            raise UnsupportedShape(f"{_too_deep(size, sizes)}; asked for level {deepest}. {way_out}")
+            raise UnsupportedShape(f"{_too_deep(size, sizes, block_size)}; asked for level {deepest}. {way_out}")
     return [tuple(sequence) for sequence in sequences]
 
 
-def _counts(levels: Any, sizes: list[int], partitioned: bool, halvings: int, capped: bool) -> list[int]:
+def _counts(
+    levels: Any, sizes: list[int], partitioned: bool, halvings: int, capped: bool, block_size: int
+) -> list[int]:
     """The number of levels of every part."""
     if levels is None:
         return [most_levels(size) for size in sizes]
@@ -128,36 +146,39 @@ def _counts(levels: Any, sizes: list[int], partitioned: bool, halvings: int, cap
         return list(map(min, counts, possible))
     for size, count, full, most in zip(sizes, counts, asked, possible, strict=True):
         if count > most:
-            at_full_depth = f" ({full} at D = {sum(sizes) << halvings})" if halvings else ""
+            at_full_depth = f" ({full} at D = {block_size * sum(sizes) << halvings})" if halvings else ""
             raise UnsupportedShape(
-                f"{_too_deep(size, sizes)}; asked for {count}{at_full_depth}. "
-                f"Use {_fewer_levels(asked, sizes, partitioned, halvings)}"
+                f"{_too_deep(size, sizes, block_size)}; asked for {count}{at_full_depth}. "
+                f"Use {_fewer_levels(asked, sizes, partitioned, halvings, block_size)}"
             )
     return counts
 
 
-def _too_deep(size: int, sizes: list[int]) -> str:
+def _too_deep(size: int, sizes: list[int], block_size: int) -> str:
     """The value and the rule that a level breaks."""
     most = most_levels(size)
-    what = f"D = {size}" if len(sizes) == 1 else f"part {size} of the partition"
-    return f"butterfly: {what} has power-of-two part {2**most}, so at most {most} level{'s' * (most != 1)}"
+    entries = size * block_size
+    what = f"D = {entries}" if len(sizes) == 1 else f"part {entries} of the partition"
+    blocks = f", as {size} blocks of {block_size}," if block_size > 1 else ""
+    return f"butterfly: {what}{blocks} has power-of-two part {2**most}, so at most {most} level{'s' * (most != 1)}"
 
 
-def _fewer_levels(asked: list[int], sizes: list[int], partitioned: bool, halvings: int) -> str:
+def _fewer_levels(asked: list[int], sizes: list[int], partitioned: bool, halvings: int, block_size: int) -> str:
     """Options that work in place of too many levels, as they would be written at full depth."""
     if not partitioned:
-        full = sum(sizes) << halvings
-        parts = binary_parts(full)
+        parts = binary_parts(sum(sizes) << halvings)
         if len(parts) > 1:
-            return f"partition: {parts} with levels: {[min(asked[0], most_levels(part)) for part in parts]}"
-        return f"levels: {most_levels(full)} or capped: true"
+            levels = [min(asked[0], most_levels(part)) for part in parts]
+            return f"partition: {[block_size * part for part in parts]} with levels: {levels}"
+        return f"levels: {most_levels(parts[0])} or capped: true"
     fewer = [min(count, most_levels(size) + halvings) for count, size in zip(asked, sizes, strict=True)]
     return f"levels: {fewer} or capped: true"
 
 
-def binary_parts(dim: int) -> list[int]:
-    """The powers of two that sum to `dim`, largest first: 784 -> [512, 256, 16]."""
-    return [1 << bit for bit in reversed(range(dim.bit_length())) if dim >> bit & 1]
+def binary_parts(dim: int, block_size: int = 1) -> list[int]:
+    """The powers of two, times `block_size`, that sum to `dim`, largest first: 784 -> [512, 256, 16]."""
+    blocks = dim // block_size
+    return [block_size << bit for bit in reversed(range(blocks.bit_length())) if blocks >> bit & 1]
 
 
 def _is_sequence(value: Any) -> bool:

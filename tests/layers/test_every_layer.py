@@ -1,5 +1,6 @@
 """Every registered layer keeps to every rule of the interface: a file dropped into layers/ is tested by this."""
 
+import math
 from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
@@ -49,6 +50,35 @@ def choices() -> list[tuple[str, str, object]]:
 def test_every_choice_of_an_option(name: str, option: str, value: object, shape: tuple[int, ...]):
     case = LayerCase(LAYERS[name], shape, torch.float64, {option: value})
     assert [fault for check in CHECKS for fault in run_check(check, case)] == []
+
+
+def numbers() -> list[tuple[str, str, int]]:
+    """Small values, other than the default, of every option that may be a whole number."""
+    found = []
+    for name, cls in LAYERS.items():
+        hints = get_type_hints(cls.__init__)
+        for option, parameter in layer_options(cls).items():
+            if int in (hints[option], *get_args(hints[option])):
+                found += [(name, option, value) for value in (1, 2, 3) if value != parameter.default]
+    return found
+
+
+@pytest.mark.parametrize(("name", "option", "value"), numbers())
+def test_every_number_of_an_option(name: str, option: str, value: int):
+    """Each number is served, or refused by its name; then a multiple of D is tried, as the option may be a size."""
+    cls, served = LAYERS[name], False
+    for shape in SHAPES:
+        for number in (value, value * math.prod(shape)):
+            case = LayerCase(cls, shape, torch.float64, {option: number})
+            try:
+                case.initial()
+            except ValueError as error:
+                assert str(number) in str(error), error
+            else:
+                served = True
+                assert [fault for check in CHECKS for fault in run_check(check, case)] == [], str(case)
+                break
+    assert served or value != 1, f"no shape was served with {option} = {value}"
 
 
 @pytest.mark.parametrize("name", LAYERS)

@@ -1,0 +1,58 @@
+"""Pictures of butterfly factors, their free entries in blue, as ButterflyFlow (Meng et al., ICML 2022) draws them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path as Outline
+
+from harness.figure_style import COLOURS, PALE, panels, render, style
+from layers import block_factors
+from layers.butterfly import Butterfly
+
+
+def factor_supports(layer: Butterfly) -> dict[str, np.ndarray]:
+    """The factors of a butterfly, by name, as boolean (D, D) matrices that are true where an entry is free.
+
+    The name is B(i, D), block-wise B(i, D, C). A level that returns is listed once; a factor of a partition's part is
+    as large as the part.
+    """
+    width = layer.block_size
+    supports = {}
+    for part in layer.plan.parts:
+        for level in part.levels:
+            name = f"B({level}, {part.size * width}{f', {width}' if width > 1 else ''})"
+            pattern = block_factors.factor_matrix(torch.ones(2 ** (level - 1), 2 * width, 2 * width), level, part.size)
+            supports[name] = pattern.to_dense().bool().numpy()
+    return supports
+
+
+def support_figure(layers: Sequence[Butterfly], columns: int = 4) -> Figure:
+    """One panel per factor of the layers, in the order of application: free entries blue, zeros white."""
+    supports = {name: support for layer in layers for name, support in factor_supports(layer).items()}
+    figure, grid = panels(len(supports), 2.0, 2.2, columns=columns)
+    for axes, (name, support) in zip(grid, supports.items(), strict=True):
+        size = len(support)
+        corners = np.argwhere(support)[:, None, ::-1] + np.array([(0, 0), (1, 0), (1, 1), (0, 1)])
+        cells = Outline.make_compound_path_from_polys(corners.astype(float))
+        axes.add_patch(PathPatch(cells, facecolor=COLOURS[0], linewidth=0))
+        axes.set(title=name, xlim=(0, size), ylim=(size, 0), aspect="equal", xticks=[], yticks=[])
+        lines = range(1, size)
+        axes.vlines(lines, 0, size, color=PALE, linewidth=0.4)
+        axes.hlines(lines, 0, size, color=PALE, linewidth=0.4)
+        axes.spines[["top", "right"]].set_visible(True)
+    return figure
+
+
+def write_supports(folder: Path) -> None:
+    """The paper's two figures in one, B(i, 16) and B(i, 24, 3), as `butterfly-supports.svg` and `.png` in a folder."""
+    with style():
+        files = render("butterfly-supports", support_figure([Butterfly((1, 16)), Butterfly((3, 8), block_size=3)]))
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)

@@ -1,0 +1,71 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.patches import PathPatch
+
+from harness.figures_support import factor_supports, support_figure, write_supports
+from layers.butterfly import Butterfly
+
+ROOT = Path(__file__).parents[2]
+
+
+def support_by_hand(level, size, width):
+    """B(level, size, width): blocks of `width` entries pair across half of each of the 2^(level-1) diagonal blocks."""
+    blocks = size // width
+    length = blocks // 2 ** (level - 1)
+    free = np.zeros((size, size), dtype=bool)
+    for row in range(size):
+        for column in range(size):
+            i, j = row // width, column // width
+            free[row, column] = i // length == j // length and (i - j) % (length // 2) == 0
+    return free
+
+
+def drawn(axes):
+    """The matrix of blue cells that a panel shows."""
+    size = round(axes.get_xlim()[1])
+    matrix = np.zeros((size, size), dtype=int)
+    (cells,) = (patch for patch in axes.patches if isinstance(patch, PathPatch))
+    for outline in cells.get_path().to_polygons():
+        assert np.ptp(outline, axis=0).tolist() == [1, 1]
+        column, row = outline.min(axis=0).astype(int)
+        matrix[row, column] += 1
+    return matrix
+
+
+PAPER = [("B({}, 16)", 16, 1, 4), ("B({}, 24, 3)", 24, 3, 3)]
+
+
+def test_draws_the_factors_of_the_paper():
+    figure = support_figure([Butterfly((1, 16)), Butterfly((3, 8), block_size=3)])
+    panels = {axes.get_title(): axes for axes in figure.axes if axes.axison}
+    assert len(panels) == 7
+    for name, size, width, levels in PAPER:
+        for level in range(1, levels + 1):
+            axes = panels[name.format(level)]
+            assert np.array_equal(drawn(axes), support_by_hand(level, size, width).astype(int))
+            assert axes.get_ylim() == (size, 0)  # row 0 on top, as a matrix is written
+
+
+@pytest.mark.parametrize(("shape", "width"), [((1, 16), 1), ((3, 8), 3), ((2, 6), 2)])
+def test_supports_are_those_of_the_map(shape, width):
+    """A layer of one factor with weights away from the identity is non-zero exactly where its picture is blue."""
+    for level, support in enumerate(factor_supports(Butterfly(shape, block_size=width)).values(), start=1):
+        layer = Butterfly(shape, block_size=width, levels=[level], initialisation="rotation")
+        assert torch.equal(layer.dense() != 0, torch.from_numpy(support))
+
+
+def test_names_the_parts_of_a_partition():
+    layer = Butterfly((3, 4), block_size=2, partition=[8, 4], bi_direction=True)
+    assert list(factor_supports(layer)) == ["B(1, 8, 2)", "B(2, 8, 2)", "B(1, 4, 2)"]
+
+
+def test_writes_the_same_files_again(tmp_path):
+    write_supports(tmp_path / "one")
+    write_supports(tmp_path / "two")
+    kept = {path.name for path in (ROOT / "docs" / "figures").glob("butterfly-supports.*")}
+    assert kept == {"butterfly-supports.png", "butterfly-supports.svg"}
+    for name in kept:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()

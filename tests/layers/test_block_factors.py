@@ -1,0 +1,101 @@
+import pytest
+import torch
+
+from layers import block_factors, butterfly_factors
+from layers.butterfly_factors import Part, Plan
+
+PLANS = [
+    Plan((Part(8, (1, 2, 3)),)),
+    Plan((Part(12, (2, 1, 2)),), shared=True),
+    Plan((Part(8, (3, 1)), Part(3, ()), Part(6, (1,)))),
+    Plan((Part(8, (2,)), Part(2, (1, 1))), shared=True),
+    Plan((Part(5, ()),)),
+]
+
+
+def random_weight(plan, width, dtype):
+    torch.manual_seed(0)
+    return torch.randn(sum(plan.lengths), 2 * width, 2 * width, dtype=dtype)
+
+
+def multiplicity_of(plan):
+    return butterfly_factors.multiplicities(plan).double() if plan.shared else None
+
+
+def factor_by_hand(matrices, level, blocks):
+    """B(level, C * blocks, C) block by block: matrices[pair] maps blocks (k, k + l / 2) of each run of l blocks."""
+    width = matrices.shape[-1] // 2
+    length = blocks // 2 ** (level - 1)
+    shared = len(matrices) < blocks // 2
+    out = torch.zeros(blocks * width, blocks * width, dtype=matrices.dtype)
+    for run in range(blocks // length):
+        for k in range(length // 2):
+            matrix = matrices[run if shared else run * length // 2 + k]
+            first = (run * length + k) * width
+            second = first + length // 2 * width
+            places = torch.cat((torch.arange(first, first + width), torch.arange(second, second + width)))
+            out[places[:, None], places] = matrix
+    return out
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+@pytest.mark.parametrize("plan", PLANS)
+def test_blocks_of_one_are_the_butterfly(plan, dtype):
+    weight = random_weight(plan, 1, dtype)
+    scalars = weight.permute(1, 2, 0)
+    x = torch.randn(sum(plan.sizes), 3, dtype=torch.float64)
+    torch.testing.assert_close(block_factors.apply(weight, x, plan), butterfly_factors.apply(scalars, x, plan))
+    inverse = torch.linalg.inv(weight)
+    expected = butterfly_factors.apply_inverse(butterfly_factors.invert_weight(scalars), x, plan)
+    torch.testing.assert_close(block_factors.apply_inverse(inverse, x, plan), expected)
+    multiplicity = multiplicity_of(plan)
+    log_det = block_factors.log_abs_det(weight, multiplicity)
+    torch.testing.assert_close(log_det, butterfly_factors.log_abs_det(scalars, multiplicity))
+    torch.testing.assert_close(block_factors.dense(weight, plan), butterfly_factors.dense(scalars, plan))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+@pytest.mark.parametrize("width", [2, 3])
+@pytest.mark.parametrize("plan", PLANS)
+def test_against_the_product_by_hand(plan, width, dtype):
+    weight = random_weight(plan, width, dtype)
+    matrices, products = iter(weight.split(plan.lengths) if plan.lengths else ()), []
+    for part in plan.parts:
+        product = torch.eye(part.size * width, dtype=dtype)
+        for level in part.levels:
+            product = factor_by_hand(next(matrices), level, part.size) @ product
+        products.append(product)
+    matrix = torch.block_diag(*products)
+    x = torch.randn(sum(plan.sizes) * width, 4, dtype=dtype)
+    y = block_factors.apply(weight, x, plan)
+    torch.testing.assert_close(y, matrix @ x)
+    torch.testing.assert_close(block_factors.dense(weight, plan), matrix)
+    torch.testing.assert_close(block_factors.apply_inverse(torch.linalg.inv(weight), y, plan), x)
+    log_det = block_factors.log_abs_det(weight, multiplicity_of(plan))
+    assert (log_det.dtype, log_det.shape) == (torch.float64, ())
+    torch.testing.assert_close(log_det, torch.linalg.slogdet(matrix)[1])
+
+
+@pytest.mark.parametrize("plan", PLANS[1:3])
+def test_gradients(plan):
+    weight = random_weight(plan, 2, torch.complex128).requires_grad_()
+    x = torch.randn(sum(plan.sizes) * 2, 2, dtype=torch.complex128, requires_grad=True)
+
+    def run(weight, x):
+        return block_factors.apply(weight, x, plan), block_factors.log_abs_det(weight, multiplicity_of(plan))
+
+    assert torch.autograd.gradcheck(run, (weight, x), fast_mode=True)
+
+
+def test_no_event():
+    plan = PLANS[2]
+    weight = random_weight(plan, 3, torch.float64)
+    assert block_factors.apply(weight, torch.empty(51, 0, dtype=torch.float64), plan).shape == (51, 0)
+
+
+def test_real_weights_take_float32_events():
+    plan = PLANS[0]
+    weight = random_weight(plan, 2, torch.float32)
+    x = torch.randn(16, 2)
+    assert block_factors.apply(weight, x, plan).dtype == torch.float32
+    assert block_factors.apply(weight.to(torch.complex64), x, plan).dtype == torch.complex64
