@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from flows import Squeeze
-from harness.check_layer import CHECKS, check_layer, run_check
-from harness.layer_case import LayerCase
+from harness.checking.check_layer import CHECKS, check_layer, run_check
+from harness.checking.layer_case import LayerCase
 from layers import UnsupportedShape, free_parameters
 from layers.butterfly import Butterfly
 from layers.butterfly_plan import make_plan

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path as Outline
 
-from harness.figure_style import COLOURS, PALE, panels, render, style
+from harness.reporting.figure_style import COLOURS, PALE, panels, render, style
 from layers import block_factors
 from layers.butterfly import Butterfly
 
