@@ -21,6 +21,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # Without --benchmark-only the benchmarks' bodies run once, untimed: they are tests of the code they time.
     if not config.getoption("benchmark_only", default=False):
         config.option.benchmark_disable = True
+    else:
+        config.option.reportchars = ""  # thousands of lines on the other tests, skipped, would bury the table
 
 
 @pytest.hookimpl(hookwrapper=True)
