@@ -48,7 +48,7 @@ class FlowSettings(Settings):
     steps: Count = 4
     width: Count = 64
     coupling: Literal["auto", "image", "glow", "sequence"] = "auto"  # auto: image or sequence, by the event
-    mixer: Literal["plu", "dense", "none"] = "plu"  # the 1x1 beside the layer under test
+    mixer: Literal["plu", "qr", "dense", "none"] = "plu"  # the 1x1 beside the layer under test
     prior: Literal["standard", "learned"] = "standard"
     split_step: Flag = False  # one more full step before each split, as in ButterflyFlow's released image code
 
