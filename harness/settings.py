@@ -61,7 +61,11 @@ class TrainingSettings(Settings):
     learning_rate: Positive = 1e-3
     warmup: Annotated[int, Field(ge=0, strict=True)] = 10  # iterations of linear warm-up
     decay: Annotated[float, Field(gt=0, le=1, strict=True)] = 0.999997  # of the learning rate, per iteration
-    ema: Literal["none", "all"] = "none"
+    # Of the layers' under test, per epoch, in place of `decay`; None: they follow the rate of the rest.
+    layer_decay: Annotated[float, Field(gt=0, le=1, strict=True)] | None = None
+    # What is validated, evaluated and kept: the live weights, an average of all of them, or ("separate") the live
+    # backbone around averages of the layers under test, which then cost a second pass per step.
+    ema: Literal["none", "all", "separate"] = "none"
     ema_decay: Annotated[float, Field(ge=0, lt=1, strict=True)] = 0.999
     clip_norm: Positive | None = None
     evaluate_every: Count = 100

@@ -9,7 +9,8 @@ from torch import nn
 
 from harness.errors import Diverged
 from harness.settings import TrainingSettings
-from harness.trials.training import fit, learning_rate, training_batches
+from harness.trials.training import fit, training_batches
+from harness.trials.updates import learning_rate
 
 SHAPE = (2, 4)
 DIM = 8
@@ -52,6 +53,9 @@ class GaussianFlow(nn.Module):
         self.lower = nn.Parameter(torch.zeros(DIM, DIM))
         self.mean = nn.Parameter(torch.zeros(DIM))
         self.initialised_on = None
+
+    def linear_layers(self):
+        return []
 
     def initialise(self, x):
         assert not torch.is_grad_enabled()
