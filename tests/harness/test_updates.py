@@ -45,7 +45,8 @@ class Toy(nn.Module):
     def terms(self, x):
         z, log_det = self.layer(x - self.mean[:, None])
         z = z.flatten(1) * self.log_scale.exp()
-        return -0.5 * (z.square().sum(1) + DIM * math.log(2 * math.pi)), log_det + self.log_scale.sum()
+        prior = -0.5 * (z.square().sum(1) + DIM * math.log(2 * math.pi))
+        return prior, (log_det + self.log_scale.sum()).expand(len(x))
 
     def log_prob(self, x):
         return sum(self.terms(x))
@@ -262,7 +263,8 @@ def test_a_singular_average_is_divergence_that_names_the_layer():
             return super().log_prob(x).detach() + 0 * self.mean.sum() + 0 * self.layer.weight.sum()
 
     settings = TrainingSettings(steps=4, batch_size=16, evaluate_every=1, ema="all", ema_decay=0.5, learning_rate=1e-9)
-    with pytest.raises(Diverged, match="averaged weights of level0/step0/layer are singular at step 1: .* -inf") as caught:
+    message = r"averaged weights of level0/step0/layer are singular at step 1: .* -inf"
+    with pytest.raises(Diverged, match=message) as caught:
         fit(Turning(), Points(), settings, 0, quiet)
     assert caught.value.curves["average_log_det"] == [None]
 
