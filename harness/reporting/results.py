@@ -171,7 +171,7 @@ def _add_published(lines: Iterable[dict[str, Any]], plan: Plan) -> None:
     for line in lines:
         if line["kind"] == "parameters":
             quoted = plan.published.values.get(line["layer"], {})
-            if quoted.get("width") in (None, line["width"]):
+            if plan.published.width(line["layer"], line["dataset"]) in (None, line["width"]):
                 line["published"] = quoted.get(line["dataset"])
 
 
