@@ -48,7 +48,7 @@ class FlowSettings(Settings):
     steps: Count = 4
     width: Count = 64
     coupling: Literal["auto", "image", "glow", "sequence"] = "auto"  # auto: image or sequence, by the event
-    mixer: Literal["plu", "dense", "none"] = "plu"  # the 1x1 beside the layer under test
+    mixer: Literal["plu", "qr", "dense", "none"] = "plu"  # the 1x1 beside the layer under test
     prior: Literal["standard", "learned"] = "standard"
     split_step: Flag = False  # one more full step before each split, as in ButterflyFlow's released image code
 
@@ -61,7 +61,11 @@ class TrainingSettings(Settings):
     learning_rate: Positive = 1e-3
     warmup: Annotated[int, Field(ge=0, strict=True)] = 10  # iterations of linear warm-up
     decay: Annotated[float, Field(gt=0, le=1, strict=True)] = 0.999997  # of the learning rate, per iteration
-    ema: Literal["none", "all"] = "none"
+    # Of the layers' under test, per epoch, in place of `decay`; None: they follow the rate of the rest.
+    layer_decay: Annotated[float, Field(gt=0, le=1, strict=True)] | None = None
+    # What is validated, evaluated and kept: the live weights, an average of all of them, or ("separate") the live
+    # backbone around averages of the layers under test, which then cost a second pass per step.
+    ema: Literal["none", "all", "separate"] = "none"
     ema_decay: Annotated[float, Field(ge=0, lt=1, strict=True)] = 0.999
     clip_norm: Positive | None = None
     evaluate_every: Count = 100

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from layers.base import InvertibleLinear
+from layers.householder import householder_vectors, product_of_reflections
 
 
 class Conv1x1(InvertibleLinear, name="conv1x1"):
@@ -19,21 +20,29 @@ class Conv1x1(InvertibleLinear, name="conv1x1"):
         W = P (L o strictly-lower + I) (U o strictly-upper + diag(sign * exp(log_s))),
 
     with the permutation P and the signs fixed at their initial values; L and U are stored whole, so 2c^2 + c
-    parameters of which c^2 reach the map. W starts as a random orthogonal matrix (Haar) either way.
+    parameters of which c^2 reach the map. ``"qr"`` learns
+
+        W = H_1 ... H_c (R o strictly-upper + diag(s)),    H_i = I - 2 v_i v_i^T / (v_i^T v_i),
+
+    the reflections' vectors v_i, R (stored whole) and s itself, which may change its sign: 2c^2 + c parameters of
+    which c^2 + c (c + 1) / 2 reach the map, although only the direction of a v_i counts. A v_i = 0 reflects nothing.
+    W starts as a random orthogonal matrix (Haar), the same for the same draw, in every parameterisation.
 
     Determinant:
-        log|det| = n * sum(log_s) for PLU, n * log|det W| by one LU decomposition, O(c^3), for dense.
+        log|det| = n * sum(log_s) for PLU, n * sum(log|s|) for QR, n * log|det W| by one LU decomposition, O(c^3),
+        for dense.
     Inverse:
-        W^-1 at every position; built by two triangular solves with P^T (PLU) or one general solve (dense).
+        W^-1 at every position; built by two triangular solves with P^T (PLU), one with the transposed product
+        of the reflections (QR), or one general solve (dense).
     Cost:
         c^2 n multiply-adds per event, forward and inverse, after O(c^3) once per call.
     Singular cases:
-        PLU has none in exact arithmetic. A dense W can become singular: log|det| = -inf, and the inverse raises
-        torch.linalg.LinAlgError.
+        PLU has none in exact arithmetic. An s_i = 0 makes QR singular: log|det| = -inf, and the inverse is not
+        finite. A dense W can become singular: log|det| = -inf, and the inverse raises torch.linalg.LinAlgError.
 
     Shapes: events (C, L) or (C, H, W), every size.
 
-    Source: Glow (Kingma & Dhariwal, 2018).
+    Source: Glow (Kingma & Dhariwal, 2018); QR: Emerging convolutions (Hoogeboom et al., 2019).
     """
 
     replaces_mixer = True
@@ -43,36 +52,45 @@ class Conv1x1(InvertibleLinear, name="conv1x1"):
     permutation: Tensor
     sign: Tensor
 
-    def __init__(self, shape: tuple[int, ...], *, parameterisation: Literal["plu", "dense"] = "plu") -> None:
+    def __init__(self, shape: tuple[int, ...], *, parameterisation: Literal["plu", "qr", "dense"] = "plu") -> None:
         super().__init__(shape)
-        if parameterisation not in ("plu", "dense"):
-            raise ValueError(f"conv1x1: parameterisation = {parameterisation!r} is unknown; use 'plu' or 'dense'")
+        if parameterisation not in ("plu", "qr", "dense"):
+            raise ValueError(f"conv1x1: parameterisation = {parameterisation!r} is unknown; use 'plu', 'qr' or 'dense'")
         self.parameterisation = parameterisation
         dtype = torch.get_default_dtype()
         orthogonal = random_orthogonal(self.channels)
         if parameterisation == "dense":
             self.weight = nn.Parameter(orthogonal.to(dtype))
             return
+        strictly_upper = torch.ones_like(orthogonal, dtype=torch.bool).triu(1)
+        self.register_buffer("upper_mask", strictly_upper)
+        if parameterisation == "qr":
+            vectors, signs = householder_vectors(orthogonal)
+            self.reflections = nn.Parameter(vectors.to(dtype))
+            self.upper = nn.Parameter(torch.zeros_like(orthogonal, dtype=dtype))
+            self.s = nn.Parameter(signs.to(dtype))
+            return
         permutation, lower, upper = torch.linalg.lu(orthogonal)
         pivots = upper.diagonal()
-        strictly_lower = torch.ones_like(lower, dtype=torch.bool).tril(-1)
-        self.lower = nn.Parameter((lower * strictly_lower).to(dtype).contiguous())
-        self.upper = nn.Parameter((upper * strictly_lower.T).to(dtype).contiguous())
+        self.lower = nn.Parameter((lower * strictly_upper.T).to(dtype).contiguous())
+        self.upper = nn.Parameter((upper * strictly_upper).to(dtype).contiguous())
         self.log_s = nn.Parameter(pivots.abs().log().to(dtype))
-        self.register_buffer("lower_mask", strictly_lower)
-        self.register_buffer("upper_mask", strictly_lower.T.contiguous())
+        self.register_buffer("lower_mask", strictly_upper.T.contiguous())
         self.register_buffer("permutation", permutation.argmax(1))  # row i of W is row permutation[i] of LU
         self.register_buffer("sign", pivots.sign().to(dtype))
 
     def _upper(self) -> Tensor:
-        """The upper-triangular factor of PLU, diagonal included."""
-        return self.upper * self.upper_mask + torch.diag(self.sign * self.log_s.exp())
+        """The upper-triangular factor of PLU or QR, diagonal included."""
+        diagonal = self.s if self.parameterisation == "qr" else self.sign * self.log_s.exp()
+        return self.upper * self.upper_mask + torch.diag(diagonal)
 
     def matrix(self) -> Tensor:
         """W, shape (C, C)."""
         if self.parameterisation == "dense":
             return self.weight
         upper = self._upper()
+        if self.parameterisation == "qr":
+            return product_of_reflections(self.reflections) @ upper
         # (L + I) U = U + L U saves building the unit diagonal.
         return torch.addmm(upper, self.lower * self.lower_mask, upper)[self.permutation]
 
@@ -80,18 +98,29 @@ class Conv1x1(InvertibleLinear, name="conv1x1"):
         """W^-1, shape (C, C)."""
         if self.parameterisation == "dense":
             return torch.linalg.inv(self.weight)
+        if self.parameterisation == "qr":
+            transposed = product_of_reflections(self.reflections).T
+            return torch.linalg.solve_triangular(self._upper(), transposed, upper=True)
         p_transposed = torch.eye(self.channels, dtype=self.sign.dtype, device=self.sign.device)
         p_transposed = p_transposed[self.permutation].T
         lower = self.lower * self.lower_mask
         y = torch.linalg.solve_triangular(lower, p_transposed, upper=False, unitriangular=True)
         return torch.linalg.solve_triangular(self._upper(), y, upper=True)
 
+    def _log_det(self, weight: Tensor) -> Tensor:
+        """log|det W|."""
+        match self.parameterisation:
+            case "plu":
+                return self.log_s.sum()
+            case "qr":
+                return self.s.abs().log().sum()
+        return torch.linalg.slogdet(weight)[1]
+
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Apply W at every position; see the class for the log-det."""
         self.check_event(x)
         weight = self.matrix()
-        log_det = self.log_s.sum() if self.parameterisation == "plu" else torch.linalg.slogdet(weight)[1]
-        return mix_channels(weight, x), self.positions * log_det
+        return mix_channels(weight, x), self.positions * self._log_det(weight)
 
     def inverse(self, y: Tensor) -> Tensor:
         """Apply W^-1 at every position."""
@@ -115,6 +144,10 @@ class Conv1x1(InvertibleLinear, name="conv1x1"):
         """W (x) I_n, from the matrices of the definition."""
         if self.parameterisation == "dense":
             weight: Tensor = self.weight
+        elif self.parameterisation == "qr":
+            weight = self.upper.triu(1) + torch.diag(self.s)
+            for v in self.reflections.flip(0):
+                weight = weight - 2 * torch.outer(v, v @ weight) / v.dot(v) if v.any() else weight
         else:
             one = torch.eye(self.channels, dtype=self.sign.dtype, device=self.sign.device)
             lower = self.lower.tril(-1) + one

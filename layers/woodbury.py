@@ -1,4 +1,4 @@
-"""Woodbury transformations: low-rank updates of the identity along channels and along positions."""
+"""Woodbury transformations: low-rank updates of the identity along channels and along positions or axes."""
 
 from __future__ import annotations
 
@@ -18,73 +18,109 @@ class Woodbury(InvertibleLinear, name="woodbury"):
     with U_c (c, d_c), V_c (d_c, c), U_s (n, d_s), V_s (d_s, n), where d_c is `rank_channels` and d_s is
     `rank_space`: 2 c d_c + 2 n d_s parameters, drawn from N(0, 0.01^2). A rank may exceed c or n.
 
-    Determinant (the determinant lemma, on d x d matrices, or c x c and n x n where those are smaller):
-        log|det| = n log|det(I + V_c U_c)| + c log|det(I + V_s U_s)|.
+    ``memory_efficient=True`` has an update of rank d_s for each spatial axis in place of the one over positions:
+    for each channel, as a matrix X of shape (h, w),
+
+        X <- X (I + U_w V_w),    then X <- (I + U_h V_h) X,
+
+    so 2 c d_c + 2 (h + w) d_s parameters. A sequence has one axis, and its layer is the ordinary one.
+
+    Determinant (the determinant lemma, on d x d matrices, or on the updated axis where that is smaller):
+        log|det| = n log|det(I + V_c U_c)| + c log|det(I + V_s U_s)|; memory-efficient
+        n log|det(I + V_c U_c)| + c h log|det(I + V_w U_w)| + c w log|det(I + V_h U_h)|.
     Inverse (the Woodbury identity, solving d x d systems only):
-        (I + U V)^-1 = I - U (I + V U)^-1 V, again a low-rank update.
+        (I + U V)^-1 = I - U (I + V U)^-1 V, again a low-rank update; the last update is undone first.
     Cost:
-        2 D (d_c + d_s) multiply-adds per event, forward and inverse, after O(d^3 + d^2 (c + n)) once per call.
+        2 D (d_c + d_s) multiply-adds per event (memory-efficient 2 D (d_c + 2 d_s)), forward and inverse, after
+        O(d^3 + d^2 (c + n)) once per call.
     Singular cases:
         -1 an eigenvalue of V U: log|det| = -inf, and the inverse raises torch.linalg.LinAlgError.
 
     Shapes: events (C, L) or (C, H, W), every size.
 
-    Source: Woodbury transformations (Lu & Huang, 2020).
+    Source: Woodbury transformations (Lu & Huang, 2020), ME-Woodbury included.
     """
 
-    def __init__(self, shape: tuple[int, ...], *, rank_channels: int = 8, rank_space: int = 4) -> None:
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        *,
+        rank_channels: int = 8,
+        rank_space: int = 4,
+        memory_efficient: bool = False,
+    ) -> None:
         super().__init__(shape)
         for name, rank in (("rank_channels", rank_channels), ("rank_space", rank_space)):
             if not isinstance(rank, int) or isinstance(rank, bool) or rank < 1:
                 raise ValueError(f"woodbury: {name} = {rank!r} is not a rank; use a whole number from 1 up")
-        self.u_channels = nn.Parameter(0.01 * torch.randn(self.channels, rank_channels))
-        self.v_channels = nn.Parameter(0.01 * torch.randn(rank_channels, self.channels))
-        self.u_space = nn.Parameter(0.01 * torch.randn(self.positions, rank_space))
-        self.v_space = nn.Parameter(0.01 * torch.randn(rank_space, self.positions))
+        if not isinstance(memory_efficient, bool):
+            raise ValueError(f"woodbury: memory_efficient = {memory_efficient!r} is unknown; use true or false")
+        self.memory_efficient = memory_efficient
+        sizes = {"channels": (self.channels, rank_channels)}
+        if memory_efficient and len(self.shape) == 3:
+            sizes |= {"width": (self.shape[2], rank_space), "height": (self.shape[1], rank_space)}
+        else:
+            sizes["space"] = (self.positions, rank_space)
+        self.axes = tuple(sizes)  # in the order of their updates
+        for axis, (size, rank) in sizes.items():
+            self.register_parameter(f"u_{axis}", nn.Parameter(0.01 * torch.randn(size, rank)))
+            self.register_parameter(f"v_{axis}", nn.Parameter(0.01 * torch.randn(rank, size)))
+
+    def _factors(self) -> list[tuple[str, Tensor, Tensor]]:
+        """(axis, U, V) of every update, in order."""
+        return [(axis, getattr(self, f"u_{axis}"), getattr(self, f"v_{axis}")) for axis in self.axes]
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Apply both updates, channels first; see the class for the log-det."""
+        """Apply every update, channels first; see the class for the log-det."""
         self.check_event(x)
-        y = _from_left(self.u_channels, self.v_channels, x.flatten(2))
-        y = _from_right(y, self.u_space, self.v_space)
-        log_det = self.positions * _log_det(self.u_channels, self.v_channels)
-        log_det = log_det + self.channels * _log_det(self.u_space, self.v_space)
-        return y.view(x.shape), log_det
+        y, log_det = x, x.new_zeros(())
+        for axis, u, v in self._factors():
+            y = _update(axis, u, v, y)
+            log_det = log_det + self.dim // len(u) * _log_det(u, v)
+        return y, log_det
 
     def inverse(self, y: Tensor) -> Tensor:
-        """Undo the spatial update, then that of the channels."""
+        """Undo every update, the last one first."""
         self.check_event(y)
-        v_channels = _inverse_v(self.u_channels, self.v_channels)
-        v_space = _inverse_v(self.u_space, self.v_space)
-        x = _from_right(y.flatten(2), self.u_space, v_space)
-        return _from_left(self.u_channels, v_channels, x).view(y.shape)
+        for axis, u, v in reversed(self._factors()):
+            y = _update(axis, u, _inverse_v(u, v), y)
+        return y
 
     @torch.no_grad()
     def inverter(self) -> Callable[[Tensor], Tensor]:
-        """Solve the two small systems once; the callable applies the two inverse updates."""
-        u_channels, u_space = self.u_channels.clone(), self.u_space.clone()
-        v_channels = _inverse_v(u_channels, self.v_channels)
-        v_space = _inverse_v(u_space, self.v_space)
+        """Solve the small systems once; the callable applies the inverse updates."""
+        updates = [(axis, u.clone(), _inverse_v(u, v)) for axis, u, v in reversed(self._factors())]
 
         @torch.no_grad()
         def invert(y: Tensor) -> Tensor:
             self.check_event(y)
-            x = _from_right(y.flatten(2), u_space, v_space)
-            return _from_left(u_channels, v_channels, x).view(y.shape)
+            for axis, u, v in updates:
+                y = _update(axis, u, v, y)
+            return y
 
         return invert
 
     @torch.no_grad()
     def dense(self) -> Tensor:
-        """(I + U_c V_c) (x) (I + U_s V_s)^T, as X is flattened row by row."""
-        left = _identity_plus(self.u_channels @ self.v_channels)
-        right = _identity_plus(self.u_space @ self.v_space)
-        return torch.kron(left, right.T.contiguous())
+        """The Kronecker product of the axes' matrices, as X is flattened row by row; X (I + U V) is transposed."""
+        matrices = {axis: _identity_plus(u @ v) for axis, u, v in self._factors()}
+        product = matrices["channels"]
+        if "space" in matrices:
+            return torch.kron(product, matrices["space"].T.contiguous())
+        return torch.kron(torch.kron(product, matrices["height"]), matrices["width"].T.contiguous())
 
     def extra_repr(self) -> str:
-        """Shape and ranks."""
-        ranks = f"rank_channels={self.u_channels.shape[1]}, rank_space={self.u_space.shape[1]}"
-        return f"{super().extra_repr()}, {ranks}"
+        """Shape, ranks and variant."""
+        ranks = ", ".join(f"rank of {axis}={u.shape[1]}" for axis, u, _ in self._factors())
+        return f"{super().extra_repr()}, {ranks}, memory_efficient={self.memory_efficient}"
+
+
+def _update(axis: str, u: Tensor, v: Tensor, x: Tensor) -> Tensor:
+    """Apply I + U V along one axis of a batch (N, C, *spatial)."""
+    if axis in ("space", "width"):
+        return _from_right(x.reshape(-1, len(u)), u, v).view(x.shape)
+    matrices = x.flatten(2) if axis == "channels" else x.flatten(0, 1)
+    return _from_left(u, v, matrices).view(x.shape)
 
 
 def _identity_plus(matrix: Tensor) -> Tensor:
@@ -103,15 +139,14 @@ def _inverse_v(u: Tensor, v: Tensor) -> Tensor:
 
 
 def _from_left(u: Tensor, v: Tensor, x: Tensor) -> Tensor:
-    """(I + U V) X for a batch X (N, c, n)."""
+    """(I + U V) X for a batch X (B, size, m)."""
     batch = x.shape[0]
     size, rank = u.shape
-    if size <= 2 * rank:  # one c x c product is less work than two of c x d
+    if size <= 2 * rank:  # one product with a square matrix is less work than two with U and V
         return torch.bmm(_identity_plus(u @ v).expand(batch, -1, -1), x)
     return torch.baddbmm(x, u.expand(batch, -1, -1), torch.bmm(v.expand(batch, -1, -1), x))
 
 
-def _from_right(x: Tensor, u: Tensor, v: Tensor) -> Tensor:
-    """X (I + U V) for a batch X (N, c, n)."""
-    rows = x.flatten(0, 1)
-    return torch.addmm(rows, rows @ u, v).view(x.shape)
+def _from_right(rows: Tensor, u: Tensor, v: Tensor) -> Tensor:
+    """X (I + U V) for rows X (M, size)."""
+    return torch.addmm(rows, rows @ u, v)

@@ -234,7 +234,7 @@ def _parameters(scope: Scope, common: dict[str, Any], picked: list[list[Cell]]) 
 
     for row in picked:
         for shape in event_shapes(scope, row[0].column):
-            for width in scope.setting("widths"):
+            for width in scope.widths(row[0].column):
                 for one in row:
                     flow = one.flow.model_copy(update={"width": width})
                     yield ParametersTrial(**common, label=one.column, shape=shape, layer=one.layer, flow=flow)

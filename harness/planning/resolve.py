@@ -82,6 +82,15 @@ class Scope:
         changed = self.overrides.profile
         return getattr(changed if name in changed.model_fields_set else self.profile, name)
 
+    def widths(self, column: str) -> tuple[int, ...]:
+        """The coupling widths at which a column's models are counted; what `--set` says goes first."""
+        for profile in (self.overrides.profile, self.profile):
+            entry = profile.datasets.get(column)
+            found = entry.widths if entry is not None and entry.widths is not None else profile.widths
+            if found is not None:
+                return found
+        return ()
+
 
 @dataclass(frozen=True)
 class Column:

@@ -23,6 +23,7 @@ _USED_BY: dict[tuple[type, str], set[Kind]] = {
     (Profile, "widths"): {"parameters"},
     (Profile, "sweeps"): {"runtime"},
     (DataEntry, "shape"): {"parameters"},
+    (DataEntry, "widths"): {"parameters"},
     **{(DataEntry, key): {"density"} for key in ("permute", "preprocessing", "dequantise", "allow_unbounded")},
     **{(part, "flow"): {"density", "parameters"} for part in (Suite, Profile, DataEntry, Row, Overlay)},
     **{(part, "training"): {"density"} for part in (Suite, Profile, DataEntry, Row, Overlay)},
@@ -42,7 +43,7 @@ def suite_findings(suite: Suite) -> list[Finding]:
             key = "sweeps" if suite.kind == "runtime" else "datasets"
             message = f"profiles.{name} has no {key}, and so nothing to do; add the key {key!r}"
             found.append(Where(scope.place).says(message, at_key=True))
-        if suite.kind == "parameters" and scope.profile.widths is None:
+        if suite.kind == "parameters" and not all(scope.widths(column) for column in scope.columns):
             message = f"profiles.{name} has no widths; say at which coupling widths to count: widths: [64]"
             found.append(Where(scope.place).says(message, at_key=True))
         found += scope_findings(scope)

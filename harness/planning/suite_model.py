@@ -95,6 +95,7 @@ class DataEntry(Settings):
     data: Annotated[str, Field(min_length=1)] | None = None  # None: the column's label is the data set's name
     options: OptionValues = Field(default_factory=dict)
     shape: Shape | None = None  # of a suite of parameters, in place of the data set's own
+    widths: Annotated[tuple[Count, ...], Field(min_length=1)] | None = None  # likewise, in place of the profile's
     permute: Annotated[int, Field(ge=0, strict=True)] | None = None
     preprocessing: Literal["scale", "logit"] = "scale"
     dequantise: Flag = True
@@ -149,11 +150,19 @@ class Profile(Settings):
 
 
 class Published(Settings):
-    """Numbers of a publication, shown beside ours; rows may be models that the suite does not train."""
+    """Numbers of a publication, shown beside ours; rows may be models that the suite does not train.
+
+    A count of parameters belongs to a coupling width: the column's in `widths`, else the row's, the value `width`.
+    """
 
     source: str
     measure: str
     values: dict[str, dict[str, Number]]
+    widths: dict[str, Count] = Field(default_factory=dict)
+
+    def width(self, row: str, column: str) -> Number | None:
+        """The coupling width that a published count belongs to; None: any."""
+        return self.widths.get(column, self.values.get(row, {}).get("width"))
 
 
 class Suite(Settings):

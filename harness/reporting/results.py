@@ -28,6 +28,11 @@ COLUMNS: dict[str, dict[str, str]] = {
         "bits_per_dim": "Float64",
         "nats_per_dim": "Float64",
         "standard_error": "Float64",
+        "draws": "Int64",
+        "importance_weighted": "Float64",
+        "prior_nats_per_dim": "Float64",
+        "log_det_nats_per_dim": "Float64",
+        "preprocessing_nats_per_dim": "Float64",
         "validation": "Float64",
         "inverse_error": "Float64",
         "logdet_error": "Float64",
@@ -36,6 +41,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "below_floor": "boolean",
         "audit": "string",
         "steps": "Int64",
+        "passes": "Int64",
         "train_seconds": "Float64",
         "device": "string",
         "id": "string",
@@ -165,7 +171,7 @@ def _add_published(lines: Iterable[dict[str, Any]], plan: Plan) -> None:
     for line in lines:
         if line["kind"] == "parameters":
             quoted = plan.published.values.get(line["layer"], {})
-            if quoted.get("width") in (None, line["width"]):
+            if plan.published.width(line["layer"], line["dataset"]) in (None, line["width"]):
                 line["published"] = quoted.get(line["dataset"])
 
 

@@ -72,9 +72,7 @@ def density_caption(plan: Plan, lines: Sequence[Line]) -> str:
     trials = [trial for trial in plan.trials if isinstance(trial, DensityTrial)]
     seeds = len({trial.seed for trial in trials})
     spread = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed, so no spread"
-    budget = _per_column(
-        trials, lambda trial: f"{trial.training.steps} training steps of batch {trial.training.batch_size}"
-    )
+    budget = _per_column(trials, _budget)
     size = _per_column(
         trials, lambda trial: f"{trial.flow.levels} levels of {trial.flow.steps} steps, width {trial.flow.width}"
     )
@@ -89,6 +87,11 @@ def density_caption(plan: Plan, lines: Sequence[Line]) -> str:
             f"batch {timings[0].batch}, {threads_text(timings[0].threads)}; forward includes the log-determinant."
         )
     return " ".join(parts)
+
+
+def _budget(trial: DensityTrial) -> str:
+    passes = ", two passes each (separate averages)" if trial.training.ema == "separate" else ""
+    return f"{trial.training.steps} training steps of batch {trial.training.batch_size}{passes}"
 
 
 def _per_column(trials: Sequence[DensityTrial], describe: Callable[[DensityTrial], str]) -> str:

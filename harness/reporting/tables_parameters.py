@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 def parameters_table(plan: Plan, lines: Sequence[Line]) -> Table:
     """Counts of the built models at each width, without masked entries, and beside the published ones."""
     notes = Notes()
-    widths = sorted({line["width"] for line in lines})
     columns = list(dict.fromkeys(line["dataset"] for line in lines))
+    widths_of = {column: sorted({line["width"] for line in lines if line["dataset"] == column}) for column in columns}
     header = ["layer"]
-    for column in columns:
+    for column, widths in widths_of.items():
         of = "" if len(columns) == 1 else f"{column}, "
         header += [f"{of}width {width}" for width in widths]
         header += [f"{of}width {width}, unmasked" for width in widths]
@@ -27,7 +27,7 @@ def parameters_table(plan: Plan, lines: Sequence[Line]) -> Table:
     rows = []
     for row in plan.rows:
         cells = [row]
-        for column in columns:
+        for column, widths in widths_of.items():
             mine = {line["width"]: line for line in lines if line["layer"] == row and line["dataset"] == column}
             cells += [count_cell(mine.get(width), "parameters", notes) for width in widths]
             cells += [count_cell(mine.get(width), "masked_free", notes) for width in widths]

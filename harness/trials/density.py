@@ -20,6 +20,7 @@ from harness.trials.evaluation import Evaluation, evaluate, generator
 from harness.trials.models import build_flow, make_layer
 from harness.trials.pipeline import Pipeline
 from harness.trials.training import Fit, Progress, fit
+from harness.trials.weights import save_flow
 from layers import InvertibleLinear, UnsupportedShape, free_parameters
 
 SAMPLES = 64
@@ -32,12 +33,14 @@ def run_density(trial: DensityTrial, root: Path | None, out: Path, progress: Pro
     Args:
         trial: its settings.
         root: folder of data sets that are not installed with a package.
-        out: the suite's folder; samples go to `out/records/<id>.npz`, beside the record.
+        out: the suite's folder; samples go to `out/records/<id>.npz`, beside the record, and the chosen weights to
+            `out/weights/<id>.pt` (see `harness.trials.weights`).
         progress: told the fraction done and a short text.
 
     Returns:
-        A record of one row. `standard_error`, `validation` and `floor` are in the data set's own unit; a trial
-        whose audit failed keeps the status "ok" and is marked by `audit` and `audit_reason`.
+        A record of one row. `standard_error`, `importance_weighted` (over `draws` draws), `validation` and `floor`
+        are in the data set's own unit, and the three parts `*_nats_per_dim` sum to `nats_per_dim`; a trial whose
+        audit failed keeps the status "ok" and is marked by `audit` and `audit_reason`.
     """
     torch.manual_seed(trial.seed)
     device = torch.device(trial.device)
@@ -65,6 +68,7 @@ def run_density(trial: DensityTrial, root: Path | None, out: Path, progress: Pro
         record.status, record.reason, record.curves = "diverged", str(error), error.curves
         return record
     record.curves = training.curves
+    save_flow(flow, trial, out)
     progress(TRAINING_SHARE, "test likelihood")
     test = evaluate(flow, pipeline, "test", trial.training.draws, trial.training.evaluation_batch, trial.seed)
     progress(0.93, "audit")
@@ -109,6 +113,10 @@ def _fill(record: Record, training: Fit, test: Evaluation, findings: Audit, pipe
         "bits_per_dim": test.bits_per_dim,
         "nats_per_dim": test.nats_per_dim,
         "standard_error": test.standard_error,
+        "importance_weighted": test.importance_weighted,
+        "prior_nats_per_dim": test.parts.prior,
+        "log_det_nats_per_dim": test.parts.log_det,
+        "preprocessing_nats_per_dim": test.parts.preprocessing,
         "validation": min(value for value in training.curves["validation"] if value is not None),
         "inverse_error": findings.inverse_error,
         "logdet_error": findings.logdet_error,
@@ -121,6 +129,9 @@ def _fill(record: Record, training: Fit, test: Evaluation, findings: Audit, pipe
     if test.non_finite:
         note = f"not finite for {test.non_finite} of {test.values.numel()} test values"
         record.notes |= dict.fromkeys(("bits_per_dim", "nats_per_dim"), note)
+    averaged = [value for value in training.curves.get("average_log_det", []) if value is not None]
+    if averaged:
+        record.notes["ema"] = f"log|det| per dimension of an averaged layer: at least {min(averaged):.3g} nats"
     if test.draw_spread is not None and math.isfinite(test.draw_spread):
         record.notes["draws"] = (
             f"standard deviation between {len(test.values)} dequantisation draws: {test.draw_spread:.2g}"
@@ -132,7 +143,9 @@ def _fill(record: Record, training: Fit, test: Evaluation, findings: Audit, pipe
     record.rows[0] |= {
         "audit": findings.verdict,
         "audit_reason": "; ".join(findings.reasons) or None,
+        "draws": len(test.values),
         "steps": training.steps_done,
+        "passes": training.passes,
         "best_step": training.best_step,
         "stopped_early": training.stopped_early,
         "train_seconds": training.train_seconds,

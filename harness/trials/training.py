@@ -8,15 +8,17 @@ import time
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch import Tensor
 
 from harness.errors import Diverged
+from harness.records import finite
 from harness.settings import TrainingSettings
 from harness.trials.evaluation import evaluate, generator
+from harness.trials.updates import Measures, Updates, smallest_log_det
 
 if TYPE_CHECKING:
     from flows import Glow
@@ -33,9 +35,11 @@ class Fit:
     """What training did; the flow itself holds the chosen weights.
 
     Attributes:
-        curves: "step", "train" (mean loss since the step before) and "validation", in the data's unit.
+        curves: "step", "train" (mean loss since the step before) and "validation", in the data's unit; with
+            averages "average_log_det", the smallest log|det W| / D of the averaged layers under test, in nats.
         best_step: the step whose weights were kept, the one of the lowest validation value.
         steps_done: fewer than asked for when training stopped early.
+        passes: forward and backward passes over a batch; two per step under "separate" averages.
         train_seconds: wall time of the training steps alone; the clock stands still during evaluations.
         stopped_early: whether patience ran out.
     """
@@ -43,15 +47,9 @@ class Fit:
     curves: Curves
     best_step: int
     steps_done: int
+    passes: int
     train_seconds: float
     stopped_early: bool
-
-
-def learning_rate(settings: TrainingSettings, step: int) -> float:
-    """Rate of step 1, 2, ...: linear up to the full rate at step `warmup`, times `decay` at each step after it."""
-    if step < settings.warmup:
-        return settings.learning_rate * step / settings.warmup
-    return settings.learning_rate * settings.decay ** (step - settings.warmup)
 
 
 def training_batches(pipeline: Pipeline, batch_size: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -78,8 +76,8 @@ def fit(flow: Glow, pipeline: Pipeline, settings: TrainingSettings, seed: int, p
     """Maximise the likelihood of the training split; leave in the flow the weights that validation chose.
 
     The loss is the negative log-likelihood in nats per dimension. ActNorm is initialised on the first batch,
-    as training sees it. With `ema == "all"` the average of all parameters, which starts from the initialised
-    weights, is what is validated and kept. Between evaluations nothing waits for the device.
+    as training sees it. What is validated and kept is the flow of `Updates`, averages included where the
+    settings ask for them. Between evaluations nothing waits for the device.
 
     Args:
         flow: built, on the pipeline's device; changed in place.
@@ -89,17 +87,14 @@ def fit(flow: Glow, pipeline: Pipeline, settings: TrainingSettings, seed: int, p
         progress: told the fraction done and a short text.
 
     Raises:
-        Diverged: a loss or a validation likelihood was not finite; carries the curves so far.
+        Diverged: a loss or a validation likelihood was not finite, or an averaged layer became singular;
+            carries the curves so far.
     """
     batches = training_batches(pipeline, settings.batch_size, seed)
     first = next(batches)
     with torch.no_grad():
         flow.initialise(first[0])
-    parameters = [parameter for parameter in flow.parameters() if parameter.requires_grad]
-    optimiser = torch.optim.Adam(parameters, lr=settings.learning_rate, betas=(0.9, 0.999), fused=True)
-    averaged = _average(flow, settings.ema_decay) if settings.ema == "all" else None
-    judged = flow if averaged is None else cast("Glow", averaged.module)
-
+    updates = Updates(flow, settings, len(pipeline.raw("train")))
     device = first[0].device
     losses = torch.zeros(settings.evaluate_every, device=device, dtype=torch.float64)
     curves: Curves = {"step": [], "train": [], "validation": []}
@@ -109,16 +104,7 @@ def fit(flow: Glow, pipeline: Pipeline, settings: TrainingSettings, seed: int, p
     stopped_early = False
 
     for step, (x, log_det) in enumerate(itertools.chain([first], batches), start=1):
-        for group in optimiser.param_groups:
-            group["lr"] = learning_rate(settings, step)
-        measures = pipeline.measures(flow.log_prob(x), log_det)
-        optimiser.zero_grad()
-        measures["nats_per_dim"].mean().backward()
-        if settings.clip_norm is not None:
-            nn.utils.clip_grad_norm_(parameters, settings.clip_norm)
-        optimiser.step()
-        if averaged is not None:
-            averaged.update_parameters(flow)
+        measures = updates.step(partial(_measures, pipeline=pipeline, x=x, log_det=log_det), step)
         since = (step - 1) % settings.evaluate_every
         losses[since] = measures[pipeline.unit].detach().mean()
 
@@ -133,18 +119,35 @@ def fit(flow: Glow, pipeline: Pipeline, settings: TrainingSettings, seed: int, p
         curves["train"].append(None)
         curves["validation"].append(None)
         curves["train"][-1] = _mean_loss(losses[: since + 1].tolist(), step, curves)
-        value = curves["validation"][-1] = _validate(judged, pipeline, settings, seed, step, curves)
+        if settings.ema != "none":
+            _watch_average(flow, step, curves)
+        value = curves["validation"][-1] = _validate(flow, pipeline, settings, seed, step, curves)
         progress(step / settings.steps, f"step {step}/{settings.steps} val {value:.3f}")
         waited += 1
         if value < best:
-            best, best_step, best_weights, waited = value, step, deepcopy(judged.state_dict()), 0
+            best, best_step, best_weights, waited = value, step, deepcopy(flow.state_dict()), 0
         stopped_early = settings.patience is not None and waited >= settings.patience and step < settings.steps
         if step == settings.steps or stopped_early:
             break
         clock.resume()
 
     flow.load_state_dict(best_weights)
-    return Fit(curves, best_step, step, clock.seconds, stopped_early)
+    return Fit(curves, best_step, step, step * updates.passes, clock.seconds, stopped_early)
+
+
+def _measures(flow: Glow, pipeline: Pipeline, x: Tensor, log_det: Tensor) -> Measures:
+    return pipeline.measures(flow.log_prob(x), log_det)
+
+
+def _watch_average(flow: Glow, step: int, curves: Curves) -> None:
+    """Enter the smallest log|det| of the averaged layers: an average of invertible matrices can be singular."""
+    smallest = smallest_log_det(flow)
+    if smallest is None:
+        return
+    path, value = smallest
+    curves.setdefault("average_log_det", []).append(finite(value))
+    if not math.isfinite(value):
+        raise Diverged(f"the averaged weights of {path} are singular at step {step}: log|det| is {value}", curves)
 
 
 def _mean_loss(losses: list[float], step: int, curves: Curves) -> float:
@@ -167,13 +170,6 @@ def _validate(
             curves,
         )
     return result.bits_per_dim if pipeline.unit == "bits_per_dim" else result.nats_per_dim
-
-
-def _average(flow: Glow, decay: float) -> AveragedModel:
-    """The running average, whose start is the flow as it is now (the first update copies)."""
-    averaged = AveragedModel(flow, multi_avg_fn=get_ema_multi_avg_fn(decay))
-    averaged.update_parameters(flow)
-    return averaged
 
 
 class _Clock:

@@ -15,8 +15,9 @@ from harness.records import read_record, write_record
 from harness.reporting.results import COLUMNS
 from harness.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
 from harness.trials.density import below_floor, run_density
-from harness.trials.evaluation import Evaluation
+from harness.trials.evaluation import Evaluation, Parts, evaluate
 from harness.trials.pipeline import Pipeline
+from harness.trials.weights import load_flow
 from layers.conv1x1 import Conv1x1
 
 TRAINING = {"steps": 6, "batch_size": 16, "evaluate_every": 3, "evaluation_batch": 5}
@@ -73,6 +74,9 @@ def test_a_record_has_every_measure(kind, data, tmp_path):
     assert set(COLUMNS["density"]) - identity <= set(row)
     assert all(math.isfinite(row[name]) for name in ("bits_per_dim", "nats_per_dim", "standard_error", "condition"))
     assert row["validation"] == min(record.curves["validation"]) and row["steps"] == 6
+    total = row["prior_nats_per_dim"] + row["log_det_nats_per_dim"] + row["preprocessing_nats_per_dim"]
+    assert total == pytest.approx(row["nats_per_dim"], abs=1e-12)
+    assert row["importance_weighted"] <= row[row["unit"]] and row["draws"] == 2 and row["passes"] == 6
     assert row["parameters"] > row["masked_free"] > 0 and not row["below_floor"]
     assert (row["unit"], row["floor"] == 0) == {
         "image": ("bits_per_dim", True),
@@ -93,6 +97,26 @@ def test_a_trial_repeats_itself(data, tmp_path):
         arrays.append((tmp_path / "records" / record.arrays).read_bytes())
         torch.rand(7)  # the state of the global generator is no part of a trial
     assert records[0] == records[1] and arrays[0] == arrays[1]
+
+
+def test_separate_averages_cost_two_passes_and_are_watched(data, tmp_path):
+    record = run(trial("butterfly", training={"ema": "separate", "ema_decay": 0.5, "layer_decay": 0.9}), tmp_path)
+    (row,) = record.rows
+    assert record.status == "ok" and row["audit"] == "passed"
+    assert row["steps"] == 6 and row["passes"] == 12
+    assert "averaged layer" in record.notes["ema"] and len(record.curves["average_log_det"]) == 2
+
+
+def test_the_saved_weights_give_the_same_likelihood(data, tmp_path):
+    """To the last bit, from the file alone; averages are what is saved."""
+    one = trial("butterfly", training={"ema": "separate", "draws": 2}, options={"shared": True})
+    record = run(one, tmp_path)
+    flow = load_flow(one, tmp_path / "weights" / f"{one.id}.pt")
+    pipeline = Pipeline(toy(), one.data)
+    again = evaluate(flow, pipeline, "test", 2, one.training.evaluation_batch, one.seed)
+    row = record.rows[0]
+    assert (again.bits_per_dim, again.importance_weighted) == (row["bits_per_dim"], row["importance_weighted"])
+    assert all(bool(module.initialised) for module in flow.modules() if hasattr(module, "initialised"))
 
 
 def test_the_test_split_is_read_after_training(data, tmp_path, monkeypatch):
@@ -138,7 +162,7 @@ def test_raw_lattice_values_end_below_the_floor(data, tmp_path):
 
 
 def result(mean, error):
-    return Evaluation(mean, mean, error, None, torch.zeros(1, 1))
+    return Evaluation(mean, mean, error, None, torch.zeros(1, 1), mean, Parts(0.0, 0.0, mean))
 
 
 def test_the_floor_allows_for_chance_where_there_is_noise():
@@ -155,9 +179,8 @@ def test_the_floor_allows_for_chance_where_there_is_noise():
 
 def test_a_measure_that_is_not_finite_is_none_with_its_reason(data, tmp_path, monkeypatch):
     values = torch.tensor([[1.0, math.inf, 2.0]])
-    monkeypatch.setattr(
-        harness.trials.density, "evaluate", lambda *args: Evaluation(math.inf, math.inf, math.nan, None, values)
-    )
+    lost = replace(result(math.inf, math.nan), values=values)
+    monkeypatch.setattr(harness.trials.density, "evaluate", lambda *args: lost)
     record = run(trial(), tmp_path)
     assert record.rows[0]["bits_per_dim"] is None and record.rows[0]["standard_error"] is None
     assert record.notes["bits_per_dim"] == "not finite for 1 of 3 test values"

@@ -22,16 +22,26 @@ class StandardNormal(nn.Module):
         super().__init__()
         self.passes = []
 
-    def log_prob(self, x):
+    def terms(self, x):
         self.passes.append(len(x))
-        return -0.5 * (x.square() + math.log(2 * math.pi)).flatten(1).sum(1)
+        return -0.5 * (x.square() + math.log(2 * math.pi)).flatten(1).sum(1), torch.zeros(len(x))
 
 
 class NotFinite(StandardNormal):
     """log p of the events whose first entry is negative is -inf."""
 
-    def log_prob(self, x):
-        return torch.where(x.flatten(1)[:, 0] < 0, -math.inf, super().log_prob(x))
+    def terms(self, x):
+        prior, log_det = super().terms(x)
+        return torch.where(x.flatten(1)[:, 0] < 0, -math.inf, prior), log_det
+
+
+class Widened(nn.Module):
+    """z = 3 x, whose log-det is D log 3."""
+
+    def terms(self, x):
+        z = 3 * x.flatten(1)
+        prior = -0.5 * (z.square() + math.log(2 * math.pi)).sum(1)
+        return prior, torch.full((len(x),), z.shape[1] * math.log(3))
 
 
 def images(count=10, **options):
@@ -82,15 +92,67 @@ def test_values_that_are_not_finite_are_counted_and_not_dropped():
     assert result.bits_per_dim == math.inf
 
 
+@pytest.mark.parametrize("preprocessing", ["scale", "logit"])
+def test_the_parts_of_a_likelihood_sum_to_it(preprocessing):
+    pipeline = images(preprocessing=preprocessing)
+    result = evaluate(Widened(), pipeline, "test", 3, 4, 0)
+    parts = result.parts
+    assert parts.prior + parts.log_det + parts.preprocessing == pytest.approx(result.nats_per_dim, abs=1e-12)
+    assert parts.log_det == pytest.approx(-math.log(3))
+    noise = generator(torch.device("cpu"), 0, "evaluation noise of test")
+    passes = [pipeline.prepare(part, noise) for part in pipeline.raw("test").split(4) * 3]
+    x, log_det = (torch.cat(values) for values in zip(*passes, strict=True))
+    prior = torch.distributions.Normal(0.0, 1.0).log_prob(3 * x.double()).mean().item()
+    assert parts.prior == pytest.approx(-prior, abs=1e-6)
+    assert parts.preprocessing == pytest.approx(math.log(2 / LEVELS) - log_det.mean().item() / 16, abs=1e-9)
+    assert (preprocessing == "scale") == (abs(parts.preprocessing) < 1e-12)
+
+
+def test_importance_weighting_is_the_mean_of_the_densities():
+    """Point by point log of the mean of p over the draws; in both units, and never above the mean of the logs."""
+    pipeline = images()
+    result = evaluate(Widened(), pipeline, "test", 4, 3, 0)
+    log_p = -result.values * 16 * math.log(2)
+    expected = -(log_p.exp().mean(0).log() / 16 / math.log(2)).mean().item()
+    assert result.importance_weighted == pytest.approx(expected, abs=1e-9)
+    assert result.importance_weighted < result.bits_per_dim - 1e-3
+    pipeline.unit = "nats_per_dim"
+    nats = evaluate(Widened(), pipeline, "test", 4, 3, 0).importance_weighted
+    assert nats == pytest.approx(expected * math.log(2) + math.log(2 / LEVELS), abs=1e-9)
+    one = evaluate(Widened(), images(), "test", 1, 3, 0)
+    assert one.importance_weighted == pytest.approx(one.bits_per_dim, abs=1e-12)
+
+
+def test_importance_weighting_of_a_point_without_any_density():
+    class Nowhere(StandardNormal):
+        def terms(self, x):
+            return torch.full((len(x),), -math.inf), torch.zeros(len(x))
+
+    assert evaluate(Nowhere(), images(), "test", 2, 4, 0).importance_weighted == math.inf
+
+
+def test_importance_weights_approach_the_likelihood_of_the_values():
+    """On one entry the probability of each level is known: the bound approaches it, the mean does not."""
+    values = np.arange(LEVELS, dtype=np.uint8).reshape(-1, 1, 1, 1)
+    splits = Splits(values, values, values, levels=LEVELS, description="every level")
+    pipeline = Pipeline(splits, DataRef(label="levels", name="levels"))
+    result = evaluate(Widened(), pipeline, "test", 4000, 4000, 0)
+    edges = 3 * (2 * torch.arange(LEVELS + 1, dtype=torch.float64) / LEVELS - 1)
+    cumulative = torch.distributions.Normal(0.0, 1.0).cdf(edges)
+    truth = -(cumulative[1:] - cumulative[:-1]).log2().mean().item()
+    assert result.importance_weighted == pytest.approx(truth, abs=2e-3)
+    assert result.bits_per_dim > truth + 1e-2
+
+
 def test_a_single_point_has_no_standard_error():
     assert math.isnan(evaluate(StandardNormal(), images(count=1), "test", 1, 4, 0).standard_error)
 
 
 def test_evaluation_leaves_no_graph_and_takes_the_dtype_asked_for():
     class Double(StandardNormal):
-        def log_prob(self, x):
+        def terms(self, x):
             assert x.dtype == torch.float64 and not torch.is_grad_enabled()
-            return super().log_prob(x)
+            return super().terms(x)
 
     assert evaluate(Double(), images(), "test", 1, 4, 0, torch.float64).values.dtype == torch.float64
 

@@ -1,38 +1,63 @@
-"""The published counts of the MIMIC-III models, from built models."""
+"""The published counts of the MIMIC-III and CIFAR-10 models, from built models."""
 
+import pandas as pd
 import pytest
 
 from harness.planning.plan import make_plan
 from harness.planning.suite import load_suite
+from harness.reporting.results import results
 from harness.trials.parameters import run_parameters
 
-PUBLISHED = {  # ButterflyFlow (Meng et al., ICML 2022), number of parameters on MIMIC-III
-    ("conv1x1", 64): (36_032, 35_952),
-    ("emerging", 64): (42_576, 39_248),
-    ("periodic", 64): (39_312, 39_232),
-    ("woodbury", 64): (48_576, 48_496),
-    ("butterfly", 16): (15_280, 15_200),
-    ("butterfly", 64): (48_304, None),  # at equal width the order turns round
-    ("conv1x1", 16): (3_008, None),
+BACKBONE = 44_175_264
+
+PUBLISHED = {  # ButterflyFlow (Meng et al., ICML 2022), number of parameters on MIMIC-III; its code on CIFAR-10
+    ("mimic", "conv1x1", 64): (36_032, 35_952),
+    ("mimic", "emerging", 64): (42_576, 39_248),
+    ("mimic", "periodic", 64): (39_312, 39_232),
+    ("mimic", "woodbury", 64): (48_576, 48_496),
+    ("mimic", "butterfly", 16): (15_280, 15_200),
+    ("cifar10", "conv1x1", 512): (BACKBONE, BACKBONE),
+    ("cifar10", "butterfly", 512): (BACKBONE + 202_752, None),
+    ("permuted-cifar10", "conv1x1", 512): (BACKBONE, BACKBONE),
+    ("permuted-cifar10", "butterfly", 512): (BACKBONE + 3_333_120, None),
+}
+
+OTHERS = {
+    ("mimic", "butterfly", 64): 48_304,  # at equal width the order turns round
+    ("mimic", "conv1x1", 16): 3_008,
 }
 
 
 @pytest.fixture(scope="module")
 def counts(tmp_path_factory):
+    """(data set, layer, width) -> line of results.csv."""
     plan = make_plan(load_suite("parameters"), profile="quick", device="cpu")
-    rows = [
-        run_parameters(trial, None, tmp_path_factory.mktemp("out"), lambda *_: None).rows[0] for trial in plan.trials
+    out = tmp_path_factory.mktemp("out")
+    wanted = PUBLISHED.keys() | OTHERS.keys()
+    records = [
+        run_parameters(trial, None, out, lambda *_: None)
+        for trial in plan.trials
+        if trial.label == "mimic" or (trial.label, trial.layer.row, trial.flow.width) in wanted
     ]
-    return {(row["layer"], row["width"]): row for row in rows}
+    lines = results(records, plan).to_dict("records")
+    return {(line["dataset"], line["layer"], line["width"]): line for line in lines}
 
 
-@pytest.mark.parametrize("model", PUBLISHED, ids=lambda model: f"{model[0]}-{model[1]}")
-def test_count(counts, model):
+@pytest.mark.parametrize("model", PUBLISHED, ids=lambda model: "-".join(map(str, model)))
+def test_published_count(counts, model):
     total, free = PUBLISHED[model]
-    assert counts[model]["parameters"] == total
+    assert counts[model]["parameters"] == counts[model]["published"] == total
     if free is not None:
         assert counts[model]["masked_free"] == free
 
 
-def test_every_layer_at_both_widths(counts):
-    assert {width for _, width in counts} == {16, 64} and len(counts) == 10
+def test_counts_at_other_widths(counts):
+    assert {model: counts[model]["parameters"] for model in OTHERS} == OTHERS
+    assert {model for model, line in counts.items() if not pd.isna(line["published"])} == PUBLISHED.keys()
+
+
+def test_every_layer_at_every_width(counts):
+    rows = {row for _, row, _ in counts}
+    widths = {(column, width) for column, _, width in counts}
+    assert widths == {("mimic", 16), ("mimic", 64), ("cifar10", 512), ("permuted-cifar10", 512)}
+    assert len(rows) == 5 and len(counts) == len(rows) * len(widths)

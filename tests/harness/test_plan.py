@@ -281,10 +281,37 @@ def test_quickstart_times_its_layers_last():
 
 
 def test_parameters_at_every_width():
-    made = make_plan(load_suite("parameters"), "quick", "cpu")
+    made = make_plan(load_suite("parameters"), "quick", "cpu", only=["dataset=mimic"])
     assert all(isinstance(one, ParametersTrial) and one.shape == (2, 1024) for one in made.trials)
     assert [one.flow.width for one in made.trials] == [16] * 5 + [64] * 5
-    assert made.published.values["butterfly"] == {"width": 16, "mimic": 15280} and made.seeds == ()
+    assert made.published.values["butterfly"]["mimic"] == 15280 and made.published.width("butterfly", "mimic") == 16
+    assert made.published.width("butterfly", "cifar10") == 512 and made.seeds == ()
+
+
+def test_widths_of_a_data_set_go_before_the_profiles(tmp_path):
+    text = """\
+suite: counts
+kind: parameters
+title: Counts
+layers: {conv1x1: {}}
+profiles:
+  quick:
+    widths: [8]
+    datasets: {own: {shape: [2, 8], widths: [3, 4]}, plain: {shape: [2, 8]}}
+"""
+    path = tmp_path / "counts.yaml"
+    path.write_text(text)
+
+    def widths(*settings):
+        made = make_plan(load_suite(path), "quick", "cpu", settings=settings)
+        return [(one.label, one.flow.width) for one in made.trials]
+
+    assert widths() == [("own", 3), ("own", 4), ("plain", 8)]
+    assert widths("widths=[5]") == [("own", 5), ("plain", 5)]
+    assert widths("datasets.own.widths=[6]", "widths=[5]") == [("own", 6), ("plain", 5)]
+    path.write_text(text.replace("    widths: [8]\n", ""))
+    with pytest.raises(SuiteError, match=r"profiles\.quick has no widths"):
+        widths()
 
 
 def test_a_sweep_is_one_trial_per_point():

@@ -1,6 +1,7 @@
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import pytest
 
@@ -178,6 +179,28 @@ def test_runtime_tables(runtime_run):
 )
 def test_milliseconds(value, text):
     assert milliseconds(value) == text
+
+
+def test_parameters_of_columns_with_widths_of_their_own(parameters_run):
+    """Each column shows its own widths, and its published counts are those of its own width."""
+    plan, records = parameters_run
+    trials = list(plan.trials)
+    for index, trial in enumerate(trials[:3]):  # those of width 16
+        trials[index] = trial.model_copy(update={"label": "other"})
+        records[index] = replace(records[index], id=trials[index].id, trial=trials[index].model_dump(mode="json"))
+    values = {"conv1x1": {"width": 64, "mimic": 6400, "other": 1600}}
+    published = plan.published.model_copy(update={"values": values, "widths": {"other": 16}})
+    changed = {"trials": tuple(trials), "columns": ("mimic", "other"), "published": published}
+    (table,) = made((plan.model_copy(update=changed), records))
+    row = grid(table)["conv1x1"]
+    assert [name for name in row if "width" in name and "unmasked" not in name] == [
+        "other, width 16",
+        "other, at width",
+        "mimic, width 64",
+        "mimic, at width",
+    ]
+    assert (row["mimic, published"], row["mimic, at width"], row["mimic, equal"]) == ("6,400", "64", "yes")
+    assert (row["other, published"], row["other, at width"], row["other, equal"]) == ("1,600", "16", "yes")
 
 
 def test_parameters_table_compares_with_what_was_published(parameters_run):

@@ -5,9 +5,10 @@ import torch
 
 from layers import LAYERS, free_parameters
 from layers.conv1x1 import Conv1x1, random_orthogonal
+from layers.householder import product_of_reflections
 
 SHAPES = [(4, 5), (3, 4, 3), (1, 7), (2, 1, 1), (5, 1)]
-BOTH = ["plu", "dense"]
+EVERY = ["plu", "qr", "dense"]
 
 
 def perturbed(shape, parameterisation, seed=0):
@@ -22,13 +23,14 @@ def perturbed(shape, parameterisation, seed=0):
 
 @pytest.mark.parametrize("c", [1, 4, 12])
 def test_counts(c):
-    plu, dense = Conv1x1((c, 6)), Conv1x1((c, 6), parameterisation="dense")
-    assert sum(p.numel() for p in plu.parameters()) == 2 * c * c + c
+    plu, qr, dense = (Conv1x1((c, 6), parameterisation=name) for name in EVERY)
+    assert sum(p.numel() for p in plu.parameters()) == sum(p.numel() for p in qr.parameters()) == 2 * c * c + c
     assert free_parameters(plu) == c * c
+    assert free_parameters(qr) == c * c + c * (c + 1) // 2
     assert sum(p.numel() for p in dense.parameters()) == free_parameters(dense) == c * c
 
 
-@pytest.mark.parametrize("parameterisation", BOTH)
+@pytest.mark.parametrize("parameterisation", EVERY)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_against_dense(shape, parameterisation):
     layer = perturbed(shape, parameterisation)
@@ -60,7 +62,7 @@ def test_log_det_counts_every_position():
     torch.testing.assert_close(long(x.repeat(1, 1, 16))[1], torch.tensor(128 * 4 * 0.075))
 
 
-@pytest.mark.parametrize("parameterisation", BOTH)
+@pytest.mark.parametrize("parameterisation", EVERY)
 def test_starts_orthogonal_and_random(parameterisation):
     torch.manual_seed(0)
     first, second = (Conv1x1((8, 3), parameterisation=parameterisation) for _ in range(2))
@@ -72,7 +74,7 @@ def test_starts_orthogonal_and_random(parameterisation):
     assert (first.matrix() - second.matrix()).abs().max() > 0.1
 
 
-@pytest.mark.parametrize("parameterisation", BOTH)
+@pytest.mark.parametrize("parameterisation", EVERY)
 def test_starts_at_the_matrix_drawn(parameterisation):
     torch.manual_seed(0)
     layer = Conv1x1((8, 3), parameterisation=parameterisation)
@@ -88,11 +90,13 @@ def test_draw_is_haar():
     assert (traces.var() - 1).abs() < 0.15
 
 
-def test_masked_entries_do_not_matter():
-    layer = perturbed((4, 3), "plu")
+@pytest.mark.parametrize("parameterisation", ["plu", "qr"])
+def test_masked_entries_do_not_matter(parameterisation):
+    layer = perturbed((4, 3), parameterisation)
     before = layer.matrix().clone()
     with torch.no_grad():
-        layer.lower.add_(torch.randn(4, 4) * ~layer.lower_mask)
+        if parameterisation == "plu":
+            layer.lower.add_(torch.randn(4, 4) * ~layer.lower_mask)
         layer.upper.add_(torch.randn(4, 4) * ~layer.upper_mask)
     assert torch.equal(layer.matrix(), before)
     x = torch.randn(2, 4, 3, dtype=torch.float64)
@@ -111,7 +115,7 @@ def test_reload_keeps_permutation_and_signs():
     assert torch.equal(fresh.inverse(x), saved.inverse(x))
 
 
-@pytest.mark.parametrize("parameterisation", BOTH)
+@pytest.mark.parametrize("parameterisation", EVERY)
 def test_inverter_keeps_the_weights_it_saw(parameterisation):
     layer = perturbed((3, 4), parameterisation)
     x = torch.randn(2, 3, 4, dtype=torch.float64)
@@ -124,7 +128,7 @@ def test_inverter_keeps_the_weights_it_saw(parameterisation):
     assert not invert(y.requires_grad_()).requires_grad
 
 
-@pytest.mark.parametrize("parameterisation", BOTH)
+@pytest.mark.parametrize("parameterisation", EVERY)
 def test_gradients(parameterisation):
     layer = perturbed((3, 2, 2), parameterisation)
     names = [name for name, _ in layer.named_parameters()]
@@ -137,11 +141,60 @@ def test_gradients(parameterisation):
     assert torch.autograd.gradcheck(run, (x, *layer.parameters()))
 
 
+def reflection(v):
+    """I - 2 v v^T / v^T v, entry by entry."""
+    return torch.eye(len(v), dtype=v.dtype) - 2 * v[:, None] * v[None, :] / sum(entry * entry for entry in v)
+
+
+def test_qr_is_the_product_of_its_definition():
+    layer = perturbed((4, 3), "qr")
+    expected = torch.eye(4, dtype=torch.float64)
+    for v in layer.reflections:
+        expected = expected @ reflection(v)
+    expected = expected @ (layer.upper.triu(1) + torch.diag(layer.s))
+    torch.testing.assert_close(layer.matrix(), expected)
+    torch.testing.assert_close(torch.linalg.slogdet(expected)[1], layer.s.abs().log().sum())
+
+
+def test_qr_may_change_the_sign_of_s():
+    layer = perturbed((3, 4), "qr")
+    with torch.no_grad():
+        layer.s.copy_(torch.tensor([-2.0, 0.5, 3.0]))
+    x = torch.randn(2, 3, 4, dtype=torch.float64)
+    y, log_det = layer(x)
+    torch.testing.assert_close(log_det, 4 * torch.tensor(3.0, dtype=torch.float64).log())
+    torch.testing.assert_close(layer.inverse(y), x)
+
+
+@pytest.mark.parametrize("length", [0.0, 1e-30, 1e-12, 1e20])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_reflections_of_any_length(length, dtype):
+    """v_2 is tiny, huge or zero: its direction counts, or nothing; gradients stay finite."""
+    torch.manual_seed(0)
+    vectors = torch.randn(4, 5, dtype=dtype)
+    direction = vectors[1].clone()
+    vectors[1] *= length
+    vectors.requires_grad_()
+    product = product_of_reflections(vectors)
+    others = reflection(vectors[0]) @ (reflection(direction) if length else torch.eye(5, dtype=dtype))
+    expected = others @ reflection(vectors[2]) @ reflection(vectors[3])
+    eps = torch.finfo(dtype).eps
+    torch.testing.assert_close(product, expected, atol=20 * eps, rtol=0)
+    torch.testing.assert_close(product @ product.T, torch.eye(5, dtype=dtype), atol=20 * eps, rtol=0)
+    product.square()[0, 0].backward()
+    assert vectors.grad.isfinite().all()
+
+
+def test_equal_reflections_stay_orthogonal():
+    product = product_of_reflections(torch.ones(48, 48))
+    torch.testing.assert_close(product, torch.eye(48), atol=1e-5, rtol=0)
+
+
 def test_takes_the_place_of_the_mixer():
     assert LAYERS["conv1x1"] is Conv1x1
     assert Conv1x1.replaces_mixer
 
 
 def test_unknown_parameterisation():
-    with pytest.raises(ValueError, match=r"conv1x1: parameterisation = 'qr' .*use 'plu' or 'dense'"):
-        Conv1x1((3, 4), parameterisation="qr")
+    with pytest.raises(ValueError, match=r"conv1x1: parameterisation = 'svd' .*use 'plu', 'qr' or 'dense'"):
+        Conv1x1((3, 4), parameterisation="svd")

@@ -21,6 +21,10 @@ CASES = [
     ((1, 7), {"rank_channels": 8, "rank_space": 4}),
     ((3, 1, 1), {"rank_channels": 2, "rank_space": 3}),
     ((2, 3), {"rank_channels": 5, "rank_space": 7}),
+    ((5, 2, 9), {"rank_channels": 2, "rank_space": 3, "memory_efficient": True}),
+    ((1, 7, 3), {"rank_channels": 2, "rank_space": 1, "memory_efficient": True}),
+    ((2, 1, 4), {"memory_efficient": True}),
+    ((3, 5), {"memory_efficient": True}),
 ]
 
 
@@ -48,6 +52,35 @@ def test_definition():
     torch.testing.assert_close(layer(x)[0], matrix.reshape(1, 3, 2, 4))
 
 
+def test_definition_of_the_memory_efficient_variant():
+    """Channels, then width, then height, entry by entry; unequal sizes, so that no axis can pass for another."""
+    layer = perturbed((3, 2, 4), rank_channels=2, rank_space=3, memory_efficient=True)
+    x = torch.randn(1, 3, 2, 4, dtype=torch.float64)
+    channels = torch.eye(3, dtype=torch.float64) + layer.u_channels @ layer.v_channels
+    width = torch.eye(4, dtype=torch.float64) + layer.u_width @ layer.v_width
+    height = torch.eye(2, dtype=torch.float64) + layer.u_height @ layer.v_height
+    expected = torch.einsum("cd,gh,wv,ndhw->ncgv", channels, height, width, x)
+    y, log_det = layer(x)
+    torch.testing.assert_close(y, expected)
+    parts = [torch.linalg.slogdet(matrix)[1] for matrix in (channels, width, height)]
+    torch.testing.assert_close(log_det, 2 * 4 * parts[0] + 3 * 2 * parts[1] + 3 * 4 * parts[2])
+
+
+def test_memory_efficient_on_a_sequence_is_the_ordinary_layer():
+    torch.manual_seed(0)
+    ordinary = Woodbury((3, 8))
+    torch.manual_seed(0)
+    efficient = Woodbury((3, 8), memory_efficient=True)
+    assert efficient.state_dict().keys() == ordinary.state_dict().keys()
+    x = torch.randn(2, 3, 8)
+    assert torch.equal(efficient(x)[0], ordinary(x)[0])
+
+
+def test_memory_efficient_count():
+    layer = Woodbury((12, 16, 8), rank_channels=5, rank_space=3, memory_efficient=True)
+    assert sum(p.numel() for p in layer.parameters()) == 2 * 12 * 5 + 2 * (16 + 8) * 3
+
+
 @pytest.mark.parametrize("length", [512, 256])
 def test_counts(length):
     layer = Woodbury((4, length))
@@ -61,9 +94,10 @@ def test_starts_near_identity():
         assert 0.008 < parameter.std() < 0.012
 
 
-def test_inverter_keeps_the_weights_it_saw():
-    layer = perturbed((3, 8), rank_channels=1)
-    x = torch.randn(2, 3, 8, dtype=torch.float64)
+@pytest.mark.parametrize("memory_efficient", [False, True])
+def test_inverter_keeps_the_weights_it_saw(memory_efficient):
+    layer = perturbed((3, 2, 4), rank_channels=1, memory_efficient=memory_efficient)
+    x = torch.randn(2, 3, 2, 4, dtype=torch.float64)
     y, _ = layer(x)
     invert = layer.inverter()
     with torch.no_grad():
@@ -73,11 +107,18 @@ def test_inverter_keeps_the_weights_it_saw():
     assert not invert(y.requires_grad_()).requires_grad
 
 
-@pytest.mark.parametrize("rank_channels", [1, 4])
-def test_gradients(rank_channels):
-    layer = perturbed((3, 4), rank_channels=rank_channels, rank_space=2)
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        ((3, 4), {"rank_channels": 1}),
+        ((3, 4), {"rank_channels": 4}),
+        ((3, 2, 2), {"rank_channels": 2, "memory_efficient": True}),
+    ],
+)
+def test_gradients(shape, options):
+    layer = perturbed(shape, rank_space=2, **options)
     names = [name for name, _ in layer.named_parameters()]
-    x = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
+    x = torch.randn(2, *shape, dtype=torch.float64, requires_grad=True)
 
     def run(x, *values):
         return torch.func.functional_call(layer, dict(zip(names, values, strict=True)), (x,))

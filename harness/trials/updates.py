@@ -1,0 +1,141 @@
+"""One training step: which weights follow which optimiser, at which rate, and which averages are kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from copy import deepcopy
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
+
+from harness.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from flows import Glow
+    from harness.datasets.base import Unit
+    from layers import InvertibleLinear
+
+Measures = dict["Unit", Tensor]
+Measure = Callable[["Glow"], Measures]
+"""A flow to the measures of the present batch (see `Pipeline.measures`)."""
+
+BETAS = (0.9, 0.999)
+
+
+def learning_rate(settings: TrainingSettings, step: int) -> float:
+    """Rate of step 1, 2, ...: linear up to the full rate at step `warmup`, times `decay` at each step after it."""
+    if step < settings.warmup:
+        return settings.learning_rate * step / settings.warmup
+    return settings.learning_rate * settings.decay ** (step - settings.warmup)
+
+
+def layer_learning_rate(settings: TrainingSettings, step: int, points: int) -> float:
+    """The same for the layers under test: with `layer_decay`, times that after each epoch in place of `decay`.
+
+    Args:
+        settings: the schedule.
+        step: 1, 2, ...
+        points: of the training split; an epoch ends with the step that uses the last of them.
+    """
+    if settings.layer_decay is None:
+        return learning_rate(settings, step)
+    epoch = (step - 1) * min(settings.batch_size, points) // points
+    return learning_rate(settings.model_copy(update={"decay": 1.0}), step) * settings.layer_decay**epoch
+
+
+def layers_under_test(flow: Glow) -> list[tuple[str, InvertibleLinear]]:
+    """(path, layer) of every layer under test; a mixer beside it belongs to the backbone."""
+    found = [(path, module) for path, module in flow.linear_layers() if path.endswith("/layer")]
+    return cast("list[tuple[str, InvertibleLinear]]", found)
+
+
+@torch.no_grad()
+def smallest_log_det(flow: Glow) -> tuple[str, float] | None:
+    """Path and log|det W| / D of the layer under test that is nearest to singular, or not finite; None: no layer."""
+    values = {}
+    for path, layer in layers_under_test(flow):
+        zeros = next(flow.parameters()).new_zeros(1, *layer.shape)
+        values[path] = float(layer(zeros)[1]) / layer.dim
+    if not values:
+        return None
+    path = min(values, key=lambda path: values[path] if math.isfinite(values[path]) else -math.inf)
+    return path, values[path]
+
+
+class Updates:
+    """The steps of training one flow by Adam, which leave in `flow` the weights to validate and keep.
+
+    With averages, `flow` holds them and the live weights are in a copy made at construction, so after the
+    data-dependent initialisation; after every step average <- ema_decay * average + (1 - ema_decay) * live.
+
+    - "none": one pass; every weight follows its gradient.
+    - "all": the same, and `flow` is the average of all weights.
+    - "separate": `flow` is the live backbone around averages of the layers under test. Per batch, a pass of
+      `flow` and a step of the backbone, for the layers as they are averaged; a second pass, of the live layers in
+      the backbone as it is now, and a step of theirs, by an Adam of their own; the average. (ButterflyFlow,
+      Meng et al., ICML 2022.)
+
+    Args:
+        flow: initialised on data; changed in place by every step.
+        settings: see `TrainingSettings`.
+        points: of the training split, for the length of an epoch.
+    """
+
+    def __init__(self, flow: Glow, settings: TrainingSettings, points: int) -> None:
+        self._settings = settings
+        self._points = points
+        separate = settings.ema == "separate"
+        # A tensor in the memo is not copied: a separate live flow shares the backbone.
+        shared = {id(weight): weight for weight in _split(flow)[0]} if separate else {}
+        live = flow if settings.ema == "none" else deepcopy(flow, shared)
+        pairs = zip(flow.parameters(), live.parameters(), strict=True)
+        self._averaged = [(average, weight) for average, weight in pairs if average is not weight]
+        self._average = get_ema_multi_avg_fn(settings.ema_decay)
+        backbone, layers = _split(live)
+        both = [{"params": backbone, "layers": False}, {"params": layers, "layers": True}]
+        plan = [(flow, both[:1]), (live, both[1:])] if separate else [(live, both)]
+        self._passes = [
+            (model, torch.optim.Adam(groups, lr=settings.learning_rate, betas=BETAS, fused=True))
+            for model, groups in ((model, [group for group in groups if group["params"]]) for model, groups in plan)
+            if groups
+        ]
+
+    @property
+    def passes(self) -> int:
+        """Forward and backward passes per step."""
+        return len(self._passes)
+
+    def step(self, measure: Measure, number: int) -> Measures:
+        """Step `number` (1, 2, ...) on one batch; its measures in the first pass, before the step."""
+        rates = {
+            True: layer_learning_rate(self._settings, number, self._points),
+            False: learning_rate(self._settings, number),
+        }
+        first: Measures = {}
+        for model, optimiser in self._passes:
+            weights: list[Tensor] = []
+            for group in optimiser.param_groups:
+                group["lr"] = rates[group["layers"]]
+                weights += group["params"]
+            measures = measure(model)
+            first = first or measures
+            optimiser.zero_grad()
+            # Of two passes, each needs the gradient of its own weights alone.
+            measures["nats_per_dim"].mean().backward(inputs=weights if self.passes > 1 else None)
+            if self._settings.clip_norm is not None:
+                nn.utils.clip_grad_norm_(weights, self._settings.clip_norm)
+            optimiser.step()
+        if self._averaged:
+            averages, live = map(list, zip(*self._averaged, strict=True))
+            self._average(averages, live, 0)
+        return first
+
+
+def _split(flow: Glow) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """The trained weights of the backbone, and those of the layers under test."""
+    layers = {id(weight): weight for _, layer in layers_under_test(flow) for weight in layer.parameters()}
+    trained = [weight for weight in flow.parameters() if weight.requires_grad]
+    return [w for w in trained if id(w) not in layers], [w for w in trained if id(w) in layers]

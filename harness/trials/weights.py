@@ -1,0 +1,70 @@
+"""The weights that a density trial chose, on disk: saved whole or not at all, and loaded into the same flow."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from flows import Glow
+from harness.errors import UserError
+from harness.records import write_atomically
+from harness.settings import DensityTrial
+from harness.trials.models import build_flow
+
+
+def weights_path(trial: DensityTrial, out: Path) -> Path:
+    """`out/weights/<id>.pt`."""
+    return out / "weights" / f"{trial.id}.pt"
+
+
+def save_flow(flow: Glow, trial: DensityTrial, out: Path) -> Path:
+    """Write the state of a trained flow, on the CPU, with the trial's id and the event shape."""
+    state = {name: value.cpu() for name, value in flow.state_dict().items()}
+    content = io.BytesIO()
+    torch.save({"trial": trial.id, "shape": flow.shape, "state": state}, content)
+    path = weights_path(trial, out)
+    write_atomically(path, content.getvalue())
+    return path
+
+
+def load_flow(trial: DensityTrial, path: Path) -> Glow:
+    """The flow that a trial trained, with the weights it was evaluated with, on the trial's device.
+
+    Args:
+        trial: the settings that the weights belong to.
+        path: of `save_flow`.
+
+    Raises:
+        UserError: the file is not there, damaged, or of another trial.
+    """
+    content = _read(path)
+    if content["trial"] != trial.id:
+        raise UserError(f"{path}: the weights of trial {content['trial']}, not of {trial.id}; name that trial's file")
+    flow = build_flow(content["shape"], trial.layer, trial.flow, trial.seed)
+    try:
+        flow.load_state_dict(content["state"])
+    except RuntimeError as error:
+        raise UserError(
+            f"{path}: the weights do not fit the flow of trial {trial.id}, whose layer may have changed since "
+            f"({' '.join(str(error).split())}); delete the file and run the suite again"
+        ) from error
+    return flow.to(trial.device)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        if not isinstance(content, dict) or content.keys() != {"trial", "shape", "state"}:
+            raise ValueError("it holds something else")
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: no such file; run the suite to get the weights") from error
+    except (OSError, EOFError, ValueError, RuntimeError, KeyError, pickle.UnpicklingError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise UserError(
+            f"{path}: not readable as the weights of a trial ({reason}); delete it and run the suite again"
+        ) from error
+    return content

@@ -1,0 +1,48 @@
+"""Products of Householder reflections, and the reflections that make up an orthogonal matrix."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def product_of_reflections(vectors: Tensor) -> Tensor:
+    """H_1 H_2 ... H_k with H_i = I - 2 v_i v_i^T / (v_i^T v_i), in one triangular solve.
+
+    With unit vectors u_i as the columns of U, the product is I - U S^-1 U^T for S = striu(U^T U) + I / 2 (the UT
+    transform, Joffrain et al. 2006). S^-1 has entries of at most 4, so the product is orthogonal up to rounding.
+
+    Args:
+        vectors: v_i as rows, (k, c), of any length; a zero vector stands for the identity.
+
+    Returns:
+        The product, (c, c).
+    """
+    units = _units(vectors)
+    count, size = units.shape
+    half = 0.5 * torch.eye(count, dtype=units.dtype, device=units.device)
+    inner = torch.linalg.solve_triangular((units @ units.T).triu(1) + half, units, upper=True)
+    return torch.eye(size, dtype=units.dtype, device=units.device) - units.T @ inner
+
+
+def _units(vectors: Tensor) -> Tensor:
+    """The rows at length 1; the square of a tiny entry must not underflow, and a zero row stays zero."""
+    # The scale cancels, so it needs no gradient.
+    scale = vectors.detach().abs().amax(1, keepdim=True)
+    scaled = vectors / torch.where(scale > 0, scale, 1)
+    squares = scaled.square().sum(1, keepdim=True)
+    return scaled * torch.where(squares > 0, squares, 1).rsqrt()
+
+
+def householder_vectors(orthogonal: Tensor) -> tuple[Tensor, Tensor]:
+    """Unit vectors v_i (rows, (c, c)) and signs (c,) with H_1 ... H_c diag(signs) = `orthogonal`, (c, c)."""
+    rest = orthogonal.clone()
+    vectors = torch.zeros_like(rest)
+    for column in range(len(rest)):
+        v = vectors[column]
+        v[column:] = rest[column:, column]
+        # Away from zero, so that nothing cancels.
+        v[column] += torch.copysign(torch.linalg.vector_norm(v), v[column])
+        v /= torch.linalg.vector_norm(v)
+        rest -= 2 * torch.outer(v, v @ rest)
+    return vectors, rest.diagonal().sign()

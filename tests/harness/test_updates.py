@@ -1,0 +1,281 @@
+"""The order of operations of a training step: live weights, averages, rates; each against a loop of its own."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from flows import Glow
+from harness.errors import Diverged
+from harness.settings import FlowSettings, LayerRef, TrainingSettings
+from harness.trials.models import build_flow
+from harness.trials.training import fit
+from harness.trials.updates import Updates, layer_learning_rate, layers_under_test, learning_rate, smallest_log_det
+
+DIM = 3
+
+
+class Linear(nn.Module):
+    shape, dim = (DIM, 1), DIM
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(DIM))
+
+    def forward(self, x):
+        return (x.flatten(1) @ self.weight.T).reshape(x.shape), torch.linalg.slogdet(self.weight)[1]
+
+
+class Toy(nn.Module):
+    """z = exp(s) * W (x - m): W is the layer under test, m and s are the backbone, standing apart from it."""
+
+    def __init__(self):
+        super().__init__()
+        self.mean = nn.Parameter(torch.zeros(DIM))
+        self.layer = Linear()
+        self.log_scale = nn.Parameter(torch.zeros(DIM))
+
+    def initialise(self, x):
+        self.mean.copy_(x.flatten(1).mean(0))
+
+    def linear_layers(self):
+        return [("level0/step0/layer", self.layer)]
+
+    def terms(self, x):
+        z, log_det = self.layer(x - self.mean[:, None])
+        z = z.flatten(1) * self.log_scale.exp()
+        prior = -0.5 * (z.square().sum(1) + DIM * math.log(2 * math.pi))
+        return prior, (log_det + self.log_scale.sum()).expand(len(x))
+
+    def log_prob(self, x):
+        return sum(self.terms(x))
+
+
+class Points:
+    unit = "nats_per_dim"
+    dim = DIM
+    log_step = 0.0
+
+    def __init__(self, count=40):
+        mixing = torch.tensor([[1.0, 0.0, 0.0], [0.7, 0.4, 0.0], [-0.5, 0.3, 2.0]])
+        noise = torch.randn(count, DIM, generator=torch.Generator().manual_seed(0))
+        self.points = (noise @ mixing.T + 1).reshape(count, DIM, 1)
+        self.batches = []
+
+    def raw(self, split):
+        return self.points
+
+    def prepare(self, raw, generator):
+        if torch.is_grad_enabled():
+            self.batches.append(raw)
+        return raw, torch.zeros(len(raw))
+
+    def measures(self, log_prob, log_det):
+        nats = -(log_prob.double() + log_det) / DIM
+        return {"bits_per_dim": nats / math.log(2), "nats_per_dim": nats}
+
+
+def quiet(fraction, text):
+    pass
+
+
+def loss(mean, weight, log_scale, x):
+    """-log p(x) / D of the toy, from its formula."""
+    z = ((x.flatten(1) - mean) @ weight.T) * log_scale.exp()
+    log_det = torch.linalg.slogdet(weight)[1] + log_scale.sum()
+    return ((0.5 * z.square().sum(1) + 0.5 * DIM * math.log(2 * math.pi)) - log_det).mean() / DIM
+
+
+class HandAdam:
+    """Adam as its paper writes it."""
+
+    def __init__(self, weights):
+        self.weights, self.count = weights, 0
+        self.moments = [(torch.zeros_like(w), torch.zeros_like(w)) for w in weights]
+
+    def step(self, gradients, rate):
+        self.count += 1
+        for weight, gradient, (first, second) in zip(self.weights, gradients, self.moments, strict=True):
+            first.mul_(0.9).add_(gradient, alpha=0.1)
+            second.mul_(0.999).add_(gradient * gradient, alpha=0.001)
+            update = (first / (1 - 0.9**self.count)) / ((second / (1 - 0.999**self.count)).sqrt() + 1e-8)
+            weight.data.sub_(rate * update)
+
+
+SETTINGS = TrainingSettings(
+    steps=9, batch_size=16, evaluate_every=9, learning_rate=5e-2, warmup=2, decay=0.9, layer_decay=0.5, ema_decay=0.8
+)
+
+
+def train(mode):
+    data, flow = Points(), Toy()
+    result = fit(flow, data, SETTINGS.model_copy(update={"ema": mode}), 0, quiet)
+    return flow, result, data.batches[: SETTINGS.steps]
+
+
+def start(batches):
+    mean = batches[0].flatten(1).mean(0).requires_grad_()
+    return mean, torch.eye(DIM).requires_grad_(), torch.zeros(DIM).requires_grad_()
+
+
+def rates(step):
+    """(backbone, layer) by hand: 40 points in batches of 16, so epochs end within steps 3, 5 and 8."""
+    ramp = 0.5 if step == 1 else 1.0
+    epoch = [0, 0, 0, 1, 1, 2, 2, 2, 3][step - 1]
+    return 5e-2 * ramp * 0.9 ** max(0, step - 2), 5e-2 * ramp * 0.5**epoch
+
+
+def test_separate_averages_step_by_step():
+    """Backbone step around the averages, then a live step in the new backbone, then the average."""
+    flow, result, batches = train("separate")
+    mean, live, log_scale = start(batches)
+    average = live.detach().clone()
+    backbone, layers = HandAdam([mean, log_scale]), HandAdam([live])
+    for step, x in enumerate(batches, start=1):
+        backbone_rate, layer_rate = rates(step)
+        backbone.step(torch.autograd.grad(loss(mean, average, log_scale, x), [mean, log_scale]), backbone_rate)
+        layers.step(torch.autograd.grad(loss(mean, live, log_scale, x), [live]), layer_rate)
+        average = 0.8 * average + 0.2 * live.detach()
+    torch.testing.assert_close(flow.mean, mean, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(flow.log_scale, log_scale, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(flow.layer.weight.detach(), average, rtol=1e-4, atol=1e-6)
+    assert (average - live).abs().max() > 1e-2, "the toy no longer tells an average from its live weights"
+    assert result.passes == 2 * SETTINGS.steps
+
+
+@pytest.mark.parametrize("mode", ["none", "all"])
+def test_one_pass_step_by_step(mode):
+    flow, result, batches = train(mode)
+    weights = start(batches)
+    averages = [weight.detach().clone() for weight in weights]
+    adams = [HandAdam([weight]) for weight in weights]
+    for step, x in enumerate(batches, start=1):
+        backbone_rate, layer_rate = rates(step)
+        gradients = torch.autograd.grad(loss(*weights, x), weights)
+        for adam, gradient, rate in zip(adams, gradients, (backbone_rate, layer_rate, backbone_rate), strict=True):
+            adam.step([gradient], rate)
+        averages = [0.8 * a + 0.2 * w.detach() for a, w in zip(averages, weights, strict=True)]
+    expected = averages if mode == "all" else weights
+    for found, truth in zip((flow.mean, flow.layer.weight, flow.log_scale), expected, strict=True):
+        torch.testing.assert_close(found.detach(), truth.detach(), rtol=1e-4, atol=1e-6)
+    assert result.passes == SETTINGS.steps
+
+
+@pytest.mark.parametrize(
+    ("mode", "backbone", "layer"),
+    [("none", -0.6, 1 - 0.6), ("all", -0.3875, 1 - 0.3875), ("separate", -0.6, 1 - 0.3875)],
+)
+def test_the_modes_on_a_constant_gradient(mode, backbone, layer):
+    """Under a gradient of one Adam moves by its rate: by 0.1, 0.2, 0.3 here, so to -0.1, -0.3, -0.6 from the start.
+
+    The average at a decay of one half is then -0.05, -0.175, -0.3875.
+    """
+    flow = Toy()
+    updates = Updates(flow, TrainingSettings(ema=mode, ema_decay=0.5, learning_rate=0.4, warmup=4), 100)
+    for number in (1, 2, 3):
+        updates.step(lambda model: {"nats_per_dim": model.mean.sum() + model.layer.weight.sum()}, number)
+    assert flow.mean.tolist() == pytest.approx([backbone] * DIM, abs=1e-6)
+    assert flow.layer.weight[0, 0].item() == pytest.approx(layer, abs=1e-6)
+
+
+def test_measures_are_of_the_flow_before_the_step():
+    """Of the first pass, whose layers under "separate" are the averages."""
+    flow = Toy()
+    updates = Updates(flow, TrainingSettings(ema="separate", ema_decay=0.5, learning_rate=0.4, warmup=4), 100)
+    seen = []
+    for number in (1, 2):
+        measures = updates.step(lambda model: {"nats_per_dim": model.layer.weight[0, 0] + 0.0}, number)
+        seen.append(measures["nats_per_dim"].item())
+    assert seen == pytest.approx([1.0, 0.95])
+
+
+def test_clipping_bounds_each_pass():
+    """SGD would show it in the step; Adam shows it in its first moment."""
+    flow = Toy()
+    updates = Updates(flow, TrainingSettings(ema="separate", clip_norm=1e-3), 100)
+    updates.step(lambda model: {"nats_per_dim": model.mean.sum() + 5 * model.layer.weight.sum()}, 1)
+    for _, optimiser in updates._passes:
+        moments = [state["exp_avg"].flatten() for state in optimiser.state.values()]
+        assert torch.cat(moments).norm().item() == pytest.approx(1e-4, rel=1e-3)
+
+
+def test_a_layer_without_weights_needs_no_second_pass():
+    flow = Toy()
+    flow.layer.weight.requires_grad_(False)
+    updates = Updates(flow, TrainingSettings(ema="separate"), 100)
+    assert updates.passes == 1
+    updates.step(lambda model: {"nats_per_dim": model.log_prob(torch.ones(2, DIM, 1)).mean()}, 1)
+    assert torch.equal(flow.layer.weight, torch.eye(DIM))
+
+
+def glow(layer="butterfly"):
+    flow = FlowSettings(levels=2, steps=2, width=4)
+    return build_flow((2, 4, 4), LayerRef(row=layer, layer=layer), flow, 0)
+
+
+@pytest.mark.parametrize("layer", ["butterfly", "conv1x1"])
+def test_the_layers_under_test_of_a_glow(layer):
+    """Every step's layer and no mixer, be the layer itself a 1x1 or not; the split of the weights has no rest."""
+    flow = glow(layer)
+    assert isinstance(flow, Glow)
+    found = layers_under_test(flow)
+    assert [path for path, _ in found] == [f"level{level}/step{step}/layer" for level in (0, 1) for step in (0, 1)]
+    assert {module.registered_name for _, module in found} == {layer}
+
+
+def test_separate_shares_the_backbone_of_a_glow():
+    """Weight normalisation and buffers included; the live layers are copies, equal at the start."""
+    flow = glow()
+    updates = Updates(flow, TrainingSettings(ema="separate"), 100)
+    (first, _), (live, _) = updates._passes
+    assert first is flow and live is not flow
+    names = dict(flow.named_parameters())
+    assert names.keys() == dict(live.named_parameters()).keys()
+    copied = {name for name, weight in live.named_parameters() if weight is not names[name]}
+    assert copied == {name for name in names if ".layer." in name}
+    assert all(torch.equal(live.get_parameter(name), names[name]) for name in copied)
+    x = torch.rand(4, 2, 4, 4)
+    before = {name: weight.detach().clone() for name, weight in names.items()}
+    updates.step(lambda model: {"nats_per_dim": -model.log_prob(x) / 32}, 1)
+    assert all(not torch.equal(before[name], names[name]) for name in copied)
+
+
+def test_layer_rate():
+    settings = TrainingSettings(learning_rate=1.0, warmup=2, decay=0.5, batch_size=30)
+    assert layer_learning_rate(settings, 5, 100) == learning_rate(settings, 5) == 0.125
+    own = settings.model_copy(update={"layer_decay": 0.9})
+    assert layer_learning_rate(own, 1, 100) == pytest.approx(0.5)
+    # Steps 1 to 4 begin within the first 100 points, step 5 begins with point 120.
+    found = [layer_learning_rate(own, step, 100) for step in (2, 4, 5, 7, 8)]
+    assert found == pytest.approx([1, 1, 0.9, 0.9, 0.81])
+    # A batch beyond the data is all of it: an epoch per step.
+    assert layer_learning_rate(own, 4, 10) == pytest.approx(0.9**3)
+
+
+def test_a_singular_average_is_divergence_that_names_the_layer():
+    """Two rotations whose average is zero: the live layer is invertible at every step, its average is not."""
+
+    class Turning(Toy):
+        def log_prob(self, x):
+            if torch.is_grad_enabled():
+                self.layer.weight.data.copy_(-torch.eye(DIM))
+            return super().log_prob(x).detach() + 0 * self.mean.sum() + 0 * self.layer.weight.sum()
+
+    settings = TrainingSettings(steps=4, batch_size=16, evaluate_every=1, ema="all", ema_decay=0.5, learning_rate=1e-9)
+    message = r"averaged weights of level0/step0/layer are singular at step 1: .* -inf"
+    with pytest.raises(Diverged, match=message) as caught:
+        fit(Turning(), Points(), settings, 0, quiet)
+    assert caught.value.curves["average_log_det"] == [None]
+
+
+def test_the_average_is_watched():
+    for mode, watched in (("none", False), ("all", True), ("separate", True)):
+        curves = train(mode)[1].curves
+        assert ("average_log_det" in curves) is watched
+        if watched:
+            assert len(curves["average_log_det"]) == len(curves["step"])
+    flow = train("separate")[0]
+    expected = torch.linalg.slogdet(flow.layer.weight)[1].item() / DIM
+    assert smallest_log_det(flow) == ("level0/step0/layer", pytest.approx(expected))
+    assert curves["average_log_det"][-1] == pytest.approx(expected)

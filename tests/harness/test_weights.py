@@ -1,0 +1,83 @@
+"""Saved weights: what comes back, and what a damaged or foreign file says."""
+
+import pytest
+import torch
+
+from harness.errors import UserError
+from harness.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
+from harness.trials.models import build_flow
+from harness.trials.weights import load_flow, save_flow, weights_path
+
+SHAPE = (2, 4, 4)
+
+
+def trial(layer="butterfly", seed=0):
+    return DensityTrial(
+        suite="toy",
+        profile="smoke",
+        data=DataRef(label="toy", name="toy"),
+        layer=LayerRef(row=layer, layer=layer),
+        flow=FlowSettings(levels=2, steps=1, width=4),
+        training=TrainingSettings(),
+        seed=seed,
+    )
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """(trial, its flow, its file)."""
+    one = trial()
+    flow = build_flow(SHAPE, one.layer, one.flow, one.seed)
+    x = torch.randn(8, *SHAPE, generator=torch.Generator().manual_seed(0))
+    flow.initialise(x)
+    with torch.no_grad():
+        for weight in flow.parameters():
+            weight.add_(0.1)
+    return one, flow, save_flow(flow, one, tmp_path)
+
+
+def test_what_was_saved_comes_back(saved, tmp_path):
+    one, flow, path = saved
+    assert path == weights_path(one, tmp_path) == tmp_path / "weights" / f"{one.id}.pt"
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+    again = load_flow(one, path)
+    assert all(torch.equal(a, b) for a, b in zip(flow.state_dict().values(), again.state_dict().values(), strict=True))
+    x = torch.randn(3, *SHAPE)
+    assert torch.equal(flow.log_prob(x), again.log_prob(x))
+
+
+@pytest.mark.parametrize("damage", ["cut", "start", "empty", "text", "other", "pickle"])
+def test_a_damaged_file_is_one_message(saved, damage):
+    one, _, path = saved
+    content = path.read_bytes()
+    if damage == "other":
+        torch.save([1, 2], path)
+    elif damage == "pickle":
+        torch.save({"trial": one.id, "shape": SHAPE, "state": trial}, path)  # code, which must not run
+    else:
+        parts = {"cut": content[: len(content) // 2], "start": b"x" * 64 + content[64:], "empty": b"", "text": b"hello"}
+        path.write_bytes(parts[damage])
+    with pytest.raises(UserError) as caught:
+        load_flow(one, path)
+    message = str(caught.value)
+    assert str(path) in message and "run the suite again" in message and "\n" not in message
+
+
+def test_a_missing_file_is_one_message(tmp_path):
+    with pytest.raises(UserError, match="no such file"):
+        load_flow(trial(), tmp_path / "none.pt")
+
+
+def test_weights_of_another_trial_are_refused(saved):
+    one, _, path = saved
+    with pytest.raises(UserError, match=f"weights of trial {one.id}, not of"):
+        load_flow(trial(seed=1), path)
+
+
+def test_weights_that_do_not_fit_are_refused(saved):
+    one, flow, path = saved
+    state = flow.state_dict()
+    state.popitem()
+    torch.save({"trial": one.id, "shape": SHAPE, "state": state}, path)
+    with pytest.raises(UserError, match="do not fit"):
+        load_flow(one, path)
