@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from harness.reporting.cells import Line
 from harness.reporting.rendering import Table
 from harness.reporting.tables_density import density_tables
-from harness.reporting.tables_parameters import parameters_table
+from harness.reporting.tables_parameters import parameters_tables
 from harness.reporting.tables_runtime import runtime_tables
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def tables(plan: Plan, lines: Sequence[Line]) -> list[Table]:
         return density_tables(plan, lines)
     if plan.kind == "runtime":
         return runtime_tables(plan, lines)
-    return [parameters_table(plan, lines)]
+    return parameters_tables(plan, lines)
 
 
 def worst_statuses(lines: Iterable[Line]) -> dict[str, str]:

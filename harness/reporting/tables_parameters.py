@@ -1,4 +1,4 @@
-"""The table of a suite that counts parameters."""
+"""The tables of a suite that counts parameters: one for each data set, as widths and models differ."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ if TYPE_CHECKING:
     from harness.planning.plan import Plan
 
 
-def parameters_table(plan: Plan, lines: Sequence[Line]) -> Table:
+def parameters_tables(plan: Plan, lines: Sequence[Line]) -> list[Table]:
     """Counts of the built models at each width, without masked entries, and beside the published ones."""
+    columns = dict.fromkeys(line["dataset"] for line in lines)
+    return [_table(plan, column, [line for line in lines if line["dataset"] == column]) for column in columns]
+
+
+def _table(plan: Plan, column: str, lines: Sequence[Line]) -> Table:
     notes = Notes()
-    columns = list(dict.fromkeys(line["dataset"] for line in lines))
-    widths_of = {column: sorted({line["width"] for line in lines if line["dataset"] == column}) for column in columns}
-    header = ["layer"]
-    for column, widths in widths_of.items():
-        of = "" if len(columns) == 1 else f"{column}, "
-        header += [f"{of}width {width}" for width in widths]
-        header += [f"{of}width {width}, unmasked" for width in widths]
-        if plan.published is not None:
-            header += [f"{of}published", f"{of}at width", f"{of}equal"]
+    widths = sorted({line["width"] for line in lines})
+    header = ["layer", *(f"width {width}" for width in widths), *(f"width {width}, unmasked" for width in widths)]
+    if plan.published is not None:
+        header += ["published", "at width", "equal"]
     rows = []
     for row in plan.rows:
+        mine = {line["width"]: line for line in lines if line["layer"] == row}
         cells = [row]
-        for column, widths in widths_of.items():
-            mine = {line["width"]: line for line in lines if line["layer"] == row and line["dataset"] == column}
-            cells += [count_cell(mine.get(width), "parameters", notes) for width in widths]
-            cells += [count_cell(mine.get(width), "masked_free", notes) for width in widths]
-            if plan.published is not None:
-                cells += _comparison(mine.values())
+        cells += [count_cell(mine.get(width), "parameters", notes) for width in widths]
+        cells += [count_cell(mine.get(width), "masked_free", notes) for width in widths]
+        if plan.published is not None:
+            cells += _comparison(mine.values())
         rows.append(tuple(cells))
     remarks = notes.numbered()
     if plan.published is not None:
         remarks += (f"published: {plan.published.source}",)
     caption = (
-        "Parameters of built models by coupling width; unmasked: entries that a mask hides from the map do not count."
+        f"Parameters of the {column} models as built, by coupling width; unmasked: entries that a mask hides from "
+        "the map do not count."
     )
-    return Table(f"{plan.suite}-parameters", caption, tuple(header), tuple(rows), remarks)
+    return Table(f"{plan.suite}-parameters-{column}", caption, tuple(header), tuple(rows), remarks)
 
 
 def _comparison(lines: Iterable[Line]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 import sysconfig
 import time
 import traceback
@@ -103,7 +104,7 @@ def keep_freed_memory() -> bool:
     glibc returns large blocks to the system and faults every page in again: a third of the time of a training step
     whose activations are beyond 32 MiB. The price is memory, up to twice the peak.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is None:
         return False
     no_separate_blocks = mallopt(M_MMAP_MAX, 0)

@@ -182,7 +182,7 @@ def test_milliseconds(value, text):
 
 
 def test_parameters_of_columns_with_widths_of_their_own(parameters_run):
-    """Each column shows its own widths, and its published counts are those of its own width."""
+    """Each table shows its own widths, and its published counts are those of its own width."""
     plan, records = parameters_run
     trials = list(plan.trials)
     for index, trial in enumerate(trials[:3]):  # those of width 16
@@ -191,16 +191,13 @@ def test_parameters_of_columns_with_widths_of_their_own(parameters_run):
     values = {"conv1x1": {"width": 64, "mimic": 6400, "other": 1600}}
     published = plan.published.model_copy(update={"values": values, "widths": {"other": 16}})
     changed = {"trials": tuple(trials), "columns": ("mimic", "other"), "published": published}
-    (table,) = made((plan.model_copy(update=changed), records))
-    row = grid(table)["conv1x1"]
-    assert [name for name in row if "width" in name and "unmasked" not in name] == [
-        "other, width 16",
-        "other, at width",
-        "mimic, width 64",
-        "mimic, at width",
-    ]
-    assert (row["mimic, published"], row["mimic, at width"], row["mimic, equal"]) == ("6,400", "64", "yes")
-    assert (row["other, published"], row["other, at width"], row["other, equal"]) == ("1,600", "16", "yes")
+    tables = made((plan.model_copy(update=changed), records))
+    other, mimic = (grid(table)["conv1x1"] for table in tables)
+    assert [table.name.rpartition("-")[2] for table in tables] == ["other", "mimic"]
+    assert [name for name in other if name.startswith("width")] == ["width 16", "width 16, unmasked"]
+    assert [name for name in mimic if name.startswith("width")] == ["width 64", "width 64, unmasked"]
+    assert (mimic["published"], mimic["at width"], mimic["equal"]) == ("6,400", "64", "yes")
+    assert (other["published"], other["at width"], other["equal"]) == ("1,600", "16", "yes")
 
 
 def test_parameters_table_compares_with_what_was_published(parameters_run):
