@@ -73,9 +73,7 @@ def density_caption(plan: Plan, lines: Sequence[Line]) -> str:
     seeds = len({trial.seed for trial in trials})
     spread = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed, so no spread"
     budget = _per_column(trials, _budget)
-    size = _per_column(
-        trials, lambda trial: f"{trial.flow.levels} levels of {trial.flow.steps} steps, width {trial.flow.width}"
-    )
+    size = _per_column(trials, _size)
     parts = [
         f"Negative log-likelihood on the test split, {spread}; lower is better.",
         f"Profile {plan.profile}: {budget}; Glow with {size}; {device_text(plan.device, lines)}, float32.",
@@ -87,6 +85,12 @@ def density_caption(plan: Plan, lines: Sequence[Line]) -> str:
             f"batch {timings[0].batch}, {threads_text(timings[0].threads)}; forward includes the log-determinant."
         )
     return " ".join(parts)
+
+
+def _size(trial: DensityTrial) -> str:
+    levels, steps = trial.flow.levels, trial.flow.steps
+    parts = f"{levels} level{'s' * (levels != 1)} of {steps} step{'s' * (steps != 1)}"
+    return f"{parts}, width {trial.flow.width}"
 
 
 def _budget(trial: DensityTrial) -> str:
