@@ -76,7 +76,7 @@ class Glow(nn.Module):
     """x -> z: levels of squeeze, steps and split, with a standard normal z of the same dimension D.
 
     log p(x) = log N(z; 0, I) + log|det dz/dx|. Every weight is drawn under (seed, path), such as
-    (0, "level0/step1/coupling"), so the backbone starts equal whichever layer is tested. Sums over dimensions
+    (0, "level0/step1/coupling"), so the backbone is drawn equal whichever layer is tested. Sums over dimensions
     and over parts are taken in the model's dtype: in float32 log p carries a relative error of about 1e-7
     times the sum of the magnitudes it adds up.
 

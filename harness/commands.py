@@ -13,7 +13,7 @@ from pathlib import Path
 
 from harness.errors import DataError, DataMissing, UserError
 from harness.planning.plan import FILE, Plan
-from harness.records import read_record
+from harness.records import AUDIT_FAILED, read_record, verdict
 from harness.settings import DensityTrial, ParametersTrial, RuntimeTrial, Trial
 
 MISSING = "to run"
@@ -30,6 +30,8 @@ def run(args: Namespace) -> int:
     waiting = [trial for trial in plan.trials if not _settled(states[trial.id])]
     plan.save(folder)
     print(f"{plan.suite}, profile {plan.profile}, on {plan.device}: {_counted(states)}", flush=True)
+    if args.only:
+        print("the report covers what --only picked; without it, the same command reports all that was run", flush=True)
     if waiting:
         _run_trials(waiting, root, folder, args.jobs)
     else:
@@ -118,7 +120,7 @@ def trial_states(plan: Plan, folder: Path) -> dict[str, str]:
 
 
 def exit_code(plan: Plan, states: Mapping[str, str]) -> int:
-    """0 where every trial is ok, or unsupported in a suite that says this may be; else 1."""
+    """0 where every trial is ok and its audit has not failed, or unsupported where the suite says so; else 1."""
     good = {"ok", "unsupported"} if plan.unsupported else {"ok"}
     return 0 if good.issuperset(states.values()) else 1
 
@@ -179,10 +181,11 @@ def _check_data(plan: Plan, root: Path | None) -> None:
 
 def _make_folder(folder: Path) -> Path:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        for inner in (folder, folder / "records", folder / "logs"):
+            inner.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{folder}: cannot be written to ({error.strerror}); choose another --out") from error
-    if not os.access(folder, os.W_OK):
+    if not os.access(folder, os.W_OK) or (folder / FILE).is_dir():
         raise UserError(f"{folder}: cannot be written to; choose another --out")
     return folder
 
@@ -206,7 +209,7 @@ def _write_report(plan: Plan, folder: Path) -> int:
 
 def _settled(state: str) -> bool:
     """Whether running the trial again would be in vain; what failed may have failed for want of memory."""
-    return state in ("ok", "unsupported")
+    return state in ("ok", "unsupported", AUDIT_FAILED)
 
 
 def _state(folder: Path, trial: Trial) -> str:
@@ -214,14 +217,16 @@ def _state(folder: Path, trial: Trial) -> str:
     if not path.exists():
         return MISSING
     try:
-        return read_record(path).status
+        return verdict(read_record(path))
     except UserError:
         return DAMAGED
 
 
 def _reason(folder: Path, trial: Trial) -> str:
     try:
-        return " ".join((read_record(_record_path(folder, trial)).reason or "no reason given").split())
+        record = read_record(_record_path(folder, trial))
+        reasons = [record.reason, *(row.get("audit_reason") for row in record.rows)]
+        return " ".join((next(filter(None, reasons), None) or "no reason given").split())
     except UserError as error:
         return str(error)
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from harness.records import Record
+from harness.records import Record, verdict
 from harness.settings import DensityTrial, ParametersTrial, RuntimeTrial, Trial
 
 REASON_WIDTH = 160
@@ -147,7 +147,7 @@ def outcome(record: Record) -> str:
         return f"{record.status}: {reason[:REASON_WIDTH]}{'…' if len(reason) > REASON_WIDTH else ''}"
     measure = _main_measure(record)
     took = "" if record.seconds is None else f" in {record.seconds:.1f} s"
-    return f"ok{measure}{took}"
+    return f"{verdict(record)}{measure}{took}"
 
 
 def _main_measure(record: Record) -> str:

@@ -8,12 +8,17 @@ import os
 import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from harness.errors import UserError
 from harness.settings import Trial
 
 FORMAT = 1
+
+AUDIT_FAILED = "audit failed"
+MEND = "delete it and run the suite again"
 
 Status = Literal["ok", "error", "oom", "timeout", "diverged", "killed", "unsupported"]
 
@@ -37,6 +42,8 @@ class Record:
         started: UTC time, ISO 8601.
     """
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
     id: str
     trial: dict[str, Any]
     status: Status
@@ -50,6 +57,16 @@ class Record:
     seconds: float | None = None
     started: str | None = None
     format: int = FORMAT
+
+
+_RECORD = TypeAdapter(Record)
+
+
+def verdict(record: Record) -> str:
+    """The status, or "audit failed" where the trial ran but its likelihood is none."""
+    if record.status == "ok" and any(row.get("audit") == "failed" for row in record.rows):
+        return AUDIT_FAILED
+    return record.status
 
 
 def blank_record(trial: Trial, status: Status, reason: str | None) -> Record:
@@ -84,14 +101,19 @@ def write_record(folder: Path, record: Record) -> Path:
 def read_record(path: Path) -> Record:
     """Read one record; a damaged or foreign file raises a UserError that names it."""
     try:
-        content = json.loads(path.read_bytes())
-        if content["format"] != FORMAT:
-            raise ValueError(f"format {content['format']!r}, this version reads {FORMAT}")
-        record = Record(**content)
-        if record.status not in get_args(Status):
-            raise ValueError(f"status {record.status!r}")
-    except (ValueError, TypeError, KeyError) as error:
-        raise UserError(f"{path}: not a readable record ({error}); delete it and run the suite again") from error
+        record = _RECORD.validate_json(path.read_bytes(), strict=True)
+        if record.format != FORMAT:
+            raise ValueError(f"format {record.format!r}, this version reads {FORMAT}")
+        if record.id != path.stem:
+            raise ValueError(f"it is the record of {record.id}")
+        if not record.trial:
+            raise ValueError("it has no settings")
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"])) or "the file"
+        raise UserError(f"{path}: not a readable record ({place}: {first['msg']}); {MEND}") from error
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: not a readable record ({error}); {MEND}") from error
     return record
 
 

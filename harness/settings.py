@@ -11,7 +11,15 @@ import re
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 Options = Annotated[
     tuple[tuple[str, Any], ...],
@@ -75,11 +83,22 @@ class TrainingSettings(Settings):
 
 
 class LayerRef(Settings):
-    """One row of a table: a registered layer (or FILE.py:CLASS, package.module:CLASS) and its options."""
+    """One row of a table: a registered layer (or FILE.py:CLASS, package.module:CLASS) and its options.
+
+    `source` is a digest of the file of a FILE.py:CLASS, so that a trial of a changed file is another trial.
+    """
 
     row: str  # the label in tables
     layer: str
     options: Options = ()
+    source: str | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_an_absent_source(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content: dict[str, Any] = handler(self)
+        if self.source is None:
+            del content["source"]
+        return content
 
 
 class DataRef(Settings):

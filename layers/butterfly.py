@@ -60,7 +60,8 @@ class Butterfly(InvertibleLinear, name="butterfly"):
             or (t, c), which keeps the channels of a position side by side. The released code takes (c, h, w) for
             images and (t, c) for sequences. "pixels": (h, w, s, j) with channel c = j S + s and S channels for each
             j < block_size. A squeezed image has the colour j of pixel s of each square there, so that with block size
-            3 a block is one RGB pixel, as in the paper, before the squeeze (where it is "channels_last") and after.
+            3 a block is one RGB pixel, as in the paper, before the squeeze (where it is "channels_last") and after. A
+            split keeps half of the channels, not of the pixels: in later scales of a Glow a block means less.
         block_size: C, the entries that a factor pairs as one; it divides D and every part. Levels are bound by D / C.
         full_depth_at: the D for which `levels` and `partition` are meant. On D = full_depth_at / 2^s every count
             falls by s, not below 0, and every part is divided by 2^s: one level less per scale of a Glow. Not

@@ -153,7 +153,7 @@ def construct(
         if any(size in str(error) for size in named):
             return str(error), []
         return str(error), [f"the refusal names no size of the shape: {str(error)!r}"]
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return None, [_describe(error, cls)]
     return None, []
 
@@ -164,12 +164,12 @@ def run_check(name: str, case: LayerCase) -> list[str]:
     try:
         for message in CHECKS[name](case):
             found.append(message)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         found.append(_describe(error, case.cls))
     return found
 
 
-def _describe(error: Exception, cls: type[InvertibleLinear]) -> str:
+def _describe(error: BaseException, cls: type[InvertibleLinear]) -> str:
     """An exception with the deepest line of the layer's own file that it passed through."""
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == inspect.getfile(cls)]
     place = f" at {own[-1].filename}:{own[-1].lineno}, in {own[-1].name}" if own else ""

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import ValidationError
+
 from harness.errors import UserError
 from harness.planning.overrides import Selection, parse_only, parse_overrides
 from harness.planning.resolve import Cell, Scope, cells, column_of, overlay, rows_of
@@ -68,8 +70,12 @@ class Plan(Settings):
             raise UserError(
                 f"{folder}: no {FILE}, so no suite was run here; give the folder of a run, OUT/<suite>"
             ) from error
-        except (OSError, ValueError) as error:
-            raise UserError(f"{path}: not a readable plan ({error}); run the suite again") from error
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            place = ".".join(map(str, first["loc"])) or "the file"
+            raise UserError(f"{path}: not a readable plan ({place}: {first['msg']}); run the suite again") from error
+        except OSError as error:
+            raise UserError(f"{path}: not a readable plan ({error.strerror}); run the suite again") from error
 
 
 def make_plan(

@@ -5,6 +5,7 @@ Each setting keeps the place that set it last, so that a complaint about its val
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -150,9 +151,7 @@ def cell(scope: Scope, column: str, label: str, row: Row, where: Where) -> Cell:
         row=label,
         column=column,
         where=last,
-        layer=LayerRef.model_validate(
-            {"row": label, "layer": portable(row.layer or label, scope.suite.folder), "options": options}
-        ),
+        layer=layer_reference(label, row.layer or label, options, scope.suite.folder),
         option_places=places,
         flow=overlay(FlowSettings, [source.flow for _, source in sources]),
         training=overlay(TrainingSettings, [source.training for _, source in sources]),
@@ -179,17 +178,18 @@ def column_of(scope: Scope, label: str) -> Column:
     return Column(label, where, entry, options, places)
 
 
-def portable(spec: str, folder: Path | None) -> str:
-    """FILE.py:CLASS with the file's path seen from the working directory, where trials look for it."""
+def layer_reference(row: str, spec: str, options: dict[str, Any], folder: Path | None) -> LayerRef:
+    """The layer of a row; FILE.py:CLASS as seen from the working directory, where trials look for it."""
     file, colon, name = spec.rpartition(":")
-    if not (colon and file.endswith(".py")):
-        return spec
-    candidates = [base / Path(file).expanduser() for base in (folder, Path.cwd()) if base is not None]
-    path = next((candidate.resolve() for candidate in candidates if candidate.is_file()), None)
-    if path is None:
-        return spec
-    here = Path.cwd().resolve()
-    return f"{path.relative_to(here) if path.is_relative_to(here) else path}:{name}"
+    source = None
+    if colon and file.endswith(".py"):
+        candidates = [base / Path(file).expanduser() for base in (folder, Path.cwd()) if base is not None]
+        path = next((candidate.resolve() for candidate in candidates if candidate.is_file()), None)
+        if path is not None:
+            here = Path.cwd().resolve()
+            spec = f"{path.relative_to(here) if path.is_relative_to(here) else path}:{name}"
+            source = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    return LayerRef.model_validate({"row": row, "layer": spec, "options": options, "source": source})
 
 
 Source = Suite | Profile | DataEntry | Row | Overlay

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from harness.records import AUDIT_FAILED
 from harness.reporting.cells import Line
 from harness.reporting.rendering import Table
 from harness.reporting.tables_density import density_tables
@@ -38,9 +39,12 @@ def worst_statuses(lines: Iterable[Line]) -> dict[str, str]:
     """Status of each trial by id; a trial of several lines has the worst of theirs."""
     worst: dict[str, str] = {}
     for line in lines:
-        known = worst.setdefault(line["id"], line["status"])
-        if known == "ok" or (known == "unsupported" and line["status"] != "ok"):
-            worst[line["id"]] = line["status"]
+        status = line["status"]
+        if status == "ok" and line.get("audit") == "failed":
+            status = AUDIT_FAILED
+        known = worst.setdefault(line["id"], status)
+        if known == "ok" or (known == "unsupported" and status != "ok"):
+            worst[line["id"]] = status
     return worst
 
 

@@ -45,6 +45,12 @@ def test_what_json_cannot_hold_is_refused_and_the_old_record_stays(tmp_path, val
         lambda text: json.dumps(json.loads(text) | {"format": 99}).encode(),
         lambda text: json.dumps(json.loads(text) | {"status": "splendid"}).encode(),
         lambda text: json.dumps(json.loads(text) | {"stranger": 1}).encode(),
+        lambda text: json.dumps(json.loads(text) | {"rows": "abc"}).encode(),
+        lambda text: json.dumps(json.loads(text) | {"rows": [1]}).encode(),
+        lambda text: json.dumps(json.loads(text) | {"curves": []}).encode(),
+        lambda text: json.dumps(json.loads(text) | {"environment": None}).encode(),
+        lambda text: json.dumps(json.loads(text) | {"trial": {}}).encode(),
+        lambda text: json.dumps(json.loads(text) | {"id": "another"}).encode(),
     ],
 )
 def test_a_damaged_record_is_named(tmp_path, damage):

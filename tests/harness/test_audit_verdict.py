@@ -1,0 +1,44 @@
+"""A trial whose audit failed is no success: not in the exit code, the counts, or the line on the terminal."""
+
+from pathlib import Path
+
+import pytest
+
+from harness.cli import main
+from harness.planning.plan import make_plan
+from harness.planning.suite import load_suite
+
+HONEST = Path(__file__).parents[2] / "examples" / "householder.py"
+COMMAND = ["run", "mimic", "--profile", "smoke", "--only", "layer=Householder"]
+
+
+@pytest.fixture
+def layer(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "mine.py"
+    file.write_text(HONEST.read_text().replace("self.positions * self.log_scale.sum()", "self.log_scale.sum() + 7.0"))
+    return file
+
+
+def test_a_failed_audit_ends_with_1_and_a_mended_file_runs_again(layer, capsys):
+    command = [*COMMAND, "--layer", "./mine.py:Householder", "--out", "out"]
+    assert main(command) == 1
+    said = capsys.readouterr()
+    assert "1 trial: 0 ok, 1 audit failed" in said.out and "audit failed" in said.err
+    assert main(["status", "out"]) == 1
+    assert "log-det is" in capsys.readouterr().out
+    layer.write_text(HONEST.read_text())
+    assert main(command) == 0
+    assert "1 trial: 1 ok" in capsys.readouterr().out
+
+
+def test_only_a_file_of_ones_own_is_in_the_id(layer):
+    def trials():
+        plan = make_plan(load_suite("mimic"), "smoke", "cpu", layers=["./mine.py:Householder"])
+        return {trial.layer.row: trial for trial in plan.trials}
+
+    before = trials()
+    layer.write_text(HONEST.read_text())
+    after = trials()
+    assert {row for row in before if before[row].id != after[row].id} == {"Householder"}
+    assert before["conv1x1"].layer.source is None and "source" not in before["conv1x1"].layer.model_dump()
