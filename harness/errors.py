@@ -1,7 +1,7 @@
 """Errors that a user can cause, each with the exit code that the command line ends with."""
 
 import difflib
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 
 class UserError(Exception):
@@ -38,10 +38,15 @@ class Diverged(Exception):
         self.curves = curves or {}
 
 
+def close_names(name: str, known: Iterable[str]) -> list[str]:
+    """The known names that are spelt nearly like this one, the nearest first; upper and lower case are alike."""
+    folded = {one.lower(): one for one in known}
+    return [folded[one] for one in difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.6)]
+
+
 def nearest(name: str, known: Collection[str]) -> str:
     """What to say after an unknown name: the nearest known ones, or else all of them."""
-    folded = {one.lower(): one for one in known}
-    close = difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.6)
+    close = close_names(name, known)
     if close:
-        return f"did you mean {' or '.join(folded[one] for one in close)}?"
+        return f"did you mean {' or '.join(close)}?"
     return f"known: {', '.join(known)}" if known else "there are none"

@@ -31,10 +31,10 @@ from typing import Any
 from harness.errors import UserError
 from harness.progress import Reporter
 from harness.records import Record, blank_record, read_record, write_record
-from harness.settings import DensityTrial, RuntimeTrial, Trial
+from harness.settings import DensityTrial, Progress, RuntimeTrial, Trial
 from harness.trials.environment import usable_cores
 
-Work = Callable[[Any, Path | None, Path, Callable[[float, str], None]], object]
+Work = Callable[[Any, Path | None, Path, Progress], object]
 
 MESSAGE_PERIOD = 0.1  # seconds between two progress messages of a trial
 LOG_TAIL = 20  # lines
@@ -46,7 +46,7 @@ PRELOAD = ["torch", "harness.trials.trial"]
 PRELOAD_FOR_TRAINING = [*PRELOAD, "torch._dynamo", "sklearn.datasets"]
 
 
-def execute(trial: Trial, root: Path | None, out: Path, progress: Callable[[float, str], None]) -> None:
+def execute(trial: Trial, root: Path | None, out: Path, progress: Progress) -> None:
     """Run one trial. The import is here because the supervisor itself needs no torch."""
     import harness.trials.trial
 

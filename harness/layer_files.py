@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import importlib
 import importlib.util
@@ -18,7 +17,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
-from harness.errors import UserError
+from harness.errors import UserError, close_names
 from layers import LAYERS, InvertibleLinear, layer_options
 
 
@@ -129,7 +128,7 @@ def _describe(hint: Any) -> str:
 
 def _nearest(name: str, known: Iterable[str]) -> str:
     """A suggestion to append to a message, empty where nothing is close."""
-    close = difflib.get_close_matches(name, list(known), n=2)
+    close = close_names(name, known)
     return f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Callable
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -36,6 +37,13 @@ def _frozen(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return tuple(_frozen(item) for item in value)
     return value
+
+
+Operation = Literal["forward", "forward_backward", "inverse"]
+"""What is timed of a layer; `harness.trials.operations` defines each."""
+
+Progress = Callable[[float, str], None]
+"""Called with the fraction of a trial that is done (0 to 1) and a short text such as "step 120/300 val 2.31"."""
 
 
 class Settings(BaseModel):
@@ -171,7 +179,7 @@ class RuntimeTrial(Trial):
     shape: tuple[Count, ...]
     batch: Count
     layers: tuple[LayerRef, ...]
-    operations: tuple[Literal["forward", "forward_backward", "inverse"], ...]
+    operations: tuple[Operation, ...]
     dtype: Literal["float32", "float64"] = "float32"
     timing: TimingSettings = TimingSettings()
 

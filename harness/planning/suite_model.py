@@ -14,11 +14,10 @@ from pydantic import BeforeValidator, Field, PrivateAttr, StringConstraints, mod
 from pydantic_core import PydanticCustomError
 
 from harness.planning.strict_yaml import Document
-from harness.settings import Count, DataRef, Flag, FlowSettings, Settings, TimingSettings, TrainingSettings
+from harness.settings import Count, DataRef, Flag, FlowSettings, Operation, Settings, TimingSettings, TrainingSettings
 
 Kind = Literal["density", "parameters", "runtime"]
 ProfileName = Literal["smoke", "quick", "local", "paper"]
-Operation = Literal["forward", "forward_backward", "inverse"]
 
 EVERY_LAYER = "*"
 """The row that stands for every registered layer that no other row names."""

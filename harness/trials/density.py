@@ -14,12 +14,12 @@ from flows import Glow, UnsupportedEvent
 from harness.datasets import find_dataset
 from harness.errors import Diverged
 from harness.records import Record, blank_record, finite, write_atomically
-from harness.settings import DensityTrial, LayerRef
+from harness.settings import DensityTrial, LayerRef, Progress
 from harness.trials.audit import Audit, audit
 from harness.trials.evaluation import Evaluation, evaluate, generator
 from harness.trials.models import build_flow, make_layer
 from harness.trials.pipeline import Pipeline
-from harness.trials.training import Fit, Progress, fit
+from harness.trials.training import Fit, fit
 from harness.trials.weights import save_flow
 from layers import InvertibleLinear, UnsupportedShape, free_parameters
 

@@ -13,14 +13,14 @@ cheaper than the layer is in use (denormal numbers, zero off-diagonals).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor
 
+from harness.settings import Operation
 from layers import InvertibleLinear
 
-Operation = Literal["forward", "forward_backward", "inverse"]
 OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 
 

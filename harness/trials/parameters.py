@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from harness.records import Record, blank_record
-from harness.settings import ParametersTrial
+from harness.settings import ParametersTrial, Progress
 from harness.trials.models import build_flow
 from layers import free_parameters
 
 
-def run_parameters(
-    trial: ParametersTrial, root: Path | None, out: Path, progress: Callable[[float, str], None]
-) -> Record:
+def run_parameters(trial: ParametersTrial, root: Path | None, out: Path, progress: Progress) -> Record:
     """Count the parameters of the built model, with and without entries that a mask hides."""
     flow = build_flow(trial.shape, trial.layer, trial.flow, seed=0)
     record = blank_record(trial, "ok", None)

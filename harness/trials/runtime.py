@@ -9,13 +9,11 @@ from typing import Any
 import torch
 
 from harness.records import Record, blank_record
-from harness.settings import LayerRef, RuntimeTrial
+from harness.settings import LayerRef, Operation, Progress, RuntimeTrial
 from harness.trials.models import make_layer
-from harness.trials.operations import Operation, perturb, prepare
+from harness.trials.operations import perturb, prepare
 from harness.trials.timing import measure
 from layers import UnsupportedShape
-
-Progress = Callable[[float, str], None]
 
 
 def run_runtime(trial: RuntimeTrial, root: Path | None, out: Path, progress: Progress) -> Record:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from harness.errors import Diverged
 from harness.records import finite
-from harness.settings import TrainingSettings
+from harness.settings import Progress, TrainingSettings
 from harness.trials.evaluation import evaluate, generator
 from harness.trials.updates import Measures, Updates, smallest_log_det
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from flows import Glow
     from harness.trials.pipeline import Pipeline
 
-Progress = Callable[[float, str], None]
 Curves = dict[str, list[float | None]]
 
 REPORT_SECONDS = 0.5  # between two progress reports; a report looks at nothing on the device

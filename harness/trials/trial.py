@@ -17,15 +17,12 @@ import torch
 
 from harness.errors import Diverged
 from harness.records import Record, Status, blank_record, write_record
-from harness.settings import DensityTrial, ParametersTrial, RuntimeTrial, Trial
+from harness.settings import DensityTrial, ParametersTrial, Progress, RuntimeTrial, Trial
 from harness.trials.density import run_density
 from harness.trials.environment import PROJECT, environment
 from harness.trials.parameters import run_parameters
 from harness.trials.runtime import run_runtime
 from layers import UnsupportedShape
-
-Progress = Callable[[float, str], None]
-"""Called with the fraction done (0 to 1) and a short text such as "step 120/300 val 2.31"."""
 
 Run = Callable[[Any, Path | None, Path, Progress], Record]
 
@@ -101,8 +98,8 @@ def configure(trial: Trial) -> None:
 def keep_freed_memory() -> bool:
     """Let the C allocator keep what is freed, so that the next step reuses it; whether the allocator can.
 
-    glibc returns large blocks to the system and faults every page in again: a third of the time of a training step
-    whose activations are beyond 32 MiB. The price is memory, up to twice the peak.
+    glibc returns large blocks to the system and faults every page in again, which large training steps feel
+    (docs/throughput.md). The price is memory, up to twice the peak.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is None:
