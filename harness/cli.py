@@ -71,6 +71,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_suite(run)
     _add_plan_options(run)
     run.add_argument("--data", type=Path, metavar="ROOT", help="folder of the data sets (default: $INVERTBENCH_DATA)")
+    run.add_argument("--offline", action="store_true", help="fetch nothing; use the data that are there")
     run.add_argument("--jobs", type=_positive, metavar="N", help="trials at once (default: as many as the cores hold)")
     run.add_argument("--executor", choices=["local"], default="local", help="where trials run")
 

@@ -24,7 +24,7 @@ def run(args: Namespace) -> int:
     """`run SUITE`: run what has no good record yet, then write and print the report."""
     plan = _plan(args)
     root = _data_root(args.data)
-    _check_data(plan, root)
+    _check_data(plan, root, args.offline)
     folder = _make_folder(args.out / plan.suite)
     states = trial_states(plan, folder)
     waiting = [trial for trial in plan.trials if not _settled(states[trial.id])]
@@ -162,17 +162,18 @@ def _data_root(given: Path | None) -> Path | None:
     return root.resolve() if root else None
 
 
-def _check_data(plan: Plan, root: Path | None) -> None:
+def _check_data(plan: Plan, root: Path | None, offline: bool) -> None:
     """Raise DataMissing with everything that the plan needs and that is not there, before anything runs."""
-    from harness.datasets import find_dataset
+    from harness.datasets import Store, find_dataset
 
+    store = Store.at(root, offline)
     needed = {
         trial.data.model_copy(update={"label": ""}): trial.data for trial in plan.trials if trial.kind == "density"
     }
     missing: dict[str, None] = {}
     for data in needed.values():
         try:
-            find_dataset(data.name).check(root, dict(data.options))
+            find_dataset(data.name).check(store, dict(data.options))
         except (DataMissing, DataError) as error:
             missing[str(error)] = None
     if missing:

@@ -1,11 +1,19 @@
 """Options of the test run that every folder shares."""
 
 import os
+import tempfile
+from pathlib import Path
 
 import pytest
 
 # The tests' tensors are small: a second thread costs more than it brings. Set before anything imports torch.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# No test reads or fills the cache of whoever runs it.
+_CACHE = tempfile.TemporaryDirectory(prefix="invertbench-test-cache-")
+os.environ["INVERTBENCH_CACHE"] = _CACHE.name
+
+BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -33,3 +41,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid} was skipped under --require-system: {reason}"
+
+
+@pytest.fixture(scope="session")
+def data_root() -> Path:
+    """The folder of real data: $INVERTBENCH_DATA, else ../shared/data beside the project; skips without one."""
+    root = Path(os.environ.get("INVERTBENCH_DATA") or BESIDE)
+    if not root.is_dir():
+        pytest.skip(f"real data: {root} is not there; set $INVERTBENCH_DATA to a data root")
+    return root

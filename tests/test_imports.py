@@ -25,6 +25,7 @@ ALLOWED = {
         "pydantic_core",
         "rich",
         "sklearn",
+        "filelock",
     },
 }
 

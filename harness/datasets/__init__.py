@@ -4,6 +4,7 @@ from harness.datasets.base import Dataset, DatasetInfo, Splits
 from harness.datasets.digits import Digits
 from harness.datasets.patches import Patches
 from harness.datasets.published import PUBLISHED
+from harness.datasets.store import Store
 from harness.datasets.waveforms import Waveforms
 from harness.errors import UserError, nearest
 
@@ -19,4 +20,4 @@ def find_dataset(name: str) -> Dataset:
     raise UserError(f"no data set is called {name!r}; {nearest(name, DATASETS)}")
 
 
-__all__ = ["DATASETS", "Dataset", "DatasetInfo", "Splits", "find_dataset"]
+__all__ = ["DATASETS", "Dataset", "DatasetInfo", "Splits", "Store", "find_dataset"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import ValidationError
 
+from harness.datasets.store import Store
 from harness.errors import DataError, UserError, nearest
 from harness.settings import Settings
 
@@ -53,6 +53,9 @@ class Splits:
         levels: number of levels of an image's pixels, which are 0..levels-1; None for sequences.
         description: what these arrays hold, for reports.
         lattice: whether the values are integers.
+        steps: of a sequence, the size of one lattice step of each channel with its unit, such as (0.05, "mmHg").
+        no_floor: why no resolution floor can be stated although the values were dequantised, such as a filter.
+        checksum: of the prepared arrays, SHA-256; None for what is generated or installed.
     """
 
     train: np.ndarray
@@ -61,6 +64,9 @@ class Splits:
     levels: int | None
     description: str
     lattice: bool = True
+    steps: tuple[tuple[float, str], ...] | None = None
+    no_floor: str | None = None
+    checksum: str | None = None
 
     def __post_init__(self) -> None:
         for name, values in self.parts().items():
@@ -73,7 +79,9 @@ class Splits:
                 )
             if self.lattice and not np.issubdtype(values.dtype, np.integer):
                 raise DataError(f"the {name} split holds {values.dtype}; values on a lattice are integers")
-            if self.levels is not None and not (values.min() >= 0 and values.max() < self.levels):
+            if self.levels is None or (values.dtype == np.uint8 and self.levels >= 256):
+                continue  # true of every value of the type; a large array is not read for it
+            if not (values.min() >= 0 and values.max() < self.levels):
                 raise DataError(
                     f"the {name} split has values {values.min()}..{values.max()}; "
                     f"{self.levels} levels are 0..{self.levels - 1}"
@@ -134,10 +142,15 @@ class Dataset(ABC):
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """The event shape (C, *spatial) under these options, known without loading anything."""
 
-    def check(self, root: Path | None, options: Mapping[str, Any]) -> None:
-        """Raise DataMissing unless `load` will find what it needs; nothing to find for what is installed."""
+    def check(self, store: Store, options: Mapping[str, Any]) -> None:
+        """Make sure that `load` will succeed: find, fetch, check and prepare; nothing to do for what is installed.
+
+        Raises:
+            DataMissing: something is not there and cannot be fetched.
+            DataError: something is there and is damaged, or is not what it should be.
+        """
         self.parse(options)
 
     @abstractmethod
-    def load(self, root: Path | None, options: Mapping[str, Any]) -> Splits:
-        """The splits; equal options give equal arrays."""
+    def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
+        """The splits; equal options give equal arrays, which may be read-only."""

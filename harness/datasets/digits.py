@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from harness.datasets.base import Dataset, DatasetInfo, Splits
+from harness.datasets.store import Store
 
 LEVELS = 17  # a value counts the ink pixels of a 4x4 block: 0..16
 PER_CLASS = 25  # of each digit in validation, and as many in test
@@ -38,7 +38,7 @@ class Digits(Dataset):
         """Always (1, 8, 8)."""
         return (1, 8, 8)
 
-    def load(self, root: Path | None, options: Mapping[str, Any]) -> Splits:
+    def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """The splits, uint8."""
         from sklearn.datasets import load_digits
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, cast
 
 import numpy as np
 from pydantic import Field
 
 from harness.datasets.base import Dataset, DatasetInfo, Splits
+from harness.datasets.store import Store
 from harness.settings import Count, Settings
 
 SIDE = 32
@@ -58,7 +58,7 @@ class Patches(Dataset):
         """Always (3, 32, 32)."""
         return (3, SIDE, SIDE)
 
-    def load(self, root: Path | None, options: Mapping[str, Any]) -> Splits:
+    def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """The splits, uint8."""
         from sklearn.datasets import load_sample_images
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NoReturn
 
 from harness.datasets.base import Dataset, DatasetInfo, Splits
+from harness.datasets.store import Store
 from harness.errors import DataMissing
 
 
@@ -21,12 +21,12 @@ class Published(Dataset):
         """The event shape of the published experiments."""
         return self._shape
 
-    def check(self, root: Path | None, options: Mapping[str, Any]) -> None:
+    def check(self, store: Store, options: Mapping[str, Any]) -> None:
         """Raise DataMissing, always."""
         self.parse(options)
         self._missing()
 
-    def load(self, root: Path | None, options: Mapping[str, Any]) -> Splits:
+    def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Raise DataMissing, always."""
         self._missing()
 

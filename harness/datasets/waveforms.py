@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, cast
 
 import numpy as np
@@ -11,6 +10,7 @@ from pydantic import Field
 
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 from harness.datasets.pulse_generator import RATE, simulate
+from harness.datasets.store import Store
 from harness.settings import Settings
 
 GAP = round(30 * RATE)  # samples left out between two splits: several breaths, and many beats
@@ -54,7 +54,7 @@ class Waveforms(Dataset):
         """(2, length)."""
         return (2, cast(WaveformOptions, self.parse(options)).length)
 
-    def load(self, root: Path | None, options: Mapping[str, Any]) -> Splits:
+    def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """The splits, int16 converter units; windows do not overlap."""
         chosen = cast(WaveformOptions, self.parse(options))
         held_out = chosen.windows // 10

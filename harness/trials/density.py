@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from flows import Glow, UnsupportedEvent
-from harness.datasets import find_dataset
+from harness.datasets import Store, find_dataset
 from harness.errors import Diverged
 from harness.records import Record, blank_record, finite, write_atomically
 from harness.settings import DensityTrial, LayerRef, Progress
@@ -44,7 +44,7 @@ def run_density(trial: DensityTrial, root: Path | None, out: Path, progress: Pro
     """
     torch.manual_seed(trial.seed)
     device = torch.device(trial.device)
-    splits = find_dataset(trial.data.name).load(root, dict(trial.data.options))
+    splits = find_dataset(trial.data.name).load(Store.at(root, offline=True), dict(trial.data.options))
     pipeline = Pipeline(splits, trial.data, device=device)
     try:
         flow = build_flow(pipeline.shape, trial.layer, trial.flow, trial.seed).to(device)

@@ -2,14 +2,16 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from harness.datasets import DATASETS, Splits, find_dataset
+from harness.datasets import DATASETS, Splits, Store, find_dataset
 from harness.datasets.patches import HEIGHT, WIDTH, PatchOptions, cut_patches
 from harness.errors import DataError, DataMissing, UserError
 
+STORE = Store(root=None, cache=Path("no-cache"), offline=True)  # nothing installed needs either
 INSTALLED = {
     "digits": {},
     "patches": {"train": 300},
@@ -26,7 +28,7 @@ PUBLISHED = {
 
 @pytest.fixture(scope="module")
 def loaded() -> dict[str, Splits]:
-    return {name: DATASETS[name].load(None, options) for name, options in INSTALLED.items()}
+    return {name: DATASETS[name].load(STORE, options) for name, options in INSTALLED.items()}
 
 
 def test_importing_the_package_imports_neither_torch_nor_sklearn():
@@ -52,7 +54,7 @@ def test_an_unknown_name_is_told_the_nearest():
 @pytest.mark.parametrize("name", INSTALLED)
 def test_splits_have_the_announced_shape_and_load_equal_twice(name, loaded):
     dataset, options = DATASETS[name], INSTALLED[name]
-    again = dataset.load(None, options).parts()
+    again = dataset.load(STORE, options).parts()
     for part, values in loaded[name].parts().items():
         assert values.shape[1:] == dataset.shape(options)
         assert np.issubdtype(values.dtype, np.integer)
@@ -121,7 +123,7 @@ def test_patches_are_whole_squares_of_both_photographs_in_channel_first_order(lo
 
 
 def test_patch_seed_moves_the_crops_alone():
-    first, other = (DATASETS["patches"].load(None, {"train": 50, "seed": seed}) for seed in (0, 1))
+    first, other = (DATASETS["patches"].load(STORE, {"train": 50, "seed": seed}) for seed in (0, 1))
     assert (first.train != other.train).any()
     np.testing.assert_array_equal(first.test, other.test)
 
@@ -165,7 +167,7 @@ def test_wrong_options_are_named_with_their_rule(name, options, at, message):
     [(option, text)] = dataset.option_errors(options)
     assert option == at
     with pytest.raises(UserError, match=message) as caught:
-        dataset.check(None, options)
+        dataset.check(STORE, options)
     assert str(caught.value) == text
 
 

@@ -1,16 +1,18 @@
 """From values to the flow's input and back: exact, with fresh noise, and with the floor where it belongs."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from harness.datasets import DATASETS, Splits
+from harness.datasets import DATASETS, Splits, Store
 from harness.errors import UserError
 from harness.settings import DataRef
 from harness.trials.pipeline import Pipeline, permutation
 
+STORE = Store(root=None, cache=Path("no-cache"), offline=True)  # nothing installed needs either
 SMALL = {
     "digits": {},
     "patches": {"train": 50},
@@ -29,7 +31,7 @@ def generator(seed: int = 0) -> torch.Generator:
 
 @pytest.fixture(scope="module")
 def splits() -> dict[str, Splits]:
-    return {name: DATASETS[name].load(None, options) for name, options in SMALL.items()}
+    return {name: DATASETS[name].load(STORE, options) for name, options in SMALL.items()}
 
 
 def images(levels: int, values: np.ndarray) -> Splits:

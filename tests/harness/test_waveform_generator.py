@@ -1,13 +1,16 @@
 """The waveform generator: does what it makes have the properties of pulse waveforms?"""
 
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from harness.datasets import DATASETS
+from harness.datasets import DATASETS, Store
 from harness.datasets.pulse_generator import ABP, ABP_STEP, LEVELS, PPG, RATE, Recording, simulate
 from harness.datasets.waveforms import GAP
+
+STORE = Store(root=None, cache=Path("no-cache"), offline=True)  # nothing installed needs either
 
 SECONDS = 300
 
@@ -125,7 +128,7 @@ def test_patients_differ_and_repeat_exactly():
 
 def test_splits_follow_each_other_in_time_with_a_gap():
     windows, length = 20, 50
-    splits = DATASETS["waveforms"].load(None, {"windows": windows, "length": length, "patients": 1, "seed": 3})
+    splits = DATASETS["waveforms"].load(STORE, {"windows": windows, "length": length, "patients": 1, "seed": 3})
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([3, 0])))
     adc = simulate(rng, windows * length + 2 * GAP).adc
     for values, start in (
@@ -140,7 +143,7 @@ def test_splits_follow_each_other_in_time_with_a_gap():
 
 
 def test_waveform_options_do_what_they_say():
-    default = DATASETS["waveforms"].load(None, {})
+    default = DATASETS["waveforms"].load(STORE, {})
     assert default.train.shape == (1600, 2, 256)
     assert default.validation.shape == default.test.shape == (200, 2, 256)
     assert DATASETS["waveforms"].shape({"length": 1024}) == (2, 1024)
@@ -148,5 +151,5 @@ def test_waveform_options_do_what_they_say():
     assert "not patient data" in default.description
     assert "not patient data" in DATASETS["waveforms"].info.title
     small = {"windows": 10, "patients": 1}
-    other = DATASETS["waveforms"].load(None, {**small, "seed": 1})
-    assert (DATASETS["waveforms"].load(None, small).train != other.train).mean() > 0.9
+    other = DATASETS["waveforms"].load(STORE, {**small, "seed": 1})
+    assert (DATASETS["waveforms"].load(STORE, small).train != other.train).mean() > 0.9

@@ -1,0 +1,202 @@
+"""Where data sets live: a data root that is only read, and a cache of arrays prepared from it.
+
+A loader reads its source once, checks it, and leaves integer arrays in the cache; trials map those into memory,
+read-only, so that a warm start costs milliseconds and several trials share one copy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.errors import DataError, DataMissing
+
+META = "meta.json"
+CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Store:
+    """The folders that loaders read and write.
+
+    Attributes:
+        root: the user's data root, only read; None where none is named.
+        cache: prepared arrays, downloads and recorded checksums.
+        offline: whether nothing may be fetched.
+    """
+
+    root: Path | None
+    cache: Path
+    offline: bool = False
+
+    @classmethod
+    def at(cls, root: Path | None, offline: bool = False) -> Store:
+        """The store of this user: $INVERTBENCH_CACHE, else $XDG_CACHE_HOME/invertbench, else ~/.cache/invertbench."""
+        own, common = os.environ.get("INVERTBENCH_CACHE"), os.environ.get("XDG_CACHE_HOME")
+        cache = Path(own) if own else (Path(common) if common else Path.home() / ".cache") / "invertbench"
+        return cls(root, cache.absolute(), offline)
+
+    def find(self, name: str, relative: str, way_out: str) -> Path:
+        """A file or folder of the data root, or DataMissing that names it and says what to do.
+
+        Args:
+            name: of the data set, for the message.
+            relative: path below the root; an absolute path is taken as it is.
+            way_out: the end of the message: how to get what is missing.
+        """
+        if self.root is None and not Path(relative).is_absolute():
+            raise DataMissing(
+                f"{name}: {relative} is looked for in a data root, and none is named; give --data ROOT or set "
+                f"$INVERTBENCH_DATA. {way_out}"
+            )
+        path = Path(relative) if self.root is None else self.root / relative
+        if not path.exists():
+            raise DataMissing(f"{name}: {path}: no such file or folder; {way_out}")
+        return path
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """One prepared data set in the cache.
+
+    Attributes:
+        folder: holds one .npy file per array, and meta.json.
+        meta: "key", "sources" (path -> SHA-256), "arrays" (name -> shape, dtype, bytes, SHA-256) and "notes".
+    """
+
+    folder: Path
+    meta: Mapping[str, Any]
+
+    def array(self, name: str) -> np.ndarray:
+        """An array, mapped into memory and read-only."""
+        return np.load(self.folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """What the loader noted while it prepared the arrays."""
+        return dict(self.meta["notes"])
+
+    @property
+    def checksum(self) -> str:
+        """SHA-256 over the checksums of all arrays: equal for equal data, wherever they came from."""
+        sums = {name: facts["sha256"] for name, facts in self.meta["arrays"].items()}
+        return hashlib.sha256(json.dumps(sums, sort_keys=True).encode()).hexdigest()
+
+
+class Writer:
+    """What a loader writes its arrays with, while they are prepared."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.notes: dict[str, Any] = {}
+
+    def create(self, name: str, shape: tuple[int, ...], dtype: np.dtype | type) -> np.ndarray:
+        """A new array on disk, to be filled piece by piece: what is written is never twice in memory."""
+        return np.lib.format.open_memmap(
+            self.folder / f"{name}.npy", mode="w+", dtype=np.dtype(dtype), shape=shape, version=(1, 0)
+        )
+
+    def save(self, name: str, values: np.ndarray) -> None:
+        """A whole array that fits into memory."""
+        np.save(self.folder / f"{name}.npy", np.ascontiguousarray(values), allow_pickle=False)
+
+
+def prepare(
+    store: Store, name: str, key: Mapping[str, Any], sources: Sequence[Path], build: Callable[[Writer], None]
+) -> Prepared:
+    """The arrays that `build` makes of `sources`, made once and then taken from the cache.
+
+    They are made again when the key or the size or time of a source changes, or when the cache is damaged. One
+    process makes them while others wait; they appear all at once, so that a process that ends half-way leaves
+    nothing that looks whole.
+
+    Args:
+        store: its cache is written.
+        name: of the data set, the readable part of the folder's name.
+        key: every option that shapes the arrays, and a version of the loader; what JSON can hold.
+        sources: the files that are read, in a fixed order.
+        build: reads the sources, checks them and writes the arrays.
+
+    Raises:
+        DataError: the cache cannot be written.
+        Whatever `build` raises, unchanged; the cache is then as before.
+    """
+    import filelock
+
+    stamps = []
+    for path in sources:
+        facts = path.stat()
+        stamps.append([str(path.absolute()), facts.st_size, facts.st_mtime_ns])
+    text = json.dumps({"key": key, "sources": stamps}, sort_keys=True, allow_nan=False)
+    folder = store.cache / "prepared" / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    there = read_prepared(folder)
+    if there is not None:
+        return there
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(folder.with_suffix(".lock")):
+            there = read_prepared(folder)  # another process may have made it while this one waited
+            return there if there is not None else _build(folder, key, sources, build)
+    except OSError as error:
+        raise DataError(
+            f"{store.cache}: the cache of prepared data cannot be used ({error.strerror or error}); "
+            "set $INVERTBENCH_CACHE to a folder that can be written"
+        ) from error
+
+
+def _build(folder: Path, key: Mapping[str, Any], sources: Sequence[Path], build: Callable[[Writer], None]) -> Prepared:
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        writer = Writer(unfinished)
+        build(writer)
+        arrays = {}
+        for path in sorted(unfinished.glob("*.npy")):
+            values = np.load(path, mmap_mode="r", allow_pickle=False)
+            arrays[path.stem] = {
+                "shape": list(values.shape),
+                "dtype": values.dtype.str,
+                "bytes": path.stat().st_size,
+                "sha256": sha256(path),
+            }
+        meta = {
+            "key": dict(key),
+            "sources": {str(path): sha256(path) for path in sources},
+            "arrays": arrays,
+            "notes": writer.notes,
+        }
+        (unfinished / META).write_text(json.dumps(meta, indent=1, allow_nan=False), encoding="utf-8")
+        if folder.exists():  # damaged, or it would have been read
+            shutil.rmtree(folder)
+        unfinished.rename(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return Prepared(folder, meta)
+
+
+def read_prepared(folder: Path) -> Prepared | None:
+    """What the cache holds there, if it is whole: every array of the recorded size."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        meta = json.loads((folder / META).read_text(encoding="utf-8"))
+        sizes = {name: facts["bytes"] for name, facts in meta["arrays"].items()}
+        if sizes and all((folder / f"{name}.npy").stat().st_size == size for name, size in sizes.items()):
+            return Prepared(folder, meta)
+    return None
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
