@@ -110,13 +110,13 @@ def results(records: Iterable[Record], plan: Plan | None = None) -> pd.DataFrame
 
 
 def record_lines(record: Record) -> list[dict[str, Any]]:
-    """A record's rows with the trial's identity and status in each; a trial without rows still gives lines.
+    """A record's rows with the trial's identity, status and notes in each; a trial without rows still gives lines.
 
     A runtime trial that failed as a whole gives one line for each layer and operation that it was to time.
     """
     lines = _lines(record.id, record.trial, record.status, record.reason, record.rows)
     used = record.environment.get("cuda", {}).get("name") or record.environment.get("cpu")
-    return [line | {"machine": used} for line in lines]
+    return [line | {"machine": used, "notes": record.notes} for line in lines]
 
 
 def plan_lines(records: Iterable[Record], plan: Plan) -> list[dict[str, Any]]:

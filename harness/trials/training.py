@@ -55,20 +55,21 @@ def training_batches(pipeline: Pipeline, batch_size: int, seed: int) -> Iterator
     """Endless prepared batches (x, log-det) of the training split, a function of the seed alone.
 
     One random order of all points follows another, and the sequence is cut into batches, so every point is
-    used equally often and no remainder is dropped. Each use of a point draws fresh dequantisation noise. A
-    batch size beyond the number of points means all points, each once.
+    used equally often and no remainder is dropped. Each use of a point draws a fresh augmentation, where there
+    is one, and fresh dequantisation noise; the order of points and the noise are the same with and without
+    augmentation. A batch size beyond the number of points means all points, each once.
     """
     raw = pipeline.raw("train")
     size = min(batch_size, len(raw))
     shuffle = generator(torch.device("cpu"), seed, "order of training points")
-    noise = generator(raw.device, seed, "training noise")
-    waiting = torch.empty(0, dtype=torch.long, device=raw.device)
+    moves = generator(pipeline.device, seed, "augmentation")
+    noise = generator(pipeline.device, seed, "training noise")
+    waiting = torch.empty(0, dtype=torch.long)
     while True:
         while len(waiting) < size:
-            order = torch.randperm(len(raw), generator=shuffle).to(raw.device)
-            waiting = torch.cat([waiting, order])
+            waiting = torch.cat([waiting, torch.randperm(len(raw), generator=shuffle)])
         chosen, waiting = waiting[:size], waiting[size:]
-        yield pipeline.prepare(raw[chosen], noise)
+        yield pipeline.prepare(pipeline.augment(raw[chosen], moves), noise)
 
 
 def fit(flow: Glow, pipeline: Pipeline, settings: TrainingSettings, seed: int, progress: Progress) -> Fit:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from harness.settings import TrainingSettings
+from harness.trials.adam import Adam
 
 if TYPE_CHECKING:
     from flows import Glow
@@ -95,11 +96,12 @@ class Updates:
         self._averaged = [(average, weight) for average, weight in pairs if average is not weight]
         self._average = get_ema_multi_avg_fn(settings.ema_decay)
         backbone, layers = _split(live)
-        both = [{"params": backbone, "layers": False}, {"params": layers, "layers": True}]
+        # Each group of weights with whether they are of the layers under test, whose rate may be another.
+        both = [(Adam(backbone, BETAS), False), (Adam(layers, BETAS), True)]
         plan = [(flow, both[:1]), (live, both[1:])] if separate else [(live, both)]
         self._passes = [
-            (model, torch.optim.Adam(groups, lr=settings.learning_rate, betas=BETAS, fused=True))
-            for model, groups in ((model, [group for group in groups if group["params"]]) for model, groups in plan)
+            (model, groups)
+            for model, groups in ((model, [one for one in groups if one[0].weights]) for model, groups in plan)
             if groups
         ]
 
@@ -115,19 +117,18 @@ class Updates:
             False: learning_rate(self._settings, number),
         }
         first: Measures = {}
-        for model, optimiser in self._passes:
-            weights: list[Tensor] = []
-            for group in optimiser.param_groups:
-                group["lr"] = rates[group["layers"]]
-                weights += group["params"]
+        for model, groups in self._passes:
+            weights = [weight for optimiser, _ in groups for weight in optimiser.weights]
             measures = measure(model)
             first = first or measures
-            optimiser.zero_grad()
+            for weight in weights:
+                weight.grad = None
             # Of two passes, each needs the gradient of its own weights alone.
             measures["nats_per_dim"].mean().backward(inputs=weights if self.passes > 1 else None)
             if self._settings.clip_norm is not None:
                 nn.utils.clip_grad_norm_(weights, self._settings.clip_norm)
-            optimiser.step()
+            for optimiser, of_layers in groups:
+                optimiser.step(rates[of_layers])
         if self._averaged:
             averages, live = map(list, zip(*self._averaged, strict=True))
             self._average(averages, live, 0)
