@@ -22,6 +22,7 @@ DAMAGED = "damaged"
 
 def run(args: Namespace) -> int:
     """`run SUITE`: run what has no good record yet, then write and print the report."""
+    _start_imports(args)
     plan = _plan(args)
     root = _data_root(args.data)
     _check_data(plan, root, args.offline)
@@ -150,6 +151,20 @@ def _plan(args: Namespace) -> Plan:
         settings=args.settings,
         layers=args.layers,
     )
+
+
+def _start_imports(args: Namespace) -> None:
+    """Let the trials' server import torch while this process does, to plan: one takes as long as the other."""
+    from harness.executor import start_server
+    from harness.planning.suite import read_suite
+
+    try:
+        suite = read_suite(args.suite)
+    except UserError:
+        return  # `_plan` says what is wrong, and with what is found out later
+    profile = suite.profiles.get(args.profile)
+    if profile is not None:
+        start_server(entry.data or label for label, entry in profile.datasets.items())
 
 
 def _data_root(given: Path | None) -> Path | None:

@@ -19,7 +19,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -28,6 +28,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from harness.datasets import DATASETS
 from harness.errors import UserError
 from harness.progress import Reporter
 from harness.records import Record, blank_record, read_record, write_record
@@ -40,10 +41,8 @@ MESSAGE_PERIOD = 0.1  # seconds between two progress messages of a trial
 LOG_TAIL = 20  # lines
 PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
 
-# Imported once, in the fork server, as together they take longer than many a trial. torch._dynamo is what every
-# optimiser of torch imports when it is built.
-PRELOAD = ["torch", "harness.trials.trial"]
-PRELOAD_FOR_TRAINING = [*PRELOAD, "torch._dynamo", "sklearn.datasets"]
+# Imported once, in the fork server, as together they take longer than many a trial.
+PRELOAD = ("torch", "harness.trials.trial")
 
 
 def execute(trial: Trial, root: Path | None, out: Path, progress: Progress) -> None:
@@ -90,16 +89,25 @@ def run_trials(
         raise UserError(f"jobs: {jobs} is not a number of processes; give 1 or more")
     timed = [trial for trial in trials if isinstance(trial, RuntimeTrial)]
     others = [trial for trial in trials if not isinstance(trial, RuntimeTrial)]
-    context = _context(training=any(isinstance(trial, DensityTrial) for trial in trials))
+    context = start_server(trial.data.name for trial in trials if isinstance(trial, DensityTrial))
     for group, at_once in ((others, jobs), (timed, 1)):
         _Pool(context, root, out, reporter, work).run(group, at_once)
 
 
-def _context(training: bool) -> ForkServerContext | SpawnContext:
+def start_server(datasets: Iterable[str]) -> ForkServerContext | SpawnContext:
+    """Start the fork server, if there is one and it does not run yet, and return before it is done importing.
+
+    A caller that will need it and has seconds of planning to do starts it first.
+
+    Args:
+        datasets: names of the data sets that will be trained on, for what they import; unknown ones are nobody's
+            fault here.
+    """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD_FOR_TRAINING if training else PRELOAD)
+    needed = [module for name in datasets if name in DATASETS for module in DATASETS[name].imports]
+    context.set_forkserver_preload(list(dict.fromkeys([*PRELOAD, *needed])))
     # Ctrl-C goes to every process of the terminal; a fork server that is still importing would die of it aloud.
     # It inherits this block, and each trial lifts its own. The tracker's start would lift it here: it goes first.
     resource_tracker.ensure_running()

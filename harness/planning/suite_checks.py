@@ -130,8 +130,14 @@ def _average_findings(scope: Scope, profile: Profile, place_of: Callable[[Place]
         for member in unknown:
             hint = nearest(member, scope.columns)
             yield where.says(f"averages.{label}: profiles.{scope.name} has no data set {member!r}; {hint}")
-        names = [scope.profile.datasets[member].data or member for member in members if member not in unknown]
-        if len({DATASETS[name].info.kind for name in names if name in DATASETS}) > 1:
+        columns = [column_of(scope, member) for member in members if member not in unknown]
+        kinds = {
+            DATASETS[name].kind(column.options)
+            for column in columns
+            if (name := column.entry.data or column.label) in DATASETS
+            and not DATASETS[name].option_errors(column.options)
+        }
+        if len(kinds) > 1:
             yield where.says(f"averages.{label}: bits/dim of images and nats/dim of sequences have no common mean")
 
 
