@@ -7,7 +7,6 @@ match it. What was found right is noted with its size and time, so that an uncha
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import sys
@@ -54,24 +53,6 @@ def fetch(store: Store, name: str, url: str, pinned: str | None = None, by_hand:
         _fetch_locked(store, path, record, url, pinned, by_hand)
     _verify(store, path, record, pinned, parts[0])
     return path
-
-
-def check_file(store: Store, name: str, path: Path, pinned: str | None = None) -> None:
-    """Hold a file of the data root against its checksum; without a pinned one, against that of its first use.
-
-    The root may be read-only, so what is noted of it stands in the cache.
-
-    Args:
-        store: its cache is written.
-        name: of the data set, for messages.
-        path: the file.
-        pinned: its SHA-256 in hexadecimal, or None.
-
-    Raises:
-        DataError: the checksum is wrong, the file cannot be read, or the cache cannot be written.
-    """
-    label = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]
-    _verify(store, path, store.cache / "checksums" / f"{path.name}-{label}.json", pinned, name)
 
 
 def expect(name: str, path: Path, pinned: str, called: str | None = None) -> None:
