@@ -14,10 +14,11 @@ from pathlib import Path
 from harness.errors import DataError, DataMissing, UserError
 from harness.planning.plan import FILE, Plan
 from harness.records import AUDIT_FAILED, read_record, verdict
-from harness.settings import DensityTrial, ParametersTrial, RuntimeTrial, Trial
+from harness.settings import NO_LOGIT, DataRef, DensityTrial, ParametersTrial, RuntimeTrial, Trial
 
 MISSING = "to run"
 DAMAGED = "damaged"
+OTHER_DATA = "of other data"
 
 
 def run(args: Namespace) -> int:
@@ -25,9 +26,9 @@ def run(args: Namespace) -> int:
     _start_imports(args)
     plan = _plan(args)
     root = _data_root(args.data)
-    _check_data(plan, root, args.offline)
+    checksums = _check_data(plan, root, args.offline)
     folder = _make_folder(args.out / plan.suite)
-    states = trial_states(plan, folder)
+    states = trial_states(plan, folder, checksums)
     waiting = [trial for trial in plan.trials if not _settled(states[trial.id])]
     plan.save(folder)
     print(f"{plan.suite}, profile {plan.profile}, on {plan.device}: {_counted(states)}", flush=True)
@@ -115,9 +116,13 @@ COMMANDS: dict[str, Callable[[Namespace], int]] = {
 }
 
 
-def trial_states(plan: Plan, folder: Path) -> dict[str, str]:
-    """What became of each trial: the status of its record, or that it is still to run."""
-    return {trial.id: _state(folder, trial) for trial in plan.trials}
+def trial_states(plan: Plan, folder: Path, checksums: Mapping[DataRef, str] | None = None) -> dict[str, str]:
+    """What became of each trial: the status of its record, or that it is still to run.
+
+    Args:
+        checksums: of the data as they are now, where they are known; a record of other data is no result of the trial.
+    """
+    return {trial.id: _state(folder, trial, checksums or {}) for trial in plan.trials}
 
 
 def exit_code(plan: Plan, states: Mapping[str, str]) -> int:
@@ -177,22 +182,35 @@ def _data_root(given: Path | None) -> Path | None:
     return root.resolve() if root else None
 
 
-def _check_data(plan: Plan, root: Path | None, offline: bool) -> None:
-    """Raise DataMissing with everything that the plan needs and that is not there, before anything runs."""
+def _check_data(plan: Plan, root: Path | None, offline: bool) -> dict[DataRef, str]:
+    """Find, check and prepare all data of the plan, before anything runs.
+
+    Returns:
+        The checksum of each data set that has one.
+
+    Raises:
+        DataMissing: with everything that is not there or not right, if any of it is the data's fault.
+        UserError: likewise, if it is all the suite's.
+    """
     from harness.datasets import Store, find_dataset
 
     store = Store.at(root, offline)
-    needed = {
-        trial.data.model_copy(update={"label": ""}): trial.data for trial in plan.trials if trial.kind == "density"
-    }
-    missing: dict[str, None] = {}
-    for data in needed.values():
+    checksums: dict[DataRef, str] = {}
+    faults: dict[str, bool] = {}  # whether each is the data's
+    for data in dict.fromkeys(trial.data for trial in plan.trials if trial.kind == "density"):
+        dataset, options = find_dataset(data.name), dict(data.options)
         try:
-            find_dataset(data.name).check(store, dict(data.options))
-        except (DataMissing, DataError) as error:
-            missing[str(error)] = None
-    if missing:
-        raise DataMissing("\n".join(missing))
+            dataset.check(store, options)
+            checksum = dataset.checksum(store, options)
+            if checksum is not None:
+                checksums[data] = checksum
+            if data.preprocessing == "logit" and dataset.load(store, options).levels is None:
+                raise UserError(f"{data.label}: {NO_LOGIT}")
+        except UserError as error:
+            faults[str(error)] = isinstance(error, (DataMissing, DataError))
+    if faults:
+        raise (DataMissing if any(faults.values()) else UserError)("\n".join(faults))
+    return checksums
 
 
 def _make_folder(folder: Path) -> Path:
@@ -228,14 +246,19 @@ def _settled(state: str) -> bool:
     return state in ("ok", "unsupported", AUDIT_FAILED)
 
 
-def _state(folder: Path, trial: Trial) -> str:
+def _state(folder: Path, trial: Trial, checksums: Mapping[DataRef, str]) -> str:
     path = _record_path(folder, trial)
     if not path.exists():
         return MISSING
     try:
-        return verdict(read_record(path))
+        record = read_record(path)
     except UserError:
         return DAMAGED
+    if isinstance(trial, DensityTrial):
+        seen = record.notes.get("checksum")
+        if seen is not None and checksums.get(trial.data, seen) != seen:
+            return OTHER_DATA
+    return verdict(record)
 
 
 def _reason(folder: Path, trial: Trial) -> str:

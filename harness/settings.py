@@ -46,6 +46,12 @@ Progress = Callable[[float, str], None]
 """Called with the fraction of a trial that is done (0 to 1) and a short text such as "step 120/300 val 2.31"."""
 
 
+NO_LOGIT = (
+    "preprocessing 'logit' is for images on levels, which bound them; held-out values without may lie anywhere. "
+    "Use 'scale'"
+)
+"""Why `preprocessing: logit` cannot be had."""
+
 Augmentation = Literal["none", "crop_flip", "dihedral_shift"]
 """How training images are moved; `harness.trials.augmentation` defines each."""
 

@@ -161,6 +161,13 @@ class Dataset(ABC):
         """
         self.parse(options)
 
+    def checksum(self, store: Store, options: Mapping[str, Any]) -> str | None:
+        """Of the prepared arrays, after `check`, as `load` says it; None for what is generated or installed.
+
+        What has nothing to check is generated or installed, and is not loaded for this.
+        """
+        return None if type(self).check is Dataset.check else self.load(store, options).checksum
+
     @abstractmethod
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """The splits; equal options give equal arrays, which may be read-only."""

@@ -101,6 +101,7 @@ def choose_encoding(name: str, survey: Survey, kind: Kind, step: Step, levels: i
         found = [IDENTITY] * len(survey.low)
     elif isinstance(step, tuple):
         found = _stated(name, step, survey, kind)
+        _refuse_finer(name, found, _divisors(survey, kind) if integers else _found(survey, kind))
     else:
         found = _divisors(survey, kind) if integers else _found(survey, kind)
     if None in found:
@@ -137,6 +138,19 @@ def _stated(name: str, steps: tuple[float, ...], survey: Survey, kind: Kind) -> 
             )
         found.append(lattice)
     return found
+
+
+def _refuse_finer(name: str, stated: Sequence[Lattice | None], found: Sequence[Lattice | None]) -> None:
+    """Raise DataError where a stated lattice has points between those of one that holds all values.
+
+    Noise over its smaller cells would leave gaps, in which a density is won that nothing bounds.
+    """
+    for channel, (one, other) in enumerate(zip(stated, found, strict=True)):
+        if one is not None and other is not None and other.step > 1.5 * one.step:
+            raise DataError(
+                f"{name}: step = {one.step:g} is finer than the values of channel {channel}, which all lie on a "
+                f"lattice of step {other.step:g}; state that, or step: detect"
+            )
 
 
 def _divisors(survey: Survey, kind: Kind) -> list[Lattice]:

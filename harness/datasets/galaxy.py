@@ -51,8 +51,8 @@ class Galaxy(Dataset):
         licence="see the source; image terms of the Sloan Digital Sky Survey",
         source="S. Ackermann et al. (2018), MNRAS 479, 415; https://github.com/SpaceML/merger_transfer_learning",
         how_to_get=(
-            "the folder noninteracting of the data set linked there, with training, validation and test in it, as "
-            "galaxy_mergers/noninteracting or noninteracting in the data root"
+            "the folder noninteracting of the data set that the source's page links, with training, validation and "
+            "test in it, as galaxy_mergers/noninteracting or noninteracting in the data root"
         ),
     )
     options_model = GalaxyOptions

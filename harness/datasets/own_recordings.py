@@ -12,6 +12,7 @@ from harness.datasets.base import Dataset, DatasetInfo, Splits
 from harness.datasets.recording_options import RecordingOptions
 from harness.datasets.recordings import Source, in_folder, recording_splits
 from harness.datasets.store import Store
+from harness.errors import UserError
 
 RecordName = Annotated[str, Field(min_length=1, strict=True)]
 
@@ -58,6 +59,12 @@ class OwnRecordings(Dataset):
         chosen = cast(OwnRecordingsOptions, self.parse(options))
         title = f"WFDB record{'s' * (len(chosen.records) > 1)} {', '.join(chosen.records)}"
         sources = [self._source(store, record) for record in chosen.records]
+        headers = [source.locate(f"{source.record}.hea").resolve() for source in sources]
+        for header in headers:
+            if headers.count(header) > 1:
+                raise UserError(
+                    f"wfdb: records names {header} twice; its test part would be trained on. Name each record once"
+                )
         return recording_splits(store, self.info.name, sources, chosen, title)
 
     def _source(self, store: Store, record: str) -> Source:

@@ -61,7 +61,7 @@ class Store:
         if self.root is None and not Path(relative).is_absolute():
             raise DataMissing(
                 f"{name}: {relative} is looked for in a data root, and none is named; give --data ROOT or set "
-                f"$INVERTBENCH_DATA. {way_out}"
+                f"$INVERTBENCH_DATA; {way_out}"
             )
         path = Path(relative) if self.root is None else self.root / relative
         if not path.exists():

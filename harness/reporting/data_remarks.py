@@ -43,5 +43,9 @@ def _data_text(line: Line) -> str:
 def _treatment(trial: DensityTrial) -> Iterator[str]:
     if not trial.data.dequantise:
         yield "raw values without dequantisation; where they lie on a lattice, any density is possible"
+    if trial.data.preprocessing == "logit":
+        yield "modelled as logits of pixels, whose Jacobian is counted"
+    if trial.data.permute is not None:
+        yield f"all entries permuted, the same in every image and split, by seed {trial.data.permute}"
     if trial.data.augmentation != "none":
         yield f"training images moved at random ({trial.data.augmentation}), held-out images as they are"

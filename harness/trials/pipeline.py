@@ -21,7 +21,7 @@ from flows.preprocess import (
 )
 from harness.datasets.base import Splits, Unit
 from harness.errors import UserError
-from harness.settings import DataRef, augmentation_fault
+from harness.settings import NO_LOGIT, DataRef, augmentation_fault
 from harness.trials.augmentation import augment
 from harness.trials.split_values import SplitValues
 
@@ -77,10 +77,7 @@ class Pipeline:
         device: torch.device | str = "cpu",
     ) -> None:
         if data.preprocessing == "logit" and splits.levels is None:
-            raise UserError(
-                f"{data.label}: preprocessing 'logit' is for images, whose levels bound them; held-out values of "
-                "a sequence may lie outside the training range. Use 'scale'"
-            )
+            raise UserError(f"{data.label}: {NO_LOGIT}")
         fault = augmentation_fault(data.augmentation, splits.shape)
         if fault is not None:
             raise UserError(f"{data.label}: {fault}")

@@ -226,6 +226,39 @@ def test_wrong_data_end_the_command_with_3_and_one_line(store, capsys, monkeypat
     assert "x_train holds events of shape (2, 9)" in error and error.count("\n") == 1
 
 
+def test_a_record_of_other_data_is_no_result(store, capsys, monkeypatch):
+    """The same file name with other images in it: the trial runs again, and its cell never mixes the two."""
+    from harness.cli import main
+
+    monkeypatch.setenv("INVERTBENCH_CACHE", str(store.cache))
+    suite = store.root / "own.yaml"
+    suite.write_text(SUITE.replace("preprocessing: logit, ", "").replace("[2, 16], kind: sequence", "[3, 8, 8]"))
+    command = ["run", str(suite), "--data", str(store.root), "--out", str(store.root / "out")]
+    np.savez(store.root / "mine.npz", x_train=IMAGES, x_test=TEST_IMAGES)
+    assert main(command) == 0
+    first = capsys.readouterr().out
+    assert main(command) == 0 and "nothing to run" in capsys.readouterr().out
+    np.savez(store.root / "mine.npz", x_train=255 - IMAGES, x_test=TEST_IMAGES)
+    assert main(command) == 0
+    second = capsys.readouterr().out
+    assert "1 of other data (a run tries again)" in second
+    assert first[first.index("SHA-256") :][:30] != second[second.index("SHA-256") :][:30]
+
+
+def test_logit_needs_levels_before_anything_trains(store, capsys, monkeypatch):
+    from harness.cli import main
+
+    monkeypatch.setenv("INVERTBENCH_CACHE", str(store.cache))
+    suite = store.root / "own.yaml"
+    suite.write_text(SUITE.replace("[2, 16], kind: sequence", "[3, 8, 8]"))
+    noise = np.random.default_rng(0).normal(size=(60, 3, 8, 8))
+    np.savez(store.root / "mine.npz", x_train=noise, x_test=noise[:20] + 1)
+    assert main(["run", str(suite), "--data", str(store.root), "--out", str(store.root / "out")]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("mine: preprocessing 'logit' is for images on levels") and error.count("\n") == 1
+    assert not (store.root / "out" / "own" / "records").exists()
+
+
 WRONG_ARRAYS = {
     "missing x_test": ({"x_train": IMAGES, "y": IMAGES}, {}, r"has no array 'x_test'; it has x_train, y"),
     "channels last": (
@@ -247,6 +280,16 @@ WRONG_ARRAYS = {
     "two types": ({"x_train": IMAGES, "x_test": TEST_IMAGES / 255}, {}, "x_train uint8, x_test float64; all arrays"),
     "levels exceeded": ({"x_train": IMAGES, "x_test": TEST_IMAGES}, {"levels": 17}, "is beyond the 17 levels"),
     "off the step": ({"x_train": IMAGES, "x_test": TEST_IMAGES}, {"step": 2}, "is no multiple of the step 2"),
+    "step too fine": (
+        {"x_train": IMAGES, "x_test": TEST_IMAGES},
+        {"step": 0.5},
+        "is finer .* step 1; state",
+    ),
+    "float step too fine": (
+        {"x_train": IMAGES / 255, "x_test": TEST_IMAGES / 255},
+        {"step": 0.0001},
+        r"step = 0\.0001 is finer than the values of channel 0, which all lie on a lattice of step 0\.00392",
+    ),
     "too few": (
         {"x_train": IMAGES, "x_test": TEST_IMAGES},
         {"validation": 20, "train": 41},

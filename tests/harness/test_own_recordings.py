@@ -225,6 +225,12 @@ def test_each_split_is_filtered_by_itself(store, write_segment):
     assert 0 < np.abs(seeded.train - one.train).max() < 3, "other noise, the same signal"
 
 
+def test_a_record_named_twice_would_be_tested_on_what_was_trained(store, made):
+    for again in ("r", "./r"):
+        with pytest.raises(UserError, match=r"records names .*r\.hea twice.*Name each record once"):
+            WFDB.check(store, SMALL | {"records": ["r", again]})
+
+
 def test_a_band_beyond_half_the_rate_is_the_users_mistake(store, made):
     with pytest.raises(UserError, match=r"r\.hea: sampled at 125 Hz, so a band-pass ends below 62\.5 Hz") as caught:
         WFDB.check(store, SMALL | {"band_pass": [0.5, 62.5]})

@@ -136,6 +136,7 @@ def test_below_the_table_stands_which_data_it_rests_on(density_run):
     notes = made((plan.model_copy(update={"trials": tuple(trials)}), records))[0].notes
     assert notes == (
         "digits: digits of scikit-learn; 1,297 train, 250 validation, 250 test",
+        "digits: all entries permuted, the same in every image and split, by seed 0",
         "digits: training images moved at random (crop_flip), held-out images as they are",
         "waveforms: PPG; 9 train, 1 validation, 1 test; lattice steps 0.0005 NU, 0.05 mmHg; SHA-256 0123456789ab…; "
         "no resolution floor: a filter",
