@@ -41,9 +41,10 @@ LOG_TAIL = 20  # lines
 PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
 
 # Imported once, in the fork server, as together they take longer than many a trial. torch._dynamo is what every
-# optimiser of torch imports when it is built.
+# optimiser of torch imports when it is built. The kernels, built if need be, are there before the first trial starts.
 PRELOAD = ["torch", "harness.trials.trial"]
-PRELOAD_FOR_TRAINING = [*PRELOAD, "torch._dynamo", "sklearn.datasets"]
+PRELOAD_FOR_KERNELS = ["harness.trials.preload_kernels"]
+PRELOAD_FOR_TRAINING = ["torch._dynamo", "sklearn.datasets"]
 
 
 def execute(trial: Trial, root: Path | None, out: Path, progress: Progress) -> None:
@@ -90,16 +91,20 @@ def run_trials(
         raise UserError(f"jobs: {jobs} is not a number of processes; give 1 or more")
     timed = [trial for trial in trials if isinstance(trial, RuntimeTrial)]
     others = [trial for trial in trials if not isinstance(trial, RuntimeTrial)]
-    context = _context(training=any(isinstance(trial, DensityTrial) for trial in trials))
+    context = _context(trials)
     for group, at_once in ((others, jobs), (timed, 1)):
         _Pool(context, root, out, reporter, work).run(group, at_once)
 
 
-def _context(training: bool) -> ForkServerContext | SpawnContext:
+def _context(trials: Sequence[Trial]) -> ForkServerContext | SpawnContext:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD_FOR_TRAINING if training else PRELOAD)
+    training = any(isinstance(trial, DensityTrial) for trial in trials)
+    computing = any(trial.uses_kernels for trial in trials)
+    context.set_forkserver_preload(
+        PRELOAD + computing * PRELOAD_FOR_KERNELS + training * PRELOAD_FOR_TRAINING,
+    )
     # Ctrl-C goes to every process of the terminal; a fork server that is still importing would die of it aloud.
     # It inherits this block, and each trial lifts its own. The tracker's start would lift it here: it goes first.
     resource_tracker.ensure_running()

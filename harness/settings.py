@@ -147,6 +147,11 @@ class Trial(Settings):
         """The readable part of the id."""
         raise NotImplementedError
 
+    @property
+    def uses_kernels(self) -> bool:
+        """Whether layers compute on the processor, so that their compiled kernels should be there beforehand."""
+        return self.device == "cpu"
+
     @cached_property
     def id(self) -> str:
         """`<slug>-<hash>`, safe as a file name."""
@@ -202,6 +207,11 @@ class ParametersTrial(Trial):
     def slug(self) -> str:
         """Data set, row and width."""
         return f"{self.label}-{self.layer.row}-w{self.flow.width}"
+
+    @property
+    def uses_kernels(self) -> bool:
+        """Counting computes nothing."""
+        return False
 
 
 AnyTrial = Annotated[DensityTrial | RuntimeTrial | ParametersTrial, Field(discriminator="kind")]

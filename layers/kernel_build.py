@@ -36,7 +36,15 @@ MESSAGE_LINES = 6
 
 
 class BuildFailed(Exception):
-    """There is no compiled library, and the message says why."""
+    """There is no compiled library, and the message says why.
+
+    Attributes:
+        reason: the message without its details, which names no place of this machine.
+    """
+
+    def __init__(self, reason: str, details: str = "") -> None:
+        super().__init__(f"{reason}{details}")
+        self.reason = reason
 
 
 def cache_folder() -> Path:
@@ -76,8 +84,8 @@ def find_or_build(folder: Path) -> Path:
                 _build(compiler, [path for path in sources if path.suffix == ".cpp"], folder / name)
     except OSError as error:
         raise BuildFailed(
-            f"{folder}: compiled kernels cannot be kept there ({error.strerror or error}); "
-            "set $INVERTBENCH_CACHE to a folder that can be written"
+            f"compiled kernels cannot be kept in the cache ({error.strerror or error})",
+            f"; {folder} cannot be used: set $INVERTBENCH_CACHE to a folder that can be written",
         ) from error
     return library
 
@@ -98,7 +106,7 @@ def find_compiler() -> list[str]:
         if found:
             return [found, *candidate[1:]]
     missing = f"$CXX, {own[0]}, is not there" if own else f"none of {', '.join(COMPILERS)} is on the PATH"
-    raise BuildFailed(f"no C++ compiler: {missing}")
+    raise BuildFailed("no C++ compiler", f": {missing}")
 
 
 def _version(compiler: Sequence[str]) -> str:
@@ -126,7 +134,7 @@ def _build(compiler: Sequence[str], sources: Sequence[Path], final: Path) -> Non
         library = unfinished / LIBRARY
         _run([*compiler, *LINK, *objects, f"-L{here / 'lib'}", *LIBRARIES, "-o", str(library)])
         if not library.is_file():
-            raise BuildFailed(f"the C++ compiler {compiler[0]} ended well and made nothing")
+            raise BuildFailed("the C++ compiler ended well and made nothing", f": {compiler[0]}")
         for made in objects:
             Path(made).unlink()
         unfinished.chmod(0o755)  # mkdtemp's is for its owner alone
@@ -150,10 +158,10 @@ def _run(command: Sequence[str]) -> str:
             check=False,
         )
     except OSError as error:
-        raise BuildFailed(f"the C++ compiler {command[0]} cannot be run: {error.strerror or error}") from error
+        raise BuildFailed(f"the C++ compiler cannot be run: {error.strerror or error}", f": {command[0]}") from error
     if done.returncode:
         said = "".join(f"\n  {line}" for line in done.stdout.splitlines()[:MESSAGE_LINES])
-        raise BuildFailed(f"the C++ compiler {command[0]} ended with exit code {done.returncode}{said}")
+        raise BuildFailed(f"the C++ compiler ended with exit code {done.returncode}", f": {command[0]}{said}")
     return done.stdout
 
 

@@ -31,7 +31,7 @@ class Backend:
         name: "cpp", or "torch" where there are no kernels.
         build: the name of the build, which changes with the sources, the flags, the compiler and torch; None without.
         instructions: of the processor, that the kernels use: "avx512", "avx2" or "portable"; None without kernels.
-        reason: why there are none, None with kernels.
+        reason: why there are none, in words that name no place of this machine; None with kernels.
     """
 
     name: str
@@ -60,6 +60,11 @@ def serve(*tensors: Tensor) -> bool:
     return all(tensor.is_cpu and tensor.dtype == dtype for tensor in tensors) and load()
 
 
+def loaded() -> Backend | None:
+    """What layers have run on so far; None where no layer has asked for a kernel."""
+    return _backend
+
+
 def backend() -> Backend:
     """What layers run on, loaded if it has not been."""
     global _backend
@@ -79,11 +84,16 @@ def _load() -> Backend:
         library = find_or_build(cache_folder())
         torch.ops.load_library(library)
         instructions = _instructions(library)
-    except (BuildFailed, OSError) as error:
-        reason = str(error)
-        warnings.warn(f"layers run as plain PyTorch, without kernels: {reason}", RuntimeWarning, stacklevel=4)
-        return Backend("torch", reason=reason)
+    except BuildFailed as error:
+        return _without(error.reason, str(error))
+    except OSError as error:
+        return _without("the compiled kernels cannot be loaded", f"the compiled kernels cannot be loaded: {error}")
     return Backend("cpp", library.parent.name, instructions)
+
+
+def _without(reason: str, message: str) -> Backend:
+    warnings.warn(f"layers run as plain PyTorch, without kernels: {message}", RuntimeWarning, stacklevel=5)
+    return Backend("torch", reason=reason)
 
 
 def _instructions(library: Path) -> str:

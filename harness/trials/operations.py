@@ -13,10 +13,11 @@ cheaper than the layer is in use (denormal numbers, zero off-diagonals).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.settings import Operation
 from layers import InvertibleLinear
@@ -69,3 +70,22 @@ def prepare(
             return layer.inverse(x)
 
     return inverse
+
+
+def backend_of(call: Callable[[], object], device: torch.device) -> str:
+    """What a call runs on, found by running it once: "cpp" or "cuda" if an operator of csrc/ is in it, else "torch"."""
+    with _Watch() as watch:
+        call()
+    if not watch.saw_kernel:
+        return "torch"
+    return "cpp" if device.type == "cpu" else device.type
+
+
+class _Watch(TorchDispatchMode):
+    """Lets every operator through, and notes whether one was ours."""
+
+    saw_kernel = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.saw_kernel |= func.namespace == "invertbench"
+        return func(*args, **(kwargs or {}))

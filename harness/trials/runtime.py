@@ -11,7 +11,7 @@ import torch
 from harness.records import Record, blank_record
 from harness.settings import LayerRef, Operation, Progress, RuntimeTrial
 from harness.trials.models import make_layer
-from harness.trials.operations import perturb, prepare
+from harness.trials.operations import backend_of, perturb, prepare
 from harness.trials.timing import measure
 from layers import UnsupportedShape
 
@@ -42,8 +42,7 @@ def run_runtime(trial: RuntimeTrial, root: Path | None, out: Path, progress: Pro
         for ref in trial.layers:
             row = rows[ref.row, operation]
             try:
-                call = _case(ref, operation, trial, row)
-                call()  # a fault of the layer shows here, in its own row
+                call = _case(ref, operation, trial, row)  # a fault of the layer shows here, in its own row
             except UnsupportedShape as error:
                 row.update(status="unsupported", reason=str(error))
             except (torch.OutOfMemoryError, MemoryError) as error:
@@ -75,6 +74,7 @@ def _case(ref: LayerRef, operation: Operation, trial: RuntimeTrial, row: dict[st
     layer = make_layer(ref, trial.shape, seed=0)
     perturb(layer, 0.05, torch.Generator().manual_seed(0))
     row["parameters"] = sum(parameter.numel() for parameter in layer.parameters())
-    row["backend"] = getattr(layer, "backend", "torch")
     dtype, device = getattr(torch, trial.dtype), torch.device(trial.device)
-    return prepare(layer, trial.batch, operation, dtype=dtype, device=device)
+    call = prepare(layer, trial.batch, operation, dtype=dtype, device=device)
+    row["backend"] = backend_of(call, device)
+    return call

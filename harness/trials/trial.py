@@ -22,7 +22,7 @@ from harness.trials.density import run_density
 from harness.trials.environment import PROJECT, environment
 from harness.trials.parameters import run_parameters
 from harness.trials.runtime import run_runtime
-from layers import UnsupportedShape
+from layers import UnsupportedShape, kernels
 
 Run = Callable[[Any, Path | None, Path, Progress], Record]
 
@@ -83,9 +83,11 @@ def configure(trial: Trial) -> None:
 
     Full float32 everywhere (no TF32) and no auto-tuned convolutions. Density trials use deterministic
     algorithms where there are any, with a warning where there are none; runtime trials take the kernels that
-    users get.
+    users get. The layers' kernels are loaded, and built if need be, before anything is timed.
     """
     torch.set_num_threads(trial.threads)
+    if trial.uses_kernels:
+        kernels.load()
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = False
