@@ -1,9 +1,13 @@
 // Which instructions the processor has, asked once as the library runs: the same build serves every machine.
+// ATEN_CPU_CAPABILITY, torch's own variable, holds the kernels back as it does torch: to `default` or `avx2`.
 //
 // A kernel body is written once, in terms of vectors of BYTES bytes, and compiled for each kind within
 //   INVERTBENCH_TARGET("...")  ...  INVERTBENCH_TARGET_END
 // in a namespace of its own; the caller picks by `instructions()`.
 #pragma once
+
+#include <cstdlib>
+#include <string_view>
 
 #define INVERTBENCH_TEXT(x) _Pragma(#x)
 #if defined(__clang__)
@@ -26,10 +30,14 @@ inline Instructions instructions() {
 #if defined(__x86_64__)
   static const Instructions found = [] {
     __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return Instructions::portable;
+    const char* const capability = std::getenv("ATEN_CPU_CAPABILITY");
+    const std::string_view asked = capability == nullptr ? "" : capability;
+    if (asked == "default" || !__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) {
+      return Instructions::portable;
+    }
     const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw");
-    return wide ? Instructions::avx512 : Instructions::avx2;
+    return wide && asked != "avx2" ? Instructions::avx512 : Instructions::avx2;
   }();
   return found;
 #else

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from layers import kernels
 from layers.base import InvertibleLinear
 from layers.triangular_conv import factorise, solve
 
@@ -76,12 +77,25 @@ class Emerging(InvertibleLinear, name="emerging"):
 
     def inverse(self, y: Tensor) -> Tensor:
         """Solve for w2, then for w1; differentiable in y and in the parameters."""
+        self.check_event(y)
+        if kernels.serve(y, self.weight1, self.weight2):
+            return torch.ops.invertbench.emerging_inverse(y, self.weight1, self.weight2, self.bias)
         return self._solver()(y)
 
     @torch.no_grad()
     def inverter(self) -> Callable[[Tensor], Tensor]:
-        """Factorise the blocks of both solves once."""
-        return torch.no_grad()(self._solver())
+        """Keep the present weights; without kernels, factorise the blocks of both solves once."""
+        if not kernels.serve(self.weight1, self.weight2):
+            return torch.no_grad()(self._solver())
+        weight1, weight2 = self.weight1.clone(), self.weight2.clone()
+        bias = None if self.bias is None else self.bias.clone()
+
+        @torch.no_grad()
+        def invert(y: Tensor) -> Tensor:
+            self.check_event(y)
+            return torch.ops.invertbench.emerging_inverse(y, weight1, weight2, bias)
+
+        return invert
 
     @torch.no_grad()
     def dense(self) -> Tensor:
@@ -102,7 +116,7 @@ class Emerging(InvertibleLinear, name="emerging"):
         return first, self.weight2.masked_fill(~self.weight2_mask, 0)[backwards]
 
     def _solver(self) -> Callable[[Tensor], Tensor]:
-        """The inverse with the present weights.
+        """The inverse with the present weights, in plain PyTorch.
 
         Both solves are brought to the form of `triangular_conv`, causal with a lower triangular centre: w1,
         which looks down and to the right, by turning the image about; w2, causal with an upper triangular
