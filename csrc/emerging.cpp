@@ -83,6 +83,7 @@ struct EmergingInverse : torch::autograd::Function<EmergingInverse> {
     const at::AutoDispatchBelowADInplaceOrView below;
     at::Tensor x = call(y, weight1, weight2, bias);
     context->save_for_backward({x, weight1, weight2});
+    context->saved_data["has_bias"] = bias.has_value();
     return x;
   }
 
@@ -101,7 +102,7 @@ struct EmergingInverse : torch::autograd::Function<EmergingInverse> {
       const at::Tensor between = convolve(x, weight1.masked_fill(hidden1, 0));
       of_weight2 = kernel_gradient(between, of_y, weight2).neg().masked_fill(hidden2, 0);
     }
-    if (context->needs_input_grad(3)) {
+    if (context->saved_data["has_bias"].toBool() && context->needs_input_grad(3)) {
       std::vector<int64_t> axes = all_axes(of_y, 2);
       axes.push_back(0);
       of_bias = of_y.sum(axes).neg();
