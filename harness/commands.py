@@ -259,5 +259,7 @@ def _identity(trial: Trial) -> tuple[str, str, str]:
             return trial.label, f"{trial.layer.row}, width {trial.flow.width}", ""
         case RuntimeTrial():
             shape = "x".join(map(str, trial.shape))
-            return f"{trial.sweep}, {shape}, batch {trial.batch}", ", ".join(one.row for one in trial.layers), ""
+            point = f"{trial.sweep}, {shape}, batch {trial.batch}"
+            again = f", process {trial.process + 1}" if trial.process else ""
+            return f"{point}{again}", ", ".join(one.row for one in trial.layers), ""
     return "", "", ""

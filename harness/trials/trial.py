@@ -94,6 +94,7 @@ def configure(trial: Trial) -> None:
     if isinstance(trial, DensityTrial):
         # Not use_deterministic_algorithms, which imports a compiler that no trial needs.
         torch.set_deterministic_debug_mode("warn")
+    if not isinstance(trial, ParametersTrial):
         keep_freed_memory()
 
 
@@ -101,7 +102,8 @@ def keep_freed_memory() -> bool:
     """Let the C allocator keep what is freed, so that the next step reuses it; whether the allocator can.
 
     glibc returns large blocks to the system and faults every page in again, which large training steps feel
-    (docs/throughput.md). The price is memory, up to twice the peak.
+    (docs/throughput.md), and which makes the time of one call depend on what the process allocated before it
+    (docs/timing.md). The price is memory, up to twice the peak.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is None:
