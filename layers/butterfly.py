@@ -15,6 +15,7 @@ from layers import butterfly_factors as factors
 from layers.base import InvertibleLinear, UnsupportedShape
 from layers.butterfly_plan import check_choice, make_plan
 from layers.plu import PLUMatrices, random_rotations
+from layers.transposition import transposed
 
 
 class Butterfly(InvertibleLinear, name="butterfly"):
@@ -134,20 +135,18 @@ class Butterfly(InvertibleLinear, name="butterfly"):
 
     def _entries(self, x: Tensor) -> Tensor:
         """(N, C, *spatial) -> (D, N), in the flatten order."""
-        if self.channels_last:
-            channels = x.unflatten(1, (self.colours, -1)).flatten(3)
-            entries = channels.permute(3, 2, 1, 0).flatten(0, 2)
-        else:
-            entries = x.flatten(1).T
-        return entries.contiguous()
+        entries = transposed(x.flatten(1))
+        if self.channels_last:  # with the batch last, rows of it move in one piece
+            entries = entries.view(*self.layout, len(x)).permute(2, 1, 0, 3).reshape(entries.shape)
+        return entries
 
     def _events(self, entries: Tensor) -> Tensor:
         """(D, N) -> (N, C, *spatial): undo `_entries`."""
+        batch = entries.shape[1]
         if self.channels_last:
-            events = entries.unflatten(0, (self.positions, -1, self.colours)).permute(3, 2, 1, 0)
-        else:
-            events = entries.T
-        return events.reshape(entries.shape[1], *self.shape).contiguous()
+            channels = entries.view(*reversed(self.layout), batch).permute(2, 1, 0, 3)
+            entries = channels.reshape(entries.shape)
+        return transposed(entries).view(batch, *self.shape)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Apply every factor; see the class for the log-det."""

@@ -41,7 +41,6 @@ longer on this machine, forward and backward.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -132,11 +131,9 @@ def _chains(weight: Tensor, plan: Plan) -> list[Chain]:
 
 def _apply_chains(chains: Sequence[Chain], x: Tensor, plan: Plan) -> Tensor:
     if len(chains) == 1:
-        y = _apply_chain(chains[0], x, plan.shared)
-    else:
-        parts = zip(chains, x.split(plan.sizes), strict=True)
-        y = torch.cat([_apply_chain(chain, part, plan.shared) for chain, part in parts])
-    return _GradientInOnePiece.apply(y)
+        return _apply_chain(chains[0], x, plan.shared)
+    parts = zip(chains, x.split(plan.sizes), strict=True)
+    return torch.cat([_apply_chain(chain, part, plan.shared) for chain, part in parts])
 
 
 def _apply_chain(chain: Chain, x: Tensor, shared: bool) -> Tensor:
@@ -161,29 +158,3 @@ def _apply_chain(chain: Chain, x: Tensor, shared: bool) -> Tensor:
         product = torch.bmm(matrices, columns.reshape(count, width, size * batch // (count * width)))
         grid = product.reshape(columns.shape).permute([axes.index(axis) for axis in range(depth + 2)])
     return grid.reshape(size, batch)
-
-
-class _GradientInOnePiece(torch.autograd.Function):
-    """The identity; its gradient goes on contiguous.
-
-    Events are transposed to (N, D) right after, so their gradient comes as a transposed view. Made contiguous here, in
-    one transposing copy, it costs a third of what the batched product's own copy would.
-    """
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        return x.view_as(x)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Nothing to keep."""
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return gradient.contiguous()
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor) -> Tensor:
-        return tangent.view_as(tangent)
