@@ -73,8 +73,8 @@ at::Tensor convolve(const at::Tensor& x, const at::Tensor& weight) {
 
 at::Tensor kernel_gradient(const at::Tensor& x, const at::Tensor& gradient, const at::Tensor& weight) {
   const std::vector<int64_t> ones(weight.dim() - 2, 1), zeros(weight.dim() - 2, 0);
-  return std::get<1>(at::convolution_backward(gradient, x, weight, std::nullopt, ones, same_padding(weight), ones, false,
-                                              zeros, 1, {false, true, false}));
+  return std::get<1>(at::convolution_backward(gradient, x, weight, std::nullopt, ones, same_padding(weight), ones,
+                                              false, zeros, 1, {false, true, false}));
 }
 
 struct EmergingInverse : torch::autograd::Function<EmergingInverse> {

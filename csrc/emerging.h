@@ -9,7 +9,8 @@
 #if defined(__clang__)
 #define INVERTBENCH_SHUFFLE(INDEX, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
-#define INVERTBENCH_SHUFFLE(INDEX, a, b, ...) __builtin_shuffle(a, b, (INDEX __attribute__((vector_size(16)))){__VA_ARGS__})
+#define INVERTBENCH_SHUFFLE(INDEX, a, b, ...) \
+  __builtin_shuffle(a, b, (INDEX __attribute__((vector_size(16)))){__VA_ARGS__})
 #endif
 
 // Loops over sums that shall stay in registers.

@@ -34,7 +34,8 @@ int64_t diagonals_tile(const Inversion<T>& work) {
 template <typename T, int WIDTH>
 ISA_TARGET void solve_diagonal(
     const CausalTaps<T>& taps, const DiagonalTile<T, WIDTH>& shape, int64_t diagonal, bool backwards, T* tile) {
-  const int64_t step = backwards ? -shape.stride : shape.stride, row_step = shape.channels * step + (backwards ? -1 : 1);
+  const int64_t step = backwards ? -shape.stride : shape.stride;
+  const int64_t row_step = shape.channels * step + (backwards ? -1 : 1);
   T* pixels = tile + shape.row(diagonal, backwards ? shape.channels - 1 : 0);
   for (int64_t r = shape.low(diagonal) / shape.group * shape.group; r < shape.end(diagonal); r += shape.group) {
     solve_pixel<T, WIDTH>(taps, pixels + r, step, row_step, taps.rows - 1, taps.columns - 1);

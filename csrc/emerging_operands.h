@@ -20,12 +20,13 @@ inline void check_emerging_operands(const at::Tensor& y, const at::Tensor& weigh
   };
   for (const auto& [weight, name] : {std::pair{&weight1, "weight1"}, std::pair{&weight2, "weight2"}}) {
     like_y(*weight, name);
-    bool fits = weight->dim() == y.dim() && weight->sym_size(0) == y.sym_size(1) && weight->sym_size(1) == y.sym_size(1);
+    bool fits = weight->dim() == y.dim();
+    fits = fits && weight->sym_size(0) == y.sym_size(1) && weight->sym_size(1) == y.sym_size(1);
     for (int64_t axis = 2; fits && axis < y.dim(); ++axis) {
       fits = weight->sym_size(axis) % 2 == 1 && weight->sym_size(axis) == weight1.sym_size(axis);
     }
     TORCH_CHECK_VALUE(fits, "emerging_inverse: ", name, " of shape ", weight->sym_sizes(), " does not fit y of shape ",
-                      y.sym_sizes(), "; expected (C, C, k) or (C, C, k, l) with odd k and l, the same for both weights");
+                      y.sym_sizes(), "; expected (C, C, k) or (C, C, k, l), odd k and l, the same for both weights");
   }
   if (bias.has_value()) {
     like_y(*bias, "bias");

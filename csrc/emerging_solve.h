@@ -6,10 +6,11 @@
 //   ISA_BYTES      the width of a vector.
 // All else is the same for all of them, so there is one algorithm to test.
 //
-// A tile holds, for each pixel and each channel, one row of lanes: here the same entry of several events. The channels of a pixel stand in reverse. Read from the front, rows of lanes then come in the order in
-// which w2 is solved; read from the back, in the order of w1. Either way a solve is the forward substitution of
-// `CausalTaps`, and the inputs of one row of taps are one run of rows of lanes. `step` is the distance from one row
-// of lanes to the next in the order of the solve: negative from the back.
+// A tile holds, for each pixel and each channel, one row of lanes: here the same entry of several events. The
+// channels of a pixel stand in reverse. Read from the front, rows of lanes then come in the order in which w2 is
+// solved; read from the back, in the order of w1. Either way a solve is the forward substitution of `CausalTaps`, and
+// the inputs of one row of taps are one run of rows of lanes. `step` is the distance from one row of lanes to the
+// next in the order of the solve: negative from the back.
 
 namespace invertbench::ISA_NAMESPACE {
 
@@ -45,7 +46,8 @@ ISA_TARGET inline __attribute__((always_inline)) void add_run(
 // The sums start from zero and not from the right-hand side: the error is then a third where they are long.
 template <typename T, int OUTPUTS, int WIDTH>
 ISA_TARGET void solve_block(
-    const CausalTaps<T>& taps, const Block<T>& block, T* pixel, int64_t step, int64_t row_step, int64_t up, int64_t left) {
+    const CausalTaps<T>& taps, const Block<T>& block, T* pixel, int64_t step, int64_t row_step, int64_t up,
+    int64_t left) {
   const int64_t channels = taps.channels;
   const T* weights = block.weights + (taps.columns - 1 - left) * channels * OUTPUTS;
   const T* leftmost = pixel - left * channels * step;
@@ -87,8 +89,10 @@ ISA_TARGET void solve_pixel(
 }
 
 // Transpose a square of 16 bytes a side.
-template <typename T, typename Row>
-ISA_TARGET inline __attribute__((always_inline)) void transpose(Row (&rows)[16 / sizeof(T)]) {
+template <typename T>
+ISA_TARGET inline __attribute__((always_inline)) void transpose(
+    typename VectorOf<T, 16>::type (&rows)[16 / sizeof(T)]) {
+  using Row = typename VectorOf<T, 16>::type;
   if constexpr (sizeof(T) == 4) {
     const Row a = INVERTBENCH_SHUFFLE(int32_t, rows[0], rows[1], 0, 4, 1, 5);
     const Row b = INVERTBENCH_SHUFFLE(int32_t, rows[2], rows[3], 0, 4, 1, 5);
@@ -139,7 +143,8 @@ ISA_TARGET void load_events(const Inversion<T>& work, int64_t first_event, int64
 
 // Bring the pixels from `start` to `stop` from the tile to where they belong.
 template <typename T, int WIDTH>
-ISA_TARGET void store_events(const Inversion<T>& work, int64_t first_event, int64_t start, int64_t stop, const T* tile) {
+ISA_TARGET void store_events(
+    const Inversion<T>& work, int64_t first_event, int64_t start, int64_t stop, const T* tile) {
   using Row = typename VectorOf<T, 16>::type;
   constexpr int64_t side = 16 / sizeof(T), events = WIDTH * LANES<T>;
   const int64_t pixels = work.height * work.width, channels = work.channels, whole = stop - (stop - start) % side;

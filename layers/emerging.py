@@ -21,10 +21,12 @@ class Emerging(InvertibleLinear, name="emerging"):
     included; the mask of w2 is that of w1 flipped on all four axes. Together they see the full k x k window.
 
     Determinant: log|det W| = n * sum over channels of log|w1_cc| + log|w2_cc| at the centre taps.
-    Inverse: w2 first, then w1, each an exact triangular solve (`layers.triangular_conv`), differentiable.
+    Inverse: w2 first, then w1, each an exact triangular solve, differentiable: by `invertbench::emerging_inverse` on
+    a CPU in 32 or 64 bits, else by `layers.triangular_conv`.
     Cost per event: 2 c^2 n (m + 1)^2 multiply-adds forward (m + 1 for a sequence), since only the taps that a
-    mask keeps are convolved; the inverse takes H steps for an image (more where a row holds more than 128
-    unknowns), and n c / 128 for a sequence.
+    mask keeps are convolved, and as many for the inverse, by a kernel over the events of a batch or, where they are
+    few, over the pixels of an anti-diagonal. Without kernels the inverse takes H steps for an image (more where a
+    row holds more than 128 unknowns), and n c / 128 for a sequence.
     Singular: where a diagonal entry of a centre tap is zero. A wide kernel with large weights is invertible
     and still ill-conditioned, because the inverse of either factor grows geometrically across the event.
 

@@ -248,7 +248,7 @@ def test_opcheck(shape, bias, grad):
         (lambda y, w1, w2, b: (y, w1, w2, b.float()), TypeError, "bias is Float"),
         (lambda y, w1, w2, b: (y, w1[:2], w2, b), ValueError, r"weight1 of shape \[2, 3, 3, 3\] does not fit y"),
         (lambda y, w1, w2, b: (y, w1, w2[:, :, :1], b), ValueError, r"weight2 of shape \[3, 3, 1, 3\] does not fit"),
-        (lambda y, w1, w2, b: (y, w1[..., :2], w2[..., :2], b), ValueError, "with odd k and l"),
+        (lambda y, w1, w2, b: (y, w1[..., :2], w2[..., :2], b), ValueError, "odd k and l"),
         (lambda y, w1, w2, b: (y, w1, w2, b[:2]), ValueError, r"bias of shape \[2\] does not fit"),
     ],
 )
