@@ -169,7 +169,9 @@ def _start_imports(args: Namespace) -> None:
         return  # `_plan` says what is wrong, and with what is found out later
     profile = suite.profiles.get(args.profile)
     if profile is not None:
-        start_server(entry.data or label for label, entry in profile.datasets.items())
+        start_server(
+            [entry.data or label for label, entry in profile.datasets.items()], kernels=suite.kind != "parameters"
+        )
 
 
 def _data_root(given: Path | None) -> Path | None:
@@ -297,5 +299,7 @@ def _identity(trial: Trial) -> tuple[str, str, str]:
             return trial.label, f"{trial.layer.row}, width {trial.flow.width}", ""
         case RuntimeTrial():
             shape = "x".join(map(str, trial.shape))
-            return f"{trial.sweep}, {shape}, batch {trial.batch}", ", ".join(one.row for one in trial.layers), ""
+            point = f"{trial.sweep}, {shape}, batch {trial.batch}"
+            again = f", process {trial.process + 1}" if trial.process else ""
+            return f"{point}{again}", ", ".join(one.row for one in trial.layers), ""
     return "", "", ""

@@ -41,8 +41,10 @@ MESSAGE_PERIOD = 0.1  # seconds between two progress messages of a trial
 LOG_TAIL = 20  # lines
 PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
 
-# Imported once, in the fork server, as together they take longer than many a trial.
+# Imported once, in the fork server, as together they take longer than many a trial. The kernels, built if need be, are
+# there before the first trial starts.
 PRELOAD = ("torch", "harness.trials.trial")
+PRELOAD_FOR_KERNELS = "harness.trials.preload_kernels"
 
 
 def execute(trial: Trial, root: Path | None, out: Path, progress: Progress) -> None:
@@ -89,12 +91,15 @@ def run_trials(
         raise UserError(f"jobs: {jobs} is not a number of processes; give 1 or more")
     timed = [trial for trial in trials if isinstance(trial, RuntimeTrial)]
     others = [trial for trial in trials if not isinstance(trial, RuntimeTrial)]
-    context = start_server(trial.data.name for trial in trials if isinstance(trial, DensityTrial))
+    context = start_server(
+        [trial.data.name for trial in trials if isinstance(trial, DensityTrial)],
+        kernels=any(trial.uses_kernels for trial in trials),
+    )
     for group, at_once in ((others, jobs), (timed, 1)):
         _Pool(context, root, out, reporter, work).run(group, at_once)
 
 
-def start_server(datasets: Iterable[str]) -> ForkServerContext | SpawnContext:
+def start_server(datasets: Iterable[str], kernels: bool) -> ForkServerContext | SpawnContext:
     """Start the fork server, if there is one and it does not run yet, and return before it is done importing.
 
     A caller that will need it and has seconds of planning to do starts it first.
@@ -102,11 +107,14 @@ def start_server(datasets: Iterable[str]) -> ForkServerContext | SpawnContext:
     Args:
         datasets: names of the data sets that will be trained on, for what they import; unknown ones are nobody's
             fault here.
+        kernels: whether the trials run layers, whose kernels are then loaded, and built if need be.
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     needed = [module for name in datasets if name in DATASETS for module in DATASETS[name].imports]
+    if kernels:
+        needed.append(PRELOAD_FOR_KERNELS)
     context.set_forkserver_preload(list(dict.fromkeys([*PRELOAD, *needed])))
     # Ctrl-C goes to every process of the terminal; a fork server that is still importing would die of it aloud.
     # It inherits this block, and each trial lifts its own. The tracker's start would lift it here: it goes first.

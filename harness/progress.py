@@ -134,7 +134,8 @@ def name(trial: Trial) -> str:
         case DensityTrial():
             return f"{trial.data.label} {trial.layer.row} s{trial.seed}"
         case RuntimeTrial():
-            return f"time {trial.sweep} {'x'.join(map(str, trial.shape))} batch {trial.batch}"
+            again = f", process {trial.process + 1}" if trial.process else ""
+            return f"time {trial.sweep} {'x'.join(map(str, trial.shape))} batch {trial.batch}{again}"
         case ParametersTrial():
             return f"{trial.label} {trial.layer.row} width {trial.flow.width}"
     return trial.id

@@ -39,7 +39,7 @@ def _frozen(value: Any) -> Any:
     return value
 
 
-Operation = Literal["forward", "forward_backward", "inverse"]
+Operation = Literal["forward", "forward_backward", "inverse", "inverse_warm"]
 """What is timed of a layer; `harness.trials.operations` defines each."""
 
 Progress = Callable[[float, str], None]
@@ -184,11 +184,13 @@ class DataRef(Settings):
 
 
 class TimingSettings(Settings):
-    """How a runtime trial measures."""
+    """How a runtime trial measures; `harness.trials.timing` says what each means."""
 
     warmup: Count = 3  # untimed calls of each case
+    warmup_seconds: Annotated[float, Field(ge=0, strict=True)] = 0.0  # of all cases together, and longer if unsettled
     rounds: Count = 20  # timed samples of each case, all cases of a sweep point alternating
     min_sample_ms: Positive = 1.0  # a sample repeats a fast call until it lasts this long
+    budget_seconds: Positive = 60.0  # after this long the rounds of one operation end, the first few apart
 
 
 class Trial(Settings):
@@ -206,6 +208,11 @@ class Trial(Settings):
     def slug(self) -> str:
         """The readable part of the id."""
         raise NotImplementedError
+
+    @property
+    def uses_kernels(self) -> bool:
+        """Whether layers compute on the processor, so that their compiled kernels should be there beforehand."""
+        return self.device == "cpu"
 
     @cached_property
     def id(self) -> str:
@@ -232,7 +239,10 @@ class DensityTrial(Trial):
 
 
 class RuntimeTrial(Trial):
-    """Time every row's layer at one sweep point, alternating, in one process that has its device to itself."""
+    """Time every row's layer at one sweep point, alternating, in one process that has its device to itself.
+
+    `process` tells the trials of one point apart: each is a process of its own.
+    """
 
     kind: Literal["runtime"] = "runtime"
     sweep: str
@@ -242,11 +252,13 @@ class RuntimeTrial(Trial):
     operations: tuple[Operation, ...]
     dtype: Literal["float32", "float64"] = "float32"
     timing: TimingSettings = TimingSettings()
+    process: Annotated[int, Field(ge=0, strict=True)] = 0
 
     @property
     def slug(self) -> str:
-        """Sweep, shape and batch."""
-        return f"{self.sweep}-{'x'.join(map(str, self.shape))}-n{self.batch}"
+        """Sweep, shape and batch, and which process of several."""
+        point = f"{self.sweep}-{'x'.join(map(str, self.shape))}-n{self.batch}"
+        return f"{point}-p{self.process}" if self.process else point
 
 
 class ParametersTrial(Trial):
@@ -262,6 +274,11 @@ class ParametersTrial(Trial):
     def slug(self) -> str:
         """Data set, row and width."""
         return f"{self.label}-{self.layer.row}-w{self.flow.width}"
+
+    @property
+    def uses_kernels(self) -> bool:
+        """Counting computes nothing."""
+        return False
 
 
 AnyTrial = Annotated[DensityTrial | RuntimeTrial | ParametersTrial, Field(discriminator="kind")]

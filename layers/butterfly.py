@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from layers import block_factors
+from layers import block_factors, butterfly_fused, kernels
 from layers import butterfly_factors as factors
 from layers.base import InvertibleLinear, UnsupportedShape
 from layers.butterfly_plan import check_choice, make_plan
 from layers.plu import PLUMatrices, random_rotations
+from layers.transposition import transposed
 
 
 class Butterfly(InvertibleLinear, name="butterfly"):
@@ -33,7 +35,9 @@ class Butterfly(InvertibleLinear, name="butterfly"):
         the factors in reverse order, each 2x2 matrix inverted in closed form; block-wise, each 2C x 2C matrix by
         one batched solve with its L and U.
     Cost:
-        2 C D multiply-adds per factor, forward and inverse.
+        2 C D multiply-adds per factor, forward and inverse. On a CPU compiled kernels (csrc/butterfly.cpp) take all
+        factors, and the log-det, in one pass over the events, in float32 and float64; block-wise, on other devices, in
+        other precisions and where nothing can be compiled it is plain PyTorch.
     Parameters:
         2D per factor; shared, 4 * 2^{i-1} for one of level i, so 4 (2^M - 1) for levels 1..M. Block-wise
         8C^2 + 2C for each pair, 4C^2 of which reach the map, so (4C + 1) D per factor, 2 C D of them free.
@@ -119,6 +123,8 @@ class Butterfly(InvertibleLinear, name="butterfly"):
         self.block_size = block_size
         self.channels_last = flatten != "channels_first"
         self.colours = block_size if flatten == "pixels" else 1
+        # The order of the entries, as compiled operators take it: nothing if it is the event's own.
+        self.layout = [self.colours, self.channels // self.colours, self.positions] if self.channels_last else []
         count = sum(self.plan.lengths)
         if block_size == 1:
             self.weight = nn.Parameter(_initial(count, initialisation))
@@ -129,50 +135,63 @@ class Butterfly(InvertibleLinear, name="butterfly"):
 
     def _entries(self, x: Tensor) -> Tensor:
         """(N, C, *spatial) -> (D, N), in the flatten order."""
-        if self.channels_last:
-            channels = x.unflatten(1, (self.colours, -1)).flatten(3)
-            entries = channels.permute(3, 2, 1, 0).flatten(0, 2)
-        else:
-            entries = x.flatten(1).T
-        return entries.contiguous()
+        entries = transposed(x.flatten(1))
+        if self.channels_last:  # with the batch last, rows of it move in one piece
+            entries = entries.view(*self.layout, len(x)).permute(2, 1, 0, 3).reshape(entries.shape)
+        return entries
 
     def _events(self, entries: Tensor) -> Tensor:
         """(D, N) -> (N, C, *spatial): undo `_entries`."""
+        batch = entries.shape[1]
         if self.channels_last:
-            events = entries.unflatten(0, (self.positions, -1, self.colours)).permute(3, 2, 1, 0)
-        else:
-            events = entries.T
-        return events.reshape(entries.shape[1], *self.shape).contiguous()
+            channels = entries.view(*reversed(self.layout), batch).permute(2, 1, 0, 3)
+            entries = channels.reshape(entries.shape)
+        return transposed(entries).view(batch, *self.shape)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Apply every factor; see the class for the log-det."""
         self.check_event(x)
-        if self.block_size == 1:
-            y = factors.apply(self.weight, self._entries(x), self.plan)
-            return self._events(y), factors.log_abs_det(self.weight, self.multiplicity)
-        y = block_factors.apply(self.pairs.matrices(), self._entries(x), self.plan)
-        terms = self.pairs.log_abs_dets()
-        return self._events(y), (terms if self.multiplicity is None else terms * self.multiplicity).sum()
+        if self.block_size > 1:
+            y = block_factors.apply(self.pairs.matrices(), self._entries(x), self.plan)
+            terms = self.pairs.log_abs_dets()
+            return self._events(y), (terms if self.multiplicity is None else terms * self.multiplicity).sum()
+        if kernels.serve(x, self.weight):
+            return torch.ops.invertbench.butterfly(x, self.weight, self.plan.flat, self.layout, self.plan.shared)
+        way = butterfly_fused if butterfly_fused.pays(self.plan, len(x)) else factors
+        y = way.apply(self.weight, self._entries(x), self.plan)
+        return self._events(y), factors.log_abs_det(self.weight, self.multiplicity)
 
     def inverse(self, y: Tensor) -> Tensor:
         """Undo every factor, the last one first."""
+        if self.block_size == 1 and kernels.serve(y, self.weight):
+            return self._compiled_inverse(y, self.weight)
         return self._solver()(y)
 
     @torch.no_grad()
     def inverter(self) -> Callable[[Tensor], Tensor]:
-        """Invert the matrices once; the callable applies them."""
+        """Invert the matrices once; the callable applies them. Compiled code inverts them in passing, each time."""
+        if self.block_size == 1 and kernels.serve(self.weight):
+            return torch.no_grad()(partial(self._compiled_inverse, weight=self.weight.clone()))
         return torch.no_grad()(self._solver())
 
+    def _compiled_inverse(self, y: Tensor, weight: Tensor) -> Tensor:
+        self.check_event(y)
+        return torch.ops.invertbench.butterfly_inverse(y, weight, self.plan.flat, self.layout, self.plan.shared)
+
     def _solver(self) -> Callable[[Tensor], Tensor]:
-        """The inverse with the present weights."""
+        """The inverse with the present weights, in plain PyTorch."""
         if self.block_size == 1:
-            undo, inverse_weight = factors.apply_inverse, factors.invert_weight(self.weight)
+            inverse_weight = factors.invert_weight(self.weight)
         else:
-            undo, inverse_weight = block_factors.apply_inverse, self.pairs.inverse_matrices()
+            inverse_weight = self.pairs.inverse_matrices()
 
         def invert(y: Tensor) -> Tensor:
             self.check_event(y)
-            return self._events(undo(inverse_weight, self._entries(y), self.plan))
+            entries = self._entries(y)
+            if self.block_size > 1:
+                return self._events(block_factors.apply_inverse(inverse_weight, entries, self.plan))
+            way = butterfly_fused if butterfly_fused.pays(self.plan, len(y)) else factors
+            return self._events(way.apply_inverse(inverse_weight, entries, self.plan))
 
         return invert
 

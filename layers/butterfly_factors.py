@@ -56,6 +56,11 @@ class Plan:
         """The number of matrices of every factor, in the order of the weight; their sum is P."""
         return [blocks if self.shared else blocks * half for blocks, half in self.factors]
 
+    @cached_property
+    def flat(self) -> list[int]:
+        """For each part its size, the number of its levels, its levels: the plan as compiled operators take it."""
+        return [number for part in self.parts for number in (part.size, len(part.levels), *part.levels)]
+
 
 def most_levels(size: int) -> int:
     """The number of times that 2 divides `size`: the deepest level that a butterfly on it can have."""

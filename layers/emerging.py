@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from layers import kernels
 from layers.base import InvertibleLinear
 from layers.triangular_conv import factorise, solve
 
@@ -20,10 +21,12 @@ class Emerging(InvertibleLinear, name="emerging"):
     included; the mask of w2 is that of w1 flipped on all four axes. Together they see the full k x k window.
 
     Determinant: log|det W| = n * sum over channels of log|w1_cc| + log|w2_cc| at the centre taps.
-    Inverse: w2 first, then w1, each an exact triangular solve (`layers.triangular_conv`), differentiable.
+    Inverse: w2 first, then w1, each an exact triangular solve, differentiable: by `invertbench::emerging_inverse` on
+    a CPU in 32 or 64 bits, else by `layers.triangular_conv`.
     Cost per event: 2 c^2 n (m + 1)^2 multiply-adds forward (m + 1 for a sequence), since only the taps that a
-    mask keeps are convolved; the inverse takes H steps for an image (more where a row holds more than 128
-    unknowns), and n c / 128 for a sequence.
+    mask keeps are convolved, and as many for the inverse, by a kernel over the events of a batch or, where they are
+    few, over the pixels of an anti-diagonal. Without kernels the inverse takes H steps for an image (more where a
+    row holds more than 128 unknowns), and n c / 128 for a sequence.
     Singular: where a diagonal entry of a centre tap is zero. A wide kernel with large weights is invertible
     and still ill-conditioned, because the inverse of either factor grows geometrically across the event.
 
@@ -76,12 +79,25 @@ class Emerging(InvertibleLinear, name="emerging"):
 
     def inverse(self, y: Tensor) -> Tensor:
         """Solve for w2, then for w1; differentiable in y and in the parameters."""
+        self.check_event(y)
+        if kernels.serve(y, self.weight1, self.weight2):
+            return torch.ops.invertbench.emerging_inverse(y, self.weight1, self.weight2, self.bias)
         return self._solver()(y)
 
     @torch.no_grad()
     def inverter(self) -> Callable[[Tensor], Tensor]:
-        """Factorise the blocks of both solves once."""
-        return torch.no_grad()(self._solver())
+        """Keep the present weights; without kernels, factorise the blocks of both solves once."""
+        if not kernels.serve(self.weight1, self.weight2):
+            return torch.no_grad()(self._solver())
+        weight1, weight2 = self.weight1.clone(), self.weight2.clone()
+        bias = None if self.bias is None else self.bias.clone()
+
+        @torch.no_grad()
+        def invert(y: Tensor) -> Tensor:
+            self.check_event(y)
+            return torch.ops.invertbench.emerging_inverse(y, weight1, weight2, bias)
+
+        return invert
 
     @torch.no_grad()
     def dense(self) -> Tensor:
@@ -102,7 +118,7 @@ class Emerging(InvertibleLinear, name="emerging"):
         return first, self.weight2.masked_fill(~self.weight2_mask, 0)[backwards]
 
     def _solver(self) -> Callable[[Tensor], Tensor]:
-        """The inverse with the present weights.
+        """The inverse with the present weights, in plain PyTorch.
 
         Both solves are brought to the form of `triangular_conv`, causal with a lower triangular centre: w1,
         which looks down and to the right, by turning the image about; w2, causal with an upper triangular

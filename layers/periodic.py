@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 
 import torch
@@ -26,7 +27,8 @@ class Periodic(InvertibleLinear, name="periodic"):
     What(f) = sum over t of w[t] exp(2 pi i f (t - m) / size), so log|det W| = sum over all n frequencies of
     log|det What(f)|. Of a real kernel's transform only half of the last axis is computed; the columns that
     stand for two frequencies count twice, column 0 and (for an even size) the last one once.
-    Inverse: one c x c complex solve per frequency, by LU factorisation; differentiable.
+    Inverse: one c x c complex matrix per frequency, inverted or, for fewer events than channels, solved with;
+    differentiable.
     Cost per event: c^2 n k^2 multiply-adds forward, or c n log n + c^2 n by FFT for large kernels; the
     determinant and the factorisation take c^3 n / 2, once per batch.
     Singular: where some What(f) is.
@@ -58,30 +60,46 @@ class Periodic(InvertibleLinear, name="periodic"):
         weight.flatten(2)[..., centre] += nn.init.orthogonal_(torch.empty(self.channels, self.channels))
         self.weight = nn.Parameter(weight)
         self.bias = nn.Parameter(torch.zeros(self.channels)) if bias else None
+        self.few_taps = kernel_size**axes <= LARGEST_DIRECT
+        # Of each tap and frequency, in units of a full turn / size, per axis. Whole numbers are exact in every dtype.
+        for axis, size in enumerate(self.shape[1:] if self.few_taps else ()):
+            frequencies = torch.arange(size if axis < axes - 1 else size // 2 + 1)
+            turns = (torch.arange(kernel_size)[:, None] - self.centre) * frequencies % size
+            self.register_buffer(f"turns{axis}", turns, persistent=False)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """y = circular convolution + b, and the sum of log|det What(f)| over all frequencies."""
         self.check_event(x)
         spectrum = self._spectrum()
         axes = len(self.shape) - 1
-        if self.kernel_size**axes <= LARGEST_DIRECT and self.kernel_size <= min(self.shape[1:]):
+        if self.few_taps and self.kernel_size <= min(self.shape[1:]):
             wrapped = F.pad(x, [self.centre, self.kernel_size - 1 - self.centre] * axes, mode="circular")
             convolve = F.conv2d if axes == 2 else F.conv1d
             y = convolve(wrapped, self.weight, self.bias)
         else:
-            y = self._from_frequencies(spectrum @ self._to_frequencies(x))
-            if self.bias is not None:
-                y = y + self.bias.reshape(-1, *[1] * axes)
+            y = self._filter(spectrum.matmul, x) + self._offset()
         return y, self._log_det(spectrum)
 
     def inverse(self, y: Tensor) -> Tensor:
-        """One complex solve per frequency; differentiable in y and in the parameters."""
-        return self._solver()(y)
+        """One complex system per frequency; differentiable in y and in the parameters."""
+        self.check_event(y)
+        spectrum = self._spectrum()
+        # The `_ex` forms because the others wait for the device.
+        if len(y) < self.channels:  # fewer right-hand sides than the inverse itself would have
+            return self._filter(lambda transform: torch.linalg.solve_ex(spectrum, transform)[0], y - self._offset())
+        return self._filter(torch.linalg.inv_ex(spectrum)[0].matmul, y - self._offset())
 
     @torch.no_grad()
     def inverter(self) -> Callable[[Tensor], Tensor]:
-        """Factorise the matrices of all frequencies once."""
-        return torch.no_grad()(self._solver())
+        """Invert the matrices of all frequencies once."""
+        inverses, offset = torch.linalg.inv_ex(self._spectrum())[0], self._offset().clone()
+
+        @torch.no_grad()
+        def invert(y: Tensor) -> Tensor:
+            self.check_event(y)
+            return self._filter(inverses.matmul, y - offset)
+
+        return invert
 
     @torch.no_grad()
     def dense(self) -> Tensor:
@@ -103,13 +121,27 @@ class Periodic(InvertibleLinear, name="periodic"):
 
     def _spectrum(self) -> Tensor:
         """What(f) of the frequencies that a real FFT keeps, row-major: (frequencies, c, c), complex."""
+        if self.few_taps:
+            waves = [self._waves(axis, size) for axis, size in enumerate(self.shape[1:])]
+            # Axes: frequencies row by row, then taps.
+            grid = waves[0] if len(waves) == 1 else waves[0][:, None, :, None] * waves[1][:, None, :]
+            grid = grid.reshape(-1, self.kernel_size ** len(waves))
+            taps = self.weight.reshape(self.channels**2, -1).T
+            # In double precision: what all frequencies share in rounding would add up in the log-det.
+            spectrum = (grid @ taps.to(grid.dtype)).to(taps.dtype.to_complex())
+            return spectrum.unflatten(1, (self.channels, self.channels))
         kernel: Tensor = self.weight
         for axis, size in enumerate(self.shape[1:], start=2):
             place = (torch.arange(self.kernel_size, device=kernel.device) - self.centre) % size
             torus = kernel.new_zeros(*kernel.shape[:axis], size, *kernel.shape[axis + 1 :])
             kernel = torus.index_add(axis, place, kernel)
         # The kernel weighs x[p + s]: a correlation, hence the conjugate.
-        return torch.fft.rfftn(kernel, dim=self._axes).conj().flatten(2).permute(2, 0, 1)
+        return torch.fft.rfftn(kernel, dim=self._axes).conj().flatten(2).permute(2, 0, 1).contiguous()
+
+    def _waves(self, axis: int, size: int) -> Tensor:
+        """exp(2 pi i f (t - m) / size) along one axis: (frequencies, taps), in double precision."""
+        angle = self.get_buffer(f"turns{axis}").T.double() * (2 * math.pi / size)
+        return torch.polar(torch.ones_like(angle), angle)
 
     def _log_det(self, spectrum: Tensor) -> Tensor:
         """The sum of log|det What(f)| over all n frequencies, mirrored ones included: ()."""
@@ -118,27 +150,20 @@ class Periodic(InvertibleLinear, name="periodic"):
         total = 2 * logs.sum() - logs[:, 0].sum()
         return total - logs[:, -1].sum() if width % 2 == 0 else total
 
-    def _solver(self) -> Callable[[Tensor], Tensor]:
-        """The inverse with the present weights. The `_ex` form because the other waits for the device."""
-        factors, pivots, _ = torch.linalg.lu_factor_ex(self._spectrum())
-        bias = 0 if self.bias is None else self.bias.clone().reshape(-1, *[1] * (len(self.shape) - 1))
-
-        def invert(y: Tensor) -> Tensor:
-            self.check_event(y)
-            return self._from_frequencies(torch.linalg.lu_solve(factors, pivots, self._to_frequencies(y - bias)))
-
-        return invert
+    def _offset(self) -> Tensor:
+        """b, in the shape to be added to events."""
+        bias = self.weight.new_zeros(1) if self.bias is None else self.bias
+        return bias.reshape(-1, *[1] * (len(self.shape) - 1))
 
     @property
     def _axes(self) -> tuple[int, ...]:
         return tuple(range(1 - len(self.shape), 0))
 
-    def _to_frequencies(self, x: Tensor) -> Tensor:
-        """(N, *shape) -> (frequencies, c, N)."""
-        return torch.fft.rfftn(x, dim=self._axes).flatten(2).permute(2, 1, 0)
-
-    def _from_frequencies(self, transform: Tensor) -> Tensor:
-        """(frequencies, c, N) -> (N, *shape)."""
-        frequencies = (*self.shape[1:-1], self.shape[-1] // 2 + 1)
-        half = transform.permute(2, 1, 0).reshape(transform.shape[2], self.channels, *frequencies)
-        return torch.fft.irfftn(half, s=self.shape[1:], dim=self._axes)
+    def _filter(self, change: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """Apply a map of (frequencies, c, N) to the Fourier transform of a batch (N, *shape)."""
+        # Two plain transpositions of matrices: matrix products want the batch last, the transforms want it first.
+        half = torch.fft.rfftn(x, dim=self._axes)
+        columns = half.reshape(len(x), self.dim // self.shape[-1] * (self.shape[-1] // 2 + 1)).T.contiguous()
+        changed = change(columns.unflatten(0, (self.channels, -1)).transpose(0, 1))
+        rows = changed.transpose(0, 1).reshape(columns.shape).T.contiguous()
+        return torch.fft.irfftn(rows.view(half.shape), s=self.shape[1:], dim=self._axes)

@@ -1,4 +1,6 @@
-"""The exact inverse of a causal convolution, by block forward substitution.
+"""The exact inverse of a causal convolution, by block forward substitution in plain PyTorch.
+
+It serves on every device, and is the reference of the kernel that takes its place on a CPU.
 
 The map, on images zero-padded on top and on the left,
 

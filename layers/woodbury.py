@@ -142,11 +142,13 @@ def _from_left(u: Tensor, v: Tensor, x: Tensor) -> Tensor:
     """(I + U V) X for a batch X (B, size, m)."""
     batch = x.shape[0]
     size, rank = u.shape
-    if size <= 2 * rank:  # one product with a square matrix is less work than two with U and V
+    if size <= 3 * rank:  # one product with a square matrix is faster than two with U and V
         return torch.bmm(_identity_plus(u @ v).expand(batch, -1, -1), x)
     return torch.baddbmm(x, u.expand(batch, -1, -1), torch.bmm(v.expand(batch, -1, -1), x))
 
 
 def _from_right(rows: Tensor, u: Tensor, v: Tensor) -> Tensor:
     """X (I + U V) for rows X (M, size)."""
-    return torch.addmm(rows, rows @ u, v)
+    # (U^T X^T)^T: matrix libraries are several times slower at X U, whose rows are a few numbers long. The copy of U^T
+    # does the same for the gradient of U.
+    return torch.addmm(rows, (u.T.contiguous() @ rows.T).T, v)

@@ -1,5 +1,6 @@
 """Options of the test run that every folder shares."""
 
+import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -9,9 +10,16 @@ import pytest
 # The tests' tensors are small: a second thread costs more than it brings. Set before anything imports torch.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from layers.kernel_build import cache_folder
+
 # No test reads or fills the cache of whoever runs it.
 _CACHE = tempfile.TemporaryDirectory(prefix="invertbench-test-cache-")
+_KERNELS = cache_folder()
 os.environ["INVERTBENCH_CACHE"] = _CACHE.name
+# But compiled kernels: a build takes a minute, and its name says all that it depends on.
+with contextlib.suppress(OSError):
+    _KERNELS.mkdir(parents=True, exist_ok=True)
+    (Path(_CACHE.name) / "kernels").symlink_to(_KERNELS)
 
 BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
 

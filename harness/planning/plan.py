@@ -250,20 +250,23 @@ def _parameters(scope: Scope, common: dict[str, Any], picked: list[list[Cell]]) 
 
 
 def _runtime(scope: Scope, common: dict[str, Any], picked: list[list[Cell]]) -> Iterator[RuntimeTrial]:
-    settings = _timing_settings(_timing(scope) or Timing())
-    for row in picked:
-        sweep = scope.profile.sweeps[row[0].column]
-        for shape in sweep.shapes:
-            for batch in sweep.batch_sizes:
-                yield RuntimeTrial(
-                    **common,
-                    sweep=row[0].column,
-                    shape=shape,
-                    batch=batch,
-                    layers=_layers(row),
-                    operations=scope.suite.operations,
-                    timing=settings,
-                )
+    """Every point in one process before any in a second: an unfinished run has all points, a finished one drift."""
+    timing = _timing(scope) or Timing()
+    for process in range(timing.processes):
+        for row in picked:
+            sweep = scope.profile.sweeps[row[0].column]
+            for shape in sweep.shapes:
+                for batch in sweep.batch_sizes:
+                    yield RuntimeTrial(
+                        **common,
+                        sweep=row[0].column,
+                        shape=shape,
+                        batch=batch,
+                        layers=_layers(row),
+                        operations=scope.suite.operations,
+                        timing=_timing_settings(timing),
+                        process=process,
+                    )
 
 
 def _layers(row: list[Cell]) -> tuple[LayerRef, ...]:
@@ -276,4 +279,4 @@ def _timing(scope: Scope) -> Timing | None:
 
 
 def _timing_settings(timing: Timing) -> TimingSettings:
-    return TimingSettings(**timing.model_dump(exclude={"batch"}))
+    return TimingSettings(**timing.model_dump(exclude={"batch", "processes"}))

@@ -190,6 +190,9 @@ def _misplaced(part: Settings, kind: Kind, where: Where) -> Iterator[Finding]:
         for key, item in inner:
             if isinstance(item, Overlay | DataEntry):
                 yield from _misplaced(item, kind, inside.inside(key))
+        if kind == "density" and isinstance(value, Timing) and "processes" in value.model_fields_set:
+            message = "timing.processes: has no effect in a suite of kind density, only of kind runtime; remove it"
+            yield inside.inside("processes").says(message, True)
         if kind == "runtime" and isinstance(value, Timing) and "batch" in value.model_fields_set:
             message = "timing.batch: has no effect in a suite of kind runtime, whose sweeps give it; remove it"
             yield inside.inside("batch").says(message, True)

@@ -125,9 +125,14 @@ class DataEntry(Settings):
 
 
 class Timing(TimingSettings):
-    """How layers are timed; `batch` is for a density suite, which times at its data sets' shapes."""
+    """How layers are timed.
+
+    `batch` is for a density suite, which times at its data sets' shapes. `processes` is for a runtime suite: how many
+    processes, one after the other, measure each point of a sweep, so that their medians can be compared.
+    """
 
     batch: Count = 64
+    processes: Count = 1
 
 
 class Sweep(Settings):

@@ -13,7 +13,12 @@ Line = Mapping[str, Any]
 EMPTY = "–"
 REASON_LENGTH = 300
 
-OPERATIONS = {"forward": "forward", "forward_backward": "forward + backward", "inverse": "inverse"}
+OPERATIONS = {
+    "forward": "forward",
+    "forward_backward": "forward + backward",
+    "inverse": "inverse",
+    "inverse_warm": "inverse, factorised",
+}
 
 
 class Notes:

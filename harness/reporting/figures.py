@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from matplotlib.figure import Figure
+
 from harness.records import Record
 from harness.reporting.figure_style import render, slug, style
 from harness.reporting.figures_density import cost_figure, likelihood_figure
-from harness.reporting.figures_runtime import sweep_figure
+from harness.reporting.figures_runtime import sweep_figures
 from harness.reporting.figures_samples import sample_figures
 from harness.reporting.figures_training import training_figure
 from harness.reporting.results import plan_lines
@@ -27,7 +29,7 @@ def figures(plan: Plan, records: Sequence[Record], folder: Path) -> dict[str, by
         folder: where the records lie, with their arrays of samples.
     """
     lines = plan_lines(records, plan)
-    made = {}
+    made: dict[str, Figure | None] = {}
     with style():
         if plan.kind == "density":
             made["likelihood"] = likelihood_figure(plan, lines)
@@ -36,9 +38,9 @@ def figures(plan: Plan, records: Sequence[Record], folder: Path) -> dict[str, by
             made |= sample_figures(plan, records, folder)
         elif plan.kind == "runtime":
             for sweep in dict.fromkeys(line["sweep"] for line in lines):
-                made[f"runtime-{slug(sweep)}"] = sweep_figure(
-                    plan, sweep, [line for line in lines if line["sweep"] == sweep]
-                )
+                mine = [line for line in lines if line["sweep"] == sweep]
+                for suffix, drawn in sweep_figures(plan, sweep, mine).items():
+                    made[f"runtime-{slug(sweep)}{suffix}"] = drawn
         files: dict[str, bytes] = {}
         for name, figure in made.items():
             if figure is not None:

@@ -5,50 +5,81 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from harness.reporting.cells import OPERATIONS, Line, shape_text
 from harness.reporting.figure_style import colour, logarithmic, marker, panels, plain
+from harness.reporting.runtime_points import merged
+from harness.settings import RuntimeTrial
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan
 
+MIXER = "conv1x1"
+"""The layer that every other one stands beside, in all its parameterisations: it has a figure of its own."""
 
-def sweep_figure(plan: Plan, sweep: str, lines: Sequence[Line]) -> Figure | None:
-    """Median milliseconds on a log scale, one curve per layer, its interquartile range as a band."""
-    timed = [line for line in lines if line.get("median_ms") is not None]
-    if not timed:
-        return None
-    operations = list(dict.fromkeys(line["operation"] for line in timed))
-    axis_of, label, rest = varying(timed)
+
+def sweep_figures(plan: Plan, sweep: str, lines: Sequence[Line]) -> dict[str, Figure]:
+    """Figures of one sweep by suffix of their names: "" with the layers, "-conv1x1" with the 1x1 convolutions."""
+    trials = [trial for trial in plan.trials if isinstance(trial, RuntimeTrial) and trial.sweep == sweep]
+    points = [line for line in merged(lines, trials[0].threads) if line.get("median_ms") is not None]
+    mixers = {ref.row for trial in trials for ref in trial.layers if ref.layer == MIXER}
+    made = {}
+    for suffix, rows in (("", set(plan.rows) - mixers), (f"-{MIXER}", mixers)):
+        mine = [line for line in points if line["layer"] in rows]
+        if mine:
+            made[suffix] = _figure(plan, sweep, mine)
+    return made
+
+
+def _figure(plan: Plan, sweep: str, points: Sequence[Line]) -> Figure:
+    """Median milliseconds on a log scale, one curve per layer, and that of copying the tensor."""
+    operations = [name for name in OPERATIONS if any(line["operation"] == name for line in points)]
+    axis_of, label, rest = varying(points)
     figure, grid = panels(len(operations), 3.1, 3.4, share_y=True)
+    ticks = sorted({axis_of(line) for line in points})
     for axes, operation in zip(grid, operations, strict=True):
+        timed = [line for line in points if line["operation"] == operation]
         for position, row in enumerate(plan.rows):
-            mine = [line for line in timed if (line["layer"], line["operation"]) == (row, operation)]
-            mine.sort(key=axis_of)
-            places = [axis_of(line) for line in mine]
-            middle = [line["median_ms"] for line in mine]
-            half = [line["iqr_ms"] / 2 for line in mine]
-            look: dict[str, Any] = {"color": colour(position), "marker": marker(position), "markersize": 4.5}
-            axes.plot(places, middle, label=plain(row), **look)
-            low = [max(m - h, m / 10) for m, h in zip(middle, half, strict=True)]
-            high = [m + h for m, h in zip(middle, half, strict=True)]
-            axes.fill_between(places, low, high, color=colour(position), alpha=0.18, linewidth=0)
+            mine = sorted((line for line in timed if line["layer"] == row), key=axis_of)
+            if mine:
+                _curve(axes, [axis_of(line) for line in mine], mine, position, row)
+        copies = {axis_of(line): line["copy_ms"] for line in timed if line.get("copy_ms") is not None}
+        if copies:
+            places = sorted(copies)
+            axes.plot(places, [copies[place] for place in places], color="#777777", linestyle="--", label="copy")
         axes.set_title(OPERATIONS[operation])
         axes.set_xlabel(label)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
-        ticks = sorted({axis_of(line) for line in timed})
         axes.xaxis.set_major_locator(FixedLocator(ticks))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         logarithmic(axes.yaxis)
-    grid[0].set_ylabel("ms, median ± half the interquartile range")
+    grid[0].set_ylabel("ms, median, and its spread")
     handles, names = grid[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside right center")
     figure.suptitle(plain(f"{sweep}: {rest}"), x=0.01, ha="left", fontsize=10)
     return figure
+
+
+def _curve(axes: Axes, places: Sequence[int], points: Sequence[Line], position: int, row: str) -> None:
+    """Medians with a band: the interquartile range, or what lies between the processes if that is wider.
+
+    A point that is not stable is hollow.
+    """
+    look: dict[str, Any] = {"color": colour(position), "marker": marker(position), "markersize": 4.5}
+    middle = [line["median_ms"] for line in points]
+    axes.plot(places, middle, label=plain(row), **look)
+    shaky = [(place, line["median_ms"]) for place, line in zip(places, points, strict=True) if line["unstable"]]
+    if shaky:
+        axes.plot(*zip(*shaky, strict=True), linestyle="", markerfacecolor="white", **look)
+    half = [max(line["iqr_ms"], (line.get("gap") or 0.0) * line["median_ms"]) / 2 for line in points]
+    low = [max(m - h, m / 10) for m, h in zip(middle, half, strict=True)]
+    high = [m + h for m, h in zip(middle, half, strict=True)]
+    axes.fill_between(places, low, high, color=colour(position), alpha=0.18, linewidth=0)
 
 
 def varying(lines: Sequence[Line]) -> tuple[Callable[[Line], int], str, str]:

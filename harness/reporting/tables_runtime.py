@@ -1,61 +1,195 @@
-"""The tables of a runtime suite: one for each sweep and operation."""
+"""The tables of a runtime suite: for each sweep the times of each operation, the memory and the inverses' errors."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from harness.reporting.cells import EMPTY, Line, Notes, device_text, shape_text, threads_text, time_cell
+from harness.reporting.cells import (
+    EMPTY,
+    OPERATIONS,
+    Line,
+    Notes,
+    device_text,
+    failed_cell,
+    milliseconds,
+    shape_text,
+    threads_text,
+    time_cell,
+)
 from harness.reporting.rendering import Table
+from harness.reporting.runtime_points import (
+    FITTED_POINTS,
+    LARGEST_DRIFT,
+    LARGEST_GAP,
+    LARGEST_SPREAD,
+    LEAST_CPU_SHARE,
+    entries,
+    growth,
+    merged,
+)
 from harness.settings import RuntimeTrial
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan
 
+UNSTABLE = " †"
+MOST_COMPLAINTS = 8
+BYTES = {"float32": 4, "float64": 8}
+
 
 def runtime_tables(plan: Plan, lines: Sequence[Line]) -> list[Table]:
-    """A table per sweep and operation: a row per layer, a column per point of the sweep."""
+    """For each sweep: a table of times per operation, one of memory, one of errors; a row per layer."""
     made = []
     for sweep in dict.fromkeys(line["sweep"] for line in lines):
-        in_sweep = [line for line in lines if line["sweep"] == sweep]
-        points = list(dict.fromkeys((line["shape"], line["batch"]) for line in in_sweep))
-        shapes, batches = ({point[i] for point in points} for i in (0, 1))
-        for operation in dict.fromkeys(line["operation"] for line in in_sweep):
-            notes = Notes()
-            cells = {
-                (line["layer"], line["shape"], line["batch"]): time_cell(line, notes)
-                for line in in_sweep
-                if line["operation"] == operation
-            }
-            header = [point_label(point, len(shapes) > 1, len(batches) > 1) for point in points]
-            fixed = [f"batch {points[0][1]}"] if len(batches) == 1 else []
-            fixed += [f"shape {shape_text(points[0][0])}"] if len(shapes) == 1 else []
-            made.append(
-                Table(
-                    f"{plan.suite}-{sweep}-{operation}",
-                    runtime_caption(plan, in_sweep, operation, fixed),
-                    ("layer", *header),
-                    tuple((row, *(cells.get((row, *point), EMPTY) for point in points)) for row in plan.rows),
-                    notes.numbered(),
-                )
-            )
+        trials = [trial for trial in plan.trials if isinstance(trial, RuntimeTrial) and trial.sweep == sweep]
+        table = _Sweep(plan, sweep, trials, [line for line in lines if line["sweep"] == sweep])
+        made += [table.times(operation) for operation in table.operations]
+        made += [other for other in (table.memory(), table.errors()) if other is not None]
     return made
 
 
-def runtime_caption(plan: Plan, lines: Sequence[Line], operation: str, fixed: Sequence[str]) -> str:
-    """What was timed and how."""
-    sweep = lines[0]["sweep"]
-    trial = next(trial for trial in plan.trials if isinstance(trial, RuntimeTrial) and trial.sweep == sweep)
-    what = {
-        "forward": "forward with log-determinant, in grad mode",
-        "forward_backward": "forward with log-determinant, and backward",
-        "inverse": "inverse, without gradient",
-    }[operation]
-    return (
-        f"{sweep}: {what}. Milliseconds, median (interquartile range) of {trial.timing.rounds} samples after "
-        f"{trial.timing.warmup} warm-up calls{''.join(f', {part}' for part in fixed)}. "
-        f"Profile {plan.profile}, {device_text(plan.device, lines)}, {trial.dtype}, {threads_text(trial.threads)}."
-    )
+class _Sweep:
+    """The points of one sweep, and what its tables have in common."""
+
+    def __init__(self, plan: Plan, sweep: str, trials: Sequence[RuntimeTrial], lines: Sequence[Line]) -> None:
+        self.plan, self.sweep, self.trial = plan, sweep, trials[0]
+        self.processes = 1 + max(trial.process for trial in trials)
+        self.measured = merged(lines, self.trial.threads)
+        self.points = list(dict.fromkeys((line["shape"], line["batch"]) for line in self.measured))
+        self.operations = list(dict.fromkeys(line["operation"] for line in self.measured))
+        self.by_case = {
+            (line["operation"], line["layer"], line["shape"], line["batch"]): line for line in self.measured
+        }
+        shapes, batches = ({point[i] for point in self.points} for i in (0, 1))
+        self.header = [point_label(point, len(shapes) > 1, len(batches) > 1) for point in self.points]
+        self.fixed = [f"batch {self.points[0][1]}"] if len(batches) == 1 else []
+        self.fixed += [f"shape {shape_text(self.points[0][0])}"] if len(shapes) == 1 else []
+        self.rest = (
+            f"Profile {plan.profile}, {device_text(plan.device, lines)}, {self.trial.dtype}, "
+            f"{threads_text(self.trial.threads)}."
+        )
+
+    def times(self, operation: str) -> Table:
+        """Median and interquartile range, the growth, and below the layers a copy of the tensor."""
+        notes = Notes()
+        unstable = []
+        rows = []
+        for row in self.plan.rows:
+            cells = []
+            for point, label in zip(self.points, self.header, strict=True):
+                line = self.by_case.get((operation, row, *point))
+                cells.append(EMPTY if line is None else time_cell(line, notes))
+                if line is not None and line["unstable"]:
+                    cells[-1] += UNSTABLE
+                    unstable.append(f"{row} at {label}: {', '.join(line['unstable'])}")
+            rows.append((row, *cells, self._growth(operation, row)))
+        copies = [self._copy(operation, point) for point in self.points]
+        if any(copy is not None for copy in copies):
+            rows.append(("copy", *(EMPTY if copy is None else milliseconds(copy) for copy in copies), EMPTY))
+        remarks = notes.numbered()
+        if unstable:
+            cells_in_all = len(self.points) * len(self.plan.rows)
+            remarks += (f"† unstable, {len(unstable)} of {cells_in_all} cells: {BOUNDS}.", *unstable[:MOST_COMPLAINTS])
+        if len(unstable) > MOST_COMPLAINTS:
+            remarks += (f"and {len(unstable) - MOST_COMPLAINTS} more: see results.csv",)
+        return Table(
+            f"{self.plan.suite}-{self.sweep}-{operation}",
+            self._times_caption(operation),
+            ("layer", *self.header, "growth"),
+            tuple(rows),
+            remarks,
+        )
+
+    def memory(self) -> Table | None:
+        """Peak memory of every operation, in sizes of the point's tensor."""
+
+        def cell(line: Line, notes: Notes) -> str:
+            if line.get("peak_bytes") is None:
+                return failed_cell(line, notes) if line["status"] != "ok" else EMPTY
+            return f"{line['peak_bytes'] / (BYTES[self.trial.dtype] * entries(line)):.1f}"
+
+        if all(line.get("peak_bytes") is None for line in self.measured):
+            return None
+        names = " / ".join(OPERATIONS[operation] for operation in self.operations)
+        caption = (
+            f"{self.sweep}: peak memory of {names}, beyond what was held before, as torch's allocator counts it, in "
+            f"sizes of the point's tensor{self._fixed_text()}. {self.rest}"
+        )
+        return self._joined("memory", caption, self.operations, cell)
+
+    def errors(self) -> Table | None:
+        """How far x lies from the inverse of what the layer makes of x."""
+
+        def cell(line: Line, notes: Notes) -> str:
+            if line["status"] != "ok":
+                return failed_cell(line, notes)
+            return EMPTY if line.get("inverse_error") is None else f"{line['inverse_error']:.0e}"
+
+        operations = [name for name in self.operations if name.startswith("inverse")]
+        if not any(line.get("inverse_error") is not None for line in self.measured):
+            return None
+        names = " / ".join(OPERATIONS[operation] for operation in operations)
+        caption = (
+            f"{self.sweep}: largest |x - inverse(forward(x))| / max(1, |x|) of {names}{self._fixed_text()}. {self.rest}"
+        )
+        return self._joined("error", caption, operations, cell)
+
+    def _joined(self, name: str, caption: str, operations: Sequence[str], cell: Callable[[Line, Notes], str]) -> Table:
+        """A table whose cells hold several operations, a failure of all of them once."""
+        notes = Notes()
+        rows: list[tuple[Any, ...]] = []
+        for row in self.plan.rows:
+            cells = []
+            for point in self.points:
+                found = [self.by_case.get((operation, row, *point)) for operation in operations]
+                parts = [EMPTY if line is None else cell(line, notes) for line in found]
+                cells.append(parts[0] if len(set(parts)) == 1 and "[" in parts[0] else " / ".join(parts))
+            rows.append((row, *cells))
+        header = ("layer", *self.header)
+        return Table(f"{self.plan.suite}-{self.sweep}-{name}", caption, header, tuple(rows), notes.numbered())
+
+    def _growth(self, operation: str, row: str) -> str:
+        fit = growth(line for line in self.measured if (line["layer"], line["operation"]) == (row, operation))
+        return EMPTY if fit is None else f"{fit[0]:.2f} ± {fit[1]:.2f}"
+
+    def _copy(self, operation: str, point: tuple[str, int]) -> float | None:
+        found = (self.by_case.get((operation, row, *point)) for row in self.plan.rows)
+        return next((line["copy_ms"] for line in found if line is not None and line.get("copy_ms") is not None), None)
+
+    def _times_caption(self, operation: str) -> str:
+        """What was timed and how."""
+        what = {
+            "forward": "forward with log-determinant, in grad mode",
+            "forward_backward": "forward with log-determinant, and backward",
+            "inverse": "inverse, without gradient, factorising included",
+            "inverse_warm": "inverse, without gradient, factorised before",
+        }[operation]
+        timing = self.trial.timing
+        times = f" in each of {self.processes} processes" if self.processes > 1 else ""
+        calls = f"{timing.warmup} warm-up call{'s' if timing.warmup > 1 else ''}"
+        least = f" and {timing.warmup_seconds:g} s" if timing.warmup_seconds else ""
+        early = f", fewer where they took more than {timing.budget_seconds:g} s" if self._ended_early() else ""
+        return (
+            f"{self.sweep}: {what}. Milliseconds, median (interquartile range) of {timing.rounds} samples"
+            f"{times}{early}, layers alternating, after {calls}{least}{self._fixed_text()}. Growth: p where time goes "
+            f"as entries to the power of p, over the {FITTED_POINTS} largest points, ± 95 % interval. Copy: of the "
+            f"point's tensor. {self.rest}"
+        )
+
+    def _ended_early(self) -> bool:
+        rounds = [line["rounds"] for line in self.measured if line.get("rounds") is not None]
+        return min(rounds, default=self.trial.timing.rounds) < self.trial.timing.rounds
+
+    def _fixed_text(self) -> str:
+        return "".join(f", {part}" for part in self.fixed)
+
+
+BOUNDS = (
+    f"the interquartile range exceeds {LARGEST_SPREAD:.0%} of the median, the halves of the rounds differ by more "
+    f"than {LARGEST_DRIFT:.0%}, processes by more than {LARGEST_GAP:.0%}, or a thread had less than "
+    f"{LEAST_CPU_SHARE:.0%} of its core"
+)
 
 
 def point_label(point: tuple[str, int], shape_varies: bool, batch_varies: bool) -> str:

@@ -33,7 +33,7 @@ def environment(device: str) -> dict[str, Any]:
         "cores": usable_cores(),
         "threads": torch.get_num_threads(),
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
-        "backend": "torch",
+        **_backend(),
     }
     if device == "cuda":
         found["cuda"] = {
@@ -47,6 +47,17 @@ def environment(device: str) -> dict[str, Any]:
             "tf32_convolution": torch.backends.cudnn.allow_tf32,
         }
     return found
+
+
+def _backend() -> dict[str, Any]:
+    """ "cpp" where the layers' kernels were loaded, with what they were built from, else "torch" and why."""
+    from layers import kernels
+
+    used = kernels.loaded()
+    if used is None:
+        return {"backend": "torch", "kernels": {"reason": "no layer asked for a kernel"}}
+    facts = {"build": used.build, "instructions": used.instructions, "reason": used.reason}
+    return {"backend": used.name, "kernels": {name: fact for name, fact in facts.items() if fact is not None}}
 
 
 def usable_cores() -> int:

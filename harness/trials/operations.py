@@ -1,22 +1,25 @@
-"""What is timed: the three operations of a layer, shared by runtime trials and by `pytest --benchmark-only`.
+"""What is timed: the operations of a layer, shared by runtime trials and by `pytest --benchmark-only`.
 
 Definitions, after the runtime section of ButterflyFlow (Meng et al., ICML 2022):
 
 - forward: apply the layer **and** compute its log-det in grad mode; no backward pass.
 - forward_backward: the same, then the gradient of sum(y) + log-det with respect to the input and every parameter.
-- inverse: `layer.inverse(y)` under no_grad, whatever it factorises included.
+- inverse: `layer.inverse(y)` under no_grad, whatever it factorises included ("cold").
+- inverse_warm: the same with what `layer.inverter()` returned, which has factorised before the clock starts.
 
-The input is standard normal. The weights are perturbed away from initialisation, where an identity could be
-cheaper than the layer is in use (denormal numbers, zero off-diagonals).
+The input x is standard normal, and y is what the layer makes of it. The weights are perturbed away from
+initialisation, where an identity could be cheaper than the layer is in use (denormal numbers, zero off-diagonals).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.settings import Operation
 from layers import InvertibleLinear
@@ -46,9 +49,8 @@ def prepare(
 
     The layer itself is moved to `device` and `dtype`.
     """
-    generator = torch.Generator().manual_seed(seed)
     layer.to(device=device, dtype=dtype)
-    x = torch.randn(batch, *layer.shape, generator=generator, dtype=torch.float64).to(device=device, dtype=dtype)
+    x = events(layer.shape, batch, dtype=dtype, device=device, seed=seed)
     if operation == "forward":
         x.requires_grad_()
         return lambda: layer(x)
@@ -64,8 +66,43 @@ def prepare(
 
         return forward_backward
 
+    with torch.no_grad():
+        y = layer(x)[0]
+        undo = layer.inverter() if operation == "inverse_warm" else layer.inverse
+
     def inverse() -> Tensor:
         with torch.no_grad():
-            return layer.inverse(x)
+            return undo(y)
 
     return inverse
+
+
+def events(shape: tuple[int, ...], batch: int, *, dtype: torch.dtype, device: torch.device, seed: int = 0) -> Tensor:
+    """The events that `prepare` gives a layer: standard normal, (batch, *shape)."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(batch, *shape, generator=generator, dtype=torch.float64).to(device=device, dtype=dtype)
+
+
+def inverse_error(back: Tensor, x: Tensor) -> float:
+    """max |x - back| / max(1, |x|), as in the audit; inf where an entry of `back` is no number."""
+    error = ((back - x) / x.abs().clamp(min=1.0)).abs()
+    return float(error.nan_to_num(nan=math.inf, posinf=math.inf).max())
+
+
+def backend_of(call: Callable[[], object], device: torch.device) -> str:
+    """What a call runs on, found by running it once: "cpp" or "cuda" if an operator of csrc/ is in it, else "torch"."""
+    with _Watch() as watch:
+        call()
+    if not watch.saw_kernel:
+        return "torch"
+    return "cpp" if device.type == "cpu" else device.type
+
+
+class _Watch(TorchDispatchMode):
+    """Lets every operator through, and notes whether one was ours."""
+
+    saw_kernel = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.saw_kernel |= func.namespace == "invertbench"
+        return func(*args, **(kwargs or {}))

@@ -7,43 +7,49 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from harness.records import Record, blank_record
+from harness.records import Record, blank_record, finite
 from harness.settings import LayerRef, Operation, Progress, RuntimeTrial
+from harness.trials.memory import peak_bytes
 from harness.trials.models import make_layer
-from harness.trials.operations import perturb, prepare
-from harness.trials.timing import measure
+from harness.trials.operations import backend_of, events, inverse_error, perturb, prepare
+from harness.trials.timing import Measurement, measure
 from layers import UnsupportedShape
+
+Cases = dict[str | None, Callable[[], object]]
+"""What one operation alternates: the rows' calls, and under None a copy of the point's tensor."""
 
 
 def run_runtime(trial: RuntimeTrial, root: Path | None, out: Path, progress: Progress) -> Record:
     """Time each operation of each layer; a row per layer and operation.
 
-    A layer that cannot serve the shape, or fails in its first call, is a row with its own status; the others
-    are timed all the same.
+    A copy of the point's tensor is timed among the layers, to say what moving the data alone takes. A layer that
+    cannot serve the shape, or fails in its first call, is a row with its own status; the others are timed all the
+    same.
     """
     common = {
         "sweep": trial.sweep,
         "shape": "x".join(map(str, trial.shape)),
         "batch": trial.batch,
+        "process": trial.process,
         "dtype": trial.dtype,
         "device": trial.device,
     }
     record = blank_record(trial, "ok", None)
-    if trial.device == "cpu":
-        record.notes["peak_bytes"] = "torch counts allocated bytes on CUDA devices only"
     rows = {}
     for ref in trial.layers:
         for operation in trial.operations:
             rows[ref.row, operation] = {"layer": ref.row, "operation": operation, "status": "ok", **common}
+    device = torch.device(trial.device)
+    x = events(trial.shape, trial.batch, dtype=getattr(torch, trial.dtype), device=device)
     for number, operation in enumerate(trial.operations):
         progress(number / len(trial.operations), f"{operation} at {common['shape']}, batch {trial.batch}")
-        cases = {}
+        cases: Cases = {}
         for ref in trial.layers:
             row = rows[ref.row, operation]
             try:
-                call = _case(ref, operation, trial, row)
-                call()  # a fault of the layer shows here, in its own row
+                call = _case(ref, operation, x, row)  # a fault of the layer shows here, in its own row
             except UnsupportedShape as error:
                 row.update(status="unsupported", reason=str(error))
             except (torch.OutOfMemoryError, MemoryError) as error:
@@ -52,15 +58,15 @@ def run_runtime(trial: RuntimeTrial, root: Path | None, out: Path, progress: Pro
                 row.update(status="error", reason=f"{type(error).__name__}: {error}")
             else:
                 cases[ref.row] = call
-        for name, result in measure(cases, trial.timing, torch.device(trial.device)).items():
-            rows[name, operation].update(
-                median_ms=result.median_ms,
-                iqr_ms=result.iqr_ms,
-                peak_bytes=result.peak_bytes,
-                rounds=len(result.samples),
-                calls=result.calls,
-            )
+                row["peak_bytes"] = peak_bytes(call, device)
+        if cases:
+            results = measure({**cases, None: x.clone}, trial.timing, device)
+            copy = results.pop(None)
+            for name, result in results.items():
+                rows[str(name), operation].update(_measures(result), copy_ms=copy.median_ms)
     record.rows = list(rows.values())
+    if any(row.get("inverse_error", 0.0) is None for row in record.rows):
+        record.notes["inverse_error"] = "not a number: what the inverse returned is not finite"
     failed = [row for row in record.rows if row["status"] not in ("ok", "unsupported")]
     if failed:
         record.status = failed[0]["status"]
@@ -71,10 +77,25 @@ def run_runtime(trial: RuntimeTrial, root: Path | None, out: Path, progress: Pro
     return record
 
 
-def _case(ref: LayerRef, operation: Operation, trial: RuntimeTrial, row: dict[str, Any]) -> Callable[[], object]:
-    layer = make_layer(ref, trial.shape, seed=0)
+def _case(ref: LayerRef, operation: Operation, x: Tensor, row: dict[str, Any]) -> Callable[[], object]:
+    """The call to be timed, on the events x; what is known without a clock goes into the row."""
+    layer = make_layer(ref, tuple(x.shape[1:]), seed=0)
     perturb(layer, 0.05, torch.Generator().manual_seed(0))
     row["parameters"] = sum(parameter.numel() for parameter in layer.parameters())
-    row["backend"] = getattr(layer, "backend", "torch")
-    dtype, device = getattr(torch, trial.dtype), torch.device(trial.device)
-    return prepare(layer, trial.batch, operation, dtype=dtype, device=device)
+    call = prepare(layer, len(x), operation, dtype=x.dtype, device=x.device)
+    row["backend"] = backend_of(call, x.device)
+    if operation in ("inverse", "inverse_warm"):
+        row["inverse_error"] = finite(inverse_error(torch.as_tensor(call()), x))
+    return call
+
+
+def _measures(result: Measurement) -> dict[str, Any]:
+    return {
+        "median_ms": result.median_ms,
+        "iqr_ms": result.iqr_ms,
+        "drift": result.drift,
+        "cpu_share": result.cpu_share,
+        "page_faults": result.page_faults,
+        "rounds": len(result.samples),
+        "calls": result.calls,
+    }

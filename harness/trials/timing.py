@@ -1,8 +1,18 @@
-"""The clock: several cases timed alternately in one process, so that what slows the machine slows them all."""
+"""The clock: several cases timed alternately in one process, so that what slows the machine slows them all.
+
+What a time may depend on besides the case, and what is done about it (docs/timing.md has the measurements behind it):
+
+- What the machine does: every round samples every case, in opposite order every other time.
+- What the case before left in the caches: an untimed call precedes each sample of a fast case.
+- What the process allocated before: `harness.trials.trial` makes the allocator keep memory; page faults are counted.
+- Who else uses the core: the processor time of a sample is counted beside its wall time.
+- Warming up: the cases take turns, untimed, until their times settle.
+"""
 
 from __future__ import annotations
 
 import gc
+import importlib
 import math
 import statistics
 import time
@@ -16,34 +26,69 @@ from harness.settings import TimingSettings
 
 Key = TypeVar("Key", bound=Hashable)
 
+LEAST_ROUNDS = 5  # whatever the budget
+SETTLED = 0.1  # warming up ends when no case's time still falls by more than this part
+LONGEST_WARM_UP = 4  # times the time asked for
+SLOW = 0.1  # seconds; such a call fills the caches for itself
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One reading of the clock, per call.
+
+    Attributes:
+        seconds: wall time.
+        cpu_seconds: processor time of all threads of this process.
+        page_faults: pages that the kernel had to map.
+    """
+
+    seconds: float
+    cpu_seconds: float = 0.0
+    page_faults: float = 0.0
+
 
 @dataclass(frozen=True)
 class Measurement:
-    """Seconds per call of one case.
+    """The samples of one case, in the order of the rounds.
 
     Attributes:
-        samples: one number per round: the time of `calls` calls, divided by `calls`.
+        samples: one per round, each the mean of `calls` calls.
         calls: how often a sample calls the case, chosen so that a sample lasts `min_sample_ms`.
-        peak_bytes: the most device memory allocated during one call beyond what was held before; None on a CPU,
-            where torch keeps no such count.
     """
 
-    samples: tuple[float, ...]
+    samples: tuple[Sample, ...]
     calls: int
-    peak_bytes: int | None
 
     @property
     def median_ms(self) -> float:
         """Median over the samples, in milliseconds."""
-        return 1e3 * statistics.median(self.samples)
+        return _median_ms(self.samples)
 
     @property
     def iqr_ms(self) -> float:
         """Interquartile range of the samples, in milliseconds; 0 for a single sample."""
         if len(self.samples) < 2:
             return 0.0
-        low, _, high = statistics.quantiles(self.samples, n=4, method="inclusive")
+        low, _, high = statistics.quantiles((one.seconds for one in self.samples), n=4, method="inclusive")
         return 1e3 * (high - low)
+
+    @property
+    def drift(self) -> float:
+        """Median of the second half of the rounds over that of the first, less 1; 0 for a single sample."""
+        if len(self.samples) < 2:
+            return 0.0
+        middle = len(self.samples) // 2
+        return _median_ms(self.samples[middle:]) / _median_ms(self.samples[:middle]) - 1
+
+    @property
+    def cpu_share(self) -> float:
+        """Processor time over wall time: about 1 for one thread that has a core to itself."""
+        return statistics.median(one.cpu_seconds / one.seconds for one in self.samples)
+
+    @property
+    def page_faults(self) -> float:
+        """Mean number of page faults in a call."""
+        return statistics.fmean(one.page_faults for one in self.samples)
 
 
 def measure(
@@ -51,49 +96,82 @@ def measure(
 ) -> dict[Key, Measurement]:
     """Time every case, one sample of each per round, and return case -> Measurement.
 
-    Each case is first called `warmup` times, then as often as shows how many calls a sample needs. On a GPU the
-    device is synchronised before every reading of the clock. Garbage collection waits until the end.
+    On a GPU the device is synchronised before every reading of the clock. Garbage collection waits until the end.
+    After `budget_seconds` no further round starts, unless there were fewer than `LEAST_ROUNDS`.
     """
-    calls, peaks = {}, {}
-    for name, call in cases.items():
-        for _ in range(settings.warmup):
-            call()
-        peaks[name] = _peak_bytes(call, device)
-        once = _seconds(call, 1, device)
-        again = _seconds(call, 1, device)
-        calls[name] = max(1, math.ceil(settings.min_sample_ms / 1e3 / max(min(once, again), 1e-9)))
-    samples: dict[Key, list[float]] = {name: [] for name in cases}
+    samples: dict[Key, list[Sample]] = {name: [] for name in cases}
     collecting = gc.isenabled()
     gc.collect()
     gc.disable()
     try:
-        for _ in range(settings.rounds):
-            for name, call in cases.items():
-                samples[name].append(_seconds(call, calls[name], device) / calls[name])
+        costs = warm_up(cases, settings, device)
+        calls = {name: max(1, math.ceil(settings.min_sample_ms / 1e3 / cost)) for name, cost in costs.items()}
+        start = time.perf_counter()
+        for number in range(settings.rounds):
+            if number >= LEAST_ROUNDS and time.perf_counter() - start > settings.budget_seconds:
+                break
+            for name in list(cases)[:: -1 if number % 2 else 1]:
+                if costs[name] < SLOW:
+                    cases[name]()
+                samples[name].append(_sample(cases[name], calls[name], device))
     finally:
         if collecting:
             gc.enable()
-    return {name: Measurement(tuple(samples[name]), calls[name], peaks[name]) for name in cases}
+    return {name: Measurement(tuple(samples[name]), calls[name]) for name in cases}
 
 
-def _seconds(call: Callable[[], object], calls: int, device: torch.device) -> float:
-    """Wall time of `calls` calls, the device's work included."""
+def warm_up(
+    cases: Mapping[Key, Callable[[], object]], settings: TimingSettings, device: torch.device
+) -> dict[Key, float]:
+    """Call all cases in turn, `warmup` times and for `warmup_seconds` at least, and until their times have settled.
+
+    Where they do not settle it ends after `LONGEST_WARM_UP` times as long. Returns the last seconds per call.
+    """
+    history: dict[Key, list[float]] = {name: [] for name in cases}
+    start = time.perf_counter()
+    passes = 0
+    while cases:
+        for name, call in cases.items():
+            history[name].append(max(_sample(call, 1, device).seconds, 1e-9))
+        passes += 1
+        spent = time.perf_counter() - start
+        settled = settings.warmup_seconds == 0 or all(map(has_settled, history.values()))
+        if passes >= settings.warmup and spent >= settings.warmup_seconds and settled:
+            break
+        if settings.warmup_seconds and spent >= LONGEST_WARM_UP * settings.warmup_seconds:
+            break
+    return {name: statistics.median(times[-3:]) for name, times in history.items()}
+
+
+def has_settled(times: list[float]) -> bool:
+    """Whether the last third of the times is no more than `SETTLED` below the third before it."""
+    third = len(times) // 3
+    if third < 2:
+        return False
+    return statistics.median(times[-third:]) >= (1 - SETTLED) * statistics.median(times[-2 * third : -third])
+
+
+def _sample(call: Callable[[], object], calls: int, device: torch.device) -> Sample:
+    """One reading over `calls` calls, the device's work included."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    start = time.perf_counter()
+    faults, cpu, start = _page_faults(), time.process_time(), time.perf_counter()
     for _ in range(calls):
         call()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    return time.perf_counter() - start
+    seconds = time.perf_counter() - start
+    return Sample(seconds / calls, (time.process_time() - cpu) / calls, (_page_faults() - faults) / calls)
 
 
-def _peak_bytes(call: Callable[[], object], device: torch.device) -> int | None:
-    if device.type != "cuda":
-        return None
-    torch.cuda.synchronize(device)
-    before = torch.cuda.memory_allocated(device)
-    torch.cuda.reset_peak_memory_stats(device)
-    call()
-    torch.cuda.synchronize(device)
-    return torch.cuda.max_memory_allocated(device) - before
+def _page_faults() -> int:
+    """Pages mapped for this process so far, those apart that were read from a disk; 0 where no system counts them."""
+    try:
+        resource = importlib.import_module("resource")
+    except ImportError:
+        return 0
+    return int(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+
+
+def _median_ms(samples: tuple[Sample, ...]) -> float:
+    return 1e3 * statistics.median(one.seconds for one in samples)

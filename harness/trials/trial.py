@@ -22,7 +22,7 @@ from harness.trials.density import run_density
 from harness.trials.environment import PROJECT, environment
 from harness.trials.parameters import run_parameters
 from harness.trials.runtime import run_runtime
-from layers import UnsupportedShape
+from layers import UnsupportedShape, kernels
 
 Run = Callable[[Any, Path | None, Path, Progress], Record]
 
@@ -83,15 +83,18 @@ def configure(trial: Trial) -> None:
 
     Full float32 everywhere (no TF32) and no auto-tuned convolutions. Density trials use deterministic
     algorithms where there are any, with a warning where there are none; runtime trials take the kernels that
-    users get.
+    users get. The layers' kernels are loaded, and built if need be, before anything is timed.
     """
     torch.set_num_threads(trial.threads)
+    if trial.uses_kernels:
+        kernels.load()
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = False
     if isinstance(trial, DensityTrial):
         # Not use_deterministic_algorithms, which imports a compiler that no trial needs.
         torch.set_deterministic_debug_mode("warn")
+    if not isinstance(trial, ParametersTrial):
         keep_freed_memory()
 
 
@@ -99,7 +102,8 @@ def keep_freed_memory() -> bool:
     """Let the C allocator keep what is freed, so that the next step reuses it; whether the allocator can.
 
     glibc returns large blocks to the system and faults every page in again, which large training steps feel
-    (docs/throughput.md). The price is memory, up to twice the peak.
+    (docs/throughput.md), and which makes the time of one call depend on what the process allocated before it
+    (docs/timing.md). The price is memory, up to twice the peak.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is None:

@@ -23,10 +23,10 @@ SEEDS = (0, 1, 2)
 
 
 def layer(row):
-    return LayerRef(row=row, layer="conv1x1")
+    return LayerRef(row=row, layer="conv1x1" if row == ROWS[0] else "woodbury")
 
 
-def runtime_trial(sweep, shape, batch, operations):
+def runtime_trial(sweep, shape, batch, operations, process=0):
     return RuntimeTrial(
         suite="made_up",
         profile="quick",
@@ -36,6 +36,7 @@ def runtime_trial(sweep, shape, batch, operations):
         layers=tuple(map(layer, ROWS)),
         operations=operations,
         timing=TimingSettings(rounds=5),
+        process=process,
     )
 
 
@@ -49,7 +50,10 @@ def timed(trial):
             if number == 2 and trial.shape[-1] == 8:
                 line |= {"status": "unsupported", "reason": "side 8 is even"}
             else:
-                line |= {"median_ms": (number + 1) * trial.batch * trial.shape[-1] / 64, "iqr_ms": 0.01}
+                time = (number + 1) * trial.batch * trial.shape[-1] / 64
+                line |= {"median_ms": time, "iqr_ms": 0.01, "copy_ms": time / 100 / (number + 1), "peak_bytes": 4096}
+                line |= {"drift": 0.0, "cpu_share": 1.0}
+                line |= {"inverse_error": 1e-6} if operation == "inverse" else {}
             record.rows.append(line)
     return record
 

@@ -67,7 +67,7 @@ def stand_in(monkeypatch):
             write_record(out / "records", record)
 
     monkeypatch.setattr("harness.executor.run_trials", run_trials)
-    monkeypatch.setattr("harness.executor.start_server", lambda datasets: None)
+    monkeypatch.setattr("harness.executor.start_server", lambda datasets, kernels: None)
     return asked
 
 
@@ -173,7 +173,7 @@ def test_missing_data_is_told_before_anything_runs(suite, capsys, stand_in):
 
 def test_the_trials_server_is_started_before_anything_is_planned(suite, monkeypatch):
     order = []
-    monkeypatch.setattr("harness.executor.start_server", lambda datasets: order.append(list(datasets)))
+    monkeypatch.setattr("harness.executor.start_server", lambda datasets, kernels: order.append(list(datasets)))
 
     def plan(args):
         order.append("plan")

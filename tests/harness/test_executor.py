@@ -273,7 +273,7 @@ def say():
     print([name for name in slow if name in sys.modules])
 
 if __name__ == "__main__":
-    process = start_server(sys.argv[1:]).Process(target=say)
+    process = start_server(sys.argv[1:], kernels=False).Process(target=say)
     process.start()
     process.join()
     print([name for name in ("torch", "sklearn") if name in sys.modules])

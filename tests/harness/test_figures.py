@@ -9,7 +9,7 @@ from matplotlib.image import imread
 from harness.reporting.figure_style import COLOURS, MARKERS, colour, marker
 from harness.reporting.figures import figures
 from harness.reporting.figures_density import likelihood_figure
-from harness.reporting.figures_runtime import varying
+from harness.reporting.figures_runtime import sweep_figures, varying
 from harness.reporting.figures_samples import mosaic
 from harness.reporting.figures_training import average, limits
 from harness.reporting.results import plan_lines
@@ -41,11 +41,28 @@ def test_without_records_there_are_no_figures(density_run, tmp_path):
     assert figures(density_run[0], [], tmp_path) == {}
 
 
-def test_a_runtime_suite_has_a_figure_per_sweep(runtime_run, tmp_path):
+def test_a_runtime_suite_has_two_figures_per_sweep(runtime_run, tmp_path):
+    """The 1x1 convolution has one of its own."""
     plan, records = runtime_run
-    assert set(figures(plan, records, tmp_path)) == {
-        f"runtime-{sweep}.{form}" for sweep in ("spatial", "batch") for form in ("png", "svg")
-    }
+    names = {f"runtime-{sweep}{suffix}" for sweep in ("spatial", "batch") for suffix in ("", "-conv1x1")}
+    assert set(figures(plan, records, tmp_path)) == {f"{name}.{form}" for name in names for form in ("png", "svg")}
+
+
+def test_runtime_curves_are_the_medians_beside_the_copy(runtime_run):
+    plan, records = runtime_run
+    records[0].rows[3]["drift"] = 0.5  # the second layer's forward on the first shape
+    drawn = sweep_figures(plan, "spatial", [line for line in plan_lines(records, plan) if line["sweep"] == "spatial"])
+    assert list(drawn) == ["", "-conv1x1"]
+    forward = drawn[""].axes[0]
+    curves = {line.get_label(): line for line in forward.lines if not line.get_label().startswith("_")}
+    assert list(curves) == ["my_layer & co", "<script>", "copy"]
+    assert list(curves["my_layer & co"].get_xdata()) == [4, 8, 16]
+    assert list(curves["my_layer & co"].get_ydata()) == [0.5, 1.0, 2.0]
+    assert list(curves["<script>"].get_xdata()) == [4, 16], "what is not served is not drawn"
+    assert list(curves["copy"].get_ydata()) == [0.0025, 0.005, 0.01]
+    hollow = [line for line in forward.lines if line.get_markerfacecolor() == "white"]
+    assert [(list(line.get_xdata()), list(line.get_ydata())) for line in hollow] == [([4], [0.5])]
+    assert [axes.get_yscale() for axes in drawn["-conv1x1"].axes] == ["log"] * 3
 
 
 def test_counts_need_no_figure(parameters_run, tmp_path):

@@ -1,12 +1,17 @@
 """What is timed must be what is claimed: the whole operation, on weights that do something."""
 
+import math
+import mmap
+
 import pytest
 import torch
 from torch import nn
 
 from harness.settings import TimingSettings
-from harness.trials.operations import OPERATIONS, perturb, prepare
-from harness.trials.timing import measure
+from harness.trials import timing
+from harness.trials.memory import peak_bytes
+from harness.trials.operations import OPERATIONS, events, inverse_error, perturb, prepare
+from harness.trials.timing import Measurement, Sample, measure
 from layers import LAYERS, InvertibleLinear
 
 CPU = torch.device("cpu")
@@ -54,7 +59,32 @@ def test_forward_is_in_grad_mode_and_backward_reaches_every_leaf():
 def test_inverse_is_without_grad():
     layer = Counting((2, 3))
     assert not prepare(layer, 5, "inverse", dtype=torch.float32, device=CPU)().requires_grad
-    assert layer.calls == {"forward": 0, "inverse": 1} and layer.grad_modes == [False]
+    assert layer.calls == {"forward": 1, "inverse": 1} and layer.grad_modes == [False, False]
+
+
+def test_warm_inverse_factorises_before_the_clock_and_undoes_the_same():
+    class Factorising(Counting):
+        def inverter(self):
+            self.calls["inverter"] = self.calls.get("inverter", 0) + 1
+            scale = 1 / self.scale.detach()
+            return lambda y: y * scale
+
+    layer = Factorising((2, 3))
+    with torch.no_grad():
+        layer.scale.fill_(2.0)
+    warm = prepare(layer, 5, "inverse_warm", dtype=torch.float64, device=CPU)
+    assert layer.calls == {"forward": 1, "inverse": 0, "inverter": 1}
+    x = events((2, 3), 5, dtype=torch.float64, device=CPU)
+    torch.testing.assert_close(warm(), x)
+    torch.testing.assert_close(warm(), x)
+    assert layer.calls == {"forward": 1, "inverse": 0, "inverter": 1}
+    torch.testing.assert_close(prepare(layer, 5, "inverse", dtype=torch.float64, device=CPU)(), x)
+
+
+def test_inverse_error_is_relative_and_sees_what_is_no_number():
+    x = torch.tensor([0.5, -4.0])
+    assert inverse_error(torch.tensor([0.75, -3.0]), x) == 0.25
+    assert inverse_error(torch.tensor([0.5, float("nan")]), x) == math.inf
 
 
 def test_perturb_moves_every_parameter():
@@ -69,14 +99,72 @@ def test_measure_alternates_and_counts():
     cases = {name: lambda name=name: order.append(name) for name in "ab"}
     results = measure(cases, TimingSettings(warmup=2, rounds=3, min_sample_ms=1e-6), CPU)
     assert [len(result.samples) for result in results.values()] == [3, 3]
-    timed = order[-sum(3 * result.calls for result in results.values()) :]
-    assert "".join(timed) == ("a" * results["a"].calls + "b" * results["b"].calls) * 3
-    assert all(result.peak_bytes is None and result.median_ms > 0 for result in results.values())
+    runs = {name: name * (1 + results[name].calls) for name in "ab"}  # an untimed call, and the sample
+    a, b = runs["a"], runs["b"]
+    assert "".join(order) == "abab" + a + b + b + a + a + b
+    assert all(result.median_ms > 0 and result.cpu_share > 0 for result in results.values())
 
 
-def test_median_and_spread():
-    from harness.trials.timing import Measurement
+def test_rounds_end_early_but_not_before_the_least(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: now)
 
-    result = Measurement((0.001, 0.002, 0.003, 0.004, 0.1), calls=1, peak_bytes=None)
+    def call():
+        nonlocal now
+        now += 10.0
+
+    settings = TimingSettings(warmup=1, rounds=30, budget_seconds=100.0)
+    assert len(measure({"slow": call}, settings, CPU)["slow"].samples) == 11  # each of 10 s, the last begun at 100 s
+    settings = TimingSettings(warmup=1, rounds=30, budget_seconds=1.0)
+    assert len(measure({"slow": call}, settings, CPU)["slow"].samples) == timing.LEAST_ROUNDS
+    assert len(measure({"slow": call}, TimingSettings(warmup=1, rounds=2), CPU)["slow"].samples) == 2
+
+
+def test_warming_up_lasts_until_times_settle(monkeypatch):
+    now, costs = 0.0, iter([])
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: now)
+
+    def call():
+        nonlocal now
+        now += next(costs)
+
+    def passes(settings, times):
+        nonlocal costs
+        taken = list(times)
+        costs = iter(taken)
+        cost = timing.warm_up({"case": call}, settings, CPU)["case"]
+        return len(taken) - len(list(costs)), cost
+
+    assert passes(TimingSettings(warmup=4), [1.0] * 50) == (4, 1.0)
+    assert passes(TimingSettings(warmup=1, warmup_seconds=20.0), [1.0] * 50)[0] == 20
+    falling = [8.0 * 0.8**number for number in range(20)] + [0.1] * 1000
+    count, cost = passes(TimingSettings(warmup=1, warmup_seconds=12.0), falling)
+    assert count > 20 and cost == pytest.approx(0.1)
+    endless = (0.5**number for number in range(40))  # never twice the same, 2 s in all
+    assert passes(TimingSettings(warmup=1, warmup_seconds=0.4), endless)[0] == 3  # 1 + 0.5 + 0.25 > 4 * 0.4
+
+
+def test_median_spread_and_drift():
+    def measurement(*seconds):
+        samples = tuple(Sample(one, cpu_seconds=one / 2, page_faults=3) for one in seconds)
+        return Measurement(samples, calls=1)
+
+    result = measurement(0.001, 0.002, 0.003, 0.004, 0.1)
     assert result.median_ms == pytest.approx(3.0) and result.iqr_ms == pytest.approx(2.0)
-    assert Measurement((0.5,), 1, None).iqr_ms == 0.0
+    assert result.cpu_share == pytest.approx(0.5) and result.page_faults == 3
+    assert measurement(0.001, 0.001, 0.003, 0.003).drift == pytest.approx(2.0)
+    assert measurement(0.5).iqr_ms == 0.0 and measurement(0.5).drift == 0.0
+
+
+def test_page_faults_are_counted():
+    size = 64 << 20
+    result = measure({"fresh": lambda: mmap.mmap(-1, size).write(bytes(size))}, TimingSettings(rounds=2), CPU)["fresh"]
+    assert result.page_faults >= size / mmap.PAGESIZE
+
+
+def test_peak_memory_is_what_is_held_at_once():
+    x = torch.ones(1000)
+    assert peak_bytes(lambda: x.clone(), CPU) == 4000
+    assert peak_bytes(lambda: (x + 1, x + 2), CPU) == pytest.approx(8000, abs=64)  # the numbers 1 and 2 take some
+    assert peak_bytes(lambda: [(x + number).sum() for number in range(5)], CPU) < 5000
+    assert peak_bytes(lambda: x.add_(1), CPU) < 64

@@ -8,6 +8,7 @@ from harness.errors import SuiteError, UserError
 from harness.planning.plan import Plan, make_plan
 from harness.planning.suite import load_suite
 from harness.settings import DensityTrial, ParametersTrial, RuntimeTrial
+from layers import LAYERS
 
 SUITE = """\
 suite: tiny
@@ -345,3 +346,27 @@ def test_a_profile_names_the_rows_it_trains(tmp_path):
     path.write_text(SUITE.replace("    seeds: 2\n", "    seeds: 2\n    rows: [woodbery]\n"))
     with pytest.raises(SuiteError, match=r"tiny.yaml:14:11: rows: .*'woodbery'; did you mean woodbury"):
         load_suite(path)
+
+
+def test_points_are_measured_in_several_processes_one_after_the_other():
+    made = make_plan(load_suite("runtime"), "smoke", "cpu", settings=["timing.processes=2"])
+    points = [(one.sweep, one.shape, one.batch) for one in made.trials]
+    assert [one.process for one in made.trials] == [0] * 6 + [1] * 6 and points[:6] == points[6:]
+    assert len({one.id for one in made.trials}) == 12
+    once = make_plan(load_suite("runtime"), "smoke", "cpu")
+    assert once.trials == made.trials[:6], "asking for a second process measures nothing again"
+
+
+def test_the_whole_runtime_suite_is_planned():
+    quick, paper = (make_plan(load_suite("runtime"), profile, "cpu") for profile in ("quick", "paper"))
+    for made in (quick, paper):
+        sides = {(one.shape[0], one.shape[1]) for one in made.trials if one.sweep.startswith("spatial")}
+        assert sides == {(channels, side) for channels in (1, 3) for side in (4, 8, 16, 32, 64, 128)}
+        batches = [one.batch for one in made.trials if one.sweep == "batch"]
+        assert (min(batches), max(batches)) == (1, 1024)
+        channels = [one.shape for one in made.trials if one.sweep == "channels"]
+        assert (min(channels), max(channels)) == ((3, 32, 32), (192, 32, 32))
+        assert made.trials[0].operations == ("forward", "forward_backward", "inverse", "inverse_warm")
+        assert {one.layer for one in made.trials[0].layers} == {
+            name for name, cls in LAYERS.items() if cls.__module__.startswith("layers.")
+        }

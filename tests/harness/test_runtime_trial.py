@@ -49,7 +49,10 @@ def test_rows_of_all_layers(tmp_path):
     ]
     for row in record.rows:
         assert row["status"] == "ok" and row["median_ms"] > 0 and row["iqr_ms"] >= 0 and row["shape"] == "3x4x4"
-        assert row["peak_bytes"] is None and row["backend"]
+        assert row["backend"] and row["process"] == 0 and row["copy_ms"] > 0 and row["rounds"] == 2
+        assert row["peak_bytes"] >= 4 * 2 * 48  # the output at least
+        assert ("inverse_error" in row) == (row["operation"] == "inverse")
+        assert row.get("inverse_error", 0) < 1e-4
 
 
 def test_a_faulty_layer_is_a_row_and_the_others_are_timed(tmp_path, strangers):
@@ -70,3 +73,9 @@ def test_threads_are_left_alone(tmp_path):
     before = torch.get_num_threads()
     run_runtime(trial("conv1x1"), None, tmp_path, lambda fraction, text: None)
     assert torch.get_num_threads() == before
+
+
+def test_an_inverse_that_is_no_number_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(LAYERS["conv1x1"], "inverse", lambda self, y: y * float("nan"))
+    record = run_runtime(trial("conv1x1"), None, tmp_path, lambda fraction, text: None)
+    assert record.rows[1]["inverse_error"] is None and "not finite" in record.notes["inverse_error"]

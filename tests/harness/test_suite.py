@@ -199,5 +199,12 @@ def test_keys_of_another_kind_are_refused(tmp_path):
     assert [message.partition(":")[0] for *_, message in found] == ["flow", "training", "seeds", "timing.batch"]
 
 
+def test_processes_are_for_runtime_suites(tmp_path):
+    text = "suite: t\nkind: density\ntitle: T\nlayers: {conv1x1: {}}\n"
+    text += "profiles: {quick: {timing: {processes: 2}, datasets: {digits: {}}}}\n"
+    found = [message for *_, message in complaints(write(tmp_path, text))]
+    assert found == ["timing.processes: has no effect in a suite of kind density, only of kind runtime; remove it"]
+
+
 def test_reading_the_structure_needs_no_layers(tmp_path):
     assert isinstance(read_suite(write(tmp_path, GOOD.replace("conv1x1", "absent"))), Suite)

@@ -186,21 +186,47 @@ def test_data_sets_that_share_counts_and_shapes_share_columns(density_run):
 def test_runtime_tables(runtime_run):
     made_tables = made(runtime_run)
     assert [table.name for table in made_tables] == [
-        f"made_up-{sweep}-{operation}"
+        f"made_up-{sweep}-{name}"
         for sweep in ("spatial", "batch")
-        for operation in ("forward", "forward_backward", "inverse")
+        for name in ("forward", "forward_backward", "inverse", "memory", "error")
     ]
-    spatial, batch = made_tables[0], made_tables[3]
-    assert spatial.header == ("layer", "3×4×4", "3×8×8", "3×16×16")
+    spatial, batch = made_tables[0], made_tables[5]
+    assert spatial.header == ("layer", "3×4×4", "3×8×8", "3×16×16", "growth")
     assert grid(spatial)["<script>"] == {
         "layer": "<script>",
         "3×4×4": "0.750 (0.010)",
         "3×8×8": "unsupported [1]",
         "3×16×16": "3.00 (0.010)",
+        "growth": "–",  # two points
     }
+    assert grid(spatial)["conv1x1"]["growth"] == "0.50 ± 0.00"  # twice the side is four times the entries
+    assert list(grid(spatial)["copy"].values()) == ["copy", "0.003", "0.005", "0.010", "–"]
     assert spatial.notes == ("[1] <script>: side 8 is even",)
-    assert "median (interquartile range) of 5 samples" in spatial.caption and "batch 4" in spatial.caption
-    assert batch.header == ("layer", "batch 1", "batch 2") and "shape 3×4×4" in batch.caption
+    assert "median (interquartile range) of 5 samples, layers" in spatial.caption and "batch 4" in spatial.caption
+    assert batch.header == ("layer", "batch 1", "batch 2", "growth") and "shape 3×4×4" in batch.caption
+    memory, error = made_tables[3:5]
+    assert grid(memory)["conv1x1"]["3×4×4"] == "5.3 / 5.3 / 5.3"  # 4096 bytes of 4 * 4 * 48
+    assert grid(memory)["<script>"]["3×8×8"] == "unsupported [1]"
+    assert grid(error)["conv1x1"]["3×4×4"] == "1e-06" and "<script>: side 8 is even" in error.notes[0]
+
+
+def test_unstable_times_are_marked_and_explained(runtime_run):
+    records = runtime_run[1]
+    records[0].rows[0]["iqr_ms"] = 0.2
+    records[2].rows[0].update(drift=-0.2, cpu_share=0.5)
+    table = made(runtime_run)[0]
+    assert list(grid(table)["conv1x1"].values())[1:4] == ["0.250 (0.200) †", "0.500 (0.010)", "1.00 (0.010) †"]
+    assert table.notes[1].startswith("† unstable, 2 of 9 cells: the interquartile range exceeds 25% of the median")
+    assert table.notes[2:] == (
+        "conv1x1 at 3×4×4: interquartile range 80% of the median",
+        "conv1x1 at 3×16×16: -20% from the first half of the rounds to the second, had 50% of its core",
+    )
+
+
+def test_rounds_that_ended_early_are_said(runtime_run):
+    assert "fewer" not in made(runtime_run)[0].caption
+    runtime_run[1][0].rows[0]["rounds"] = 4
+    assert "5 samples, fewer where they took more than 60 s" in made(runtime_run)[0].caption
 
 
 @pytest.mark.parametrize(

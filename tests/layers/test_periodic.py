@@ -173,3 +173,35 @@ def test_events_of_another_shape_are_refused():
     for call in (layer, layer.inverse, layer.inverter()):
         with pytest.raises(ValueError, match=r"periodic: .*\(2, 3, 4, 5\).*\(3, 4, 4\)"):
             call(torch.zeros(2, 3, 4, 5))
+
+
+@pytest.mark.parametrize("batch", [1, 19, 20, 21])
+@torch.no_grad()
+def test_inverse_of_few_and_of_many_events(batch):
+    """Fewer events than channels are solved for, more are multiplied by inverses; both are W^-1."""
+    layer = perturbed((20, 2, 3), 3)
+    x = torch.randn(batch, 20, 2, 3, dtype=torch.float64)
+    y = layer(x)[0]
+    torch.testing.assert_close(layer.inverse(y), x)
+    torch.testing.assert_close(layer.inverter()(y), x)
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 4), (3, 6), (2, 1, 9)])
+@pytest.mark.parametrize("kernel_size", [1, 2, 3, 4])
+@torch.no_grad()
+def test_spectrum_of_few_taps_is_that_of_the_whole_kernel(shape, kernel_size, monkeypatch):
+    layers = []
+    for largest_direct in (0, 16):
+        monkeypatch.setattr(periodic, "LARGEST_DIRECT", largest_direct)
+        layers.append(perturbed(shape, kernel_size))
+    transformed, summed = (layer._spectrum() for layer in layers)
+    torch.testing.assert_close(summed, transformed, rtol=1e-13, atol=1e-13)
+
+
+@torch.no_grad()
+def test_a_change_of_precision_and_back_loses_nothing_but_the_weights_digits():
+    layer = perturbed((3, 7, 5), 3).float()
+    there_and_back = perturbed((3, 7, 5), 3).half().double()
+    there_and_back.load_state_dict(layer.state_dict())
+    expected = layer.double()
+    torch.testing.assert_close(there_and_back._log_det(there_and_back._spectrum()), expected.dense().slogdet()[1])

@@ -1,0 +1,217 @@
+// Tiles of a batch, from the events and back to them.
+//
+// Included once for each kind of instructions, in a namespace of its own: no include guard.
+
+template <int U, class T>
+void apply_pass_of(const Pass& pass, bool shared, int64_t block, const T* matrices, const T* from, T* to) {
+  if (shared) {
+    if (pass.count == 1) apply_pass<true, U, 1>(pass, block, matrices, from, to);
+    else apply_pass<true, U, 2>(pass, block, matrices, from, to);
+  } else {
+    if (pass.count == 1) apply_pass<false, U, 1>(pass, block, matrices, from, to);
+    else apply_pass<false, U, 2>(pass, block, matrices, from, to);
+  }
+}
+
+template <int U, class T>
+void backward_pass_of(const Pass& pass, bool shared, int64_t block, const T* matrices, const T* tile, T* grads,
+                      double* sums) {
+  if (shared) {
+    if (pass.count == 1) backward_pass<true, U, 1>(pass, block, matrices, tile, grads, sums);
+    else backward_pass<true, U, 2>(pass, block, matrices, tile, grads, sums);
+  } else {
+    if (pass.count == 1) backward_pass<false, U, 1>(pass, block, matrices, tile, grads, sums);
+    else backward_pass<false, U, 2>(pass, block, matrices, tile, grads, sums);
+  }
+}
+
+// Where the matrices for the block from row `first` on begin in the packed weight.
+inline int64_t matrices_at(const Pass& pass, int64_t first) { return pass.packed + first * pass.packed_size / pass.rows; }
+
+template <int U, class T>
+void apply_segment(const Problem& problem, const Segment& segment, bool shared, const T* packed, const T* from, T* to) {
+  constexpr int64_t S = U * LANES<T>;
+  for (int64_t first = 0; first < problem.rows; first += segment.block) {
+    for (int i = segment.first; i < segment.last; ++i) {
+      const Pass& pass = problem.passes[i];
+      apply_pass_of<U>(pass, shared, segment.block, packed + matrices_at(pass, first),
+                       (i == segment.first ? from : to) + first * S, to + first * S);
+    }
+  }
+}
+
+template <int U, class T>
+void backward_segment(const Problem& problem, const Segment& segment, bool shared, const T* packed, const T* tile,
+                      T* grads, T* blocks, double* sums) {
+  constexpr int64_t S = U * LANES<T>;
+  const int64_t block = segment.block;
+  for (int64_t first = 0; first < problem.rows; first += block) {
+    for (int i = segment.first; i + 1 < segment.last; ++i) {
+      const Pass& pass = problem.passes[i];
+      T* after = blocks + (i - segment.first) * block * S;
+      apply_pass_of<U>(pass, shared, block, packed + matrices_at(pass, first), i == segment.first ? tile + first * S : after - block * S, after);
+    }
+    for (int i = segment.last - 1; i >= segment.first; --i) {
+      const Pass& pass = problem.passes[i];
+      const T* input = i == segment.first ? tile + first * S : blocks + (i - segment.first - 1) * block * S;
+      const int64_t at = matrices_at(pass, first);
+      backward_pass_of<U>(pass, shared, block, packed + at, input, grads + first * S, sums + at);
+    }
+  }
+}
+
+// The rows of a tile and the events they come from: a whole event, or the columns of one panel.
+template <int U, class T>
+void load_tile(const Job<T>& job, const Problem* panel, const T* const* x, T* tile) {
+  if (!panel) {
+    for (const Run& run : job.runs) load_run<U>(x, run.from, run.length, tile, run.row, run.stride);
+    return;
+  }
+  for (int64_t row = 0, from = panel->start + panel->column; row < panel->rows; row += panel->width, from += panel->run) {
+    load_run<U>(x, from, panel->width, tile, row, 1);
+  }
+}
+
+template <int U, class T>
+void store_tile(const Job<T>& job, const Problem* panel, const T* tile, T* const* y) {
+  if (!panel) {
+    for (const Run& run : job.runs) store_run<U>(y, run.from, run.length, tile, run.row, run.stride);
+    return;
+  }
+  for (int64_t row = 0, to = panel->start + panel->column; row < panel->rows; row += panel->width, to += panel->run) {
+    store_run<U>(y, to, panel->width, tile, row, 1);
+  }
+}
+
+template <int U, class T>
+void apply_items(const Job<T>& job, int64_t begin, int64_t end, T* tile) {
+  constexpr int S = U * LANES<T>;
+  const Schedule& schedule = job.schedule;
+  const int64_t dim = schedule.butterfly.dim, panels = schedule.whole ? 1 : int64_t(schedule.problems.size());
+  for (int64_t item = begin; item < end; ++item) {
+    const Problem* panel = schedule.whole ? nullptr : &schedule.problems[item % panels];
+    const T* x[S];
+    T* y[S];
+    for (int s = 0; s < S; ++s) {  // samples past the last are the last again, so that the same is written twice
+      const int64_t sample = std::min(item / panels * S + s, job.batch - 1);
+      x[s] = job.x + sample * dim;
+      y[s] = job.y + sample * dim;
+    }
+    load_tile<U>(job, panel, x, tile);
+    for (const Problem& problem : schedule.problems) {
+      if (panel && &problem != panel) continue;
+      T* rows = panel ? tile : tile + problem.start * S;
+      for (const Segment& segment : problem.segments) {
+        apply_segment<U>(problem, segment, schedule.butterfly.shared, job.packed, rows, rows);
+      }
+    }
+    store_tile<U>(job, panel, tile, y);
+  }
+}
+
+template <int U, class T>
+void backward_items(const Job<T>& job, int64_t begin, int64_t end, T* scratch, double* sums) {
+  constexpr int S = U * LANES<T>;
+  const Schedule& schedule = job.schedule;
+  const bool shared = schedule.butterfly.shared;
+  const int64_t dim = schedule.butterfly.dim, panels = schedule.whole ? 1 : int64_t(schedule.problems.size());
+  const int64_t tile = schedule.tile_rows * S;
+  T *grads = scratch, *blocks = grads + tile, *inputs = blocks + schedule.block_rows * S;
+  T* nowhere = inputs + schedule.segments * tile;
+  for (int64_t item = begin; item < end; ++item) {
+    const Problem* panel = schedule.whole ? nullptr : &schedule.problems[item % panels];
+    const T *x[S], *dy[S];
+    T* dx[S];
+    for (int s = 0; s < S; ++s) {  // samples past the last have no gradient
+      const int64_t sample = item / panels * S + s, there = std::min(sample, job.batch - 1);
+      x[s] = job.x + there * dim;
+      dy[s] = sample == there ? job.dy + sample * dim : job.zeros;
+      dx[s] = sample == there ? job.y + sample * dim : nowhere;
+    }
+    load_tile<U>(job, panel, x, inputs);
+    load_tile<U>(job, panel, dy, grads);
+    for (const Problem& problem : schedule.problems) {
+      if (panel && &problem != panel) continue;
+      const int64_t start = panel ? 0 : problem.start * S;
+      const int count = int(problem.segments.size());
+      for (int i = 0; i + 1 < count; ++i) {
+        T* from = inputs + i * tile + start;
+        apply_segment<U>(problem, problem.segments[i], shared, job.packed, from, from + tile);
+      }
+      for (int i = count - 1; i >= 0; --i) {
+        backward_segment<U>(problem, problem.segments[i], shared, job.packed, inputs + i * tile + start, grads + start,
+                            blocks, sums);
+      }
+    }
+    store_tile<U>(job, panel, grads, dx);
+  }
+}
+
+template <class T>
+void apply(const Job<T>& job, int vectors, int64_t begin, int64_t end, T* scratch) {
+  if (vectors == 1) apply_items<1>(job, begin, end, scratch);
+  else apply_items<2>(job, begin, end, scratch);
+}
+
+template <class T>
+void backward(const Job<T>& job, int vectors, int64_t begin, int64_t end, T* scratch, double* sums) {
+  if (vectors == 1) backward_items<1>(job, begin, end, scratch, sums);
+  else backward_items<2>(job, begin, end, scratch, sums);
+}
+
+// One factor on one sample, in place.
+template <bool INVERSE, bool SHARED, class T>
+void apply_factor(const Factor& factor, int64_t size, const T* weight, int64_t pitch, T* row) {
+  const int64_t half = factor.half;
+  const T *a = weight + factor.weight, *b = a + pitch, *c = b + pitch, *d = c + pitch;
+  for (T* end = row + size; row < end; row += 2 * half) {
+    T *u = row, *v = row + half;
+    for (int64_t k = 0; k < half; ++k) {
+      const int64_t at = SHARED ? 0 : k;
+      const T p = u[k], q = v[k];
+      if (INVERSE) {
+        const T scale = 1 / (a[at] * d[at] - b[at] * c[at]);
+        u[k] = (d[at] * p - b[at] * q) * scale;
+        v[k] = (a[at] * q - c[at] * p) * scale;
+      } else {
+        u[k] = a[at] * p + b[at] * q;
+        v[k] = c[at] * p + d[at] * q;
+      }
+    }
+    const int64_t step = SHARED ? 1 : half;
+    a += step, b += step, c += step, d += step;
+  }
+}
+
+template <class T>
+void apply_few(const Butterfly& butterfly, bool inverse, const std::vector<Run>& runs, const T* weight, int64_t batch,
+               const T* x, T* y, T* row) {
+  for (int64_t sample = 0; sample < batch; ++sample, x += butterfly.dim, y += butterfly.dim) {
+    for (const Run& run : runs) {
+      for (int64_t i = 0; i < run.length; ++i) row[run.row + i * run.stride] = x[run.from + i];
+    }
+    for (const Part& part : butterfly.parts) {
+      for (const Factor& factor : part.factors) {
+        T* entries = row + part.start;
+        if (inverse) {
+          if (butterfly.shared) apply_factor<true, true>(factor, part.size, weight, butterfly.matrices, entries);
+          else apply_factor<true, false>(factor, part.size, weight, butterfly.matrices, entries);
+        } else {
+          if (butterfly.shared) apply_factor<false, true>(factor, part.size, weight, butterfly.matrices, entries);
+          else apply_factor<false, false>(factor, part.size, weight, butterfly.matrices, entries);
+        }
+      }
+    }
+    for (const Run& run : runs) {
+      for (int64_t i = 0; i < run.length; ++i) y[run.from + i] = row[run.row + i * run.stride];
+    }
+  }
+}
+
+template <class T>
+const ButterflyKernels<T>& kernels() {
+  static const ButterflyKernels<T> found{LANES<T>,  log_abs_dets<T>, add_log_abs_det_gradient<T>,
+                                         invert<T>, invert_gradient<T>, pack<T>, add_unpacked<T>,
+                                         apply<T>,  backward<T>,     apply_few<T>};
+  return found;
+}

@@ -1,0 +1,7 @@
+// What the library says of itself, for whoever loaded it. Operators are in the other files, each with its kernel.
+
+#include "cpu.h"
+
+extern "C" __attribute__((visibility("default"))) const char* invertbench_instructions() {
+  return invertbench::name(invertbench::instructions());
+}

@@ -1,0 +1,5 @@
+"""Imported for its effect, in the fork server: the layers' kernels are loaded, and built if need be, for all trials."""
+
+from layers import kernels
+
+kernels.load()

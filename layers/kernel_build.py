@@ -1,0 +1,182 @@
+"""From the sources in csrc/ to a compiled library in the cache, made once for everyone who shares that cache.
+
+A build is one folder, named by all that it depends on. It is made in a folder of another name beside it, under a
+lock that the system drops when its holder dies, and then renamed: a build that is killed half-way leaves nothing
+that looks whole, and nobody waits for the dead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+
+import torch
+
+LIBRARY = "libinvertbench.so"
+COMPILERS = ("c++", "g++", "clang++")
+# No -march: a cache may lie on a disk that several machines share. The kernels pick their instructions as they run.
+COMPILE = (
+    "-std=c++20", "-O3", "-fPIC", "-fopenmp", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math",
+    "-fvisibility=hidden", "-DNDEBUG", "-Wno-psabi",
+)  # fmt: skip
+LINK = ("-shared", "-fopenmp")
+LIBRARIES = ("-ltorch_cpu", "-lc10")
+MESSAGE_LINES = 6
+
+
+class BuildFailed(Exception):
+    """There is no compiled library, and the message says why.
+
+    Attributes:
+        reason: the message without its details, which names no place of this machine.
+    """
+
+    def __init__(self, reason: str, details: str = "") -> None:
+        super().__init__(f"{reason}{details}")
+        self.reason = reason
+
+
+def cache_folder() -> Path:
+    """Where this user's builds lie: $INVERTBENCH_CACHE, else $XDG_CACHE_HOME/invertbench, else ~/.cache/invertbench."""
+    own, common = os.environ.get("INVERTBENCH_CACHE"), os.environ.get("XDG_CACHE_HOME")
+    cache = Path(own) if own else (Path(common) if common else Path.home() / ".cache") / "invertbench"
+    return cache.absolute() / "kernels"
+
+
+def find_or_build(folder: Path) -> Path:
+    """The compiled library, from `folder` or made there.
+
+    The name of a build is a hash of the sources, the flags, torch's version and the kind of machine, and one of the
+    compiler's version. A machine without a compiler takes the build of any.
+
+    Raises:
+        BuildFailed: there is none, and none can be made; with what the compiler said, where one was asked.
+    """
+    sources = source_files()
+    contents = [f"{path.name}\0{path.read_text(encoding='utf-8')}" for path in sources]
+    code = _hash(*contents, *COMPILE, *LINK, *LIBRARIES, str(torch.__version__), sys.platform, platform.machine())
+    try:
+        compiler = find_compiler()
+        name = f"{code}-{_hash(_version(compiler))[:8]}"
+    except BuildFailed:
+        others = sorted(folder.glob(f"{code}-*/{LIBRARY}"))
+        if others:
+            return others[0]
+        raise
+    library = folder / name / LIBRARY
+    if library.is_file():
+        return library
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _locked(folder / f"{name}.lock"):
+            if not library.is_file():  # another process may have made it while this one waited
+                _build(compiler, [path for path in sources if path.suffix == ".cpp"], folder / name)
+    except OSError as error:
+        raise BuildFailed(
+            f"compiled kernels cannot be kept in the cache ({error.strerror or error})",
+            f"; {folder} cannot be used: set $INVERTBENCH_CACHE to a folder that can be written",
+        ) from error
+    return library
+
+
+def source_files() -> list[Path]:
+    """What is compiled for the processor, and the headers of it."""
+    folder = Path(str(resources.files("csrc")))
+    return sorted(path for path in folder.iterdir() if path.suffix in (".cpp", ".h"))
+
+
+def find_compiler() -> list[str]:
+    """The command of the C++ compiler: $CXX, else the first of c++, g++ and clang++ on the PATH."""
+    if sys.platform == "win32":
+        raise BuildFailed("kernels are not built on Windows")
+    own = shlex.split(os.environ.get("CXX", ""))
+    for candidate in [own] if own else [[name] for name in COMPILERS]:
+        found = shutil.which(candidate[0])
+        if found:
+            return [found, *candidate[1:]]
+    missing = f"$CXX, {own[0]}, is not there" if own else f"none of {', '.join(COMPILERS)} is on the PATH"
+    raise BuildFailed("no C++ compiler", f": {missing}")
+
+
+def _version(compiler: Sequence[str]) -> str:
+    """The first line of the compiler's account of itself."""
+    return _run([*compiler, "--version"]).partition("\n")[0]
+
+
+def _build(compiler: Sequence[str], sources: Sequence[Path], final: Path) -> None:
+    """Compile every source, as many at once as there are cores, link them, and put the result in its place."""
+    for abandoned in final.parent.glob(f".{final.name}-*"):  # by builds that were killed: the lock is held here
+        shutil.rmtree(abandoned, ignore_errors=True)
+    print("invertbench: building the CPU kernels (once, about a minute) ...", file=sys.stderr, flush=True)
+    here = Path(torch.__file__).parent
+    includes = [f"-isystem{here / 'include'}", f"-isystem{here / 'include/torch/csrc/api/include'}"]
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{final.name}-", dir=final.parent))
+    try:
+        objects = [str(unfinished / f"{source.stem}.o") for source in sources]
+        commands = [
+            [*compiler, *COMPILE, *includes, "-c", str(source), "-o", made]
+            for source, made in zip(sources, objects, strict=True)
+        ]
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        with ThreadPoolExecutor(cores) as pool:
+            list(pool.map(_run, commands))
+        library = unfinished / LIBRARY
+        _run([*compiler, *LINK, *objects, f"-L{here / 'lib'}", *LIBRARIES, "-o", str(library)])
+        if not library.is_file():
+            raise BuildFailed("the C++ compiler ended well and made nothing", f": {compiler[0]}")
+        for made in objects:
+            Path(made).unlink()
+        unfinished.chmod(0o755)  # mkdtemp's is for its owner alone
+        shutil.rmtree(final, ignore_errors=True)  # there only if somebody took its library away
+        unfinished.rename(final)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _run(command: Sequence[str]) -> str:
+    """What the compiler printed; BuildFailed, with the first lines of it, where it fails."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=os.environ | {"LC_ALL": "C"},
+            text=True,
+            errors="replace",
+            check=False,
+        )
+    except OSError as error:
+        raise BuildFailed(f"the C++ compiler cannot be run: {error.strerror or error}", f": {command[0]}") from error
+    if done.returncode:
+        said = "".join(f"\n  {line}" for line in done.stdout.splitlines()[:MESSAGE_LINES])
+        raise BuildFailed(f"the C++ compiler ended with exit code {done.returncode}", f": {command[0]}{said}")
+    return done.stdout
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock of this file; others wait. The system frees it with its holder, also when that is killed."""
+    import fcntl
+
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _hash(*texts: str) -> str:
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(f"{len(text)}:{text}".encode())
+    return digest.hexdigest()[:16]

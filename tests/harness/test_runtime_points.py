@@ -1,0 +1,94 @@
+"""Several processes' measurements of a point are one line, which says whether it can be trusted."""
+
+import math
+
+import pytest
+
+from harness.reporting.runtime_points import entries, growth, merged
+
+
+def line(process=0, **changes):
+    measured = {"median_ms": 1.0, "iqr_ms": 0.1, "drift": 0.0, "cpu_share": 1.0, "copy_ms": 0.1}
+    identity = {"sweep": "a", "shape": "3x4x4", "batch": 2, "layer": "x", "operation": "forward", "device": "cpu"}
+    return {**identity, "status": "ok", "process": process, **measured, **changes}
+
+
+def only(*lines, threads=1):
+    (point,) = merged(lines, threads)
+    return point
+
+
+def test_the_medians_of_processes_are_compared():
+    near = only(line(median_ms=1.0), line(1, median_ms=1.1, iqr_ms=0.2, copy_ms=0.3))
+    assert near["median_ms"] == pytest.approx(1.05) and near["iqr_ms"] == 0.2 and near["copy_ms"] == pytest.approx(0.2)
+    assert near["gap"] == pytest.approx(0.1) and near["unstable"] == ()
+    assert only(line(median_ms=1.0), line(1, median_ms=1.2))["unstable"] == ("processes 20% apart",)
+    assert only(line())["gap"] is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"iqr_ms": 0.26}, "interquartile range 26% of the median"),
+        ({"drift": 0.11}, "+11% from the first half of the rounds to the second"),
+        ({"drift": -0.11}, "-11% from the first half of the rounds to the second"),
+        ({"cpu_share": 0.8}, "had 80% of its core"),
+    ],
+)
+def test_one_shaky_process_is_enough(changes, complaint):
+    assert only(line(), line(1, **changes))["unstable"] == (complaint,)
+
+
+def test_bounds_are_not_exceeded_by_what_lies_on_them():
+    assert only(line(iqr_ms=0.25, drift=0.1, cpu_share=0.9), line(1, median_ms=1.15))["unstable"] == ()
+
+
+def test_a_share_of_a_core_says_something_of_one_thread_on_a_cpu_only():
+    assert only(line(cpu_share=1.7), threads=2)["unstable"] == ()
+    assert only(line(cpu_share=0.5), threads=2)["unstable"] == ()
+    assert only(line(cpu_share=0.5, device="cuda"))["unstable"] == ()
+
+
+def test_failures_stand_where_nothing_was_measured():
+    failed = {"median_ms": None, "status": "error", "reason": "no"}
+    assert only(line(**failed), line(1, **failed))["status"] == "error"
+    half = only(line(**failed), line(1))
+    assert half["status"] == "ok" and half["median_ms"] == 1.0 and half["unstable"] == ("1 of 2 processes",)
+
+
+def test_largest_error_and_memory_count():
+    point = only(line(inverse_error=1e-6, peak_bytes=10), line(1, inverse_error=1e-5, peak_bytes=8))
+    assert point["inverse_error"] == 1e-5 and point["peak_bytes"] == 10
+    assert only(line())["inverse_error"] is None
+
+
+def test_points_keep_their_order_and_their_layers_apart():
+    lines = [line(layer="b"), line(layer="a"), line(1, layer="b"), line(layer="a", operation="inverse")]
+    assert [(p["layer"], p["operation"]) for p in merged(lines, 1)] == [
+        ("b", "forward"),
+        ("a", "forward"),
+        ("a", "inverse"),
+    ]
+
+
+def points(times, batches=(1, 2, 4, 8, 16)):
+    return [line(batch=batch, median_ms=time) for batch, time in zip(batches, times, strict=False)]
+
+
+def test_growth_is_the_exponent_of_the_largest_points():
+    assert entries(line()) == 96
+    exact = growth(points([100.0, 2.0**1.5, 4.0**1.5, 8.0**1.5, 16.0**1.5]))
+    assert exact == pytest.approx((1.5, 0.0), abs=1e-6)
+    assert growth(points([1.0, 2.0])) is None
+    assert growth([line(median_ms=None)] * 4) is None
+    assert growth(points([1.0, 2.0, 3.0], batches=(4, 4, 4))) is None
+
+
+def test_growth_interval_is_that_of_the_linear_model():
+    """Against scipy.stats.linregress and the quantile of t with two degrees of freedom."""
+    from scipy import stats
+
+    times = [1.0, 2.3, 3.7, 8.8]
+    slope, half = growth(points(times, batches=(1, 2, 4, 8)))
+    fit = stats.linregress([0, 1, 2, 3], [math.log2(time) for time in times])
+    assert slope == pytest.approx(fit.slope) and half == pytest.approx(fit.stderr * stats.t.ppf(0.975, 2), rel=1e-3)

@@ -1,0 +1,271 @@
+"""`invertbench::emerging_inverse` against plain PyTorch and against the definition."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import Tensor
+
+from layers import kernels
+from layers.emerging import Emerging
+
+pytestmark = pytest.mark.system
+
+# One channel, one pixel, one row, one column, odd sizes, several blocks of channels, an axis longer than a vector.
+SHAPES = [(1, 1, 1), (3, 5, 4), (2, 1, 9), (2, 9, 1), (7, 3, 21), (13, 19, 5), (3, 35, 34), (1, 6), (3, 1), (6, 70)]
+KERNELS = [1, 3, 9]
+TOLERANCE = {torch.float32: {"rtol": 2e-4, "atol": 2e-5}, torch.float64: {"rtol": 1e-11, "atol": 1e-12}}
+CAPABILITIES = {"default": "portable", "avx2": "avx2", "avx512": "avx512"}  # torch's names, and the kernels' own
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _compiled():
+    if not kernels.load():
+        pytest.skip(f"no kernels: {kernels.backend().reason}")
+
+
+def operator(*operands: Tensor | None) -> Tensor:
+    return torch.ops.invertbench.emerging_inverse(*operands)
+
+
+def gentle(shape, kernel_size, dtype=torch.float64, bias=True, seed=0) -> Emerging:
+    """Away from the identity, with a condition number that does not grow with channels and taps."""
+    torch.manual_seed(seed)
+    layer = Emerging(shape, kernel_size=kernel_size, bias=bias).to(dtype)
+    taps = min(kernel_size, 5) ** (len(shape) - 1)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.add_(0.4 / (shape[0] * taps) ** 0.5 * torch.randn_like(parameter))
+    return layer
+
+
+def operands(layer: Emerging) -> tuple[Tensor, Tensor, Tensor | None]:
+    return layer.weight1, layer.weight2, layer.bias
+
+
+@torch.no_grad()
+def plain(layer: Emerging, y: Tensor) -> Tensor:
+    return layer._solver()(y)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("kernel_size", KERNELS)
+@pytest.mark.parametrize("shape", SHAPES)
+@torch.no_grad()
+def test_against_plain_torch(shape, kernel_size, dtype):
+    layer = gentle(shape, kernel_size, dtype)
+    for batch in (1, 6, 33):
+        y = torch.randn(batch, *shape, dtype=dtype)
+        x = operator(y, *operands(layer))
+        assert x.is_contiguous()
+        torch.testing.assert_close(x, plain(layer, y), **TOLERANCE[dtype])
+        torch.testing.assert_close(layer(x)[0], y, **TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize(("shape", "kernel_size"), [((3, 32, 32), 3), ((5, 6, 40), 5), ((4, 256), 51)])
+@torch.no_grad()
+def test_an_event_does_not_depend_on_its_batch(shape, kernel_size):
+    """One event alone is solved along anti-diagonals, several side by side: the same sums in the same order."""
+    layer = gentle(shape, kernel_size, torch.float32)
+    y = torch.randn(67, *shape)
+    together = operator(y, *operands(layer))
+    for start, stop in ((0, 1), (66, 67), (3, 5), (10, 17), (20, 53)):
+        assert torch.equal(operator(y[start:stop], *operands(layer)), together[start:stop])
+
+
+@pytest.mark.parametrize("batch", [3, 67])
+@torch.no_grad()
+def test_an_event_does_not_depend_on_threads(batch):
+    layer = gentle((8, 24, 24), 3, torch.float32)
+    y = torch.randn(batch, 8, 24, 24)
+    expected = operator(y, *operands(layer))
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2, 5):
+            torch.set_num_threads(threads)
+            assert torch.equal(operator(y, *operands(layer)), expected)
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernel_size"), [((3, 32, 32), 3), ((12, 16, 16), 3), ((48, 8, 8), 3), ((4, 512), 51), ((13, 7, 9), 5)]
+)
+@pytest.mark.parametrize("batch", [1, 32])
+@torch.no_grad()
+def test_error_is_no_more_than_twice_that_of_plain_torch(shape, kernel_size, batch):
+    ours = theirs = 0.0
+    for seed in range(4):
+        layer = gentle(shape, kernel_size, torch.float32, seed=seed)
+        y = torch.randn(batch, *shape)
+        found, reference = operator(y, *operands(layer)), plain(layer, y)
+        exact = plain(layer.double(), y.double())
+        ours += float((found - exact).square().sum())
+        theirs += float((reference - exact).square().sum())
+    assert 0 < ours**0.5 <= 2 * theirs**0.5
+
+
+def test_every_kind_of_instructions_that_the_processor_has():
+    """Some of these tests again, held back to narrower instructions."""
+    for capability, instructions in CAPABILITIES.items():
+        again_with(capability, instructions)
+        if instructions == kernels.backend().instructions:
+            return
+
+
+def again_with(capability: str, instructions: str) -> None:
+    again = "strides or empty_batch or depend_on_its_batch or no_more_than_twice or those_of_plain_torch"
+    script = f"""
+import pytest, sys
+from layers import kernels
+assert kernels.backend().instructions == {instructions!r}, kernels.backend()
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-k", {again!r}, {__file__!r}]))
+"""
+    environment = os.environ | {"ATEN_CPU_CAPABILITY": capability}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@torch.no_grad()
+def test_strides_do_not_matter():
+    layer = gentle((6, 5, 8), 3)
+    y = torch.randn(9, 6, 5, 8, dtype=torch.float64)
+    expected = operator(y, *operands(layer))
+    scattered = torch.randn(18, 7, 5, 16, dtype=torch.float64)[::2, 1:, :, ::2]
+    scattered.copy_(y)
+    turned = y.permute(3, 2, 1, 0).contiguous().permute(3, 2, 1, 0)
+    for same in (y.contiguous(memory_format=torch.channels_last), turned, scattered):
+        assert not same.is_contiguous()
+        assert torch.equal(operator(same, *operands(layer)), expected)
+    weights = [w.transpose(0, 3).contiguous().transpose(0, 3) for w in (layer.weight1, layer.weight2)]
+    assert torch.equal(operator(y, *weights, torch.stack([layer.bias] * 2, 1)[:, 0]), expected)
+    assert torch.equal(operator(y[:1].expand(4, -1, -1, -1), *operands(layer)), expected[:1].expand(4, -1, -1, -1))
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 5), (2, 7)])
+def test_empty_batch(shape):
+    layer = gentle(shape, 3)
+    y = torch.randn(0, *shape, dtype=torch.float64, requires_grad=True)
+    x = layer.inverse(y)
+    assert x.shape == (0, *shape)
+    x.sum().backward()
+    assert y.grad.shape == y.shape
+    for parameter in layer.parameters():
+        assert (parameter.grad == 0).all()
+
+
+@pytest.mark.parametrize("batch", [3, 40])
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+@torch.no_grad()
+def test_what_is_not_finite_stays_in_its_event(batch, bad):
+    layer = gentle((3, 12, 10), 3, torch.float32)
+    y = torch.randn(batch, 3, 12, 10)
+    expected = operator(y, *operands(layer))
+    y[1, 2, 0, 0] = bad
+    found = operator(y, *operands(layer))
+    others = torch.arange(batch) != 1
+    assert torch.equal(found[others], expected[others])
+    assert not found[1].isfinite().any()  # w2 carries it to the last pixel, w1 from there to the first
+
+
+@pytest.mark.parametrize("batch", [1, 40])
+@torch.no_grad()
+def test_what_is_not_finite_stays_in_its_pixel_where_no_tap_reads_another(batch):
+    layer = gentle((2, 9, 11), 1, torch.float32)
+    y = torch.randn(batch, 2, 9, 11)
+    expected = operator(y, *operands(layer))
+    y[:, 1, 4, 5] = torch.nan
+    found = operator(y, *operands(layer))
+    assert found[:, :, 4, 5].isnan().all()
+    found[:, :, 4, 5] = expected[:, :, 4, 5]
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("batch", [1, 40])
+@torch.no_grad()
+def test_singular_weights_give_no_finite_answer(batch):
+    layer = gentle((3, 6, 6), 3)
+    layer.weight2[1, 1, 1, 1] = 0
+    y = torch.randn(batch, 3, 6, 6, dtype=torch.float64)
+    for x in (operator(y, *operands(layer)), plain(layer, y)):
+        assert not x.isfinite().flatten(1).all(dim=1).any()
+
+
+@torch.no_grad()
+def test_masked_entries_are_not_read():
+    layer = gentle((4, 6, 5), 5)
+    y = torch.randn(3, 4, 6, 5, dtype=torch.float64)
+    expected = operator(y, *operands(layer))
+    for weight, mask in ((layer.weight1, layer.weight1_mask), (layer.weight2, layer.weight2_mask)):
+        weight[~mask] = torch.nan
+    assert torch.equal(operator(y, *operands(layer)), expected)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("shape", "kernel_size"), [((2, 3, 4), 3), ((3, 2, 2), 5), ((2, 5), 3)])
+def test_gradients(shape, kernel_size, bias):
+    layer = gentle(shape, kernel_size, bias=bias)
+    y = torch.randn(2, *shape, dtype=torch.float64, requires_grad=True)
+    inputs = [y, *(p for p in operands(layer) if p is not None)]
+
+    def call(*inputs):
+        return operator(*inputs) if bias else operator(*inputs, None)
+
+    assert torch.autograd.gradcheck(call, inputs)
+    assert torch.autograd.gradgradcheck(call, inputs)
+
+
+@pytest.mark.parametrize("shape", [(7, 9, 12), (4, 40)])
+def test_gradients_are_those_of_plain_torch(shape):
+    layer = gentle(shape, 5)
+    y = torch.randn(20, *shape, dtype=torch.float64, requires_grad=True)
+    weights = torch.randn(20, *shape, dtype=torch.float64)
+    leaves = [y, *layer.parameters()]
+    expected = torch.autograd.grad((layer._solver()(y) * weights).sum(), leaves)
+    for chosen in (slice(None), slice(0, 1), slice(1, 2), slice(2, 3), slice(3, 4)):
+        found = torch.autograd.grad((layer.inverse(y) * weights).sum(), leaves[chosen])
+        for gradient, reference in zip(found, expected[chosen], strict=True):
+            torch.testing.assert_close(gradient, reference)
+
+
+@pytest.mark.parametrize(("shape", "bias"), [((3, 5, 4), True), ((3, 5, 4), False), ((2, 9), True)])
+@pytest.mark.parametrize("grad", [True, False])
+def test_opcheck(shape, bias, grad):
+    layer = gentle(shape, 3, bias=bias).requires_grad_(grad)
+    y = torch.randn(3, *shape, dtype=torch.float64, requires_grad=grad)
+    torch.library.opcheck(torch.ops.invertbench.emerging_inverse.default, (y, *operands(layer)))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda y, w1, w2, b: (y[0], w1, w2, b), ValueError, r"weight1 of shape \[3, 3, 3, 3\] does not fit y of"),
+        (lambda y, w1, w2, b: (y[0, 0], w1, w2, b), ValueError, r"y of shape \[4, 5\] is no batch"),
+        (lambda y, w1, w2, b: (y.half(), w1.half(), w2.half(), b), TypeError, "y is Half; use float32 or float64"),
+        (lambda y, w1, w2, b: (y.float(), w1, w2, b), TypeError, "weight1 is Double on .* and y Float on "),
+        (lambda y, w1, w2, b: (y, w1, w2, b.float()), TypeError, "bias is Float"),
+        (lambda y, w1, w2, b: (y, w1[:2], w2, b), ValueError, r"weight1 of shape \[2, 3, 3, 3\] does not fit y"),
+        (lambda y, w1, w2, b: (y, w1, w2[:, :, :1], b), ValueError, r"weight2 of shape \[3, 3, 1, 3\] does not fit"),
+        (lambda y, w1, w2, b: (y, w1[..., :2], w2[..., :2], b), ValueError, "odd k and l"),
+        (lambda y, w1, w2, b: (y, w1, w2, b[:2]), ValueError, r"bias of shape \[2\] does not fit"),
+    ],
+)
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_operands_that_do_not_fit_are_refused(change, error, message, device):
+    layer = gentle((3, 4, 5), 3).requires_grad_(False)
+    wrong = change(torch.randn(2, 3, 4, 5, dtype=torch.float64), *operands(layer))
+    with pytest.raises(error, match=f"emerging_inverse: .*{message}"):
+        operator(*(tensor.to(device) for tensor in wrong))
+
+
+def test_the_layer_uses_the_kernel_where_it_serves():
+    layer = gentle((3, 6, 5), 3)
+    y = torch.randn(2, 3, 6, 5, dtype=torch.float64)
+    with torch.profiler.profile() as profile:
+        layer.inverse(y)
+        layer.inverter()(y)
+    calls = {event.key: event.count for event in profile.key_averages()}
+    assert calls["invertbench::emerging_inverse"] >= 2
+    assert "aten::baddbmm" not in calls
