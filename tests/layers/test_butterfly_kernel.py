@@ -1,0 +1,125 @@
+"""The butterfly in C++ against the butterfly in plain PyTorch, on inputs that are not the usual ones."""
+
+import math
+
+import pytest
+import torch
+
+from layers import butterfly_factors as factors
+from layers import kernels
+from layers.butterfly import Butterfly
+
+pytestmark = pytest.mark.system
+
+LAYERS = {
+    "an odd factor": ((3, 8, 8), {"levels": 6}),
+    "five factors": ((5, 6, 10), {"levels": 2}),
+    "ten levels": ((3, 32, 32), {"levels": 10}),
+    "both directions": ((4, 16), {"levels": 6, "bi_direction": True}),
+    "shared": ((4, 64), {"levels": 8, "shared": True, "flatten": "channels_last"}),
+    "partition": ((1, 28, 28), {"levels": [9, 8, 4], "partition": [512, 256, 16]}),
+    "two entries": ((1, 2), {"levels": 1}),
+}
+BATCHES = (0, 1, 3, 17, 70)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def with_kernels():
+    if not kernels.load():
+        pytest.skip(f"no kernels: {kernels.backend().reason}")
+
+
+def made(case, dtype=torch.float64):
+    shape, options = LAYERS[case]
+    torch.manual_seed(0)
+    layer = Butterfly(shape, initialisation="rotation", **options).to(dtype)
+    with torch.no_grad():
+        layer.weight += 0.1 * torch.randn_like(layer.weight)
+    return layer
+
+
+def plain(layer, x):
+    """y and log-det, level by level in PyTorch."""
+    y = layer._events(factors.apply(layer.weight, layer._entries(x), layer.plan))
+    return y, factors.log_abs_det(layer.weight, layer.multiplicity)
+
+
+@pytest.mark.parametrize("case", LAYERS)
+@pytest.mark.parametrize("batch", BATCHES)
+def test_values_and_gradients_are_those_of_plain_pytorch(case, batch):
+    layer = made(case)
+    x = torch.randn(batch, *layer.shape, dtype=torch.float64, requires_grad=True)
+    cotangent = torch.randn(batch, *layer.shape, dtype=torch.float64)
+    results = []
+    for way in (layer, lambda x: plain(layer, x)):
+        y, log_det = way(x)
+        gradients = torch.autograd.grad((y * cotangent).sum() + 3 * log_det, (x, layer.weight))
+        results.append((y, log_det, *gradients))
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(layer.inverse(layer(x)[0]), x, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("case", LAYERS)
+def test_no_further_from_the_truth_than_twice_plain_pytorch(case):
+    layer, exact = made(case, torch.float32), made(case)
+    exact.load_state_dict(layer.state_dict())
+    x = torch.randn(64, *layer.shape)
+    truth, _ = plain(exact, x.double())
+    error, usual = ((y.double() - truth).norm() for y, _ in (layer(x), plain(layer, x)))
+    assert error <= 2 * usual + 1e-12
+
+
+def test_strides_do_not_matter():
+    layer = made("ten levels", torch.float32)
+    x = torch.randn(6, 3, 32, 32)
+    for odd in (
+        x.to(memory_format=torch.channels_last),
+        torch.stack([x, x], dim=-1)[..., 0],
+        x.flip(0).flip(0).transpose(2, 3).contiguous().transpose(2, 3),
+        torch.cat([x, x])[::2],
+    ):
+        y, _ = layer(odd)
+        assert torch.equal(y, layer(odd.contiguous())[0])
+        assert torch.equal(layer.inverse(odd), layer.inverse(odd.contiguous()))
+
+
+def test_a_nan_stays_within_its_event_and_reaches_what_depends_on_it():
+    layer = made("an odd factor")
+    x = torch.randn(20, *layer.shape, dtype=torch.float64)
+    clean = layer(x)[0]
+    x[7, 1, 2, 3] = math.nan
+    broken, expected = layer(x)[0], plain(layer, x)[0]
+    assert torch.equal(broken.isnan(), expected.isnan()) and broken[7].isnan().any()
+    others = [event for event in range(20) if event != 7]
+    torch.testing.assert_close(broken[others], clean[others])
+
+
+def test_a_singular_pair_has_no_finite_log_det_and_no_inverse():
+    layer = made("two entries")
+    with torch.no_grad():
+        layer.weight.fill_(1.0)
+    assert layer(torch.ones(2, 1, 2, dtype=torch.float64))[1] == -math.inf
+    assert not layer.inverse(torch.rand(2, 1, 2, dtype=torch.float64)).isfinite().any()
+
+
+def test_gradients_are_the_same_every_time():
+    layer = made("ten levels", torch.float32)
+    x = torch.randn(70, 3, 32, 32)
+    runs = [torch.autograd.grad(layer(x)[0].square().sum(), layer.weight)[0] for _ in range(3)]
+    assert all(torch.equal(runs[0], run) for run in runs[1:])
+
+
+def test_double_backward_is_right_or_refused():
+    layer = made("two entries")
+    x = torch.randn(3, 1, 2, dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(layer(x)[0].square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match=r"(?i)butterfly|differentia|backward"):
+        torch.autograd.grad(gradient.square().sum(), layer.weight)
+
+
+def test_the_operator_keeps_torchs_rules():
+    layer = made("shared")
+    x = torch.randn(3, *layer.shape, dtype=torch.float64, requires_grad=True)
+    arguments = (x, layer.weight, layer.plan.flat, layer.layout, layer.plan.shared)
+    torch.library.opcheck(torch.ops.invertbench.butterfly.default, arguments)

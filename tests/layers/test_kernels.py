@@ -1,0 +1,70 @@
+"""Kernels are built once, and whatever goes wrong with that ends in a layer that works."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+LAYER = """
+import sys, warnings, torch
+from layers import kernels
+from layers.butterfly import Butterfly
+layer = Butterfly((3, 8, 8), levels=4)
+x = torch.randn(5, 3, 8, 8)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    for _ in range(3):
+        assert torch.allclose(layer.inverse(layer(x)[0]), x, atol=1e-4)
+print(kernels.backend().name, len(caught), *(str(one.message) for one in caught))
+"""
+
+
+def start(tmp_path, **environment):
+    surroundings = {name: value for name, value in os.environ.items() if name not in ("CXX", "INVERTBENCH_KERNELS")}
+    surroundings |= {"INVERTBENCH_CACHE": str(tmp_path / "cache")} | environment
+    return subprocess.Popen(
+        [sys.executable, "-c", LAYER], env=surroundings, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+def said(process):
+    out, err = process.communicate(timeout=280)
+    assert process.returncode == 0, err
+    return out
+
+
+def test_no_compiler(tmp_path):
+    (tmp_path / "empty").mkdir()
+    out = said(start(tmp_path, PATH=str(tmp_path / "empty")))
+    assert out.startswith("torch 1 layers run as plain PyTorch, without kernels: no C++ compiler")
+
+
+def test_a_broken_compiler(tmp_path):
+    broken = tmp_path / "bin" / "c++"
+    broken.parent.mkdir()
+    broken.write_text("#!/bin/sh\necho the compiler is ill >&2\nexit 1\n")
+    broken.chmod(0o755)
+    out = said(start(tmp_path, PATH=f"{broken.parent}:/usr/bin:/bin", CXX=str(broken)))
+    assert out.startswith("torch 1 layers run as plain PyTorch, without kernels: ") and "the compiler is ill" in out
+
+
+def test_switched_off(tmp_path):
+    assert said(start(tmp_path, INVERTBENCH_KERNELS="off")).split() == ["torch", "0"]
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.system
+def test_a_build_that_is_killed_half_way_holds_nobody_up(tmp_path):
+    first = start(tmp_path)
+    while not list((tmp_path / "cache").glob("kernels/*")):
+        assert first.poll() is None
+        time.sleep(0.05)
+    time.sleep(1)
+    first.kill()
+    first.communicate()
+    assert not list((tmp_path / "cache").glob("kernels/*/*.so"))
+    both = [start(tmp_path), start(tmp_path)]  # and of two at once, one builds
+    assert [said(process).split()[:2] for process in both] == [["cpp", "0"]] * 2
+    assert len(list((tmp_path / "cache").glob("kernels/*/*.so"))) == 1
