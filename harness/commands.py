@@ -5,50 +5,113 @@ Imports of torch, pandas and matplotlib wait for the command that needs them.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 from argparse import Namespace
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from harness.conditions import Conditions, shown_seconds
 from harness.errors import DataError, DataMissing, UserError
-from harness.planning.plan import FILE, Plan
-from harness.records import AUDIT_FAILED, read_record, verdict
-from harness.settings import DensityTrial, ParametersTrial, RuntimeTrial, Trial
-
-MISSING = "to run"
-DAMAGED = "damaged"
+from harness.execution.agenda import MISSING, Choice, agenda, counted, outlook, trials_text
+from harness.execution.folder import claimed, make_folder, writing
+from harness.execution.outcome import record_path
+from harness.planning.plan import FILE, Plan, data_key, with_checksum
+from harness.records import verdict
+from harness.settings import AnyTrial, DataRef, DensityTrial, ParametersTrial, RuntimeTrial, Trial
 
 
 def run(args: Namespace) -> int:
-    """`run SUITE`: run what has no good record yet, then write and print the report."""
-    plan = _plan(args)
+    """`run SUITE`: run what has no outcome yet, then write and print the report."""
+    plan, picked = _plan(args)
     root = _data_root(args.data)
-    _check_data(plan, root, args.offline)
-    folder = _make_folder(args.out / plan.suite)
-    states = trial_states(plan, folder)
-    waiting = [trial for trial in plan.trials if not _settled(states[trial.id])]
-    plan.save(folder)
-    print(f"{plan.suite}, profile {plan.profile}, on {plan.device}: {_counted(states)}", flush=True)
-    if args.only:
-        print("the report covers what --only picked; without it, the same command reports all that was run", flush=True)
-    if waiting:
-        _run_trials(waiting, root, folder, args.jobs)
+    folder = args.out / plan.suite
+    checksums = _known_checksums(folder) | _check_data(picked, root, args.offline)
+    plan, picked = plan.with_checksums(checksums), tuple(with_checksum(trial, checksums) for trial in picked)
+    with claimed(make_folder(folder), args.host):
+        return _run_in(folder, plan, picked, root, args)
+
+
+def _run_in(folder: Path, plan: Plan, picked: Sequence[Trial], root: Path | None, args: Namespace) -> int:
+    from harness.execution.provenance import RunProvenance
+    from harness.execution.slots import at_once, make_slots
+    from harness.execution.supervisor import run_trials
+    from harness.progress import make_reporter
+
+    provenance = RunProvenance(args.host)
+    choice = Choice(args.retry_failed, args.stale)
+    wanted = {trial.id for trial in picked}
+    entries = [entry for entry in agenda(plan, folder, provenance.digests) if entry.trial.id in wanted]
+    doing = [entry.trial for entry in entries if entry.runs(choice)]
+    slots = make_slots(doing, args.jobs)
+    left_out = _records_left_out(folder, plan)
+    with writing(folder):
+        plan.save(folder)
+        provenance.save(folder)
+    print(f"{plan.suite}, profile {plan.profile}, on {plan.device}: {counted(entries)}")
+    if len(entries) < len(plan.trials):
+        print(f"picked by --only, of {trials_text(len(plan.trials))}; the report covers them all")
+    if left_out:
+        print(left_out)
+    for line in outlook(entries, choice, at_once(doing, slots)):
+        print(line)
+    if args.jobs is not None and doing and at_once(doing, slots) < min(args.jobs, len(doing)):
+        print(f"--jobs {args.jobs}: {at_once(doing, slots)} at once, as the threads of more would fight over the cores")
+    sys.stdout.flush()
+    if doing:
+        conditions = Conditions(
+            out=folder,
+            root=root,
+            timeout=plan.timeout if args.timeout is None else args.timeout,
+            memory=plan.memory if args.memory is None else args.memory,
+            checkpoint=args.checkpoint,
+            stale=args.stale,
+            host=args.host,
+        )
+        good = _good(plan)
+        stop_at = (lambda record: verdict(record) not in good) if args.fail_fast else None
+        with make_reporter(len(doing)) as reporter:
+            run_trials(doing, conditions, slots, reporter, provenance=provenance.of, stop_at=stop_at)
     else:
-        print("every trial has its record: nothing to run")
-    return _write_report(plan, folder)
+        print("nothing to run")
+    _write_report(plan, folder)
+    states = [entry.state for entry in agenda(plan, folder) if entry.trial.id in wanted]
+    return 0 if good_states(plan, states) else 1
 
 
 def show_plan(args: Namespace) -> int:
-    """`plan SUITE`: print the trials of a profile and their state."""
+    """`plan SUITE`: print the trials of a profile, what became of each, and what a run would do."""
     from tabulate import tabulate
 
-    plan = _plan(args)
-    states = trial_states(plan, args.out / plan.suite)
-    lines = [(trial.id, trial.kind, *_identity(trial), states[trial.id]) for trial in plan.trials]
-    headers = ("id", "kind", "column", "layer", "seed", "state")
+    from harness.execution.slots import at_once, make_slots
+    from harness.sources import Sources
+
+    plan, picked = _plan(args)
+    folder = args.out / plan.suite
+    missing = ""
+    checksums = _known_checksums(folder)
+    try:
+        checksums |= _check_data(picked, _data_root(args.data), offline=True)
+    except (DataMissing, DataError) as error:
+        missing = f"\na run would stop, for want of data:\n{error}"
+    plan, picked = plan.with_checksums(checksums), tuple(with_checksum(trial, checksums) for trial in picked)
+    wanted = {trial.id for trial in picked}
+    choice = Choice(args.retry_failed, args.stale)
+    entries = [entry for entry in agenda(plan, folder, Sources().of) if entry.trial.id in wanted]
+    lines = []
+    for entry in entries:
+        runs = entry.runs(choice)
+        time = shown_seconds(entry.seconds) if runs and entry.seconds is not None else "?" if runs else ""
+        lines.append((entry.trial.id, *_identity(entry.trial), entry.text(), time))
+    headers = ("id", "kind", "column", "layer", "seed", "state", "time")
     print(tabulate(lines, headers=headers, tablefmt="simple", disable_numparse=True))
-    print(f"\n{plan.suite}, profile {plan.profile}, on {plan.device}: {_counted(states)}")
+    print(f"\n{plan.suite}, profile {plan.profile}, on {plan.device}: {counted(entries)}")
+    doing = [entry.trial for entry in entries if entry.runs(choice)]
+    for line in outlook(entries, choice, at_once(doing, make_slots(doing, args.jobs))):
+        print(line)
+    if missing:
+        print(missing)
     return 0
 
 
@@ -62,7 +125,7 @@ def validate(args: Namespace) -> int:
         counts = {name: count_trials(suite, name) for name in suite.profiles}
     else:
         counts = {args.profile: len(make_plan(load_suite(args.suite), args.profile, "cpu").trials)}
-    print(f"ok: {args.suite} ({', '.join(f'{name} {_trials(count)}' for name, count in counts.items())})")
+    print(f"ok: {args.suite} ({', '.join(f'{name} {trials_text(count)}' for name, count in counts.items())})")
     return 0
 
 
@@ -71,18 +134,32 @@ def status(args: Namespace) -> int:
     code = 0
     for folder in run_folders(args.folder):
         plan = Plan.load(folder)
-        states = trial_states(plan, folder)
-        print(f"{folder}: {plan.suite}, profile {plan.profile}, on {plan.device}: {_counted(states)}")
-        for trial in plan.trials:
-            if states[trial.id] not in ("ok", MISSING):
-                print(f"  {trial.id}  {states[trial.id]}: {_reason(folder, trial)}")
-        code = max(code, exit_code(plan, states))
+        entries = agenda(plan, folder)
+        print(f"{folder}: {plan.suite}, profile {plan.profile}, on {plan.device}: {counted(entries)}")
+        for entry in entries:
+            if entry.state not in ("ok", MISSING):
+                print(f"  {entry.trial.id}  {entry.state}: {entry.reason}")
+        code = max(code, 0 if good_states(plan, [entry.state for entry in entries]) else 1)
     return code
 
 
 def report(args: Namespace) -> int:
-    """`report DIR`: write the report again."""
-    return max(_write_report(Plan.load(folder), folder) for folder in run_folders(args.folder))
+    """`report DIR...`: write the report again; of several folders, the one of all their records together."""
+    folders = [folder for given in args.folders for folder in run_folders(given)]
+    code = 0
+    if len(args.folders) > 1:
+        from harness.reporting.merge import merge
+
+        merged = merge(folders, args.out)
+        folders = [one.folder for one in merged]
+        for one in merged:
+            print("\n".join(one.lines()))
+            code = max(code, 1 if one.conflicts else 0)
+    for folder in folders:
+        plan = Plan.load(folder)
+        _write_report(plan, folder)
+        code = max(code, 0 if good_states(plan, [entry.state for entry in agenda(plan, folder)]) else 1)
+    return code
 
 
 def show_list(args: Namespace) -> int:
@@ -114,15 +191,13 @@ COMMANDS: dict[str, Callable[[Namespace], int]] = {
 }
 
 
-def trial_states(plan: Plan, folder: Path) -> dict[str, str]:
-    """What became of each trial: the status of its record, or that it is still to run."""
-    return {trial.id: _state(folder, trial) for trial in plan.trials}
+def good_states(plan: Plan, states: Iterable[str]) -> bool:
+    """Whether every trial is ok and its audit has not failed, or unsupported where the suite says so."""
+    return _good(plan).issuperset(states)
 
 
-def exit_code(plan: Plan, states: Mapping[str, str]) -> int:
-    """0 where every trial is ok and its audit has not failed, or unsupported where the suite says so; else 1."""
-    good = {"ok", "unsupported"} if plan.unsupported else {"ok"}
-    return 0 if good.issuperset(states.values()) else 1
+def _good(plan: Plan) -> set[str]:
+    return {"ok", "unsupported"} if plan.unsupported else {"ok"}
 
 
 def run_folders(folder: Path) -> list[Path]:
@@ -137,11 +212,12 @@ def run_folders(folder: Path) -> list[Path]:
     return inner
 
 
-def _plan(args: Namespace) -> Plan:
-    from harness.planning.plan import make_plan
+def _plan(args: Namespace) -> tuple[Plan, tuple[AnyTrial, ...]]:
+    """The plan, and the trials that `--only` picks."""
+    from harness.planning.plan import plan_run
     from harness.planning.suite import load_suite
 
-    return make_plan(
+    return plan_run(
         load_suite(args.suite),
         args.profile,
         args.device,
@@ -149,6 +225,7 @@ def _plan(args: Namespace) -> Plan:
         only=args.only,
         settings=args.settings,
         layers=args.layers,
+        jobs=args.jobs,
     )
 
 
@@ -162,102 +239,67 @@ def _data_root(given: Path | None) -> Path | None:
     return root.resolve() if root else None
 
 
-def _check_data(plan: Plan, root: Path | None, offline: bool) -> None:
-    """Raise DataMissing with everything that the plan needs and that is not there, before anything runs."""
+def _check_data(trials: Sequence[AnyTrial], root: Path | None, offline: bool) -> dict[DataRef, str | None]:
+    """The checksum of each data set that the trials need.
+
+    Raises:
+        DataMissing: with everything that they need and that is not there, before anything runs.
+    """
     from harness.datasets import Store, find_dataset
 
     store = Store.at(root, offline)
-    needed = {
-        trial.data.model_copy(update={"label": ""}): trial.data for trial in plan.trials if trial.kind == "density"
-    }
+    checksums: dict[DataRef, str | None] = {}
     missing: dict[str, None] = {}
-    for data in needed.values():
+    for key in dict.fromkeys(data_key(trial) for trial in trials if isinstance(trial, DensityTrial)):
         try:
-            find_dataset(data.name).check(store, dict(data.options))
+            checksums[key] = find_dataset(key.name).check(store, dict(key.options))
         except (DataMissing, DataError) as error:
             missing[str(error)] = None
     if missing:
         raise DataMissing("\n".join(missing))
+    return checksums
 
 
-def _make_folder(folder: Path) -> Path:
-    try:
-        for inner in (folder, folder / "records", folder / "logs"):
-            inner.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{folder}: cannot be written to ({error.strerror}); choose another --out") from error
-    if not os.access(folder, os.W_OK) or (folder / FILE).is_dir():
-        raise UserError(f"{folder}: cannot be written to; choose another --out")
-    return folder
+def _known_checksums(folder: Path) -> dict[DataRef, str | None]:
+    """Those of the folder's last plan, for data sets that nobody looks at now."""
+    with contextlib.suppress(UserError):
+        trials = Plan.load(folder).trials
+        return {data_key(trial): trial.data.checksum for trial in trials if isinstance(trial, DensityTrial)}
+    return {}
 
 
-def _run_trials(trials: Sequence[Trial], root: Path | None, folder: Path, jobs: int | None) -> None:
-    from harness.executor import default_jobs, run_trials
-    from harness.progress import make_reporter
+def _records_left_out(folder: Path, plan: Plan) -> str | None:
+    """What the report no longer covers when this plan takes the place of the folder's last one; None: nothing."""
+    with contextlib.suppress(UserError):
+        last = Plan.load(folder)
+        known = {trial.id for trial in plan.trials}
+        gone = [trial for trial in last.trials if trial.id not in known and record_path(folder, trial).exists()]
+        if gone:
+            return (
+                f"the last command here (profile {last.profile}, {last.device}, {trials_text(len(last.trials))}) had "
+                f"other settings: {trials_text(len(gone))} of it with records stay in records/, and are not in this "
+                "report; the same command brings them back"
+            )
+    return None
 
-    with make_reporter(len(trials)) as reporter:
-        run_trials(trials, root, folder, jobs or default_jobs(trials), reporter)
 
-
-def _write_report(plan: Plan, folder: Path) -> int:
+def _write_report(plan: Plan, folder: Path) -> None:
     from harness.reporting.report import write_report
 
-    written = write_report(folder)
+    with writing(folder):
+        written = write_report(folder)
     print(f"\n{written.table}")
     print(f"in {folder}: {', '.join(written.files)}")
-    return exit_code(plan, trial_states(plan, folder))
 
 
-def _settled(state: str) -> bool:
-    """Whether running the trial again would be in vain; what failed may have failed for want of memory."""
-    return state in ("ok", "unsupported", AUDIT_FAILED)
-
-
-def _state(folder: Path, trial: Trial) -> str:
-    path = _record_path(folder, trial)
-    if not path.exists():
-        return MISSING
-    try:
-        return verdict(read_record(path))
-    except UserError:
-        return DAMAGED
-
-
-def _reason(folder: Path, trial: Trial) -> str:
-    try:
-        record = read_record(_record_path(folder, trial))
-        reasons = [record.reason, *(row.get("audit_reason") for row in record.rows)]
-        return " ".join((next(filter(None, reasons), None) or "no reason given").split())
-    except UserError as error:
-        return str(error)
-
-
-def _record_path(folder: Path, trial: Trial) -> Path:
-    return folder / "records" / f"{trial.id}.json"
-
-
-def _counted(states: Mapping[str, str]) -> str:
-    """`48 trials: 3 ok, 1 diverged (runs again), 44 to run`."""
-    counts = Counter(states.values())
-    parts = [
-        f"{count} {state}{'' if _settled(state) or state == MISSING else ' (a run tries again)'}"
-        for state, count in sorted(counts.items(), key=lambda item: (item[0] == MISSING, item[0] != "ok", item[0]))
-    ]
-    return f"{_trials(len(states))}: {', '.join(parts)}"
-
-
-def _trials(count: int) -> str:
-    return f"{count} trial{'' if count == 1 else 's'}"
-
-
-def _identity(trial: Trial) -> tuple[str, str, str]:
-    """Column, layer and seed of a trial, for reading."""
+def _identity(trial: Trial) -> tuple[str, str, str, str]:
+    """Kind, column, layer and seed of a trial, for reading."""
     match trial:
         case DensityTrial():
-            return trial.data.label, trial.layer.row, str(trial.seed)
+            return trial.kind, trial.data.label, trial.layer.row, str(trial.seed)
         case ParametersTrial():
-            return trial.label, f"{trial.layer.row}, width {trial.flow.width}", ""
+            return trial.kind, trial.label, f"{trial.layer.row}, width {trial.flow.width}", ""
         case RuntimeTrial():
-            shape = "x".join(map(str, trial.shape))
-            return f"{trial.sweep}, {shape}, batch {trial.batch}", ", ".join(one.row for one in trial.layers), ""
-    return "", "", ""
+            column = f"{trial.sweep}, {'x'.join(map(str, trial.shape))}, batch {trial.batch}"
+            return trial.kind, column, ", ".join(one.row for one in trial.layers), ""
+    return "", "", "", ""

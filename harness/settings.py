@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -50,6 +50,19 @@ class Settings(BaseModel):
     """Base of everything that a trial consists of: immutable, no unknown keys, no silent conversions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def without_defaults(
+    settings: Settings, handler: SerializerFunctionWrapHandler, names: Iterable[str]
+) -> dict[str, Any]:
+    """Serialise, leaving out those of `names` that say nothing: the id of a trial without them stays what it was."""
+    content: dict[str, Any] = handler(settings)
+    fields = type(settings).model_fields
+    return {
+        name: value
+        for name, value in content.items()
+        if name not in names or getattr(settings, name) != fields[name].default
+    }
 
 
 Count = Annotated[int, Field(ge=1, strict=True)]
@@ -102,11 +115,8 @@ class LayerRef(Settings):
     source: str | None = None
 
     @model_serializer(mode="wrap")
-    def _without_an_absent_source(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        content: dict[str, Any] = handler(self)
-        if self.source is None:
-            del content["source"]
-        return content
+    def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_defaults(self, handler, ("source",))
 
 
 class DataRef(Settings):
@@ -121,6 +131,11 @@ class DataRef(Settings):
     preprocessing: Literal["scale", "logit"] = "scale"
     dequantise: Flag = True
     allow_unbounded: Flag = False  # says aloud that raw lattice values admit any density
+    checksum: str | None = None  # of the prepared arrays, known once they are there; None: generated or installed
+
+    @model_serializer(mode="wrap")
+    def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_defaults(self, handler, ("checksum",))
 
 
 class TimingSettings(Settings):

@@ -15,7 +15,10 @@ from harness.planning.strict_yaml import Place, load
 from harness.planning.suite_errors import findings
 from harness.planning.suite_model import Profile
 
-PATHS = "seeds, threads, widths, flow.X, training.X, timing.X, layers.ROW.(options|flow|training).X, datasets.LABEL.X"
+PATHS = (
+    "seeds, threads, timeout, memory, widths, flow.X, training.X, timing.X, layers.ROW.(options|flow|training).X, "
+    "datasets.LABEL.X"
+)
 
 
 def parse_overrides(

@@ -83,6 +83,11 @@ class Scope:
         changed = self.overrides.profile
         return getattr(changed if name in changed.model_fields_set else self.profile, name)
 
+    def limit(self, name: str) -> Any:
+        """`timeout` or `memory` of the profile, or else of the suite; what `--set` says goes first."""
+        found = self.setting(name)
+        return getattr(self.suite, name) if found is None else found
+
     def widths(self, column: str) -> tuple[int, ...]:
         """The coupling widths at which a column's models are counted; what `--set` says goes first."""
         for profile in (self.overrides.profile, self.profile):
