@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from harness.conditions import PROJECT
-from harness.layer_files import resolve_layer
 from harness.settings import DensityTrial, LayerRef, ParametersTrial, RuntimeTrial, Trial
 
 FOLLOWED = ("flows", "layers", "harness.trials", "harness.datasets")
@@ -93,6 +92,8 @@ class Sources:
 
 def _starts(trial: Trial) -> list[Path]:
     """The files that a trial begins with."""
+    from harness.layer_files import resolve_layer  # which takes torch, as layers do; what compares digests needs none
+
     modules = ["harness.trials.flags"]
     layers: tuple[LayerRef, ...] = ()
     mixer = False

@@ -171,16 +171,19 @@ def outlook(entries: Sequence[Entry], choice: Choice, at_once: int) -> list[str]
         lines.append(f"a run does {trials_text(len(doing))}{_duration(doing, at_once)}")
     failed = [entry for entry in entries if entry.failed and not entry.runs(choice)]
     if failed:
-        lines.append(f"{trials_text(len(failed))} failed before and stay so; --retry-failed runs them again")
+        stay = (
+            "stays so; --retry-failed runs it again" if len(failed) == 1 else "stay so; --retry-failed runs them again"
+        )
+        lines.append(f"{trials_text(len(failed))} failed before and {stay}")
     stale = [entry for entry in entries if entry.stale]
     if stale:
         changed = list(dict.fromkeys(change for entry in stale for change in entry.stale))
-        kept = "count as they are; --stale rerun makes them again"
-        again = "are made again; --stale keep lets them count as they are"
-        lines.append(
-            f"{trials_text(len(stale))} stale, as the source changed ({shortened(changed)}): their records and "
-            f"checkpoints {again if choice.stale == 'rerun' else kept}"
-        )
+        verb = "is" if len(stale) == 1 else "are"
+        what = {
+            "keep": "what is there counts as it is; --stale rerun makes it again",
+            "rerun": "it is made again; --stale keep lets what is there count as it is",
+        }[choice.stale]
+        lines.append(f"{trials_text(len(stale))} {verb} stale, as source changed ({shortened(changed)}): {what}")
     return lines
 
 

@@ -63,7 +63,8 @@ class Slots:
 
 def make_slots(trials: Sequence[Trial], jobs: int | None) -> Slots:
     """The room on this machine for these trials."""
-    return Slots(jobs, gpus=usable_gpus() if any(trial.device == "cuda" for trial in trials) else ())
+    gpus = usable_gpus() if any(trial.device == "cuda" for trial in trials) else ()
+    return Slots(jobs, usable_cores(), gpus)
 
 
 def at_once(trials: Sequence[Trial], slots: Slots) -> int:

@@ -62,7 +62,7 @@ class Checkpoints:
         self.sources = dict(sources)
         self.seconds = 0.0
         self.notes: dict[str, str] = {}
-        self._interruptions = 0
+        self._interruptions = self._lost = 0
         self._begin = self._last = time.monotonic()
         self._pause = conditions.checkpoint
 
@@ -92,12 +92,15 @@ class Checkpoints:
             with atomic_file(path) as file:
                 write_checkpoint(file, header, {name: part.state_dict() for name, part in parts.items()})
         except (OSError, RuntimeError) as error:  # torch wraps what a file's write raises
-            self._note(f"{path.name} could not be written ({error})")
+            self._lost += 1
+            self.notes["checkpoints lost"] = f"{self._lost} could not be written, {path.name} last ({error})"
+            print(f"checkpoint: {path.name} could not be written ({error})", flush=True)
         else:
             for old in checkpoint_files(self.conditions.out, self.trial.id)[KEPT:]:
                 old.unlink(missing_ok=True)
         self._last = time.monotonic()
-        self._pause = max(self.conditions.checkpoint, TIMES_WRITING * (self._last - begin))
+        if self.conditions.checkpoint > 0:
+            self._pause = max(self.conditions.checkpoint, TIMES_WRITING * (self._last - begin))
 
     def restore(self, parts: Mapping[str, Stateful]) -> None:
         """Set every part to the newest good checkpoint; without one, leave all as it is.
@@ -113,7 +116,9 @@ class Checkpoints:
                 _load(parts, state)
             except (OSError, ValueError, RuntimeError, KeyError, TypeError, IndexError) as error:
                 _load(parts, before)
-                self._note(f"{path.name} is passed over ({_first_line(error)})")
+                text = f"{path.name} is passed over ({_first_line(error)})"
+                print(f"checkpoint: {text}", flush=True)
+                self.notes["checkpoints"] = "; ".join(filter(None, [self.notes.get("checkpoints"), text]))
                 continue
             self._take_over(header)
             return
@@ -142,13 +147,6 @@ class Checkpoints:
             text += f"; until there under torch {header.torch}"
         self.notes["resumed"] = text
         print(text, flush=True)
-
-    def _note(self, text: str) -> None:
-        """Say it in the log, and once in the record."""
-        print(f"checkpoint: {text}", flush=True)
-        known = self.notes.get("checkpoints")
-        if known is None or text not in known:
-            self.notes["checkpoints"] = text if known is None else f"{known}; {text}"
 
 
 def write_checkpoint(file: BinaryIO, header: Header, state: Mapping[str, Any]) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import torch
 
-from harness.trials.environment import environment, git_state, package_version, usable_cores
+from harness.machine import usable_cores
+from harness.trials.environment import environment, git_diff, git_state, package_version, run_provenance
 
 
 def git(folder, *arguments):

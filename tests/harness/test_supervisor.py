@@ -277,9 +277,9 @@ def session(pid):
 def test_a_trial_above_its_memory_is_ended_and_says_so(work, warm, tmp_path, label):
     record, _ = run_with(work, tmp_path, label, memory=1 << 30, timeout=60)
     assert record.status == "oom"
-    assert re.fullmatch(
-        r"its processes held .* of memory, and may hold 1.0 GiB \(memory\)", record.reason
-    ), record.reason
+    assert re.fullmatch(r"its processes held .* of memory, and may hold 1.0 GiB \(memory\)", record.reason), (
+        record.reason
+    )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
