@@ -100,7 +100,7 @@ def test_an_interrupted_training_ends_in_the_same_bits(digits, tmp_path, ema):
     again = train(trial, digits, tmp_path / "cut")
     assert_equal(again, whole)
     assert again[2].notes["resumed"] == "training was interrupted 4 times, and went on from step 11 of 13"
-    assert 0 < again[1].train_seconds and again[2].seconds > 0
+    assert again[1].train_seconds > 0 and again[2].seconds > 0
 
 
 def test_patience_goes_on_counting(digits, tmp_path):
@@ -150,11 +150,12 @@ def flip(path):
     path.write_bytes(content)
 
 
+SPOILT = "it is damaged: its checksum does not fit"
 DAMAGE = {
-    "a flipped bit": (flip, "it is damaged: its checksum does not fit"),
+    "a flipped bit": (flip, SPOILT),
     "a torn end": (
         lambda path: os.truncate(path, path.stat().st_size // 2),
-        "it is damaged: its checksum does not fit",
+        SPOILT,
     ),
     "nothing": (lambda path: os.truncate(path, 0), "it has no header"),
     "rubbish": (lambda path: path.write_bytes(b"\x80\x04\x95" * 100), "it has no header"),
