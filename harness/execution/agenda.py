@@ -171,10 +171,8 @@ def outlook(entries: Sequence[Entry], choice: Choice, at_once: int) -> list[str]
         lines.append(f"a run does {trials_text(len(doing))}{_duration(doing, at_once)}")
     failed = [entry for entry in entries if entry.failed and not entry.runs(choice)]
     if failed:
-        stay = (
-            "stays so; --retry-failed runs it again" if len(failed) == 1 else "stay so; --retry-failed runs them again"
-        )
-        lines.append(f"{trials_text(len(failed))} failed before and {stay}")
+        stay, them = ("stays", "it") if len(failed) == 1 else ("stay", "them")
+        lines.append(f"{trials_text(len(failed))} failed before and {stay} so; --retry-failed runs {them} again")
     stale = [entry for entry in entries if entry.stale]
     if stale:
         changed = list(dict.fromkeys(change for entry in stale for change in entry.stale))

@@ -38,7 +38,7 @@ def test_shared_memory_counts():
 
 def test_a_group_is_all_its_processes():
     code = f"kept = bytearray(b'1') * {SIZE}; print(flush=True); input()"
-    command = ["sh", "-c", f"{sys.executable} -c \"{code}\" & {sys.executable} -c \"{code}\""]
+    command = ["sh", "-c", f'{sys.executable} -c "{code}" & {sys.executable} -c "{code}"']
     # The end of the shared input would be the end of both.
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as shell:
         try:
