@@ -35,7 +35,7 @@ def test_a_timeout_leaves_some_time():
 
 @pytest.mark.parametrize("text", ["4", "4 GIB", "4 apples", "0.1 kB", -5, "4GiB please"])
 def test_what_is_no_amount(text):
-    with pytest.raises(ValueError, match="4GiB|at least 0"):
+    with pytest.raises(ValueError, match=r"4GiB|at least 0"):
         parse_bytes(text)
 
 

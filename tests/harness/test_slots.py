@@ -42,13 +42,8 @@ def test_a_trial_of_more_threads_than_cores_runs_alone():
 def test_jobs_are_an_upper_bound():
     slots = Slots(jobs=2, cores=8)
     assert slots.lease(trial()) and slots.lease(trial()) and slots.lease(trial()) is None
-    assert [
-        at_once([trial(threads)] * 9, Slots(jobs, cores=8)) for threads, jobs in ((1, None), (3, None), (1, 3))
-    ] == [
-        8,
-        2,
-        3,
-    ]
+    cases = ((1, None), (3, None), (1, 3))
+    assert [at_once([trial(threads)] * 9, Slots(jobs, cores=8)) for threads, jobs in cases] == [8, 2, 3]
     assert at_once([], slots) == 1 and at_once([trial(99)], slots) == 1
 
 
