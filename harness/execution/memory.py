@@ -13,6 +13,7 @@ out. Mapped files do not count: libraries, and data sets in the cache, are dropp
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import time
 from collections.abc import Iterable
@@ -39,11 +40,15 @@ def held(pid: int) -> int:
 def groups_now() -> dict[int, list[int]]:
     """Process group -> its processes."""
     found: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
+    for name in os.listdir("/proc"):  # noqa: PTH208  a look at every process, once a second, should cost little
+        if name.isdecimal():
             with contextlib.suppress(OSError, ValueError, IndexError):
-                group = int((entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[2])
-                found.setdefault(group, []).append(int(entry.name))
+                file = os.open(f"/proc/{name}/stat", os.O_RDONLY)
+                try:
+                    group = int(os.read(file, 512).rpartition(b")")[2].split()[2])
+                finally:
+                    os.close(file)
+                found.setdefault(group, []).append(int(name))
     return found
 
 
@@ -57,11 +62,14 @@ class MemoryWatch:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._members: dict[int, list[int]] = {}
-        self._searched = 0.0
+        self._searched = self._looked = 0.0
 
     def over(self, groups: Iterable[int]) -> dict[int, int]:
-        """Group -> bytes that it holds, of those above the limit."""
+        """Group -> bytes that it holds, of those above the limit; none before it is time for another look."""
         now = time.monotonic()
+        if now - self._looked < 0.9 * LOOK_SECONDS:
+            return {}
+        self._looked = now
         if now - self._searched >= SEARCH_SECONDS:
             self._searched = now
             self._members = groups_now()

@@ -14,7 +14,7 @@ from harness.errors import UserError
 from harness.records import Record, Status, blank_record, read_record
 from harness.settings import Trial
 
-LOG_TAIL = 20  # lines
+LOG_TAIL = 60  # lines; the stack of a crash in a model is long, and begins with what it was
 LOG_TAIL_BYTES = 32 << 10
 SERVER_GONE = 255  # what Python says of a process whose fork server has not lived to see its end
 FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
