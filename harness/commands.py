@@ -252,7 +252,9 @@ def _check_data(trials: Sequence[AnyTrial], root: Path | None, offline: bool) ->
     missing: dict[str, None] = {}
     for key in dict.fromkeys(data_key(trial) for trial in trials if isinstance(trial, DensityTrial)):
         try:
-            checksums[key] = find_dataset(key.name).check(store, dict(key.options))
+            data = find_dataset(key.name)
+            data.check(store, dict(key.options))
+            checksums[key] = data.checksum(store, dict(key.options))
         except (DataMissing, DataError) as error:
             missing[str(error)] = None
     if missing:

@@ -35,6 +35,11 @@ def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     return found
 
 
+def file_digest(path: Path) -> str:
+    """Of a layer's file as it is, byte for byte: what the id of a trial of a FILE.py:CLASS holds."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
 class Sources:
     """The source of this moment: each file is read once, however many trials share it."""
 

@@ -142,18 +142,21 @@ class Dataset(ABC):
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """The event shape (C, *spatial) under these options, known without loading anything."""
 
-    def check(self, store: Store, options: Mapping[str, Any]) -> str | None:
+    def check(self, store: Store, options: Mapping[str, Any]) -> None:
         """Make sure that `load` will succeed: find, fetch, check and prepare; nothing to do for what is installed.
-
-        Returns:
-            The checksum of the prepared arrays, as `load` will say it; None for what is generated or installed.
 
         Raises:
             DataMissing: something is not there and cannot be fetched.
             DataError: something is there and is damaged, or is not what it should be.
         """
         self.parse(options)
-        return None
+
+    def checksum(self, store: Store, options: Mapping[str, Any]) -> str | None:
+        """Of the prepared arrays, after `check`, as `load` says it; None for what is generated or installed.
+
+        What has nothing to check is generated or installed, and is not loaded for this.
+        """
+        return None if type(self).check is Dataset.check else self.load(store, options).checksum
 
     @abstractmethod
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:

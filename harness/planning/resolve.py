@@ -5,7 +5,6 @@ Each setting keeps the place that set it last, so that a complaint about its val
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from harness.planning.strict_yaml import Place
 from harness.planning.suite_errors import Finding
 from harness.planning.suite_model import EVERY_LAYER, DataEntry, Overlay, Profile, Row, Suite
 from harness.settings import FlowSettings, LayerRef, Settings, TrainingSettings
+from harness.sources import file_digest
 
 AnySettings = TypeVar("AnySettings", bound=Settings)
 
@@ -193,7 +193,7 @@ def layer_reference(row: str, spec: str, options: dict[str, Any], folder: Path |
         if path is not None:
             here = Path.cwd().resolve()
             spec = f"{path.relative_to(here) if path.is_relative_to(here) else path}:{name}"
-            source = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+            source = file_digest(path)
     return LayerRef.model_validate({"row": row, "layer": spec, "options": options, "source": source})
 
 

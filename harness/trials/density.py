@@ -47,13 +47,13 @@ def run_density(
         progress: told the fraction done and a short text.
         checkpoints: see `fit`.
 
-    Raises:
-        DataError: the data are not those that the trial was planned for.
-
     Returns:
         A record of one row. `standard_error`, `importance_weighted` (over `draws` draws), `validation` and `floor`
         are in the data set's own unit, and the three parts `*_nats_per_dim` sum to `nats_per_dim`; a trial whose
         audit failed keeps the status "ok" and is marked by `audit` and `audit_reason`.
+
+    Raises:
+        DataError: the data are not those that the trial was planned for.
     """
     torch.manual_seed(trial.seed)
     device = torch.device(trial.device)

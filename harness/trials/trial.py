@@ -15,9 +15,10 @@ from typing import Any
 import torch
 
 from harness.conditions import PROJECT, Conditions
-from harness.errors import Diverged
+from harness.errors import Diverged, UserError
 from harness.records import Record, Status, blank_record, write_record
-from harness.settings import DensityTrial, ParametersTrial, Progress, RuntimeTrial, Trial
+from harness.settings import DensityTrial, LayerRef, ParametersTrial, Progress, RuntimeTrial, Trial
+from harness.sources import file_digest
 from harness.trials.checkpoints import Checkpoints
 from harness.trials.density import run_density
 from harness.trials.environment import environment
@@ -69,6 +70,7 @@ def execute(
     steps = trial.training.steps if isinstance(trial, DensityTrial) else 0
     checkpoints = Checkpoints(trial, steps, conditions, provenance.get("sources", {}))
     try:
+        check_layer_files(trial)
         surroundings = environment(trial.device)  # before the trial: a device that it crashes answers no question
         record = run(trial, conditions, progress, checkpoints)
     except (Exception, SystemExit) as error:  # a layer may be anybody's code: whatever it raises is its result
@@ -90,6 +92,21 @@ def execute(
     if record.status in SETTLED:
         checkpoints.remove()
     return record
+
+
+def check_layer_files(trial: Trial) -> None:
+    """Make sure that a FILE.py:CLASS is the file that the trial was planned with: it is imported only now."""
+    match trial:
+        case DensityTrial() | ParametersTrial():
+            layers: tuple[LayerRef, ...] = (trial.layer,)
+        case RuntimeTrial():
+            layers = trial.layers
+        case _:
+            layers = ()
+    for layer in layers:
+        file = Path(layer.layer.rpartition(":")[0])
+        if layer.source is not None and layer.source != file_digest(file):
+            raise UserError(f"{file.name} has changed since the run was planned; give the same command again")
 
 
 def failure(trial: Trial, error: BaseException) -> Record:

@@ -109,6 +109,14 @@ def fill_the_disk(trial):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
+def fill_the_disk_at_the_record(trial):
+    def full(handle):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    os.fsync = full  # in this process alone, which ends with its record
+    return fine(trial)
+
+
 def visible_gpus(trial):
     record = fine(trial)
     record.rows[0]["gpus"] = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -145,6 +153,7 @@ BEHAVIOURS = {
         take_memory_in_a_child,
         ask_for_too_much,
         fill_the_disk,
+        fill_the_disk_at_the_record,
         visible_gpus,
     )
 }

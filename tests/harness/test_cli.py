@@ -348,7 +348,7 @@ def test_the_data_are_part_of_a_trial(suite, stand_in, monkeypatch, capsys):
     from harness.datasets.digits import Digits
 
     for sums in ("aaa", "bbb", "aaa"):
-        monkeypatch.setattr(Digits, "check", lambda self, store, options, sums=sums: sums)
+        monkeypatch.setattr(Digits, "checksum", lambda self, store, options, sums=sums: sums)
         assert main(["run", "tiny.yaml"]) == 0
     assert [trial.data.checksum for trial in stand_in] == ["aaa", "aaa", "bbb", "bbb"]
     assert len({trial.id for trial in stand_in}) == 4

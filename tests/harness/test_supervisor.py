@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import re
@@ -303,17 +304,38 @@ def test_failing_fast_ends_the_run(work, tmp_path):
     assert left == {trials[0].id, trials[1].id}, "what was ended for it has no record, and goes on another time"
 
 
-def test_no_space_left_is_no_result(work, tmp_path):
-    """Neither raised by the trial nor met while its record is written."""
-    one = trial("fill_the_disk")
+@pytest.mark.parametrize("label", ["fill_the_disk", "fill_the_disk_at_the_record"])
+def test_no_space_left_is_no_result(work, tmp_path, label):
+    """Neither in the middle of a trial nor while its record is written."""
+    trials = [trial("fine"), trial(label), trial("never started")]
     with pytest.raises(UserError, match=r"cannot be written: No space left on device; make room there"):
-        run_one(one, Conditions(tmp_path), Listener(), work=work)
-    assert not list((tmp_path / "records").glob("*"))
-    (tmp_path / "records").mkdir(exist_ok=True)
-    (tmp_path / "records").rmdir()
-    (tmp_path / "records").write_text("a file where the folder should be")
-    with pytest.raises(UserError, match="cannot be written"):
-        run_one(trial("fine"), Conditions(tmp_path), Listener(), work=work)
+        run_trials(trials, Conditions(tmp_path), Slots(1), Listener(), work=work)
+    assert [path.name for path in (tmp_path / "records").iterdir()] == [f"{trials[0].id}.json"], "nothing half-written"
+
+
+def test_no_space_left_for_what_the_supervisor_writes(work, tmp_path, monkeypatch):
+    def full(folder, record):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("harness.execution.supervisor.write_record", full)
+    with pytest.raises(UserError, match=r"the record of trial kill-\S+ cannot be written: No space left on device"):
+        run_one(trial("kill"), Conditions(tmp_path), Listener(), work=work)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the fork server in /proc")
+def test_the_end_of_the_fork_server_is_no_fault_of_a_trial(work, tmp_path):
+    """It takes its trials with it; the next one gets another server."""
+    trials = [trial("sleep_long"), trial("fine")]
+
+    class Shooting(Listener):
+        def update(self, one, fraction, text):
+            if one.label == "sleep_long":
+                [pid] = [int(path.read_text()) for path in (tmp_path / "notes").glob("*.pid")]
+                os.kill(int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]), signal.SIGKILL)
+
+    run_trials(trials, Conditions(tmp_path), Slots(1), Shooting(), work=work)
+    cut, fine = (read_record(tmp_path / "records" / f"{one.id}.json") for one in trials)
+    assert cut.status == "killed" and interrupted(cut) and fine.status == "ok"
 
 
 def test_an_older_record_stays_until_there_is_another(work, tmp_path):
