@@ -26,6 +26,7 @@ ALLOWED = {
         "rich",
         "sklearn",
         "filelock",
+        "submitit",
     },
 }
 
