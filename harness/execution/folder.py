@@ -90,6 +90,6 @@ def writing(folder: Path) -> Iterator[None]:
 
 def remove_leftovers(folder: Path) -> None:
     """Remove files that a killed process had begun to write; nobody else may be writing there."""
-    for place in (".", "records", "weights", "figures", "checkpoints/*"):
+    for place in (".", "records", "weights", "figures", "checkpoints/*", "heartbeats"):
         for path in folder.glob(f"{place}/.*{TEMPORARY}"):
             path.unlink(missing_ok=True)

@@ -70,17 +70,25 @@ class Heart(Reporter):
 def wait_for_silence(out: Path, trial: Trial, job: str) -> None:
     """Wait until no other job gives a sign of life for this trial.
 
-    One that was cancelled, or lost and given up, may take a while to end.
+    One that was cancelled, or lost and given up, may take a while to end. Clocks of two machines may differ: a sign
+    that does not change any more is none, whatever its age seems to be.
 
     Raises:
         UserError: it goes on and on.
     """
-    end = None
+    begin = since = time.monotonic()
+    stamp: int | None = None
     while (found := read_beat(out, trial.id)) is not None:
         beat, age = found
+        now = time.monotonic()
         if beat.job == job or age > beat.patience:
             return
-        end = end or time.monotonic() + 2 * beat.patience
-        if time.monotonic() > end:
+        with contextlib.suppress(OSError):
+            seen = beat_path(out, trial.id).stat().st_mtime_ns
+            if seen != stamp:
+                stamp, since = seen, now
+        if now - since > beat.patience:
+            return
+        if now - begin > 3 * beat.patience:
             raise UserError(f"job {beat.job} works on {trial.id} already")
         time.sleep(min(1.0, beat.seconds))

@@ -6,7 +6,7 @@ some minutes after its end, so that its answer only ever adds to what lies on th
 
 from __future__ import annotations
 
-import getpass
+import os
 import shutil
 import subprocess
 import time
@@ -100,7 +100,7 @@ def cancel(names: Collection[str]) -> None:
     """End all jobs of these names, waiting and running; names without any are passed over."""
     needed("scancel")
     for name in names:
-        command = ["scancel", f"--name={name}", f"--user={getpass.getuser()}"]
+        command = ["scancel", f"--name={name}", f"--user={os.getuid()}"]
         try:
             subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=PATIENCE, check=True)
         except (OSError, subprocess.SubprocessError) as error:

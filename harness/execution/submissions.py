@@ -19,9 +19,9 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from harness.conditions import Conditions, shown_seconds
 from harness.errors import UserError
@@ -51,7 +51,7 @@ class Submission(Settings):
         heartbeat: seconds between two signs of life.
     """
 
-    name: str
+    name: Annotated[str, Field(pattern=r"^invertbench-[A-Za-z0-9_-]+$")]
     jobs: tuple[tuple[AnyTrial, ...], ...]
     before: dict[str, str]
     conditions: Conditions

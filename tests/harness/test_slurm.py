@@ -222,6 +222,7 @@ def test_jobs_that_are_cut_short_go_on_where_they_were(slurm, tmp_path, start, h
 
     slurm.ask("scancel", f"{array}_0")
     wait_for(lambda: {states(slurm)[f"{array}_{index}"] for index in (0, 1)} == {"CANCELLED", "TIMEOUT"}, run)
+    wait_for(lambda: len(list(out.glob("heartbeats/*.json"))) == 1, run)  # both have ended in order
 
     # A node is lost with its job, and comes back; the controller queues the job again.
     slurm.kill_node()
