@@ -14,7 +14,7 @@ from pathlib import Path
 
 from harness.conditions import Conditions, shown_seconds
 from harness.errors import DataError, DataMissing, UserError
-from harness.execution.agenda import MISSING, Choice, agenda, counted, outlook, trials_text
+from harness.execution.agenda import MISSING, Choice, agenda, counted, forget_settled, outlook, trials_text
 from harness.execution.folder import claimed, make_folder, remove_leftovers, writing
 from harness.execution.outcome import record_path
 from harness.execution.submissions import Submissions, at_work
@@ -49,6 +49,7 @@ def _run_in(folder: Path, plan: Plan, picked: Sequence[Trial], root: Path | None
     choice = Choice(args.retry_failed, args.stale)
     wanted = {trial.id for trial in picked}
     entries = [entry for entry in agenda(plan, folder, provenance.digests) if entry.trial.id in wanted]
+    forget_settled(entries, folder)
     doing = [entry.trial for entry in entries if entry.runs(choice) and entry.trial.id not in handed]
     attached = [entry.trial for entry in entries if entry.trial.id in handed]
     cluster = _cluster(args)
@@ -131,6 +132,7 @@ def show_plan(args: Namespace) -> int:
     headers = ("id", "kind", "column", "layer", "seed", "state", "time")
     print(tabulate(lines, headers=headers, tablefmt="simple", disable_numparse=True))
     print(f"\n{plan.suite}, profile {plan.profile}, on {plan.device}: {counted(entries)}")
+    forget_settled(entries, folder)
     doing = [entry.trial for entry in entries if entry.runs(choice)]
     for line in outlook(entries, choice, _at_once(doing, _cluster(args), args.jobs)):
         print(line)
