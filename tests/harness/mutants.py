@@ -54,7 +54,10 @@ class SharedTwice(Butterfly):
 
     def __init__(self, shape):
         super().__init__(shape, shared=True)
-        self.multiplicity *= 2
+
+    def forward(self, x):
+        y, log_det = super().forward(x)
+        return y, 2 * log_det
 
 
 class KeptBias(Periodic):

@@ -1,5 +1,6 @@
 """check-layer refuses layers with a fault, and says what is wrong in each."""
 
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from torch import nn
 from harness.checking.check_layer import CHECKS, check_layer, run_check
 from harness.checking.layer_case import LayerCase
 from harness.errors import UserError
-from layers import InvertibleLinear
+from layers import InvertibleLinear, kernels
 
 MUTANTS = Path(__file__).with_name("mutants.py")
 
@@ -36,6 +37,10 @@ REFUSED = {
 @pytest.mark.parametrize("mutant", REFUSED)
 def test_mutants_of_real_layers_are_refused(mutant):
     checks, message = REFUSED[mutant]
+    if mutant == "WrongMask" and kernels.load():
+        checks = checks | {
+            "masks"
+        }  # the compiled solve reads the triangle that the wrong mask hides
     report = check_layer(f"mutants.py:{mutant}", folder=MUTANTS.parent, shapes=[(4, 4, 4), (4, 8)])
     assert not report.ok
     assert {finding.check for finding in report.findings} == checks
@@ -134,12 +139,13 @@ class AnyShape(Sound):
         super().__init__(shape if len(shape) in (2, 3) else (1, 2))
 
 
+SEEDS = itertools.count()
+
+
 class OwnGenerator(Sound):
     def __init__(self, shape):
         super().__init__(shape)
-        self.log_scale.data = torch.randn(
-            self.log_scale.shape, generator=torch.Generator().manual_seed(id(self) % 10**6)
-        )
+        self.log_scale.data = torch.randn(self.log_scale.shape, generator=torch.Generator().manual_seed(next(SEEDS)))
 
 
 class LateParameter(Sound):
