@@ -38,9 +38,7 @@ REFUSED = {
 def test_mutants_of_real_layers_are_refused(mutant):
     checks, message = REFUSED[mutant]
     if mutant == "WrongMask" and kernels.load():
-        checks = checks | {
-            "masks"
-        }  # the compiled solve reads the triangle that the wrong mask hides
+        checks = checks | {"masks"}  # the compiled solve reads the triangle that the wrong mask hides
     report = check_layer(f"mutants.py:{mutant}", folder=MUTANTS.parent, shapes=[(4, 4, 4), (4, 8)])
     assert not report.ok
     assert {finding.check for finding in report.findings} == checks
