@@ -3,6 +3,7 @@
 from flows.actnorm import ActNorm
 from flows.couplings import AffineCoupling, make_coupling, make_split_prior
 from flows.glow import Glow
+from flows.permutation import Permutation
 from flows.preprocess import (
     AffineRange,
     Logit,
@@ -24,6 +25,7 @@ __all__ = [
     "AffineRange",
     "Glow",
     "Logit",
+    "Permutation",
     "Preprocessing",
     "Squeeze",
     "UnsupportedEvent",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, cast, get_args
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from flows.actnorm import ActNorm
 from flows.bijection import Bijection
 from flows.couplings import AffineCoupling, Coupling, make_coupling, make_split_prior
+from flows.permutation import Permutation
 from flows.seeding import seeded
 from flows.shapes import level_shapes
 from flows.squeeze import Squeeze
@@ -94,10 +95,12 @@ class Glow(nn.Module):
         seed: draws the initial weights.
         split_step: one more full step, its coupling of width min(8C, 512), before each split, as in the
             released image code of ButterflyFlow (Meng et al., ICML 2022).
+        order: a fixed permutation of all D entries before the first level, which then sees entry order[i] of x in
+            place i; None for none.
 
     Raises:
         UnsupportedEvent: the shape does not allow these levels.
-        ValueError: an unknown coupling or prior, no step, no width.
+        ValueError: an unknown coupling or prior, no step, no width, an order that is no permutation.
         Whatever make_layer and make_mixer raise, unchanged.
     """
 
@@ -114,6 +117,7 @@ class Glow(nn.Module):
         prior: Prior = "standard",
         seed: int = 0,
         split_step: bool = False,
+        order: Sequence[int] | Tensor | None = None,
     ) -> None:
         super().__init__()
         if prior not in get_args(Prior):
@@ -123,6 +127,7 @@ class Glow(nn.Module):
         self.shape = tuple(shape)
         self.dim = math.prod(self.shape)
         self.level_shapes = level_shapes(self.shape, levels)
+        self.permutation = None if order is None else Permutation(self.shape, order)
         self.levels = nn.ModuleList()
         event = self.shape
         for index, inner in enumerate(self.level_shapes):
@@ -236,7 +241,10 @@ class Glow(nn.Module):
 
     def _parts(self) -> list[list[tuple[str, Bijection]]]:
         """Per level, (path, bijection) in the order of application."""
-        return [cast(list[tuple[str, Bijection]], cast(Level, level).parts()) for level in self.levels]
+        parts = [cast(Level, level).parts() for level in self.levels]
+        if self.permutation is not None:
+            parts[0].insert(0, ("permutation", self.permutation))
+        return cast(list[list[tuple[str, Bijection]]], parts)
 
     def _check(self, x: Tensor, event: Shape) -> None:
         """Raise ValueError unless x is a batch of `event` in the model's dtype."""

@@ -24,6 +24,7 @@ from harness.settings import AnyTrial, DataRef, DensityTrial, ParametersTrial, R
 
 def run(args: Namespace) -> int:
     """`run SUITE`: run what has no outcome yet, then write and print the report."""
+    _start_imports(args)
     plan, picked = _plan(args)
     root = _data_root(args.data)
     folder = args.out / plan.suite
@@ -227,6 +228,20 @@ def _plan(args: Namespace) -> tuple[Plan, tuple[AnyTrial, ...]]:
         layers=args.layers,
         jobs=args.jobs,
     )
+
+
+def _start_imports(args: Namespace) -> None:
+    """Let the trials' server import torch while this process does, to plan: one takes as long as the other."""
+    from harness.execution.process import start_server
+    from harness.planning.suite import read_suite
+
+    try:
+        suite = read_suite(args.suite)
+    except UserError:
+        return  # `_plan` says what is wrong, and with what is found out later
+    profile = suite.profiles.get(args.profile)
+    if profile is not None:
+        start_server(entry.data or label for label, entry in profile.datasets.items())
 
 
 def _data_root(given: Path | None) -> Path | None:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import textwrap
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
 from harness.errors import UserError
 
+if TYPE_CHECKING:
+    from harness.datasets import Dataset
+
 WIDTH = 60
+PAGE, TITLES = 118, 11  # characters of a line of a page, and of the titles before it
+WRAPPING: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 
 
 def layers() -> str:
@@ -24,14 +31,52 @@ def layers() -> str:
 
 
 def datasets() -> str:
-    """Every data set with its event shape and what it takes to have it."""
+    """A page for each data set: what it is, size, licence, source, how to get it, and its options."""
     from harness.datasets import DATASETS
 
-    lines = [
-        (name, "x".join(map(str, dataset.shape({}))), dataset.info.title, dataset.info.how_to_get)
-        for name, dataset in DATASETS.items()
-    ]
-    return _table(lines, ("data set", "shape", "what it is", "how to get it"))
+    return "\n\n".join(_page(name, dataset) for name, dataset in DATASETS.items())
+
+
+def _page(name: str, dataset: Dataset) -> str:
+    info = dataset.info
+    facts = {
+        "shape": _shape(dataset),
+        "what": info.what,
+        "size": info.size,
+        "licence": info.licence,
+        "from": info.source,
+        "to get it": info.how_to_get,
+    }
+    lines = [f"{name}: {info.title}"]
+    for title, text in facts.items():
+        lines += textwrap.wrap(
+            text, PAGE, initial_indent=f"  {title:<{TITLES}}", subsequent_indent=" " * (TITLES + 2), **WRAPPING
+        )
+    for number, (option, field) in enumerate(dataset.options_model.model_fields.items()):
+        text = (
+            f"{option}: {field.description}"
+            if field.is_required()
+            else (f"{option} = {_yaml(field.default)}: {field.description}")
+        )
+        title = "" if number else "options"
+        lines += textwrap.wrap(
+            text, PAGE, initial_indent=f"  {title:<{TITLES}}", subsequent_indent=" " * (TITLES + 4), **WRAPPING
+        )
+    return "\n".join(lines)
+
+
+def _yaml(value: Any) -> str:
+    """A default as a suite file would say it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"[{', '.join(map(_yaml, value))}]" if isinstance(value, tuple) else str(value)
+
+
+def _shape(dataset: Dataset) -> str:
+    """The event shape; a data set that cannot be had without options has that of its options."""
+    return "by its options" if dataset.option_errors({}) else "x".join(map(str, dataset.shape({})))
 
 
 def suites() -> str:

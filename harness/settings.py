@@ -46,6 +46,37 @@ Progress = Callable[[float, str], None]
 """Called with the fraction of a trial that is done (0 to 1) and a short text such as "step 120/300 val 2.31"."""
 
 
+Augmentation = Literal["none", "crop_flip", "dihedral_shift"]
+"""How training images are moved; `harness.trials.augmentation` defines each."""
+
+
+def augmentation_margin(augmentation: Augmentation, shape: tuple[int, ...]) -> int:
+    """By how many pixels images of shape (C, H, W) are moved at most: 4 of a crop, a sixteenth of a shift's side."""
+    return {"none": 0, "crop_flip": 4, "dihedral_shift": max(1, min(shape[1:]) // 16)}[augmentation]
+
+
+def augmentation_fault(augmentation: Augmentation, shape: tuple[int, ...]) -> str | None:
+    """Why events of this shape cannot be augmented so; None where they can."""
+    if augmentation == "none":
+        return None
+    if len(shape) != 3:
+        return f"augmentation {augmentation!r} moves images, and events {shape} are none; use augmentation: none"
+    height, width = shape[1:]
+    if augmentation == "dihedral_shift" and height != width:
+        return (
+            f"augmentation 'dihedral_shift' transposes images, which must be square; these are {height} x {width}. "
+            "Use crop_flip"
+        )
+    margin = augmentation_margin(augmentation, shape)
+    if min(height, width) <= margin:
+        pixels = f"{margin} pixel{'s' * (margin > 1)}"
+        return (
+            f"augmentation {augmentation!r} reflects {pixels} at the border, so images need a side of at least "
+            f"{margin + 1}; these are {height} x {width}. Use augmentation: none"
+        )
+    return None
+
+
 class Settings(BaseModel):
     """Base of everything that a trial consists of: immutable, no unknown keys, no silent conversions."""
 
@@ -106,17 +137,25 @@ class TrainingSettings(Settings):
 class LayerRef(Settings):
     """One row of a table: a registered layer (or FILE.py:CLASS, package.module:CLASS) and its options.
 
-    `source` is a digest of the file of a FILE.py:CLASS, so that a trial of a changed file is another trial.
+    `source` is a digest of the file of a FILE.py:CLASS, so that a trial of a changed file is another trial. An oracle
+    row is told the permutation of the data: its flow starts with the inverse, and is the bound of the other rows.
     """
 
     row: str  # the label in tables
     layer: str
     options: Options = ()
     source: str | None = None
+    oracle: Flag = False
+
+    def oracle_fault(self, permute: int | None) -> str | None:
+        """Why an oracle has nothing to be told of data under this permutation; None where the row may be trained."""
+        if not self.oracle or permute is not None:
+            return None
+        return f"{self.row}: an oracle is told the permutation of the data, and these have none; give them `permute`"
 
     @model_serializer(mode="wrap")
     def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_defaults(self, handler, ("source",))
+        return without_defaults(self, handler, ("source", "oracle"))
 
 
 class DataRef(Settings):
@@ -128,6 +167,7 @@ class DataRef(Settings):
     permute: Annotated[int, Field(ge=0, strict=True)] | None = (
         None  # seed of one permutation of all C*H*W entries, the same for every split
     )
+    augmentation: Augmentation = "none"  # of training images, before the permutation
     preprocessing: Literal["scale", "logit"] = "scale"
     dequantise: Flag = True
     allow_unbounded: Flag = False  # says aloud that raw lattice values admit any density
@@ -135,7 +175,7 @@ class DataRef(Settings):
 
     @model_serializer(mode="wrap")
     def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_defaults(self, handler, ("checksum",))
+        return without_defaults(self, handler, ("augmentation", "checksum"))
 
 
 class TimingSettings(Settings):

@@ -26,6 +26,12 @@ ALLOWED = {
         "rich",
         "sklearn",
         "filelock",
+        "PIL",
+        "scipy",
+        "wfdb",
+        "pooch",
+        "requests",
+        "torchvision",
     },
 }
 

@@ -107,9 +107,13 @@ class NoOptions(Settings):
 
 
 class Dataset(ABC):
-    """A named source of splits. Options are checked against `options_model`, whose fields have defaults."""
+    """A named source of splits. Options are checked against `options_model`, whose fields have defaults.
+
+    `imports` names the modules that `load` imports and that take long: the trials of a run share one import.
+    """
 
     info: DatasetInfo
+    imports: ClassVar[tuple[str, ...]] = ()
     options_model: ClassVar[type[Settings]] = NoOptions
 
     def option_errors(self, options: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -126,6 +130,8 @@ class Dataset(ABC):
         fields = self.options_model.model_fields
         if kind == "extra_forbidden":
             return name, f"{self.info.name}: no option {name!r}; {nearest(name, fields)}"
+        if kind == "missing":
+            return name, f"{self.info.name}: the option {name!r} is missing; it is {fields[name].description}"
         return (
             name,
             f"{self.info.name}: {name} = {value!r} {rule.removeprefix('Input ')}; it is {fields[name].description}",
@@ -141,6 +147,10 @@ class Dataset(ABC):
     @abstractmethod
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """The event shape (C, *spatial) under these options, known without loading anything."""
+
+    def kind(self, options: Mapping[str, Any]) -> Literal["image", "sequence"]:
+        """What an event is under these options."""
+        return self.info.kind
 
     def check(self, store: Store, options: Mapping[str, Any]) -> None:
         """Make sure that `load` will succeed: find, fetch, check and prepare; nothing to do for what is installed.

@@ -33,6 +33,7 @@ class Digits(Dataset):
         source="E. Alpaydin and C. Kaynak (1998), UCI Machine Learning Repository, https://doi.org/10.24432/C50P49",
         how_to_get="nothing to do",
     )
+    imports = ("sklearn.datasets",)
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Always (1, 8, 8)."""

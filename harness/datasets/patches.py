@@ -53,6 +53,7 @@ class Patches(Dataset):
         how_to_get="nothing to do",
     )
     options_model = PatchOptions
+    imports = ("sklearn.datasets",)
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Always (3, 32, 32)."""

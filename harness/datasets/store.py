@@ -7,19 +7,23 @@ read-only, so that a warm start costs milliseconds and several trials share one 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from harness.errors import DataError, DataMissing
+
+if TYPE_CHECKING:
+    import filelock
 
 META = "meta.json"
 CHUNK = 1 << 20
@@ -94,7 +98,12 @@ class Prepared:
 
 
 class Writer:
-    """What a loader writes its arrays with, while they are prepared."""
+    """What a loader writes its arrays with, while they are prepared.
+
+    Attributes:
+        folder: where the arrays are written.
+        notes: what the loader wants to know again when it takes the arrays from the cache; what JSON can hold.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -102,13 +111,25 @@ class Writer:
 
     def create(self, name: str, shape: tuple[int, ...], dtype: np.dtype | type) -> np.ndarray:
         """A new array on disk, to be filled piece by piece: what is written is never twice in memory."""
-        return np.lib.format.open_memmap(
-            self.folder / f"{name}.npy", mode="w+", dtype=np.dtype(dtype), shape=shape, version=(1, 0)
-        )
+        path = self.folder / f"{name}.npy"
+        with _naming(path):
+            array = np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=shape, version=(1, 0))
+            if hasattr(os, "posix_fallocate"):  # a full disk is an error here, and would be a signal later
+                with path.open("r+b") as file:
+                    os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+        return array
 
     def save(self, name: str, values: np.ndarray) -> None:
         """A whole array that fits into memory."""
-        np.save(self.folder / f"{name}.npy", np.ascontiguousarray(values), allow_pickle=False)
+        path = self.folder / f"{name}.npy"
+        with _naming(path):
+            np.save(path, np.ascontiguousarray(values), allow_pickle=False)
+
+    @contextlib.contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A folder of the cache for what is unpacked, removed afterwards."""
+        with tempfile.TemporaryDirectory(dir=self.folder, ignore_cleanup_errors=True) as folder:
+            yield Path(folder)
 
 
 def prepare(
@@ -128,14 +149,15 @@ def prepare(
         build: reads the sources, checks them and writes the arrays.
 
     Raises:
-        DataError: the cache cannot be written.
-        Whatever `build` raises, unchanged; the cache is then as before.
+        DataError: the cache cannot be written, or a source cannot be read.
+        Whatever else `build` raises, unchanged; the cache is then as before.
     """
-    import filelock
-
     stamps = []
     for path in sources:
-        facts = path.stat()
+        try:
+            facts = path.stat()
+        except OSError as error:
+            raise _unreadable(name, error) from error
         stamps.append([str(path.absolute()), facts.st_size, facts.st_mtime_ns])
     text = json.dumps({"key": key, "sources": stamps}, sort_keys=True, allow_nan=False)
     folder = store.cache / "prepared" / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
@@ -144,17 +166,17 @@ def prepare(
         return there
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(folder.with_suffix(".lock")):
+        with _lock(folder):
             there = read_prepared(folder)  # another process may have made it while this one waited
             return there if there is not None else _build(folder, key, sources, build)
     except OSError as error:
-        raise DataError(
-            f"{store.cache}: the cache of prepared data cannot be used ({error.strerror or error}); "
-            "set $INVERTBENCH_CACHE to a folder that can be written"
-        ) from error
+        if _of_the_cache(store, error):
+            raise unusable(store, error) from error
+        raise _unreadable(name, error) from error
 
 
 def _build(folder: Path, key: Mapping[str, Any], sources: Sequence[Path], build: Callable[[Writer], None]) -> Prepared:
+    _remove_leftovers(folder)
     unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         writer = Writer(unfinished)
@@ -168,6 +190,7 @@ def _build(folder: Path, key: Mapping[str, Any], sources: Sequence[Path], build:
                 "bytes": path.stat().st_size,
                 "sha256": sha256(path),
             }
+            _flush(path)
         meta = {
             "key": dict(key),
             "sources": {str(path): sha256(path) for path in sources},
@@ -175,12 +198,85 @@ def _build(folder: Path, key: Mapping[str, Any], sources: Sequence[Path], build:
             "notes": writer.notes,
         }
         (unfinished / META).write_text(json.dumps(meta, indent=1, allow_nan=False), encoding="utf-8")
+        _flush(unfinished / META)
         if folder.exists():  # damaged, or it would have been read
             shutil.rmtree(folder)
         unfinished.rename(folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-    return Prepared(folder, meta)
+    made = Prepared(folder, meta)
+    _remove_superseded(made)
+    return made
+
+
+def _lock(folder: Path) -> filelock.BaseFileLock:
+    """The lock of those who make `folder`. The system frees it when its holder dies; the empty file may stay."""
+    import filelock
+
+    return filelock.FileLock(folder.parent / f"{folder.name}.lock")
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what builds that died left in the cache, of this folder (whose lock is held) and of any other."""
+    import filelock
+
+    for unfinished in folder.parent.glob(".*-*"):
+        other = folder.with_name(unfinished.name[1:].rpartition("-")[0])
+        try:
+            with contextlib.nullcontext() if other == folder else _lock(other).acquire(timeout=0):
+                shutil.rmtree(unfinished, ignore_errors=True)
+        except filelock.Timeout:
+            continue  # it lives, and is at work
+
+
+def _remove_superseded(made: Prepared) -> None:
+    """Remove what was made under the same key of earlier states of the same source files."""
+    if not made.meta["sources"]:
+        return
+    for folder in made.folder.parent.glob("[!.]*-*/"):
+        other = read_prepared(folder)
+        if other is None or folder == made.folder or other.meta.get("key") != made.meta["key"]:
+            continue
+        if list(other.meta.get("sources", ())) == list(made.meta["sources"]):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _flush(path: Path) -> None:
+    """Have a file on the disk before it gets its name."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def unusable(store: Store, error: OSError) -> DataError:
+    """The message that the cache cannot be written."""
+    return DataError(
+        f"{store.cache}: the cache of prepared data cannot be used ({error.strerror or error}); "
+        "set $INVERTBENCH_CACHE to a folder that can be written"
+    )
+
+
+def _unreadable(name: str, error: OSError) -> DataError:
+    what = f"{error.filename}: " if error.filename else ""
+    return DataError(f"{name}: {what}cannot be read ({error.strerror or error})")
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Give an OSError of numpy, which may carry neither, the file's name and an error number."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno or errno.EIO, error.strerror or str(error), str(path)) from error
+
+
+def _of_the_cache(store: Store, error: OSError) -> bool:
+    """Whether the cache is at fault, which alone is written, and not a source that a builder reads."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    if error.filename is None:  # such as a decoder's error
+        return False
+    place, cache = Path(os.fsdecode(error.filename)).absolute(), store.cache.absolute()
+    return place.is_relative_to(cache) or cache.is_relative_to(place)
 
 
 def read_prepared(folder: Path) -> Prepared | None:

@@ -18,7 +18,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.conditions import Conditions
+from harness.datasets import DATASETS
 from harness.execution.memory import limit_this_process
 from harness.settings import Progress, Trial
 
@@ -37,10 +38,8 @@ MESSAGE_PERIOD = 0.1  # seconds between two progress messages of a trial
 PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
 OOM_SCORE = "500"  # of 1000; where the kernel has to choose, it ends a trial, not its supervisor
 
-# Imported once, in the fork server, as together they take longer than many a trial. torch._dynamo is what every
-# optimiser of torch imports when it is built.
-PRELOAD = ["torch", "harness.trials.trial"]
-PRELOAD_FOR_TRAINING = [*PRELOAD, "torch._dynamo", "sklearn.datasets"]
+# Imported once, in the fork server, as together they take longer than many a trial.
+PRELOAD = ("torch", "harness.trials.trial")
 
 
 @dataclass(frozen=True)
@@ -69,16 +68,20 @@ def execute(trial: Trial, conditions: Conditions, provenance: Mapping[str, Any],
     harness.trials.trial.execute(trial, conditions, provenance, progress)
 
 
-def starting_context(training: bool) -> ForkServerContext | SpawnContext:
-    """What starts processes here; the server, where there is one, begins to import.
+def start_server(datasets: Iterable[str]) -> ForkServerContext | SpawnContext:
+    """Start the fork server, if there is one and it does not run yet, and return before it is done importing.
+
+    A caller that will need it and has seconds of planning to do starts it first.
 
     Args:
-        training: whether trials will train, and need an optimiser.
+        datasets: names of the data sets that will be trained on, for what they import; unknown ones are nobody's
+            fault here.
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD_FOR_TRAINING if training else PRELOAD)
+    needed = [module for name in datasets if name in DATASETS for module in DATASETS[name].imports]
+    context.set_forkserver_preload(list(dict.fromkeys([*PRELOAD, *needed])))
     # Ctrl-C goes to every process of the terminal; a fork server that is still importing would die of it aloud.
     # It inherits this block, and each trial lifts its own. The tracker's start would lift it here: it goes first.
     resource_tracker.ensure_running()

@@ -25,7 +25,7 @@ from harness.conditions import Conditions
 from harness.errors import UserError
 from harness.execution.memory import LOOK_SECONDS, MemoryWatch, kernel_kills
 from harness.execution.outcome import Ending, left_record, log_path, missing_record, record_path, stamp
-from harness.execution.process import NO_SPACE_LEFT, Assignment, Work, execute, run_assignment, starting_context
+from harness.execution.process import NO_SPACE_LEFT, Assignment, Work, execute, run_assignment, start_server
 from harness.execution.slots import Lease, Slots
 from harness.machine import memory_watched
 from harness.progress import Reporter
@@ -78,7 +78,7 @@ def run_trials(
         )
     timed = [trial for trial in trials if isinstance(trial, RuntimeTrial)]
     others = [trial for trial in trials if not isinstance(trial, RuntimeTrial)]
-    context = starting_context(training=any(isinstance(trial, DensityTrial) for trial in trials))
+    context = start_server(trial.data.name for trial in trials if isinstance(trial, DensityTrial))
     alone = Slots(1, slots.cores, slots.gpus)
     with _Reaper() as reaper:
         pool = _Pool(context, conditions, reporter, provenance, stop_at, work, reaper)

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from harness.errors import UserError
 from harness.machine import usable_cores
 from harness.planning.overrides import Selection, parse_only, parse_overrides
-from harness.planning.resolve import Cell, Scope, cells, column_of, overlay, rows_of
+from harness.planning.resolve import Cell, Scope, cells, column_of, overlay, rows_in, rows_of
 from harness.planning.suite_errors import raise_faults
 from harness.planning.suite_model import Kind, Published, Suite, Timing
 from harness.records import write_atomically
@@ -36,6 +36,7 @@ class Plan(Settings):
 
     Attributes:
         rows, columns: labels in the order of the suite; columns are data sets, of a runtime suite its sweeps.
+        averages: of a density suite, columns of means over other columns.
         seeds: of a density suite; else empty.
         unsupported: whether a trial of this status is what the suite expects.
         timeout, memory: limits of each trial, in seconds and bytes; None: none.
@@ -52,6 +53,7 @@ class Plan(Settings):
     device: Device
     rows: tuple[str, ...]
     columns: tuple[str, ...]
+    averages: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     seeds: tuple[int, ...] = ()
     unsupported: bool = False
     timeout: float | None = None
@@ -146,6 +148,7 @@ def plan_run(
         device=used,
         rows=tuple(rows),
         columns=tuple(columns),
+        averages={label: members for label, members in scope.averages.items() if set(members) <= set(columns)},
         seeds=tuple(every_seed),
         unsupported=suite.unsupported,
         timeout=scope.limit("timeout"),
@@ -230,7 +233,7 @@ def resolve_device(device: Literal["auto", "cpu", "cuda"]) -> Device:
 
 def _pick(scope: Scope, selection: Selection) -> tuple[list[str], list[str], list[int]]:
     """Rows, columns and seeds that `--only` leaves."""
-    rows = {label: row.layer or label for label, (row, _) in rows_of(scope.suite, scope.extra).items()}
+    rows = {label: row.layer or label for label, (row, _) in rows_in(scope).items()}
     columns = {label: label for label in scope.columns}
     if scope.suite.kind != "runtime":
         columns = {label: entry.data or label for label, entry in scope.profile.datasets.items()}

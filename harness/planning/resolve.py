@@ -78,6 +78,11 @@ class Scope:
         """Data sets or sweeps, in order."""
         return list(self.profile.sweeps if self.suite.kind == "runtime" else self.profile.datasets)
 
+    @property
+    def averages(self) -> dict[str, tuple[str, ...]]:
+        """Of each column of averages, the columns it is the mean of; what `--set` says goes first."""
+        return {**self.profile.averages, **self.overrides.profile.averages}
+
     def setting(self, name: str) -> Any:
         """A setting of the profile, such as `seeds`; what `--set` says goes first."""
         changed = self.overrides.profile
@@ -141,6 +146,15 @@ def rows_of(suite: Suite, extra: Sequence[str] = ()) -> dict[str, tuple[Row, Whe
     return rows
 
 
+def rows_in(scope: Scope) -> dict[str, tuple[Row, Where]]:
+    """The rows of a profile: all, or those that its `rows` names, in the suite's order; `--layer` adds to both."""
+    rows, named = rows_of(scope.suite, scope.extra), scope.setting("rows")
+    if named is None:
+        return rows
+    added = {class_name(spec) for spec in scope.extra}
+    return {label: row for label, row in rows.items() if label in named or label in added}
+
+
 def cell(scope: Scope, column: str, label: str, row: Row, where: Where) -> Cell:
     """Merge everything that the suite says about one row in one column."""
     sources = list(_sources(scope, column, label, row, where))
@@ -156,7 +170,7 @@ def cell(scope: Scope, column: str, label: str, row: Row, where: Where) -> Cell:
         row=label,
         column=column,
         where=last,
-        layer=layer_reference(label, row.layer or label, options, scope.suite.folder),
+        layer=layer_reference(label, row, options, scope.suite.folder),
         option_places=places,
         flow=overlay(FlowSettings, [source.flow for _, source in sources]),
         training=overlay(TrainingSettings, [source.training for _, source in sources]),
@@ -165,7 +179,7 @@ def cell(scope: Scope, column: str, label: str, row: Row, where: Where) -> Cell:
 
 def cells(scope: Scope) -> Iterator[Cell]:
     """Every row in every column of the profile, columns outermost."""
-    rows = rows_of(scope.suite, scope.extra)
+    rows = rows_in(scope)
     return (cell(scope, column, label, *rows[label]) for column in scope.columns for label in rows)
 
 
@@ -183,8 +197,9 @@ def column_of(scope: Scope, label: str) -> Column:
     return Column(label, where, entry, options, places)
 
 
-def layer_reference(row: str, spec: str, options: dict[str, Any], folder: Path | None) -> LayerRef:
+def layer_reference(label: str, row: Row, options: dict[str, Any], folder: Path | None) -> LayerRef:
     """The layer of a row; FILE.py:CLASS as seen from the working directory, where trials look for it."""
+    spec = row.layer or label
     file, colon, name = spec.rpartition(":")
     source = None
     if colon and file.endswith(".py"):
@@ -194,7 +209,8 @@ def layer_reference(row: str, spec: str, options: dict[str, Any], folder: Path |
             here = Path.cwd().resolve()
             spec = f"{path.relative_to(here) if path.is_relative_to(here) else path}:{name}"
             source = file_digest(path)
-    return LayerRef.model_validate({"row": row, "layer": spec, "options": options, "source": source})
+    content = {"row": label, "layer": spec, "options": options, "source": source, "oracle": row.oracle}
+    return LayerRef.model_validate(content)
 
 
 Source = Suite | Profile | DataEntry | Row | Overlay
@@ -229,7 +245,7 @@ def _unnamed_layers(suite: Suite) -> list[str]:
     """Registered layers that lie in the package `layers` and that no row of the suite names."""
     from layers import LAYERS
 
-    named = {row.layer or label for label, row in suite.layers.items()}
+    named = {row.layer or label for label, row in suite.layers.items() if not row.oracle}
     return sorted(name for name, cls in LAYERS.items() if cls.__module__.startswith("layers.") and name not in named)
 
 

@@ -10,21 +10,23 @@ from harness.layer_files import option_errors, resolve_layer
 from harness.planning.resolve import Column, Scope, Where, cells, class_name, column_of, rows_of
 from harness.planning.strict_yaml import Place
 from harness.planning.suite_errors import Finding
-from harness.planning.suite_model import DataEntry, Kind, Overlay, Profile, Row, Suite, Timing
+from harness.planning.suite_model import MAP, DataEntry, Kind, Overlay, Profile, Row, Suite, Timing
 from harness.planning.suite_shapes import layer_class
-from harness.settings import FlowSettings, Settings
+from harness.settings import FlowSettings, Settings, augmentation_fault
 
 # Which kinds of suite use a key; keys that are not named here mean something in every kind.
 _USED_BY: dict[tuple[type, str], set[Kind]] = {
     (Suite, "operations"): {"runtime"},
     (Profile, "seeds"): {"density"},
     (Profile, "datasets"): {"density", "parameters"},
+    (Profile, "averages"): {"density"},
     (Profile, "timing"): {"density", "runtime"},
     (Profile, "widths"): {"parameters"},
     (Profile, "sweeps"): {"runtime"},
     (DataEntry, "shape"): {"parameters"},
     (DataEntry, "widths"): {"parameters"},
-    **{(DataEntry, key): {"density"} for key in ("permute", "preprocessing", "dequantise", "allow_unbounded")},
+    (Row, "oracle"): {"density"},
+    **{(DataEntry, key): {"density"} for key in MAP},
     **{(part, "flow"): {"density", "parameters"} for part in (Suite, Profile, DataEntry, Row, Overlay)},
     **{(part, "training"): {"density"} for part in (Suite, Profile, DataEntry, Row, Overlay)},
 }
@@ -66,6 +68,9 @@ def scope_findings(scope: Scope) -> list[Finding]:
     if suite.kind != "runtime":
         for label in scope.profile.datasets:
             found += _data_findings(scope, column_of(scope, label))
+    if suite.kind == "density":
+        found += _average_findings(scope, scope.profile, Where(scope.place).at)
+        found += _average_findings(scope, scope.overrides.profile, scope.overrides.where)
     for one in cells(scope):
         cls = layer_class(one)
         for option, message in option_errors(cls, dict(one.layer.options)) if cls else []:
@@ -92,7 +97,8 @@ def _data_findings(scope: Scope, column: Column) -> Iterator[Finding]:
         yield where.says(message, at_key=entry.data is None)
         return
     dataset: Dataset = DATASETS[name]
-    for option, message in dataset.option_errors(column.options):
+    faults = dataset.option_errors(column.options)
+    for option, message in faults:
         yield column.option_places.get(option, column.where).says(message)
     if dataset.info.lattice and not entry.dequantise and not entry.allow_unbounded:
         yield place_of("dequantise").says(
@@ -100,10 +106,39 @@ def _data_findings(scope: Scope, column: Column) -> Iterator[Finding]:
             "without bound and no likelihood means anything; remove the setting, or say allow_unbounded: true to "
             "train on raw values all the same"
         )
-    if entry.preprocessing == "logit" and dataset.info.kind != "image":
+    if entry.preprocessing == "logit" and not faults and dataset.kind(column.options) != "image":
         yield place_of("preprocessing").says(
             f"{column.label}: preprocessing: logit is for pixels, and {name} holds sequences; use scale"
         )
+    if entry.augmentation != "none" and not faults:
+        fault = augmentation_fault(entry.augmentation, dataset.shape(column.options))
+        if fault is not None:
+            yield place_of("augmentation").says(f"{column.label}: {fault}")
+
+
+def _average_findings(scope: Scope, profile: Profile, place_of: Callable[[Place], Where]) -> Iterator[Finding]:
+    """Averages of columns that are not there, or that have no common unit."""
+    for label, members in profile.averages.items():
+        where = place_of(("averages", label))
+        if label in scope.columns:
+            yield where.says(
+                f"averages: {label!r} is a data set of profiles.{scope.name}; name the average otherwise", True
+            )
+        if len(set(members)) < len(members):
+            yield where.says(f"averages.{label}: names a data set twice; each counts once")
+        unknown = [member for member in members if member not in scope.columns]
+        for member in unknown:
+            hint = nearest(member, scope.columns)
+            yield where.says(f"averages.{label}: profiles.{scope.name} has no data set {member!r}; {hint}")
+        columns = [column_of(scope, member) for member in members if member not in unknown]
+        kinds = {
+            DATASETS[name].kind(column.options)
+            for column in columns
+            if (name := column.entry.data or column.label) in DATASETS
+            and not DATASETS[name].option_errors(column.options)
+        }
+        if len(kinds) > 1:
+            yield where.says(f"averages.{label}: bits/dim of images and nats/dim of sequences have no common mean")
 
 
 def _entry_places(scope: Scope, column: Column) -> Callable[[str], Where]:
@@ -122,6 +157,9 @@ def _unknown_rows(scope: Scope, profile: Profile, place_of: Callable[[Place], Wh
     rows = [*scope.suite.layers, *rows_of(scope.suite, scope.extra)]
     rows = list(dict.fromkeys(rows))
     known = scope.profile.datasets
+    for label in profile.rows or ():
+        if label not in rows:
+            yield place_of(("rows",)).says(f"rows: the suite has no row {label!r}; {nearest(label, rows)}")
     for label in profile.layers:
         if label not in rows:
             yield place_of(("layers", label)).says(

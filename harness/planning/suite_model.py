@@ -15,10 +15,23 @@ from pydantic_core import PydanticCustomError
 
 from harness.conditions import parse_bytes, parse_timeout
 from harness.planning.strict_yaml import Document
-from harness.settings import Count, DataRef, Flag, FlowSettings, Operation, Settings, TimingSettings, TrainingSettings
+from harness.settings import (
+    Augmentation,
+    Count,
+    DataRef,
+    Flag,
+    FlowSettings,
+    Operation,
+    Settings,
+    TimingSettings,
+    TrainingSettings,
+)
 
 Kind = Literal["density", "parameters", "runtime"]
 ProfileName = Literal["smoke", "quick", "local", "paper"]
+
+MAP = ("permute", "augmentation", "preprocessing", "dequantise", "allow_unbounded")
+"""Keys of a data set that decide how its raw values become a flow's input."""
 
 EVERY_LAYER = "*"
 """The row that stands for every registered layer that no other row names."""
@@ -97,6 +110,7 @@ class Row(Settings):
 
     layer: Annotated[str, Field(min_length=1)] | None = None  # None: the row's label is the layer's name
     options: OptionValues = Field(default_factory=dict)
+    oracle: Flag = False  # the flow starts with the inverse of the data's permutation: the bound of the other rows
     flow: FlowSettings = FlowSettings()
     training: Training = TrainingSettings()
 
@@ -112,6 +126,7 @@ class DataEntry(Settings):
     shape: Shape | None = None  # of a suite of parameters, in place of the data set's own
     widths: Annotated[tuple[Count, ...], Field(min_length=1)] | None = None  # likewise, in place of the profile's
     permute: Annotated[int, Field(ge=0, strict=True)] | None = None
+    augmentation: Augmentation = "none"
     preprocessing: Literal["scale", "logit"] = "scale"
     dequantise: Flag = True
     allow_unbounded: Flag = False
@@ -121,7 +136,7 @@ class DataEntry(Settings):
 
     def reference(self, label: str, options: Mapping[str, Any]) -> DataRef:
         """The part of a trial's settings that says which data it trains on."""
-        own = {name: getattr(self, name) for name in ("permute", "preprocessing", "dequantise", "allow_unbounded")}
+        own = {name: getattr(self, name) for name in MAP}
         return DataRef.model_validate({"label": label, "name": self.data or label, "options": dict(options), **own})
 
 
@@ -157,10 +172,13 @@ class Profile(Settings):
     threads: Threads = 1
     timeout: Duration = None  # of each trial; None: the suite's
     memory: Memory = None  # likewise
+    rows: Annotated[tuple[Label, ...], Field(min_length=1)] | None = None  # those that this profile trains; None: all
     flow: FlowSettings = FlowSettings()
     training: Training = TrainingSettings()
     layers: Overlays = Field(default_factory=dict)
     datasets: dict[Label, Annotated[DataEntry, BeforeValidator(_empty_mapping)]] = Field(default_factory=dict)
+    # Columns of means over other columns, such as a mean over patients.
+    averages: dict[Label, Annotated[tuple[Label, ...], Field(min_length=2)]] = Field(default_factory=dict)
     timing: Timing | None = None
     widths: Annotated[tuple[Count, ...], Field(min_length=1)] | None = None
     sweeps: dict[Label, Sweep] = Field(default_factory=dict)

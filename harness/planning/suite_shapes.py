@@ -60,6 +60,10 @@ def shape_findings(scopes: Iterable[Scope], only: Container[tuple[str, str]] | N
                 continue
             if only is not None and (one.column, one.row) not in only:
                 continue
+            fault = _oracle_fault(scope, one)
+            if fault is not None:
+                hit.setdefault((one.where, False, one.row, fault), []).append(f"{scope.name} {one.column}")
+                continue
             try:
                 shapes = _shapes_of_layer(scope, one)
             except UnsupportedEvent as error:
@@ -82,6 +86,13 @@ def shape_findings(scopes: Iterable[Scope], only: Container[tuple[str, str]] | N
         where.says(f"{what} ({', '.join(dict.fromkeys(places))}): {why}", at_key)
         for (where, at_key, what, why), places in hit.items()
     ]
+
+
+def _oracle_fault(scope: Scope, one: Cell) -> str | None:
+    if scope.suite.kind != "density" or scope.suite.unsupported:
+        return None
+    fault = one.layer.oracle_fault(column_of(scope, one.column).entry.permute)
+    return fault and f"{fault}, or say `unsupported: true` in the suite for a row that says so"
 
 
 def _verdict(layer: LayerRef, cls: type[InvertibleLinear], shape: Shape, *, accept: bool) -> str | None:

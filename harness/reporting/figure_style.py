@@ -113,9 +113,10 @@ def slug(text: str) -> str:
 
 
 def render(name: str, figure: Figure) -> dict[str, bytes]:
-    """The figure as `name.png` and `name.svg`."""
+    """The figure as `name.png` and, unless it shows pictures, `name.svg`, which would only wrap the same pixels."""
     files = {}
-    for form, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
+    pictures = any(axes.images for axes in figure.axes)
+    for form, metadata in (("png", {"Software": None}), ("svg", {"Date": None}))[: 1 if pictures else 2]:
         buffer = io.BytesIO()
         figure.savefig(buffer, format=form, metadata=metadata, facecolor="white")
         files[f"{name}.{form}"] = buffer.getvalue()

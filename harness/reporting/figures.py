@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def figures(plan: Plan, records: Sequence[Record], folder: Path) -> dict[str, bytes]:
-    """Every figure of a plan as PNG and SVG, by file name; those without anything to show are left out.
+    """Every figure of a plan as PNG and, but for pictures, SVG, by file name; those without content are left out.
 
     Args:
         plan: the order of layers and data sets.

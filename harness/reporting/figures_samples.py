@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from harness.reporting.figure_style import COLOURS, panels, plain, slug
 if TYPE_CHECKING:
     from harness.planning.plan import Plan
 
-GRID = 5  # images along a side of a panel
+GRID = 10  # images along a side of a panel, where there are as many
 WAVES = 3  # sequences in a panel
 
 
@@ -49,26 +50,27 @@ def read_arrays(folder: Path, record: Record) -> tuple[np.ndarray, np.ndarray] |
 
 
 def image_figure(blocks: Sequence[tuple[str, np.ndarray]]) -> Figure:
-    """A panel of GRID x GRID images for each block (title, (N, C, H, W)); one or three channels are shown."""
-    figure, grid = panels(len(blocks), 1.9, 2.45, columns=6)
+    """A square of images for each block (title, (N, C, H, W)); one or three channels are shown."""
+    figure, grid = panels(len(blocks), 2.3, 2.6, columns=4)
     top = max(1, int(blocks[0][1].max()))
     for axes, (title, images) in zip(grid, blocks, strict=True):
         axes.set_title(plain(title), fontsize=9)
-        axes.imshow(mosaic(images, top), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+        axes.imshow(mosaic(images, top), cmap="gray", vmin=0, vmax=1, interpolation="antialiased")
         axes.set_axis_off()
     return figure
 
 
 def mosaic(images: np.ndarray, top: int) -> np.ndarray:
-    """The first GRID^2 images (N, C, H, W) as one, in [0, 1], with a line of white between them."""
-    images = np.clip(images[: GRID * GRID].astype(float) / top, 0, 1)
+    """The first images (N, C, H, W) as one square in [0, 1], at most GRID x GRID, with a line of white between them."""
+    side = max(1, min(GRID, math.isqrt(len(images))))
+    images = np.clip(images[: side * side].astype(float) / top, 0, 1)
     count, channels, height, width = images.shape
     if channels not in (1, 3):
         images, channels = images[:, :1], 1
     pad = max(1, height // 16)
-    whole = np.ones((GRID * (height + pad) - pad, GRID * (width + pad) - pad, channels))
+    whole = np.ones((side * (height + pad) - pad, side * (width + pad) - pad, channels))
     for number in range(count):
-        top_row, left = (number // GRID) * (height + pad), (number % GRID) * (width + pad)
+        top_row, left = (number // side) * (height + pad), (number % side) * (width + pad)
         whole[top_row : top_row + height, left : left + width] = images[number].transpose(1, 2, 0)
     return whole[:, :, 0] if channels == 1 else whole
 

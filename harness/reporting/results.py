@@ -111,12 +111,12 @@ def results(records: Iterable[Record], plan: Plan | None = None) -> pd.DataFrame
 
 
 def record_lines(record: Record) -> list[dict[str, Any]]:
-    """A record's rows with the trial's identity and status in each; a trial without rows still gives lines.
+    """A record's rows with the trial's identity, status and notes in each; a trial without rows still gives lines.
 
     A runtime trial that failed as a whole gives one line for each layer and operation that it was to time.
     """
     lines = _lines(record.id, record.trial, record.status, record.reason, record.rows)
-    return [line | {"machine": machine_name(record)} for line in lines]
+    return [line | {"machine": machine_name(record), "notes": record.notes} for line in lines]
 
 
 def plan_lines(records: Iterable[Record], plan: Plan) -> list[dict[str, Any]]:

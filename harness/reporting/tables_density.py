@@ -19,6 +19,7 @@ from harness.reporting.cells import (
     threads_text,
     time_cell,
 )
+from harness.reporting.data_remarks import data_remarks
 from harness.reporting.rendering import Table
 from harness.reporting.results import MISSING
 from harness.settings import DensityTrial, RuntimeTrial
@@ -39,9 +40,14 @@ def density_tables(plan: Plan, lines: Sequence[Line]) -> list[Table]:
     notes = Notes()
     header = ["layer"]
     columns: list[dict[str, str]] = []
-    for label in plan.columns:
-        header.append(f"{label}, {UNITS[units[label]]} ↓")
-        columns.append({row: _likelihood(density, row, label, units[label], notes) for row in plan.rows})
+    for label in (*plan.columns, *plan.averages):
+        members = plan.averages.get(label)
+        unit = units[members[0] if members else label]
+        header.append(f"{label}, {UNITS[unit]} ↓")
+        if members:
+            columns.append({row: _average(density, row, label, members, unit, notes) for row in plan.rows})
+        else:
+            columns.append({row: _likelihood(density, row, label, unit, notes) for row in plan.rows})
         if beside is not None and any(label in values for values in beside.values.values()):
             header.append(f"{label}, published")
             columns.append({row: _quoted(values, label) for row, values in beside.values.items()})
@@ -54,11 +60,8 @@ def density_tables(plan: Plan, lines: Sequence[Line]) -> list[Table]:
     remarks = list(notes.numbered())
     if any("†" in cell for row in rows for cell in row):
         remarks.append("† not a likelihood to compare: the audit failed or the value is below the resolution floor")
-    raw = {trial.data.label for trial in plan.trials if isinstance(trial, DensityTrial) and not trial.data.dequantise}
-    for label in sorted(raw):
-        remarks.append(
-            f"{label}: raw values without dequantisation; where they lie on a lattice, any density is possible"
-        )
+    remarks += [f"{label}: the mean over {', '.join(members)}" for label, members in plan.averages.items()]
+    remarks += data_remarks(plan, density)
     if beside is not None:
         remarks.append(f"published: {beside.source}")
     made = [Table(f"{plan.suite}-likelihood", density_caption(plan, lines), tuple(header), tuple(rows), tuple(remarks))]
@@ -140,6 +143,28 @@ def _likelihood(density: Sequence[Line], row: str, column: str, unit: str, notes
         if reasons:
             text += notes.mark(f"{where}: {'; '.join(sorted(reasons))}")
     return text
+
+
+def _average(density: Sequence[Line], row: str, label: str, members: Sequence[str], unit: str, notes: Notes) -> str:
+    """The mean over some columns, each its seeds' mean; none where a trial of theirs has no value.
+
+    All columns then have the same seeds, and the spread is that of the mean over columns from seed to seed.
+    """
+    lines = [line for line in density if line["layer"] == row and line["dataset"] in members]
+    without = [line for line in lines if line["status"] != "ok" or line.get(unit) is None]
+    if not lines:
+        return EMPTY
+    if without:
+        if all(line["status"] == MISSING for line in without):
+            return MISSING
+        lacking = ", ".join(dict.fromkeys(line["dataset"] for line in without))
+        return EMPTY + notes.mark(f"{row}, {label}: none, for a trial of {lacking} has no value")
+    by_seed: dict[int, list[float]] = {}
+    for line in lines:
+        by_seed.setdefault(line["seed"], []).append(line[unit])
+    text = mean_and_spread([statistics.fmean(values) for values in by_seed.values()])
+    doubtful = ", ".join(dict.fromkeys(line["dataset"] for line in lines if suspect(line)))
+    return text + (" †" + notes.mark(f"{row}, {label}: that of {doubtful} is not to be compared") if doubtful else "")
 
 
 def suspect(line: Line) -> str | None:

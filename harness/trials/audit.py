@@ -4,8 +4,8 @@ On held-out samples, with a float64 copy of the evaluated weights, every claimed
 against derivatives that know nothing of it:
 
 - linear layers, mixers included: `slogdet` of the matrix read off by pushing the identity through;
-- couplings, split priors and ActNorm: vector-Jacobian products (see harness.trials.jacobians); squeezes: that they
-  only move entries;
+- couplings, split priors and ActNorm: vector-Jacobian products (see harness.trials.jacobians); squeezes and
+  permutations: that they only move entries, each to a place of its own;
 - the flow: the sum of its parts, the standard normal prior, and where D <= 256 its whole autograd Jacobian;
 - preprocessing: the derivative of its closed form, entry by entry, and the log-det that the pipeline hands on.
 
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import torch
 from torch import Tensor
 
+from flows import Permutation
 from harness.trials.audit_layers import LayerMaker, chosen_layers, smaller
 from harness.trials.conditioning import condition_number
 from harness.trials.evaluation import generator
@@ -115,7 +116,7 @@ def audit(flow: Glow, pipeline: Pipeline, split: Split, seed: int, make_layer: L
     """
     result = Audit()
     raw = pipeline.raw(split)[:SAMPLES]
-    x, log_det = pipeline.prepare(raw, generator(raw.device, seed, "audit noise"))
+    x, log_det = pipeline.prepare(raw, generator(pipeline.device, seed, "audit noise"))
     probes = generator(torch.device("cpu"), seed, "audit probes")
     exact = deepcopy(flow).double()
     wide = x.double()
@@ -170,16 +171,22 @@ def _audit_modules(
         if isinstance(module, InvertibleLinear):
             if path in chosen:
                 _audit_linear(result, path, module, value, make_layer, used)
-        elif y.shape != value.shape:
-            moved = y.flatten(1).sort().values.equal(value.flatten(1).sort().values)
-            if not moved:
-                result.reasons.append(f"{path}: it changes the shape and does not merely move entries")
+        elif y.shape != value.shape or isinstance(module, Permutation):
+            if not _moves_entries(module, value, y):
+                result.reasons.append(f"{path}: it does not merely move entries")
             result.compare(path, claimed, torch.zeros_like(claimed))
         else:
             derived = _derive(result, path, partial(_output, module), value, probes)
             if derived is not None:
                 result.compare(path, claimed, derived)
     result.compare("flow", flow(x)[1], total)
+
+
+def _moves_entries(module: Callable[[Tensor], tuple[Tensor, Tensor]], x: Tensor, y: Tensor) -> bool:
+    """Whether y is x with its entries moved as the module moves the numbers 0..D-1, each of which stays one."""
+    numbers = torch.arange(x[0].numel(), dtype=x.dtype, device=x.device)
+    order = module(numbers.reshape(1, *x.shape[1:]))[0].flatten()
+    return torch.equal(order.sort().values, numbers) and torch.equal(y.flatten(1), x.flatten(1)[:, order.long()])
 
 
 def _audit_linear(

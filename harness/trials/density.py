@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from flows import Glow, UnsupportedEvent
-from harness.datasets import Store, find_dataset
+from harness.datasets import Splits, Store, find_dataset
 from harness.errors import DataError, Diverged
 from harness.records import Record, blank_record, finite, write_atomically
 from harness.settings import DensityTrial, LayerRef, Progress
@@ -26,7 +26,7 @@ from layers import InvertibleLinear, UnsupportedShape, free_parameters
 if TYPE_CHECKING:
     from harness.trials.checkpoints import Checkpoints
 
-SAMPLES = 64
+SAMPLES = 100
 TRAINING_SHARE = 0.9  # of the progress bar
 
 
@@ -65,11 +65,11 @@ def run_density(
         )
     pipeline = Pipeline(splits, trial.data, device=device)
     try:
-        flow = build_flow(pipeline.shape, trial.layer, trial.flow, trial.seed).to(device)
+        flow = build_flow(pipeline.shape, trial.layer, trial.flow, trial.seed, trial.data.permute).to(device)
     except (UnsupportedShape, UnsupportedEvent) as error:
         return blank_record(trial, "unsupported", str(error))
     record = blank_record(trial, "ok", None)
-    record.notes["data"] = splits.description
+    record.notes |= data_notes(splits)
     row: dict[str, Any] = {
         "unit": pipeline.unit,
         "parameters": sum(parameter.numel() for parameter in flow.parameters() if parameter.requires_grad),
@@ -105,6 +105,21 @@ def run_density(
     record.arrays = _save_samples(record, flow, pipeline, trial, out)
     progress(1.0, f"{pipeline.unit} {getattr(test, pipeline.unit):.3f}, audit {findings.verdict}")
     return record
+
+
+def data_notes(splits: Splits) -> dict[str, str]:
+    """Which data a trial saw: what they hold, the size of each split, and what is known of their source."""
+    notes = {
+        "data": splits.description,
+        "splits": ", ".join(f"{len(values):,} {name}" for name, values in splits.parts().items()),
+    }
+    if splits.steps is not None:
+        notes["steps"] = ", ".join(f"{size:g} {unit}" for size, unit in splits.steps)
+    if splits.checksum is not None:
+        notes["checksum"] = splits.checksum
+    if splits.no_floor is not None:
+        notes["floor"] = splits.no_floor
+    return notes
 
 
 def below_floor(test: Evaluation, pipeline: Pipeline, floor: float | None) -> str | None:
@@ -154,7 +169,7 @@ def _fill(record: Record, training: Fit, test: Evaluation, findings: Audit, pipe
         record.notes["draws"] = (
             f"standard deviation between {len(test.values)} dequantisation draws: {test.draw_spread:.2g}"
         )
-    if not pipeline.dequantises:
+    if pipeline.lattice and not pipeline.dequantises:
         record.notes["dequantise"] = (
             "raw values without dequantisation: where they lie on a lattice, any density is possible"
         )

@@ -93,14 +93,19 @@ def evaluate(
         dtype: of the flow's input.
     """
     raw = pipeline.raw(split)
-    noise = generator(raw.device, seed, f"evaluation noise of {split}")
-    passes = []
-    for part in raw.split(batch) * draws:
-        x, preprocessing = pipeline.prepare(part, noise)
-        prior, log_det = (term.double() for term in flow.terms(x.to(dtype)))
-        passes.append(torch.stack([prior, log_det, preprocessing.double()]))
-    terms = torch.cat(passes, dim=1).cpu().unflatten(1, (draws, len(raw)))
-    prior, log_det, preprocessing = terms
+    noise = generator(pipeline.device, seed, f"evaluation noise of {split}")
+    # One tensor for all passes: small ones that outlive their pass would keep the allocator from using again what
+    # the passes free between them, some MB each.
+    terms = torch.empty(3, draws, len(raw), dtype=torch.float64, device=pipeline.device)
+    for draw in range(draws):
+        for start in range(0, len(raw), batch):
+            x, preprocessing = pipeline.prepare(raw[start : start + batch], noise)
+            prior, log_det = flow.terms(x.to(dtype))
+            for place, values in zip(
+                terms[:, draw, start : start + batch], (prior, log_det, preprocessing), strict=True
+            ):
+                place.copy_(values)
+    prior, log_det, preprocessing = terms.cpu()
     measures = pipeline.measures(prior + log_det, preprocessing)
     own = measures[pipeline.unit]
     mixture = (prior + log_det + preprocessing).logsumexp(0) - math.log(draws)

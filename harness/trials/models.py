@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from flows import Glow, seeded
+import math
+
+import torch
+
+from flows import Glow, UnsupportedEvent, seeded
 from harness.layer_files import resolve_layer
 from harness.settings import FlowSettings, LayerRef
+from harness.trials.pipeline import permutation
 from layers import InvertibleLinear
 
 
@@ -27,12 +32,33 @@ def make_layer(layer: LayerRef, shape: tuple[int, ...], seed: int | None = None)
         return cls(shape, **dict(layer.options))
 
 
-def build_flow(shape: tuple[int, ...], layer: LayerRef, flow: FlowSettings, seed: int) -> Glow:
-    """Build the Glow backbone around a layer; a layer that is itself the step's 1x1 gets none beside it."""
+def build_flow(
+    shape: tuple[int, ...], layer: LayerRef, flow: FlowSettings, seed: int, permute: int | None = None
+) -> Glow:
+    """Build the Glow backbone around a layer; a layer that is itself the step's 1x1 gets none beside it.
+
+    Args:
+        shape: of the events.
+        layer: the layer under test; an oracle's flow starts with the inverse of the data's permutation.
+        flow: the backbone.
+        seed: of the initial weights.
+        permute: seed of the data's permutation, which only an oracle looks at.
+
+    Raises:
+        UnsupportedShape: the layer cannot serve a level.
+        UnsupportedEvent: the backbone cannot serve the shape, or an oracle has nothing to be told.
+        UserError: there is no such layer.
+    """
     cls = resolve_layer(layer.layer)
     mixer = None
     if flow.mixer != "none" and not cls.replaces_mixer:
         mixer = LayerRef(row="mixer", layer="conv1x1", options=(("parameterisation", flow.mixer),))
+    fault = layer.oracle_fault(permute)
+    if fault is not None:
+        raise UnsupportedEvent(fault)
+    order = None
+    if layer.oracle and permute is not None:
+        order = torch.from_numpy(permutation(math.prod(shape), permute)).argsort()
     return Glow(
         shape,
         lambda event: make_layer(layer, event),
@@ -44,4 +70,5 @@ def build_flow(shape: tuple[int, ...], layer: LayerRef, flow: FlowSettings, seed
         prior=flow.prior,
         seed=seed,
         split_step=flow.split_step,
+        order=order,
     )

@@ -1,4 +1,4 @@
-"""From integer values to the flow's input and back: dequantisation, preprocessing, permutation."""
+"""From integer values to the flow's input and back: augmentation, dequantisation, preprocessing, permutation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from flows.preprocess import (
 )
 from harness.datasets.base import Splits, Unit
 from harness.errors import UserError
-from harness.settings import DataRef
+from harness.settings import DataRef, augmentation_fault
+from harness.trials.augmentation import augment
+from harness.trials.split_values import SplitValues
 
 Split = Literal["train", "validation", "test"]
 
@@ -32,13 +34,13 @@ def permutation(dim: int, seed: int) -> np.ndarray:
 
 
 class Pipeline:
-    """One data set as a trial sees it, on the trial's device.
+    """One data set as a trial sees it, batch by batch on the trial's device.
 
-    The flow's input is x = P g(v + u): u is uniform noise over the cell of each value v, g the preprocessing,
-    P one permutation of all C*H*W entries for every split (none unless `data.permute` names its seed). P
-    carries each entry's own scale along, so a permuted data set keeps its units and its floor. g scales
-    linearly to [-1, 1), images by their number of levels and sequences by each channel's range in the
-    **training** split (held-out values may lie outside), or is the logit for images.
+    The flow's input is x = P g(v + u): v is a value (in training one that `augment` has moved), u uniform noise over
+    the cell of the value, g the preprocessing, P one permutation of all C*H*W entries for every split (none unless
+    `data.permute` names its seed). P carries each entry's own scale along, so a permuted data set keeps its units and
+    its floor. g scales linearly to [-1, 1), images by their number of levels and sequences by each channel's range in
+    the **training** split (held-out values may lie outside), or is the logit for images.
 
     Two measures of one likelihood p(v + u), both free of the choice of g:
 
@@ -51,9 +53,9 @@ class Pipeline:
 
     Args:
         splits: the data.
-        data: its permutation, preprocessing, and whether it is dequantised.
+        data: its permutation, augmentation, preprocessing, and whether it is dequantised.
         dtype: of the flow's input.
-        device: where values live and batches are made.
+        device: where batches are wanted; see `SplitValues` for where the values themselves are.
 
     Attributes:
         shape: the event shape (C, *spatial).
@@ -64,7 +66,7 @@ class Pipeline:
         log_step: mean_d log s_d.
 
     Raises:
-        UserError: logit preprocessing of sequences.
+        UserError: logit preprocessing of sequences, or an augmentation that their shape does not allow.
     """
 
     def __init__(
@@ -79,13 +81,20 @@ class Pipeline:
                 f"{data.label}: preprocessing 'logit' is for images, whose levels bound them; held-out values of "
                 "a sequence may lie outside the training range. Use 'scale'"
             )
+        fault = augmentation_fault(data.augmentation, splits.shape)
+        if fault is not None:
+            raise UserError(f"{data.label}: {fault}")
         self.shape = splits.shape
+        self.device = torch.device(device)
         self.dim = math.prod(self.shape)
         self.unit: Unit = splits.unit
         self.dtype = dtype
         self.lattice = splits.lattice
         self.dequantises = splits.lattice and data.dequantise
-        self._raw = {name: torch.tensor(values, device=device) for name, values in splits.parts().items()}
+        self._has_floor = splits.lattice and splits.no_floor is None
+        self._augmentation = data.augmentation
+        self._kind = splits.train.dtype
+        self._raw = {name: SplitValues(values, self.device) for name, values in splits.parts().items()}
         if splits.levels is not None:
             self.log_step = math.log(2 / splits.levels)
             self._bounds: tuple[float, float] = (0, splits.levels - 1)
@@ -98,15 +107,24 @@ class Pipeline:
             kind = np.iinfo(splits.train.dtype) if splits.lattice else np.finfo(splits.train.dtype)
             self._bounds = (kind.min, kind.max)
             preprocessing = scale_range(low, high) if splits.lattice else Preprocessing(AffineRange(low, high))
-        self.preprocessing = preprocessing.to(device)
+        self.preprocessing = preprocessing.to(self.device)
         self.permutation: Tensor | None = None
         if data.permute is not None:
-            self.permutation = torch.from_numpy(permutation(self.dim, data.permute)).to(device)
+            self.permutation = torch.from_numpy(permutation(self.dim, data.permute)).to(self.device)
             self._undo = self.permutation.argsort()
 
-    def raw(self, split: Split) -> Tensor:
-        """The values of a split as they come, (N, *shape), integers where they lie on a lattice."""
+    def raw(self, split: Split) -> SplitValues:
+        """The values of a split as they come, integers where they lie on a lattice, to take batches of."""
         return self._raw[split]
+
+    def augment(self, values: Tensor, generator: torch.Generator) -> Tensor:
+        """Training values (N, *shape), each moved by chance (see `harness.trials.augmentation`), if at all.
+
+        Args:
+            values: of `raw("train")`.
+            generator: draws the moves, on the pipeline's device; not touched where nothing is to be moved.
+        """
+        return augment(values, self._augmentation, generator)
 
     def prepare(self, values: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Values to the flow's input, with fresh noise.
@@ -130,7 +148,7 @@ class Pipeline:
         if self.lattice:
             v = quantise(v)
         v = v.nan_to_num().clamp(*self._bounds)
-        return v.to(self._raw["train"].dtype).cpu().numpy()
+        return v.cpu().numpy().astype(self._kind)
 
     @staticmethod
     def _reorder(values: Tensor, order: Tensor | None) -> Tensor:
@@ -147,7 +165,7 @@ class Pipeline:
         return {"bits_per_dim": bits_per_dim(raw, self.dim), "nats_per_dim": self.log_step - raw / self.dim}
 
     def floor(self) -> float | None:
-        """The resolution floor in `unit`; None when the data are not on a lattice, and nothing bounds a density."""
-        if not self.lattice:
+        """The resolution floor in `unit`; None where none is known: off a lattice, nothing bounds a density."""
+        if not self._has_floor:
             return None
         return 0.0 if self.unit == "bits_per_dim" else self.log_step

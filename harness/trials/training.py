@@ -54,41 +54,43 @@ class TrainingBatches:
     """Endless prepared batches (x, log-det) of the training split, a function of the seed alone.
 
     One random order of all points follows another, and the sequence is cut into batches, so every point is
-    used equally often and no remainder is dropped. Each use of a point draws fresh dequantisation noise. A
-    batch size beyond the number of points means all points, each once.
+    used equally often and no remainder is dropped. Each use of a point draws a fresh augmentation, where there
+    is one, and fresh dequantisation noise; the order of points and the noise are the same with and without
+    augmentation. A batch size beyond the number of points means all points, each once.
     """
 
     def __init__(self, pipeline: Pipeline, batch_size: int, seed: int) -> None:
         self._pipeline = pipeline
         self._raw = pipeline.raw("train")
         self._size = min(batch_size, len(self._raw))
-        self._shuffle = generator(torch.device("cpu"), seed, "order of training points")
-        self._noise = generator(self._raw.device, seed, "training noise")
-        self._waiting = torch.empty(0, dtype=torch.long, device=self._raw.device)
+        self._generators = {
+            "order": generator(torch.device("cpu"), seed, "order of training points"),
+            "augmentation": generator(pipeline.device, seed, "augmentation"),
+            "noise": generator(pipeline.device, seed, "training noise"),
+        }
+        self._waiting = torch.empty(0, dtype=torch.long)
 
     def __iter__(self) -> TrainingBatches:
         return self
 
     def __next__(self) -> tuple[Tensor, Tensor]:
         while len(self._waiting) < self._size:
-            order = torch.randperm(len(self._raw), generator=self._shuffle).to(self._raw.device)
+            order = torch.randperm(len(self._raw), generator=self._generators["order"])
             self._waiting = torch.cat([self._waiting, order])
         chosen, self._waiting = self._waiting[: self._size], self._waiting[self._size :]
-        return self._pipeline.prepare(self._raw[chosen], self._noise)
+        moved = self._pipeline.augment(self._raw[chosen], self._generators["augmentation"])
+        return self._pipeline.prepare(moved, self._generators["noise"])
 
-    def state_dict(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Any]:
         """The generators, and the points that the present order still holds."""
-        return {
-            "shuffle": self._shuffle.get_state(),
-            "noise": self._noise.get_state(),
-            "waiting": self._waiting.clone(),
-        }
+        states = {name: one.get_state() for name, one in self._generators.items()}
+        return {"generators": states, "waiting": self._waiting.clone()}
 
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""
-        self._shuffle.set_state(state["shuffle"])
-        self._noise.set_state(state["noise"])
-        self._waiting = state["waiting"].to(self._waiting.device)
+        for name, one in self._generators.items():
+            one.set_state(state["generators"][name])
+        self._waiting = state["waiting"]
 
 
 @dataclass

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from harness.settings import TrainingSettings
+from harness.trials.adam import Adam
 
 if TYPE_CHECKING:
     from flows import Glow
@@ -96,11 +97,12 @@ class Updates:
         self._averaged = [(average, weight) for average, weight in pairs if average is not weight]
         self._average = get_ema_multi_avg_fn(settings.ema_decay)
         backbone, layers = _split(live)
-        both = [{"params": backbone, "layers": False}, {"params": layers, "layers": True}]
+        # Each group of weights with whether they are of the layers under test, whose rate may be another.
+        both = [(Adam(backbone, BETAS), False), (Adam(layers, BETAS), True)]
         plan = [(flow, both[:1]), (live, both[1:])] if separate else [(live, both)]
         self._passes = [
-            (model, torch.optim.Adam(groups, lr=settings.learning_rate, betas=BETAS, fused=True))
-            for model, groups in ((model, [group for group in groups if group["params"]]) for model, groups in plan)
+            (model, groups)
+            for model, groups in ((model, [one for one in groups if one[0].weights]) for model, groups in plan)
             if groups
         ]
 
@@ -113,15 +115,18 @@ class Updates:
         """What a step changes beside `flow`: the optimisers, and the live weights where `flow` holds averages."""
         return {
             "models": [model.state_dict() for model in self._apart()],
-            "optimisers": [optimiser.state_dict() for _, optimiser in self._passes],
+            "optimisers": [optimiser.state_dict() for optimiser in self._optimisers()],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there; `flow` is set by its own."""
         for model, weights in zip(self._apart(), state["models"], strict=True):
             model.load_state_dict(weights)
-        for (_, optimiser), moments in zip(self._passes, state["optimisers"], strict=True):
+        for optimiser, moments in zip(self._optimisers(), state["optimisers"], strict=True):
             optimiser.load_state_dict(moments)
+
+    def _optimisers(self) -> list[Adam]:
+        return [optimiser for _, groups in self._passes for optimiser, _ in groups]
 
     def _apart(self) -> list[Glow]:
         """The models of the passes that are not `flow` itself."""
@@ -134,19 +139,18 @@ class Updates:
             False: learning_rate(self._settings, number),
         }
         first: Measures = {}
-        for model, optimiser in self._passes:
-            weights: list[Tensor] = []
-            for group in optimiser.param_groups:
-                group["lr"] = rates[group["layers"]]
-                weights += group["params"]
+        for model, groups in self._passes:
+            weights = [weight for optimiser, _ in groups for weight in optimiser.weights]
             measures = measure(model)
             first = first or measures
-            optimiser.zero_grad()
+            for weight in weights:
+                weight.grad = None
             # Of two passes, each needs the gradient of its own weights alone.
             measures["nats_per_dim"].mean().backward(inputs=weights if self.passes > 1 else None)
             if self._settings.clip_norm is not None:
                 nn.utils.clip_grad_norm_(weights, self._settings.clip_norm)
-            optimiser.step()
+            for optimiser, of_layers in groups:
+                optimiser.step(rates[of_layers])
         if self._averaged:
             averages, live = map(list, zip(*self._averaged, strict=True))
             self._average(averages, live, 0)

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 from harness.conditions import Conditions
-from harness.execution.process import starting_context
+from harness.execution.process import start_server
 from harness.execution.slots import Slots
 from harness.execution.supervisor import run_trials
 from harness.progress import Reporter
@@ -60,7 +60,7 @@ def make_trial(number: int, tenths: int = 1) -> Trial:
 
 def per_trial(count: int, out: Path) -> tuple[float, float]:
     """Median seconds of a bare process, and mean seconds of a supervised trial that does nothing."""
-    context = starting_context(training=True)
+    context = start_server([])
     bare = []
     for _ in range(count + 3):
         begin = time.perf_counter()

@@ -200,3 +200,48 @@ def write_run(tmp_path):
         return folder
 
     return write
+
+
+@pytest.fixture
+def write_segment():
+    """Write a WFDB record of one segment, from signals by name, in integers of the converter."""
+
+    def write(folder, name, signals, fmt="16", gains=None, baselines=None, rate=125, per_frame=None):
+        import wfdb
+
+        folder.mkdir(parents=True, exist_ok=True)
+        values = [np.asarray(values, dtype=np.int64) for values in signals.values()]
+        samples = {"e_d_signal": values, "samps_per_frame": per_frame}
+        if per_frame is None:
+            samples = {"d_signal": np.stack(values, axis=1)}
+        wfdb.wrsamp(
+            name,
+            fs=rate,
+            units=["mmHg" if signal == "ABP" else "NU" for signal in signals],
+            sig_name=list(signals),
+            fmt=[fmt] * len(signals),
+            adc_gain=[float((gains or {}).get(signal, 200)) for signal in signals],
+            baseline=[(baselines or {}).get(signal, 0) for signal in signals],
+            write_dir=str(folder),
+            **samples,
+        )
+        return folder / f"{name}.hea"
+
+    return write
+
+
+@pytest.fixture
+def write_record_of_segments():
+    """Write the master header of a record of several segments, (name, frames) each, and its layout."""
+
+    def write(folder, name, segments, channels, rate=125):
+        total = sum(frames for _, frames in segments)
+        lines = [f"{name}/{len(segments) + 1} {len(channels)} {rate} {total}", f"{name}_layout 0"]
+        lines += [f"{segment} {frames}" for segment, frames in segments]
+        (folder / f"{name}.hea").write_text("\n".join(lines) + "\n")
+        lines = [f"{name}_layout {len(channels)} {rate} 0"]
+        lines += [f"~ 0 200/mV 12 0 -2048 0 0 {channel}" for channel in channels]
+        (folder / f"{name}_layout.hea").write_text("\n".join(lines) + "\n")
+        return folder / f"{name}.hea"
+
+    return write

@@ -38,7 +38,7 @@ def make_flow(data, make_layer=Conv1x1, make_mixer=None, noise=0.3, **options):
     """A flow away from its initial weights, on which many a fault could not be seen."""
     settings = {"levels": 2, "steps": 1, "width": 4} | options
     flow = Glow(data.shape, make_layer, make_mixer, **settings)
-    flow.initialise(data.prepare(data.raw("train"), torch.Generator().manual_seed(0))[0])
+    flow.initialise(data.prepare(data.raw("train")[:], torch.Generator().manual_seed(0))[0])
     perturb(flow, noise, torch.Generator().manual_seed(0))
     return flow
 

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from harness.cli import main
-from harness.errors import DataMissing
+from harness.datasets import DATASETS
+from harness.errors import DataMissing, UserError
 from harness.records import blank_record, read_record, write_record
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -77,6 +78,7 @@ def stand_in(monkeypatch):
 
     asked = Asked()
     monkeypatch.setattr(RUN_TRIALS, run_trials)
+    monkeypatch.setattr("harness.execution.process.start_server", lambda datasets: None)
     return asked
 
 
@@ -179,10 +181,28 @@ def test_missing_data_is_told_before_anything_runs(suite, capsys, stand_in):
     suite.write_text(
         SUITE.replace("digits: {}", "digits: {}\n      mnist: {}\n      shuffled: {data: mnist, permute: 1}")
     )
-    assert main(["run", str(suite), "--set", "layers.butterfly.options.levels=1"]) == 3
+    arguments = ["--set", "layers.butterfly.options.levels=1", "--data", str(suite.parent), "--offline"]
+    assert main(["run", str(suite), *arguments]) == 3
     error = capsys.readouterr().err
-    assert error.count("mnist:") == 1 and "what to get" in error
+    assert error.count("mnist:") == 1 and "train-images-idx3-ubyte.gz is not there" in error
     assert stand_in == [] and not (suite.parent / "reports").exists()
+
+
+def test_the_trials_server_is_started_before_anything_is_planned(suite, monkeypatch):
+    order = []
+    monkeypatch.setattr("harness.execution.process.start_server", lambda datasets: order.append(list(datasets)))
+
+    def plan(args):
+        order.append("plan")
+        raise UserError("far enough")
+
+    monkeypatch.setattr("harness.commands._plan", plan)
+    suite.write_text(SUITE.replace("digits: {}", "digits: {}\n      mixed: {data: mnist, permute: 1}"))
+    assert main(["run", str(suite)]) == 2
+    assert order == [["digits", "mnist"], "plan"]
+    suite.write_text("- no suite\n")
+    assert main(["run", str(suite)]) == 2
+    assert order[2:] == ["plan"]  # which says what is wrong
 
 
 def test_a_data_root_that_is_not_there(suite, capsys, monkeypatch):
@@ -463,6 +483,18 @@ def test_plan_prints_every_trial(suite, capsys):
 def test_lists(capsys, what, words):
     assert main(["list", what]) == 0
     assert words in capsys.readouterr().out
+
+
+def test_every_data_set_has_its_page(capsys):
+    assert main(["list", "datasets"]) == 0
+    pages = capsys.readouterr().out.strip().split("\n\n")
+    assert [page.partition(":")[0] for page in pages] == list(DATASETS)
+    for page, dataset in zip(pages, DATASETS.values(), strict=True):
+        text = " ".join(page.split())
+        for fact in (dataset.info.what, dataset.info.size, dataset.info.licence, dataset.info.source):
+            assert " ".join(fact.split()) in text
+        assert all(f"{option}" in text for option in dataset.options_model.model_fields)
+        assert max(map(len, page.splitlines())) <= 118
 
 
 def test_lists_without_torch(tmp_path):

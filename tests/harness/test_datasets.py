@@ -24,6 +24,7 @@ PUBLISHED = {
     "galaxy": (3, 64, 64),
     "mimic": (2, 1024),
 }
+OWN = ("npz", "images", "wfdb")  # which the options name
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def test_importing_the_package_imports_neither_torch_nor_sklearn():
 
 
 def test_every_name_is_there_and_finds_itself():
-    assert list(DATASETS) == [*INSTALLED, *PUBLISHED]
+    assert list(DATASETS) == [*INSTALLED, *PUBLISHED, *OWN]
     for name, dataset in DATASETS.items():
         assert find_dataset(name) is dataset
         assert dataset.info.name == name
@@ -128,16 +129,26 @@ def test_patch_seed_moves_the_crops_alone():
     np.testing.assert_array_equal(first.test, other.test)
 
 
+@pytest.mark.parametrize("root", ["empty", None])
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_published_sets_have_a_shape_and_say_what_to_get(name, tmp_path):
+def test_published_sets_have_a_shape_and_say_what_to_get(name, root, tmp_path):
     dataset = DATASETS[name]
     assert dataset.shape({}) == PUBLISHED[name]
+    (tmp_path / "empty").mkdir()
+    store = Store(None if root is None else tmp_path / root, tmp_path / "cache", offline=True)
     for use in (dataset.check, dataset.load):
-        with pytest.raises(
-            DataMissing, match=f"{name}: the loader is not part of this version; what to get: "
-        ) as caught:
-            use(tmp_path, {})
+        with pytest.raises(DataMissing, match=rf"^{name}: .*data root") as caught:
+            use(store, {})
         assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_sets_of_ones_own_say_which_options_they_cannot_do_without(name):
+    needed = [option for option, field in DATASETS[name].options_model.model_fields.items() if field.is_required()]
+    faults = dict(DATASETS[name].option_errors({}))
+    assert needed and list(faults) == needed
+    for option in needed:
+        assert faults[option].startswith(f"{name}: the option {option!r} is missing; it is ")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import harness.trials.density
+from flows import Glow
 from harness.datasets.base import Splits
 from harness.records import read_record, write_record
 from harness.reporting.results import COLUMNS
@@ -125,6 +126,34 @@ def test_the_test_split_is_read_after_training(data, tmp_path, monkeypatch):
     run(trial(), tmp_path)
     first = reads.index("test")
     assert "validation" in reads[:first] and set(reads[first:]) == {"test"}
+
+
+def test_a_record_says_which_data_it_rests_on(data, tmp_path):
+    """A filtered table has no floor to hold a value against, and says why."""
+    record = run(trial(), tmp_path)
+    assert record.notes["data"] == "binomial toy" and record.notes["splits"] == "40 train, 12 validation, 12 test"
+    assert not {"floor", "steps", "checksum"} & set(record.notes) and record.rows[0]["floor"] == 0
+    known = {"no_floor": "a band-pass filter moves it", "checksum": "12ab", "steps": ((0.0005, "NU"), (0.05, "mmHg"))}
+    data(replace(toy("sequence"), **known))
+    record = run(trial(), tmp_path)
+    notes = {"floor": "a band-pass filter moves it", "checksum": "12ab", "steps": "0.0005 NU, 0.05 mmHg"}
+    assert notes.items() <= record.notes.items()
+    assert record.rows[0]["floor"] is None and record.rows[0]["below_floor"] is False
+
+
+def test_pictures_are_a_hundred_samples_unpermuted_beside_a_hundred_of_the_data(data, tmp_path, monkeypatch):
+    draw = np.random.default_rng(0)
+    parts = [draw.integers(0, 5, (count, 1, 4, 4), dtype=np.int16) for count in (40, 12, 150)]
+    data(Splits(*parts, levels=5, description=""))
+    pipeline = Pipeline(Splits(*parts, levels=5, description=""), DataRef(label="x", name="x", permute=3))
+
+    def sample(self, n, generator):
+        return pipeline.prepare(pipeline.raw("test")[:n], torch.Generator().manual_seed(0))[0]
+
+    monkeypatch.setattr(Glow, "sample", sample)  # a flow that gives the permuted data themselves
+    record = run(trial(permute=3), tmp_path)
+    arrays = np.load(tmp_path / "records" / record.arrays)
+    assert np.array_equal(arrays["data"], parts[2][:100]) and np.array_equal(arrays["samples"], parts[2][:100])
 
 
 def test_divergence_is_an_outcome_with_its_curves(data, tmp_path):

@@ -55,7 +55,7 @@ def test_exact_on_a_standard_normal():
     """Without noise the value has a closed form: a sum over lattice points."""
     pipeline = images(dequantise=False)
     result = evaluate(StandardNormal(), pipeline, "test", 1, 3, 0)
-    x = 2 * pipeline.raw("test").double() / LEVELS - 1
+    x = 2 * pipeline.raw("test")[:].double() / LEVELS - 1
     log_p = -0.5 * (x.square() + math.log(2 * math.pi)) + math.log(2 / LEVELS)
     points = -log_p.flatten(1).mean(1)
     assert result.bits_per_dim == pytest.approx(points.mean().item() / math.log(2), abs=1e-6)
@@ -85,7 +85,7 @@ def test_draws_are_independent_and_repeatable():
 
 def test_values_that_are_not_finite_are_counted_and_not_dropped():
     pipeline = images(dequantise=False)
-    bad = int((pipeline.raw("test")[:, 0, 0, 0] < LEVELS // 2).sum())
+    bad = int((pipeline.raw("test")[:][:, 0, 0, 0] < LEVELS // 2).sum())
     assert 0 < bad < 10
     result = evaluate(NotFinite(), pipeline, "test", 1, 4, 0)
     assert result.non_finite == bad and result.values.shape == (1, 10)
@@ -100,7 +100,7 @@ def test_the_parts_of_a_likelihood_sum_to_it(preprocessing):
     assert parts.prior + parts.log_det + parts.preprocessing == pytest.approx(result.nats_per_dim, abs=1e-12)
     assert parts.log_det == pytest.approx(-math.log(3))
     noise = generator(torch.device("cpu"), 0, "evaluation noise of test")
-    passes = [pipeline.prepare(part, noise) for part in pipeline.raw("test").split(4) * 3]
+    passes = [pipeline.prepare(part, noise) for part in pipeline.raw("test")[:].split(4) * 3]
     x, log_det = (torch.cat(values) for values in zip(*passes, strict=True))
     prior = torch.distributions.Normal(0.0, 1.0).log_prob(3 * x.double()).mean().item()
     assert parts.prior == pytest.approx(-prior, abs=1e-6)

@@ -14,10 +14,11 @@ TABLE = {
     ("permuted", "permuted-imagenet32"): (3, 32, 512, 10, True, "separate", 0.99, "rotation"),
     ("permuted", "permuted-mnist"): (2, 20, 512, (9, 8, 4), True, "separate", 0.996, "identity"),
     ("galaxy", "galaxy"): (2, 8, 512, 2, False, "separate", 0.996, "identity"),
-    ("mimic", "mimic"): (2, 2, 16, 10, False, "none", None, "rotation"),
+    **{("mimic", f"patient {number}"): (2, 2, 16, 10, False, "none", None, "rotation") for number in (1, 2, 3)},
 }
 DIM = {"cifar10": 3072, "imagenet32": 3072, "mnist": 784, "galaxy": 12288, "mimic": 2048}
 BATCH = {"galaxy": 64, "mimic": 1024}
+AUGMENTATION = {"cifar10": "crop_flip", "imagenet32": "crop_flip", "galaxy": "dihedral_shift"}
 
 
 def trials(suite, column):
@@ -52,6 +53,7 @@ def test_training_and_backbone_of_every_row(suite, column):
     for row, trial in rows.items():
         training = trial.training
         assert training.batch_size == BATCH.get(trial.data.name, 128)
+        assert trial.data.augmentation == AUGMENTATION.get(trial.data.name, "none")
         assert training.learning_rate == (1e-4 if suite == "mimic" else 1e-3)
         assert (training.warmup, training.decay, training.ema_decay) == (10, 0.999997, 0.999)
         if not row.startswith("butterfly"):  # the published averages are of butterfly layers alone
@@ -60,3 +62,9 @@ def test_training_and_backbone_of_every_row(suite, column):
         assert trial.flow.split_step == (suite != "mimic")
         assert trial.flow.mixer == ("plu" if suite == "mimic" else "dense")
     assert dict(rows["conv1x1"].layer.options)["parameterisation"] == rows["conv1x1"].flow.mixer
+    oracle = rows.get("oracle")
+    assert (oracle is not None) == (suite == "permuted")
+    if oracle is not None:  # told the permutation, it is the first row in everything else
+        glow = rows["conv1x1"]
+        same = oracle.layer.model_copy(update={"oracle": False, "row": glow.layer.row})
+        assert oracle.layer.oracle and oracle.model_copy(update={"layer": same}) == glow

@@ -337,3 +337,22 @@ def test_a_sweep_is_one_trial_per_point():
     ]
     assert {one.timing.rounds for one in made.trials} == {7} and {one.timing.warmup for one in made.trials} == {1}
     assert made.unsupported
+
+
+def test_a_profile_names_the_rows_it_trains(tmp_path):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(SUITE.replace("    seeds: 2\n", "    seeds: 2\n    rows: [woodbury]\n"))
+    suite = load_suite(path)
+    assert plan(suite).rows == ("woodbury",) and {one.layer.row for one in plan(suite).trials} == {"woodbury"}
+    assert plan(suite, "smoke").rows == ("conv1x1", "woodbury")
+    assert plan(suite, settings=["rows=[woodbury, conv1x1]"]).rows == ("conv1x1", "woodbury"), "the suite's order"
+    assert plan(suite, layers=["layers.periodic:Periodic"]).rows == ("woodbury", "Periodic"), (
+        "what is asked for is added"
+    )
+    with pytest.raises(UserError, match=r"conv1x1.*woodbury"):
+        picked(suite, "layer=conv1x1")
+    with pytest.raises(SuiteError, match=r"--set rows=\[conv1\]: rows: the suite has no row 'conv1'; .*conv1x1"):
+        plan(suite, settings=["rows=[conv1]"])
+    path.write_text(SUITE.replace("    seeds: 2\n", "    seeds: 2\n    rows: [woodbery]\n"))
+    with pytest.raises(SuiteError, match=r"tiny.yaml:14:11: rows: .*'woodbery'; did you mean woodbury"):
+        load_suite(path)

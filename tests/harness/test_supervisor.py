@@ -401,3 +401,29 @@ def test_the_live_display_shows_progress_and_leaves_a_line_per_trial(faulty):
         reporter.finished(odd, records["fine"])
     assert "[1/2] [bold]odd[/x] one width 64: ok" in screen.getvalue()
     assert "step 1/2 [red]" in screen.getvalue()
+
+
+SERVED = """
+import sys
+from harness.execution.process import start_server
+
+def say():
+    slow = ("torch", "harness.trials.trial", "sklearn.datasets", "torch._dynamo", "torchvision", "pooch", "wfdb")
+    print([name for name in slow if name in sys.modules])
+
+if __name__ == "__main__":
+    process = start_server(sys.argv[1:]).Process(target=say)
+    process.start()
+    process.join()
+    print([name for name in ("torch", "sklearn") if name in sys.modules])
+"""
+
+
+@pytest.mark.parametrize(
+    ("datasets", "imported"), [(["mnist", "nothing"], []), (["mnist", "digits", "patches"], ["sklearn.datasets"])]
+)
+def test_trials_are_born_with_what_they_need_and_no_more(tmp_path, datasets, imported):
+    (tmp_path / "main.py").write_text(SERVED)
+    command = [sys.executable, str(tmp_path / "main.py"), *datasets]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{['torch', 'harness.trials.trial', *imported]}\n[]\n"

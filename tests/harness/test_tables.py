@@ -115,6 +115,34 @@ def test_raw_lattice_values_are_called_what_they_are(density_run):
     assert any(note.startswith("digits: raw values without dequantisation") for note in notes)
 
 
+def test_below_the_table_stands_which_data_it_rests_on(density_run):
+    plan, records = density_run
+    trials = list(plan.trials)
+    for index, trial in enumerate(trials[:18]):
+        records[index].notes = {"data": "digits of scikit-learn", "splits": "1,297 train, 250 validation, 250 test"}
+        if trial.data.label == "waveforms":
+            records[index].notes = {
+                "data": "PPG",
+                "splits": "9 train, 1 validation, 1 test",
+                "steps": "0.0005 NU, 0.05 mmHg",
+                "checksum": "0123456789abcdef" * 4,
+                "floor": "a filter",
+            }
+        else:
+            data = trial.data.model_copy(update={"permute": 0, "augmentation": "crop_flip"})
+            layer = trial.layer.model_copy(update={"oracle": trial.layer.row == "<script>"})
+            trials[index] = trial.model_copy(update={"data": data, "layer": layer})
+            records[index] = replace(records[index], id=trials[index].id)
+    notes = made((plan.model_copy(update={"trials": tuple(trials)}), records))[0].notes
+    assert notes == (
+        "digits: digits of scikit-learn; 1,297 train, 250 validation, 250 test",
+        "digits: training images moved at random (crop_flip), held-out images as they are",
+        "waveforms: PPG; 9 train, 1 validation, 1 test; lattice steps 0.0005 NU, 0.05 mmHg; SHA-256 0123456789ab…; "
+        "no resolution floor: a filter",
+        "<script>: its flow is told the permutation and starts with the inverse: a bound, no competitor",
+    )
+
+
 def test_missing_trials_and_values_are_said(density_run):
     plan, records = density_run
     records[3].rows[0]["nats_per_dim"] = None

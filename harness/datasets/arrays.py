@@ -1,0 +1,291 @@
+"""Bring your own arrays: any .npz file with x_train, x_test and, if there is one, x_val."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+import numpy as np
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
+
+from harness.datasets.base import Dataset, DatasetInfo, Splits
+from harness.datasets.encoding import Encoding, choose_encoding, identity
+from harness.datasets.lattice import MOST_LEVELS
+from harness.datasets.npz_stream import Npz, StoredArray, open_npz
+from harness.datasets.pooling import pool
+from harness.datasets.selection import SEED, Filling, first_of, hold_out, seeded_order
+from harness.datasets.store import Prepared, Store, Writer, prepare
+from harness.datasets.value_survey import Survey
+from harness.errors import DataError
+from harness.settings import Count, Settings
+
+VERSION = 1  # of the prepared arrays
+HELD_OUT_PART = 10  # one in so many train events is validation, unless the options or the file say otherwise
+STEP = "one number above 0, a list of one for each channel of a sequence, or detect"
+
+
+def _step(value: Any) -> Any:
+    """A number becomes a tuple of one; anything else than the three forms is one error."""
+    if value is None or value == "detect":
+        return value
+    numbers = value if isinstance(value, (list, tuple)) else (value,)
+    right = [isinstance(one, (int, float)) and not isinstance(one, bool) and 0 < one < np.inf for one in numbers]
+    if not right or not all(right):
+        raise PydanticCustomError("step", f"should be {STEP}")
+    return tuple(float(one) for one in numbers)
+
+
+Step = Annotated[tuple[float, ...] | Literal["detect"] | None, BeforeValidator(_step)]
+
+
+class ArrayOptions(Settings):
+    """Which file, what its arrays hold, and how much of it is used."""
+
+    file: Annotated[str, Field(min_length=1)] = Field(
+        description="the .npz file with x_train and x_test, in the data root or by an absolute path"
+    )
+    kind: Literal["image", "sequence"] = Field("image", description="what an event is: image or sequence")
+    shape: tuple[Count, ...] = Field(
+        description="the event shape, channels first: [C, H, W] of an image, [C, T] of a sequence; after pooling"
+    )
+    layout: Literal["channels_first", "channels_last"] = Field(
+        "channels_first",
+        description="how events lie in the file; with one channel they may also come without a channel axis",
+    )
+    levels: Annotated[int, Field(ge=2, le=MOST_LEVELS, strict=True)] | None = Field(
+        None, description="the number of levels of an image's pixels; null: 256 of 8-bit pixels, else what occurs"
+    )
+    step: Step = Field(
+        None, description=f"the lattice step of the values: {STEP}; null: 1 of 8-bit pixels, else detect"
+    )
+    pool: Count = Field(1, description="the side of the squares of pixels that are averaged and rounded")
+    train: Count | None = Field(None, description="the number of train events that are used; null: all")
+    validation: Count | None = Field(
+        None, description="the number of validation events; null: all of x_val, or without one a tenth of x_train"
+    )
+    test: Count | None = Field(None, description="the number of test events that are used; null: all")
+
+    @field_validator("shape")
+    @classmethod
+    def _axes(cls, shape: tuple[int, ...], info: ValidationInfo) -> tuple[int, ...]:
+        kind = info.data.get("kind", "image")
+        axes = 3 if kind == "image" else 2
+        if len(shape) != axes:
+            raise PydanticCustomError("shape", f"should have {axes} entries for kind: {kind}")
+        return shape
+
+    @field_validator("levels", "pool")
+    @classmethod
+    def _of_images(cls, value: int | None, info: ValidationInfo) -> int | None:
+        if info.data.get("kind") == "sequence" and value not in (None, 1):
+            raise PydanticCustomError("kind", "should be left out: it is for kind: image")
+        return value
+
+    @field_validator("step")
+    @classmethod
+    def _for_each_channel(cls, step: Any, info: ValidationInfo) -> Any:
+        channels = info.data.get("shape", (1,))[0]
+        if isinstance(step, tuple) and len(step) > 1 and (info.data.get("kind") == "image" or len(step) != channels):
+            raise PydanticCustomError("step", f"should be {STEP}; shape has {channels} channels")
+        return step
+
+    def stored(self) -> list[tuple[int, ...]]:
+        """The shapes that one event may have in the file."""
+        channels, *spatial = self.shape
+        axes = tuple(side * self.pool for side in spatial)
+        whole = (channels, *axes) if self.layout == "channels_first" else (*axes, channels)
+        return [whole, axes] if channels == 1 else [whole]
+
+
+class Arrays(Dataset):
+    """Arrays of the user's own, images or sequences."""
+
+    info = DatasetInfo(
+        name="npz",
+        title="Your own arrays, from an .npz file",
+        kind="image",
+        what=(
+            "images (C, H, W) or sequences (C, T) of the arrays x_train, x_test and x_val, integers or floating-point "
+            "numbers. Without x_val, validation is a tenth of x_train (an option): chosen by a fixed seed of images, "
+            "the last ones of sequences, which are taken to be in the order of time. Values on a lattice (8-bit "
+            "pixels divided by 255, converter counts times a gain) become whole numbers again, by a step that is "
+            "stated or found and that every value is checked against; values on none are used as they are, without "
+            "noise and without a resolution floor"
+        ),
+        size="the file's",
+        licence="the file's",
+        source="the file that the option `file` names",
+        how_to_get="numpy.savez('mine.npz', x_train=..., x_test=...); options: {file: mine.npz, shape: [3, 32, 32]}",
+    )
+    options_model = ArrayOptions
+
+    def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
+        """The shape that the options state."""
+        return cast(ArrayOptions, self.parse(options)).shape
+
+    def kind(self, options: Mapping[str, Any]) -> Literal["image", "sequence"]:
+        """What the options state."""
+        return cast(ArrayOptions, self.parse(options)).kind
+
+    def check(self, store: Store, options: Mapping[str, Any]) -> None:
+        """Read the whole file, check it and prepare the arrays."""
+        self._prepared(store, cast(ArrayOptions, self.parse(options)))
+
+    def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
+        """The splits, mapped from the cache."""
+        chosen = cast(ArrayOptions, self.parse(options))
+        prepared = self._prepared(store, chosen)
+        notes = prepared.notes
+        return Splits(
+            train=prepared.array("train"),
+            validation=prepared.array("validation"),
+            test=prepared.array("test"),
+            levels=notes["levels"],
+            description=notes["description"],
+            lattice=notes["steps"] is not None,
+            steps=_reported_steps(chosen, notes["steps"]),
+            no_floor=None if notes["steps"] else "the values lie on no lattice; no noise is added to them",
+            checksum=prepared.checksum,
+        )
+
+    def _prepared(self, store: Store, chosen: ArrayOptions) -> Prepared:
+        path = store.find(self.info.name, chosen.file, "it is the option `file`, below the data root or absolute")
+        key = {"version": VERSION, **chosen.model_dump(mode="json")}
+        return prepare(store, self.info.name, key, [path], lambda writer: _build(path, chosen, writer))
+
+
+def _reported_steps(chosen: ArrayOptions, steps: list[float] | None) -> tuple[tuple[float, str], ...] | None:
+    if chosen.kind == "image" or steps is None:
+        return None
+    return tuple((step, "units of the file") for step in steps)
+
+
+def _build(path: Path, chosen: ArrayOptions, writer: Writer) -> None:
+    """Read the file once to know its values, unless they are plain pixels, and once to encode them."""
+    with open_npz(path, f"npz: {path}") as npz:
+        arrays = {key: npz.array(key) for key in ("x_train", "x_val", "x_test") if key in npz.keys or key != "x_val"}
+        to_events = {key: _layout(array, chosen) for key, array in arrays.items()}
+        encoding = _encoding(npz, arrays, to_events, chosen)
+        masks, held_out = _choice(npz, arrays, chosen)
+        fillings = {
+            key: [Filling(writer, part, mask, chosen.shape, encoding.dtype) for part, mask in masks[key].items()]
+            for key in arrays
+        }
+        for key, array in arrays.items():
+            first = 0
+            for block in array.blocks():
+                events = _pooled(encoding.encode(to_events[key](block), key, first), chosen.pool)
+                first += len(block)
+                for filling in fillings[key]:
+                    filling.put(events)
+    writer.notes["levels"] = encoding.levels
+    writer.notes["steps"] = None if encoding.lattices is None else [lattice.step for lattice in encoding.lattices]
+    writer.notes["description"] = f"{path.name}: {_described(chosen, encoding)}; {held_out}"
+
+
+def _layout(array: StoredArray, chosen: ArrayOptions) -> Callable[[np.ndarray], np.ndarray]:
+    """What turns stored events into (n, C, *spatial)."""
+    accepted = chosen.stored()
+    if array.event not in accepted:
+        other = "channels_last" if chosen.layout == "channels_first" else "channels_first"
+        hint = ""
+        if array.event in chosen.model_copy(update={"layout": other}).stored():
+            hint = f"; layout: {other} would fit"
+        raise DataError(
+            f"{array.name} holds events of shape {array.event}; shape = {chosen.shape} with layout: {chosen.layout}"
+            f"{f' and pool: {chosen.pool}' if chosen.pool > 1 else ''} asks for "
+            f"{' or '.join(map(str, accepted))}{hint}"
+        )
+    if array.event != accepted[0]:
+        return lambda block: block[:, None]
+    if chosen.layout == "channels_last":
+        return lambda block: np.moveaxis(block, -1, 1)
+    return lambda block: block
+
+
+def _encoding(
+    npz: Npz,
+    arrays: Mapping[str, StoredArray],
+    to_events: Mapping[str, Callable[[np.ndarray], np.ndarray]],
+    chosen: ArrayOptions,
+) -> Encoding:
+    """How the values of all arrays become whole numbers."""
+    dtypes = {array.dtype.newbyteorder("=") for array in arrays.values()}
+    if len(dtypes) > 1:
+        each = ", ".join(f"{key} {array.dtype}" for key, array in arrays.items())
+        raise DataError(f"{npz.name}: {each}; all arrays must be of one type")
+    dtype = dtypes.pop()
+    if dtype == np.uint8 and chosen.kind == "image" and chosen.step is None:
+        return identity(npz.name, chosen.levels or 256, chosen.shape[0])
+    total = sum(len(array) for array in arrays.values()) * int(np.prod(chosen.shape[1:])) * chosen.pool**2
+    survey = Survey(chosen.shape[0], dtype, total)
+    for key, array in arrays.items():
+        for block in _finite(array):
+            survey.add(to_events[key](block))
+    if not survey.count:
+        raise DataError(f"{npz.name}: {' and '.join(arrays)} are empty")
+    return choose_encoding(npz.name, survey, chosen.kind, chosen.step, chosen.levels)
+
+
+def _finite(array: StoredArray) -> Iterator[np.ndarray]:
+    """The blocks of an array, and after the last one a DataError if any value was NaN or infinite."""
+    faults, seen, at = 0, 0, ""
+    for block in array.blocks():
+        finite = np.isfinite(block)
+        if not finite.all():
+            if not faults:
+                index = np.argwhere(~finite)[0]
+                at = f"{block[tuple(index)]} at {[seen + int(index[0]), *map(int, index[1:])]}"
+            faults += int((~finite).sum())
+        elif not faults:
+            yield block
+        seen += len(block)
+    if faults:
+        raise DataError(f"{array.name}: {faults} values are not finite, the first {at}; drop or fill such events")
+
+
+def _choice(
+    npz: Npz, arrays: Mapping[str, StoredArray], chosen: ArrayOptions
+) -> tuple[dict[str, dict[str, np.ndarray]], str]:
+    """For each array, which of its events go into which split; and a sentence on it."""
+    name, images = npz.name, chosen.kind == "image"
+    counts = {key: len(array) for key, array in arrays.items()}
+    forward = {key: seeded_order(count) if images else np.arange(count) for key, count in counts.items()}
+    masks = {"x_test": {"test": first_of(f"{name}: x_test", forward["x_test"], chosen.test)}}
+    if "x_val" in arrays:
+        masks["x_train"] = {"train": first_of(f"{name}: x_train", forward["x_train"], chosen.train)}
+        masks["x_val"] = {"validation": first_of(f"{name}: x_val", forward["x_val"], chosen.validation)}
+        return masks, "validation from x_val"
+    order = forward["x_train"] if images else forward["x_train"][::-1]
+    size = chosen.validation or max(1, counts["x_train"] // HELD_OUT_PART)
+    train, validation = hold_out(f"{name}: x_train", order, chosen.train, size)
+    masks["x_train"] = {"train": train, "validation": validation}
+    return masks, "validation from x_train, " + (f"by seed {SEED}" if images else "its last events")
+
+
+def _pooled(events: np.ndarray, factor: int) -> np.ndarray:
+    """Images (n, C, H, W) averaged over squares: rounded where they are whole numbers."""
+    if factor == 1:
+        return events
+    if events.dtype.kind in "iu":
+        return pool(events, factor)
+    n, channels, height, width = events.shape
+    return events.reshape(n, channels, height // factor, factor, width // factor, factor).mean(axis=(3, 5))
+
+
+def _described(chosen: ArrayOptions, encoding: Encoding) -> str:
+    """What the arrays hold, in a phrase."""
+    parts = [f"{chosen.kind}s {'x'.join(map(str, chosen.shape))}"]
+    if encoding.levels is not None:
+        parts.append(f"{encoding.levels} levels")
+    if encoding.lattices is None:
+        parts.append("values on no lattice")
+    elif chosen.kind == "image":
+        steps = {lattice.step for lattice in encoding.lattices}
+        if steps != {1.0}:
+            parts.append(f"one level is {' or '.join(f'{step:.6g}' for step in sorted(steps))} in the file")
+    if chosen.pool > 1:
+        parts.append(f"means of {chosen.pool} x {chosen.pool} pixels")
+    return ", ".join(parts)

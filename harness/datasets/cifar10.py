@@ -1,0 +1,164 @@
+"""CIFAR-10, read by torchvision from files whose SHA-256 is pinned.
+
+The batches are pickles, and a pickle can do anything when it is read: each is held against its checksum first.
+"""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import tarfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import numpy as np
+from pydantic import Field
+
+from harness.datasets.base import Dataset, DatasetInfo, Splits
+from harness.datasets.download import expect, fetch
+from harness.datasets.seeded_images import count_errors, cut, prepare_images
+from harness.datasets.store import Store
+from harness.errors import DataError, DataMissing
+from harness.settings import Count, Settings
+
+SHAPE = (3, 32, 32)
+TRAIN, TEST = 50_000, 10_000
+ARCHIVE, FOLDER = "cifar-10-python.tar.gz", "cifar-10-batches-py"
+URL = "https://www.cs.toronto.edu/~kriz/"
+SUMS = {
+    ARCHIVE: "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
+    "data_batch_1": "54636561a3ce25bd3e19253c6b0d8538147b0ae398331ac4a2d86c6d987368cd",
+    "data_batch_2": "766b2cef9fbc745cf056b3152224f7cf77163b330ea9a15f9392beb8b89bc5a8",
+    "data_batch_3": "0f00d98ebfb30b3ec0ad19f9756dc2630b89003e10525f5e148445e82aa6a1f9",
+    "data_batch_4": "3f7bb240661948b8f4d53e36ec720d8306f5668bd0071dcb4e6c947f78e9682b",
+    "data_batch_5": "d91802434d8376bbaeeadf58a737e3a1b12ac839077e931237e0dcd43adcb154",
+    "test_batch": "f53d8d457504f7cff4ea9e021afcf0e0ad8e24a91f3fc42091b8adef61157831",
+    "batches.meta": "f962466ef690d46b226450fb9aadc74ba4bc64a76aa526b5827fe4bc5c7125cb",
+}
+
+
+class Cifar10Options(Settings):
+    """How many images each split has."""
+
+    validation: Count = Field(5_000, description="the number of training images that are set apart for validation")
+    train: Count | None = Field(None, description="the number of the other training images that are used; null: all")
+    test: Annotated[int, Field(ge=1, le=TEST, strict=True)] = Field(
+        TEST, description="the number of test images that are used"
+    )
+
+
+class Cifar10(Dataset):
+    """CIFAR-10: colour images of 32x32, from the data root, packed or not, or fetched into the cache.
+
+    Args:
+        sums: the SHA-256 of the archive and of each file in it that is read.
+        url: the folder that the archive comes from.
+    """
+
+    info = DatasetInfo(
+        name="cifar10",
+        title="CIFAR-10 colour images",
+        kind="image",
+        what=(
+            "RGB images of 32x32, 256 levels; 50,000 training images, of which 5,000 (an option) are set apart for "
+            "validation by a fixed seed, and 10,000 test images"
+        ),
+        size="163 MB",
+        licence="none stated; cite A. Krizhevsky (2009), Learning Multiple Layers of Features from Tiny Images",
+        source="https://www.cs.toronto.edu/~kriz/cifar.html",
+        how_to_get=f"fetched when first needed; or {ARCHIVE}, packed or unpacked, into the data root",
+    )
+    options_model = Cifar10Options
+
+    def __init__(self, sums: Mapping[str, str] = SUMS, url: str = URL) -> None:
+        self._sums = sums
+        self._url = url
+
+    def option_errors(self, options: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """Every fault of the options; validation and train share the training images."""
+        faults = super().option_errors(options)
+        if faults:
+            return faults
+        chosen = Cifar10Options.model_validate(dict(options))
+        return count_errors(self.info.name, chosen.validation, chosen.train, TRAIN)
+
+    def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
+        """Always (3, 32, 32)."""
+        return SHAPE
+
+    def check(self, store: Store, options: Mapping[str, Any]) -> None:
+        """Find or fetch the batches, and prepare the arrays."""
+        self.load(store, options)
+
+    def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
+        """The splits, uint8, mapped from the cache."""
+        chosen = cast(Cifar10Options, self.parse(options))
+        names = [name for name in self._sums if name != ARCHIVE]
+        sources = self._sources(store, names)
+
+        def read(scratch: Path) -> tuple[np.ndarray, np.ndarray]:
+            origin = sources[0]
+            folder = origin.parent
+            if origin.name == ARCHIVE:
+                folder = scratch / FOLDER
+                expect(self.info.name, origin, self._sums[ARCHIVE])
+                _extract(origin, names, folder)
+            for name in names:
+                called = f"{origin}, {name} in it" if origin.name == ARCHIVE else None
+                expect(self.info.name, folder / name, self._sums[name], called)
+            return _read(folder.parent, origin)
+
+        prepared = prepare_images(store, self.info.name, {"sums": dict(self._sums)}, sources, SHAPE, read)
+        return cut(prepared, "CIFAR-10, 32x32", chosen.validation, chosen.train, chosen.test)
+
+    def _sources(self, store: Store, names: list[str]) -> list[Path]:
+        """The batches or the archive of the data root, else the archive of the cache, fetched if need be."""
+        if store.root is not None:
+            folder, archive = store.root / FOLDER, store.root / ARCHIVE
+            if archive.is_file():
+                return [archive]
+            if folder.is_dir():
+                for name in names:
+                    if not (folder / name).is_file():
+                        raise DataMissing(f"cifar10: {folder / name}: no such file; unpack {ARCHIVE} again")
+                return [folder / name for name in names]
+        way = "or into a data root (--data ROOT)"
+        return [fetch(store, f"{self.info.name}/{ARCHIVE}", self._url + ARCHIVE, self._sums[ARCHIVE], way)]
+
+
+def _extract(archive: Path, names: list[str], folder: Path) -> None:
+    """Take the named files, and nothing else, out of the archive."""
+    folder.mkdir()
+    try:
+        with tarfile.open(archive, "r:gz") as tar:
+            for name in names:
+                content = tar.extractfile(f"{FOLDER}/{name}")
+                if content is None:
+                    raise KeyError(f"{FOLDER}/{name} is not a file")
+                with content, (folder / name).open("wb") as target:
+                    shutil.copyfileobj(content, target)
+    except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError, KeyError) as error:
+        raise DataError(f"cifar10: {archive}: not the whole archive ({error}); get it anew") from error
+
+
+def _read(root: Path, origin: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Train and test images (N, 3, 32, 32) of the folder in `root`: its batches are unpickled here."""
+    from torchvision.datasets import CIFAR10
+
+    # Without the MD5 sums that torchvision checks: every file's SHA-256, which is stronger, was found right.
+    verified = type(
+        "Verified",
+        (CIFAR10,),
+        {
+            "train_list": [(name, None) for name, _ in CIFAR10.train_list],
+            "test_list": [(name, None) for name, _ in CIFAR10.test_list],
+            "meta": {**CIFAR10.meta, "md5": None},
+        },
+    )
+    try:
+        train, test = (verified(root, train=part).data.transpose(0, 3, 1, 2) for part in (True, False))
+    except Exception as error:  # torchvision has no exception of its own for a file of another form
+        raise DataError(f"cifar10: {origin}: not CIFAR-10's batches ({type(error).__name__}: {error})") from error
+    return train, test

@@ -1,0 +1,191 @@
+"""Fetch files into the cache, once and whole, and hold every file against a checksum.
+
+A checksum is pinned where it is known. Where it is not, that of the first use is recorded, and a later file has to
+match it. What was found right is noted with its size and time, so that an unchanged file is read just once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from harness.datasets.store import Store, sha256, unusable
+from harness.errors import DataError, DataMissing, UserError
+
+CHUNK = 1 << 16  # bytes that are written at once
+TIMEOUT = 30  # seconds of silence after which a server is given up
+
+
+def fetch(store: Store, name: str, url: str, pinned: str | None = None, by_hand: str = "") -> Path:
+    """A file of the cache's downloads, fetched if it is not there yet.
+
+    One process fetches while others wait. The file appears under its name only when it is complete and its checksum
+    is right; what an interrupted fetch left is overwritten by the next.
+
+    Args:
+        store: its cache is written, unless it is offline.
+        name: the data set, a slash, and the file, such as "mimic/3000063/3000063.hea"; the path below the downloads.
+        url: where the file comes from (http or https).
+        pinned: the file's SHA-256 in hexadecimal; None records that of the first use and compares afterwards.
+        by_hand: another way to have the file, for the message when it cannot be fetched; "or put it into ...".
+
+    Raises:
+        DataMissing: the file is not there and cannot be fetched.
+        DataError: its checksum is wrong, or the cache cannot be written.
+        UserError: the name leads out of the downloads.
+    """
+    parts = PurePosixPath(name).parts
+    if len(parts) < 2 or ".." in parts or PurePosixPath(name).is_absolute():
+        raise UserError(f"{name!r} is no path below the downloads; it is DATASET/FILE, without '..'")
+    path = store.cache / "downloads" / name
+    record = _beside(path, ".checksum.json")
+    if not path.is_file():
+        if store.offline:
+            raise DataMissing(
+                f"{parts[0]}: {parts[-1]} is not there, and offline nothing is fetched. It comes from {url}; "
+                f"put it at {path}{_also(by_hand)}"
+            )
+        _fetch_locked(store, path, record, url, pinned, by_hand)
+    _verify(store, path, record, pinned, parts[0])
+    return path
+
+
+def expect(name: str, path: Path, pinned: str, called: str | None = None) -> None:
+    """Read a file and raise DataError unless its SHA-256 is the pinned one; nothing is noted or taken on trust.
+
+    Args:
+        called: what the message calls the file, when it is the unpacked part of another.
+    """
+    try:
+        found = sha256(path)
+    except OSError as error:
+        raise DataError(f"{name}: {path}: cannot be read ({error.strerror or error})") from error
+    if found != pinned:
+        raise _wrong_sum(name, called or path, found, pinned, "the right one", "Delete the file and get it anew")
+
+
+def _fetch_locked(store: Store, path: Path, record: Path, url: str, pinned: str | None, by_hand: str) -> None:
+    import filelock
+
+    name = path.relative_to(store.cache / "downloads").parts[0]
+    unfinished = _beside(path, ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(_beside(path, ".lock")):
+            if path.is_file():  # another process fetched it while this one waited
+                return
+            try:
+                fault = _download(url, unfinished)
+                if fault is not None:
+                    raise DataMissing(
+                        f"{name}: {path.name} could not be fetched from {url}: {fault}. "
+                        f"Try again, or put it at {path}{_also(by_hand)}"
+                    )
+                _verify(store, unfinished, record, pinned, name, source=url)
+                unfinished.replace(path)
+            finally:
+                unfinished.unlink(missing_ok=True)
+    except OSError as error:
+        raise unusable(store, error) from error
+
+
+def _download(url: str, target: Path) -> str | None:
+    """Write what the URL holds to `target`; returns what went wrong on the way, in a line, or None."""
+    import pooch
+    import requests
+
+    print(f"fetching {url}", file=sys.stderr, flush=True)
+    download = pooch.HTTPDownloader(chunk_size=CHUNK, timeout=TIMEOUT)
+    try:
+        download(url, str(target), None)
+    except requests.HTTPError as error:
+        answer = error.response
+        return f"the server says {error}" if answer is None else f"the server says {answer.status_code} {answer.reason}"
+    except requests.Timeout:
+        return f"no answer within {TIMEOUT} seconds"
+    except requests.exceptions.ChunkedEncodingError:
+        return "the connection ended before the file did"
+    except requests.ConnectionError as error:
+        return f"no connection ({_innermost(error)})"
+    except requests.RequestException as error:
+        return _innermost(error)
+    return None
+
+
+def _innermost(error: BaseException) -> str:
+    """The first cause of a chain of exceptions, in one line."""
+    while True:
+        reason = getattr(error, "reason", None) or error.__cause__ or error.__context__
+        reason = reason or next((argument for argument in error.args if isinstance(argument, BaseException)), None)
+        if not isinstance(reason, BaseException):
+            return " ".join((getattr(error, "strerror", None) or str(error) or type(error).__name__).split())
+        error = reason
+
+
+def _verify(store: Store, path: Path, record: Path, pinned: str | None, name: str, source: str | None = None) -> None:
+    """Compare a file with the pinned or recorded checksum, and note it; without either, record it.
+
+    Args:
+        source: the URL that the file was just fetched from; it is not kept when it is wrong.
+    """
+    known = _read_record(record)
+    if known is None and pinned is None and record.exists():
+        raise DataError(f"{name}: {record} should hold the SHA-256 of {path.name} and cannot be read; delete it")
+    try:
+        facts = path.stat()
+        stamp = {"bytes": facts.st_size, "mtime_ns": facts.st_mtime_ns}
+        if known is not None and {**known, **stamp} == known and pinned in (None, known["sha256"]):
+            return
+        found = sha256(path)
+    except OSError as error:
+        raise DataError(f"{name}: {path}: cannot be read ({error.strerror or error})") from error
+    expected = pinned or (known["sha256"] if known else None)
+    if expected not in (None, found):
+        which = "the one of its first use" if pinned is None else "the right one"
+        way_out = "Nothing was kept; try again" if source else "Delete the file and get it anew"
+        if pinned is None:
+            way_out = f"If the change is wanted, delete {record}"
+        raise _wrong_sum(name, source or path, found, expected, which, way_out)
+    try:
+        _write_record(record, {"sha256": found, **stamp})
+    except OSError as error:
+        raise unusable(store, error) from error
+
+
+def _wrong_sum(name: str, file: Path | str, found: str, expected: str | None, which: str, way_out: str) -> DataError:
+    return DataError(f"{name}: {file}: the file's SHA-256 is {found}, {which} is {expected}. {way_out}")
+
+
+def _read_record(record: Path) -> dict[str, Any] | None:
+    """What is noted of a file; None where nothing is, or nothing that can be read."""
+    with contextlib.suppress(OSError, ValueError):
+        content = json.loads(record.read_text(encoding="utf-8"))
+        if isinstance(content, dict) and isinstance(content.get("sha256"), str):
+            return content
+    return None
+
+
+def _write_record(record: Path, content: dict[str, Any]) -> None:
+    """Write it so that a reader sees the old content or the new, never a part."""
+    record.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=record.parent, prefix=f".{record.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(content, file, indent=1)
+        Path(temporary).replace(record)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _beside(path: Path, ending: str) -> Path:
+    return path.with_name(path.name + ending)
+
+
+def _also(by_hand: str) -> str:
+    return f", {by_hand}" if by_hand else ""

@@ -1,0 +1,211 @@
+"""How the values of a source become whole numbers 0, 1, 2 ... of lattice steps, or stay what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import numpy as np
+
+from harness.datasets.lattice import EXACT, MOST_LEVELS, Lattice, find_lattice, stated_lattice
+from harness.datasets.value_survey import Survey
+from harness.errors import DataError
+
+Kind = Literal["image", "sequence"]
+Step = tuple[float, ...] | Literal["detect"] | None
+
+IDENTITY = Lattice(0.0, 1.0)
+MOST_REPEATED = 0.02  # share of repeated values that values without a lattice may have; float32 makes up to 0.01
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """What is done to the values of every split.
+
+    Attributes:
+        name: of the source, for messages.
+        lattices: one for each channel; None where the values lie on none.
+        levels: of an image's pixels; None for sequences, and without a lattice.
+        dtype: of the result.
+    """
+
+    name: str
+    lattices: tuple[Lattice, ...] | None
+    levels: int | None
+    dtype: np.dtype
+
+    def encode(self, events: np.ndarray, part: str, first: int) -> np.ndarray:
+        """Lattice indices k of events (n, C, *spatial), in `dtype`; the values themselves without a lattice.
+
+        Args:
+            events: of the source.
+            part: the name of their array, for messages.
+            first: the number of the first of them in that array, for messages.
+
+        Raises:
+            DataError: a value is no lattice point, or beyond the levels.
+        """
+        if self.lattices is None:
+            return events.astype(self.dtype, copy=False)
+        k = events
+        if events.dtype.kind == "f" or set(self.lattices) != {IDENTITY}:
+            k = np.empty(events.shape, dtype=np.int64)
+            for channel, lattice in enumerate(self.lattices):
+                k[:, channel], off = lattice.index(events[:, channel])
+                if off.any():
+                    at, value = _first(off, events[:, channel])
+                    raise DataError(
+                        f"{self.name}: {part}, event {first + at}: {value:.9g} is no multiple of the step "
+                        f"{lattice.step:g} from {lattice.offset:g}; state the right `step`, with all its digits"
+                    )
+        if self.levels is not None and not (events.dtype == np.uint8 and k is events and self.levels >= 256):
+            beyond = (k < 0) | (k >= self.levels)
+            if beyond.any():
+                at, value = _first(beyond, events)
+                raise DataError(
+                    f"{self.name}: {part}, event {first + at}: the value {value:g} is beyond the {self.levels} levels "
+                    f"0..{self.levels - 1} of step {self.lattices[0].step:g}; state the right `levels` or `step`"
+                )
+        return k.astype(self.dtype, copy=False)
+
+
+def identity(name: str, levels: int, channels: int) -> Encoding:
+    """Pixels 0..levels-1 as they are."""
+    return Encoding(name, (IDENTITY,) * channels, levels, _pixel_type(levels))
+
+
+def choose_encoding(name: str, survey: Survey, kind: Kind, step: Step, levels: int | None) -> Encoding:
+    """The encoding of values that a survey has seen.
+
+    Images have one lattice for all channels, unless floating-point values were scaled channel by channel; sequences
+    have one for each channel. Integers have step 1 if they are 8-bit pixels or `levels` is stated, else the greatest
+    common divisor of their differences; of floating-point values the coarsest lattice that holds all of them is found.
+
+    Args:
+        name: of the source, for messages.
+        survey: of all values of all splits.
+        kind: of the data.
+        step: stated, one number or one for each channel; "detect" looks for one where it would be 1; None: as above.
+        levels: of images, stated; None: as many as occur.
+
+    Raises:
+        DataError: the values do not go with what is stated, or lie on no lattice and yet repeat.
+    """
+    integers = survey.dtype.kind in "iu"
+    if integers and max(abs(survey.low.min()), abs(survey.high.max())) >= EXACT:
+        raise DataError(f"{name}: integers from {survey.low.min():.0f} to {survey.high.max():.0f}; at most 2^53 fit")
+    plain = kind == "image" and integers and step is None and (survey.dtype == np.uint8 or levels is not None)
+    found: Sequence[Lattice | None]
+    if plain:
+        found = [IDENTITY] * len(survey.low)
+    elif isinstance(step, tuple):
+        found = _stated(name, step, survey, kind)
+    else:
+        found = _divisors(survey, kind) if integers else _found(survey, kind)
+    if None in found:
+        _refuse_atoms(name, survey, found, levels)
+        return Encoding(name, None, None, np.dtype(np.float64 if survey.dtype.itemsize == 8 else np.float32))
+    lattices = tuple(cast("Sequence[Lattice]", found))
+    if not plain:
+        lattices = _counted(lattices, survey, kind, levels)
+    ends = [lattice.index(np.array(pair))[0] for lattice, *pair in zip(lattices, survey.low, survey.high, strict=True)]
+    first, last = int(np.min(ends)), int(np.max(ends))
+    if kind == "sequence":
+        signed = np.min_scalar_type(-max(abs(first), abs(last)) - 1)
+        return Encoding(name, lattices, None, np.result_type(np.int16, signed))
+    if levels is None:
+        levels = 256 if plain else last + 1
+    if not 2 <= levels <= MOST_LEVELS:
+        raise DataError(
+            f"{name}: the values span {levels} levels of step {lattices[0].step:g}; images have 2 to {MOST_LEVELS}. "
+            "State `levels` and `step`, or kind: sequence"
+        )
+    return Encoding(name, lattices, levels, _pixel_type(levels))
+
+
+def _stated(name: str, steps: tuple[float, ...], survey: Survey, kind: Kind) -> list[Lattice]:
+    """The lattice of each channel, through its smallest value; of an image, through the smallest of all."""
+    found = []
+    channels = len(survey.low)
+    for step, low, high in zip(steps * (channels if len(steps) == 1 else 1), *_ranges(survey, kind), strict=True):
+        lattice = stated_lattice(step, low, high, survey.dtype)
+        if lattice is None:
+            raise DataError(
+                f"{name}: step = {step:g} is lost in the rounding of {survey.dtype} values up to "
+                f"{max(abs(low), abs(high)):g}; give the values in float64"
+            )
+        found.append(lattice)
+    return found
+
+
+def _divisors(survey: Survey, kind: Kind) -> list[Lattice]:
+    """Of integers: the lattice of each channel of a sequence, or the one of all channels of an image."""
+    if kind == "sequence":
+        return [Lattice(low, float(step or 1)) for low, step in zip(survey.low, survey.divisor, strict=True)]
+    apart = (survey.low - survey.low[0]).astype(np.int64)
+    divisor = int(np.gcd.reduce([*survey.divisor, *apart]))
+    return [Lattice(float(survey.low.min()), float(divisor or 1))] * len(survey.low)
+
+
+def _found(survey: Survey, kind: Kind) -> list[Lattice | None]:
+    """Of floating-point values: the lattice of each channel, or the one of all channels of an image if there is one."""
+    channels = len(survey.low)
+    if kind == "image":
+        points = survey.distinct()
+        common = None if points is None else find_lattice(points, survey.dtype, survey.count * channels)
+        if common is not None:
+            return [common] * channels
+    parts = [survey.distinct(channel) for channel in range(channels)]
+    return [None if part is None else find_lattice(part, survey.dtype, survey.count) for part in parts]
+
+
+def _ranges(survey: Survey, kind: Kind) -> tuple[list[float], list[float]]:
+    """The smallest and largest value of each channel of a sequence; of an image, of all channels together."""
+    if kind == "sequence":
+        return survey.low.tolist(), survey.high.tolist()
+    channels = len(survey.low)
+    return [float(survey.low.min())] * channels, [float(survey.high.max())] * channels
+
+
+def _counted(lattices: tuple[Lattice, ...], survey: Survey, kind: Kind, levels: int | None) -> tuple[Lattice, ...]:
+    """Lattices counted from 0, or from the smallest value of the channels that share one."""
+    most = None if kind == "sequence" else levels or MOST_LEVELS
+    shared = kind == "image" and len(set(lattices)) == 1
+    lows, highs = _ranges(survey, "image" if shared else "sequence")
+    return tuple(
+        lattice.counted_from_zero(low, high, most) for lattice, low, high in zip(lattices, lows, highs, strict=True)
+    )
+
+
+def _refuse_atoms(name: str, survey: Survey, found: Sequence[Lattice | None], levels: int | None) -> None:
+    """Raise DataError where values without a lattice are not continuous either, or were said to have levels."""
+    if levels is not None:
+        raise DataError(f"{name}: {levels} levels are stated, and no lattice holds all values; state `step`, if any")
+    for channel, lattice in enumerate(found):
+        low, high = survey.low[channel], survey.high[channel]
+        if low == high:
+            raise DataError(f"{name}: channel {channel} has the one value {low + 0.0:g}; leave it out, or state `step`")
+        if lattice is not None:
+            raise DataError(
+                f"{name}: channel {channel} lies on a lattice of step {lattice.step:g} and others on none that was "
+                "found; state `step`, one for each channel, or give continuous channels in a file of their own"
+            )
+        share = survey.repeated(channel)
+        if share > MOST_REPEATED:
+            raise DataError(
+                f"{name}: in channel {channel} {share:.0%} of the values occur more than once, and no lattice holds "
+                "all of them (values are padded, clipped, gamma-corrected, of half precision, or were converted in "
+                "several ways): a density on them can grow without bound. Give the values from before that, or state "
+                "`step` if there is one"
+            )
+
+
+def _pixel_type(levels: int) -> np.dtype:
+    return np.dtype(np.uint8 if levels <= 256 else np.int16 if levels <= 1 << 15 else np.int32)
+
+
+def _first(where: np.ndarray, values: np.ndarray) -> tuple[int, float]:
+    """The number of the first event with a fault, and the faulty value."""
+    index = tuple(np.argwhere(where)[0])
+    return int(index[0]), float(values[index])

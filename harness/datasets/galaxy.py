@@ -1,0 +1,129 @@
+"""Survey images of galaxies that do not interact, from the folders of the merger data set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+from pydantic import Field
+
+from harness.datasets.base import Dataset, DatasetInfo, Splits
+from harness.datasets.image_files import ImageFile, find_images, read_image, stamp
+from harness.datasets.pooling import pool
+from harness.datasets.selection import SEED, Filling, first_of, hold_out, seeded_order
+from harness.datasets.store import Prepared, Store, Writer, prepare
+from harness.errors import DataError, DataMissing
+from harness.settings import Count, Settings
+
+VERSION = 1  # of the prepared arrays
+PLACES = ("galaxy_mergers/noninteracting", "noninteracting")  # in the data root, the first that is there
+FOLDERS = {"train": ("training",), "test": ("validation", "test")}  # the published 5,000 of test are both
+PUBLISHED = (5_000, 5_000)  # images of train and test
+SIDE = 64  # to which the originals are scaled; smaller images are pooled from these
+
+
+class GalaxyOptions(Settings):
+    """The size of the images, and how many each split has."""
+
+    side: Literal[64, 32] = Field(64, description="64, or 32: means of 2 x 2 pixels of the 64 x 64 images, rounded")
+    validation: Count = Field(500, description="the number of training images that are set apart for validation")
+    train: Count | None = Field(None, description="the number of the other training images that are used; null: all")
+    test: Count | None = Field(None, description="the number of test images that are used; null: all")
+
+
+class Galaxy(Dataset):
+    """Galaxies of the Sloan Digital Sky Survey, 64x64 or 32x32."""
+
+    info = DatasetInfo(
+        name="galaxy",
+        title="Galaxy images, 64x64",
+        kind="image",
+        what=(
+            "RGB images of non-interacting galaxies, 256 levels. The larger JPEGs are scaled down to 64x64 by "
+            "Pillow's antialiased bilinear filter and rounded to the nearest of 0..255; side: 32 takes means of 2x2 "
+            "of those pixels, rounded. As in the code released with Emerging convolutions, train is the folder "
+            "training and test the folders validation and test together (published as 5,000 and 5,000 images); but "
+            "500 of the training images (an option), taken by a fixed seed, are validation here"
+        ),
+        size="10,000 images",
+        licence="see the source; image terms of the Sloan Digital Sky Survey",
+        source="S. Ackermann et al. (2018), MNRAS 479, 415; https://github.com/SpaceML/merger_transfer_learning",
+        how_to_get=(
+            "the folder noninteracting of the data set linked there, with training, validation and test in it, as "
+            "galaxy_mergers/noninteracting or noninteracting in the data root"
+        ),
+    )
+    options_model = GalaxyOptions
+
+    def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
+        """(3, side, side)."""
+        side = cast(GalaxyOptions, self.parse(options)).side
+        return (3, side, side)
+
+    def check(self, store: Store, options: Mapping[str, Any]) -> None:
+        """Decode every image, and prepare the arrays."""
+        self._prepared(store, cast(GalaxyOptions, self.parse(options)))
+
+    def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
+        """The splits, uint8, mapped from the cache."""
+        chosen = cast(GalaxyOptions, self.parse(options))
+        prepared = self._prepared(store, chosen)
+        pooled = ", means of 2 x 2 pixels of 64x64" if chosen.side < SIDE else ""
+        counts = tuple(prepared.notes["counts"])
+        part = "" if counts == PUBLISHED else f", made of {counts[0]:,} and {counts[1]:,} images"
+        return Splits(
+            train=prepared.array("train"),
+            validation=prepared.array("validation"),
+            test=prepared.array("test"),
+            levels=256,
+            description=(
+                f"non-interacting galaxies, {chosen.side}x{chosen.side}{pooled}{part}, 256 levels; validation is part "
+                f"of the folder training, by seed {SEED}; test is the folders validation and test"
+            ),
+            checksum=prepared.checksum,
+        )
+
+    def _prepared(self, store: Store, chosen: GalaxyOptions) -> Prepared:
+        name = self.info.name
+        place = self._place(store)
+        files: dict[str, list[ImageFile]] = {}
+        for part, folders in FOLDERS.items():
+            files[part] = []
+            for folder in folders:
+                if not (place / folder).is_dir():
+                    raise DataMissing(f"{name}: {place / folder}: no such folder; {self.info.how_to_get}")
+                try:
+                    images = find_images(place / folder, (".jpeg", ".jpg"))
+                except OSError as error:
+                    raise DataError(f"{name}: {error.filename}: cannot be read ({error.strerror or error})") from error
+                if not images:
+                    raise DataError(f"{name}: {place / folder}: has no images (.jpeg); {self.info.how_to_get}")
+                files[part] += images
+        stamps = {part: stamp(images) for part, images in files.items()}
+        key = {"version": VERSION, **chosen.model_dump(mode="json"), "place": str(place), "files": stamps}
+        return prepare(store, name, key, [], lambda writer: _build(name, place, files, chosen, writer))
+
+    def _place(self, store: Store) -> Path:
+        """The folder with training, validation and test."""
+        if store.root is not None:
+            for place in PLACES:
+                if (store.root / place).is_dir():
+                    return store.root / place
+        return store.find(self.info.name, PLACES[0], self.info.how_to_get)
+
+
+def _build(name: str, place: Path, files: Mapping[str, list[ImageFile]], chosen: GalaxyOptions, writer: Writer) -> None:
+    orders = {part: seeded_order(len(images)) for part, images in files.items()}
+    train, validation = hold_out(f"{name}: {place / 'training'}", orders["train"], chosen.train, chosen.validation)
+    test = first_of(f"{name}: {place / 'validation'} with {place / 'test'}", orders["test"], chosen.test)
+    masks = {"train": {"train": train, "validation": validation}, "test": {"test": test}}
+    writer.notes["counts"] = [len(images) for images in files.values()]
+    for source, images in files.items():
+        shape = (3, chosen.side, chosen.side)
+        fillings = [Filling(writer, part, mask, shape, np.uint8) for part, mask in masks[source].items()]
+        for file in images:
+            image = pool(read_image(name, file.path, (3, SIDE, SIDE), "bilinear"), SIDE // chosen.side)
+            for filling in fillings:
+                filling.put(image[None])

@@ -1,0 +1,149 @@
+"""Images in folders: which there are, whether they changed, and what is in one of them.
+
+How an image becomes an array (C, H, W) of 8-bit values, everywhere in this project:
+
+- PNG, JPEG, BMP and WebP, known by their content, whatever the name says; with 8 bits per channel.
+- It is turned upright where its EXIF tag says so. Palettes are expanded.
+- For three channels, grey becomes three equal channels, CMYK becomes RGB as Pillow has it. For one channel, colour
+  becomes luma, (299 R + 587 G + 114 B) / 1000.
+- An opaque alpha channel is dropped; transparent pixels are an error, as are animations and images too large to be
+  meant (Pillow's limit against decompression bombs).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import warnings
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from harness.errors import DataError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
+FORMATS = ("PNG", "JPEG", "BMP", "WEBP")
+MODES = {"1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr"}
+
+Filter = Literal["bilinear", "lanczos"]
+
+
+@dataclass(frozen=True)
+class ImageFile:
+    """An image of a folder.
+
+    Attributes:
+        path: of the file.
+        relative: its path in the folder, with slashes.
+        size: in bytes.
+        changed: the time of its last change, in nanoseconds.
+    """
+
+    path: Path
+    relative: str
+    size: int
+    changed: int
+
+
+def find_images(folder: Path, suffixes: Collection[str] = SUFFIXES) -> list[ImageFile]:
+    """All files below a folder whose names end so (in capitals too), by their relative paths; hidden ones left out.
+
+    Links are followed, but no folder is entered twice.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    found: list[ImageFile] = []
+    entered: set[tuple[int, int]] = set()
+
+    def visit(place: Path, prefix: str) -> None:
+        facts = place.stat()
+        if (facts.st_dev, facts.st_ino) in entered:
+            return
+        entered.add((facts.st_dev, facts.st_ino))
+        with os.scandir(place) as entries:
+            there = sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda one: one.name)
+        for entry in there:
+            path, relative = Path(entry.path), prefix + entry.name
+            if entry.is_dir():
+                visit(path, f"{relative}/")
+            elif entry.name.lower().endswith(tuple(suffixes)) and entry.is_file():
+                facts = entry.stat()
+                found.append(ImageFile(path, relative, facts.st_size, facts.st_mtime_ns))
+
+    visit(folder, "")
+    return sorted(found, key=lambda image: image.relative)
+
+
+def stamp(files: Sequence[ImageFile]) -> str:
+    """A digest of names, sizes and times: it changes when a file is added, removed, renamed or written."""
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(f"{file.relative}\0{file.size}\0{file.changed}\n".encode(errors="surrogateescape"))
+    return digest.hexdigest()
+
+
+def read_image(name: str, path: Path, shape: tuple[int, ...], resize: Filter | None = None) -> np.ndarray:
+    """One image as uint8 (C, H, W), converted as this module says.
+
+    Args:
+        name: of the data set, for messages.
+        path: of the file.
+        shape: (C, H, W) with C = 1 or 3.
+        resize: Pillow's filter, which is antialiased: the largest centred part of the right proportions is scaled
+            down to (H, W); an image is never enlarged. None: it must be H x W as it is.
+
+    Raises:
+        DataError: it does not decode, is not 8-bit, transparent, animated, huge, or of the wrong size.
+    """
+    from PIL import Image, ImageOps
+
+    channels, height, width = shape
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path, formats=FORMATS) as image:
+                _check_kind(name, path, image)
+                turned = ImageOps.exif_transpose(image)
+        small = turned.height < height or turned.width < width
+        if (resize is None and turned.size != (width, height)) or small:
+            way_out = "say resize: true to scale down" if resize is None and not small else "leave it out"
+            raise DataError(
+                f"{name}: {path}: is {turned.width} x {turned.height} pixels; asked for {width} x {height}. {way_out}"
+            )
+        plain = _without_alpha(name, path, turned).convert("L" if channels == 1 else "RGB")
+        if resize is not None:
+            plain = ImageOps.fit(plain, (width, height), method=Image.Resampling[resize.upper()])
+    except DataError:
+        raise
+    except Exception as error:  # Pillow's decoders raise what they like on damaged files
+        what = str(error) or type(error).__name__
+        raise DataError(f"{name}: {path}: does not decode as an image ({what}); get it again or remove it") from error
+    pixels = np.asarray(plain)
+    return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
+
+
+def _check_kind(name: str, path: Path, image: Image) -> None:
+    tiles = getattr(image, "tile", [])  # of a file, not of an image in memory
+    depths = {str(tile[3][0] if isinstance(tile[3], tuple) else tile[3]) for tile in tiles}
+    if image.mode not in MODES or any(";16" in depth for depth in depths):
+        depth = next(iter(sorted(depths)), image.mode)
+        raise DataError(f"{name}: {path}: its pixels are {depth}, not 8 bits per channel; convert it")
+    if image.format in ("PNG", "WEBP") and getattr(image, "is_animated", False):
+        raise DataError(f"{name}: {path}: is an animation; take one image out of it")
+
+
+def _without_alpha(name: str, path: Path, image: Image) -> Image:
+    """The image without its alpha channel, which must be opaque."""
+    if not image.has_transparency_data:
+        return image
+    full = image.convert("RGBA")
+    if full.getchannel("A").getextrema()[0] != 255:
+        raise DataError(f"{name}: {path}: has transparent pixels; lay it over a background")
+    return full.convert("RGB")

@@ -1,0 +1,158 @@
+"""Lattices that values lie on, offset + k * step with whole k: found from the values, or stated and then checked.
+
+A density on lattice values needs noise over the whole cell (see `harness.trials.pipeline`), so what stands in a file
+as 8-bit pixels over 255 or converter counts times a gain has to become whole numbers again. Nothing here guesses: a
+lattice is one only if every value lies on it within the rounding of the type it is stored in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+MOST_LEVELS = 1 << 16  # of a lattice that is found; a finer one has to be stated
+FEWEST = 8  # distinct values that show a lattice although none occurs twice
+STATED_ERROR = 0.01  # of a step: by how much values may miss a stated lattice, whose step has few digits
+EXACT = 1 << 53  # whole numbers up to here are exact in float64
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """offset + k * step.
+
+    Attributes:
+        offset: the value at k = 0.
+        step: above 0.
+        tolerance: how far from its lattice point a stored value may be; 0 for integers.
+    """
+
+    offset: float
+    step: float
+    tolerance: float = 0.0
+
+    def index(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """k of each value, int64, and which values are no lattice points, bool."""
+        exact = values.astype(np.float64)
+        k = np.rint((exact - self.offset) / self.step)
+        return k.astype(np.int64), np.abs(exact - (self.offset + k * self.step)) > self.tolerance
+
+    def counted_from_zero(self, low: float, high: float, most: int | None) -> Lattice:
+        """The same lattice of values low..high, counted from the value 0 where that is a lattice point, else from low.
+
+        Counts from 0 keep the numbers that a converter or a pixel had.
+
+        Args:
+            low: the smallest value.
+            high: the largest.
+            most: counted from 0, k must be 0..most-1; None: it may be negative, and as large as float64 holds.
+        """
+        from_zero = Lattice(0.0, self.step, self.tolerance)
+        k, off = from_zero.index(np.array([low, high]))
+        fits = max(abs(low), abs(high)) < EXACT * self.step if most is None else k.min() >= 0 and k.max() < most
+        if fits and not off.any():
+            return from_zero
+        return Lattice(self.offset + round((low - self.offset) / self.step) * self.step, self.step, self.tolerance)
+
+
+def rounding(dtype: np.dtype, largest: float) -> float:
+    """How far stored values of at most `largest` may be from the numbers meant, after an operation or two."""
+    return 0.0 if dtype.kind in "iu" else float(np.finfo(dtype).eps) * largest
+
+
+def stated_lattice(step: float, low: float, high: float, dtype: np.dtype) -> Lattice | None:
+    """The lattice of this step through the value `low`; None if the rounding of the type hides a step so small."""
+    error = 2 * rounding(dtype, max(abs(low), abs(high)))
+    if error > step / 4:
+        return None
+    return Lattice(low, step, max(error, STATED_ERROR * step) if dtype.kind == "f" else 0.0)
+
+
+def find_lattice(points: np.ndarray, dtype: np.dtype, count: int) -> Lattice | None:
+    """The coarsest lattice that floating-point values lie on, or None.
+
+    float64 values may have passed through float32, so that its rounding is tried too. A lattice that is fine next to
+    the rounding of the type and of which few points occur may not be found.
+
+    Args:
+        points: the distinct values, ascending, at least one, finite.
+        dtype: the type that they are stored in.
+        count: how many values there are, repeated ones counted.
+
+    Returns:
+        A lattice of at most MOST_LEVELS points from the first value to the last; None if there is none, if all values
+        are equal, or if they are too few to show one.
+    """
+    points = points.astype(np.float64)
+    if len(points) < FEWEST and count < 2 * len(points):
+        return None
+    largest = float(np.abs(points).max())
+    types = [dtype, np.dtype(np.float32)] if dtype.itemsize == 8 else [dtype]
+    for kind in types:
+        tolerance = rounding(kind, largest)
+        found = _common_lattice(points, tolerance)
+        if found is not None:
+            return Lattice(*found, 2 * tolerance)
+    return None
+
+
+def _common_lattice(points: np.ndarray, tolerance: float) -> tuple[float, float] | None:
+    """(offset, step) such that all points lie on it within 2 * tolerance; they may each be off by one tolerance."""
+    merged = _merged(points, tolerance)
+    if merged is None or len(merged) < 2:
+        return None
+    found = _common_divisor(np.diff(merged), 2 * tolerance)
+    if found is None:
+        return None
+    k = _counts(merged - merged[0], *found, 2 * tolerance)
+    if k[-1] >= MOST_LEVELS:
+        return None
+    centred = k - k.mean()
+    step = float(centred @ (merged - merged.mean()) / (centred @ centred))  # least squares
+    offset = float(merged.mean() - step * k.mean())
+    off = np.abs(points - (offset + np.rint((points - offset) / step) * step))
+    return None if off.max() > 2 * tolerance else (offset, step)
+
+
+def _merged(points: np.ndarray, tolerance: float) -> np.ndarray | None:
+    """Points without the variants that rounding made of one; None if they are as dense as rounding."""
+    starts = np.flatnonzero(np.diff(points, prepend=-np.inf) > 2 * tolerance)
+    ends = np.append(starts[1:], len(points)) - 1
+    if (points[ends] - points[starts] > 4 * tolerance).any():
+        return None
+    return (points[starts] + points[ends]) / 2
+
+
+def _common_divisor(gaps: np.ndarray, error: float) -> tuple[float, float] | None:
+    """The largest step of which all gaps are multiples within their errors, and its error; None if it drowns in it.
+
+    Euclid's algorithm with an error bound for every remainder: a remainder that may be zero is taken for zero.
+
+    Args:
+        gaps: above 0.
+        error: by how much each may be wrong.
+    """
+    rest, errors = gaps, np.full(len(gaps), error)
+    while True:
+        least = rest.argmin()
+        step, uncertain = float(rest[least]), float(errors[least])
+        if step <= 4 * uncertain:
+            return None
+        multiples = np.rint(rest / step)
+        errors = errors + multiples * uncertain
+        rest = np.abs(rest - multiples * step)
+        left = rest > errors
+        if not left.any():
+            return step, uncertain
+        rest, errors = np.append(rest[left], step), np.append(errors[left], uncertain)
+
+
+def _counts(distances: np.ndarray, step: float, uncertain: float, error: float) -> np.ndarray:
+    """k of points at these distances (ascending from 0): farther and farther ones make the step more exact."""
+    known = 0
+    while known < len(distances) - 1:
+        within = np.searchsorted(distances, step * step / (4 * uncertain), side="right") - 1
+        known = max(int(within), known + 1)
+        k = max(round(distances[known] / step), 1)
+        step, uncertain = float(distances[known] / k), error / k
+    return np.rint(distances / step)

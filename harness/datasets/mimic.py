@@ -1,0 +1,87 @@
+"""PPG and ABP of the three patients of the published comparison, from the MIMIC-III Waveform Database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from pydantic import Field
+
+from harness.datasets.base import Dataset, DatasetInfo, Splits
+from harness.datasets.download import fetch
+from harness.datasets.recording_options import RecordingOptions
+from harness.datasets.recordings import Source, in_folder, recording_splits
+from harness.datasets.store import Store
+
+URL = "https://physionet.org/files/mimic3wdb/1.0/"
+
+
+class MimicOptions(RecordingOptions):
+    """Whose record, and what is cut from it."""
+
+    patient: Literal[3000063, 3000393, 3000397] = Field(
+        3000063, description="the number of a record: patients 1, 2 and 3 of the published comparison"
+    )
+
+
+class Mimic(Dataset):
+    """One record of the MIMIC-III Waveform Database, of the data root or fetched file by file.
+
+    Args:
+        url: the folder of the database's version, with a slash at its end; record R lies in RR/RRRRRRR/ of it.
+    """
+
+    info = DatasetInfo(
+        name="mimic",
+        title="MIMIC-III waveforms, PPG and ABP of one patient",
+        kind="sequence",
+        what=(
+            "windows of 1,024 samples (8.2 s at 125 Hz) of photoplethysmogram and arterial blood pressure, in units of "
+            "the converter; one data set per patient, records 3000063, 3000393 and 3000397. Segments that have both "
+            "signals, without the samples where either is invalid; split in time into train, 30 s left out, "
+            "validation, 30 s left out, test. Cleaning (flat lines, flat peaks, band-pass) is an option"
+        ),
+        size="about 10 million samples per record",
+        licence="Open Data Commons Open Database License v1.0, as PhysioNet states it; open access",
+        source="B. Moody et al. (2020), MIMIC-III Waveform Database 1.0, https://doi.org/10.13026/c2607m",
+        how_to_get=(
+            "fetched when first needed; or the record's .hea and .dat files, into mimic3wdb/1.0/30/3000063/ (or "
+            "3000063/) of the data root"
+        ),
+    )
+    options_model = MimicOptions
+
+    def __init__(self, url: str = URL) -> None:
+        self._url = url
+
+    def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
+        """(2, 1024), or (channels, length) by the options."""
+        chosen = cast(MimicOptions, self.parse(options))
+        return (len(chosen.channels), chosen.length)
+
+    def check(self, store: Store, options: Mapping[str, Any]) -> None:
+        """Find or fetch the record, and prepare the arrays."""
+        self.load(store, options)
+
+    def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
+        """The splits, int16 converter units (float32 after a band-pass), mapped from the cache."""
+        chosen = cast(MimicOptions, self.parse(options))
+        title = f"MIMIC-III waveforms, record {chosen.patient}"
+        return recording_splits(store, self.info.name, [self._source(store, str(chosen.patient))], chosen, title)
+
+    def _source(self, store: Store, record: str) -> Source:
+        """The record in the data root, else file by file in the cache, fetched if need be."""
+        inside = f"mimic3wdb/1.0/{record[:2]}/{record}"
+        if store.root is not None:
+            for folder in (store.root / inside, store.root / record, store.root):
+                if (folder / f"{record}.hea").is_file():
+                    return Source(record, in_folder(self.info.name, folder))
+
+        def fetched(file: str) -> Path:
+            way = f"or all files of the record into {inside}/ of a data root (--data ROOT)"
+            return fetch(
+                store, f"{self.info.name}/{record}/{file}", f"{self._url}{record[:2]}/{record}/{file}", by_hand=way
+            )
+
+        return Source(record, fetched)

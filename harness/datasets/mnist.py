@@ -1,0 +1,136 @@
+"""MNIST, read by torchvision from files whose SHA-256 is pinned."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import numpy as np
+from pydantic import Field
+
+from harness.datasets.base import Dataset, DatasetInfo, Splits
+from harness.datasets.download import expect, fetch
+from harness.datasets.seeded_images import count_errors, cut, prepare_images
+from harness.datasets.store import Store
+from harness.errors import DataError
+from harness.settings import Count, Settings
+
+SHAPE = (1, 28, 28)
+TRAIN, TEST = 60_000, 10_000
+FOLDER = Path("MNIST", "raw")  # where torchvision looks
+URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"
+SUMS = {
+    "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+    "train-images-idx3-ubyte.gz": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+    "train-labels-idx1-ubyte.gz": "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+    "t10k-images-idx3-ubyte.gz": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+    "t10k-labels-idx1-ubyte.gz": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+}
+
+
+class MnistOptions(Settings):
+    """How many images each split has."""
+
+    validation: Count = Field(10_000, description="the number of training images that are set apart for validation")
+    train: Count | None = Field(None, description="the number of the other training images that are used; null: all")
+    test: Annotated[int, Field(ge=1, le=TEST, strict=True)] = Field(
+        TEST, description="the number of test images that are used"
+    )
+
+
+class Mnist(Dataset):
+    """MNIST: grey digits of 28x28, from files of the data root, packed or not, or fetched into the cache.
+
+    Args:
+        sums: the SHA-256 of each of the four files, unpacked and packed (.gz).
+        url: the folder that the packed files come from.
+    """
+
+    info = DatasetInfo(
+        name="mnist",
+        title="MNIST handwritten digits",
+        kind="image",
+        what=(
+            "grey images of 28x28, not padded, 256 levels; 60,000 training images, of which 10,000 (an option) are "
+            "set apart for validation by a fixed seed, and 10,000 test images"
+        ),
+        size="12 MB",
+        licence="none stated at the source; usually cited as CC BY-SA 3.0",
+        source=f"Y. LeCun, C. Cortes, C. Burges; files at {URL}",
+        how_to_get="fetched when first needed; or the four files *-ubyte.gz, into MNIST/raw/ of the data root",
+    )
+    options_model = MnistOptions
+
+    def __init__(self, sums: Mapping[str, str] = SUMS, url: str = URL) -> None:
+        self._sums = sums
+        self._url = url
+
+    def option_errors(self, options: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """Every fault of the options; validation and train share the training images."""
+        faults = super().option_errors(options)
+        if faults:
+            return faults
+        chosen = MnistOptions.model_validate(dict(options))
+        return count_errors(self.info.name, chosen.validation, chosen.train, TRAIN)
+
+    def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
+        """Always (1, 28, 28)."""
+        return SHAPE
+
+    def check(self, store: Store, options: Mapping[str, Any]) -> None:
+        """Find or fetch the four files, and prepare the arrays."""
+        self.load(store, options)
+
+    def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
+        """The splits, uint8, mapped from the cache."""
+        chosen = cast(MnistOptions, self.parse(options))
+        names = [name for name in self._sums if not name.endswith(".gz")]
+        files = {name: self._file(store, name) for name in names}
+
+        def read(scratch: Path) -> tuple[np.ndarray, np.ndarray]:
+            (scratch / FOLDER).mkdir(parents=True)
+            for name, file in files.items():
+                expect(self.info.name, file, self._sums[file.name])
+                _unpack(file, scratch / FOLDER / name)
+            return _read(scratch, files[names[0]].parent)
+
+        key = {"sums": dict(self._sums)}
+        prepared = prepare_images(store, self.info.name, key, list(files.values()), SHAPE, read)
+        return cut(prepared, "MNIST, 28x28", chosen.validation, chosen.train, chosen.test)
+
+    def _file(self, store: Store, name: str) -> Path:
+        """A file of the data root, packed or not, else the packed one of the cache, fetched if need be."""
+        packed = f"{name}.gz"
+        if store.root is not None:
+            for path in (store.root / FOLDER / packed, store.root / FOLDER / name):
+                if path.is_file():
+                    return path
+        way = "or all four files *-ubyte.gz into MNIST/raw/ of a data root (--data ROOT)"
+        return fetch(store, f"{self.info.name}/{packed}", self._url + packed, self._sums[packed], way)
+
+
+def _unpack(file: Path, target: Path) -> None:
+    """Copy a file, unpacked if it is packed."""
+    try:
+        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as source, target.open("wb") as copy:
+            shutil.copyfileobj(source, copy)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"mnist: {file}: not a whole gzip file ({error}); get it anew") from error
+
+
+def _read(folder: Path, origin: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Train and test images of a folder that torchvision can read."""
+    from torchvision.datasets import MNIST
+
+    try:
+        train, test = (MNIST(folder, train=part).data.numpy()[:, None] for part in (True, False))
+    except Exception as error:  # torchvision has no exception of its own for a file of another form
+        raise DataError(f"mnist: the files in {origin} are not MNIST's ({type(error).__name__}: {error})") from error
+    return train, test

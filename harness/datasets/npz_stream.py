@@ -1,0 +1,183 @@
+"""Arrays out of .npz archives, some events at a time: an archive larger than memory can be read, and none is unpickled.
+
+An .npz file is a zip archive of .npy files; each of those is a short header (shape, dtype) and the bare values. So
+an array can be read from front to back, whether it is compressed or not, without ever being whole in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import lzma
+import math
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from harness.errors import DataError
+
+BLOCK = 8 << 20  # bytes of a block of events, about
+NUMBERS = "uif"  # kinds of dtype: unsigned, signed, floating
+FAULTS = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    EOFError,
+    OSError,
+    ValueError,  # what numpy says of a header
+    RuntimeError,  # what zipfile says of an encrypted member
+    NotImplementedError,  # and of a compression that it does not know
+)
+
+
+@contextlib.contextmanager
+def reading(name: str, way_out: str = "get the file again") -> Iterator[None]:
+    """Turn whatever reading a damaged archive raises into a DataError that starts with `name`."""
+    try:
+        yield
+    except FAULTS as error:
+        raise DataError(
+            f"{name}: cannot be read ({str(error) or type(error).__name__}): damaged, truncated, or not of this "
+            f"form; {way_out}"
+        ) from error
+
+
+@dataclass(frozen=True)
+class Npz:
+    """An open .npz archive.
+
+    Attributes:
+        archive: the zip archive.
+        name: of the file, for messages.
+    """
+
+    archive: zipfile.ZipFile
+    name: str
+
+    @property
+    def keys(self) -> list[str]:
+        """The names of the arrays."""
+        return [member.removesuffix(".npy") for member in self.archive.namelist() if member.endswith(".npy")]
+
+    def array(self, key: str) -> StoredArray:
+        """One array: its header is read and checked, its values are not.
+
+        Raises:
+            DataError: there is no such array, its header is damaged, or it holds no plain numbers.
+        """
+        if key not in self.keys:
+            raise DataError(f"{self.name}: has no array {key!r}; it has {', '.join(self.keys) or 'none'}")
+        name = f"{self.name}: {key}"
+        info = self.archive.getinfo(f"{key}.npy")
+        with reading(name), self.archive.open(info) as file:
+            shape, fortran, dtype = _header(file)
+            start = file.tell()
+        if dtype.kind not in NUMBERS or dtype.itemsize > 8:
+            raise DataError(f"{name} holds {dtype}; it must hold integers or floating-point numbers of at most 64 bits")
+        if len(shape) < 2:
+            raise DataError(f"{name} has shape {shape}; the first axis counts the events, the others are the event's")
+        size = start + math.prod(shape) * dtype.itemsize
+        if size != info.file_size:
+            raise DataError(
+                f"{name}: its header announces {size} bytes and {info.file_size} are there: damaged or truncated; "
+                "write the file again"
+            )
+        return StoredArray(self, info, name, start, shape, dtype, fortran)
+
+
+@dataclass(frozen=True)
+class StoredArray:
+    """An array in an archive, (N, *event).
+
+    Attributes:
+        npz: the archive.
+        info: its member.
+        name: of file and array, for messages.
+        start: where the values begin in the member.
+        shape: (N, *event).
+        dtype: of the values, in the byte order of the file.
+        fortran: whether the first axis varies fastest; such an array can only be read whole.
+    """
+
+    npz: Npz
+    info: zipfile.ZipInfo
+    name: str
+    start: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fortran: bool
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def event(self) -> tuple[int, ...]:
+        """The shape of one event, as it is stored."""
+        return self.shape[1:]
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        """All events in order, some at a time, read-only. With the last byte goes the archive's checksum of them all.
+
+        Raises:
+            DataError: the values end early, or their checksum in the archive is wrong.
+        """
+        size = math.prod(self.event) * self.dtype.itemsize
+        rows = len(self) if self.fortran else max(1, BLOCK // max(size, 1))
+        with reading(self.name):
+            file = self.npz.archive.open(self.info)
+        with file:
+            with reading(self.name):
+                _exactly(file, self.start)
+            for start in range(0, len(self), max(rows, 1)):
+                count = min(rows, len(self) - start)
+                with reading(self.name):
+                    content = _exactly(file, count * size)
+                values = np.frombuffer(content, self.dtype)
+                if self.fortran:
+                    yield values.reshape(self.shape, order="F")
+                else:
+                    yield values.reshape(count, *self.event)
+
+
+@contextlib.contextmanager
+def open_npz(file: Path | IO[bytes], name: str | None = None) -> Iterator[Npz]:
+    """Open an .npz file, or one that is open already.
+
+    Args:
+        file: a path, or a seekable file.
+        name: for messages; None: the path.
+
+    Raises:
+        DataError: it is not a zip archive, or its end (where a zip archive has its contents) is missing.
+    """
+    name = name or str(file)
+    if isinstance(file, Path) and not file.is_file():
+        raise DataError(f"{name}: is not a file; it must be an .npz file, as numpy.savez writes it")
+    with reading(name, "it must be an .npz file, as numpy.savez writes it"):
+        archive = zipfile.ZipFile(file)
+    with archive:
+        yield Npz(archive, name)
+
+
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, Fortran order and dtype of an .npy file; the file is left at the first value."""
+    version = np.lib.format.read_magic(file)
+    if version == (1, 0):
+        return np.lib.format.read_array_header_1_0(file)
+    if version == (2, 0):
+        return np.lib.format.read_array_header_2_0(file)
+    raise ValueError(f"version {version} of the .npy format is for records with named fields")
+
+
+def _exactly(file: IO[bytes], count: int) -> bytes:
+    """The next `count` bytes."""
+    content = file.read(count)
+    if len(content) != count:
+        raise EOFError(f"{count - len(content)} bytes are missing at the end")
+    return content

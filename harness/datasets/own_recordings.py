@@ -1,0 +1,65 @@
+"""Anybody's WFDB records, named in the suite."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Annotated, Any, cast
+
+from pydantic import Field
+
+from harness.datasets.base import Dataset, DatasetInfo, Splits
+from harness.datasets.recording_options import RecordingOptions
+from harness.datasets.recordings import Source, in_folder, recording_splits
+from harness.datasets.store import Store
+
+RecordName = Annotated[str, Field(min_length=1, strict=True)]
+
+
+class OwnRecordingsOptions(RecordingOptions):
+    """Which records, and what is cut from them."""
+
+    records: Annotated[tuple[RecordName, ...], Field(min_length=1)] = Field(
+        description="a list of WFDB records by the paths of their headers below the data root, without .hea, in time"
+    )
+
+
+class OwnRecordings(Dataset):
+    """Windows of WFDB records in the data root, of one segment or many, with the signals that the options name."""
+
+    info = DatasetInfo(
+        name="wfdb",
+        title="your own WFDB records",
+        kind="sequence",
+        what=(
+            "windows of the signals that you name (PLETH and ABP unless you say otherwise), in units of the converter, "
+            "without the samples where any is invalid; several records follow one another in time. Split in time into "
+            "train, 30 s left out, validation, 30 s left out, test. Cleaning (flat lines, flat peaks, band-pass) is an "
+            "option"
+        ),
+        size="as large as they are",
+        licence="that of your records",
+        source="you",
+        how_to_get="records: [FOLDER/NAME] in the options, with NAME.hea and its .dat files in FOLDER of the data root",
+    )
+    options_model = OwnRecordingsOptions
+
+    def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
+        """(channels, length)."""
+        chosen = cast(OwnRecordingsOptions, self.parse(options))
+        return (len(chosen.channels), chosen.length)
+
+    def check(self, store: Store, options: Mapping[str, Any]) -> None:
+        """Find the records, and prepare the arrays."""
+        self.load(store, options)
+
+    def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
+        """The splits, int16 or int32 converter units (float32 after a band-pass), mapped from the cache."""
+        chosen = cast(OwnRecordingsOptions, self.parse(options))
+        title = f"WFDB record{'s' * (len(chosen.records) > 1)} {', '.join(chosen.records)}"
+        sources = [self._source(store, record) for record in chosen.records]
+        return recording_splits(store, self.info.name, sources, chosen, title)
+
+    def _source(self, store: Store, record: str) -> Source:
+        header = store.find(self.info.name, f"{record}.hea", "name a record by the path of its header, without .hea")
+        return Source(PurePath(record).name, in_folder(self.info.name, header.parent))

@@ -1,0 +1,116 @@
+"""What may be said of a set of recordings: which windows are cut, how they are split in time, how they are cleaned."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
+
+from harness.datasets.waveform_filters import Phase
+from harness.settings import Count, Settings
+
+Channel = Annotated[str, Field(min_length=1, strict=True)]
+Fraction = Annotated[float, Field(gt=0, lt=1, strict=True)]
+Share = Annotated[float, Field(gt=0, le=1, strict=True)]
+Hertz = Annotated[float, Field(gt=0)]
+
+_BELONGS_TO = {
+    "flat_line_samples": "flat_lines",
+    "flat_peak_samples": "flat_peaks",
+    "band_pass_order": "band_pass",
+    "band_pass_phase": "band_pass",
+    "band_pass_channels": "band_pass",
+    "seed": "band_pass",
+}
+
+
+class RecordingOptions(Settings):
+    """Which windows are cut, how they are split in time, and how they are cleaned (not at all, unless asked)."""
+
+    channels: Annotated[tuple[Channel, ...], Field(min_length=1)] = Field(
+        ("PLETH", "ABP"), description="the signals of an event, in this order, by their names in the header"
+    )
+    length: Annotated[int, Field(ge=16, le=65_536, strict=True)] = Field(
+        1024, description="the number of samples of a window"
+    )
+    stride: Count | None = Field(
+        None, description="samples from one training window to the next; null: the length, so that none overlap"
+    )
+    validation: Fraction = Field(0.1, description="the fraction of the valid samples, before test, for validation")
+    test: Fraction = Field(0.1, description="the fraction of the valid samples, the last, for test")
+    gap_seconds: Annotated[float, Field(ge=0, strict=True)] = Field(
+        30.0, description="seconds of the recording that are left out before validation and before test"
+    )
+    flat_lines: Share | None = Field(
+        None, description="drop windows with a larger share of samples in flat lines (0.05 in the source); null: keep"
+    )
+    flat_line_samples: Annotated[int, Field(ge=2, strict=True)] = Field(
+        15, description="the number of equal samples that make a flat line"
+    )
+    flat_peaks: Share | None = Field(
+        None,
+        description="drop windows in which this share of peaks or valleys is flat (0.05 in the source); null: keep",
+    )
+    flat_peak_samples: Annotated[int, Field(ge=2, strict=True)] = Field(
+        5, description="the number of equal samples that make a peak flat"
+    )
+    band_pass: tuple[Hertz, Hertz] | None = Field(
+        None, description="the lower and upper edge of a band-pass in Hz ([0.5, 8] in the source); null: no filter"
+    )
+    band_pass_order: Annotated[int, Field(ge=1, le=10, strict=True)] = Field(
+        4, description="the order of the Butterworth low-pass that the band-pass is made from"
+    )
+    band_pass_phase: Phase = Field("zero", description="zero: filtered forward and backward; causal: forward alone")
+    band_pass_channels: tuple[Channel, ...] = Field(
+        (), description="the channels that are filtered ([PLETH] in the source); none named: all"
+    )
+    seed: Annotated[int, Field(ge=0, strict=True)] = Field(
+        0, description="the seed of the noise over each value's cell that a band-pass needs"
+    )
+
+    @field_validator("channels")
+    @classmethod
+    def _once(cls, channels: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(channels)) < len(channels):
+            raise PydanticCustomError("channels", "names a channel twice")
+        return channels
+
+    @field_validator("test")
+    @classmethod
+    def _leaves_a_rest(cls, test: float, info: ValidationInfo) -> float:
+        if test + info.data.get("validation", 0) >= 1:
+            raise PydanticCustomError("test", "leaves nothing to train on beside validation")
+        return test
+
+    @field_validator("band_pass")
+    @classmethod
+    def _rises(cls, band: tuple[float, float] | None) -> tuple[float, float] | None:
+        if band is not None and band[0] >= band[1]:
+            raise PydanticCustomError("band_pass", "should name the lower edge first")
+        return band
+
+    @field_validator(*_BELONGS_TO)
+    @classmethod
+    def _has_an_effect(cls, value: Any, info: ValidationInfo) -> Any:
+        switch = _BELONGS_TO[str(info.field_name)]
+        if info.data.get(switch, False) is None:
+            raise PydanticCustomError("effect", "has no effect without {switch}", {"switch": switch})
+        return value
+
+    @field_validator("band_pass_channels")
+    @classmethod
+    def _are_there(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if set(names) - set(info.data.get("channels", names)):
+            raise PydanticCustomError("band_pass_channels", "should name channels of the event")
+        return names
+
+    @property
+    def train_stride(self) -> int:
+        """Samples from one training window to the next."""
+        return self.stride or self.length
+
+    @property
+    def filtered(self) -> tuple[str, ...]:
+        """The channels that are filtered."""
+        return () if self.band_pass is None else self.band_pass_channels or self.channels

@@ -1,0 +1,195 @@
+"""From WFDB records to prepared windows, for every set of recordings."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from harness.datasets.base import Splits
+from harness.datasets.recording_options import RecordingOptions
+from harness.datasets.store import Store, Writer, prepare
+from harness.datasets.waveform_filters import band_pass, flat_line_shares, flat_peak_shares, spread_over_cells
+from harness.datasets.wfdb_records import Locate, Recording, Stretch, read_recording, record_files
+from harness.datasets.windows import fill_windows, samples, split_in_time, starts
+from harness.errors import DataError, DataMissing, UserError
+
+VERSION = 1  # of the prepared arrays
+
+Cuts = dict[str, list[tuple[Stretch, np.ndarray]]]
+"""Of each split, its stretches, each with the places where its windows begin."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A record and where its files are.
+
+    Attributes:
+        record: its name, without folder or ending.
+        locate: finds or fetches one of its files.
+    """
+
+    record: str
+    locate: Locate
+
+
+def in_folder(name: str, folder: Path) -> Locate:
+    """Where the files of a record lie that is in a folder; raises DataMissing for one that is not."""
+
+    def locate(file: str) -> Path:
+        path = folder / file
+        if not path.is_file():
+            raise DataMissing(f"{name}: {path}: no such file; a record is its .hea files and the .dat files they name")
+        return path
+
+    return locate
+
+
+def recording_splits(
+    store: Store, name: str, sources: Sequence[Source], options: RecordingOptions, title: str
+) -> Splits:
+    """The splits of some records, prepared on the first call and then mapped from the cache.
+
+    Args:
+        store: its cache is written.
+        name: of the data set, for messages and the cache.
+        sources: the records, which follow one another in time.
+        options: of the data set.
+        title: the first words of the description.
+
+    Raises:
+        DataMissing: a file is not there and cannot be fetched.
+        DataError: a file is damaged, or the recording is too short for these options.
+        UserError: the band-pass does not fit the sampling rate.
+    """
+    records = [record_files(name, source.record, source.locate, options.channels) for source in sources]
+    key = {"version": VERSION, **options.model_dump(mode="json")}
+    files = list(dict.fromkeys(path for record in records for path in record.files))
+
+    def build(writer: Writer) -> None:
+        recording = read_recording(name, records, options.channels)
+        where = ", ".join(str(record.header.path) for record in records)
+        dropped = _write(writer, recording, options, f"{name}: {where}")
+        writer.notes = {
+            "description": _description(title, recording, dropped, options),
+            "steps": [list(step) for step in recording.steps],
+        }
+
+    prepared = prepare(store, name, key, files, build)
+    return Splits(
+        train=prepared.array("train"),
+        validation=prepared.array("validation"),
+        test=prepared.array("test"),
+        levels=None,
+        description=prepared.notes["description"],
+        lattice=options.band_pass is None,
+        steps=tuple((size, unit) for size, unit in prepared.notes["steps"]),
+        no_floor=_no_floor(options),
+        checksum=prepared.checksum,
+    )
+
+
+def _write(writer: Writer, recording: Recording, options: RecordingOptions, where: str) -> Counter[str]:
+    """Cut, clean and write the three splits; returns how many windows were dropped, by reason."""
+    rate, band = recording.rate, options.band_pass
+    if band is not None and band[1] >= rate / 2:
+        raise UserError(
+            f"{where}: sampled at {rate:g} Hz, so a band-pass ends below {rate / 2:g} Hz; band_pass is {list(band)}"
+        )
+    parts = split_in_time(recording.stretches, options.validation, options.test, round(options.gap_seconds * rate))
+    cuts: Cuts = {}
+    dropped: Counter[str] = Counter()  # with 0 for what was looked for and not found
+    for part, stretches in parts.items():
+        stride = options.train_stride if part == "train" else options.length
+        cut = [(stretch, starts(stretch, options.length, stride)) for stretch in stretches]
+        cuts[part] = [(stretch, _kept(stretch, begins, options, dropped)) for stretch, begins in cut if len(begins)]
+    counts = {part: sum(len(begins) for _, begins in found) for part, found in cuts.items()}
+    if not all(counts.values()):
+        found = ", ".join(
+            f"{counts[part]} {part} windows from {samples(stretches) / rate:.1f} s" for part, stretches in parts.items()
+        )
+        cleaned = "".join(f"; dropped {number} {reason}" for reason, number in dropped.items())
+        raise DataError(
+            f"{where}: too little for windows of {options.length} samples ({options.length / rate:.1f} s): "
+            f"{found}{cleaned}. Take a shorter length or gap_seconds, other fractions, or a longer recording"
+        )
+    kind = np.result_type(*(stretch.values for stretch in recording.stretches)) if band is None else np.float32
+    for part, found_cuts in cuts.items():
+        target = writer.create(part, (counts[part], len(options.channels), options.length), kind)
+        offset = 0
+        for stretch, begins in found_cuts:
+            fill_windows(target[offset : offset + len(begins)], _filtered(stretch, rate, options), begins)
+            offset += len(begins)
+    return dropped
+
+
+def _kept(stretch: Stretch, begins: np.ndarray, options: RecordingOptions, dropped: Counter[str]) -> np.ndarray:
+    """The windows that cleaning leaves; those that it drops are counted."""
+    keep = np.ones(len(begins), dtype=bool)
+    if options.flat_lines is not None:
+        shares = flat_line_shares(stretch.values, begins, options.length, options.flat_line_samples)
+        keep = shares <= options.flat_lines
+        dropped[
+            f"windows with more than {options.flat_lines:g} of a channel in flat lines of {options.flat_line_samples} "
+            "samples or more"
+        ] += int((~keep).sum())
+    if options.flat_peaks is not None:
+        shares = flat_peak_shares(stretch.values, begins, options.length, options.flat_peak_samples)
+        flat = keep & (shares >= options.flat_peaks)
+        dropped[
+            f"windows with {options.flat_peaks:g} or more of a channel's peaks or valleys flat for "
+            f"{options.flat_peak_samples} samples or more"
+        ] += int(flat.sum())
+        keep &= ~flat
+    return begins[keep]
+
+
+def _filtered(stretch: Stretch, rate: float, options: RecordingOptions) -> np.ndarray:
+    """The values of a stretch of one split: as they are, or dequantised and then filtered.
+
+    Each split is filtered by itself, so that nothing of test rings in train.
+    """
+    if options.band_pass is None:
+        return stretch.values
+    values = spread_over_cells(stretch.values, options.seed, stretch.start)
+    chosen = [options.channels.index(channel) for channel in options.filtered]
+    values[chosen] = band_pass(
+        values[chosen], rate, options.band_pass, options.band_pass_order, options.band_pass_phase
+    )
+    return values
+
+
+def _no_floor(options: RecordingOptions) -> str | None:
+    if options.band_pass is None:
+        return None
+    low, high = options.band_pass
+    phase = "forward and backward" if options.band_pass_phase == "zero" else "forward alone"
+    return (
+        f"{' and '.join(options.filtered)} band-pass filtered after dequantisation (Butterworth, order "
+        f"{options.band_pass_order}, {low:g} to {high:g} Hz, {phase}), so that no floor can be stated; the numbers "
+        "compare only under the same filter"
+    )
+
+
+def _description(title: str, recording: Recording, dropped: Counter[str], options: RecordingOptions) -> str:
+    rate = recording.rate
+    if options.train_stride < options.length:
+        overlap = f"training windows begin every {options.train_stride} samples and overlap, held-out windows do not"
+    else:
+        apart = "" if options.train_stride == options.length else f", training windows every {options.train_stride}"
+        overlap = f"windows do not overlap{apart}"
+    parts = [
+        f"{title}: {' and '.join(options.channels)} at {rate:g} Hz, {samples(recording.stretches) / rate:.1f} s",
+        f"windows of {options.length} samples, split in time with {options.gap_seconds:g} s between the splits",
+        overlap,
+    ]
+    left_out = {
+        "with an invalid sample": recording.invalid,
+        "with other gains or baselines than most": recording.rescaled,
+    }
+    parts += [f"left out: {number / rate:.2f} s {what}" for what, number in left_out.items() if number]
+    parts += [f"dropped: {number:,} {reason}" for reason, number in dropped.items()]
+    return "; ".join(parts)

@@ -1,0 +1,299 @@
+"""WFDB records, of one segment or many, read as integers of the converter into stretches without a hole.
+
+A record in several segments (as in MIMIC-III) is a master header, a layout that lists every signal, segments that
+each hold the signals recorded at the time, and gaps. Only segments with all the wanted channels are read. Where
+a sample of **any** channel is invalid (the lowest value of its format), the row of all channels is dropped and
+the recording splits there: channels stay aligned, and no window bridges a hole.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from harness.datasets.wfdb_headers import NO_DATA, Header, read_header
+from harness.errors import DataError
+
+Locate = Callable[[str], Path]
+"""From the name of a record's file to where it lies; raises DataMissing where it is not."""
+
+Scale = tuple[tuple[float, int, str], ...]
+"""Of each channel: converter units per physical unit, the value of physical zero, and the unit's name."""
+
+# Bits of a sample, by the format's number: the lowest value means that there is no sample. Format 8 stores
+# differences and has no such value.
+BITS = {
+    "16": 16,
+    "24": 24,
+    "32": 32,
+    "61": 16,
+    "80": 8,
+    "160": 16,
+    "212": 12,
+    "310": 10,
+    "311": 10,
+    "508": 8,
+    "516": 16,
+    "524": 24,
+}
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A segment that has all the wanted channels.
+
+    Attributes:
+        header: its header.
+        signals: the wanted channels' places among the header's signals.
+        files: of their samples.
+        start: frames since the record began.
+        frames: None where the header leaves it to the size of the files.
+    """
+
+    header: Header
+    signals: tuple[int, ...]
+    files: tuple[Path, ...]
+    start: int
+    frames: int | None
+
+
+@dataclass(frozen=True)
+class RecordFiles:
+    """A record as its headers describe it.
+
+    Attributes:
+        header: the record's own header.
+        segments: those with all the wanted channels, in the order of time.
+        files: everything that a reading of these segments rests on, headers first.
+    """
+
+    header: Header
+    segments: tuple[Segment, ...]
+    files: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Samples without a hole.
+
+    Attributes:
+        start: sample number since the recording began; several records follow one another.
+        values: (C, n), integers of the converter.
+    """
+
+    start: int
+    values: np.ndarray
+
+    @property
+    def stop(self) -> int:
+        """The sample number after the last."""
+        return self.start + self.values.shape[1]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One or more records, one after another in time.
+
+    Attributes:
+        stretches: in the order of time, not empty.
+        rate: samples per second.
+        steps: of each channel, the size of one converter unit and the physical unit.
+        length: of the whole in samples, holes included.
+        invalid: samples that were dropped because a channel had none.
+        rescaled: samples that were dropped because their segment has other gains than most.
+    """
+
+    stretches: tuple[Stretch, ...]
+    rate: float
+    steps: tuple[tuple[float, str], ...]
+    length: int
+    invalid: int
+    rescaled: int
+
+
+def record_files(name: str, record: str, locate: Locate, channels: Sequence[str]) -> RecordFiles:
+    """Which files of a record have to be read; asks for the headers first, then for the samples that are needed.
+
+    Args:
+        name: of the data set, for messages.
+        record: its name, without an ending.
+        locate: finds or fetches a file of the record.
+        channels: the wanted signals.
+
+    Raises:
+        DataMissing: a file is not there.
+        DataError: a header is damaged, or no segment has all channels.
+    """
+    master = read_header(name, locate(f"{record}.hea"))
+    parts = list(_segment_headers(name, master, locate, channels)) if master.segments else [(0, master.length, master)]
+    chosen, seen = [], set()
+    for start, frames, header in parts:
+        names = [signal.name if signal.file != NO_DATA else None for signal in header.signals]
+        seen |= {one for one in names if one is not None}
+        twice = [channel for channel in channels if names.count(channel) > 1]
+        if twice:
+            raise DataError(
+                f"{name}: {header.path}: two signals are called {twice[0]}; it cannot be told which is meant"
+            )
+        if all(channel in names for channel in channels):
+            chosen.append((start, frames, header, tuple(names.index(channel) for channel in channels)))
+    if not chosen:
+        raise _lacking(name, master.path, channels, seen)
+    segments = []
+    for start, frames, header, places in chosen:
+        files = dict.fromkeys(header.signals[place].file for place in places)
+        segments.append(Segment(header, places, tuple(map(locate, files)), start, frames))
+    headers = [master.path, *(header.path for _, _, header in parts)]
+    samples = [path for segment in segments for path in segment.files]
+    return RecordFiles(master, tuple(segments), tuple(dict.fromkeys([*headers, *samples])))
+
+
+def _segment_headers(
+    name: str, master: Header, locate: Locate, channels: Sequence[str]
+) -> Iterator[tuple[int, int, Header]]:
+    """(start, frames, header) of each segment that holds anything, the layout left out."""
+    start = 0
+    for number, (segment, frames) in enumerate(master.segments):
+        if segment == NO_DATA:
+            start += frames
+            continue
+        header = read_header(name, locate(f"{segment}.hea"))
+        if header.segments:
+            raise DataError(f"{name}: {header.path}: a segment that consists of segments; {master.path} names it")
+        if number == 0 and frames == 0:  # the layout: it spares the segments where a channel is nowhere
+            there = {signal.name for signal in header.signals}
+            if not there.issuperset(channels):
+                raise _lacking(name, header.path, channels, {one for one in there if one is not None})
+            continue
+        if header.rate != master.rate or header.length not in (None, frames):
+            raise DataError(
+                f"{name}: {header.path}: {header.length} samples at {header.rate:g} Hz, but {master.path} says "
+                f"{frames} at {master.rate:g} Hz; they must agree"
+            )
+        yield start, frames, header
+        start += frames
+
+
+def _lacking(name: str, path: Path, channels: Sequence[str], there: set[str]) -> DataError:
+    wanted = " and ".join(channels)
+    return DataError(
+        f"{name}: {path}: no segment of the record has {wanted}{' together' if len(channels) > 1 else ''}; "
+        f"its signals are {', '.join(sorted(there)) or 'without names'}"
+    )
+
+
+def read_recording(name: str, records: Sequence[RecordFiles], channels: Sequence[str]) -> Recording:
+    """The stretches of some records, which follow one another in time.
+
+    One converter step has to have one size in all the data, or no resolution floor could be stated: of segments
+    with different gains or baselines, those are kept that share the pair with the most valid samples.
+
+    Raises:
+        DataError: samples are damaged or all invalid, or sampling rates differ.
+    """
+    found: list[tuple[Scale, list[Stretch]]] = []
+    rates: dict[float, Path] = {}
+    offset = invalid = 0
+    for record in records:
+        for segment in record.segments:
+            path, per_frame = segment.header.path, _per_frame(name, segment, channels)
+            rates.setdefault(segment.header.rate * per_frame, path)
+            if len(rates) > 1:
+                (one, first), (other, second) = rates.items()
+                raise DataError(
+                    f"{name}: {second}: sampled at {other:g} Hz, but {first} at {one:g} Hz; rates must be equal"
+                )
+            values, valid, scale = _read_segment(name, segment, channels)
+            start = offset + segment.start * per_frame
+            invalid += int((~valid).sum())
+            found.append((scale, list(_stretches(values, valid, start))))
+            end = start + values.shape[1]
+        length = record.header.length
+        offset = end if length is None else offset + length * per_frame
+    durations: Counter[Scale] = Counter()
+    for scale, stretches in found:
+        durations[scale] += sum(stretch.values.shape[1] for stretch in stretches)
+    usual, kept = durations.most_common(1)[0]
+    if kept == 0:
+        paths = ", ".join(str(record.header.path) for record in records)
+        raise DataError(f"{name}: {paths}: every sample of {' or '.join(channels)} is invalid; nothing is left")
+    return Recording(
+        stretches=tuple(stretch for scale, stretches in found if scale == usual for stretch in stretches),
+        rate=next(iter(rates)),
+        steps=tuple((1 / abs(gain), unit) for gain, _, unit in usual),
+        length=offset,
+        invalid=invalid,
+        rescaled=durations.total() - kept,
+    )
+
+
+def _per_frame(name: str, segment: Segment, channels: Sequence[str]) -> int:
+    """Samples per frame, which must be the same for all channels."""
+    counts = [segment.header.signals[place].per_frame for place in segment.signals]
+    if len(set(counts)) > 1:
+        rates = ", ".join(
+            f"{channel} at {count * segment.header.rate:g} Hz" for channel, count in zip(channels, counts, strict=True)
+        )
+        raise DataError(f"{name}: {segment.header.path}: {rates}; rates must be equal")
+    return counts[0]
+
+
+def _read_segment(name: str, segment: Segment, channels: Sequence[str]) -> tuple[np.ndarray, np.ndarray, Scale]:
+    """Values (C, n), which of the n rows are valid, and the scale."""
+    from wfdb import rdrecord
+
+    header = segment.header
+    files = ", ".join(map(str, segment.files))
+    try:
+        # Not smoothed: an average over a frame is no value of the converter.
+        record = rdrecord(
+            str(header.path.with_suffix("")),
+            channels=list(segment.signals),
+            physical=False,
+            smooth_frames=False,
+            return_res=32,
+        )
+        values = np.stack(record.e_d_signal)
+    except Exception as error:  # whatever a decoder makes of a damaged file
+        size = sum(path.stat().st_size for path in segment.files if path.exists())
+        raise DataError(
+            f"{name}: {files}: {size:,} bytes that cannot be read as the samples that {header.path} describes "
+            f"({type(error).__name__}: {error}); a file may be cut short"
+        ) from error
+    bits = [_bits(name, header.path, channel, kind) for channel, kind in zip(channels, record.fmt, strict=True)]
+    frames = values.shape[1] // _per_frame(name, segment, channels)
+    if record.sig_name != list(channels) or segment.frames not in (None, frames):
+        raise DataError(
+            f"{name}: {files}: {frames} frames of {record.sig_name}; {header.path} announces "
+            f"{segment.frames} of {list(channels)}"
+        )
+    for channel, row, stated, skew in zip(channels, values, record.checksum, record.skew, strict=True):
+        if stated is not None and not skew and (int(row.sum(dtype=np.int64)) - stated) % 65536:
+            raise DataError(
+                f"{name}: {files}: the samples of {channel} do not add up to the checksum {stated} of {header.path}: "
+                "a file is damaged; get it anew"
+            )
+    valid = (values != [[-(2 ** (width - 1))] for width in bits]).all(0)
+    scale = tuple(zip(map(float, record.adc_gain), map(int, record.baseline), map(str, record.units), strict=True))
+    return values if max(bits) > 16 else values.astype(np.int16), valid, scale
+
+
+def _bits(name: str, path: Path, channel: str, kind: str) -> int:
+    """Bits of a sample of this format."""
+    if kind not in BITS:
+        raise DataError(
+            f"{name}: {path}: {channel} is in format {kind}, which marks no invalid samples; "
+            f"formats that can be read: {', '.join(BITS)}"
+        )
+    return BITS[kind]
+
+
+def _stretches(values: np.ndarray, valid: np.ndarray, start: int) -> Iterator[Stretch]:
+    """The runs of valid rows."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], valid.view(np.int8), [0]])))
+    for first, last in edges.reshape(-1, 2):
+        yield Stretch(start + int(first), values[:, first:last])

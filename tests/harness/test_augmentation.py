@@ -1,0 +1,190 @@
+"""Augmentation: exactly the moves that are stated, of training images alone, and nothing else of a trial moved."""
+
+import itertools
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from harness.datasets.base import Splits
+from harness.errors import SuiteError, UserError
+from harness.planning.plan import make_plan
+from harness.planning.suite import load_suite
+from harness.settings import DataRef, augmentation_margin
+from harness.trials.augmentation import augment
+from harness.trials.evaluation import evaluate
+from harness.trials.pipeline import Pipeline, permutation
+from harness.trials.training import TrainingBatches
+
+KINDS = ["crop_flip", "dihedral_shift"]
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def outcomes(image, kind):
+    """Every outcome of one channel, as many times as moves lead to it; the moves are equally likely."""
+    margin = {"crop_flip": 4, "dihedral_shift": 1}[kind]
+    padded = np.pad(image, margin, mode="reflect")
+    found = Counter()
+    for top, left in itertools.product(range(2 * margin + 1), repeat=2):
+        crop = padded[top : top + len(image), left : left + image.shape[1]]
+        mirrored = [crop, np.fliplr(crop)]
+        if kind == "dihedral_shift":
+            mirrored += [np.flipud(one) for one in mirrored]
+            mirrored += [one.T for one in mirrored]
+        found.update(one.tobytes() for one in mirrored)
+    return found
+
+
+@pytest.mark.parametrize(("kind", "shape"), [("crop_flip", (5, 6)), ("dihedral_shift", (3, 3))])
+def test_the_outcomes_are_the_stated_ones_as_often_as_stated(kind, shape):
+    image = np.arange(shape[0] * shape[1], dtype=np.uint8).reshape(shape)
+    expected = outcomes(image, kind)
+    count = 100 * expected.total()
+    moved = augment(torch.from_numpy(image).expand(count, 1, *shape), kind, generator())
+    found = Counter(one.tobytes() for one in moved.numpy())
+    assert set(found) == set(expected)
+    for one, weight in expected.items():
+        assert found[one] == pytest.approx(100 * weight, abs=5 * 10 * weight**0.5)  # five standard deviations
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16])
+def test_channels_move_together_and_images_each_on_their_own(kind, dtype):
+    places = torch.arange(64, dtype=dtype).reshape(8, 8)
+    images = torch.stack([places, places + 60]).expand(50, 2, 8, 8)
+    before = images.clone()
+    moved = augment(images, kind, generator())
+    assert moved.shape == images.shape and moved.dtype == dtype and torch.equal(images, before)
+    assert torch.equal(moved[:, 1], moved[:, 0] + 60)
+    assert len(moved.flatten(1).unique(dim=0)) > 30
+    assert torch.equal(moved, augment(images, kind, generator()))
+    assert not torch.equal(moved, augment(images, kind, generator(1)))
+
+
+@pytest.mark.parametrize(("side", "margin"), [(8, 1), (32, 2), (64, 4)])
+def test_a_shift_is_a_sixteenth_of_the_side(side, margin):
+    assert augmentation_margin("dihedral_shift", (3, side, side)) == margin
+    image = torch.zeros(1, 1, side, side, dtype=torch.uint8)
+    middle = side // 2
+    image[0, 0, middle, middle] = 1
+    moved = augment(image.expand(4000, 1, side, side), "dihedral_shift", generator())
+    rows = moved[:, 0].flatten(1).argmax(1) // side
+    # Mirrored, the middle is at side - 1 - middle.
+    assert rows.unique().tolist() == list(range(side - 1 - middle - margin, middle + margin + 1))
+
+
+def splits(shape=(2, 8, 8), constant=False):
+    draw = np.random.default_rng(0)
+    parts = [draw.integers(0, 256, (count, *shape), dtype=np.uint8) for count in (40, 12, 12)]
+    if constant:
+        parts[0][:] = np.arange(40, dtype=np.uint8).reshape(-1, *[1] * len(shape))
+    return Splits(*parts, levels=256, description="")
+
+
+def batches(kind, count=6, constant=False, **options):
+    pipeline = Pipeline(
+        splits(constant=constant), DataRef(label="x", name="x", augmentation=kind, **options), torch.float64
+    )
+    return list(itertools.islice(TrainingBatches(pipeline, 16, 0), count))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_order_of_points_and_the_noise_stay_as_they_were(kind):
+    """Images of one colour look the same however they are moved."""
+    for (x, log_det), (moved, same) in zip(
+        batches("none", constant=True), batches(kind, constant=True, permute=None), strict=True
+    ):
+        assert torch.equal(x, moved) and torch.equal(log_det, same)
+    assert not torch.equal(batches("none")[0][0], batches(kind)[0][0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("preprocessing", ["scale", "logit"])
+def test_a_permutation_comes_after_it(kind, preprocessing):
+    order = permutation(2 * 8 * 8, 3)
+    plain, permuted = (batches(kind, preprocessing=preprocessing, permute=seed) for seed in (None, 3))
+    for (x, log_det), (moved, same) in zip(plain, permuted, strict=True):
+        assert torch.equal(moved.flatten(1), x.flatten(1)[:, order]) and torch.equal(log_det, same)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_use_of_a_point_is_moved_anew_and_from_its_own_values(kind):
+    seen = {}
+    pipeline = Pipeline(splits(), DataRef(label="x", name="x", augmentation=kind, dequantise=False), torch.float64)
+    for x, _ in itertools.islice(TrainingBatches(pipeline, 40, 0), 5):
+        for image in pipeline.to_data(x + 1e-9):
+            colours = frozenset(image[0].ravel().tolist())
+            owner = [index for index, one in enumerate(splits().train) if colours <= set(one[0].ravel().tolist())]
+            seen.setdefault(owner[0], set()).add(image.tobytes())
+    assert len(seen) == 40 and all(len(forms) > 1 for forms in seen.values())
+
+
+def test_held_out_images_stay_as_they_are():
+    class Uniform(torch.nn.Module):
+        def terms(self, x):
+            return -x.flatten(1).square() @ torch.arange(128.0, dtype=x.dtype), torch.zeros(len(x), dtype=x.dtype)
+
+    results = []
+    for kind in ("none", *KINDS):
+        pipeline = Pipeline(splits(), DataRef(label="x", name="x", augmentation=kind), torch.float64)
+        results.append(evaluate(Uniform(), pipeline, "test", 2, 5, 0, torch.float64).values)
+    assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "message"),
+    [
+        ("crop_flip", (2, 32), r"'crop_flip' moves images, and events \(2, 32\) are none; use augmentation: none"),
+        ("dihedral_shift", (1, 8, 6), "must be square; these are 8 x 6. Use crop_flip"),
+        ("crop_flip", (1, 4, 8), "reflects 4 pixels at the border, so images need a side of at least 5; these are 4 x"),
+        ("dihedral_shift", (1, 1, 1), "reflects 1 pixel at the border"),
+    ],
+)
+def test_what_cannot_be_moved_is_refused(kind, shape, message):
+    with pytest.raises(UserError, match=f"^mine: .*{message}"):
+        Pipeline(splits(shape), DataRef(label="mine", name="x", augmentation=kind))
+
+
+SUITE = """\
+suite: moved
+kind: density
+title: Moved
+layers: {conv1x1: {}}
+profiles:
+  quick:
+    flow: {levels: 1}
+    datasets:
+      digits: {augmentation: dihedral_shift}
+      waveforms:
+        augmentation: crop_flip
+"""
+
+
+def test_a_suite_that_asks_for_the_impossible_is_refused_at_its_place(tmp_path):
+    file = tmp_path / "moved.yaml"
+    file.write_text(SUITE)
+    with pytest.raises(SuiteError, match=r"moved.yaml:11:23: waveforms: augmentation 'crop_flip' moves images"):
+        load_suite(file)
+    file.write_text(SUITE.replace("crop_flip", "none").replace("dihedral_shift", "flip"))
+    with pytest.raises(SuiteError, match=r"(?s)'none', 'crop_flip' or 'dihedral_shift'"):
+        load_suite(file)
+    file.write_text(SUITE.replace("crop_flip", "none"))
+    plan = make_plan(load_suite(file), "quick", "cpu")
+    assert [trial.data.augmentation for trial in plan.trials] == ["dihedral_shift", "none"]
+    assert ["augmentation" in trial.model_dump(mode="json")["data"] for trial in plan.trials] == [True, False]
+    with pytest.raises(SuiteError, match=r"--set datasets.waveforms.augmentation=crop_flip.* moves images"):
+        make_plan(load_suite(file), "quick", "cpu", settings=["datasets.waveforms.augmentation=crop_flip"])
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("kind", KINDS)
+def test_on_cuda_the_outcomes_are_the_same(kind):
+    image = np.arange(25, dtype=np.uint8).reshape(5, 5)
+    many = torch.from_numpy(image).cuda().expand(20_000, 1, 5, 5)
+    moved = augment(many, kind, torch.Generator("cuda").manual_seed(0))
+    assert {one.tobytes() for one in moved.cpu().numpy()} == set(outcomes(image, kind))

@@ -1,0 +1,140 @@
+"""Columns of means over other columns: of a suite, of a plan, of a table."""
+
+import statistics
+
+import pytest
+
+from harness.errors import SuiteError
+from harness.planning.plan import Plan, make_plan, plan_run
+from harness.planning.suite import validate_suite
+from harness.records import blank_record
+from harness.reporting.results import plan_lines
+from harness.reporting.tables import tables
+
+SUITE = """\
+suite: tiny
+kind: density
+title: A tiny suite
+layers: {conv1x1: {}}
+profiles:
+  quick:
+    datasets:
+      one: {data: waveforms}
+      two: {data: waveforms, options: {seed: 1}}
+      digits: {}
+    averages:
+      mean: [one, two]
+"""
+
+
+@pytest.fixture
+def suite(tmp_path):
+    def write(text=SUITE):
+        path = tmp_path / "tiny.yaml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+# Suite and plan
+
+
+def test_a_plan_has_the_averages_whatever_is_picked(suite, tmp_path):
+    found = validate_suite(suite())
+    assert make_plan(found, "quick", "cpu").averages == {"mean": ("one", "two")}
+    assert plan_run(found, "quick", "cpu", only=["dataset=one"])[0].averages == {"mean": ("one", "two")}
+    changed = make_plan(found, "quick", "cpu", settings=["averages.other=[two, one]"])
+    assert changed.averages == {"mean": ("one", "two"), "other": ("two", "one")}
+    changed.save(tmp_path)
+    assert Plan.load(tmp_path) == changed
+
+
+@pytest.mark.parametrize(
+    ("members", "says"),
+    [
+        ("[one, tow]", "12:13: averages.mean: profiles.quick has no data set 'tow'; did you mean two?"),
+        ("[one, one]", "12:13: averages.mean: names a data set twice; each counts once"),
+        ("[one, digits]", "12:13: averages.mean: bits/dim of images and nats/dim of sequences have no common mean"),
+        ("[one]", "averages.mean: a list is too short; it needs at least 2"),
+        ("one", "averages.mean: expected a list, got the string 'one'"),
+    ],
+)
+def test_an_average_of_what_is_not_there_is_refused(members, says, suite):
+    with pytest.raises(SuiteError) as caught:
+        validate_suite(suite(SUITE.replace("[one, two]", members)))
+    assert says in str(caught.value) and str(caught.value).count("\n") == 0
+
+
+def test_an_average_has_a_name_of_its_own_and_a_suite_that_measures_likelihoods(suite):
+    with pytest.raises(SuiteError, match=r"12:7: averages: 'one' is a data set of profiles\.quick; name the average"):
+        validate_suite(suite(SUITE.replace("mean:", "one:")))
+    counted = SUITE.replace("kind: density", "kind: parameters").replace("  quick:\n", "  quick:\n    widths: [8]\n")
+    with pytest.raises(SuiteError, match="averages: has no effect in a suite of kind parameters"):
+        validate_suite(suite(counted))
+    with pytest.raises(
+        SuiteError, match=r"--set averages\.x=\[one, three\]: averages\.x: profiles\.quick has no data s"
+    ):
+        make_plan(validate_suite(suite()), "quick", "cpu", settings=["averages.x=[one, three]"])
+
+
+# Table
+
+
+@pytest.fixture
+def averaged(density_run):
+    """The made-up run, both of its data sets in bits/dim, with their average: that of waveforms is 1 higher."""
+    plan, records = density_run
+    for record in records[:18]:
+        higher = record.trial["data"]["label"] == "waveforms"
+        record.rows[0] |= {"unit": "bits_per_dim", "bits_per_dim": record.rows[0]["bits_per_dim"] + higher}
+    return plan.model_copy(update={"averages": {"average": ("digits", "waveforms")}}), records
+
+
+def cells(run, column="average, bits/dim ↓"):
+    plan, records = run
+    table = tables(plan, plan_lines(records, plan))[0]
+    return {row[0]: row[table.header.index(column)] for row in table.rows}, table
+
+
+def test_an_average_is_that_of_the_columns_with_the_spread_over_seeds(averaged):
+    records = averaged[1]
+    # One seed is far off in one column: it moves the average by half of that.
+    records[0].rows[0]["bits_per_dim"] += 0.6
+    found, table = cells(averaged)
+    seeds = [(2.6 + 3.0) / 2, (2.01 + 3.01) / 2, (2.02 + 3.02) / 2]
+    assert found["conv1x1"] == f"{statistics.fmean(seeds):.3f} ± {statistics.stdev(seeds):.3f}" == "2.610 ± 0.165"
+    assert found["my_layer & co"] == "3.510 ± 0.010"
+    assert table.header[:4] == ("layer", "digits, bits/dim ↓", "waveforms, bits/dim ↓", "average, bits/dim ↓")
+    assert "average: the mean over digits, waveforms" in table.notes
+
+
+def test_a_column_that_lacks_a_seed_has_no_average_and_says_so(averaged):
+    plan, records = averaged
+    records[3] = blank_record(plan.trials[3], "diverged", "loss is nan at step 3")  # conv1x1 on waveforms, seed 0
+    found, table = cells(averaged)
+    assert found["conv1x1"].startswith("– [") and found["my_layer & co"] == "3.510 ± 0.010"
+    assert any(note.endswith("conv1x1, average: none, for a trial of waveforms has no value") for note in table.notes)
+
+
+def test_a_trial_that_is_yet_to_come_leaves_the_average_missing(averaged):
+    plan, records = averaged
+    found, _ = cells((plan, [record for record in records if record.id != plan.trials[3].id]))
+    assert found["conv1x1"] == "missing" and found["my_layer & co"] == "3.510 ± 0.010"
+
+
+def test_an_average_over_a_failed_audit_is_marked(averaged):
+    records = averaged[1]
+    records[4].rows[0] |= {"audit": "failed", "audit_reason": "level0/step1: log-det is 1"}
+    found, table = cells(averaged)
+    assert found["my_layer & co"].startswith("3.510 ± 0.010 † [") and "†" not in found["conv1x1"]
+    assert any(note.endswith("my_layer & co, average: that of waveforms is not to be compared") for note in table.notes)
+
+
+def test_the_published_average_stands_beside_ours(averaged):
+    plan, records = averaged
+    values = {"conv1x1": {"digits": 3.35, "average": 3.5}}
+    published = plan.published.model_copy(update={"values": values})
+    paper = plan.model_copy(update={"profile": "paper", "published": published})
+    found, _ = cells((paper, records), "average, published")
+    assert found == {"conv1x1": "3.5", "my_layer & co": "–", "<script>": "–"}

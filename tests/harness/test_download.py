@@ -1,0 +1,260 @@
+"""Fetching against a server of the test's own, and checksums: pinned, recorded, and wrong."""
+
+import hashlib
+import http.server
+import json
+import multiprocessing
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from harness.datasets import Store
+from harness.datasets.download import expect, fetch
+from harness.errors import DataError, DataMissing, UserError
+
+CONTENT = bytes(range(256)) * 4096  # one MiB
+SUM = hashlib.sha256(CONTENT).hexdigest()
+OTHER = hashlib.sha256(b"other").hexdigest()
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Serves `content` under every path, and counts how often it was asked.
+
+    `sent` limits how much of the announced length is sent before the connection ends; `delay` is in seconds.
+    """
+
+    content, sent, delay, status = CONTENT, None, 0.0, 200
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.requests = 0
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_port}/file"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.server.requests += 1
+        time.sleep(self.server.delay)
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", str(len(self.server.content)))
+        self.end_headers()
+        self.wfile.write(self.server.content[: self.server.sent])
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture
+def server():
+    with Server() as one:
+        thread = threading.Thread(target=one.serve_forever, args=(0.01,))
+        thread.start()
+        yield one
+        one.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(root=None, cache=tmp_path / "cache")
+
+
+def downloads(store):
+    """Every file below the downloads but locks, by name."""
+    return {path.name for path in (store.cache / "downloads").rglob("*") if path.is_file() and path.suffix != ".lock"}
+
+
+@pytest.mark.parametrize("pinned", [SUM, None], ids=["pinned", "recorded"])
+def test_a_file_is_fetched_once(store, server, pinned):
+    path = fetch(store, "numbers/a/file.bin", server.url, pinned)
+    assert path == store.cache / "downloads" / "numbers" / "a" / "file.bin"
+    assert path.read_bytes() == CONTENT
+    assert fetch(store, "numbers/a/file.bin", server.url, pinned) == path
+    assert fetch(Store(None, store.cache, offline=True), "numbers/a/file.bin", server.url, pinned) == path
+    assert server.requests == 1
+    assert downloads(store) == {"file.bin", "file.bin.checksum.json"}
+    assert json.loads(path.with_name("file.bin.checksum.json").read_text())["sha256"] == SUM
+
+
+def test_what_comes_with_another_checksum_is_not_kept(store, server):
+    with pytest.raises(DataError) as caught:
+        fetch(store, "numbers/file", server.url, OTHER)
+    message = str(caught.value)
+    assert server.url in message and SUM in message and OTHER in message and "Nothing was kept" in message
+    assert downloads(store) == set()
+    assert fetch(store, "numbers/file", server.url, SUM).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("sent", [0, 1, len(CONTENT) - 1])
+def test_a_connection_that_ends_early_leaves_nothing(store, server, sent):
+    server.sent = sent
+    with pytest.raises(DataMissing, match=r"numbers: file could not be fetched .*the connection ended before the file"):
+        fetch(store, "numbers/file", server.url)
+    assert downloads(store) == set()
+    server.sent = None
+    assert fetch(store, "numbers/file", server.url).read_bytes() == CONTENT
+
+
+def test_a_refusing_and_an_absent_server_are_told_in_a_line(store, server):
+    server.status = 404
+    with pytest.raises(DataMissing, match=r"the server says 404 Not Found\. Try again, or put it .*/file, or ask Ann"):
+        fetch(store, "numbers/file", server.url, by_hand="or ask Ann")
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}/file"
+        with pytest.raises(DataMissing, match=r"no connection \(Connection refused\)") as caught:
+            fetch(store, "numbers/file", url)
+    assert "\n" not in str(caught.value)
+    assert downloads(store) == set()
+
+
+def test_offline_says_what_from_where_and_where_to(store, server):
+    offline = Store(None, store.cache, offline=True)
+    with pytest.raises(DataMissing) as caught:
+        fetch(offline, "numbers/file", server.url, SUM, by_hand="or into numbers/ of a data root")
+    place = store.cache / "downloads" / "numbers" / "file"
+    assert str(caught.value) == (
+        f"numbers: file is not there, and offline nothing is fetched. It comes from {server.url}; put it at {place}, "
+        "or into numbers/ of a data root"
+    )
+    assert server.requests == 0 and not store.cache.exists()
+    place.parent.mkdir(parents=True)
+    place.write_bytes(CONTENT)  # by hand
+    assert fetch(offline, "numbers/file", server.url, SUM) == place
+
+
+def test_a_file_that_changed_since_its_first_use_is_refused(store, server):
+    path = fetch(store, "numbers/file", server.url)
+    path.write_bytes(b"other")
+    with pytest.raises(DataError) as caught:
+        fetch(store, "numbers/file", server.url)
+    record = path.with_name("file.checksum.json")
+    message = str(caught.value)
+    assert str(path) in message and SUM in message and OTHER in message and f"delete {record}" in message
+    record.unlink()
+    assert fetch(store, "numbers/file", server.url) == path
+    assert json.loads(record.read_text())["sha256"] == OTHER
+
+
+def test_a_source_that_changed_since_the_first_use_is_refused(store, server):
+    fetch(store, "numbers/file", server.url).unlink()
+    server.content = b"other"
+    with pytest.raises(DataError, match=f"{OTHER}, the one of its first use is {SUM}"):
+        fetch(store, "numbers/file", server.url)
+    assert downloads(store) == {"file.checksum.json"}
+
+
+def test_a_pinned_checksum_is_not_taken_from_the_record(store, server):
+    path = fetch(store, "numbers/file", server.url)
+    with pytest.raises(DataError, match=f"{SUM}, the right one is {OTHER}. Delete the file"):
+        fetch(store, "numbers/file", server.url, OTHER)
+    path.write_bytes(b"other")
+    with pytest.raises(DataError, match=f"{OTHER}, the right one is {SUM}"):
+        fetch(store, "numbers/file", server.url, SUM)
+
+
+def test_a_record_that_cannot_be_read_is_no_licence(store, server):
+    path = fetch(store, "numbers/file", server.url)
+    record = path.with_name("file.checksum.json")
+    record.write_text("[")
+    with pytest.raises(DataError, match=f"{record} should hold the SHA-256 of file and cannot be read; delete it"):
+        fetch(store, "numbers/file", server.url)
+    fetch(store, "numbers/file", server.url, SUM)  # a pinned sum needs no record
+    assert json.loads(record.read_text())["sha256"] == SUM
+
+
+def _fetch(store, url, barrier):
+    barrier.wait()
+    fetch(store, "numbers/file", url, SUM)
+
+
+def test_two_processes_fetch_once(store, server):
+    server.delay = 0.5
+    context = multiprocessing.get_context("fork")
+    barrier = context.Barrier(3)
+    processes = [context.Process(target=_fetch, args=(store, server.url, barrier)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    assert server.requests == 1
+
+
+def test_a_fetch_that_was_killed_half_way_is_done_again(store, server):
+    """The server sends half and then says no more; the process that waits for the rest is killed."""
+    server.sent = len(CONTENT) // 2
+    sent, ended = threading.Event(), threading.Event()
+    original = Handler.do_GET
+
+    class Stuck(Handler):
+        def do_GET(self):
+            original(self)
+            self.wfile.flush()
+            sent.set()
+            ended.wait(60)
+
+    server.RequestHandlerClass = Stuck
+    code = (
+        "import sys; from pathlib import Path; from harness.datasets import Store; "
+        "from harness.datasets.download import fetch; "
+        "fetch(Store(None, Path(sys.argv[1])), 'numbers/file', sys.argv[2])"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, str(store.cache), server.url], stderr=subprocess.DEVNULL)
+    assert sent.wait(60)
+    unfinished = store.cache / "downloads" / "numbers" / "file.part"
+    while not (unfinished.is_file() and unfinished.stat().st_size):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    ended.set()
+    assert downloads(store) == {"file.part"}
+    with pytest.raises(DataMissing, match="offline nothing is fetched"):
+        fetch(Store(None, store.cache, offline=True), "numbers/file", server.url)
+    server.sent, server.RequestHandlerClass = None, Handler
+    assert fetch(store, "numbers/file", server.url, SUM).read_bytes() == CONTENT
+    assert downloads(store) == {"file", "file.checksum.json"}
+
+
+def test_a_cache_that_cannot_be_written(tmp_path, server):
+    (tmp_path / "cache").write_text("a file")
+    with pytest.raises(DataError, match=r"cache of prepared data cannot be used .*INVERTBENCH_CACHE"):
+        fetch(Store(None, tmp_path / "cache"), "numbers/file", server.url)
+
+
+@pytest.mark.parametrize("name", ["file", "numbers/../../file", "/numbers/file"])
+def test_no_name_leads_out_of_the_downloads(store, server, name):
+    with pytest.raises(UserError, match="no path below the downloads"):
+        fetch(store, name, server.url)
+    assert server.requests == 0
+
+
+def test_pinned_files_of_the_root(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(CONTENT)
+    expect("numbers", path, SUM)
+    before = path.stat()
+    path.write_bytes(CONTENT[::-1])
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(DataError, match=rf"{path}: the file's SHA-256 is \w+, the right one is {SUM}"):
+        expect("numbers", path, SUM)  # takes nothing on trust, not even size and time
+
+
+def test_a_file_that_is_there_needs_no_network_library(store, server):
+    fetch(store, "numbers/file", server.url, SUM)
+    code = (
+        "import sys; from pathlib import Path; from harness.datasets import Store; "
+        "from harness.datasets.download import fetch; "
+        f"fetch(Store(None, Path({str(store.cache)!r})), 'numbers/file', '', {SUM!r}); "
+        "print([m for m in ('pooch', 'requests', 'filelock') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -1,0 +1,152 @@
+"""Galaxy images, on made-up JPEGs: scaled to 64, pooled to 32 without wrapping, split as published."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.datasets import DATASETS, Store
+from harness.errors import DataError, DataMissing, UserError
+
+GALAXY = DATASETS["galaxy"]
+COUNTS = {"training": 12, "validation": 5, "test": 6}
+OPTIONS = {"validation": 3}
+PLACE = "galaxy_mergers/noninteracting"
+
+
+def write(store, place: str = PLACE, inside: str = "", side: int = 128) -> None:
+    """Smooth blobs on black with a saturated core; every image has a place and brightness of its own."""
+    from PIL import Image
+
+    rows, columns = np.indices((side, side)) / side
+    number = 0
+    for folder, count in COUNTS.items():
+        target = store.root / place / folder / inside
+        target.mkdir(parents=True)
+        for _ in range(count):
+            number += 1
+            far = (rows - 0.3 - number / 60) ** 2 + (columns - 0.5) ** 2
+            light = np.clip(400 * np.exp(-80 * far), 0, 255)
+            pixels = np.dstack([light, light * 0.8, light * (0.3 + number / 40)]).clip(0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(target / f"{number:05}.jpeg", quality=95)
+
+
+@pytest.fixture
+def store(tmp_path):
+    (tmp_path / "root").mkdir()
+    return Store(tmp_path / "root", tmp_path / "cache", offline=True)
+
+
+def prepared(store) -> list[Path]:
+    folder = store.cache / "prepared"
+    return [path for path in folder.iterdir() if path.suffix != ".lock"] if folder.exists() else []
+
+
+def reference(path: Path) -> np.ndarray:
+    """The image at 64x64 by Pillow alone, (3, 64, 64)."""
+    from PIL import Image
+
+    with Image.open(path) as image:
+        small = image.convert("RGB").resize((64, 64), Image.Resampling.BILINEAR)
+    return np.moveaxis(np.asarray(small), -1, 0)
+
+
+def events(*parts) -> list[bytes]:
+    return sorted(event.tobytes() for part in parts for event in part)
+
+
+@pytest.mark.parametrize("place", [PLACE, "noninteracting"])
+@pytest.mark.parametrize("inside", ["", "images"])
+def test_train_and_test_are_the_published_ones_but_for_validation(place, inside, store):
+    write(store, place, inside)
+    GALAXY.check(store, OPTIONS)
+    splits = GALAXY.load(store, OPTIONS)
+    assert [len(part) for part in splits.parts().values()] == [9, 3, 11]
+    assert (splits.levels, splits.train.dtype, splits.shape) == (256, np.uint8, (3, 64, 64))
+    files = {name: sorted((store.root / place / name / inside).glob("*.jpeg")) for name in COUNTS}
+    assert events(splits.train, splits.validation) == events(map(reference, files["training"]))
+    np.testing.assert_array_equal(splits.test, np.stack([*map(reference, files["validation"] + files["test"])]))
+    assert "made of 12 and 11 images, 256 levels" in splits.description
+    assert "test is the folders validation and test" in splits.description
+
+
+def test_32_is_the_mean_of_four_pixels_and_white_stays_white(store):
+    write(store)
+    large, small = (GALAXY.load(store, OPTIONS | {"side": side}) for side in (64, 32))
+    assert GALAXY.shape({"side": 32}) == small.shape == (3, 32, 32)
+    for part in ("train", "validation", "test"):
+        whole, pooled = large.parts()[part], small.parts()[part]
+        assert whole.max() == 255
+        means = whole.reshape(-1, 3, 32, 2, 32, 2).mean((3, 5))
+        np.testing.assert_array_equal(pooled, np.floor(means + 0.5))
+        assert (pooled[means == 255] == 255).all() and (means == 255).any()
+    assert "means of 2 x 2 pixels of 64x64" in small.description
+
+
+def test_originals_of_64_are_taken_as_they_are(store):
+    write(store, side=64)
+    test = GALAXY.load(store, OPTIONS).test
+    paths = [path for name in ("validation", "test") for path in sorted((store.root / PLACE / name).iterdir())]
+    np.testing.assert_array_equal(test, np.stack([*map(reference, paths)]))
+
+
+def test_fewer_images_leave_validation_as_it_is(store):
+    write(store)
+    few, whole = GALAXY.load(store, OPTIONS | {"train": 4, "test": 5}), GALAXY.load(store, OPTIONS)
+    assert [len(part) for part in few.parts().values()] == [4, 3, 5]
+    np.testing.assert_array_equal(few.validation, whole.validation)
+
+
+def test_hidden_files_are_left_out(store):
+    write(store)
+    (store.root / PLACE / "training" / "._00001.jpeg").write_bytes(b"x")
+    assert len(GALAXY.load(store, OPTIONS).train) == 9
+
+
+@pytest.mark.parametrize("damage", [b"", b"text", "half"])
+@pytest.mark.parametrize("folder", list(COUNTS))
+def test_a_damaged_image_is_named_and_the_cache_stays_usable(folder, damage, store):
+    write(store)
+    bad = max((store.root / PLACE / folder).iterdir())
+    right = bad.read_bytes()
+    bad.write_bytes(right[: len(right) // 2] if damage == "half" else damage)
+    with pytest.raises(DataError, match="does not decode as an image") as caught:
+        GALAXY.check(store, OPTIONS)
+    assert str(caught.value).startswith(f"galaxy: {bad}: ") and caught.value.exit_code == 3
+    assert prepared(store) == []
+    bad.write_bytes(right)
+    assert len(GALAXY.load(store, OPTIONS).test) == 11
+
+
+def test_images_are_never_enlarged(store):
+    write(store, side=48)
+    with pytest.raises(DataError, match=r"00001\.jpeg: is 48 x 48 pixels; asked for 64 x 64"):
+        GALAXY.check(store, OPTIONS)
+
+
+def test_what_is_missing_is_told(store):
+    with pytest.raises(
+        DataMissing, match=r"galaxy: .*galaxy_mergers/noninteracting: no such file or folder; the folder"
+    ):
+        GALAXY.check(store, OPTIONS)
+    write(store)
+    for image in (store.root / PLACE / "test").iterdir():
+        image.unlink()
+    with pytest.raises(DataError, match=r"galaxy: .*noninteracting/test: has no images \(\.jpeg\)"):
+        GALAXY.check(store, OPTIONS)
+    (store.root / PLACE / "test").rmdir()
+    with pytest.raises(DataMissing, match=r"galaxy: .*noninteracting/test: no such folder"):
+        GALAXY.check(store, OPTIONS)
+
+
+def test_more_images_than_there_are(store):
+    write(store)
+    with pytest.raises(DataError, match=r"training holds 12 events; 500 of validation and all others"):
+        GALAXY.check(store, {})
+    with pytest.raises(DataError, match=r"test holds 11 events; 12 asked for"):
+        GALAXY.check(store, OPTIONS | {"test": 12})
+
+
+def test_the_side_is_64_or_32():
+    with pytest.raises(UserError, match="galaxy: side = 48 should be 64 or 32; it is 64, or 32: means of 2 x 2"):
+        GALAXY.shape({"side": 48})

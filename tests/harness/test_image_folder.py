@@ -1,0 +1,322 @@
+"""Folders of images: how each becomes an array, how they are split, and one message for each file that is wrong."""
+
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.datasets import DATASETS, Store
+from harness.datasets.image_files import find_images, read_image, stamp
+from harness.errors import DataError, DataMissing, UserError
+
+FOLDER = DATASETS["images"]
+PIXELS = np.random.default_rng(0).integers(0, 256, (30, 6, 8, 3), dtype=np.uint8)
+OPTIONS = {"folder": "mine", "shape": [3, 6, 8]}
+COLOUR = (3, 6, 8)
+
+
+def save(path: Path, pixels: np.ndarray, mode: str | None = None, **options) -> Path:
+    from PIL import Image
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image = Image.fromarray(pixels)
+    (image if mode is None else image.convert(mode)).save(path, **options)
+    return path
+
+
+@pytest.fixture
+def store(tmp_path):
+    """A data root with 30 images of 8 x 6 in the folder `mine`."""
+    for number, pixels in enumerate(PIXELS):
+        save(tmp_path / "root" / "mine" / f"{number:03}.png", pixels)
+    return Store(tmp_path / "root", tmp_path / "cache", offline=True)
+
+
+def prepared(store) -> list[Path]:
+    folder = store.cache / "prepared"
+    return [path for path in folder.iterdir() if path.suffix != ".lock"] if folder.exists() else []
+
+
+def events(*parts) -> list[bytes]:
+    return sorted(event.tobytes() for part in parts for event in part)
+
+
+def first_channels(images: np.ndarray) -> np.ndarray:
+    return np.moveaxis(images, -1, -3)
+
+
+def png(width: int, height: int, depth: int, colour: int, rows: bytes) -> bytes:
+    """A PNG file of kinds that Pillow does not write."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def test_a_flat_folder_is_split_by_its_seed(store):
+    FOLDER.check(store, OPTIONS)
+    splits = FOLDER.load(store, OPTIONS)
+    assert [len(part) for part in splits.parts().values()] == [24, 3, 3]
+    assert events(*splits.parts().values()) == events(first_channels(PIXELS))
+    assert (splits.levels, splits.train.dtype, splits.shape) == (256, np.uint8, COLOUR)
+    assert splits.description == "images of mine, 3x6x8, 256 levels; split by seed 0"
+    other = FOLDER.load(store, OPTIONS | {"seed": 1, "validation": 0.2, "test": 0.3})
+    assert [len(part) for part in other.parts().values()] == [15, 6, 9]
+    assert events(other.validation) != events(splits.validation)
+    assert isinstance(splits.train, np.memmap)
+
+
+def test_files_come_in_the_order_of_their_names(store):
+    splits = FOLDER.load(store, OPTIONS)
+    number = {event.tobytes(): place for place, event in enumerate(first_channels(PIXELS))}
+    for part in splits.parts().values():
+        places = [number[event.tobytes()] for event in part]
+        assert places == sorted(places)
+
+
+@pytest.mark.parametrize("name", ["validation", "val"])
+def test_subfolders_are_the_splits_and_may_have_subfolders(name, store):
+    for number, pixels in enumerate(PIXELS):
+        part = ("train/a", "train/b", name, "test")[number % 4]
+        save(store.root / "split" / part / f"{number}.png", pixels)
+    splits = FOLDER.load(store, OPTIONS | {"folder": "split"})
+    images = first_channels(PIXELS)
+    assert events(splits.train) == events(images[0::4], images[1::4])
+    assert events(splits.validation) == events(images[2::4])
+    assert events(splits.test) == events(images[3::4])
+    assert splits.description.endswith("; split by subfolder")
+
+
+def test_validation_comes_from_train_where_no_subfolder_is_for_it(store):
+    for number, pixels in enumerate(PIXELS):
+        save(store.root / "split" / ("test" if number < 10 else "train") / f"{number}.png", pixels)
+    splits = FOLDER.load(store, OPTIONS | {"folder": "split", "validation": 0.25})
+    assert events(splits.test) == events(first_channels(PIXELS[:10]))
+    assert events(splits.train, splits.validation) == events(first_channels(PIXELS[10:]))
+    assert len(splits.validation) == 5 and "validation from train by seed 0" in splits.description
+
+
+def test_colours_are_converted_as_stated(tmp_path):
+    from PIL import Image
+
+    colour, grey = PIXELS[0], PIXELS[0, ..., 0]
+    as_rgb = save(tmp_path / "rgb.png", colour)
+    np.testing.assert_array_equal(read_image("x", as_rgb, COLOUR), first_channels(colour))
+    luma = colour @ np.array([0.299, 0.587, 0.114])
+    assert np.abs(read_image("x", as_rgb, (1, 6, 8))[0] - luma).max() <= 0.51
+    as_grey = save(tmp_path / "grey.png", grey)
+    np.testing.assert_array_equal(read_image("x", as_grey, (1, 6, 8)), grey[None])
+    np.testing.assert_array_equal(read_image("x", as_grey, COLOUR), np.stack([grey] * 3))
+    palette = Image.fromarray(grey // 64).convert("P")
+    palette.putpalette([9, 8, 7, 10, 20, 30, 1, 2, 3, 255, 0, 255])
+    palette.save(tmp_path / "palette.png")
+    expected = np.array([[9, 8, 7], [10, 20, 30], [1, 2, 3], [255, 0, 255]], np.uint8)[grey // 64]
+    np.testing.assert_array_equal(read_image("x", tmp_path / "palette.png", COLOUR), first_channels(expected))
+    opaque = save(tmp_path / "opaque.png", np.dstack([colour, np.full((6, 8), 255, np.uint8)]))
+    np.testing.assert_array_equal(read_image("x", opaque, COLOUR), first_channels(colour))
+    bits = save(tmp_path / "bits.png", grey, mode="1")
+    assert set(np.unique(read_image("x", bits, (1, 6, 8)))) == {0, 255}
+
+
+@pytest.mark.parametrize(("suffix", "options"), [(".jpg", {"quality": 95}), (".JPEG", {}), (".webp", {}), (".bmp", {})])
+def test_other_formats_decode_by_their_content(suffix, options, tmp_path):
+    smooth = np.linspace(0, 250, 6 * 8 * 3).reshape(6, 8, 3).astype(np.uint8)
+    found = read_image("x", save(tmp_path / f"image{suffix}", smooth, **options), COLOUR)
+    assert found.shape == COLOUR and np.abs(found.astype(int) - first_channels(smooth)).mean() < 12
+    assert [image.relative for image in find_images(tmp_path)] == [f"image{suffix}"]
+
+
+def test_exif_turns_an_image_upright(tmp_path):
+    from PIL import Image
+
+    image = Image.fromarray(PIXELS[0])
+    exif = image.getexif()
+    exif[0x0112] = 6  # a quarter turn clockwise to be shown
+    image.save(tmp_path / "turned.png", exif=exif)
+    upright = np.rot90(PIXELS[0], -1)
+    np.testing.assert_array_equal(read_image("x", tmp_path / "turned.png", (3, 8, 6)), first_channels(upright))
+
+
+def test_larger_images_are_cropped_to_proportion_and_scaled_down_with_antialiasing(tmp_path):
+    checks = np.indices((64, 96)).sum(0) % 2 * 255  # one-pixel checks: without antialiasing, black or white
+    wide = save(tmp_path / "wide.png", np.dstack([checks] * 3).astype(np.uint8))
+    for kind in ("lanczos", "bilinear"):
+        found = read_image("x", wide, (3, 8, 8), kind)
+        assert found.shape == (3, 8, 8)
+        assert found.min() >= 120 and found.max() <= 135
+    halves = np.zeros((64, 96), np.uint8)
+    halves[:, 88:] = 255  # outside the centred 64 x 64, and beyond the filter's reach
+    assert read_image("x", save(tmp_path / "halves.png", halves), (1, 8, 8), "bilinear").max() == 0
+
+
+def test_scaling_is_said_and_only_done_on_request(store):
+    large = OPTIONS | {"shape": [3, 3, 4]}
+    with pytest.raises(DataError, match=r"000\.png: is 8 x 6 pixels; asked for 4 x 3\. say resize: true"):
+        FOLDER.check(store, large)
+    splits = FOLDER.load(store, large | {"resize": True})
+    assert splits.shape == (3, 3, 4)
+    assert "cropped and scaled down by Pillow's Lanczos filter" in splits.description
+    with pytest.raises(DataError, match=r"is 8 x 6 pixels; asked for 16 x 12\. leave it out"):
+        FOLDER.check(store, OPTIONS | {"shape": [3, 12, 16], "resize": True})
+
+
+def jpeg(tmp_path: Path) -> bytes:
+    return save(tmp_path / "whole.jpg", PIXELS[0]).read_bytes()
+
+
+DAMAGE = {
+    "a truncated JPEG": (lambda whole: whole[:-20], "does not decode as an image .*truncated"),
+    "half a JPEG": (lambda whole: whole[: len(whole) // 2], "does not decode as an image"),
+    "an empty file": (lambda whole: b"", "does not decode as an image"),
+    "text": (lambda whole: b"not an image at all\n" * 9, "does not decode as an image"),
+    "garbage": (lambda whole: np.random.default_rng(0).bytes(900), "does not decode as an image"),
+    "garbage with the head of a JPEG": (lambda whole: whole[:20] + bytes(900), "does not decode as an image"),
+    "a bomb": (lambda whole: png(60_000, 60_000, 8, 0, b""), "does not decode as an image .*decompression bomb"),
+    "a smaller bomb": (lambda whole: png(10_000, 10_000, 8, 0, b""), "does not decode as an image .*decompression"),
+    "a PNG without its rows": (lambda whole: png(8, 6, 8, 2, b"\0"), "does not decode as an image"),
+    "16-bit colour": (lambda whole: png(8, 6, 16, 2, bytes(49 * 6)), r"its pixels are RGB;16B, not 8 bits per channel"),
+    "16-bit grey": (lambda whole: png(8, 6, 16, 0, bytes(17 * 6)), "its pixels are I;16B, not 8 bits per channel"),
+    "transparent": (lambda whole: png(8, 6, 8, 6, bytes(33 * 6)), "has transparent pixels"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_image_is_named_and_the_cache_stays_usable(name, store, tmp_path):
+    change, message = DAMAGE[name]
+    bad = store.root / "mine" / "013.jpg"
+    bad.write_bytes(change(jpeg(tmp_path)))
+    with pytest.raises(DataError, match=message) as caught:
+        FOLDER.check(store, OPTIONS)
+    assert str(caught.value).startswith(f"images: {bad}: ")
+    assert caught.value.exit_code == 3 and "\n" not in str(caught.value)
+    assert prepared(store) == []
+    bad.unlink()
+    assert len(FOLDER.load(store, OPTIONS).train) == 24
+
+
+def test_other_formats_are_refused_whatever_their_name(tmp_path):
+    named = save(tmp_path / "image.jpg", PIXELS[0], format="TIFF")
+    with pytest.raises(DataError, match="does not decode as an image"):
+        read_image("x", named, COLOUR)
+
+
+def test_animations_are_refused(tmp_path):
+    from PIL import Image
+
+    frames = [Image.fromarray(pixels) for pixels in PIXELS[:3]]
+    for name in ("moving.png", "moving.webp"):
+        frames[0].save(tmp_path / name, save_all=True, append_images=frames[1:])
+        with pytest.raises(DataError, match=rf"{name}: is an animation"):
+            read_image("x", tmp_path / name, COLOUR)
+
+
+def test_an_image_that_is_gone(store):
+    broken = store.root / "mine" / "999.png"
+    broken.symlink_to(store.root / "nowhere.png")  # not a file: left out
+    assert len(FOLDER.load(store, OPTIONS).train) == 24
+    with pytest.raises(DataError, match=r"does not decode as an image .*No such file"):
+        read_image("images", broken, COLOUR)
+
+
+def test_linked_folders_are_entered_once(store):
+    (store.root / "linked").mkdir()
+    (store.root / "linked" / "all").symlink_to(store.root / "mine")
+    (store.root / "linked" / "same").symlink_to(store.root / "mine")
+    (store.root / "mine" / "loop").symlink_to(store.root / "linked")
+    found = find_images(store.root / "linked")
+    assert [image.relative for image in found] == [f"all/{number:03}.png" for number in range(30)]
+
+
+def test_a_warm_cache_needs_neither_pillow_nor_torch(store):
+    splits = FOLDER.load(store, OPTIONS)
+    code = f"""
+import sys
+from pathlib import Path
+from harness.datasets import DATASETS, Store
+store = Store(Path({str(store.root)!r}), Path({str(store.cache)!r}))
+checksum = DATASETS["images"].load(store, {OPTIONS!r}).checksum
+print(checksum, [module for module in ("PIL", "torch", "filelock") if module in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split(maxsplit=1) == [splits.checksum, "[]\n"]
+
+
+def test_hidden_and_other_files_are_left_out(store):
+    mine = store.root / "mine"
+    for name in ("._000.png", ".hidden/1.png", "readme.txt", "labels.csv"):
+        (mine / name).parent.mkdir(exist_ok=True)
+        (mine / name).write_bytes(b"x")
+    assert len(find_images(mine)) == 30
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ([], "split: has no images; they are files whose names end in .png"),
+        (["a.png", "b.png"], "2 images, of which 1 of validation and 1 of test leave none to train on"),
+        (["train/a.png", "train/b.png"], "has images in train and none in test"),
+        (["val/a.png", "test/b.png"], "has images in test, val and none in train"),
+        (["train/a.png", "test/b.png"], "train: 1 images are too few to take validation from"),
+        (["train/a.png", "test/b.png", "val/c.png", "validation/d.png"], "has both validation and val"),
+        (["train/a.png", "test/b.png", "val/c.png", "d.png", "e/f.png"], "2 images are in no split, such as d.png"),
+    ],
+)
+def test_folders_that_cannot_be_split_are_told(files, message, store):
+    (store.root / "split").mkdir()
+    for name in files:
+        save(store.root / "split" / name, PIXELS[0])
+    with pytest.raises(DataError, match=message):
+        FOLDER.check(store, OPTIONS | {"folder": "split"})
+
+
+def test_a_folder_that_is_not_there_or_no_folder(store):
+    with pytest.raises(DataMissing, match=r"images: .*gone: no such file or folder.*option `folder`"):
+        FOLDER.check(store, OPTIONS | {"folder": "gone"})
+    with pytest.raises(DataError, match=r"000\.png: is not a folder"):
+        FOLDER.check(store, OPTIONS | {"folder": "mine/000.png"})
+
+
+def test_a_folder_that_may_not_be_read(store, monkeypatch):
+    def refused(folder):
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr("harness.datasets.image_folder.find_images", refused)
+    with pytest.raises(DataError, match=r"images: .*mine: cannot be read \(Permission denied\)"):
+        FOLDER.check(store, OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("options", "at", "message"),
+    [
+        ({"shape": [2, 6, 8]}, "shape", r"should be \[1, H, W\] or \[3, H, W\]"),
+        ({"shape": [3, 6]}, "shape", r"should be \[1, H, W\]"),
+        ({"validation": 1.0}, "validation", "less than 1"),
+        ({"test": 0.0}, "test", "greater than 0"),
+        ({"resize": "yes"}, "resize", "valid boolean"),
+    ],
+)
+def test_wrong_options_are_told(options, at, message, store):
+    assert [name for name, _ in FOLDER.option_errors(OPTIONS | options)] == [at]
+    with pytest.raises(UserError, match=message):
+        FOLDER.check(store, OPTIONS | options)
+
+
+def test_a_change_in_the_folder_is_noticed(store):
+    mine = store.root / "mine"
+    first = stamp(find_images(mine))
+    assert stamp(find_images(mine)) == first
+    before = FOLDER.load(store, OPTIONS).checksum
+    save(mine / "000.png", PIXELS[1] // 2)
+    assert stamp(find_images(mine)) != first
+    assert FOLDER.load(store, OPTIONS).checksum != before
+    second = stamp(find_images(mine))
+    (mine / "001.png").rename(mine / "901.png")
+    assert stamp(find_images(mine)) != second
+    (mine / "002.png").unlink()
+    assert sum(map(len, FOLDER.load(store, OPTIONS).parts().values())) == 29

@@ -1,0 +1,343 @@
+"""ImageNet at 32x32 in both of its forms, on made-up files: streamed, split, and refused where they are damaged."""
+
+import errno
+import io
+import tracemalloc
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.datasets import DATASETS, Splits, Store
+from harness.errors import DataError, DataMissing, UserError
+
+IMAGENET = DATASETS["imagenet32"]
+TRAIN = np.random.default_rng(0).integers(0, 256, (75, 3, 32, 32), dtype=np.uint8)
+TEST = np.random.default_rng(1).integers(0, 256, (11, 3, 32, 32), dtype=np.uint8)
+OORD = {"validation": 5}
+NPZ = {"form": "npz", "validation": 5}
+SIZES = (9, 8, 7, 6, 5, 4, 3, 2, 1, 30)  # of the ten batches
+
+
+@pytest.fixture
+def store(tmp_path):
+    (tmp_path / "root" / "imagenet32").mkdir(parents=True)
+    return Store(tmp_path / "root", tmp_path / "cache", offline=True)
+
+
+def place(store) -> Path:
+    return store.root / "imagenet32"
+
+
+def prepared(store) -> list[Path]:
+    folder = store.cache / "prepared"
+    return [path for path in folder.iterdir() if path.suffix != ".lock"] if folder.exists() else []
+
+
+def write_pngs(store) -> None:
+    from PIL import Image
+
+    for folder, images in (("train_32x32", TRAIN), ("valid_32x32", TEST)):
+        (place(store) / folder).mkdir()
+        for number, image in enumerate(images):
+            Image.fromarray(np.moveaxis(image, 0, -1)).save(place(store) / folder / f"{number:07}.png")
+
+
+def write_batches(folder: Path, train: np.ndarray = TRAIN, sizes=SIZES, test: np.ndarray = TEST) -> list[Path]:
+    folder.mkdir(exist_ok=True)
+    parts = np.split(train, np.cumsum(sizes)[:-1])
+    batches = {f"train_data_batch_{number}.npz": part for number, part in enumerate(parts, 1)} | {"val_data.npz": test}
+    for name, images in batches.items():
+        labels = np.zeros(len(images), np.int64)
+        np.savez(folder / name, mean=np.zeros(3072), data=images.reshape(len(images), -1), labels=labels)
+    return [folder / name for name in batches]
+
+
+def pack(store, files: list[Path], inside: str = "", compression=zipfile.ZIP_DEFLATED) -> None:
+    for archive in ("train", "val"):
+        with zipfile.ZipFile(place(store) / f"Imagenet32_{archive}_npz.zip", "w", compression) as target:
+            for file in files:
+                if file.name.startswith(archive):
+                    target.write(file, inside + file.name)
+
+
+def events(*parts) -> list[bytes]:
+    return sorted(event.tobytes() for part in parts for event in part)
+
+
+def check_whole(splits: Splits) -> None:
+    """Every image is in its split, once, in the order of the source."""
+    assert [len(part) for part in splits.parts().values()] == [70, 5, 11]
+    assert events(splits.train, splits.validation) == events(TRAIN)
+    number = {event.tobytes(): place for place, event in enumerate(TRAIN)}
+    places = [number[event.tobytes()] for event in splits.train]
+    assert places == sorted(places)
+    np.testing.assert_array_equal(splits.test, TEST)
+    assert (splits.levels, splits.train.dtype) == (256, np.uint8)
+    assert isinstance(splits.train, np.memmap)
+
+
+def test_the_png_folders_are_the_default_form(store):
+    write_pngs(store)
+    IMAGENET.check(store, OORD)
+    splits = IMAGENET.load(store, OORD)
+    check_whole(splits)
+    assert splits.description.startswith(
+        "ImageNet 32x32, made of 75 and 11 images only, down-sampled as by van den Oord et al. (2016), 256 levels"
+    )
+
+
+@pytest.mark.parametrize("inside", ["", "Imagenet32_train_npz/"])
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_batches_are_read_out_of_the_archives(inside, compression, store, tmp_path):
+    pack(store, write_batches(tmp_path / "batches"), inside, compression)
+    splits = IMAGENET.load(store, NPZ)
+    check_whole(splits)
+    assert "box averaging (Chrabaszcz et al. 2017), not the images of the published tables" in splits.description
+    assert sorted(path.name for path in place(store).iterdir()) == [
+        "Imagenet32_train_npz.zip",
+        "Imagenet32_val_npz.zip",
+    ]  # nothing was unpacked beside them
+
+
+@pytest.mark.parametrize("folders", [("Imagenet32_train_npz", "Imagenet32_val_npz"), (".", ".")])
+def test_batches_are_read_out_of_folders(folders, store, tmp_path):
+    for file in write_batches(tmp_path / "batches"):
+        target = place(store) / folders[file.name.startswith("val")]
+        target.mkdir(exist_ok=True)
+        file.rename(target / file.name)
+    check_whole(IMAGENET.load(store, NPZ))
+
+
+def test_batch_ten_comes_after_batch_nine(store, tmp_path):
+    pack(store, write_batches(tmp_path / "batches"))
+    splits = IMAGENET.load(store, NPZ | {"validation": 1})
+    where = [event.tobytes() for event in splits.train].index(TRAIN[-1].tobytes())
+    assert where == len(splits.train) - 1
+
+
+def test_splits_do_not_depend_on_the_form_of_the_files(store, tmp_path):
+    write_pngs(store)
+    pack(store, write_batches(tmp_path / "batches"))
+    assert IMAGENET.load(store, OORD).checksum == IMAGENET.load(store, NPZ).checksum
+
+
+def test_fewer_images_leave_validation_as_it_is(store):
+    write_pngs(store)
+    few, whole = IMAGENET.load(store, OORD | {"train": 20, "test": 3}), IMAGENET.load(store, OORD)
+    assert [len(part) for part in few.parts().values()] == [20, 5, 3]
+    np.testing.assert_array_equal(few.validation, whole.validation)
+    assert set(events(few.train)) < set(events(whole.train))
+
+
+def test_the_published_counts_are_named_as_such():
+    from harness.datasets import imagenet
+
+    assert imagenet.PUBLISHED == {"oord": (1_281_149, 49_999), "npz": (1_281_167, 50_000)}
+    for counts in imagenet.PUBLISHED.values():
+        assert f"{counts[0]:,}" in IMAGENET.info.what
+
+
+def test_peak_memory_is_about_one_block(store, tmp_path):
+    """148 MB of images in ten batches, packed: at no time are more than a few blocks of them in memory."""
+    train = np.random.default_rng(0).integers(0, 256, (48_000, 3, 32, 32), dtype=np.uint8)
+    pack(store, write_batches(tmp_path / "batches", train, [4800] * 10), compression=zipfile.ZIP_STORED)
+    del train
+    tracemalloc.start()
+    try:
+        IMAGENET.check(store, NPZ)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 40e6
+    splits = IMAGENET.load(store, NPZ)
+    assert (len(splits.train), len(splits.validation)) == (47_995, 5)
+    np.testing.assert_array_equal(splits.test, TEST)
+
+
+@pytest.mark.parametrize("options", [OORD, NPZ])
+def test_what_is_not_there_says_what_to_get(options, store):
+    with pytest.raises(DataMissing, match=r"imagenet32: .*imagenet32/.*: no such file or folder; put ") as caught:
+        IMAGENET.check(store, options)
+    assert caught.value.exit_code == 3
+    with pytest.raises(DataMissing, match="and none is named"):
+        IMAGENET.check(Store(None, store.cache), options)
+
+
+def test_the_options_name_a_form():
+    with pytest.raises(UserError, match=r"form = 'tfrecord' should be 'oord' or 'npz'; it is oord \(PNG folders"):
+        IMAGENET.parse({"form": "tfrecord"})
+
+
+def zipped(store, members: dict[str, bytes]) -> None:
+    with zipfile.ZipFile(place(store) / "Imagenet32_train_npz.zip", "w") as target:
+        for name, content in members.items():
+            target.writestr(name, content)
+
+
+def spoil_archives(store, tmp_path, how: str) -> str:
+    """Packed batches with one fault; returns what the message should say."""
+    files = write_batches(tmp_path / "batches")
+    third = files[2]
+    archive = place(store) / "Imagenet32_train_npz.zip"
+    match how:
+        case "a batch is missing":
+            pack(store, [*files[:6], *files[7:]])
+            return r"Imagenet32_train_npz\.zip: has no train_data_batch_7\.npz; get the whole archive"
+        case "a batch in a folder is missing":
+            write_batches(place(store))
+            (place(store) / "train_data_batch_7.npz").unlink()
+            return r"imagenet32: has no train_data_batch_7\.npz; unpack the whole archive"
+        case "a batch is truncated":
+            third.write_bytes(third.read_bytes()[:-100])
+            pack(store, files)
+            return r"Imagenet32_train_npz\.zip: train_data_batch_3\.npz: cannot be read"
+        case "a batch has other rows":
+            np.savez(third, data=np.zeros((4, 3, 32, 32), np.uint8))
+            pack(store, files)
+            return r"train_data_batch_3\.npz: data holds rows \(3, 32, 32\) of uint8; they should be 3072 values"
+        case "a batch has floats":
+            np.savez(third, data=np.zeros((4, 3072)))
+            pack(store, files)
+            return r"train_data_batch_3\.npz: data holds rows \(3072,\) of float64"
+        case "a batch has pickles":
+            np.savez(third, data=np.array([["x"] * 3072], dtype=object))
+            pack(store, files)
+            return r"train_data_batch_3\.npz: data holds object"
+        case "a batch has another key":
+            np.savez(third, images=np.zeros((4, 3072), np.uint8))
+            pack(store, files)
+            return r"train_data_batch_3\.npz: has no array 'data'; it has images"
+        case "a bit is flipped in a batch":
+            content = third.read_bytes()
+            at = content.index(TRAIN[SIZES[0] + SIZES[1]].tobytes())
+            third.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+            pack(store, files)
+            return r"train_data_batch_3\.npz: data: cannot be read \(Bad CRC-32"
+        case "the archive is truncated":
+            pack(store, files)
+            archive.write_bytes(archive.read_bytes()[:-5000])
+            return r"Imagenet32_train_npz\.zip: cannot be read \(File is not a zip file\)"
+        case "the archive is damaged inside":
+            pack(store, files)
+            content = archive.read_bytes()
+            archive.write_bytes(content[:9000] + bytes(500) + content[9500:])
+            return r"Imagenet32_train_npz\.zip: train_data_batch_\d\.npz.*: cannot be read"
+        case "a path leads out":
+            pack(store, files)
+            with zipfile.ZipFile(archive, "a") as target:
+                target.writestr("../../train_data_batch_1.npz", b"")
+            return r"holds '\.\./\.\./train_data_batch_1\.npz', a path that leads out of it"
+        case "a path is absolute":
+            pack(store, files)
+            with zipfile.ZipFile(archive, "a") as target:
+                target.writestr("/etc/other.npz", b"")
+            return r"holds '/etc/other\.npz', a path that leads out of it"
+        case "a batch is there twice":
+            pack(store, files)
+            with zipfile.ZipFile(archive, "a") as target:
+                target.write(files[0], "again/train_data_batch_1.npz")
+            return r"holds train_data_batch_1\.npz twice, as train_data_batch_1\.npz and again/train_data_batch_1\.npz"
+    raise AssertionError(how)
+
+
+FAULTS = [
+    "a batch is missing",
+    "a batch in a folder is missing",
+    "a batch is truncated",
+    "a batch has other rows",
+    "a batch has floats",
+    "a batch has pickles",
+    "a batch has another key",
+    "a bit is flipped in a batch",
+    "the archive is truncated",
+    "the archive is damaged inside",
+    "a path leads out",
+    "a path is absolute",
+    "a batch is there twice",
+]
+
+
+@pytest.mark.parametrize("how", FAULTS)
+def test_damaged_batches_are_one_message_and_the_cache_stays_usable(how, store, tmp_path):
+    message = spoil_archives(store, tmp_path, how)
+    with pytest.raises((DataError, DataMissing), match=message) as caught:
+        IMAGENET.check(store, NPZ)
+    assert str(caught.value).startswith(f"imagenet32: {place(store)}") and "\n" not in str(caught.value)
+    assert caught.value.exit_code == 3
+    assert prepared(store) == []
+    for left in place(store).iterdir():
+        left.unlink()
+    pack(store, write_batches(tmp_path / "batches"))
+    check_whole(IMAGENET.load(store, NPZ))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "does not decode as an image"),
+        (b"text", "does not decode as an image"),
+        (None, r"is 16 x 16 pixels; asked for 32 x 32"),
+    ],
+)
+def test_a_damaged_png_is_named_and_the_cache_stays_usable(content, message, store):
+    from PIL import Image
+
+    write_pngs(store)
+    bad = place(store) / "train_32x32" / "0000033.png"
+    right = bad.read_bytes()
+    if content is None:
+        Image.new("RGB", (16, 16)).save(bad)
+    else:
+        bad.write_bytes(content)
+    with pytest.raises(DataError, match=message) as caught:
+        IMAGENET.check(store, OORD)
+    assert str(caught.value).startswith(f"imagenet32: {bad}: ")
+    assert prepared(store) == []
+    bad.write_bytes(right)
+    check_whole(IMAGENET.load(store, OORD))
+
+
+def test_an_empty_folder_and_a_file_in_its_place(store):
+    write_pngs(store)
+    for image in (place(store) / "valid_32x32").iterdir():
+        image.unlink()
+    with pytest.raises(DataError, match=r"valid_32x32: has no PNG files; unpack"):
+        IMAGENET.check(store, OORD)
+    (place(store) / "Imagenet32_train_npz.zip").write_bytes(b"x")
+    (place(store) / "Imagenet32_val_npz.zip").write_bytes(b"x")
+    with pytest.raises(DataError, match=r"Imagenet32_train_npz\.zip: cannot be read"):
+        IMAGENET.check(store, NPZ)
+
+
+def test_a_full_disk_is_not_blamed_on_the_archive(store, tmp_path, monkeypatch):
+    class Full(io.BytesIO):
+        def write(self, content):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    pack(store, write_batches(tmp_path / "batches"))
+    with monkeypatch.context() as patch:
+        patch.setattr("harness.datasets.imagenet_files.tempfile.TemporaryFile", lambda dir: Full())
+        with pytest.raises(DataError, match=r"cache of prepared data cannot be used \(No space left on device\)"):
+            IMAGENET.check(store, NPZ)
+    check_whole(IMAGENET.load(store, NPZ))
+
+
+def test_more_images_than_there_are(store):
+    write_pngs(store)
+    with pytest.raises(DataError, match=r"train_32x32 holds 75 events; 5 of validation and 71 of train are more"):
+        IMAGENET.check(store, OORD | {"train": 71})
+    with pytest.raises(DataError, match=r"75 events; 10000 of validation and all others of train are more"):
+        IMAGENET.check(store, {})
+
+
+def test_images_that_were_added_are_seen_and_an_unchanged_folder_is_not_read_again(store, monkeypatch):
+    write_pngs(store)
+    first = IMAGENET.load(store, OORD)
+    with monkeypatch.context() as patch:
+        patch.setattr("harness.datasets.imagenet.seeded_order", None)  # whoever prepares needs it
+        assert IMAGENET.load(store, OORD).checksum == first.checksum
+    folder = place(store) / "train_32x32"
+    (folder / "0000000.png").rename(folder / "9000000.png")
+    assert IMAGENET.load(store, OORD).checksum != first.checksum

@@ -1,0 +1,54 @@
+"""The local profiles of the image suites: what they hold, and one of their trials on the real data."""
+
+import numpy as np
+import pytest
+
+from harness.datasets import Store, find_dataset
+from harness.planning.plan import make_plan, plan_run
+from harness.planning.suite import load_suite
+from harness.trials.density import run_density
+
+ROWS = {"conv1x1", "emerging", "periodic", "woodbury", "butterfly", "butterfly-pixels"}
+
+
+@pytest.mark.parametrize(
+    ("suite", "columns", "rows", "seeds"),
+    [
+        ("density", {"mnist", "cifar10-subset"}, ROWS, 1),
+        ("galaxy", {"galaxy-zoo"}, ROWS, 1),
+        ("permuted", {"permuted-mnist"}, {"conv1x1", "butterfly", "oracle"}, 2),
+    ],
+)
+def test_what_a_local_profile_compares(suite, columns, rows, seeds):
+    plan = make_plan(load_suite(suite), "local", "cpu")
+    assert (set(plan.columns), set(plan.rows), len(plan.seeds)) == (columns, rows, seeds)
+    for column in columns:
+        trials = [trial for trial in plan.trials if trial.data.label == column]
+        assert len({trial.training for trial in trials}) == 1, "one budget for all rows"
+        assert len({trial.flow for trial in trials}) == 1, "one backbone for all rows"
+        assert len({trial.data for trial in trials}) == 1
+
+
+@pytest.mark.parametrize(
+    ("suite", "row", "shape", "splits"),
+    [
+        ("permuted", "oracle", (1, 28, 28), "59,000 train, 1,000 validation, 10 test"),
+        ("galaxy", "conv1x1", (3, 32, 32), "420 train, 60 validation, 10 test"),
+    ],
+)
+def test_a_trial_on_real_data(suite, row, shape, splits, data_root, tmp_path):
+    column = {"permuted": "permuted-mnist", "galaxy": "galaxy-zoo"}[suite]
+    small = [
+        "training.steps=1",
+        "training.evaluate_every=1",
+        "training.batch_size=8",
+        f"datasets.{column}.options.test=10",
+    ]
+    small += ["flow.steps=1", "flow.width=4", "flow.levels=1"]
+    _, (trial,) = plan_run(load_suite(suite), "local", "cpu", seeds=1, settings=small, only=[f"layer={row}"])
+    find_dataset(trial.data.name).check(Store.at(data_root, offline=True), dict(trial.data.options))
+    record = run_density(trial, data_root, tmp_path, lambda done, text: None)
+    assert (record.status, record.audit["verdict"]) == ("ok", "passed"), record.reason or record.audit["reasons"]
+    assert record.notes["splits"] == splits and len(record.notes["checksum"]) == 64
+    arrays = np.load(tmp_path / "records" / record.arrays)
+    assert arrays["data"].shape == arrays["samples"].shape == (10, *shape)

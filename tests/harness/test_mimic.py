@@ -1,0 +1,177 @@
+"""MIMIC-III records: found in a data root or fetched file by file, from a server of our own."""
+
+import functools
+import http.server
+import threading
+
+import numpy as np
+import pytest
+
+from harness.datasets import DATASETS, Store
+from harness.datasets.mimic import Mimic
+from harness.errors import DataError, DataMissing
+from harness.planning.plan import make_plan
+from harness.planning.suite import load_suite
+
+MIMIC = DATASETS["mimic"]
+OPTIONS = {"patient": 3000393, "length": 16, "gap_seconds": 0.4, "validation": 0.2, "test": 0.2}
+PLACE = "30/3000393"
+
+
+@pytest.fixture
+def make_record(write_segment, write_record_of_segments):
+    """Write a record as the database has it: a layout, gaps, segments with and without both channels."""
+
+    def make(folder):
+        rng = np.random.default_rng(0)
+        values = rng.integers(-100, 100, (2, 1000))
+        extra = {"II": rng.integers(-100, 100, 300)}
+        first, second = ({"PLETH": one[0], "ABP": one[1]} for one in (values[:, :700], values[:, 700:]))
+        write_segment(folder, "3000393_0001", extra, fmt="80")
+        write_segment(folder, "3000393_0002", {"II": first["ABP"], **first}, fmt="80", gains={"ABP": 1.25})
+        write_segment(folder, "3000393_0003", second, fmt="80", gains={"ABP": 1.25})
+        segments = [("3000393_0001", 300), ("3000393_0002", 700), ("~", 500), ("3000393_0003", 300)]
+        write_record_of_segments(folder, "3000393", segments, ["II", "PLETH", "ABP"])
+        return values
+
+    return make
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """Serves a folder and keeps what it was asked for."""
+
+    def do_GET(self):
+        self.server.asked.append(self.path)
+        super().do_GET()
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture
+def server(tmp_path):
+    """A server of tmp_path/remote."""
+    (tmp_path / "remote").mkdir()
+    handler = functools.partial(Quiet, directory=tmp_path / "remote")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
+        running.asked = []
+        thread = threading.Thread(target=running.serve_forever)
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+def address(server):
+    return f"http://127.0.0.1:{server.server_address[1]}/mimic3wdb/1.0/"
+
+
+def windows_of(splits):
+    return {name: part.swapaxes(0, 1).reshape(2, -1) for name, part in splits.parts().items()}
+
+
+def check_windows(splits, values):
+    """Segment 2 lies at 300..999 of the recording, segment 3, of 300 valid samples, at 1500..1799.
+
+    Test: the last 200. Validation: 200 samples, up to 50 before test. Train: up to 50 before validation.
+    """
+    found = windows_of(splits)
+    np.testing.assert_array_equal(found["test"], values[:, 800 : 800 + 12 * 16])
+    # 50 of the 100 samples of segment 3 before test, of which 48 make 3 windows; the other 150 of segment 2: 9.
+    np.testing.assert_array_equal(found["validation"][:, : 9 * 16], values[:, 550 : 550 + 9 * 16])
+    np.testing.assert_array_equal(found["validation"][:, 9 * 16 :], values[:, 700 : 700 + 48])
+    np.testing.assert_array_equal(found["train"], values[:, : 31 * 16])
+    assert splits.steps == ((1 / 200, "NU"), (0.8, "mmHg"))
+    assert splits.description.startswith("MIMIC-III waveforms, record 3000393: PLETH and ABP at 125 Hz, 8.0 s")
+
+
+@pytest.mark.parametrize("folder", [f"mimic3wdb/1.0/{PLACE}", "3000393", "."])
+def test_a_record_of_the_data_root(folder, tmp_path, make_record):
+    values = make_record(tmp_path / "root" / folder)
+    store = Store(tmp_path / "root", tmp_path / "cache", offline=True)
+    MIMIC.check(store, OPTIONS)
+    check_windows(MIMIC.load(store, OPTIONS), values)
+
+
+def test_a_record_is_fetched_headers_first_and_then_the_samples_that_are_needed(tmp_path, server, make_record):
+    values = make_record(tmp_path / "remote" / "mimic3wdb/1.0" / PLACE)
+    store = Store(None, tmp_path / "cache")
+    mimic = Mimic(address(server))
+    mimic.check(store, OPTIONS)
+    folder = f"/mimic3wdb/1.0/{PLACE}/3000393"
+    headers = ["", "_layout", "_0001", "_0002", "_0003"]
+    assert server.asked == [*(f"{folder}{one}.hea" for one in headers), f"{folder}_0002.dat", f"{folder}_0003.dat"]
+    # A trial is offline and finds everything there.
+    server.asked.clear()
+    check_windows(mimic.load(Store(None, store.cache, offline=True), OPTIONS), values)
+    other = mimic.load(Store(None, store.cache, offline=True), OPTIONS | {"stride": 4})
+    assert len(other.train) == (500 - 16) // 4 + 1 and server.asked == []
+
+
+def test_a_root_without_the_record_does_not_hide_the_database(tmp_path, server, make_record):
+    values = make_record(tmp_path / "remote" / "mimic3wdb/1.0" / PLACE)
+    (tmp_path / "root").mkdir()
+    store = Store(tmp_path / "root", tmp_path / "cache")
+    check_windows(Mimic(address(server)).load(store, OPTIONS), values)
+    with pytest.raises(DataMissing, match=r"3000063\.hea could not be fetched from http.*: .* 404"):
+        Mimic(address(server)).check(store, OPTIONS | {"patient": 3000063})
+
+
+def test_offline_the_message_names_both_ways(tmp_path):
+    with pytest.raises(DataMissing) as caught:
+        MIMIC.check(Store(None, tmp_path, offline=True), {})
+    for words in (
+        "mimic: 3000063.hea is not there, and offline nothing is fetched",
+        "https://physionet.org/files/mimic3wdb/1.0/30/3000063/3000063.hea",
+        "or all files of the record into mimic3wdb/1.0/30/3000063/ of a data root (--data ROOT)",
+    ):
+        assert words in str(caught.value)
+    assert caught.value.exit_code == 3
+
+
+def test_a_record_that_lacks_samples_on_the_server_can_be_completed(tmp_path, server, make_record):
+    remote = tmp_path / "remote" / "mimic3wdb/1.0" / PLACE
+    values = make_record(remote)
+    samples = remote / "3000393_0003.dat"
+    content = samples.read_bytes()
+    samples.unlink()
+    store, mimic = Store(None, tmp_path / "cache"), Mimic(address(server))
+    with pytest.raises(DataMissing, match=r"mimic: 3000393_0003\.dat could not be fetched .* 404"):
+        mimic.check(store, OPTIONS)
+    samples.write_bytes(content)
+    check_windows(mimic.load(store, OPTIONS), values)
+
+
+def test_a_fetched_page_that_is_no_header_is_named(tmp_path, server):
+    remote = tmp_path / "remote" / "mimic3wdb/1.0" / PLACE
+    remote.mkdir(parents=True)
+    (remote / "3000393.hea").write_text("<html>come back later</html>")
+    with pytest.raises(DataError, match=r"^mimic: .*/mimic/3000393/3000393\.hea: not a WFDB header"):
+        Mimic(address(server)).check(Store(None, tmp_path / "cache"), OPTIONS)
+
+
+def test_patients_are_those_of_the_paper():
+    assert MIMIC.shape({}) == (2, 1024)
+    [(option, text)] = MIMIC.option_errors({"patient": 1})
+    assert option == "patient" and "patient = 1 should be 3000063, 3000393 or 3000397" in text
+    plan = make_plan(load_suite("mimic"), "paper", "cpu", seeds=1)
+    patients = {trial.data.label: dict(trial.data.options) for trial in plan.trials}
+    assert patients == {
+        "patient 1": {"patient": 3000063},
+        "patient 2": {"patient": 3000393},
+        "patient 3": {"patient": 3000397},
+    }
+    assert plan.averages == {"average": plan.columns} == {"average": tuple(patients)}
+    assert all(set(values) == {*patients, "average"} for values in plan.published.values.values())
+
+
+def test_the_local_profile_shows_equal_and_published_widths_of_the_same_windows():
+    plan = make_plan(load_suite("mimic"), "local", "cpu")
+    widths = {(trial.data.label, trial.layer.row): trial.flow.width for trial in plan.trials}
+    equal, paper = plan.columns
+    assert {width for (column, _), width in widths.items() if column == equal} == {16}
+    assert {row: width for (column, row), width in widths.items() if column == paper} == {
+        row: 16 if row == "butterfly" else 64 for row in plan.rows
+    }
+    assert len(plan.rows) == 5 and len({trial.data.options for trial in plan.trials}) == 1
+    assert all(trial.data.dequantise and trial.training.draws == 8 for trial in plan.trials)

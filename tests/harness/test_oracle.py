@@ -1,0 +1,172 @@
+"""The oracle row: told the permutation, it does exactly what the same layer does on data without one."""
+
+import numpy as np
+import pytest
+import torch
+
+from flows import Permutation
+from harness.datasets import Splits, Store, find_dataset
+from harness.errors import SuiteError
+from harness.planning.plan import make_plan, plan_run
+from harness.planning.suite import load_suite
+from harness.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
+from harness.trials.audit import audit
+from harness.trials.density import run_density
+from harness.trials.evaluation import evaluate
+from harness.trials.models import build_flow
+from harness.trials.pipeline import Pipeline
+from harness.trials.weights import load_flow, weights_path
+
+
+def trial(oracle, permute, layer="conv1x1", **settings):
+    return DensityTrial(
+        suite="toy",
+        profile="smoke",
+        data=DataRef(label="digits", name="digits", permute=permute, **settings),
+        layer=LayerRef(row=layer, layer=layer, oracle=oracle),
+        flow=FlowSettings(levels=2, steps=1, width=8),
+        training=TrainingSettings(steps=6, batch_size=32, evaluate_every=3, draws=2),
+        seed=0,
+    )
+
+
+def run(one, out):
+    return run_density(one, None, out, lambda done, text: None)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"preprocessing": "logit", "augmentation": "crop_flip"}], ids=["plain", "logit and augmentation"]
+)
+def test_its_curves_are_those_without_the_permutation(tmp_path, settings):
+    plain, told, blind = (
+        run(one, tmp_path)
+        for one in (trial(False, None, **settings), trial(True, 5, **settings), trial(False, 5, **settings))
+    )
+    assert [record.status for record in (plain, told, blind)] == ["ok"] * 3
+    assert told.curves == plain.curves != blind.curves
+    rows = [record.rows[0] for record in (plain, told)]
+    same = {"bits_per_dim", "standard_error", "importance_weighted", "parameters", "masked_free", "best_step", "floor"}
+    assert all(rows[0][name] == rows[1][name] for name in same)
+    assert told.audit["verdict"] == "passed" and told.audit["logdet_error"] < 1e-9
+    assert (told.audit["linear_layers"], told.audit["condition"]) == (2, plain.audit["condition"])
+    arrays = [np.load(tmp_path / "records" / record.arrays) for record in (plain, told)]
+    assert np.array_equal(arrays[0]["samples"], arrays[1]["samples"]), "pictures are of un-permuted samples"
+    assert np.array_equal(arrays[0]["data"], arrays[1]["data"])
+
+
+def test_its_saved_weights_know_the_permutation(tmp_path):
+    one = trial(True, 5)
+    record = run(one, tmp_path)
+    splits = find_dataset("digits").load(Store(None, tmp_path, offline=True), {})
+    flow = load_flow(one, weights_path(one, tmp_path))
+    again = evaluate(flow, Pipeline(splits, one.data), "test", 2, one.training.evaluation_batch, one.seed)
+    assert again.bits_per_dim == record.rows[0]["bits_per_dim"]
+
+
+def test_without_a_permutation_there_is_nothing_to_be_told(tmp_path):
+    record = run(trial(True, None), tmp_path)
+    assert record.status == "unsupported" and not record.rows
+    assert record.reason == "conv1x1: an oracle is told the permutation of the data, and these have none; " + (
+        "give them `permute`"
+    )
+
+
+class Louder(Permutation):
+    """It claims a log-det."""
+
+    def forward(self, x):
+        y, log_det = super().forward(x)
+        return y, log_det + 1
+
+
+class Twice(Permutation):
+    """One entry goes to two places, and another is lost."""
+
+    def forward(self, x):
+        y, log_det = super().forward(x)
+        return torch.cat([y.flatten(1)[:, :1], y.flatten(1)[:, :-1]], dim=1).reshape(y.shape), log_det
+
+
+class Scaled(Permutation):
+    """It moves entries and stretches them."""
+
+    def forward(self, x):
+        y, log_det = super().forward(x)
+        return 2 * y, log_det
+
+    def inverse(self, y):
+        return super().inverse(y / 2)
+
+
+class Sorted(Permutation):
+    """Each event is moved in a way of its own, which no inverse can know."""
+
+    def forward(self, x):
+        return x.flatten(1).sort().values.reshape(x.shape), x.new_zeros(())
+
+
+class ThereAgain(Permutation):
+    """The inverse goes on in place of back."""
+
+    def inverse(self, y):
+        return self(y)[0]
+
+
+@pytest.mark.parametrize(
+    ("mutant", "reason"),
+    [
+        (Permutation, None),
+        (Louder, "permutation: log-det is 1"),
+        (Twice, "permutation: it does not merely move entries"),
+        (Scaled, "permutation: it does not merely move entries"),
+        (Sorted, "permutation: it does not merely move entries"),
+        (ThereAgain, "permutation: x -> z -> x is off"),
+    ],
+)
+def test_the_audit_covers_it(mutant, reason):
+    draw = np.random.default_rng(0)
+    parts = [draw.integers(0, 17, (count, 1, 8, 8), dtype=np.uint8) for count in (32, 8, 8)]
+    data = Pipeline(Splits(*parts, levels=17, description=""), DataRef(label="x", name="x", permute=5))
+    one = trial(True, 5)
+    flow = build_flow(data.shape, one.layer, one.flow, 0, one.data.permute)
+    flow.permutation = mutant(flow.permutation.shape, flow.permutation.order)
+    flow.initialise(data.prepare(data.raw("train")[:], torch.Generator().manual_seed(0))[0])
+    result = audit(flow, data, "test", 0)
+    assert (result.verdict == "passed") == (reason is None), result.reasons
+    assert reason is None or any(text.startswith(reason) for text in result.reasons), result.reasons
+
+
+SUITE = """\
+suite: told
+kind: density
+title: Told
+layers:
+  conv1x1: {}
+  oracle: {layer: conv1x1, oracle: true}
+profiles:
+  quick:
+    flow: {levels: 1}
+    datasets:
+      digits: {}
+      permuted-digits: {data: digits, permute: 0}
+"""
+
+
+def test_a_suite_says_that_it_expects_what_cannot_be(tmp_path):
+    file = tmp_path / "told.yaml"
+    file.write_text(SUITE)
+    suite = load_suite(file)
+    with pytest.raises(SuiteError, match=r"told.yaml:6:.*oracle \(quick digits\): .*`unsupported: true`"):
+        make_plan(suite, "quick", "cpu")
+    _, picked = plan_run(suite, "quick", "cpu", only=["dataset=permuted-digits"])
+    assert [trial.layer.oracle for trial in picked] == [False, True]
+    assert ["oracle" in trial.model_dump(mode="json")["layer"] for trial in picked] == [False, True]
+    file.write_text("unsupported: true\n" + SUITE)
+    assert len(make_plan(load_suite(file), "quick", "cpu").trials) == 4
+    starred = SUITE.replace("conv1x1: {}", '"*": {}').replace("kind: density", "kind: density\nunsupported: true")
+    file.write_text(starred)
+    assert "conv1x1" in make_plan(load_suite(file), "quick", "cpu").rows, "an oracle does not stand for its layer"
+    counted = SUITE.replace("kind: density", "kind: parameters").replace("quick:\n", "quick:\n    widths: [4]\n")
+    file.write_text(counted.replace(", permute: 0", ""))
+    with pytest.raises(SuiteError, match=r"told.yaml:6:\d+: oracle: has no effect in a suite of kind parameters"):
+        load_suite(file)

@@ -1,0 +1,341 @@
+"""WFDB records named in the suite: the real ones where they are, made ones for what the real ones do not show."""
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from harness.cli import main
+from harness.datasets import DATASETS, Store
+from harness.errors import DataError, DataMissing, UserError
+from harness.records import read_record
+
+WFDB = DATASETS["wfdb"]
+ICU = {"records": ["icu/icu01", "icu/icu02"], "validation": 0.15, "test": 0.2}
+SMALL = {"records": ["r"], "length": 16, "gap_seconds": 0.4, "validation": 0.2, "test": 0.2}
+
+SUITE = """\
+suite: tiny
+kind: density
+title: A tiny suite
+layers: {conv1x1: {}}
+training: {learning_rate: 1e-3, steps: 2, batch_size: 8, evaluate_every: 1}
+profiles:
+  quick:
+    flow: {levels: 1, steps: 1, width: 4}
+    datasets:
+      mine:
+        data: wfdb
+        options: {records: [r], length: 16, gap_seconds: 0.4, validation: 0.2, test: 0.2}
+"""
+
+
+@pytest.fixture
+def store(tmp_path):
+    (tmp_path / "root").mkdir()
+    return Store(tmp_path / "root", tmp_path / "cache", offline=True)
+
+
+@pytest.fixture
+def made(store, write_segment):
+    """A record of 1,000 samples without two equal rows, in the root of the store."""
+    rng = np.random.default_rng(0)
+    signals = {"PLETH": rng.permutation(1000), "ABP": rng.permutation(1000)}
+    write_segment(store.root, "r", signals, gains={"PLETH": 2000, "ABP": 20})
+    return np.stack([signals["PLETH"], signals["ABP"]])
+
+
+def cached(store):
+    return sorted(path.name for path in (store.cache / "prepared").glob("[!.]*-*") if path.is_dir())
+
+
+def joined(windows):
+    """Windows that do not overlap, one after another: (C, N * length)."""
+    return windows.swapaxes(0, 1).reshape(windows.shape[1], -1)
+
+
+# The real records
+
+
+@pytest.fixture(scope="module")
+def icu_store(data_root, tmp_path_factory):
+    return Store(data_root, tmp_path_factory.mktemp("cache"), offline=True)
+
+
+def raw_icu(data_root):
+    import wfdb
+
+    return np.concatenate([wfdb.rdrecord(str(data_root / r), physical=False).d_signal.T for r in ICU["records"]], 1)
+
+
+def test_real_windows_are_the_recording_split_in_time(icu_store, data_root):
+    splits = WFDB.load(icu_store, ICU)
+    raw = raw_icu(data_root)
+    # 99,980 valid samples. Test: the last 19,996, with the hole of 20 rows inside; 30 s are 3,750 samples. Validation:
+    # 14,997, of both records; train: what is left of the first.
+    test_start, hole, after = 79_984, 98_470, 98_490
+    validation_start, record, validation_stop = 61_237, 62_500, 76_234
+    train_stop = 57_487
+    assert 100_000 - test_start - 20 == 19_996 and validation_stop - validation_start == 14_997
+    assert test_start - validation_stop == validation_start - train_stop == 3750
+    assert splits.shape == WFDB.shape(ICU) == (2, 1024)
+    assert {name: len(part) for name, part in splits.parts().items()} == {
+        "train": train_stop // 1024,
+        "validation": 1 + 13,
+        "test": (hole - test_start) // 1024 + 1,
+    }
+    np.testing.assert_array_equal(joined(splits.train), raw[:, : 56 * 1024])
+    np.testing.assert_array_equal(splits.validation[0], raw[:, validation_start : validation_start + 1024])
+    np.testing.assert_array_equal(joined(splits.validation[1:]), raw[:, record : record + 13 * 1024])
+    np.testing.assert_array_equal(joined(splits.test[:18]), raw[:, test_start : test_start + 18 * 1024])
+    np.testing.assert_array_equal(splits.test[18], raw[:, after : after + 1024])
+    assert splits.train.dtype == np.int16 and splits.levels is None and splits.lattice and splits.no_floor is None
+    assert [(round(size, 4), unit) for size, unit in splits.steps] == [(0.0005, "NU"), (0.0502, "mmHg")]
+    assert not any((part == -32768).any() for part in splits.parts().values())
+    for words in (
+        "PLETH and ABP at 125 Hz, 799.8 s",
+        "30 s between the splits",
+        "do not overlap",
+        "0.16 s with an inv",
+    ):
+        assert words in splits.description
+
+
+def test_real_training_windows_may_overlap_and_held_out_ones_do_not(icu_store, data_root):
+    apart, dense = WFDB.load(icu_store, ICU), WFDB.load(icu_store, ICU | {"stride": 32})
+    raw = raw_icu(data_root)
+    assert len(dense.train) == (57_487 - 1024) // 32 + 1 == 1765
+    for number in (0, 1, 1000, 1764):
+        np.testing.assert_array_equal(dense.train[number], raw[:, 32 * number : 32 * number + 1024])
+    np.testing.assert_array_equal(apart.validation, dense.validation)
+    np.testing.assert_array_equal(apart.test, dense.test)
+    assert "training windows begin every 32 samples and overlap, held-out windows do not" in dense.description
+
+
+def test_real_records_after_a_band_pass_have_no_floor_and_keep_what_is_not_filtered(icu_store):
+    plain = WFDB.load(icu_store, ICU)
+    filtered = WFDB.load(icu_store, ICU | {"band_pass": [0.5, 8], "band_pass_channels": ["PLETH"]})
+    assert filtered.train.dtype == np.float32 and not filtered.lattice and filtered.steps == plain.steps
+    for name, part in filtered.parts().items():
+        np.testing.assert_allclose(np.floor(part[:, 1]), plain.parts()[name][:, 1], atol=1)  # dequantised
+        assert abs(part[:, 0].mean()) < 0.02 * part[:, 0].std() + 5
+    assert 0.4 < (filtered.train[:, 1] - plain.train[:, 1]).mean() < 0.6
+    # What lies in the band is kept: the pulse wave itself.
+    assert np.corrcoef(filtered.train[:, 0].ravel(), plain.train[:, 0].ravel())[0, 1] > 0.9
+    for words in ("PLETH band-pass filtered after dequantisation", "order 4, 0.5 to 8 Hz, forward and backward"):
+        assert words in filtered.no_floor
+    assert filtered.no_floor.endswith("no floor can be stated; the numbers compare only under the same filter")
+    causal = WFDB.load(icu_store, ICU | {"band_pass": [0.5, 8], "band_pass_phase": "causal"})
+    assert "PLETH and ABP band-pass" in causal.no_floor and "forward alone" in causal.no_floor
+    assert causal.train[:, 1].min() < -100, "the mean pressure is gone"
+
+
+# Made records
+
+
+def test_a_warm_start_imports_neither_wfdb_nor_pandas_and_reads_no_samples(store, made):
+    WFDB.check(store, SMALL)
+    code = (
+        "import sys; from pathlib import Path; from harness.datasets import DATASETS, Store\n"
+        f"store = Store(Path({str(store.root)!r}), Path({str(store.cache)!r}), True)\n"
+        f"splits = DATASETS['wfdb'].load(store, {SMALL!r})\n"
+        "heavy = {'wfdb', 'pandas', 'scipy', 'torch', 'pooch'} & set(sys.modules)\n"
+        "print(len(splits.train), sorted(heavy), type(splits.train).__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split(maxsplit=1) == ["31", "[] memmap\n"]
+
+
+def test_equal_options_share_a_cache_and_others_do_not(store, made):
+    first, again = WFDB.load(store, SMALL), WFDB.load(store, SMALL)
+    assert len(cached(store)) == 1 and first.checksum == again.checksum
+    other = WFDB.load(store, SMALL | {"stride": 4})
+    assert len(cached(store)) == 2 and other.checksum != first.checksum
+
+
+def test_windows_hold_the_samples_and_normalisation_is_left_to_the_trial(store, made):
+    splits = WFDB.load(store, SMALL)
+    assert {name: len(part) for name, part in splits.parts().items()} == {"train": 31, "validation": 12, "test": 12}
+    np.testing.assert_array_equal(joined(splits.train), made[:, : 31 * 16])
+    np.testing.assert_array_equal(joined(splits.validation), made[:, 550 : 550 + 192])
+    np.testing.assert_array_equal(joined(splits.test), made[:, 800:992])
+
+
+def test_channels_and_length_are_the_shape(store, made):
+    chosen = SMALL | {"channels": ["ABP"], "length": 32}
+    assert WFDB.shape(chosen) == (1, 32)
+    np.testing.assert_array_equal(joined(WFDB.load(store, chosen).test), made[1:, 800:992])
+
+
+def test_flat_windows_go_and_the_lattice_stays(store, write_segment):
+    rng = np.random.default_rng(0)
+    signals = {name: rng.integers(0, 1000, 1000) for name in ("PLETH", "ABP")}
+    signals["ABP"][100:120] = signals["PLETH"][830:845] = 7
+    write_segment(store.root, "r", signals)
+    plain = WFDB.load(store, SMALL)
+    clean = WFDB.load(store, SMALL | {"flat_lines": 0.3})
+    # 100..119 lies in the windows from 96 (12 of 16) and 112 (8); 830..844 in those from 816 (2) and 832 (13).
+    np.testing.assert_array_equal(clean.train, np.delete(plain.train, [6, 7], axis=0))
+    np.testing.assert_array_equal(clean.test, np.delete(plain.test, 2, axis=0))
+    np.testing.assert_array_equal(clean.validation, plain.validation)
+    assert clean.lattice and clean.no_floor is None and clean.train.dtype == np.int16
+    assert "dropped: 3 windows with more than 0.3 of a channel in flat lines of 15 samples or more" in clean.description
+    longer = WFDB.load(store, SMALL | {"flat_lines": 0.3, "flat_line_samples": 16})
+    np.testing.assert_array_equal(longer.test, plain.test)
+    assert len(WFDB.load(store, SMALL | {"flat_lines": 0.75}).train) == 31, "a larger share is dropped"
+    assert len(WFDB.load(store, SMALL | {"flat_lines": 0.74}).train) == 30
+
+
+def test_windows_with_flat_peaks_go(store, write_segment):
+    wave = np.round(100 * np.sin(np.arange(1000) * 2 * np.pi / 8)).astype(int)
+    clipped = np.minimum(wave, 60)
+    signals = {"PLETH": wave, "ABP": np.concatenate([wave[:800], clipped[800:]])}
+    write_segment(store.root, "r", signals)
+    options = SMALL | {"flat_peaks": 0.05, "flat_peak_samples": 2}
+    with pytest.raises(
+        DataError, match=r"0 test windows from 1\.6 s; dropped 12 windows with 0\.05 or more of a chann"
+    ):
+        WFDB.load(store, options)
+    clean = WFDB.load(store, options | {"flat_peak_samples": 4})
+    assert len(clean.test) == 12 and "dropped: 0 windows with 0.05" in clean.description
+    # Two pulses to a window of 16. One of them flat is a share of one half, which is dropped from one half on.
+    signals["ABP"] = np.where(np.arange(1000) % 16 < 8, wave, clipped)
+    write_segment(store.root, "half", signals)
+    half = options | {"records": ["half"], "flat_peaks": 0.51}
+    assert len(WFDB.load(store, half).test) == 12
+    with pytest.raises(DataError, match="0 test windows"):
+        WFDB.load(store, half | {"flat_peaks": 0.5})
+
+
+def test_each_split_is_filtered_by_itself(store, write_segment):
+    """A step in the test part must not ring in the train part, whatever the gap."""
+    rng = np.random.default_rng(0)
+    calm = {name: rng.integers(0, 100, 1000) for name in ("PLETH", "ABP")}
+    stormy = {name: np.where(np.arange(1000) < 800, values, 100 * values) for name, values in calm.items()}
+    for name, signals in (("calm", calm), ("stormy", stormy)):
+        write_segment(store.root, name, signals)
+    options = SMALL | {"band_pass": [0.5, 8], "gap_seconds": 0.0}
+    one, other = (WFDB.load(store, options | {"records": [name]}) for name in ("calm", "stormy"))
+    np.testing.assert_array_equal(one.train, other.train)
+    np.testing.assert_array_equal(one.validation, other.validation)
+    assert np.abs(other.test - one.test).max() > 100
+    seeded = WFDB.load(store, options | {"records": ["calm"], "seed": 1})
+    assert 0 < np.abs(seeded.train - one.train).max() < 3, "other noise, the same signal"
+
+
+def test_a_band_beyond_half_the_rate_is_the_users_mistake(store, made):
+    with pytest.raises(UserError, match=r"r\.hea: sampled at 125 Hz, so a band-pass ends below 62\.5 Hz") as caught:
+        WFDB.check(store, SMALL | {"band_pass": [0.5, 62.5]})
+    assert caught.value.exit_code == 2 and not isinstance(caught.value, DataError)
+
+
+def test_a_filtered_table_says_that_it_has_no_floor_and_what_it_compares_with(store, made, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("INVERTBENCH_CACHE", str(store.cache))
+    filtered = SUITE.replace("test: 0.2}", "test: 0.2, band_pass: [0.5, 8], band_pass_channels: [PLETH]}")
+    (tmp_path / "tiny.yaml").write_text(filtered)
+    assert main(["run", "tiny.yaml", "--data", "root"]) == 0
+    table = (tmp_path / "reports" / "tiny" / "table.md").read_text()
+    for words in (
+        "PLETH band-pass filtered after dequantisation",
+        "no floor can be stated",
+        "only under the same filter",
+    ):
+        assert words in table
+    assert "raw values" not in table
+    [record] = [read_record(path) for path in (tmp_path / "reports" / "tiny" / "records").glob("*.json")]
+    assert record.rows[0]["floor"] is None and record.rows[0]["audit"] == "passed"
+    assert "dequantise" not in record.notes, "they were dequantised, before the filter"
+
+
+@pytest.mark.parametrize(
+    ("options", "at", "message"),
+    [
+        ({}, "records", "wfdb: the option 'records' is missing; it is a list of WFDB records"),
+        ({"records": []}, "records", "wfdb: records = [] "),
+        ({"records": "r"}, "records", "records = 'r' should be a valid tuple; it is a list of WFDB records"),
+        (SMALL | {"channels": ["ABP", "ABP"]}, "channels", "names a channel twice"),
+        (SMALL | {"validation": 0.6, "test": 0.4}, "test", "test = 0.4 leaves nothing to train on beside validation"),
+        (SMALL | {"test": 0}, "test", "test = 0 should be"),
+        (SMALL | {"band_pass": [8, 0.5]}, "band_pass", "band_pass = [8, 0.5] should name the lower edge first"),
+        (SMALL | {"band_pass": [0, 8]}, "band_pass", "should be greater than 0"),
+        (SMALL | {"band_pass_order": 2}, "band_pass_order", "has no effect without band_pass"),
+        (SMALL | {"seed": 2}, "seed", "has no effect without band_pass"),
+        (SMALL | {"flat_line_samples": 9}, "flat_line_samples", "has no effect without flat_lines"),
+        (SMALL | {"flat_peak_samples": 9}, "flat_peak_samples", "has no effect without flat_peaks"),
+        (SMALL | {"band_pass": [1, 2], "band_pass_channels": ["II"]}, "band_pass_channels", "should name channels of"),
+        (SMALL | {"lenght": 16}, "lenght", "no option 'lenght'; did you mean length?"),
+    ],
+)
+def test_wrong_options(options, at, message):
+    [(option, text)] = WFDB.option_errors(options)
+    assert option == at and message in text
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"length": 256}, r"1 train windows from 4\.0 s, 0 validation windows from 1\.6 s, 0 test windows from 1\.6 s"),
+        ({"gap_seconds": 3.0}, r"0 train windows from 0\.0 s, 12 validation windows from 1\.6 s, 12 test wind"),
+    ],
+)
+def test_a_recording_that_is_too_short_says_what_there_is(store, made, options, says):
+    with pytest.raises(
+        DataError, match=rf"^wfdb: .*/r\.hea: too little for windows of \d+ samples .*{says}.* longer rec"
+    ):
+        WFDB.check(store, SMALL | options)
+    assert cached(store) == []
+    WFDB.check(store, SMALL)
+
+
+def test_without_a_data_root_the_message_names_the_way(tmp_path, store):
+    with pytest.raises(DataMissing, match=r"wfdb: r\.hea is looked for in a data root, and none is named; give --data"):
+        WFDB.check(Store(None, tmp_path), SMALL)
+    with pytest.raises(DataMissing, match=r"wfdb: .*/root/r\.hea: no such file .* without \.hea"):
+        WFDB.check(store, SMALL)
+
+
+def break_samples(root):
+    (root / "r.dat").write_bytes((root / "r.dat").read_bytes()[:1000])
+
+
+def lose_samples(root):
+    (root / "r.dat").unlink()
+
+
+def break_header(root):
+    (root / "r.hea").write_text("no header\n")
+
+
+def lose_pressure(root):
+    header = root / "r.hea"
+    header.write_text(header.read_text().replace("ABP", "ART"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (break_samples, r"/r\.dat: 1,000 bytes that cannot be read"),
+        (lose_samples, r"/r\.dat: no such file"),
+        (break_header, r"/r\.hea: not a WFDB header"),
+        (lose_pressure, r"/r\.hea: no segment of the record has PLETH and ABP together; its signals are ART, PLETH"),
+    ],
+)
+def test_damage_is_one_message_and_exit_code_3_and_the_cache_stays_usable(
+    damage, says, store, made, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("INVERTBENCH_CACHE", str(store.cache))
+    (tmp_path / "tiny.yaml").write_text(SUITE)
+    before = {path.name: path.read_bytes() for path in store.root.iterdir()}
+    damage(store.root)
+    assert main(["run", "tiny.yaml", "--data", "root"]) == 3
+    error = capsys.readouterr().err
+    assert re.search(says, error) and error.count("\n") == 1 and "Traceback" not in error
+    assert cached(store) == []
+    for name, content in before.items():
+        (store.root / name).write_bytes(content)
+    WFDB.check(store, SMALL)
+    assert len(WFDB.load(store, SMALL).train) == 31

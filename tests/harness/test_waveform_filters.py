@@ -1,0 +1,132 @@
+"""Cleaning against its definitions, written out sample by sample."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from harness.datasets.waveform_filters import band_pass, flat_line_shares, flat_peak_shares, spread_over_cells
+
+RATE = 125.0
+BAND = (0.5, 8.0)
+
+
+def runs(row):
+    """(first, last + 1, value) of each run of equal samples."""
+    first = 0
+    for value, group in itertools.groupby(row):
+        last = first + len(list(group))
+        yield first, last, value
+        first = last
+
+
+def line_share(values, begin, length, at_least):
+    shares = []
+    for row in values:
+        inside = [s for a, b, _ in runs(row) if b - a >= at_least for s in range(a, b) if begin <= s < begin + length]
+        shares.append(len(inside) / length)
+    return max(shares)
+
+
+def peak_share(values, begin, length, at_least):
+    shares = []
+    for row in values:
+        kinds = {"peak": [], "valley": []}
+        levels = list(runs(row))
+        for (_, _, before), (a, b, value), (_, _, after) in zip(levels, levels[1:], levels[2:], strict=False):
+            if begin <= a < begin + length:
+                if before < value > after:
+                    kinds["peak"].append(b - a >= at_least)
+                elif before > value < after:
+                    kinds["valley"].append(b - a >= at_least)
+        shares += [np.mean(flat) if flat else 1.0 for flat in kinds.values()]
+    return max(shares)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("at_least", [2, 5])
+def test_shares_are_those_of_the_definition(seed, at_least):
+    rng = np.random.default_rng(seed)
+    steps = rng.integers(-1, 2, (2, 600)) * (rng.random((2, 600)) < 0.4)
+    values = np.cumsum(steps, axis=1).astype(np.int16)
+    begins = np.array([0, 1, 100, 333, 536])
+    for share, expected in ((flat_line_shares, line_share), (flat_peak_shares, peak_share)):
+        found = share(values, begins, 64, at_least)
+        np.testing.assert_allclose(found, [expected(values, begin, 64, at_least) for begin in begins])
+
+
+def test_a_flat_line_of_either_channel_counts():
+    values = np.tile(np.arange(100, dtype=np.int16), (2, 1))
+    assert flat_line_shares(values, np.array([0]), 100, 15) == [0]
+    values[1, 20:35] = 7
+    assert flat_line_shares(values, np.array([0, 40]), 60, 15).tolist() == [0.25, 0]
+    assert flat_line_shares(values, np.array([0]), 60, 16) == [0]
+
+
+def test_clipped_pulses_have_flat_peaks_and_a_window_without_a_pulse_has_nothing_else():
+    pulse = np.round(100 * np.sin(np.arange(1000) / 8)).astype(np.int16)
+    clipped = np.minimum(pulse, 80)
+    begins = np.array([0])
+    assert flat_peak_shares(np.stack([pulse, pulse]), begins, 1000, 5) == [0]
+    assert flat_peak_shares(np.stack([pulse, clipped]), begins, 1000, 5) == [1]
+    assert flat_peak_shares(np.stack([pulse, -clipped]), begins, 1000, 5) == [1]
+    assert flat_peak_shares(np.stack([pulse, np.zeros_like(pulse)]), begins, 1000, 5) == [1]
+
+
+def test_differences_of_small_integers_do_not_wrap_around():
+    values = np.array([[-30_000, -29_000, -30_000, 30_000, 30_000, -30_000, 0]], dtype=np.int16)
+    assert flat_peak_shares(values, np.array([0]), 7, 2).tolist() == [0.5]
+
+
+def test_noise_fills_the_cell_and_is_a_function_of_seed_and_place():
+    values = np.arange(-5000, 5000).reshape(2, 5000)
+    spread = spread_over_cells(values, seed=1, start=7)
+    np.testing.assert_array_equal(np.floor(spread), values)
+    noise = spread - values
+    assert abs(noise.mean() - 0.5) < 0.01 and noise.min() < 0.01 and noise.max() > 0.99
+    assert abs(np.corrcoef(noise)[0, 1]) < 0.05
+    np.testing.assert_array_equal(spread, spread_over_cells(values, seed=1, start=7))
+    for seed, start in ((2, 7), (1, 8)):
+        assert abs(np.corrcoef(noise[0], (spread_over_cells(values, seed, start) - values)[0])[0, 1]) < 0.05
+
+
+def gain(frequency, phase, order=4):
+    """The amplitude that a band-pass leaves of a long sine, measured in its middle."""
+    times = np.arange(10_000) / RATE
+    filtered = band_pass(np.sin(2 * np.pi * frequency * times)[None], RATE, BAND, order, phase)[0, 3000:7000]
+    return np.sqrt(2 * np.mean(filtered**2))
+
+
+def formula(frequency, order=4):
+    """|H| of the analogue filter at the frequencies that the bilinear transform maps to."""
+    warped, low, high = (np.tan(np.pi * f / RATE) for f in (frequency, *BAND))
+    return (1 + ((warped**2 - low * high) / (warped * (high - low))) ** (2 * order)) ** -0.5
+
+
+@pytest.mark.parametrize("frequency", [0.3, 0.5, 1.2, 4.0, 8.0, 12.0])
+@pytest.mark.parametrize("order", [2, 4])
+def test_the_gain_is_butterworths_once_forward_and_squared_both_ways(frequency, order):
+    assert gain(frequency, "causal", order) == pytest.approx(formula(frequency, order), abs=2e-3)
+    assert gain(frequency, "zero", order) == pytest.approx(formula(frequency, order) ** 2, abs=2e-3)
+
+
+def test_a_causal_filter_knows_nothing_of_later_samples_and_starts_at_rest():
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(2, 2000)) + 50
+    changed = values.copy()
+    changed[:, 1000:] += 10
+    first, second = (band_pass(one, RATE, BAND, 4, "causal") for one in (values, changed))
+    np.testing.assert_array_equal(first[:, :1000], second[:, :1000])
+    np.testing.assert_allclose(band_pass(np.full((1, 500), 50.0), RATE, BAND, 4, "causal"), 0, atol=1e-9)
+
+
+def test_forward_and_backward_moves_nothing_in_time():
+    values = np.exp(-0.5 * ((np.arange(2001) - 1000) / 10.0) ** 2)[None]
+    there = band_pass(values, RATE, BAND, 4, "zero")[0]
+    np.testing.assert_allclose(there, there[::-1], atol=2e-6)  # of 0.7, by the order of the two passes
+    assert there.argmax() == 1000 and band_pass(values, RATE, BAND, 4, "causal")[0].argmax() > 1000
+
+
+@pytest.mark.parametrize("phase", ["zero", "causal"])
+def test_the_shortest_stretch_can_be_filtered(phase):
+    assert band_pass(np.random.default_rng(0).normal(size=(2, 16)), RATE, BAND, 4, phase).shape == (2, 16)

@@ -1,0 +1,292 @@
+"""WFDB records: made ones of one segment or several, in whole and in parts, and every way of being damaged."""
+
+import numpy as np
+import pytest
+
+from harness.datasets.recordings import in_folder
+from harness.datasets.wfdb_records import read_recording, record_files
+from harness.errors import DataError, DataMissing
+
+BOTH = ("PLETH", "ABP")
+RNG = np.random.default_rng(0)
+
+
+def noise(count):
+    return RNG.integers(1, 100, count)
+
+
+def files_of(folder, record="r", channels=BOTH):
+    return record_files("set", record, in_folder("set", folder), channels)
+
+
+def read(folder, *records, channels=BOTH):
+    return read_recording("set", [files_of(folder, record, channels) for record in records or ("r",)], channels)
+
+
+def placed(recording):
+    """The recording as (C, length), with zeros in its holes."""
+    values = np.zeros((len(recording.steps), recording.length), dtype=int)
+    for stretch in recording.stretches:
+        values[:, stretch.start : stretch.stop] = stretch.values
+    return values
+
+
+# Reading
+
+
+@pytest.mark.parametrize(
+    ("fmt", "bits"), [("16", 16), ("80", 8), ("24", 24), ("32", 32), ("516", 16), ("508", 8), ("524", 24)]
+)
+def test_values_are_the_converters_and_a_row_goes_where_any_channel_is_invalid(fmt, bits, tmp_path, write_segment):
+    import wfdb
+
+    signals = {"II": noise(400), "ABP": noise(400), "PLETH": noise(400)}
+    signals["PLETH"][100:110] = signals["ABP"][105:120] = signals["ABP"][399] = -(2 ** (bits - 1))
+    signals["II"][300] = -(2 ** (bits - 1))  # not asked for
+    header = write_segment(tmp_path, "r", signals, fmt, gains={"ABP": 20, "PLETH": 2000}, baselines={"ABP": -700})
+    recording = read(tmp_path)
+    assert [(stretch.start, stretch.stop) for stretch in recording.stretches] == [(0, 100), (120, 399)]
+    for stretch in recording.stretches:
+        assert stretch.values.dtype == (np.int16 if bits <= 16 else np.int32)
+        span = slice(stretch.start, stretch.stop)
+        np.testing.assert_array_equal(stretch.values, [signals["PLETH"][span], signals["ABP"][span]])
+    assert recording.invalid == 21 and recording.length == 400 and recording.rate == 125
+    assert recording.steps == ((1 / 2000, "NU"), (1 / 20, "mmHg"))
+    physical = wfdb.rdrecord(str(header.with_suffix("")), channel_names=BOTH[::-1]).p_signal
+    np.testing.assert_array_equal(np.isnan(physical).any(1), ~(placed(recording) != 0).any(0))
+
+
+def test_channels_come_in_the_order_asked_for(tmp_path, write_segment):
+    signals = {"PLETH": noise(100), "II": noise(100), "ABP": noise(100)}
+    write_segment(tmp_path, "r", signals)
+    np.testing.assert_array_equal(placed(read(tmp_path, channels=("ABP", "II"))), [signals["ABP"], signals["II"]])
+    np.testing.assert_array_equal(placed(read(tmp_path, channels=("PLETH",))), [signals["PLETH"]])
+
+
+def test_of_a_record_in_segments_those_with_both_channels_are_read_at_their_times(
+    tmp_path, write_segment, write_record_of_segments
+):
+    first, second = ({"PLETH": noise(200), "ABP": noise(200)} for _ in range(2))
+    write_segment(tmp_path, "r_0001", {"II": noise(200), **first})
+    write_segment(tmp_path, "r_0002", {"II": noise(50), "PLETH": noise(50)})
+    write_segment(tmp_path, "r_0003", {"ABP": second["ABP"], "PLETH": second["PLETH"], "II": noise(200)})
+    segments = [("~", 30), ("r_0001", 200), ("r_0002", 50), ("~", 1000), ("r_0003", 200)]
+    write_record_of_segments(tmp_path, "r", segments, ["II", "PLETH", "ABP"])
+    (tmp_path / "r_0002.dat").unlink()  # of no use, so not missed
+    files = files_of(tmp_path)
+    names = [path.name for path in files.files]
+    assert names == ["r.hea", "r_0001.hea", "r_0002.hea", "r_0003.hea", "r_0001.dat", "r_0003.dat"]
+    recording = read(tmp_path)
+    assert [(stretch.start, stretch.stop) for stretch in recording.stretches] == [(30, 230), (1280, 1480)]
+    np.testing.assert_array_equal(recording.stretches[0].values, [first["PLETH"], first["ABP"]])
+    np.testing.assert_array_equal(recording.stretches[1].values, [second["PLETH"], second["ABP"]])
+    assert recording.length == 1480 and recording.invalid == recording.rescaled == 0
+
+
+def test_headers_are_asked_for_before_samples_and_none_where_the_layout_lacks_a_channel(
+    tmp_path, write_segment, write_record_of_segments
+):
+    asked = []
+
+    def locate(file):
+        asked.append(file)
+        return in_folder("set", tmp_path)(file)
+
+    write_segment(tmp_path, "r_0001", {"II": noise(200), "PLETH": noise(200)})
+    write_record_of_segments(tmp_path, "r", [("r_0001", 200)], ["II", "PLETH"])
+    with pytest.raises(DataError, match=r"r_layout\.hea: no segment .* has PLETH and ABP together; .* II, PLETH"):
+        record_files("set", "r", locate, BOTH)
+    assert asked == ["r.hea", "r_layout.hea"]
+    asked.clear()
+    record_files("set", "r", locate, ("PLETH",))
+    assert asked == ["r.hea", "r_layout.hea", "r_0001.hea", "r_0001.dat"]
+
+
+def test_segments_of_one_layout_need_no_layout(tmp_path, write_segment):
+    for number in (1, 2):
+        write_segment(tmp_path, f"r{number}", {"PLETH": noise(60), "ABP": noise(60)})
+    (tmp_path / "r.hea").write_text("r/2 2 125 120 8:26:04 26/10/1994\nr1 60\nr2 60\n# a comment\n")
+    assert [(stretch.start, stretch.stop) for stretch in read(tmp_path).stretches] == [(0, 60), (60, 120)]
+
+
+def test_a_signal_without_a_file_is_no_signal(tmp_path, write_segment):
+    header = write_segment(tmp_path, "r", {"PLETH": noise(60), "ABP": noise(60)})
+    header.write_text(header.read_text().replace("r.dat 16", "~ 0", 1))
+    with pytest.raises(DataError, match=r"r\.hea: no segment of the record has PLETH and ABP together; its .* are ABP"):
+        read(tmp_path)
+
+
+def test_of_segments_in_different_units_those_with_the_most_valid_samples_are_kept(
+    tmp_path, write_segment, write_record_of_segments
+):
+    """By samples: of the three segments two have the other gain, and of the longest most is invalid."""
+    long = {"PLETH": noise(900), "ABP": noise(900)}
+    long["ABP"][100:] = -32768
+    write_segment(tmp_path, "r_0001", long, gains={"ABP": 20})
+    write_segment(tmp_path, "r_0002", {"PLETH": noise(90), "ABP": noise(90)}, gains={"ABP": 20}, baselines={"ABP": 1})
+    write_segment(tmp_path, "r_0003", {"PLETH": noise(300), "ABP": noise(300)}, gains={"ABP": 1.25})
+    write_record_of_segments(tmp_path, "r", [("r_0001", 900), ("r_0002", 90), ("r_0003", 300)], list(BOTH))
+    recording = read(tmp_path)
+    assert [(stretch.start, stretch.stop) for stretch in recording.stretches] == [(990, 1290)]
+    assert recording.steps[1] == (0.8, "mmHg")
+    assert (recording.rescaled, recording.invalid) == (190, 800)
+
+
+def test_records_follow_one_another(tmp_path, write_segment):
+    signals = {name: {"PLETH": noise(count), "ABP": noise(count)} for name, count in (("a", 70), ("b", 50))}
+    signals["a"]["ABP"][60:] = -32768
+    for name, values in signals.items():
+        write_segment(tmp_path, name, values)
+    recording = read(tmp_path, "a", "b", "a")
+    spans = [(stretch.start, stretch.stop) for stretch in recording.stretches]
+    assert spans == [(0, 60), (70, 120), (120, 180)] and recording.length == 190
+
+
+def test_several_samples_per_frame_are_a_higher_rate(tmp_path, write_segment):
+    signals = {"PLETH": noise(200), "ABP": noise(200), "II": noise(400)}
+    write_segment(tmp_path, "r", signals, per_frame=[2, 2, 4], rate=62.5)
+    recording = read(tmp_path)
+    assert recording.rate == 125 and recording.length == 200
+    np.testing.assert_array_equal(recording.stretches[0].values, [signals["PLETH"], signals["ABP"]])
+    with pytest.raises(DataError, match=r"r\.hea: PLETH at 125 Hz, II at 250 Hz; rates must be equal"):
+        read(tmp_path, channels=("PLETH", "II"))
+
+
+def test_real_records_lose_the_rows_of_invalid_samples_and_nothing_else(data_root):
+    import wfdb
+
+    recording = read(data_root / "icu", "icu01", "icu02")
+    spans = [(stretch.start, stretch.stop) for stretch in recording.stretches]
+    assert spans == [(0, 62_500), (62_500, 98_470), (98_490, 100_000)]
+    assert recording.invalid == 20 and recording.length == 100_000 and recording.rate == 125
+    assert [(round(size, 4), unit) for size, unit in recording.steps] == [(0.0005, "NU"), (0.0502, "mmHg")]
+    # PPG and ABP stay side by side beyond the hole.
+    raw = wfdb.rdrecord(str(data_root / "icu" / "icu02"), physical=False).d_signal.T
+    np.testing.assert_array_equal(recording.stretches[1].values, raw[:, :35_970])
+    np.testing.assert_array_equal(recording.stretches[2].values, raw[:, 35_990:])
+    physical = wfdb.rdrecord(str(data_root / "icu" / "icu02")).p_signal
+    assert np.flatnonzero(np.isnan(physical).any(1)).tolist() == list(range(35_970, 35_990))
+
+
+# Damage
+
+
+def whole(folder, write_segment, **options):
+    return write_segment(folder, "r", {"PLETH": noise(300), "ABP": noise(300)}, **options)
+
+
+def test_a_record_that_is_not_there_is_missing(tmp_path):
+    with pytest.raises(DataMissing, match=r"^set: .*/r\.hea: no such file"):
+        read(tmp_path)
+
+
+def test_a_header_without_its_samples_is_missing_them(tmp_path, write_segment):
+    whole(tmp_path, write_segment)
+    (tmp_path / "r.dat").unlink()
+    with pytest.raises(DataMissing, match=r"/r\.dat: no such file; a record is its \.hea files and the \.dat files"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("fmt", ["16", "80", "24", "516"])
+def test_samples_that_are_cut_short(fmt, tmp_path, write_segment):
+    whole(tmp_path, write_segment, fmt=fmt)
+    content = (tmp_path / "r.dat").read_bytes()
+    (tmp_path / "r.dat").write_bytes(content[: len(content) // 2])
+    with pytest.raises(DataError, match=r"^set: .*/r\.dat: [\d,]+ bytes that cannot be read .*cut short$") as caught:
+        read(tmp_path)
+    assert caught.value.exit_code == 3
+
+
+def test_a_changed_sample_breaks_the_checksum(tmp_path, write_segment):
+    whole(tmp_path, write_segment)
+    content = bytearray((tmp_path / "r.dat").read_bytes())
+    content[6] ^= 1  # of row 1, the second channel
+    (tmp_path / "r.dat").write_bytes(content)
+    with pytest.raises(DataError, match=r"/r\.dat: the samples of ABP do not add up to the checksum"):
+        read(tmp_path)
+    np.testing.assert_array_equal(read(tmp_path, channels=("PLETH",)).length, 300)
+
+
+def test_a_record_without_one_of_the_channels_names_those_it_has(tmp_path, write_segment):
+    write_segment(tmp_path, "r", {"PLETH": noise(300), "II": noise(300)})
+    with pytest.raises(
+        DataError, match=r"/r\.hea: no segment .* has PLETH and ABP together; its signals are II, PLETH"
+    ):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "not a WFDB header"),
+        (b"\x89PNG\r\n\x1a\n\x00\xff\xfe", "not a WFDB header"),
+        (b"<html>not found</html>\n", "not a WFDB header"),
+        (b"r 2 125 -5\n", "not a WFDB header"),
+        (b"r 2 0 300\nr.dat 16\nr.dat 16\n", "a sampling rate of 0"),
+        (b"r 2 125 300\nr.dat 16 200/NU 16 0 1 2 0 PLETH\n", "announces 2 signals and describes 1"),
+        (b"r/3 2 125 300\nr_layout 0\n", "announces 3 segments and describes 1"),
+        (b"r 2 125 300\nr.dat sixteen\nr.dat 16\n", "'r.dat sixteen' is not the line of a signal"),
+        (b"r 2 125 300\n../r.dat 16\nr.dat 16\n", "'../r.dat 16' is not the line of a signal"),
+        (b"r/1 2 125 300\n../r_0001 300\n", "'../r_0001 300' is not the line of a segment"),
+        (b"r 2 125 300\nr.dat 16\nr.dat 16\n", "its signals are without names"),
+    ],
+)
+def test_a_header_that_is_none(content, says, tmp_path):
+    (tmp_path / "r.hea").write_bytes(content)
+    with pytest.raises(DataError, match=r"^set: .*/r\.hea: ") as caught:
+        read(tmp_path)
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (("125 300", "125 30000000000000"), "cannot be read"),  # more than memory holds
+        (("16 200", "99 200"), "cannot be read"),
+        (("16 200", "8 200"), "in format 8, which marks no invalid samples"),
+        (("125 300", "125 299"), "do not add up"),
+    ],
+)
+def test_a_header_that_does_not_fit_its_samples(change, says, tmp_path, write_segment):
+    header = whole(tmp_path, write_segment)
+    header.write_text(header.read_text().replace(*change))
+    if "8 200" in change[1]:
+        (tmp_path / "r.dat").write_bytes(bytes(600))
+    with pytest.raises(DataError, match=r"^set: .*/r\.(dat|hea): ") as caught:
+        read(tmp_path)
+    assert says in str(caught.value)
+
+
+def test_segments_that_contradict_their_record(tmp_path, write_segment, write_record_of_segments):
+    whole(tmp_path, write_segment)
+    write_record_of_segments(tmp_path, "m", [("r", 200)], list(BOTH))
+    with pytest.raises(DataError, match=r"/r\.hea: 300 samples at 125 Hz, but .*/m\.hea says 200 at 125 Hz"):
+        read(tmp_path, "m")
+    write_record_of_segments(tmp_path, "m", [("r", 300)], list(BOTH), rate=250)
+    with pytest.raises(DataError, match=r"/r\.hea: 300 samples at 125 Hz, but .*/m\.hea says 300 at 250 Hz"):
+        read(tmp_path, "m")
+    write_record_of_segments(tmp_path, "n", [("m", 300)], list(BOTH))
+    with pytest.raises(DataError, match=r"/m\.hea: a segment that consists of segments"):
+        read(tmp_path, "n")
+
+
+def test_records_at_different_rates(tmp_path, write_segment):
+    for name, rate in (("a", 125), ("b", 250)):
+        write_segment(tmp_path, name, {"PLETH": noise(300), "ABP": noise(300)}, rate=rate)
+    with pytest.raises(DataError, match=r"/b\.hea: sampled at 250 Hz, but .*/a\.hea at 125 Hz; rates must be equal"):
+        read(tmp_path, "a", "b")
+
+
+def test_a_name_that_two_signals_have(tmp_path, write_segment):
+    header = write_segment(tmp_path, "r", {"PLETH": noise(300), "ABP": noise(300), "II": noise(300)})
+    header.write_text(header.read_text().replace("II", "ABP"))
+    with pytest.raises(DataError, match=r"/r\.hea: two signals are called ABP"):
+        read(tmp_path)
+
+
+def test_a_record_without_a_valid_row(tmp_path, write_segment):
+    signals = {"PLETH": noise(300), "ABP": noise(300)}
+    signals["PLETH"][:150] = signals["ABP"][150:] = -32768
+    write_segment(tmp_path, "r", signals)
+    with pytest.raises(DataError, match=r"/r\.hea: every sample of PLETH or ABP is invalid; nothing is left"):
+        read(tmp_path)
