@@ -72,7 +72,6 @@ def make_parser() -> argparse.ArgumentParser:
     _add_suite(run)
     _add_plan_options(run)
     run.add_argument("--offline", action="store_true", help="fetch nothing; use the data that are there")
-    run.add_argument("--executor", choices=["local"], default="local", help="where trials run")
     run.add_argument(
         "--timeout", type=_quantity(parse_timeout), metavar="TIME", help="end a trial after 90, 30min, 2h (seconds)"
     )
@@ -96,6 +95,9 @@ def make_parser() -> argparse.ArgumentParser:
     validate = _command(commands, "validate", "check a suite in all its profiles; nothing runs")
     _add_suite(validate)
     _add_profile(validate, default=None, text="only this profile (default: all)")
+
+    cancel = _command(commands, "cancel", "end what a cluster still does for a run")
+    cancel.add_argument("folder", type=Path, metavar="DIR", help="OUT/<suite>, or a folder of such folders")
 
     status = _command(commands, "status", "count the trials of a run by what became of them")
     status.add_argument("folder", type=Path, metavar="DIR", help="OUT/<suite>, or a folder of such folders")
@@ -143,6 +145,14 @@ def _add_plan_options(parser: argparse.ArgumentParser) -> None:
         "--data", type=Path, metavar="ROOT", help="folder of the data sets (default: $INVERTBENCH_DATA)"
     )
     parser.add_argument("--jobs", type=_positive, metavar="N", help="trials at once (default: as many as have room)")
+    parser.add_argument("--executor", choices=["local", "slurm"], default="local", help="where trials run")
+    parser.add_argument(
+        "--cluster",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change what jobs ask a cluster for, such as partition=gpu or time=2h; repeatable",
+    )
     parser.add_argument(
         "--retry-failed", action="store_true", help="run again what failed before (default: what was interrupted)"
     )

@@ -14,9 +14,12 @@ from pathlib import Path
 
 from harness.conditions import Conditions, shown_seconds
 from harness.errors import DataError, DataMissing, UserError
-from harness.execution.agenda import MISSING, Choice, agenda, counted, outlook, trials_text
-from harness.execution.folder import claimed, make_folder, writing
+from harness.execution.agenda import MISSING, Choice, agenda, counted, forget_settled, outlook, trials_text
+from harness.execution.folder import claimed, make_folder, remove_leftovers, writing
 from harness.execution.outcome import record_path
+from harness.execution.submissions import Submissions, at_work
+from harness.execution.submissions import lines as cluster_lines
+from harness.planning.cluster import Cluster
 from harness.planning.plan import FILE, Plan, data_key, with_checksum
 from harness.records import verdict
 from harness.settings import AnyTrial, DataRef, DensityTrial, ParametersTrial, RuntimeTrial, Trial
@@ -24,7 +27,8 @@ from harness.settings import AnyTrial, DataRef, DensityTrial, ParametersTrial, R
 
 def run(args: Namespace) -> int:
     """`run SUITE`: run what has no outcome yet, then write and print the report."""
-    _start_imports(args)
+    if args.executor == "local":
+        _start_imports(args)
     plan, picked = _plan(args)
     root = _data_root(args.data)
     folder = args.out / plan.suite
@@ -36,16 +40,22 @@ def run(args: Namespace) -> int:
 
 def _run_in(folder: Path, plan: Plan, picked: Sequence[Trial], root: Path | None, args: Namespace) -> int:
     from harness.execution.provenance import RunProvenance
-    from harness.execution.slots import at_once, make_slots
+    from harness.execution.slots import make_slots
     from harness.execution.supervisor import run_trials
     from harness.progress import make_reporter
 
+    handed = at_work(folder, args.executor)
+    if not handed:
+        remove_leftovers(folder)
     provenance = RunProvenance(args.host)
     choice = Choice(args.retry_failed, args.stale)
     wanted = {trial.id for trial in picked}
     entries = [entry for entry in agenda(plan, folder, provenance.digests) if entry.trial.id in wanted]
-    doing = [entry.trial for entry in entries if entry.runs(choice)]
-    slots = make_slots(doing, args.jobs)
+    forget_settled(entries, folder)
+    doing = [entry.trial for entry in entries if entry.runs(choice) and entry.trial.id not in handed]
+    attached = [entry.trial for entry in entries if entry.trial.id in handed]
+    cluster = _cluster(args)
+    room = _at_once(doing, cluster, args.jobs)
     left_out = _records_left_out(folder, plan)
     with writing(folder):
         plan.save(folder)
@@ -55,12 +65,14 @@ def _run_in(folder: Path, plan: Plan, picked: Sequence[Trial], root: Path | None
         print(f"picked by --only, of {trials_text(len(plan.trials))}; the report covers them all")
     if left_out:
         print(left_out)
-    for line in outlook(entries, choice, at_once(doing, slots)):
+    for line in outlook([entry for entry in entries if entry.trial.id not in handed], choice, room):
         print(line)
-    if args.jobs is not None and doing and at_once(doing, slots) < min(args.jobs, len(doing)):
-        print(f"--jobs {args.jobs}: {at_once(doing, slots)} at once, as the threads of more would fight over the cores")
+    if attached:
+        print(f"{trials_text(len(attached))} of them handed to the cluster before: this run waits for what they find")
+    if args.jobs is not None and doing and room < min(args.jobs, len(doing)):
+        print(f"--jobs {args.jobs}: {room} at once, as the threads of more would fight over the cores")
     sys.stdout.flush()
-    if doing:
+    if doing or attached:
         conditions = Conditions(
             out=folder,
             root=root,
@@ -72,8 +84,14 @@ def _run_in(folder: Path, plan: Plan, picked: Sequence[Trial], root: Path | None
         )
         good = _good(plan)
         stop_at = (lambda record: verdict(record) not in good) if args.fail_fast else None
-        with make_reporter(len(doing)) as reporter:
-            run_trials(doing, conditions, slots, reporter, provenance=provenance.of, stop_at=stop_at)
+        if cluster is not None:
+            from harness.execution.slurm import run_on_cluster
+
+            run_on_cluster(doing, attached, conditions, cluster, args.jobs, stop_at)
+        else:
+            slots = make_slots(doing, args.jobs)
+            with make_reporter(len(doing)) as reporter:
+                run_trials(doing, conditions, slots, reporter, provenance=provenance.of, stop_at=stop_at)
     else:
         print("nothing to run")
     _write_report(plan, folder)
@@ -81,11 +99,19 @@ def _run_in(folder: Path, plan: Plan, picked: Sequence[Trial], root: Path | None
     return 0 if good_states(plan, states) else 1
 
 
+def cancel(args: Namespace) -> int:
+    """`cancel DIR`: end what a cluster still does for a run."""
+    from harness.execution.slurm import cancel_all
+
+    for folder in run_folders(args.folder):
+        print("\n".join(cancel_all(folder)) or f"{folder}: no cluster works for it")
+    return 0
+
+
 def show_plan(args: Namespace) -> int:
     """`plan SUITE`: print the trials of a profile, what became of each, and what a run would do."""
     from tabulate import tabulate
 
-    from harness.execution.slots import at_once, make_slots
     from harness.sources import Sources
 
     plan, picked = _plan(args)
@@ -108,8 +134,9 @@ def show_plan(args: Namespace) -> int:
     headers = ("id", "kind", "column", "layer", "seed", "state", "time")
     print(tabulate(lines, headers=headers, tablefmt="simple", disable_numparse=True))
     print(f"\n{plan.suite}, profile {plan.profile}, on {plan.device}: {counted(entries)}")
+    forget_settled(entries, folder)
     doing = [entry.trial for entry in entries if entry.runs(choice)]
-    for line in outlook(entries, choice, at_once(doing, make_slots(doing, args.jobs))):
+    for line in outlook(entries, choice, _at_once(doing, _cluster(args), args.jobs)):
         print(line)
     if missing:
         print(missing)
@@ -140,6 +167,8 @@ def status(args: Namespace) -> int:
         for entry in entries:
             if entry.state not in ("ok", MISSING):
                 print(f"  {entry.trial.id}  {entry.state}: {entry.reason}")
+        for line in cluster_lines(Submissions(folder).look()):
+            print(line)
         code = max(code, 0 if good_states(plan, [entry.state for entry in entries]) else 1)
     return code
 
@@ -186,6 +215,7 @@ COMMANDS: dict[str, Callable[[Namespace], int]] = {
     "plan": show_plan,
     "validate": validate,
     "status": status,
+    "cancel": cancel,
     "report": report,
     "list": show_list,
     "check-layer": check_layer,
@@ -218,15 +248,22 @@ def _plan(args: Namespace) -> tuple[Plan, tuple[AnyTrial, ...]]:
     from harness.planning.plan import plan_run
     from harness.planning.suite import load_suite
 
+    suite = load_suite(args.suite)
+    cluster = _cluster(args)
+    device, elsewhere = args.device, None
+    if cluster is not None:  # whose nodes have what this machine may lack
+        elsewhere = cluster.cpus or 1
+        device = cluster.device if args.device == "auto" else args.device
     return plan_run(
-        load_suite(args.suite),
+        suite,
         args.profile,
-        args.device,
+        device,
         seeds=args.seeds,
         only=args.only,
         settings=args.settings,
         layers=args.layers,
         jobs=args.jobs,
+        elsewhere=elsewhere,
     )
 
 
@@ -242,6 +279,29 @@ def _start_imports(args: Namespace) -> None:
     profile = suite.profiles.get(args.profile)
     if profile is not None:
         start_server(entry.data or label for label, entry in profile.datasets.items())
+
+
+def _cluster(args: Namespace) -> Cluster | None:
+    """What jobs ask for; None where trials run on this machine."""
+    from harness.planning.cluster import cluster_of
+    from harness.planning.suite import read_suite
+
+    if args.executor == "slurm":
+        return cluster_of(read_suite(args.suite).cluster, args.cluster)
+    if args.cluster:
+        raise UserError(
+            f"--cluster {args.cluster[0]}: there is a cluster with --executor slurm only; give both or none"
+        )
+    return None
+
+
+def _at_once(trials: Sequence[Trial], cluster: Cluster | None, jobs: int | None) -> int:
+    """How many of these trials run at once."""
+    from harness.execution.slots import at_once, make_slots
+
+    if cluster is None:
+        return at_once(trials, make_slots(trials, jobs))
+    return max(1, min(len(trials), jobs or cluster.throttle or len(trials)))
 
 
 def _data_root(given: Path | None) -> Path | None:

@@ -32,6 +32,7 @@ ALLOWED = {
         "pooch",
         "requests",
         "torchvision",
+        "submitit",
     },
 }
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.checkpoint_files import newest_header
+from harness.checkpoint_files import checkpoint_folder, newest_header
 from harness.conditions import Stale, shown_seconds
 from harness.errors import UserError
 from harness.execution.estimate import Experience
@@ -101,6 +102,13 @@ def agenda(plan: Plan, folder: Path, digests: Digests | None = None) -> list[Ent
     records = {path.stem: _read(path) for path in sorted((folder / "records").glob("*.json"))}
     experience = Experience(record for record in records.values() if isinstance(record, Record))
     return [_entry(trial, folder, records.get(trial.id), digests, experience) for trial in plan.trials]
+
+
+def forget_settled(entries: Sequence[Entry], folder: Path) -> None:
+    """Remove the checkpoints of trials that have their record: one was killed between the two."""
+    for entry in entries:
+        if entry.state in GOOD and not entry.stale:
+            shutil.rmtree(checkpoint_folder(folder, entry.trial.id), ignore_errors=True)
 
 
 def _read(path: Path) -> Record | str:

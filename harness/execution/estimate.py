@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable
 from statistics import fmean
@@ -28,8 +29,9 @@ class Experience:
         self._times: dict[str, list[float]] = {}
         for record in records:
             if record.status in TOLD and record.seconds is not None:
-                for key, work in _keys(record.trial):
-                    self._times.setdefault(key, []).append(record.seconds / work)
+                with contextlib.suppress(KeyError, TypeError):  # of a version with other settings
+                    for key, work in _keys(record.trial):
+                        self._times.setdefault(key, []).append(record.seconds / work)
 
     def seconds(self, trial: Trial) -> float | None:
         """The time that this trial is likely to take; None where nothing tells."""

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.errors import UserError
+from harness.execution.submissions import FOLDER as SUBMISSIONS
 from harness.planning.plan import FILE
 from harness.records import TEMPORARY, write_atomically
 
@@ -58,7 +59,8 @@ def claimed(folder: Path, host: bool = False) -> Iterator[None]:
             if host:
                 about["host"] = platform.node()
             write_atomically(folder / OWNER, json.dumps(about).encode())
-            remove_leftovers(folder)
+            if not (folder / SUBMISSIONS).exists():  # else a job of a cluster may be writing
+                remove_leftovers(folder)
         yield
     finally:
         with contextlib.suppress(OSError):
@@ -88,6 +90,6 @@ def writing(folder: Path) -> Iterator[None]:
 
 def remove_leftovers(folder: Path) -> None:
     """Remove files that a killed process had begun to write; nobody else may be writing there."""
-    for place in (".", "records", "weights", "figures", "checkpoints/*"):
+    for place in (".", "records", "weights", "figures", "checkpoints/*", "heartbeats"):
         for path in folder.glob(f"{place}/.*{TEMPORARY}"):
             path.unlink(missing_ok=True)

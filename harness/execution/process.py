@@ -106,6 +106,21 @@ def run_assignment(work: Work, given: Assignment, messages: Connection) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = given.gpu  # before anything asks the driver
     if given.conditions.memory is not None and given.trial.device == "cpu":
         limit_this_process(given.conditions.memory)
+    try:
+        work(given.trial, given.conditions, given.provenance, teller(messages))
+    except OSError as error:  # a trial's own errors are in its record: this one is about writing it
+        with contextlib.suppress(OSError):
+            print(f"{type(error).__name__}: {error}", flush=True)
+        with contextlib.suppress(OSError):
+            messages.send((1.0, f"cannot be written: {error.strerror or error}"))
+        os._exit(NO_SPACE_LEFT)
+
+
+def teller(messages: Connection) -> Progress:
+    """What a trial tells its progress with: seldom, and without harm once nobody listens.
+
+    When the supervisor is killed, the trial is about to be. An error of this pipe must not become its record.
+    """
     last = 0.0
 
     def progress(fraction: float, text: str) -> None:
@@ -113,16 +128,10 @@ def run_assignment(work: Work, given: Assignment, messages: Connection) -> None:
         now = time.monotonic()
         if now - last >= MESSAGE_PERIOD:
             last = now
-            messages.send((float(fraction), str(text)))
+            with contextlib.suppress(OSError):
+                messages.send((float(fraction), str(text)))
 
-    try:
-        work(given.trial, given.conditions, given.provenance, progress)
-    except OSError as error:  # a trial's own errors are in its record: this one is about writing it
-        with contextlib.suppress(OSError):
-            print(f"{type(error).__name__}: {error}", flush=True)
-        with contextlib.suppress(OSError):
-            messages.send((1.0, f"cannot be written: {error.strerror or error}"))
-        os._exit(NO_SPACE_LEFT)
+    return progress
 
 
 def _detach() -> None:

@@ -113,6 +113,7 @@ def plan_run(
     settings: Sequence[str] = (),
     layers: Sequence[str] = (),
     jobs: int | None = None,
+    elsewhere: int | None = None,
 ) -> tuple[Plan, tuple[AnyTrial, ...]]:
     """Settle every trial of one profile, and pick those to run.
 
@@ -125,6 +126,8 @@ def plan_run(
         settings: `--set` texts, "training.steps=100".
         layers: third-party layers that become rows of their own, "FILE.py:CLASS".
         jobs: trials at once, among which `threads: auto` divides the cores.
+        elsewhere: cores of each trial, where they run on other machines, of which nobody asks here whether they
+            have the device; None: they run here.
 
     Returns:
         The plan, which is the same whatever `only` picks, and the trials that it picks. A runtime trial times its
@@ -138,7 +141,7 @@ def plan_run(
     picked_rows, picked_columns, picked_seeds = _pick(scope, parse_only(only))
     check_scope(scope, {(column, row) for column in picked_columns for row in picked_rows})
     rows, columns, every_seed = _pick(scope, Selection())
-    used = resolve_device(device)
+    used = resolve_device(device) if elsewhere is None or device == "auto" else device
     plan = Plan(
         suite=suite.suite,
         kind=suite.kind,
@@ -154,7 +157,7 @@ def plan_run(
         timeout=scope.limit("timeout"),
         memory=scope.limit("memory"),
         published=suite.published,
-        trials=tuple(_trials(scope, used, rows, columns, every_seed, jobs)),
+        trials=tuple(_trials(scope, used, rows, columns, every_seed, jobs, elsewhere)),
     )
     wanted = [trial for trial in plan.trials if _is_in(trial, picked_rows, picked_columns, picked_seeds)]
     return plan, tuple(wanted)
@@ -249,13 +252,15 @@ def _trials(
     columns: Sequence[str],
     seeds: Sequence[int],
     jobs: int | None = None,
+    elsewhere: int | None = None,
 ) -> Iterator[AnyTrial]:
     threads = scope.setting("threads")
+    share = max(1, usable_cores() // (jobs or 1)) if elsewhere is None else elsewhere
     common: dict[str, Any] = {
         "suite": scope.suite.suite,
         "profile": scope.name,
         "device": device,
-        "threads": max(1, usable_cores() // (jobs or 1)) if threads == "auto" else threads,
+        "threads": share if threads == "auto" else threads,
     }
     table = {(one.column, one.row): one for one in cells(scope)}
     picked = [[table[column, row] for row in rows] for column in columns]

@@ -6,14 +6,15 @@ profile, the data set, the suite's row, the profile's row, the data set's row, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PrivateAttr, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
-from harness.conditions import parse_bytes, parse_timeout
+from harness.planning.cluster import Cluster
+from harness.planning.quantities import Duration, Memory
 from harness.planning.strict_yaml import Document
 from harness.settings import (
     Augmentation,
@@ -75,20 +76,6 @@ def _number(value: Any) -> Any:
     return value
 
 
-def _said(parse: Callable[[object], Any]) -> Callable[[Any], Any]:
-    """A parser whose ValueError is the message of a fault."""
-
-    def parsed(value: Any) -> Any:
-        try:
-            return value if value is None else parse(value)
-        except ValueError as error:
-            raise PydanticCustomError("quantity", "{rule}", {"rule": str(error)}) from error
-
-    return parsed
-
-
-Duration = Annotated[float | None, BeforeValidator(_said(parse_timeout))]  # "30 min", or a number of seconds
-Memory = Annotated[int | None, BeforeValidator(_said(parse_bytes))]  # "4GiB", or a number of bytes
 Threads = Count | Literal["auto"]  # auto: the cores, divided by --jobs
 Training = Annotated[TrainingSettings, BeforeValidator(_long_names)]
 Seed = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
@@ -210,6 +197,7 @@ class Suite(Settings):
     unsupported: Flag = False  # a layer that cannot serve a shape is a row that says so, not a fault of the suite
     timeout: Duration = None  # of each trial; None: as long as it takes
     memory: Memory = None  # of each trial; None: as much as there is
+    cluster: Annotated[Cluster, BeforeValidator(_empty_mapping)] = Cluster()
     flow: FlowSettings = FlowSettings()
     training: Training = TrainingSettings()
     operations: Annotated[tuple[Operation, ...], Field(min_length=1)] = ("forward", "forward_backward", "inverse")

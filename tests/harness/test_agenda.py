@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from harness.checkpoint_files import Header, checkpoint_folder
-from harness.execution.agenda import Choice, Entry, agenda, counted, outlook
+from harness.execution.agenda import Choice, Entry, agenda, counted, forget_settled, outlook
 from harness.execution.estimate import Experience
 from harness.records import blank_record, write_record
 
@@ -68,6 +68,19 @@ def test_every_state_and_what_a_run_makes_of_it(run):
     lines = outlook(list(found.values()), plain, 2)
     assert lines[1] == "1 trial failed before and stays so; --retry-failed runs it again"
     assert lines[2].startswith("2 trials are stale, as source changed (flows/glow.py changed)")
+
+
+def test_checkpoints_of_settled_trials_are_removed(run):
+    """Of one that was killed between its record and the end; not of one that is being made again."""
+    plan, folder = run
+    done, failed, stale, fresh = plan.trials[:4]
+    leave(folder, done)
+    leave(folder, failed, "oom")
+    leave(folder, stale, sources={"flows/glow.py": "bbb"})
+    for one in (done, failed, stale, fresh):
+        checkpoint(folder, one, 10)
+    forget_settled(list(states(plan, folder).values()), folder)
+    assert {path.name for path in (folder / "checkpoints").iterdir()} == {failed.id, stale.id, fresh.id}
 
 
 def test_nobody_asks_what_is_stale_where_the_source_is_not_known(run):

@@ -1,5 +1,6 @@
 import errno
 import json
+import multiprocessing
 import os
 import re
 import signal
@@ -13,6 +14,7 @@ import pytest
 from harness.conditions import Conditions
 from harness.errors import UserError
 from harness.execution.outcome import interrupted
+from harness.execution.process import teller
 from harness.execution.slots import Slots
 from harness.execution.supervisor import run_one, run_trials
 from harness.progress import Reporter, make_reporter
@@ -196,7 +198,8 @@ if __name__ == "__main__":
     from pathlib import Path
     import faulty_trials
     from harness.conditions import Conditions
-    from harness.execution.slots import Slots
+    from harness.execution.process import teller
+from harness.execution.slots import Slots
     from harness.execution.supervisor import run_trials
     from harness.progress import make_reporter
     from harness.settings import FlowSettings, LayerRef, ParametersTrial
@@ -320,6 +323,17 @@ def test_no_space_left_for_what_the_supervisor_writes(work, tmp_path, monkeypatc
     monkeypatch.setattr("harness.execution.supervisor.write_record", full)
     with pytest.raises(UserError, match=r"the record of trial kill-\S+ cannot be written: No space left on device"):
         run_one(trial("kill"), Conditions(tmp_path), Listener(), work=work)
+
+
+def test_a_trial_that_nobody_listens_to_any_more_is_not_at_fault():
+    """Its supervisor has just been killed, and it has an instant left to write a wrong record."""
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    tell = teller(sender)
+    tell(0.1, "heard")
+    assert receiver.recv() == (0.1, "heard")
+    receiver.close()
+    time.sleep(0.11)
+    tell(0.2, "not heard")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the fork server in /proc")
