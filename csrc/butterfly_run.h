@@ -207,11 +207,3 @@ void apply_few(const Butterfly& butterfly, bool inverse, const std::vector<Run>&
     }
   }
 }
-
-template <class T>
-const ButterflyKernels<T>& kernels() {
-  static const ButterflyKernels<T> found{LANES<T>,  log_abs_dets<T>, add_log_abs_det_gradient<T>,
-                                         invert<T>, invert_gradient<T>, pack<T>, add_unpacked<T>,
-                                         apply<T>,  backward<T>,     apply_few<T>};
-  return found;
-}
