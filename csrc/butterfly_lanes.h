@@ -32,7 +32,7 @@ void pack_tile(const Stage& stage, int64_t tile, const T* weight, int64_t pitch,
   }
 }
 
-// Adds the sums over the shares of a gradient in packed order, `packed` numbers each, to one in the order of the weight.
+// Adds the sums over the shares of a gradient in packed order, `packed` numbers each, to one in the weight's order.
 template <class T>
 void unpack_tile(const Stage& stage, int64_t tile, const T* sums, int64_t shares, int64_t packed, int64_t pitch,
                  T* gradient) {
@@ -91,7 +91,7 @@ INVERTBENCH_INLINE void apply_levels(V<T> (&x)[U][E], const T* matrices) {
       if (e & bit) continue;
       const V<T>* m = reinterpret_cast<const V<T>*>(matrices);
       V<T> a = m[0], b = m[1], c = m[2], d = m[3];
-      if (U > 1) {
+      if constexpr (U > 1) {
         INVERTBENCH_KEEP(a);
         INVERTBENCH_KEEP(b);
         INVERTBENCH_KEEP(c);
@@ -194,7 +194,8 @@ void apply_stage(const Stage& stage, int64_t dim, int64_t samples, const T* pack
         const T* from = sweep.from_event ? x + first * dim + tile : at;
         if (sweep.turn != Sweep::none && !sweep.from_event) std::swap(at, other);
         T* to = sweep.to_event ? y + first * dim + tile : at;
-        runner<T>(sweep)(sweep, count, from, sweep.from_event ? dim : pitch, to, sweep.to_event ? dim : pitch, matrices);
+        const int64_t from_pitch = sweep.from_event ? dim : pitch, to_pitch = sweep.to_event ? dim : pitch;
+        runner<T>(sweep)(sweep, count, from, from_pitch, to, to_pitch, matrices);
       }
     }
     matrices += stage.tile_packed;

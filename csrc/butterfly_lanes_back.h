@@ -142,8 +142,8 @@ void stage_back(const Stage& stage, int64_t dim, int64_t samples, bool begins, c
 // then over those of a chunk, then over the chunks, so that no sum is long. `between` has room for what all stages but
 // the last leave of a chunk.
 template <class T>
-void staged_back(const StagedButterfly& staged, const T* packed, int64_t samples, int64_t chunk, const T* x, const T* dy,
-                 T* dx, T* sums, T* between, T* scratch) {
+void staged_back(const StagedButterfly& staged, const T* packed, int64_t samples, int64_t chunk, const T* x,
+                 const T* dy, T* dx, T* sums, T* between, T* scratch) {
   const int64_t dim = staged.butterfly.dim, pitch = chunk * dim;
   const std::vector<Stage>& stages = staged.stages;
   for (int64_t first = 0; first < samples; first += chunk) {

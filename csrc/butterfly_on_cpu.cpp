@@ -86,7 +86,8 @@ Tensor inverse_of(const Tensor& y, const Tensor& weight, Butterfly butterfly, co
   } else {
     const Tensor inverse = at::empty_like(weight);
     kernels.invert(w, butterfly.matrices, inverse.mutable_data_ptr<T>());
-    prepared<T>(butterfly, layout, batch, y, inverse.const_data_ptr<T>(), [&](const auto& ready) { ready.apply(y, x); });
+    const T* v = inverse.const_data_ptr<T>();
+    prepared<T>(butterfly, layout, batch, y, v, [&](const auto& ready) { ready.apply(y, x); });
   }
   return x;
 }

@@ -49,7 +49,8 @@ void backward_segment(const Problem& problem, const Segment& segment, bool share
     for (int i = segment.first; i + 1 < segment.last; ++i) {
       const Pass& pass = problem.passes[i];
       T* after = blocks + (i - segment.first) * block * S;
-      apply_pass_of<U>(pass, shared, block, packed + matrices_at(pass, first), i == segment.first ? tile + first * S : after - block * S, after);
+      const T* before = i == segment.first ? tile + first * S : after - block * S;
+      apply_pass_of<U>(pass, shared, block, packed + matrices_at(pass, first), before, after);
     }
     for (int i = segment.last - 1; i >= segment.first; --i) {
       const Pass& pass = problem.passes[i];

@@ -45,8 +45,8 @@ class Staged {
     });
   }
 
-  // The gradients of the matrices are added to `gradient`, (2, 2, P). The batch has shares, which depend on it and on the
-  // number of threads alone, and they are added in order: the same threads give the same bits.
+  // The gradients of the matrices are added to `gradient`, (2, 2, P). The batch has shares, which depend on it and on
+  // the number of threads alone, and they are added in order: the same threads give the same bits.
   void backward(const at::Tensor& x, const at::Tensor& dy, at::Tensor& dx, T* gradient) const {
     const int64_t batch = x.size(0), dim = staged.butterfly.dim, threads = at::get_num_threads();
     const int64_t least = grain(batch, 3 * nanoseconds), chunk = std::min(batch, this->chunk(CHUNK_BYTES_BACK));

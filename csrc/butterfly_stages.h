@@ -1,7 +1,7 @@
 // How a butterfly is applied with its entries side by side in vectors, in the order in which they lie in memory.
 //
-// A factor pairs entries a fixed stride apart. Where that is a multiple of the L numbers of a vector (a wide level) whole
-// vectors pair, and so do the matrices between them. The narrow levels need L blocks of B consecutive entries at once:
+// A factor pairs entries a fixed stride apart. Where that is a multiple of the L numbers of a vector (a wide level)
+// whole vectors pair, and so do the matrices between them. The narrow levels need L blocks of B consecutive entries at once:
 // turned, so that every vector has one entry of each block, they pair whole vectors too.
 //
 // A stage is a run of levels that act within small tiles of vectors, so that the matrices of a tile stay in the first
@@ -91,10 +91,13 @@ class StageMaker {
       Stage stage;
       stage.first = at == 0;
       stage.levels.assign(levels_.begin() + at, levels_.begin() + end);
-      if (!(narrow ? lay_narrow_tiles(stage) : lay_wide_tiles(stage))) return false;
+      if (narrow) lay_narrow_tiles(stage);
+      else lay_wide_tiles(stage);
       find_sweeps(stage);
       for (const int64_t tile : stage.tiles) {
-        for (const Level& level : stage.levels) stage.numbers.push_back(level.factor.weight + number(level.factor, tile));
+        for (const Level& level : stage.levels) {
+          stage.numbers.push_back(level.factor.weight + number(level.factor, tile));
+        }
       }
       for (int64_t& tile : stage.tiles) tile += part_.start;
       stages.push_back(std::move(stage));
@@ -173,17 +176,16 @@ class StageMaker {
   }
 
   // L blocks of B entries each.
-  bool lay_narrow_tiles(Stage& stage) {
+  void lay_narrow_tiles(Stage& stage) {
     stage.vectors = block_;
     for (int64_t v = 0; v < block_; ++v) stage.places.push_back(v * lanes_);
     for (int64_t at = 0; at < part_.size; at += block_ * lanes_) stage.tiles.push_back(at);
     strides_.clear();
     for (const Level& level : stage.levels) strides_.push_back(is_narrow(level) ? level.stride : level.stride / lanes_);
-    return true;
   }
 
   // A row for every choice of entries along the strides; some neighbouring vectors of each.
-  bool lay_wide_tiles(Stage& stage) {
+  void lay_wide_tiles(Stage& stage) {
     std::vector<int64_t> strides;
     for (const Level& level : stage.levels) strides.push_back(level.stride);
     std::sort(strides.begin(), strides.end(), std::greater<>());
@@ -219,7 +221,6 @@ class StageMaker {
       for (size_t i = 0; strides[i] != level.stride; ++i) stride /= 2;
       strides_.push_back(stride);
     }
-    return true;
   }
 
   // The vectors v of a tile from which no stride leads back: the first of every group.
