@@ -199,7 +199,7 @@ if __name__ == "__main__":
     import faulty_trials
     from harness.conditions import Conditions
     from harness.execution.process import teller
-from harness.execution.slots import Slots
+    from harness.execution.slots import Slots
     from harness.execution.supervisor import run_trials
     from harness.progress import make_reporter
     from harness.settings import FlowSettings, LayerRef, ParametersTrial
