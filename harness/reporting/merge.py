@@ -100,7 +100,7 @@ def _cell(trial: AnyTrial) -> tuple[Any, ...]:
         case ParametersTrial():
             return "parameters", trial.label, trial.shape, trial.layer.row, trial.flow.width
         case RuntimeTrial():
-            return "runtime", trial.sweep, trial.shape, trial.batch
+            return "runtime", trial.sweep, trial.shape, trial.batch, trial.process
 
 
 def _order(trial: AnyTrial, rows: Sequence[str], columns: Sequence[str]) -> tuple[int, ...]:
@@ -110,7 +110,7 @@ def _order(trial: AnyTrial, rows: Sequence[str], columns: Sequence[str]) -> tupl
         case ParametersTrial():
             return 0, columns.index(trial.label), trial.flow.width, rows.index(trial.layer.row)
         case RuntimeTrial():
-            return 1, columns.index(trial.sweep), *trial.shape, trial.batch
+            return 1, trial.process, columns.index(trial.sweep), *trial.shape, trial.batch
 
 
 def _difference(one: AnyTrial, other: AnyTrial) -> str:

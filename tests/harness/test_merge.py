@@ -1,6 +1,7 @@
 """Records of several machines joined: nothing twice, nothing contradictory unsaid, no times pooled."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 
@@ -66,6 +67,25 @@ def test_plans_of_different_seeds_become_one(machines, density_run, tmp_path):
     assert joined.seeds == (0, 2)
     expected = [t.id for t in plan.trials if not isinstance(t, DensityTrial) or t.seed != 1]
     assert [trial.id for trial in joined.trials] == expected, "in the order of a run"
+
+
+def test_processes_of_one_point_stand_beside_each_other(runtime_run, tmp_path):
+    plan, records = runtime_run
+    trials = [trial for trial in plan.trials for _ in range(2)]
+    seconds = [trial.model_copy(update={"process": number % 2}) for number, trial in enumerate(trials)]
+    seconds = [type(one)(**{name: getattr(one, name) for name in type(one).model_fields}) for one in seconds]
+    folders = []
+    for process in (0, 1):
+        folder = tmp_path / f"process{process}" / plan.suite
+        own = tuple(trial for trial in seconds if trial.process == process)
+        plan.model_copy(update={"trials": own}).save(folder)
+        for trial, record in zip(own, records, strict=True):
+            of_this = replace(record, id=trial.id, trial=trial.model_dump(mode="json"), environment=dict(HERE))
+            write_record(folder / "records", of_this)
+        folders.append(folder)
+    [merged] = merge(folders, tmp_path / "merged")
+    assert merged.taken == len(seconds) and not merged.conflicts
+    assert [trial.process for trial in Plan.load(merged.folder).trials] == [0] * len(records) + [1] * len(records)
 
 
 def test_a_contradiction_is_reported_and_the_first_is_kept(machines, tmp_path, capsys, density_run):
