@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from harness.trials.trial import keep_freed_memory
+from harness.trials.flags import keep_freed_memory
 from layers import kernels
 from layers.emerging import Emerging
 from layers.kernel_build import find_compiler
