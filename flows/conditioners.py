@@ -109,9 +109,8 @@ class PointwiseConditioner(Conditioner):
 
     def forward(self, kept: Tensor) -> tuple[Tensor, Tensor]:
         """log_s and t."""
-        columns = kept.flatten(2).transpose(0, 1).flatten(1)  # a column for each position of each event
-        shape = (-1, len(kept), *kept.shape[2:])
-        log_scale, shift = (net(columns).view(shape).transpose(0, 1) for net in (self.log_scale, self.shift))
+        places = kept.flatten(2)
+        log_scale, shift = (net(places).unflatten(2, kept.shape[2:]) for net in (self.log_scale, self.shift))
         return log_scale, shift
 
 

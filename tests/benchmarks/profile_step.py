@@ -88,6 +88,7 @@ def main() -> None:
     keep_freed_memory()
     batch, width = args.batch or BATCH[args.case], args.width or WIDTH[args.case]
     flow, x = model(args.case, args.layer, width, batch)
+    kernels.load()
     updates = Updates(flow, TrainingSettings(batch_size=batch), points=10 * batch)
     numbers = itertools.count(1)
 
