@@ -27,17 +27,13 @@ template <class T>
 constexpr int LANES = INVERTBENCH_BYTES / int(sizeof(T));
 
 // c = start + a b for ROWS rows of c and VECTORS vectors of each. Entry (m, k) of a is a[m * a_row + k * a_column]; row
-// m of `start`, which may be c, begins at start + m * start_row.
+// m of `start`, which may be c, begins at start + m * start_row. It is added last: sums that go on from one tile to the
+// next would round more.
 template <class T, int ROWS, int VECTORS>
 INVERTBENCH_INLINE void multiply_block(
     const T* a, int64_t a_row, int64_t a_column, const T* b, int64_t depth, const T* start, int64_t start_row, T* c,
     int64_t columns) {
-  V<T> sums[ROWS][VECTORS];
-  _Pragma("GCC unroll 8")
-  for (int m = 0; m < ROWS; ++m) {
-    _Pragma("GCC unroll 8")
-    for (int v = 0; v < VECTORS; ++v) sums[m][v] = reinterpret_cast<const V<T>*>(start + m * start_row)[v];
-  }
+  V<T> sums[ROWS][VECTORS] = {};
   for (int64_t k = 0; k < depth; ++k, a += a_column, b += columns) {
     V<T> values[VECTORS];
     _Pragma("GCC unroll 8")
@@ -51,7 +47,10 @@ INVERTBENCH_INLINE void multiply_block(
   _Pragma("GCC unroll 8")
   for (int m = 0; m < ROWS; ++m) {
     _Pragma("GCC unroll 8")
-    for (int v = 0; v < VECTORS; ++v) reinterpret_cast<V<T>*>(c + m * columns)[v] = sums[m][v];
+    for (int v = 0; v < VECTORS; ++v) {
+      const V<T> first = reinterpret_cast<const V<T>*>(start + m * start_row)[v];
+      reinterpret_cast<V<T>*>(c + m * columns)[v] = first + sums[m][v];
+    }
   }
 }
 

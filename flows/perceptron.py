@@ -15,6 +15,7 @@ does, and what counts for its time there, besides the arithmetic:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -49,7 +50,7 @@ class Perceptron(nn.Sequential):
         if not _kernel_serves(x, *weights):
             return _plain(bounded, x, *weights)
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (x, *weights)):
-            y: Tensor = _Compiled.apply(bounded, x, *weights)  # type: ignore[no-untyped-call]
+            y: Tensor = _Compiled.apply(bounded, x, *weights)
             return y
         y, _ = torch.ops.invertbench.perceptron(x, *weights, bounded, False)
         return y
@@ -66,7 +67,7 @@ class _Compiled(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         *operands, hidden = ctx.saved_tensors
         if not torch.is_grad_enabled():
             return None, *torch.ops.invertbench.perceptron_backward(gradient, *operands, hidden, ctx.bounded)
@@ -87,10 +88,17 @@ def _kernel_serves(*tensors: Tensor) -> bool:
 
 
 def _plain(
-    bounded: bool, x: Tensor, weight1: Tensor, bias1: Tensor, weight2: Tensor, bias2: Tensor, weight3: Tensor, bias3: Tensor
+    bounded: bool,
+    x: Tensor,
+    weight1: Tensor,
+    bias1: Tensor,
+    weight2: Tensor,
+    bias2: Tensor,
+    weight3: Tensor,
+    bias3: Tensor,
 ) -> Tensor:
     """The same in PyTorch."""
-    activation = torch.relu
+    activation: Callable[[Tensor], Tensor] = torch.relu
     if bounded:  # doubling is exact, and free while it is done to the weights
         weight1, bias1, weight2, bias2 = (2 * value for value in (weight1, bias1, weight2, bias2))
         activation = _tanh_of_half

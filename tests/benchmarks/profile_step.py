@@ -86,9 +86,9 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     keep_freed_memory()
+    kernels.load()  # as a trial does before it starts
     batch, width = args.batch or BATCH[args.case], args.width or WIDTH[args.case]
     flow, x = model(args.case, args.layer, width, batch)
-    kernels.load()
     updates = Updates(flow, TrainingSettings(batch_size=batch), points=10 * batch)
     numbers = itertools.count(1)
 
@@ -105,7 +105,8 @@ def main() -> None:
     weights = sum(weight.numel() for weight in flow.parameters())
     print(
         f"{args.case}, {args.layer}, width {width}, {weights:,} parameters, batch {batch}, {args.threads} threads, "
-        f"{kernels.backend().name}: median step {middle:.1f} ms (quartiles {low:.1f} to {high:.1f}, {args.rounds} steps)"
+        f"{kernels.backend().name}: "
+        f"median step {middle:.1f} ms (quartiles {low:.1f} to {high:.1f}, {args.rounds} steps)"
     )
     medians = {name: statistics.median(one[name] for one in spent[WARM_UP:]) for name in spent[0]}
     for name, median in sorted(medians.items(), key=lambda item: -item[1]):

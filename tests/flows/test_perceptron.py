@@ -86,7 +86,9 @@ def test_events_may_be_views():
     for view in (wide[:, ::4], wide.transpose(1, 2)[:, 5:], wide[:, :2].flip(0)[1:]):
         agree(net, view.detach())
     seed = torch.randn(3, 1, 1, dtype=torch.float64).expand(3, 3, 7)
-    gradients = [torch.autograd.grad(f(wide[:, :2]), net[2].weight, seed) for f in (net, lambda x: layer_after_layer(net, x))]
+    gradients = [
+        torch.autograd.grad(f(wide[:, :2]), net[2].weight, seed) for f in (net, lambda x: layer_after_layer(net, x))
+    ]
     torch.testing.assert_close(*gradients)
 
 
