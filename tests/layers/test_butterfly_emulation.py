@@ -266,7 +266,7 @@ FAULTS = {
     "no barrier": ("butterfly_cuda_tile.h", "fetch(group + chunks, 1 - buffer, thread)", "fetch(group + chunks, buffer, thread)", "under way|another"),
     "too early": ("butterfly_cuda_tile.h", "block.template arrived<1>();", "", "before it arrived"),
     "a tile's edge": ("butterfly_cuda_tile.h", "origin.column + column >= stage.columns", "false", "not stored once|stored twice|not the launch's"),
-    "a stale tile": ("butterfly_cuda_plan.h", "return entry + (entry >> 5);", "return entry - (entry >> 5);", "two threads|another"),
+    "a stale tile": ("butterfly_cuda_plan.h", "return entry + (entry >> 5);", "return entry - (entry >> 5);", "two threads|another|under way"),
     "one chunk too few": ("butterfly_cuda_tile.h", "group < groups; group += chunks", "group + 1 < groups; group += chunks", "not stored once"),
     "transposed": ("butterfly_cuda_backward.h", "sum.b += du * v;", "sum.b += dv * u;", "not close"),
     "one level too deep": ("butterfly_cuda_tile.h", "const int64_t block = q >> (factor.bit + 1);", "const int64_t block = q >> factor.bit;", "not"),
@@ -285,5 +285,5 @@ def test_a_fault_in_the_kernels_is_seen(tmp_path, emulation, fault):
     (sources / name).write_text(text.replace(right, wrong))
     broken = compile_emulation(tmp_path, sources)
     with pytest.raises(AssertionError, match=seen):
-        for case in ("ten levels", "many columns", "shared by channels"):
-            compare(broken, case, 9, H200, torch.float32, chunks=1)
+        for case, shared_bytes in (("ten levels", H200), ("many columns", 6 << 10), ("shared by channels", H200)):
+            compare(broken, case, 9, shared_bytes, torch.float32, chunks=1)
