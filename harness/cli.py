@@ -6,10 +6,11 @@ import argparse
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
+from harness.conditions import CHECKPOINT_SECONDS, Stale, parse_bytes, parse_seconds, parse_timeout
 from harness.errors import UserError
 from harness.planning.suite_model import ProfileName
 
@@ -70,10 +71,22 @@ def make_parser() -> argparse.ArgumentParser:
     run = _command(commands, "run", "run what a suite still lacks, then write its report")
     _add_suite(run)
     _add_plan_options(run)
-    run.add_argument("--data", type=Path, metavar="ROOT", help="folder of the data sets (default: $INVERTBENCH_DATA)")
     run.add_argument("--offline", action="store_true", help="fetch nothing; use the data that are there")
-    run.add_argument("--jobs", type=_positive, metavar="N", help="trials at once (default: as many as the cores hold)")
-    run.add_argument("--executor", choices=["local"], default="local", help="where trials run")
+    run.add_argument(
+        "--timeout", type=_quantity(parse_timeout), metavar="TIME", help="end a trial after 90, 30min, 2h (seconds)"
+    )
+    run.add_argument(
+        "--memory", type=_quantity(parse_bytes), metavar="SIZE", help="end a trial that holds more, such as 4GiB"
+    )
+    run.add_argument(
+        "--checkpoint",
+        type=_quantity(parse_seconds),
+        default=CHECKPOINT_SECONDS,
+        metavar="TIME",
+        help="save the state of a training this often (default: 60 s)",
+    )
+    run.add_argument("--fail-fast", action="store_true", help="end the run with the first trial that fails")
+    run.add_argument("--host", action="store_true", help="name this machine in records")
 
     plan = _command(commands, "plan", "print the trials of a suite and what is done of them")
     _add_suite(plan)
@@ -83,12 +96,23 @@ def make_parser() -> argparse.ArgumentParser:
     _add_suite(validate)
     _add_profile(validate, default=None, text="only this profile (default: all)")
 
-    for name, text in (
-        ("status", "count the trials of a run by what became of them"),
-        ("report", "write the report of a run again, from its records"),
-    ):
-        command = _command(commands, name, text)
-        command.add_argument("folder", type=Path, metavar="DIR", help="OUT/<suite>, or a folder of such folders")
+    cancel = _command(commands, "cancel", "end what a cluster still does for a run")
+    cancel.add_argument("folder", type=Path, metavar="DIR", help="OUT/<suite>, or a folder of such folders")
+
+    status = _command(commands, "status", "count the trials of a run by what became of them")
+    status.add_argument("folder", type=Path, metavar="DIR", help="OUT/<suite>, or a folder of such folders")
+
+    report = _command(commands, "report", "write the report of a run again, or of the runs of several machines")
+    report.add_argument(
+        "folders",
+        type=Path,
+        nargs="+",
+        metavar="DIR",
+        help="OUT/<suite>, or a folder of such; several are merged",
+    )
+    report.add_argument(
+        "--out", type=Path, default=Path("reports/merged"), metavar="DIR", help="of a merge (default: reports/merged)"
+    )
 
     listing = _command(commands, "list", "list what there is")
     listing.add_argument("what", choices=["layers", "datasets", "suites"])
@@ -117,13 +141,34 @@ def _add_plan_options(parser: argparse.ArgumentParser) -> None:
     _add_profile(parser, default="quick", text="size of the suite (default: quick)")
     parser.add_argument("--out", type=Path, default=Path("reports"), metavar="DIR", help="default: reports")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="default: auto")
+    parser.add_argument(
+        "--data", type=Path, metavar="ROOT", help="folder of the data sets (default: $INVERTBENCH_DATA)"
+    )
+    parser.add_argument("--jobs", type=_positive, metavar="N", help="trials at once (default: as many as have room)")
+    parser.add_argument("--executor", choices=["local", "slurm"], default="local", help="where trials run")
+    parser.add_argument(
+        "--cluster",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change what jobs ask a cluster for, such as partition=gpu or time=2h; repeatable",
+    )
+    parser.add_argument(
+        "--retry-failed", action="store_true", help="run again what failed before (default: what was interrupted)"
+    )
+    parser.add_argument(
+        "--stale",
+        choices=get_args(Stale),
+        default="keep",
+        help="what to do with records of source that has changed since (default: keep)",
+    )
     parser.add_argument("--seeds", type=_positive, metavar="N", help="number of seeds (default: the profile's)")
     parser.add_argument(
         "--only",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="only trials with this layer, dataset or seed; repeatable",
+        help="run only trials with this layer, dataset or seed; repeatable",
     )
     parser.add_argument(
         "--set",
@@ -141,6 +186,18 @@ def _add_plan_options(parser: argparse.ArgumentParser) -> None:
         dest="layers",
         help="add a layer of your own as a row; repeatable",
     )
+
+
+def _quantity(parse: Callable[[object], Any]) -> Callable[[str], Any]:
+    """A parser of quantities whose ValueError is argparse's message."""
+
+    def parsed(text: str) -> Any:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return parsed
 
 
 def _positive(text: str) -> int:

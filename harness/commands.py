@@ -5,52 +5,145 @@ Imports of torch, pandas and matplotlib wait for the command that needs them.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 from argparse import Namespace
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from harness.conditions import Conditions, shown_seconds
 from harness.errors import DataError, DataMissing, UserError
-from harness.planning.plan import FILE, Plan
-from harness.records import AUDIT_FAILED, read_record, verdict
-from harness.settings import NO_LOGIT, DataRef, DensityTrial, ParametersTrial, RuntimeTrial, Trial
-
-MISSING = "to run"
-DAMAGED = "damaged"
-OTHER_DATA = "of other data"
+from harness.execution.agenda import MISSING, Choice, agenda, counted, forget_settled, outlook, trials_text
+from harness.execution.folder import claimed, make_folder, remove_leftovers, writing
+from harness.execution.outcome import record_path
+from harness.execution.submissions import Submissions, at_work
+from harness.execution.submissions import lines as cluster_lines
+from harness.planning.cluster import Cluster
+from harness.planning.plan import FILE, Plan, data_key, with_checksum
+from harness.records import verdict
+from harness.settings import NO_LOGIT, AnyTrial, DataRef, DensityTrial, ParametersTrial, RuntimeTrial, Trial
 
 
 def run(args: Namespace) -> int:
-    """`run SUITE`: run what has no good record yet, then write and print the report."""
-    _start_imports(args)
-    plan = _plan(args)
+    """`run SUITE`: run what has no outcome yet, then write and print the report."""
+    if args.executor == "local":
+        _start_imports(args)
+    plan, picked = _plan(args)
     root = _data_root(args.data)
-    checksums = _check_data(plan, root, args.offline)
-    folder = _make_folder(args.out / plan.suite)
-    states = trial_states(plan, folder, checksums)
-    waiting = [trial for trial in plan.trials if not _settled(states[trial.id])]
-    plan.save(folder)
-    print(f"{plan.suite}, profile {plan.profile}, on {plan.device}: {_counted(states)}", flush=True)
-    if args.only:
-        print("the report covers what --only picked; without it, the same command reports all that was run", flush=True)
-    if waiting:
-        _run_trials(waiting, root, folder, args.jobs)
+    folder = args.out / plan.suite
+    known, found = _known_checksums(folder), _check_data(picked, root, args.offline)
+    checksums = known | found
+    for key in dict.fromkeys(found):
+        if known.get(key, found[key]) != found[key]:
+            print(f"{key.name}: the data have changed since the last run here, so trials on them are other trials")
+    plan, picked = plan.with_checksums(checksums), tuple(with_checksum(trial, checksums) for trial in picked)
+    with claimed(make_folder(folder), args.host):
+        return _run_in(folder, plan, picked, root, args)
+
+
+def _run_in(folder: Path, plan: Plan, picked: Sequence[Trial], root: Path | None, args: Namespace) -> int:
+    from harness.execution.provenance import RunProvenance
+    from harness.execution.slots import make_slots
+    from harness.execution.supervisor import run_trials
+    from harness.progress import make_reporter
+
+    handed = at_work(folder, args.executor)
+    if not handed:
+        remove_leftovers(folder)
+    provenance = RunProvenance(args.host)
+    choice = Choice(args.retry_failed, args.stale)
+    wanted = {trial.id for trial in picked}
+    entries = [entry for entry in agenda(plan, folder, provenance.digests) if entry.trial.id in wanted]
+    forget_settled(entries, folder)
+    doing = [entry.trial for entry in entries if entry.runs(choice) and entry.trial.id not in handed]
+    attached = [entry.trial for entry in entries if entry.trial.id in handed]
+    cluster = _cluster(args)
+    room = _at_once(doing, cluster, args.jobs)
+    left_out = _records_left_out(folder, plan)
+    with writing(folder):
+        plan.save(folder)
+        provenance.save(folder)
+    print(f"{plan.suite}, profile {plan.profile}, on {plan.device}: {counted(entries)}")
+    if len(entries) < len(plan.trials):
+        print(f"picked by --only, of {trials_text(len(plan.trials))}; the report covers them all")
+    if left_out:
+        print(left_out)
+    for line in outlook([entry for entry in entries if entry.trial.id not in handed], choice, room):
+        print(line)
+    if attached:
+        print(f"{trials_text(len(attached))} of them handed to the cluster before: this run waits for what they find")
+    if args.jobs is not None and doing and room < min(args.jobs, len(doing)):
+        print(f"--jobs {args.jobs}: {room} at once, as the threads of more would fight over the cores")
+    sys.stdout.flush()
+    if doing or attached:
+        conditions = Conditions(
+            out=folder,
+            root=root,
+            timeout=plan.timeout if args.timeout is None else args.timeout,
+            memory=plan.memory if args.memory is None else args.memory,
+            checkpoint=args.checkpoint,
+            stale=args.stale,
+            host=args.host,
+        )
+        good = _good(plan)
+        stop_at = (lambda record: verdict(record) not in good) if args.fail_fast else None
+        if cluster is not None:
+            from harness.execution.slurm import run_on_cluster
+
+            run_on_cluster(doing, attached, conditions, cluster, args.jobs, stop_at)
+        else:
+            slots = make_slots(doing, args.jobs)
+            with make_reporter(len(doing)) as reporter:
+                run_trials(doing, conditions, slots, reporter, provenance=provenance.of, stop_at=stop_at)
     else:
-        print("every trial has its record: nothing to run")
-    return _write_report(plan, folder)
+        print("nothing to run")
+    _write_report(plan, folder)
+    states = [entry.state for entry in agenda(plan, folder) if entry.trial.id in wanted]
+    return 0 if good_states(plan, states) else 1
+
+
+def cancel(args: Namespace) -> int:
+    """`cancel DIR`: end what a cluster still does for a run."""
+    from harness.execution.slurm import cancel_all
+
+    for folder in run_folders(args.folder):
+        print("\n".join(cancel_all(folder)) or f"{folder}: no cluster works for it")
+    return 0
 
 
 def show_plan(args: Namespace) -> int:
-    """`plan SUITE`: print the trials of a profile and their state."""
+    """`plan SUITE`: print the trials of a profile, what became of each, and what a run would do."""
     from tabulate import tabulate
 
-    plan = _plan(args)
-    states = trial_states(plan, args.out / plan.suite)
-    lines = [(trial.id, trial.kind, *_identity(trial), states[trial.id]) for trial in plan.trials]
-    headers = ("id", "kind", "column", "layer", "seed", "state")
+    from harness.sources import Sources
+
+    plan, picked = _plan(args)
+    folder = args.out / plan.suite
+    missing = ""
+    checksums = _known_checksums(folder)
+    try:
+        checksums |= _check_data(picked, _data_root(args.data), offline=True)
+    except (DataMissing, DataError) as error:
+        missing = f"\na run would stop, for want of data:\n{error}"
+    plan, picked = plan.with_checksums(checksums), tuple(with_checksum(trial, checksums) for trial in picked)
+    wanted = {trial.id for trial in picked}
+    choice = Choice(args.retry_failed, args.stale)
+    entries = [entry for entry in agenda(plan, folder, Sources().of) if entry.trial.id in wanted]
+    lines = []
+    for entry in entries:
+        runs = entry.runs(choice)
+        time = shown_seconds(entry.seconds) if runs and entry.seconds is not None else "?" if runs else ""
+        lines.append((entry.trial.id, *_identity(entry.trial), entry.text(), time))
+    headers = ("id", "kind", "column", "layer", "seed", "state", "time")
     print(tabulate(lines, headers=headers, tablefmt="simple", disable_numparse=True))
-    print(f"\n{plan.suite}, profile {plan.profile}, on {plan.device}: {_counted(states)}")
+    print(f"\n{plan.suite}, profile {plan.profile}, on {plan.device}: {counted(entries)}")
+    forget_settled(entries, folder)
+    doing = [entry.trial for entry in entries if entry.runs(choice)]
+    for line in outlook(entries, choice, _at_once(doing, _cluster(args), args.jobs)):
+        print(line)
+    if missing:
+        print(missing)
     return 0
 
 
@@ -64,7 +157,7 @@ def validate(args: Namespace) -> int:
         counts = {name: count_trials(suite, name) for name in suite.profiles}
     else:
         counts = {args.profile: len(make_plan(load_suite(args.suite), args.profile, "cpu").trials)}
-    print(f"ok: {args.suite} ({', '.join(f'{name} {_trials(count)}' for name, count in counts.items())})")
+    print(f"ok: {args.suite} ({', '.join(f'{name} {trials_text(count)}' for name, count in counts.items())})")
     return 0
 
 
@@ -73,18 +166,34 @@ def status(args: Namespace) -> int:
     code = 0
     for folder in run_folders(args.folder):
         plan = Plan.load(folder)
-        states = trial_states(plan, folder)
-        print(f"{folder}: {plan.suite}, profile {plan.profile}, on {plan.device}: {_counted(states)}")
-        for trial in plan.trials:
-            if states[trial.id] not in ("ok", MISSING):
-                print(f"  {trial.id}  {states[trial.id]}: {_reason(folder, trial)}")
-        code = max(code, exit_code(plan, states))
+        entries = agenda(plan, folder)
+        print(f"{folder}: {plan.suite}, profile {plan.profile}, on {plan.device}: {counted(entries)}")
+        for entry in entries:
+            if entry.state not in ("ok", MISSING):
+                print(f"  {entry.trial.id}  {entry.state}: {entry.reason}")
+        for line in cluster_lines(Submissions(folder).look()):
+            print(line)
+        code = max(code, 0 if good_states(plan, [entry.state for entry in entries]) else 1)
     return code
 
 
 def report(args: Namespace) -> int:
-    """`report DIR`: write the report again."""
-    return max(_write_report(Plan.load(folder), folder) for folder in run_folders(args.folder))
+    """`report DIR...`: write the report again; of several folders, the one of all their records together."""
+    folders = [folder for given in args.folders for folder in run_folders(given)]
+    code = 0
+    if len(args.folders) > 1:
+        from harness.reporting.merge import merge
+
+        merged = merge(folders, args.out)
+        folders = [one.folder for one in merged]
+        for one in merged:
+            print("\n".join(one.lines()))
+            code = max(code, 1 if one.conflicts else 0)
+    for folder in folders:
+        plan = Plan.load(folder)
+        _write_report(plan, folder)
+        code = max(code, 0 if good_states(plan, [entry.state for entry in agenda(plan, folder)]) else 1)
+    return code
 
 
 def show_list(args: Namespace) -> int:
@@ -110,25 +219,20 @@ COMMANDS: dict[str, Callable[[Namespace], int]] = {
     "plan": show_plan,
     "validate": validate,
     "status": status,
+    "cancel": cancel,
     "report": report,
     "list": show_list,
     "check-layer": check_layer,
 }
 
 
-def trial_states(plan: Plan, folder: Path, checksums: Mapping[DataRef, str] | None = None) -> dict[str, str]:
-    """What became of each trial: the status of its record, or that it is still to run.
-
-    Args:
-        checksums: of the data as they are now, where they are known; a record of other data is no result of the trial.
-    """
-    return {trial.id: _state(folder, trial, checksums or {}) for trial in plan.trials}
+def good_states(plan: Plan, states: Iterable[str]) -> bool:
+    """Whether every trial is ok and its audit has not failed, or unsupported where the suite says so."""
+    return _good(plan).issuperset(states)
 
 
-def exit_code(plan: Plan, states: Mapping[str, str]) -> int:
-    """0 where every trial is ok and its audit has not failed, or unsupported where the suite says so; else 1."""
-    good = {"ok", "unsupported"} if plan.unsupported else {"ok"}
-    return 0 if good.issuperset(states.values()) else 1
+def _good(plan: Plan) -> set[str]:
+    return {"ok", "unsupported"} if plan.unsupported else {"ok"}
 
 
 def run_folders(folder: Path) -> list[Path]:
@@ -143,24 +247,33 @@ def run_folders(folder: Path) -> list[Path]:
     return inner
 
 
-def _plan(args: Namespace) -> Plan:
-    from harness.planning.plan import make_plan
+def _plan(args: Namespace) -> tuple[Plan, tuple[AnyTrial, ...]]:
+    """The plan, and the trials that `--only` picks."""
+    from harness.planning.plan import plan_run
     from harness.planning.suite import load_suite
 
-    return make_plan(
-        load_suite(args.suite),
+    suite = load_suite(args.suite)
+    cluster = _cluster(args)
+    device, elsewhere = args.device, None
+    if cluster is not None:  # whose nodes have what this machine may lack
+        elsewhere = cluster.cpus or 1
+        device = cluster.device if args.device == "auto" else args.device
+    return plan_run(
+        suite,
         args.profile,
-        args.device,
+        device,
         seeds=args.seeds,
         only=args.only,
         settings=args.settings,
         layers=args.layers,
+        jobs=args.jobs,
+        elsewhere=elsewhere,
     )
 
 
 def _start_imports(args: Namespace) -> None:
     """Let the trials' server import torch while this process does, to plan: one takes as long as the other."""
-    from harness.executor import start_server
+    from harness.execution.process import start_server
     from harness.planning.suite import read_suite
 
     try:
@@ -174,6 +287,29 @@ def _start_imports(args: Namespace) -> None:
         )
 
 
+def _cluster(args: Namespace) -> Cluster | None:
+    """What jobs ask for; None where trials run on this machine."""
+    from harness.planning.cluster import cluster_of
+    from harness.planning.suite import read_suite
+
+    if args.executor == "slurm":
+        return cluster_of(read_suite(args.suite).cluster, args.cluster)
+    if args.cluster:
+        raise UserError(
+            f"--cluster {args.cluster[0]}: there is a cluster with --executor slurm only; give both or none"
+        )
+    return None
+
+
+def _at_once(trials: Sequence[Trial], cluster: Cluster | None, jobs: int | None) -> int:
+    """How many of these trials run at once."""
+    from harness.execution.slots import at_once, make_slots
+
+    if cluster is None:
+        return at_once(trials, make_slots(trials, jobs))
+    return max(1, min(len(trials), jobs or cluster.throttle or len(trials)))
+
+
 def _data_root(given: Path | None) -> Path | None:
     """`--data`, else $INVERTBENCH_DATA, else none; a root that is named must be there."""
     variable = os.environ.get("INVERTBENCH_DATA")
@@ -184,11 +320,11 @@ def _data_root(given: Path | None) -> Path | None:
     return root.resolve() if root else None
 
 
-def _check_data(plan: Plan, root: Path | None, offline: bool) -> dict[DataRef, str]:
-    """Find, check and prepare all data of the plan, before anything runs.
+def _check_data(trials: Sequence[AnyTrial], root: Path | None, offline: bool) -> dict[DataRef, str | None]:
+    """Find, check and prepare all data of the trials, before anything runs.
 
     Returns:
-        The checksum of each data set that has one.
+        The checksum of each data set.
 
     Raises:
         DataMissing: with everything that is not there or not right, if any of it is the data's fault.
@@ -197,15 +333,13 @@ def _check_data(plan: Plan, root: Path | None, offline: bool) -> dict[DataRef, s
     from harness.datasets import Store, find_dataset
 
     store = Store.at(root, offline)
-    checksums: dict[DataRef, str] = {}
+    checksums: dict[DataRef, str | None] = {}
     faults: dict[str, bool] = {}  # whether each is the data's
-    for data in dict.fromkeys(trial.data for trial in plan.trials if trial.kind == "density"):
+    for data in dict.fromkeys(trial.data for trial in trials if isinstance(trial, DensityTrial)):
         dataset, options = find_dataset(data.name), dict(data.options)
         try:
             dataset.check(store, options)
-            checksum = dataset.checksum(store, options)
-            if checksum is not None:
-                checksums[data] = checksum
+            checksums[data_key(data)] = dataset.checksum(store, options)
             if data.preprocessing == "logit" and dataset.load(store, options).levels is None:
                 raise UserError(f"{data.label}: {NO_LOGIT}")
         except UserError as error:
@@ -215,91 +349,48 @@ def _check_data(plan: Plan, root: Path | None, offline: bool) -> dict[DataRef, s
     return checksums
 
 
-def _make_folder(folder: Path) -> Path:
-    try:
-        for inner in (folder, folder / "records", folder / "logs"):
-            inner.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{folder}: cannot be written to ({error.strerror}); choose another --out") from error
-    if not os.access(folder, os.W_OK) or (folder / FILE).is_dir():
-        raise UserError(f"{folder}: cannot be written to; choose another --out")
-    return folder
+def _known_checksums(folder: Path) -> dict[DataRef, str | None]:
+    """Those of the folder's last plan, for data sets that nobody looks at now."""
+    with contextlib.suppress(UserError):
+        trials = Plan.load(folder).trials
+        return {data_key(trial.data): trial.data.checksum for trial in trials if isinstance(trial, DensityTrial)}
+    return {}
 
 
-def _run_trials(trials: Sequence[Trial], root: Path | None, folder: Path, jobs: int | None) -> None:
-    from harness.executor import default_jobs, run_trials
-    from harness.progress import make_reporter
+def _records_left_out(folder: Path, plan: Plan) -> str | None:
+    """What the report no longer covers when this plan takes the place of the folder's last one; None: nothing."""
+    with contextlib.suppress(UserError):
+        last = Plan.load(folder)
+        known = {trial.id for trial in plan.trials}
+        gone = [trial for trial in last.trials if trial.id not in known and record_path(folder, trial).exists()]
+        if gone:
+            return (
+                f"the last command here (profile {last.profile}, {last.device}, {trials_text(len(last.trials))}) had "
+                f"other settings: {trials_text(len(gone))} of it with records stay in records/, and are not in this "
+                "report; the same command brings them back"
+            )
+    return None
 
-    with make_reporter(len(trials)) as reporter:
-        run_trials(trials, root, folder, jobs or default_jobs(trials), reporter)
 
-
-def _write_report(plan: Plan, folder: Path) -> int:
+def _write_report(plan: Plan, folder: Path) -> None:
     from harness.reporting.report import write_report
 
-    written = write_report(folder)
+    with writing(folder):
+        written = write_report(folder)
     print(f"\n{written.table}")
     print(f"in {folder}: {', '.join(written.files)}")
-    return exit_code(plan, trial_states(plan, folder))
 
 
-def _settled(state: str) -> bool:
-    """Whether running the trial again would be in vain; what failed may have failed for want of memory."""
-    return state in ("ok", "unsupported", AUDIT_FAILED)
-
-
-def _state(folder: Path, trial: Trial, checksums: Mapping[DataRef, str]) -> str:
-    path = _record_path(folder, trial)
-    if not path.exists():
-        return MISSING
-    try:
-        record = read_record(path)
-    except UserError:
-        return DAMAGED
-    if isinstance(trial, DensityTrial):
-        seen = record.notes.get("checksum")
-        if seen is not None and checksums.get(trial.data, seen) != seen:
-            return OTHER_DATA
-    return verdict(record)
-
-
-def _reason(folder: Path, trial: Trial) -> str:
-    try:
-        record = read_record(_record_path(folder, trial))
-        reasons = [record.reason, *(row.get("audit_reason") for row in record.rows)]
-        return " ".join((next(filter(None, reasons), None) or "no reason given").split())
-    except UserError as error:
-        return str(error)
-
-
-def _record_path(folder: Path, trial: Trial) -> Path:
-    return folder / "records" / f"{trial.id}.json"
-
-
-def _counted(states: Mapping[str, str]) -> str:
-    """`48 trials: 3 ok, 1 diverged (runs again), 44 to run`."""
-    counts = Counter(states.values())
-    parts = [
-        f"{count} {state}{'' if _settled(state) or state == MISSING else ' (a run tries again)'}"
-        for state, count in sorted(counts.items(), key=lambda item: (item[0] == MISSING, item[0] != "ok", item[0]))
-    ]
-    return f"{_trials(len(states))}: {', '.join(parts)}"
-
-
-def _trials(count: int) -> str:
-    return f"{count} trial{'' if count == 1 else 's'}"
-
-
-def _identity(trial: Trial) -> tuple[str, str, str]:
-    """Column, layer and seed of a trial, for reading."""
+def _identity(trial: Trial) -> tuple[str, str, str, str]:
+    """Kind, column, layer and seed of a trial, for reading."""
     match trial:
         case DensityTrial():
-            return trial.data.label, trial.layer.row, str(trial.seed)
+            return trial.kind, trial.data.label, trial.layer.row, str(trial.seed)
         case ParametersTrial():
-            return trial.label, f"{trial.layer.row}, width {trial.flow.width}", ""
+            return trial.kind, trial.label, f"{trial.layer.row}, width {trial.flow.width}", ""
         case RuntimeTrial():
             shape = "x".join(map(str, trial.shape))
-            point = f"{trial.sweep}, {shape}, batch {trial.batch}"
+            column = f"{trial.sweep}, {shape}, batch {trial.batch}"
             again = f", process {trial.process + 1}" if trial.process else ""
-            return f"{point}{again}", ", ".join(one.row for one in trial.layers), ""
-    return "", "", ""
+            return trial.kind, f"{column}{again}", ", ".join(one.row for one in trial.layers), ""
+    return "", "", "", ""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import tempfile
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, BinaryIO, ClassVar, Literal
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -19,6 +21,7 @@ FORMAT = 1
 
 AUDIT_FAILED = "audit failed"
 MEND = "delete it and run the suite again"
+TEMPORARY = ".tmp"
 
 Status = Literal["ok", "error", "oom", "timeout", "diverged", "killed", "unsupported"]
 
@@ -74,13 +77,18 @@ def blank_record(trial: Trial, status: Status, reason: str | None) -> Record:
     return Record(id=trial.id, trial=trial.model_dump(mode="json"), status=status, reason=reason)
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that a reader sees the old content or the new, never a part."""
+@contextlib.contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write, which takes its name only once it is whole and on the disk.
+
+    A reader sees the old content or the new, never a part. What is left of a killed writer is a file that ends
+    in `.tmp`.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=TEMPORARY)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).chmod(0o644)
@@ -88,6 +96,23 @@ def write_atomically(path: Path, content: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+    _sync_folder(path.parent)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all (see `atomic_file`)."""
+    with atomic_file(path) as file:
+        file.write(content)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Have the new name itself on the disk, where the system can: what is deleted next may depend on it."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def write_record(folder: Path, record: Record) -> Path:

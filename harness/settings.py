@@ -177,10 +177,11 @@ class DataRef(Settings):
     preprocessing: Literal["scale", "logit"] = "scale"
     dequantise: Flag = True
     allow_unbounded: Flag = False  # says aloud that raw lattice values admit any density
+    checksum: str | None = None  # of the prepared arrays, known once they are there; None: generated or installed
 
     @model_serializer(mode="wrap")
     def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_defaults(self, handler, ("augmentation",))
+        return without_defaults(self, handler, ("augmentation", "checksum"))
 
 
 class TimingSettings(Settings):

@@ -16,8 +16,8 @@ from harness.planning.suite_errors import findings
 from harness.planning.suite_model import Profile
 
 PATHS = (
-    "seeds, threads, rows, widths, flow.X, training.X, timing.X, layers.ROW.(options|flow|training).X, "
-    "datasets.LABEL.X, averages.LABEL"
+    "seeds, threads, timeout, memory, rows, widths, flow.X, training.X, timing.X, "
+    "layers.ROW.(options|flow|training).X, datasets.LABEL.X, averages.LABEL"
 )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
 from harness.errors import UserError
+from harness.machine import usable_cores
 from harness.planning.overrides import Selection, parse_only, parse_overrides
 from harness.planning.resolve import Cell, Scope, cells, column_of, overlay, rows_in, rows_of
 from harness.planning.suite_errors import raise_faults
@@ -16,6 +17,7 @@ from harness.planning.suite_model import Kind, Published, Suite, Timing
 from harness.records import write_atomically
 from harness.settings import (
     AnyTrial,
+    DataRef,
     DensityTrial,
     LayerRef,
     ParametersTrial,
@@ -37,6 +39,7 @@ class Plan(Settings):
         averages: of a density suite, columns of means over other columns.
         seeds: of a density suite; else empty.
         unsupported: whether a trial of this status is what the suite expects.
+        timeout, memory: limits of each trial, in seconds and bytes; None: none.
         published: quoted numbers.
         trials: in the order in which they start: seeds outermost, so that an unfinished run compares all
             layers on the first seed; runtime trials last.
@@ -53,6 +56,8 @@ class Plan(Settings):
     averages: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     seeds: tuple[int, ...] = ()
     unsupported: bool = False
+    timeout: float | None = None
+    memory: int | None = None
     published: Published | None = None
     trials: tuple[AnyTrial, ...]
 
@@ -61,6 +66,10 @@ class Plan(Settings):
         path = folder / FILE
         write_atomically(path, self.model_dump_json(indent=1).encode() + b"\n")
         return path
+
+    def with_checksums(self, checksums: Mapping[DataRef, str | None]) -> Plan:
+        """The same trials on data of these checksums; data sets that are not named stay as they are."""
+        return self.model_copy(update={"trials": tuple(with_checksum(trial, checksums) for trial in self.trials)})
 
     @classmethod
     def load(cls, folder: Path) -> Plan:
@@ -86,11 +95,27 @@ def make_plan(
     device: Literal["auto", "cpu", "cuda"] = "auto",
     *,
     seeds: int | None = None,
+    settings: Sequence[str] = (),
+    layers: Sequence[str] = (),
+    jobs: int | None = None,
+) -> Plan:
+    """Settle every trial of one profile; see `plan_run`."""
+    return plan_run(suite, profile, device, seeds=seeds, settings=settings, layers=layers, jobs=jobs)[0]
+
+
+def plan_run(
+    suite: Suite,
+    profile: str = "quick",
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    *,
+    seeds: int | None = None,
     only: Sequence[str] = (),
     settings: Sequence[str] = (),
     layers: Sequence[str] = (),
-) -> Plan:
-    """Settle every trial of one profile.
+    jobs: int | None = None,
+    elsewhere: int | None = None,
+) -> tuple[Plan, tuple[AnyTrial, ...]]:
+    """Settle every trial of one profile, and pick those to run.
 
     Args:
         suite: from `harness.planning.suite.load_suite`.
@@ -100,16 +125,24 @@ def make_plan(
         only: `--only` texts, "layer=butterfly".
         settings: `--set` texts, "training.steps=100".
         layers: third-party layers that become rows of their own, "FILE.py:CLASS".
+        jobs: trials at once, among which `threads: auto` divides the cores.
+        elsewhere: cores of each trial, where they run on other machines, of which nobody asks here whether they
+            have the device; None: they run here.
+
+    Returns:
+        The plan, which is the same whatever `only` picks, and the trials that it picks. A runtime trial times its
+        layers together, and is picked with any of them.
 
     Raises:
-        SuiteError: the suite with these changes cannot run as it is; every reason with its place.
+        SuiteError: what is picked of the suite, with these changes, cannot run; every reason with its place.
         UserError: no such profile, no such device, or `only` picks nothing.
     """
     scope = make_scope(suite, profile, seeds=seeds, settings=settings, layers=layers)
-    rows, columns, picked_seeds = _pick(scope, parse_only(only))
-    check_scope(scope, {(column, row) for column in columns for row in rows})
-    used = resolve_device(device)
-    return Plan(
+    picked_rows, picked_columns, picked_seeds = _pick(scope, parse_only(only))
+    check_scope(scope, {(column, row) for column in picked_columns for row in picked_rows})
+    rows, columns, every_seed = _pick(scope, Selection())
+    used = resolve_device(device) if elsewhere is None or device == "auto" else device
+    plan = Plan(
         suite=suite.suite,
         kind=suite.kind,
         title=suite.title,
@@ -119,11 +152,38 @@ def make_plan(
         rows=tuple(rows),
         columns=tuple(columns),
         averages={label: members for label, members in scope.averages.items() if set(members) <= set(columns)},
-        seeds=tuple(picked_seeds),
+        seeds=tuple(every_seed),
         unsupported=suite.unsupported,
+        timeout=scope.limit("timeout"),
+        memory=scope.limit("memory"),
         published=suite.published,
-        trials=tuple(_trials(scope, used, rows, columns, picked_seeds)),
+        trials=tuple(_trials(scope, used, rows, columns, every_seed, jobs, elsewhere)),
     )
+    wanted = [trial for trial in plan.trials if _is_in(trial, picked_rows, picked_columns, picked_seeds)]
+    return plan, tuple(wanted)
+
+
+def with_checksum(trial: AnyTrial, checksums: Mapping[DataRef, str | None]) -> AnyTrial:
+    """The same trial on data of the checksum that is known of its data set (see `data_key`)."""
+    if not isinstance(trial, DensityTrial) or (key := data_key(trial.data)) not in checksums:
+        return trial
+    fields = {name: getattr(trial, name) for name in type(trial).model_fields}  # not a copy, which would keep the id
+    return DensityTrial(**fields | {"data": trial.data.model_copy(update={"checksum": checksums[key]})})
+
+
+def data_key(data: DataRef) -> DataRef:
+    """What two columns have in common that read the same arrays: the data set and its options."""
+    return DataRef(label="", name=data.name, options=data.options)
+
+
+def _is_in(trial: AnyTrial, rows: Sequence[str], columns: Sequence[str], seeds: Sequence[int]) -> bool:
+    match trial:
+        case DensityTrial():
+            return trial.layer.row in rows and trial.data.label in columns and trial.seed in seeds
+        case ParametersTrial():
+            return trial.layer.row in rows and trial.label in columns
+        case RuntimeTrial():
+            return trial.sweep in columns and any(layer.row in rows for layer in trial.layers)
 
 
 def count_trials(suite: Suite, profile: str) -> int:
@@ -186,13 +246,21 @@ def _pick(scope: Scope, selection: Selection) -> tuple[list[str], list[str], lis
 
 
 def _trials(
-    scope: Scope, device: Device, rows: Sequence[str], columns: Sequence[str], seeds: Sequence[int]
+    scope: Scope,
+    device: Device,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    seeds: Sequence[int],
+    jobs: int | None = None,
+    elsewhere: int | None = None,
 ) -> Iterator[AnyTrial]:
+    threads = scope.setting("threads")
+    share = max(1, usable_cores() // (jobs or 1)) if elsewhere is None else elsewhere
     common: dict[str, Any] = {
         "suite": scope.suite.suite,
         "profile": scope.name,
         "device": device,
-        "threads": scope.setting("threads"),
+        "threads": share if threads == "auto" else threads,
     }
     table = {(one.column, one.row): one for one in cells(scope)}
     picked = [[table[column, row] for row in rows] for column in columns]

@@ -5,7 +5,6 @@ Each setting keeps the place that set it last, so that a complaint about its val
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from harness.planning.strict_yaml import Place
 from harness.planning.suite_errors import Finding
 from harness.planning.suite_model import EVERY_LAYER, DataEntry, Overlay, Profile, Row, Suite
 from harness.settings import FlowSettings, LayerRef, Settings, TrainingSettings
+from harness.sources import file_digest
 
 AnySettings = TypeVar("AnySettings", bound=Settings)
 
@@ -87,6 +87,11 @@ class Scope:
         """A setting of the profile, such as `seeds`; what `--set` says goes first."""
         changed = self.overrides.profile
         return getattr(changed if name in changed.model_fields_set else self.profile, name)
+
+    def limit(self, name: str) -> Any:
+        """`timeout` or `memory` of the profile, or else of the suite; what `--set` says goes first."""
+        found = self.setting(name)
+        return getattr(self.suite, name) if found is None else found
 
     def widths(self, column: str) -> tuple[int, ...]:
         """The coupling widths at which a column's models are counted; what `--set` says goes first."""
@@ -203,7 +208,7 @@ def layer_reference(label: str, row: Row, options: dict[str, Any], folder: Path 
         if path is not None:
             here = Path.cwd().resolve()
             spec = f"{path.relative_to(here) if path.is_relative_to(here) else path}:{name}"
-            source = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+            source = file_digest(path)
     content = {"row": label, "layer": spec, "options": options, "source": source, "oracle": row.oracle}
     return LayerRef.model_validate(content)
 

@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PrivateAttr, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
+from harness.planning.cluster import Cluster
+from harness.planning.quantities import Duration, Memory
 from harness.planning.strict_yaml import Document
 from harness.settings import (
     Augmentation,
@@ -74,6 +76,7 @@ def _number(value: Any) -> Any:
     return value
 
 
+Threads = Count | Literal["auto"]  # auto: the cores, divided by --jobs
 Training = Annotated[TrainingSettings, BeforeValidator(_long_names)]
 Seed = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
 Seeds = Annotated[tuple[Seed, ...], BeforeValidator(_seeds), Field(min_length=1)]
@@ -158,7 +161,9 @@ class Profile(Settings):
     """One size of the suite. The command line's `--set` is the same, laid over it."""
 
     seeds: Seeds = (0,)
-    threads: Count = 1
+    threads: Threads = 1
+    timeout: Duration = None  # of each trial; None: the suite's
+    memory: Memory = None  # likewise
     rows: Annotated[tuple[Label, ...], Field(min_length=1)] | None = None  # those that this profile trains; None: all
     flow: FlowSettings = FlowSettings()
     training: Training = TrainingSettings()
@@ -195,6 +200,9 @@ class Suite(Settings):
     title: Annotated[str, Field(min_length=1)]
     question: str = ""
     unsupported: Flag = False  # a layer that cannot serve a shape is a row that says so, not a fault of the suite
+    timeout: Duration = None  # of each trial; None: as long as it takes
+    memory: Memory = None  # of each trial; None: as much as there is
+    cluster: Annotated[Cluster, BeforeValidator(_empty_mapping)] = Cluster()
     flow: FlowSettings = FlowSettings()
     training: Training = TrainingSettings()
     operations: Annotated[tuple[Operation, ...], Field(min_length=1)] = ("forward", "forward_backward", "inverse")

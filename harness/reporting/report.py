@@ -9,6 +9,7 @@ from pathlib import Path
 from harness.planning.plan import Plan
 from harness.records import write_atomically
 from harness.reporting.figures import figures
+from harness.reporting.merge import CONFLICT
 from harness.reporting.rendering import latex, markdown, one_line
 from harness.reporting.results import csv_bytes, plan_lines, read_records, results
 from harness.reporting.tables import status_line, tables, worst_statuses
@@ -45,6 +46,7 @@ def write_report(folder: Path) -> Report:
     lines = plan_lines(records, plan)
     made = tables(plan, lines)
     parts = [f"# {one_line(plan.title)}", one_line(plan.question), *map(markdown, made), status_line(lines)]
+    parts += [f"Conflict: {record.id}: {record.notes[CONFLICT]}." for record in records if CONFLICT in record.notes]
     text = "\n\n".join(part for part in parts if part) + "\n"
     tex = "% Needs \\usepackage{booktabs}.\n" + "\n\n".join(map(latex, made)) + "\n"
     content = {

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from harness.records import Record, read_record
+from harness.reporting.machines import ELSEWHERE, Machine, elsewhere, machine_name, timing_machine
 from harness.settings import Trial
 
 if TYPE_CHECKING:
@@ -123,22 +124,26 @@ def record_lines(record: Record) -> list[dict[str, Any]]:
     A runtime trial that failed as a whole gives one line for each layer and operation that it was to time.
     """
     lines = _lines(record.id, record.trial, record.status, record.reason, record.rows)
-    used = record.environment.get("cuda", {}).get("name") or record.environment.get("cpu")
-    return [line | {"machine": used, "notes": record.notes} for line in lines]
+    return [line | {"machine": machine_name(record), "notes": record.notes} for line in lines]
 
 
 def plan_lines(records: Iterable[Record], plan: Plan) -> list[dict[str, Any]]:
-    """The lines of every planned trial, in plan order, with published counts beside those built."""
+    """The lines of every planned trial, in plan order, with published counts beside those built.
+
+    Runtime trials that were measured on another machine than most are lines without a time.
+    """
     by_id = {record.id: record for record in records}
-    lines = [line for trial in plan.trials for line in _planned_lines(trial, by_id)]
+    machine = timing_machine(by_id.values())
+    lines = [line for trial in plan.trials for line in _planned_lines(trial, by_id, machine)]
     _add_published(lines, plan)
     return lines
 
 
-def _planned_lines(trial: Trial, records: Mapping[str, Record]) -> list[dict[str, Any]]:
+def _planned_lines(trial: Trial, records: Mapping[str, Record], machine: Machine | None) -> list[dict[str, Any]]:
     record = records.get(trial.id)
     if record is not None:
-        return record_lines(record)
+        why = elsewhere(record, machine)
+        return record_lines(record) if why is None else _lines(trial.id, record.trial, ELSEWHERE, why, [])
     return _lines(trial.id, trial.model_dump(mode="json"), MISSING, "not yet run", [])
 
 

@@ -49,3 +49,14 @@ class Adam:
             eps=EPS,
             maximize=False,
         )
+
+    def state_dict(self) -> dict[str, list[Tensor]]:
+        """Both moments of every weight, and how often it was moved."""
+        return {"means": self._means, "squares": self._squares, "steps": self._steps}
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, list[Tensor]]) -> None:
+        """Go on from there."""
+        for name, tensors in self.state_dict().items():
+            for tensor, value in zip(tensors, state[name], strict=True):
+                tensor.copy_(value)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import io
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from flows import Glow, UnsupportedEvent
 from harness.datasets import Splits, Store, find_dataset
-from harness.errors import Diverged
+from harness.errors import DataError, Diverged
 from harness.records import Record, blank_record, finite, write_atomically
 from harness.settings import DensityTrial, LayerRef, Progress
 from harness.trials.audit import Audit, audit
@@ -23,11 +23,20 @@ from harness.trials.training import Fit, fit
 from harness.trials.weights import save_flow
 from layers import InvertibleLinear, UnsupportedShape, free_parameters
 
+if TYPE_CHECKING:
+    from harness.trials.checkpoints import Checkpoints
+
 SAMPLES = 100
 TRAINING_SHARE = 0.9  # of the progress bar
 
 
-def run_density(trial: DensityTrial, root: Path | None, out: Path, progress: Progress) -> Record:
+def run_density(
+    trial: DensityTrial,
+    root: Path | None,
+    out: Path,
+    progress: Progress,
+    checkpoints: Checkpoints | None = None,
+) -> Record:
     """Run a density trial; a shape that cannot be served and a divergence are outcomes, not errors.
 
     Args:
@@ -36,15 +45,24 @@ def run_density(trial: DensityTrial, root: Path | None, out: Path, progress: Pro
         out: the suite's folder; samples go to `out/records/<id>.npz`, beside the record, and the chosen weights to
             `out/weights/<id>.pt` (see `harness.trials.weights`).
         progress: told the fraction done and a short text.
+        checkpoints: see `fit`.
 
     Returns:
         A record of one row. `standard_error`, `importance_weighted` (over `draws` draws), `validation` and `floor`
         are in the data set's own unit, and the three parts `*_nats_per_dim` sum to `nats_per_dim`; a trial whose
         audit failed keeps the status "ok" and is marked by `audit` and `audit_reason`.
+
+    Raises:
+        DataError: the data are not those that the trial was planned for.
     """
     torch.manual_seed(trial.seed)
     device = torch.device(trial.device)
     splits = find_dataset(trial.data.name).load(Store.at(root, offline=True), dict(trial.data.options))
+    if trial.data.checksum is not None and splits.checksum != trial.data.checksum:
+        raise DataError(
+            f"{trial.data.label}: the data have changed since the plan was made (checksum {splits.checksum}, planned "
+            f"{trial.data.checksum}); run the suite again, which plans anew"
+        )
     pipeline = Pipeline(splits, trial.data, device=device)
     try:
         flow = build_flow(pipeline.shape, trial.layer, trial.flow, trial.seed, trial.data.permute).to(device)
@@ -63,7 +81,7 @@ def run_density(trial: DensityTrial, root: Path | None, out: Path, progress: Pro
         progress(TRAINING_SHARE * done, text)
 
     try:
-        training = fit(flow, pipeline, trial.training, trial.seed, training_progress)
+        training = fit(flow, pipeline, trial.training, trial.seed, training_progress, checkpoints)
     except Diverged as error:
         record.status, record.reason, record.curves = "diverged", str(error), error.curves
         return record

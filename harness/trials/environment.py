@@ -1,15 +1,44 @@
-"""Provenance: what a result depends on besides its settings. No host name, no paths, no user."""
+"""Provenance: what a result depends on besides its settings. No paths, no user, and no host name unless asked for."""
 
 from __future__ import annotations
 
-import os
+import difflib
+import hashlib
 import platform
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-PROJECT = Path(__file__).resolve().parents[1]
+from harness.conditions import PROJECT
+from harness.machine import cpu_model, usable_cores
+
+SOURCE = ("layers", "flows", "csrc", "harness", "suites", "pyproject.toml")
+
+
+def run_provenance(host: bool = False) -> tuple[dict[str, Any], str]:
+    """What is the same for all trials of a run, asked for once, when it starts.
+
+    Args:
+        host: whether to name the machine.
+
+    Returns:
+        The commit, whether and how the checkout differs from it, and the host if it is wanted; and that difference
+        as text, whose digest is in the former.
+    """
+    diff = git_diff(PROJECT)
+    state = git_state(PROJECT)
+    if state is not None and diff:
+        state["diff"] = diff_digest(diff)
+    found: dict[str, Any] = {"git": state}
+    if host:
+        found["host"] = platform.node()
+    return found, diff
+
+
+def diff_digest(diff: str) -> str:
+    """What a record calls a difference."""
+    return hashlib.sha256(diff.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def environment(device: str) -> dict[str, Any]:
@@ -18,10 +47,9 @@ def environment(device: str) -> dict[str, Any]:
     Args:
         device: "cpu" or "cuda"; the GPU is described only where it was used.
     """
-    import torch  # here, because `usable_cores` is asked where nobody needs torch
+    import torch  # here, because a supervisor asks for the rest and needs no torch
 
     found: dict[str, Any] = {
-        "git": git_state(PROJECT),
         "versions": {
             "python": platform.python_version(),
             "torch": str(torch.__version__),  # says which CUDA it was built for, as the package's version does not
@@ -33,7 +61,13 @@ def environment(device: str) -> dict[str, Any]:
         "cores": usable_cores(),
         "threads": torch.get_num_threads(),
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+<<<<<<< HEAD
         **_backend(device),
+=======
+        "matmul_precision": torch.get_float32_matmul_precision(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        **_backend(),
+>>>>>>> main
     }
     if device == "cuda":
         found["cuda"] = {
@@ -61,13 +95,6 @@ def _backend(device: str) -> dict[str, Any]:
     return {"backend": used.name, "kernels": {name: fact for name, fact in facts.items() if fact is not None}}
 
 
-def usable_cores() -> int:
-    """Cores that this process may use, which can be fewer than the machine has."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def package_version(name: str) -> str | None:
     """The installed version, None for a package that runs without being installed."""
     try:
@@ -90,22 +117,29 @@ def git_state(folder: Path) -> dict[str, Any] | None:
         return None
 
 
+def git_diff(folder: Path) -> str:
+    """How the source of this checkout differs from its commit, new files included; empty where nothing is known."""
+    try:
+        if Path(_git(folder, "rev-parse", "--show-toplevel")).resolve() != folder.resolve():
+            return ""
+        text = _git(folder, "diff", "--no-color", "--no-ext-diff", "HEAD", "--", *SOURCE)
+        new = _git(folder, "ls-files", "-z", "--others", "--exclude-standard", "--", *SOURCE).split("\0")
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    parts = [text] if text else []
+    for name in filter(None, new):
+        path = folder / name
+        if path.is_file():
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            parts.append("\n".join(difflib.unified_diff([], lines, "/dev/null", f"b/{name}", lineterm="")))
+    return "".join(f"{part}\n" for part in parts)
+
+
 def _git(folder: Path, *arguments: str) -> str:
     # Without optional locks, trials that run side by side do not quarrel over the index.
     command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
-
-
-def cpu_model() -> str:
-    """The processor's name as the kernel gives it, else what `platform` knows."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "model name":
-                return value.strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
+    done = subprocess.run(command, capture_output=True, check=True, timeout=10, text=True, errors="surrogateescape")
+    return done.stdout.strip()
 
 
 def nvidia_driver() -> str | None:

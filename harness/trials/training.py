@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
-from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -22,6 +20,7 @@ from harness.trials.updates import Measures, Updates, smallest_log_det
 
 if TYPE_CHECKING:
     from flows import Glow
+    from harness.trials.checkpoints import Checkpoints
     from harness.trials.pipeline import Pipeline
 
 Curves = dict[str, list[float | None]]
@@ -51,7 +50,7 @@ class Fit:
     stopped_early: bool
 
 
-def training_batches(pipeline: Pipeline, batch_size: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+class TrainingBatches:
     """Endless prepared batches (x, log-det) of the training split, a function of the seed alone.
 
     One random order of all points follows another, and the sequence is cut into batches, so every point is
@@ -59,25 +58,84 @@ def training_batches(pipeline: Pipeline, batch_size: int, seed: int) -> Iterator
     is one, and fresh dequantisation noise; the order of points and the noise are the same with and without
     augmentation. A batch size beyond the number of points means all points, each once.
     """
-    raw = pipeline.raw("train")
-    size = min(batch_size, len(raw))
-    shuffle = generator(torch.device("cpu"), seed, "order of training points")
-    moves = generator(pipeline.device, seed, "augmentation")
-    noise = generator(pipeline.device, seed, "training noise")
-    waiting = torch.empty(0, dtype=torch.long)
-    while True:
-        while len(waiting) < size:
-            waiting = torch.cat([waiting, torch.randperm(len(raw), generator=shuffle)])
-        chosen, waiting = waiting[:size], waiting[size:]
-        yield pipeline.prepare(pipeline.augment(raw[chosen], moves), noise)
+
+    def __init__(self, pipeline: Pipeline, batch_size: int, seed: int) -> None:
+        self._pipeline = pipeline
+        self._raw = pipeline.raw("train")
+        self._size = min(batch_size, len(self._raw))
+        self._generators = {
+            "order": generator(torch.device("cpu"), seed, "order of training points"),
+            "augmentation": generator(pipeline.device, seed, "augmentation"),
+            "noise": generator(pipeline.device, seed, "training noise"),
+        }
+        self._waiting = torch.empty(0, dtype=torch.long)
+
+    def __iter__(self) -> TrainingBatches:
+        return self
+
+    def __next__(self) -> tuple[Tensor, Tensor]:
+        while len(self._waiting) < self._size:
+            order = torch.randperm(len(self._raw), generator=self._generators["order"])
+            self._waiting = torch.cat([self._waiting, order])
+        chosen, self._waiting = self._waiting[: self._size], self._waiting[self._size :]
+        moved = self._pipeline.augment(self._raw[chosen], self._generators["augmentation"])
+        return self._pipeline.prepare(moved, self._generators["noise"])
+
+    def state_dict(self) -> dict[str, Any]:
+        """The generators, and the points that the present order still holds."""
+        states = {name: one.get_state() for name, one in self._generators.items()}
+        return {"generators": states, "waiting": self._waiting.clone()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        for name, one in self._generators.items():
+            one.set_state(state["generators"][name])
+        self._waiting = state["waiting"]
 
 
-def fit(flow: Glow, pipeline: Pipeline, settings: TrainingSettings, seed: int, progress: Progress) -> Fit:
+@dataclass
+class _Course:
+    """How far a training is, beside what the flow, its updates and the batches hold themselves.
+
+    Attributes:
+        losses: of the steps since the last evaluation, in the data's unit.
+        best_weights: of the flow at `best_step`, whose validation value is `best`.
+        waited: evaluations since then.
+    """
+
+    losses: Tensor
+    best_weights: dict[str, Tensor]
+    curves: Curves = field(default_factory=lambda: {"step": [], "train": [], "validation": []})
+    step: int = 0
+    best: float = math.inf
+    best_step: int = 0
+    waited: int = 0
+    stopped_early: bool = False
+
+    def state_dict(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if state.keys() != vars(self).keys():
+            raise ValueError(f"it holds {', '.join(state)} of a training")
+        losses = state["losses"].to(self.losses)
+        vars(self).update(state | {"losses": losses})
+
+
+def fit(
+    flow: Glow,
+    pipeline: Pipeline,
+    settings: TrainingSettings,
+    seed: int,
+    progress: Progress,
+    checkpoints: Checkpoints | None = None,
+) -> Fit:
     """Maximise the likelihood of the training split; leave in the flow the weights that validation chose.
 
     The loss is the negative log-likelihood in nats per dimension. ActNorm is initialised on the first batch,
     as training sees it. What is validated and kept is the flow of `Updates`, averages included where the
-    settings ask for them. Between evaluations nothing waits for the device.
+    settings ask for them. Between evaluations nothing waits for the device, but for a checkpoint. On the CPU a
+    training that goes on from one ends in the same bits as one that was never interrupted.
 
     Args:
         flow: built, on the pipeline's device; changed in place.
@@ -85,54 +143,73 @@ def fit(flow: Glow, pipeline: Pipeline, settings: TrainingSettings, seed: int, p
         settings: see `TrainingSettings`.
         seed: decides the order of the points and all noise.
         progress: told the fraction done and a short text.
+        checkpoints: where training goes on from, and leaves its state; None: it begins, and leaves none.
 
     Raises:
         Diverged: a loss or a validation likelihood was not finite, or an averaged layer became singular;
             carries the curves so far.
     """
-    batches = training_batches(pipeline, settings.batch_size, seed)
+    batches = TrainingBatches(pipeline, settings.batch_size, seed)
     first = next(batches)
     with torch.no_grad():
         flow.initialise(first[0])
     updates = Updates(flow, settings, len(pipeline.raw("train")))
     device = first[0].device
     losses = torch.zeros(settings.evaluate_every, device=device, dtype=torch.float64)
-    curves: Curves = {"step": [], "train": [], "validation": []}
-    best, best_step, best_weights, waited = math.inf, 0, flow.state_dict(), 0
+    course = _Course(losses, best_weights=flow.state_dict())
     clock = _Clock(device)
+    parts: dict[str, Any] = {"flow": flow, "updates": updates, "batches": batches, "course": course, "clock": clock}
+    if checkpoints is not None:
+        checkpoints.restore(parts)
     reported = time.monotonic()
-    stopped_early = False
 
-    for step, (x, log_det) in enumerate(itertools.chain([first], batches), start=1):
-        measures = updates.step(partial(_measures, pipeline=pipeline, x=x, log_det=log_det), step)
-        since = (step - 1) % settings.evaluate_every
-        losses[since] = measures[pipeline.unit].detach().mean()
+    clock.resume()
+    while course.step < settings.steps and not course.stopped_early:
+        course.step += 1
+        x, log_det = first if course.step == 1 else next(batches)
+        measures = updates.step(partial(_measures, pipeline=pipeline, x=x, log_det=log_det), course.step)
+        course.losses[(course.step - 1) % settings.evaluate_every] = measures[pipeline.unit].detach().mean()
+        if course.step % settings.evaluate_every == 0 or course.step == settings.steps:
+            clock.pause()
+            value = _evaluate(flow, pipeline, settings, seed, course)
+            progress(course.step / settings.steps, f"step {course.step}/{settings.steps} val {value:.3f}")
+            clock.resume()
+        elif time.monotonic() - reported > REPORT_SECONDS:
+            reported = time.monotonic()
+            progress(course.step / settings.steps, f"step {course.step}/{settings.steps}")
+        if checkpoints is not None and checkpoints.due():
+            clock.pause()
+            checkpoints.save(course.step, parts)
+            clock.resume()
+    clock.pause()
+    if checkpoints is not None and checkpoints.lasting:
+        checkpoints.save(course.step, parts)
 
-        if since + 1 < settings.evaluate_every and step < settings.steps:
-            if time.monotonic() - reported > REPORT_SECONDS:
-                reported = time.monotonic()
-                progress(step / settings.steps, f"step {step}/{settings.steps}")
-            continue
+    flow.load_state_dict(course.best_weights)
+    return Fit(
+        course.curves, course.best_step, course.step, course.step * updates.passes, clock.seconds, course.stopped_early
+    )
 
-        clock.pause()
-        curves["step"].append(step)
-        curves["train"].append(None)
-        curves["validation"].append(None)
-        curves["train"][-1] = _mean_loss(losses[: since + 1].tolist(), step, curves)
-        if settings.ema != "none":
-            _watch_average(flow, step, curves)
-        value = curves["validation"][-1] = _validate(flow, pipeline, settings, seed, step, curves)
-        progress(step / settings.steps, f"step {step}/{settings.steps} val {value:.3f}")
-        waited += 1
-        if value < best:
-            best, best_step, best_weights, waited = value, step, deepcopy(flow.state_dict()), 0
-        stopped_early = settings.patience is not None and waited >= settings.patience and step < settings.steps
-        if step == settings.steps or stopped_early:
-            break
-        clock.resume()
 
-    flow.load_state_dict(best_weights)
-    return Fit(curves, best_step, step, step * updates.passes, clock.seconds, stopped_early)
+def _evaluate(flow: Glow, pipeline: Pipeline, settings: TrainingSettings, seed: int, course: _Course) -> float:
+    """Enter the losses and the validation value into the curves; keep the weights if they are the best so far."""
+    step, curves = course.step, course.curves
+    curves["step"].append(step)
+    curves["train"].append(None)
+    curves["validation"].append(None)
+    since = (step - 1) % settings.evaluate_every
+    curves["train"][-1] = _mean_loss(course.losses[: since + 1].tolist(), step, curves)
+    if settings.ema != "none":
+        _watch_average(flow, step, curves)
+    value = curves["validation"][-1] = _validate(flow, pipeline, settings, seed, step, curves)
+    course.waited += 1
+    if value < course.best:
+        course.best, course.best_step, course.waited = value, step, 0
+        course.best_weights = deepcopy(flow.state_dict())
+    course.stopped_early = (
+        settings.patience is not None and course.waited >= settings.patience and step < settings.steps
+    )
+    return value
 
 
 def _measures(flow: Glow, pipeline: Pipeline, x: Tensor, log_det: Tensor) -> Measures:
@@ -173,12 +250,12 @@ def _validate(
 
 
 class _Clock:
-    """Seconds of training; waits for the device before it stops or starts."""
+    """Seconds of training; waits for the device before it stops or starts. It stands until it is started."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.seconds = 0.0
-        self.resume()
+        self.started = 0.0
 
     def _synchronise(self) -> None:
         if self.device.type == "cuda":
@@ -191,3 +268,9 @@ class _Clock:
     def pause(self) -> None:
         self._synchronise()
         self.seconds += time.perf_counter() - self.started
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"seconds": self.seconds}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.seconds = float(state["seconds"])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
-import sys
+import errno
 import sysconfig
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,69 +14,87 @@ from typing import Any
 
 import torch
 
-from harness.errors import Diverged
+from harness.conditions import PROJECT, Conditions
+from harness.errors import Diverged, UserError
 from harness.records import Record, Status, blank_record, write_record
-from harness.settings import DensityTrial, ParametersTrial, Progress, RuntimeTrial, Trial
+from harness.settings import DensityTrial, LayerRef, ParametersTrial, Progress, RuntimeTrial, Trial
+from harness.sources import file_digest
+from harness.trials.checkpoints import Checkpoints
 from harness.trials.density import run_density
-from harness.trials.environment import PROJECT, environment
+from harness.trials.environment import environment
+from harness.trials.flags import configure
 from harness.trials.parameters import run_parameters
 from harness.trials.runtime import run_runtime
-from layers import UnsupportedShape, kernels
+from layers import UnsupportedShape
 
-Run = Callable[[Any, Path | None, Path, Progress], Record]
+Run = Callable[[Any, Conditions, Progress, Checkpoints], Record]
 
 TRACEBACK_LINES = 40
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's <malloc.h>
 # What torch and CUDA libraries say, in a plain RuntimeError, when an allocation fails.
-OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED")
+OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED", "std::bad_alloc")
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+SETTLED = ("ok", "unsupported", "diverged")  # training again from a checkpoint would change nothing
 
 
-def dispatch(trial: Trial, root: Path | None, out: Path, progress: Progress) -> Record:
+def dispatch(trial: Trial, conditions: Conditions, progress: Progress, checkpoints: Checkpoints) -> Record:
     """Run a trial by its kind."""
     match trial:
         case DensityTrial():
-            return run_density(trial, root, out, progress)
+            return run_density(trial, conditions.root, conditions.out, progress, checkpoints)
         case RuntimeTrial():
-            return run_runtime(trial, root, out, progress)
+            return run_runtime(trial, conditions.root, conditions.out, progress)
         case ParametersTrial():
-            return run_parameters(trial, root, out, progress)
+            return run_parameters(trial, conditions.root, conditions.out, progress)
     raise TypeError(f"no way to run a {type(trial).__name__}")
 
 
-def execute(trial: Trial, root: Path | None, out: Path, progress: Progress, run: Run = dispatch) -> Record:
+def execute(
+    trial: Trial, conditions: Conditions, provenance: Mapping[str, Any], progress: Progress, run: Run = dispatch
+) -> Record:
     """Run one trial and write its record to `out/records`; an exception becomes the record's status.
 
     Args:
         trial: what to do.
-        root: folder of the data sets that are not installed with a package, or None.
-        out: the suite's folder.
+        conditions: of the run.
+        provenance: what the supervisor knows of where the result comes from (see `environment.run_provenance`).
         progress: told how far the trial is.
         run: does the work; by default `dispatch`.
+
+    Raises:
+        OSError: no space is left, which is nothing that the trial found out; it leaves no record.
     """
     started = datetime.now(UTC).isoformat(timespec="seconds")
     begin = time.perf_counter()
-    configure(trial)
+    configure(trial, conditions.memory)
     surroundings: dict[str, Any] = {}
+    steps = trial.training.steps if isinstance(trial, DensityTrial) else 0
+    checkpoints = Checkpoints(trial, steps, conditions, provenance.get("sources", {}))
     try:
+        check_layer_files(trial)
         surroundings = environment(trial.device)  # before the trial: a device that it crashes answers no question
-        record = run(trial, root, out, progress)
+        record = run(trial, conditions, progress, checkpoints)
     except (Exception, SystemExit) as error:  # a layer may be anybody's code: whatever it raises is its result
+        if isinstance(error, OSError) and error.errno in NO_SPACE:
+            raise
         record = failure(trial, error)
-    provenance: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "started": started,
-        "environment": surroundings,
-        "seconds": time.perf_counter() - begin,
+        "environment": surroundings | dict(provenance) | {"sources": checkpoints.sources},
+        "seconds": checkpoints.seconds + time.perf_counter() - begin,
     }
-    record = replace(record, **provenance)
+    record = replace(record, **facts, notes=record.notes | checkpoints.notes)
     try:
-        write_record(out / "records", record)
+        write_record(conditions.out / "records", record)
     except (ValueError, TypeError) as error:
         unwritable = failure(trial, ValueError(f"the trial's record cannot be stored as JSON: {error}"))
-        record = replace(unwritable, **provenance)
-        write_record(out / "records", record)
+        record = replace(unwritable, **facts)
+        write_record(conditions.out / "records", record)
+    if record.status in SETTLED:
+        checkpoints.remove()
     return record
 
 
+<<<<<<< HEAD
 def configure(trial: Trial) -> None:
     """Set the threads and the numerical flags of this process; they are the same for every layer.
 
@@ -111,6 +128,21 @@ def keep_freed_memory() -> bool:
     no_separate_blocks = mallopt(M_MMAP_MAX, 0)
     never_trim = mallopt(M_TRIM_THRESHOLD, -1)
     return bool(no_separate_blocks and never_trim)
+=======
+def check_layer_files(trial: Trial) -> None:
+    """Make sure that a FILE.py:CLASS is the file that the trial was planned with: it is imported only now."""
+    match trial:
+        case DensityTrial() | ParametersTrial():
+            layers: tuple[LayerRef, ...] = (trial.layer,)
+        case RuntimeTrial():
+            layers = trial.layers
+        case _:
+            layers = ()
+    for layer in layers:
+        file = Path(layer.layer.rpartition(":")[0])
+        if layer.source is not None and layer.source != file_digest(file):
+            raise UserError(f"{file.name} has changed since the run was planned; give the same command again")
+>>>>>>> main
 
 
 def failure(trial: Trial, error: BaseException) -> Record:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from copy import deepcopy
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -86,6 +86,7 @@ class Updates:
     """
 
     def __init__(self, flow: Glow, settings: TrainingSettings, points: int) -> None:
+        self._flow = flow
         self._settings = settings
         self._points = points
         separate = settings.ema == "separate"
@@ -109,6 +110,27 @@ class Updates:
     def passes(self) -> int:
         """Forward and backward passes per step."""
         return len(self._passes)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a step changes beside `flow`: the optimisers, and the live weights where `flow` holds averages."""
+        return {
+            "models": [model.state_dict() for model in self._apart()],
+            "optimisers": [optimiser.state_dict() for optimiser in self._optimisers()],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there; `flow` is set by its own."""
+        for model, weights in zip(self._apart(), state["models"], strict=True):
+            model.load_state_dict(weights)
+        for optimiser, moments in zip(self._optimisers(), state["optimisers"], strict=True):
+            optimiser.load_state_dict(moments)
+
+    def _optimisers(self) -> list[Adam]:
+        return [optimiser for _, groups in self._passes for optimiser, _ in groups]
+
+    def _apart(self) -> list[Glow]:
+        """The models of the passes that are not `flow` itself."""
+        return [model for model, _ in self._passes if model is not self._flow]
 
     def step(self, measure: Measure, number: int) -> Measures:
         """Step `number` (1, 2, ...) on one batch; its measures in the first pass, before the step."""

@@ -18,8 +18,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from flows import Glow
 from harness.settings import FlowSettings, LayerRef, TrainingSettings
+from harness.trials.flags import keep_freed_memory
 from harness.trials.models import build_flow
-from harness.trials.trial import keep_freed_memory
 from harness.trials.updates import Updates
 
 STEPS = 7

@@ -1,6 +1,7 @@
-"""Trials that go wrong in every way, for the executor: what its processes import, so no test lies here."""
+"""Trials that go wrong in every way, for the supervisor: what its processes import, so no test lies here."""
 
 import ctypes
+import errno
 import json
 import os
 import signal
@@ -17,10 +18,10 @@ from harness.trials.trial import execute
 from layers import UnsupportedShape
 
 
-def behave(trial, root, out, progress):
+def behave(trial, conditions, progress, checkpoints):
     """Do what the trial's sweep or label names."""
     name = trial.sweep if trial.kind == "runtime" else trial.label
-    folder = out / "notes"
+    folder = conditions.out / "notes"
     folder.mkdir(exist_ok=True, parents=True)
     begin = time.time()
     (folder / f"{trial.id}.pid").write_text(str(os.getpid()))
@@ -77,6 +78,51 @@ def leave(trial):
     os._exit(3)
 
 
+def hang(trial):
+    """Never return to Python, and hear nothing: a library that waits for what does not come."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    while True:
+        ctypes.PyDLL(None).sleep(60)  # with the interpreter's lock held
+
+
+def take_memory(trial):
+    """A little more at a time, all of it touched."""
+    kept = []
+    while True:
+        kept.append(bytearray(os.urandom(1 << 20)) * 8)
+        time.sleep(0.002)
+
+
+def take_memory_in_a_child(trial):
+    code = "import time; kept = bytearray(b'1') * (5 << 28); time.sleep(60)"
+    subprocess.run([sys.executable, "-c", code], check=False)
+
+
+def ask_for_too_much(trial):
+    """Never touched, so that only the kernel's bound sees it."""
+    return torch.empty(1 << 33, dtype=torch.uint8)
+
+
+def fill_the_disk(trial):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def fill_the_disk_at_the_record(trial):
+    def full(handle):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    os.fsync = full  # in this process alone, which ends with its record
+    return fine(trial)
+
+
+def visible_gpus(trial):
+    record = fine(trial)
+    record.rows[0]["gpus"] = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return record
+
+
 def leave_politely(trial):
     sys.exit("enough")
 
@@ -102,6 +148,13 @@ BEHAVIOURS = {
         leave,
         leave_politely,
         not_a_number,
+        hang,
+        take_memory,
+        take_memory_in_a_child,
+        ask_for_too_much,
+        fill_the_disk,
+        fill_the_disk_at_the_record,
+        visible_gpus,
     )
 }
 

@@ -241,7 +241,7 @@ def test_a_record_of_other_data_is_no_result(store, capsys, monkeypatch):
     np.savez(store.root / "mine.npz", x_train=255 - IMAGES, x_test=TEST_IMAGES)
     assert main(command) == 0
     second = capsys.readouterr().out
-    assert "1 of other data (a run tries again)" in second
+    assert "the data have changed since the last run here" in second
     assert first[first.index("SHA-256") :][:30] != second[second.index("SHA-256") :][:30]
 
 

@@ -15,7 +15,7 @@ from harness.settings import DataRef, augmentation_margin
 from harness.trials.augmentation import augment
 from harness.trials.evaluation import evaluate
 from harness.trials.pipeline import Pipeline, permutation
-from harness.trials.training import training_batches
+from harness.trials.training import TrainingBatches
 
 KINDS = ["crop_flip", "dihedral_shift"]
 
@@ -89,7 +89,7 @@ def batches(kind, count=6, constant=False, **options):
     pipeline = Pipeline(
         splits(constant=constant), DataRef(label="x", name="x", augmentation=kind, **options), torch.float64
     )
-    return list(itertools.islice(training_batches(pipeline, 16, 0), count))
+    return list(itertools.islice(TrainingBatches(pipeline, 16, 0), count))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -115,7 +115,7 @@ def test_a_permutation_comes_after_it(kind, preprocessing):
 def test_every_use_of_a_point_is_moved_anew_and_from_its_own_values(kind):
     seen = {}
     pipeline = Pipeline(splits(), DataRef(label="x", name="x", augmentation=kind, dequantise=False), torch.float64)
-    for x, _ in itertools.islice(training_batches(pipeline, 40, 0), 5):
+    for x, _ in itertools.islice(TrainingBatches(pipeline, 40, 0), 5):
         for image in pipeline.to_data(x + 1e-9):
             colours = frozenset(image[0].ravel().tolist())
             owner = [index for index, one in enumerate(splits().train) if colours <= set(one[0].ravel().tolist())]

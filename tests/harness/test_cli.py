@@ -1,6 +1,8 @@
 """The command line: one message and the right exit code for whatever is wrong, and no work done twice."""
 
+import errno
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -11,7 +13,7 @@ import torch
 
 from harness.cli import main
 from harness.datasets import DATASETS
-from harness.errors import UserError
+from harness.errors import DataMissing, UserError
 from harness.records import blank_record, read_record, write_record
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -54,20 +56,29 @@ def suite(tmp_path, monkeypatch):
     return path
 
 
+RUN_TRIALS = "harness.execution.supervisor.run_trials"
+
+
 @pytest.fixture
 def stand_in(monkeypatch):
     """Trials that are done at once; the list of those that were asked for."""
-    asked = []
 
-    def run_trials(trials, root, out, jobs, reporter):
+    def run_trials(trials, conditions, slots, reporter, *, provenance, stop_at):
         for trial in trials:
             asked.append(trial)
             record = blank_record(trial, "ok", None)
             record.rows = [{"bits_per_dim": 2.0, "parameters": 3}]
-            write_record(out / "records", record)
+            record.environment = provenance(trial)
+            record.seconds = 90.0
+            write_record(conditions.out / "records", record)
+        asked.conditions, asked.stop_at = conditions, stop_at
 
-    monkeypatch.setattr("harness.executor.run_trials", run_trials)
-    monkeypatch.setattr("harness.executor.start_server", lambda datasets, kernels: None)
+    class Asked(list):
+        pass
+
+    asked = Asked()
+    monkeypatch.setattr(RUN_TRIALS, run_trials)
+    monkeypatch.setattr("harness.execution.process.start_server", lambda datasets, kernels: None)
     return asked
 
 
@@ -136,7 +147,16 @@ def test_no_traceback_from_the_program_itself(suite):
         ["run", "quickstart", "--profile", "huge"],
         ["run", "quickstart", "--seeds", "0"],
         ["run", "quickstart", "--jobs", "many"],
-        ["run", "quickstart", "--executor", "slurm"],
+        ["run", "quickstart", "--timeout", "0"],
+        ["run", "quickstart", "--timeout", "soon"],
+        ["run", "quickstart", "--memory", "4 apples"],
+        ["run", "quickstart", "--memory", "4"],
+        ["run", "quickstart", "--stale", "perhaps"],
+        ["run", "quickstart", "--set", "timeout=never"],
+        ["run", "quickstart", "--executor", "pbs"],
+        ["run", "quickstart", "--cluster", "time=2h"],
+        ["run", "quickstart", "--executor", "slurm", "--cluster", "time=soon"],
+        ["run", "quickstart", "--executor", "slurm", "--cluster", "options.wrap=ls"],
         ["run", "quickstart", "--set", "training.stepz=3"],
         ["run", "quickstart", "--only", "layer=absent"],
         ["run", "quickstart", "--layer", "absent.py:Mine"],
@@ -173,7 +193,9 @@ def test_missing_data_is_told_before_anything_runs(suite, capsys, stand_in):
 
 def test_the_trials_server_is_started_before_anything_is_planned(suite, monkeypatch):
     order = []
-    monkeypatch.setattr("harness.executor.start_server", lambda datasets, kernels: order.append(list(datasets)))
+    monkeypatch.setattr(
+        "harness.execution.process.start_server", lambda datasets, kernels: order.append(list(datasets))
+    )
 
     def plan(args):
         order.append("plan")
@@ -210,10 +232,10 @@ def test_a_run_from_start_to_report(suite, capsys, monkeypatch):
     assert table in done.stdout and "butterfly" in table
     assert len(list((folder / "records").glob("*.json"))) == 2
 
-    def refuse(*_):
+    def refuse(*_, **__):
         raise AssertionError("a finished suite ran again")
 
-    monkeypatch.setattr("harness.executor.run_trials", refuse)
+    monkeypatch.setattr(RUN_TRIALS, refuse)
     before = (folder / "results.csv").read_bytes()
     assert main(["run", "tiny.yaml"]) == 0
     assert "nothing to run" in capsys.readouterr().out
@@ -223,23 +245,191 @@ def test_a_run_from_start_to_report(suite, capsys, monkeypatch):
     assert main(["status", "reports"]) == 0 and "2 trials: 2 ok" in capsys.readouterr().out
 
 
-def test_a_run_does_what_is_missing_or_failed(suite, capsys, stand_in):
+def test_a_run_does_what_has_no_outcome_yet(suite, capsys, stand_in):
     assert main(["run", "tiny.yaml", "--only", "layer=conv1x1"]) == 0
     assert [trial.layer.row for trial in stand_in] == ["conv1x1"]
+    assert "the report covers them all" in (said := capsys.readouterr().out) and "2 trials: 1 ok, 1 missing" in said
     assert main(["run", "tiny.yaml"]) == 0
     assert [trial.layer.row for trial in stand_in] == ["conv1x1", "butterfly"]
+    # Now the other way round: what is picked changes nothing about what the report covers.
+    assert main(["run", "tiny.yaml", "--only", "layer=conv1x1"]) == 0
+    assert "2 trials: 2 ok" in capsys.readouterr().out and len(stand_in) == 2
+
+
+def fail(status, reason, **notes):
+    """Let butterfly's trial have ended so."""
     [path] = Path("reports/tiny/records").glob("*butterfly*")
     record = read_record(path)
-    record.status, record.reason = "diverged", "NaN at step 2"
+    record.status, record.reason, record.notes = status, reason, notes
     write_record(path.parent, record)
+    return path
+
+
+def test_what_failed_runs_again_when_told(suite, capsys, stand_in):
+    assert main(["run", "tiny.yaml"]) == 0
+    fail("diverged", "NaN at step 2")
     capsys.readouterr()
     assert main(["status", "reports/tiny"]) == 1
     assert "diverged: NaN at step 2" in capsys.readouterr().out
     assert main(["report", "reports/tiny"]) == 1
-    assert main(["run", "tiny.yaml"]) == 0 and len(stand_in) == 3
-    path.write_text("{")
+    assert main(["run", "tiny.yaml"]) == 1 and len(stand_in) == 2
+    assert "1 trial failed before and stays so; --retry-failed runs it again" in capsys.readouterr().out
+    assert main(["plan", "tiny.yaml", "--retry-failed"]) == 0
+    assert "a run does 1 trial" in capsys.readouterr().out
+    assert main(["run", "tiny.yaml", "--retry-failed"]) == 0 and len(stand_in) == 3
+
+
+@pytest.mark.parametrize(("signal", "runs"), [("SIGKILL", True), ("SIGTERM", True), ("SIGSEGV", False)])
+def test_what_was_ended_from_outside_runs_again(suite, capsys, stand_in, signal, runs):
+    assert main(["run", "tiny.yaml"]) == 0
+    fail("killed", "the process was ended", signal=signal)
+    assert main(["run", "tiny.yaml"]) == (0 if runs else 1) and len(stand_in) == (3 if runs else 2)
+
+
+def test_a_damaged_record_is_made_again(suite, capsys, stand_in):
+    assert main(["run", "tiny.yaml"]) == 0
+    fail("ok", None).write_text("{")
     assert main(["plan", "tiny.yaml"]) == 0 and "damaged" in capsys.readouterr().out
-    assert main(["run", "tiny.yaml"]) == 0 and len(stand_in) == 4
+    assert main(["run", "tiny.yaml"]) == 0 and len(stand_in) == 3
+
+
+def other_source(path):
+    """The record of a time when the backbone was another."""
+    record = read_record(path)
+    record.environment = {"sources": record.environment["sources"] | {"flows/glow.py": "0" * 12}}
+    write_record(path.parent, record)
+
+
+def test_changed_source_makes_records_stale_and_costs_nothing_by_surprise(suite, capsys, stand_in):
+    assert main(["run", "tiny.yaml"]) == 0
+    other_source(fail("ok", None))
+    capsys.readouterr()
+    assert main(["plan", "tiny.yaml"]) == 0
+    out = capsys.readouterr().out
+    assert "ok, stale: flows/glow.py changed" in out and "2 trials: 2 ok; 1 of them stale" in out
+    assert main(["run", "tiny.yaml"]) == 0 and len(stand_in) == 2
+    assert "counts as it is; --stale rerun makes it again" in capsys.readouterr().out
+    assert main(["run", "tiny.yaml", "--stale", "rerun"]) == 0
+    assert [trial.layer.row for trial in stand_in[2:]] == ["butterfly"]
+    capsys.readouterr()
+    assert main(["plan", "tiny.yaml"]) == 0 and "stale" not in capsys.readouterr().out
+
+
+def test_plan_tells_the_time_that_is_left(suite, capsys, stand_in):
+    assert main(["run", "tiny.yaml", "--only", "seed=0", "--seeds", "1"]) == 0
+    capsys.readouterr()
+    assert main(["plan", "tiny.yaml", "--seeds", "3", "--jobs", "1"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("90 s") == 0 and out.count("2 min") == 4, out
+    assert "a run does 4 trials, in about 6 min (from earlier trials, 1 at once)" in out
+
+
+def test_what_the_report_no_longer_covers_is_said(suite, capsys, stand_in):
+    assert main(["run", "tiny.yaml", "--seeds", "2"]) == 0
+    capsys.readouterr()
+    assert main(["run", "tiny.yaml", "--seeds", "1"]) == 0
+    assert "2 trials of it with records stay in records/, and are not in this report" in capsys.readouterr().out
+    assert main(["run", "tiny.yaml", "--seeds", "2"]) == 0
+    assert "not in this report" not in (out := capsys.readouterr().out) and "4 trials: 4 ok" in out
+    assert len(stand_in) == 4
+
+
+def test_limits_come_from_the_command_the_profile_and_the_suite(suite, stand_in):
+    suite.write_text(SUITE.replace("profiles:", "timeout: 2 h\nmemory: 8GiB\nprofiles:"))
+    assert main(["run", "tiny.yaml"]) == 0
+    assert (stand_in.conditions.timeout, stand_in.conditions.memory) == (7200, 8 << 30)
+    trials = list(stand_in)
+    for path in Path("reports/tiny/records").iterdir():
+        path.unlink()
+    text = suite.read_text().replace("    datasets:", "    timeout: 30 min\n    datasets:")
+    suite.write_text(text)
+    arguments = ["--memory", "1.5 GiB", "--checkpoint", "0", "--fail-fast", "--set", "timeout=5"]
+    assert main(["run", "tiny.yaml", *arguments]) == 0
+    given = stand_in.conditions
+    assert (given.timeout, given.memory, given.checkpoint) == (5, 3 << 29, 0)
+    assert stand_in[2:] == trials, "limits are no part of a trial, so its id stays"
+    assert stand_in.stop_at(blank_record(trials[0], "oom", "")) and not stand_in.stop_at(
+        blank_record(trials[0], "ok", None)
+    )
+
+
+def test_threads_are_divided_among_jobs_on_request(suite, stand_in, monkeypatch):
+    monkeypatch.setattr("harness.planning.plan.usable_cores", lambda: 12)
+    for jobs, threads in ((None, 12), (3, 4), (5, 2), (20, 1)):
+        asked = ["--jobs", str(jobs)] if jobs else []
+        assert main(["run", "tiny.yaml", "--set", "threads=auto", *asked]) == 0
+        assert stand_in[-1].threads == threads
+    assert len({trial.id for trial in stand_in}) == 8, "threads change the last digits: other trials"
+
+
+def test_jobs_that_would_fight_over_the_cores_wait(suite, stand_in, capsys, monkeypatch):
+    monkeypatch.setattr("harness.execution.slots.usable_cores", lambda: 1)
+    assert main(["run", "tiny.yaml", "--jobs", "2"]) == 0
+    assert "--jobs 2: 1 at once" in capsys.readouterr().out
+
+
+def test_the_data_are_part_of_a_trial(suite, stand_in, monkeypatch, capsys):
+    """Other arrays under the same name are other trials; where nobody looks at them, the last known ones count."""
+    from harness.datasets.digits import Digits
+
+    for sums in ("aaa", "bbb", "aaa"):
+        monkeypatch.setattr(Digits, "checksum", lambda self, store, options, sums=sums: sums)
+        assert main(["run", "tiny.yaml"]) == 0
+    assert [trial.data.checksum for trial in stand_in] == ["aaa", "aaa", "bbb", "bbb"]
+    assert len({trial.id for trial in stand_in}) == 4
+
+    def missing(self, store, options):
+        raise DataMissing("digits: gone")
+
+    monkeypatch.setattr(Digits, "check", missing)
+    capsys.readouterr()
+    assert main(["plan", "tiny.yaml"]) == 0
+    out = capsys.readouterr().out
+    assert "2 trials: 2 ok" in out and out.endswith("for want of data:\ndigits: gone\n")
+    assert main(["run", "tiny.yaml"]) == 3
+
+
+def test_a_second_run_on_a_folder_is_told_of_the_first(suite, stand_in, capsys):
+    from harness.execution.folder import claimed, make_folder
+
+    folder = make_folder(Path("reports/tiny"))
+    with claimed(folder):
+        assert main(["run", "tiny.yaml"]) == 2
+        error = capsys.readouterr().err
+        assert re.fullmatch(
+            rf"reports/tiny: another run works here \(process {os.getpid()}, since 20\S+\); wait for its end, "
+            "or choose another --out\n",
+            error,
+        ), error
+        assert main(["plan", "tiny.yaml"]) == 0, "to look is allowed"
+    assert stand_in == [] and main(["run", "tiny.yaml"]) == 0
+
+
+def test_a_run_removes_what_a_killed_one_had_begun_to_write(suite, stand_in):
+    records = Path("reports/tiny/records")
+    records.mkdir(parents=True)
+    (records / ".digits.json.x1.tmp").write_text("{")
+    assert main(["run", "tiny.yaml"]) == 0
+    assert sorted(path.suffix for path in records.iterdir()) == [".json", ".json"]
+
+
+def test_a_full_disk_is_one_message(suite, stand_in, monkeypatch, capsys):
+    assert main(["run", "tiny.yaml"]) == 0
+    capsys.readouterr()
+
+    def full(handle):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.fsync", full)
+    assert main(["run", "tiny.yaml"]) == 2
+    assert capsys.readouterr().err.startswith("reports/tiny: cannot be written to (No space left on device)")
+
+
+def test_records_name_the_machine_when_asked(suite, stand_in):
+    assert main(["run", "tiny.yaml"]) == 0
+    assert main(["run", "tiny.yaml", "--host", "--seeds", "2"]) == 0
+    named = {path.stem: read_record(path).environment.get("host") for path in Path("reports/tiny/records").iterdir()}
+    assert [named[trial.id] for trial in stand_in] == [None, None, platform.node(), platform.node()]
 
 
 def test_a_changed_setting_runs_what_it_changes(suite, stand_in):
@@ -249,31 +439,31 @@ def test_a_changed_setting_runs_what_it_changes(suite, stand_in):
 
 
 def test_trials_that_fail_end_with_1(suite, capsys, monkeypatch):
-    def run_trials(trials, root, out, jobs, reporter):
+    def run_trials(trials, conditions, *_, **__):
         for trial in trials:
-            write_record(out / "records", blank_record(trial, "oom", "no memory left"))
+            write_record(conditions.out / "records", blank_record(trial, "oom", "no memory left"))
 
-    monkeypatch.setattr("harness.executor.run_trials", run_trials)
+    monkeypatch.setattr(RUN_TRIALS, run_trials)
     assert main(["run", "tiny.yaml"]) == 1
     assert "2 oom" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("declared", "code"), [("", 1), ("unsupported: true\n", 0)])
 def test_unsupported_is_ok_where_the_suite_says_so(suite, monkeypatch, declared, code):
-    def run_trials(trials, root, out, jobs, reporter):
+    def run_trials(trials, conditions, *_, **__):
         for trial in trials:
-            write_record(out / "records", blank_record(trial, "unsupported", "odd"))
+            write_record(conditions.out / "records", blank_record(trial, "unsupported", "odd"))
 
     suite.write_text(declared + SUITE)
-    monkeypatch.setattr("harness.executor.run_trials", run_trials)
+    monkeypatch.setattr(RUN_TRIALS, run_trials)
     assert main(["run", "tiny.yaml"]) == code
 
 
 def test_an_interrupt_ends_with_130(suite, capsys, monkeypatch):
-    def run_trials(*_):
+    def run_trials(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("harness.executor.run_trials", run_trials)
+    monkeypatch.setattr(RUN_TRIALS, run_trials)
     assert main(["run", "tiny.yaml"]) == 130
     assert capsys.readouterr().err.startswith("interrupted")
 

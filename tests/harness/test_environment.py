@@ -6,7 +6,8 @@ from pathlib import Path
 
 import torch
 
-from harness.trials.environment import environment, git_state, package_version, usable_cores
+from harness.machine import usable_cores
+from harness.trials.environment import environment, git_diff, git_state, package_version, run_provenance
 
 
 def git(folder, *arguments):
@@ -40,6 +41,31 @@ def test_git_state_of_a_checkout_and_elsewhere(tmp_path):
     # A package that lies inside a checkout of something else is not that something.
     (tmp_path / "inner").mkdir()
     assert git_state(tmp_path / "inner") is None
+
+
+def test_the_difference_to_the_commit_is_kept(tmp_path):
+    git(tmp_path, "init", "-q")
+    (tmp_path / "layers").mkdir()
+    (tmp_path / "layers" / "one.py").write_text("a = 1\n")
+    (tmp_path / "secret.txt").write_text("old\n")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-q", "-m", "m")
+    assert git_diff(tmp_path) == ""
+    (tmp_path / "layers" / "one.py").write_text("a = 2\n")
+    (tmp_path / "layers" / "two.py").write_text("b = 3\n")
+    (tmp_path / "secret.txt").write_text("new\n")
+    diff = git_diff(tmp_path)
+    assert "-a = 1\n+a = 2\n" in diff and "+++ b/layers/two.py" in diff and "+b = 3\n" in diff
+    assert "secret" not in diff, "the source alone"
+    assert git_diff(tmp_path / "layers") == "", "a package inside a checkout of something else"
+
+
+def test_a_run_knows_its_commit():
+    """Of this project, if it is a checkout; the host is named when asked for."""
+    known, diff = run_provenance()
+    if (Path(__file__).parents[2] / ".git").exists():
+        assert len(known["git"]["commit"]) == 40 and ("diff" in known["git"]) == bool(diff)
+    assert "host" not in known and run_provenance(host=True)[0]["host"] == platform.node()
 
 
 def test_git_may_be_absent(monkeypatch, tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from harness.datasets import Store, find_dataset
-from harness.planning.plan import make_plan
+from harness.planning.plan import make_plan, plan_run
 from harness.planning.suite import load_suite
 from harness.trials.density import run_density
 
@@ -45,8 +45,7 @@ def test_a_trial_on_real_data(suite, row, shape, splits, data_root, tmp_path):
         f"datasets.{column}.options.test=10",
     ]
     small += ["flow.steps=1", "flow.width=4", "flow.levels=1"]
-    plan = make_plan(load_suite(suite), "local", "cpu", seeds=1, settings=small, only=[f"layer={row}"])
-    (trial,) = (one for one in plan.trials)
+    _, (trial,) = plan_run(load_suite(suite), "local", "cpu", seeds=1, settings=small, only=[f"layer={row}"])
     find_dataset(trial.data.name).check(Store.at(data_root, offline=True), dict(trial.data.options))
     record = run_density(trial, data_root, tmp_path, lambda done, text: None)
     assert (record.status, record.audit["verdict"]) == ("ok", "passed"), record.reason or record.audit["reasons"]

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from harness.errors import SuiteError, UserError
-from harness.planning.plan import Plan, make_plan
+from harness.planning.plan import Plan, make_plan, plan_run
 from harness.planning.suite import load_suite
 from harness.settings import DensityTrial, ParametersTrial, RuntimeTrial
 from layers import LAYERS
@@ -47,6 +47,13 @@ def suite(tmp_path):
 
 def plan(suite, profile="quick", **changes):
     return make_plan(suite, profile, "cpu", **changes)
+
+
+def picked(suite, *only):
+    """(column, row, seed) of the trials that `--only` picks; the plan is the same as without."""
+    made, trials = plan_run(suite, "quick", "cpu", only=only)
+    assert made == plan(suite)
+    return {(one.data.label, one.layer.row, one.seed) for one in trials}
 
 
 def trial(made, column, row, seed=0):
@@ -160,23 +167,27 @@ def test_a_set_that_makes_a_shape_impossible(suite):
 
 
 def test_only(suite):
-    def picked(*only):
-        return {(one.data.label, one.layer.row, one.seed) for one in plan(suite, only=only).trials}
+    assert len(picked(suite)) == 8
+    assert {row for _, row, _ in picked(suite, "layer=woodbury")} == {"woodbury"}
+    assert picked(suite, "layer=woodbury,dataset=shuffled,seed=1") == {("shuffled", "woodbury", 1)}
+    assert picked(suite, "layer=woodbury", "dataset=shuffled", "seed=1") == {("shuffled", "woodbury", 1)}
+    assert len(picked(suite, "layer=woodbury,conv1x1")) == len(picked(suite, "layer=woodbury", "layer=conv1x1")) == 8
+    assert {column for column, *_ in picked(suite, "dataset=digits")} == {"digits"}  # a label before a data set's name
 
-    assert len(picked()) == 8
-    assert {row for _, row, _ in picked("layer=woodbury")} == {"woodbury"}
-    assert picked("layer=woodbury,dataset=shuffled,seed=1") == {("shuffled", "woodbury", 1)}
-    assert picked("layer=woodbury", "dataset=shuffled", "seed=1") == {("shuffled", "woodbury", 1)}
-    assert len(picked("layer=woodbury,conv1x1")) == len(picked("layer=woodbury", "layer=conv1x1")) == 8
-    assert {column for column, *_ in picked("dataset=digits")} == {"digits"}  # a label before a data set's name
+
+def test_a_runtime_trial_is_picked_with_any_of_its_layers():
+    made, trials = plan_run(load_suite("quickstart"), "smoke", "cpu", only=["layer=butterfly", "dataset=digits"])
+    assert [one.kind for one in trials] == ["density", "runtime"]
+    assert len(trials[1].layers) == 5, "layers are timed together, and no table is of one alone"
+    assert set(trials) < set(made.trials) and len(made.trials) == 18
 
 
 def test_only_by_the_name_behind_a_label(tmp_path):
     path = tmp_path / "named.yaml"
     path.write_text(SUITE.replace("      digits:\n", "      plain:\n        data: digits\n", 1))
     suite = load_suite(path)
-    assert plan(suite, only=["dataset=digits"]).columns == ("plain", "shuffled")
-    assert plan(suite, only=["dataset=plain"]).columns == ("plain",)
+    assert {column for column, *_ in picked(suite, "dataset=digits")} == {"plain", "shuffled"}
+    assert {column for column, *_ in picked(suite, "dataset=plain")} == {"plain"}
 
 
 @pytest.mark.parametrize(
@@ -192,7 +203,7 @@ def test_only_by_the_name_behind_a_label(tmp_path):
 )
 def test_only_that_picks_nothing(suite, text, words):
     with pytest.raises(UserError, match=words):
-        plan(suite, only=[text])
+        picked(suite, text)
 
 
 def test_ids_are_those_of_the_settings(suite, tmp_path):
@@ -282,9 +293,9 @@ def test_quickstart_times_its_layers_last():
 
 
 def test_parameters_at_every_width():
-    made = make_plan(load_suite("parameters"), "quick", "cpu", only=["dataset=mimic"])
-    assert all(isinstance(one, ParametersTrial) and one.shape == (2, 1024) for one in made.trials)
-    assert [one.flow.width for one in made.trials] == [16] * 5 + [64] * 5
+    made, trials = plan_run(load_suite("parameters"), "quick", "cpu", only=["dataset=mimic"])
+    assert all(isinstance(one, ParametersTrial) and one.shape == (2, 1024) for one in trials)
+    assert [one.flow.width for one in trials] == [16] * 5 + [64] * 5
     assert made.published.values["butterfly"]["mimic"] == 15280 and made.published.width("butterfly", "mimic") == 16
     assert made.published.width("butterfly", "cifar10") == 512 and made.seeds == ()
 
@@ -340,7 +351,7 @@ def test_a_profile_names_the_rows_it_trains(tmp_path):
         "what is asked for is added"
     )
     with pytest.raises(UserError, match=r"conv1x1.*woodbury"):
-        plan(suite, only=["layer=conv1x1"])
+        picked(suite, "layer=conv1x1")
     with pytest.raises(SuiteError, match=r"--set rows=\[conv1\]: rows: the suite has no row 'conv1'; .*conv1x1"):
         plan(suite, settings=["rows=[conv1]"])
     path.write_text(SUITE.replace("    seeds: 2\n", "    seeds: 2\n    rows: [woodbery]\n"))

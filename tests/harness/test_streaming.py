@@ -60,7 +60,7 @@ from harness.datasets.base import Splits
 from harness.settings import DataRef
 from harness.trials.evaluation import evaluate
 from harness.trials.pipeline import Pipeline
-from harness.trials.training import training_batches
+from harness.trials.training import TrainingBatches
 
 
 def resident(kind):
@@ -83,7 +83,7 @@ first, peak = {kind: resident(kind) for kind in ("RssAnon", "RssFile")}, []
 pipeline = Pipeline(splits, data)
 built = resident("RssFile") - first["RssFile"]
 seen = 0
-for x, _ in training_batches(pipeline, 256, 0):
+for x, _ in TrainingBatches(pipeline, 256, 0):
     peak.append(resident("RssAnon"))
     seen += len(x)
     if seen >= len(values):

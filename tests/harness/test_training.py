@@ -10,7 +10,7 @@ from torch import nn
 from harness.errors import Diverged
 from harness.settings import TrainingSettings
 from harness.trials.adam import Adam
-from harness.trials.training import fit, training_batches
+from harness.trials.training import TrainingBatches, fit
 from harness.trials.updates import learning_rate
 
 SHAPE = (2, 4)
@@ -156,22 +156,22 @@ def test_initialised_on_the_first_batch_as_trained():
     data, flow = pipeline(noise=0.1), GaussianFlow()
     fit(flow, data, TrainingSettings(steps=1, batch_size=32), 0, quiet)
     assert flow.initialised_on is data.prepared[0]
-    first = next(training_batches(pipeline(noise=0.1), 32, 0))[0]
+    first = next(TrainingBatches(pipeline(noise=0.1), 32, 0))[0]
     assert torch.equal(first, flow.initialised_on)
 
 
 def test_every_point_is_used_equally_often_with_fresh_noise():
     raw = torch.arange(10.0).reshape(10, 1, 1).expand(10, *SHAPE)
-    batches = training_batches(SyntheticPipeline({"train": raw}), 4, 0)
+    batches = TrainingBatches(SyntheticPipeline({"train": raw}), 4, 0)
     points = torch.cat([next(batches)[0][:, 0, 0] for _ in range(5)])
     assert sorted(points[:10].tolist()) == sorted(points[10:].tolist()) == list(range(10))
     assert points[:10].tolist() != points[10:].tolist()
-    noisy = training_batches(SyntheticPipeline({"train": raw[:1]}, noise=1.0), 1, 0)
+    noisy = TrainingBatches(SyntheticPipeline({"train": raw[:1]}, noise=1.0), 1, 0)
     assert not torch.equal(next(noisy)[0], next(noisy)[0])
 
 
 def test_a_batch_beyond_the_data_is_all_of_it():
-    x, _ = next(training_batches(pipeline(count=5), 64, 0))
+    x, _ = next(TrainingBatches(pipeline(count=5), 64, 0))
     assert len(x) == 5 and len(x.flatten(1).unique(dim=0)) == 5
 
 
@@ -218,7 +218,7 @@ def test_average_is_the_one_computed_by_hand():
         fit(flow, pipeline(), settings.model_copy(update={"steps": steps}), 0, quiet)
         live.append(flow)
     fit(averaged, pipeline(), settings.model_copy(update={"ema": "all", "ema_decay": 0.7}), 0, quiet)
-    start = next(training_batches(pipeline(), 16, 0))[0].flatten(1).mean(0)
+    start = next(TrainingBatches(pipeline(), 16, 0))[0].flatten(1).mean(0)
     for name, initial in (("mean", start), ("log_scale", torch.zeros(DIM))):
         expected = initial
         for flow in live:

@@ -1,5 +1,8 @@
+import errno
 import json
+import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -8,10 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from harness.conditions import Conditions
 from harness.errors import UserError
-from harness.executor import default_jobs, run_trials
+from harness.execution.outcome import interrupted
+from harness.execution.process import teller
+from harness.execution.slots import Slots
+from harness.execution.supervisor import run_one, run_trials
 from harness.progress import Reporter, make_reporter
-from harness.records import read_record, write_record
+from harness.records import blank_record, read_record, write_record
 from harness.settings import FlowSettings, LayerRef, ParametersTrial, RuntimeTrial
 
 HERE = Path(__file__).parent
@@ -99,7 +106,14 @@ def faulty(tmp_path_factory):
         import faulty_trials
 
         write_record(out / "records", faulty_trials.fine(old))
-        run_trials(list(trials.values()), None, out, 2, listener, faulty_trials.work)
+        run_trials(
+            list(trials.values()),
+            Conditions(out),
+            Slots(2, cores=2),
+            listener,
+            provenance=lambda one: {"sources": {"layers/one.py": "abc"}},
+            work=faulty_trials.work,
+        )
     records = {label: read_record(out / "records" / f"{one.id}.json") for label, one in trials.items()}
     return out, trials, records, listener
 
@@ -142,7 +156,7 @@ def test_records_say_where_they_come_from_and_name_no_machine(faulty):
 
 def test_runtime_trials_run_alone_and_last(work, tmp_path):
     trials = [timed("sleep a"), trial("sleep a"), timed("sleep b"), trial("sleep b"), trial("sleep c", threads=2)]
-    run_trials(trials, None, tmp_path, 3, Listener(), work)
+    run_trials(trials, Conditions(tmp_path), Slots(3, cores=4), Listener(), work=work)
     spans = {one.id: json.loads((tmp_path / "notes" / f"{one.id}.json").read_text()) for one in trials}
     for one in trials:
         overlaps = [
@@ -169,7 +183,7 @@ def test_interrupt_ends_running_trials_and_keeps_finished_ones(work, tmp_path):
 
     begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        run_trials(trials, None, tmp_path, 2, Interrupting(), work)
+        run_trials(trials, Conditions(tmp_path), Slots(2, cores=2), Interrupting(), work=work)
     assert time.monotonic() - begin < 20
     assert [path.stem for path in (tmp_path / "records").glob("*.json")] == [trials[0].id]
     pids = [int(path.read_text()) for path in (tmp_path / "notes").glob("*.pid")]
@@ -183,17 +197,20 @@ sys.path.insert(0, {here!r})
 if __name__ == "__main__":
     from pathlib import Path
     import faulty_trials
-    from harness.executor import run_trials
+    from harness.conditions import Conditions
+    from harness.execution.process import teller
+    from harness.execution.slots import Slots
+    from harness.execution.supervisor import run_trials
     from harness.progress import make_reporter
     from harness.settings import FlowSettings, LayerRef, ParametersTrial
 
     trials = [
         ParametersTrial(suite="s", profile="smoke", label=label, shape=(2, 4), flow=FlowSettings(),
                         layer=LayerRef(row="one", layer="conv1x1"))
-        for label in ("sleep_long", "sleep_long too")
+        for label in ("sleep_long", "hang")
     ]
     with make_reporter(2) as reporter:
-        run_trials(trials, None, Path({out!r}), 2, reporter, faulty_trials.work)
+        run_trials(trials, Conditions(Path({out!r})), Slots(2, cores=2), reporter, work=faulty_trials.work)
 """
 
 
@@ -224,13 +241,149 @@ def descendants(pids):
     return found
 
 
-def test_jobs_follow_the_cores_and_must_be_positive(work, tmp_path):
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    assert default_jobs([trial("fine")]) == cores
-    assert default_jobs([trial("fine"), trial("fine", threads=10_000)]) == 1
-    assert default_jobs([]) == 1
-    with pytest.raises(UserError, match="jobs: 0"):
-        run_trials([trial("fine")], None, tmp_path, 0, Listener(), work)
+def run_with(work, out, label, **limits):
+    """One trial under limits: its record, and how long it took."""
+    one = trial(label)
+    begin = time.monotonic()
+    run_one(one, Conditions(out, **limits), Listener(), work=work)
+    return read_record(out / "records" / f"{one.id}.json"), time.monotonic() - begin
+
+
+@pytest.fixture
+def warm(work, tmp_path):
+    """The fork server has imported all it will."""
+    run_one(trial("fine"), Conditions(tmp_path / "warm"), Listener(), work=work)
+
+
+@pytest.mark.parametrize("label", ["hang", "sleep_long"])
+def test_a_timeout_ends_the_whole_group_in_time(work, warm, tmp_path, label):
+    record, seconds = run_with(work, tmp_path, label, timeout=1.5)
+    assert record.status == "timeout" and record.reason == "it ran for longer than 1.5 s, its timeout"
+    assert record.notes["progress"] == f"the last it told: {label}"
+    assert seconds < 1.5 + 2
+    [pid] = [int(path.read_text()) for path in (tmp_path / "notes").glob("*.pid")]
+    assert not [one for one in every_process() if session(one) == pid and alive(one)]
+
+
+def every_process():
+    return [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+
+
+def session(pid):
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("label", ["take_memory", "take_memory_in_a_child"])
+def test_a_trial_above_its_memory_is_ended_and_says_so(work, warm, tmp_path, label):
+    record, _ = run_with(work, tmp_path, label, memory=1 << 30, timeout=60)
+    assert record.status == "oom"
+    assert re.fullmatch(r"its processes held .* of memory, and may hold 1.0 GiB \(memory\)", record.reason), (
+        record.reason
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_what_could_never_fit_is_refused_at_once(work, warm, tmp_path):
+    record, _ = run_with(work, tmp_path, "ask_for_too_much", memory=1 << 30)
+    assert record.status == "oom" and "ask_for_too_much" in record.notes["traceback"]
+    assert run_with(work, tmp_path, "fine", memory=1 << 30)[0].status == "ok"
+
+
+def test_failing_fast_ends_the_run(work, tmp_path):
+    trials = [trial("fine"), trial("raise_error"), trial("sleep_long"), trial("never started")]
+    run_trials(
+        trials,
+        Conditions(tmp_path),
+        Slots(2, cores=2),
+        Listener(),
+        stop_at=lambda record: record.status != "ok",
+        work=work,
+    )
+    left = {path.stem for path in (tmp_path / "records").glob("*.json")}
+    assert left == {trials[0].id, trials[1].id}, "what was ended for it has no record, and goes on another time"
+
+
+@pytest.mark.parametrize("label", ["fill_the_disk", "fill_the_disk_at_the_record"])
+def test_no_space_left_is_no_result(work, tmp_path, label):
+    """Neither in the middle of a trial nor while its record is written."""
+    trials = [trial("fine"), trial(label), trial("never started")]
+    with pytest.raises(UserError, match=r"cannot be written: No space left on device; make room there"):
+        run_trials(trials, Conditions(tmp_path), Slots(1), Listener(), work=work)
+    assert [path.name for path in (tmp_path / "records").iterdir()] == [f"{trials[0].id}.json"], "nothing half-written"
+
+
+def test_no_space_left_for_what_the_supervisor_writes(work, tmp_path, monkeypatch):
+    def full(folder, record):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("harness.execution.supervisor.write_record", full)
+    with pytest.raises(UserError, match=r"the record of trial kill-\S+ cannot be written: No space left on device"):
+        run_one(trial("kill"), Conditions(tmp_path), Listener(), work=work)
+
+
+def test_a_trial_that_nobody_listens_to_any_more_is_not_at_fault():
+    """Its supervisor has just been killed, and it has an instant left to write a wrong record."""
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    tell = teller(sender)
+    tell(0.1, "heard")
+    assert receiver.recv() == (0.1, "heard")
+    receiver.close()
+    time.sleep(0.11)
+    tell(0.2, "not heard")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the fork server in /proc")
+def test_the_end_of_the_fork_server_is_no_fault_of_a_trial(work, tmp_path):
+    """It takes its trials with it; the next one gets another server."""
+    trials = [trial("sleep_long"), trial("fine")]
+
+    class Shooting(Listener):
+        def update(self, one, fraction, text):
+            if one.label == "sleep_long":
+                [pid] = [int(path.read_text()) for path in (tmp_path / "notes").glob("*.pid")]
+                os.kill(int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]), signal.SIGKILL)
+
+    run_trials(trials, Conditions(tmp_path), Slots(1), Shooting(), work=work)
+    cut, fine = (read_record(tmp_path / "records" / f"{one.id}.json") for one in trials)
+    assert cut.status == "killed" and interrupted(cut) and fine.status == "ok"
+
+
+def test_an_older_record_stays_until_there_is_another(work, tmp_path):
+    one = trial("sleep_long")
+    old = blank_record(one, "ok", None)
+    write_record(tmp_path / "records", old)
+
+    class Interrupting(Listener):
+        def update(self, one, fraction, text):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_one(one, Conditions(tmp_path), Interrupting(), work=work)
+    assert read_record(tmp_path / "records" / f"{one.id}.json") == old
+
+
+def test_what_ended_a_trial_from_outside_says_nothing_about_it(faulty):
+    assert interrupted(faulty[2]["kill"]) and faulty[2]["kill"].notes["signal"] == "SIGKILL"
+    assert not interrupted(faulty[2]["segfault"]) and faulty[2]["segfault"].notes["signal"] == "SIGSEGV"
+    assert not interrupted(faulty[2]["raise_error"])
+    assert faulty[2]["kill"].environment["sources"] == faulty[2]["fine"].environment["sources"]
+
+
+def test_each_gpu_is_leased_to_one_trial(work, tmp_path):
+    """Only the variable is looked at, so that this runs without a GPU."""
+    trials = [trial(f"visible_gpus {number}") for number in range(4)]
+
+    class Pretend(Slots):
+        def lease(self, one):
+            return super().lease(one.model_copy(update={"device": "cuda"}))
+
+    run_trials(trials, Conditions(tmp_path), Pretend(cores=4, gpus=("5", "GPU-7")), Listener(), work=work)
+    given = [read_record(tmp_path / "records" / f"{one.id}.json").rows[0]["gpus"] for one in trials]
+    assert set(given) == {"5", "GPU-7"}
 
 
 def test_plain_lines_say_what_became_of_each_trial(faulty, capsys):
@@ -266,7 +419,7 @@ def test_the_live_display_shows_progress_and_leaves_a_line_per_trial(faulty):
 
 SERVED = """
 import sys
-from harness.executor import start_server
+from harness.execution.process import start_server
 
 def say():
     slow = ("torch", "harness.trials.trial", "sklearn.datasets", "torch._dynamo", "torchvision", "pooch", "wfdb")

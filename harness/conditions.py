@@ -1,0 +1,113 @@
+"""What a run grants its trials: folders, limits, what to do with older work. None of it is part of a trial's id,
+as none of it changes what a trial that ends finds.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Stale = Literal["keep", "rerun"]
+"""What becomes of records and checkpoints that other source made: they count as they are, or are made again."""
+
+PROJECT = Path(__file__).resolve().parents[1]
+"""The folder that holds the packages: a checkout, or where they are installed."""
+
+CHECKPOINT_SECONDS = 60.0
+
+_SECONDS = {"": 1, "s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600, "hours": 3600, "d": 86400, "days": 86400}
+_BYTES = {
+    "B": 1,
+    **{f"{letter}B": 1000**power for power, letter in enumerate("kMGT", start=1)},
+    **{f"{letter}iB": 1024**power for power, letter in enumerate("KMGT", start=1)},
+}
+_QUANTITY = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*")
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What every trial of a run is given.
+
+    Attributes:
+        out: the suite's folder, OUT/<suite>.
+        root: folder of the data sets that are not installed with a package, or None.
+        timeout: seconds after which a trial's processes are ended; None: never.
+        memory: bytes that a trial's processes may hold together; None: as much as there is.
+        checkpoint: seconds between two checkpoints of training; 0: after every step.
+        stale: whether training goes on from a checkpoint that other source made.
+        host: whether records name the machine that they were made on.
+    """
+
+    out: Path
+    root: Path | None = None
+    timeout: float | None = None
+    memory: int | None = None
+    checkpoint: float = CHECKPOINT_SECONDS
+    stale: Stale = "keep"
+    host: bool = False
+
+
+def parse_seconds(value: object) -> float:
+    """Seconds of "90", "90 s", "30 min", "2h", "1 d" or a number; ValueError says what is wrong."""
+    number, unit = _quantity(value)
+    if unit not in _SECONDS:
+        raise ValueError(f"{value!r} is not a time; write seconds, or a number with s, min, h or d, such as '30 min'")
+    return number * _SECONDS[unit]
+
+
+def parse_timeout(value: object) -> float:
+    """As `parse_seconds`, above 0."""
+    seconds = parse_seconds(value)
+    if seconds <= 0:
+        raise ValueError(f"{value!r} leaves a trial no time; give more than 0 seconds, or no timeout")
+    return seconds
+
+
+def parse_bytes(value: object) -> int:
+    """Bytes of "4GiB", "500 MB" or a number of bytes; ValueError says what is wrong."""
+    number, unit = _quantity(value)
+    if unit and unit not in _BYTES:
+        raise ValueError(f"{value!r} is no amount of memory; write a number with MiB, GiB, MB or GB, such as '4GiB'")
+    amount = round(number * _BYTES[unit or "B"])
+    if amount < 1 << 20:
+        raise ValueError(f"{value!r} is less than 1 MiB, too little for any trial; write an amount such as '4GiB'")
+    return amount
+
+
+def _quantity(value: object) -> tuple[float, str]:
+    """Number and unit of "30 min"; the unit is empty for a bare number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise ValueError(f"{value!r} is neither a number nor a text such as '30 min' or '4GiB'")
+    if not isinstance(value, str):
+        if not math.isfinite(value) or value < 0:
+            raise ValueError(f"{value!r} is not a finite number of at least 0")
+        return float(value), ""
+    found = _QUANTITY.fullmatch(value)
+    if found is None or len(value) > 40:
+        raise ValueError(f"{value[:40]!r} is not a number with a unit, such as '30 min' or '4GiB'")
+    return float(found[1]), found[2]
+
+
+def shown_bytes(amount: float) -> str:
+    """ "4.0 GiB"."""
+    for power, unit in ((3, "GiB"), (2, "MiB")):
+        if amount >= 1024**power:
+            return f"{amount / 1024**power:.1f} {unit}"
+    return f"{amount / 1024:.0f} KiB"
+
+
+def shown_seconds(seconds: float) -> str:
+    """ "45 s", "12 min", "3 h 20 min", "2 d 4 h"."""
+    if seconds < 90:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h" if hours else f"{days} d"

@@ -1,0 +1,209 @@
+"""What there is to do: for each planned trial what became of it so far, and whether a run does it (again)."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.checkpoint_files import checkpoint_folder, newest_header
+from harness.conditions import Stale, shown_seconds
+from harness.errors import UserError
+from harness.execution.estimate import Experience
+from harness.execution.outcome import interrupted
+from harness.records import AUDIT_FAILED, Record, read_record, verdict
+from harness.settings import DensityTrial, RuntimeTrial, Trial
+from harness.sources import changes
+
+if TYPE_CHECKING:
+    from harness.planning.plan import Plan
+
+MISSING = "to run"
+DAMAGED = "damaged"
+GOOD = ("ok", "unsupported", AUDIT_FAILED)
+
+Digests = Callable[[Trial], Mapping[str, str]]
+"""A trial to the digests of the source that it would run now (see `harness.sources`)."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is to become of trials that have a record: `--retry-failed` and `--stale`."""
+
+    retry_failed: bool = False
+    stale: Stale = "keep"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One trial and what became of it.
+
+    Attributes:
+        trial: as planned now.
+        state: a status, "audit failed", or that it is to run or that its record is damaged.
+        reason: why, where it is not ok.
+        interrupted: whether it was ended from outside, so that its record says nothing about it.
+        stale: what changed in its source since its record was made, or the checkpoint from which it would go on.
+        step: of that checkpoint; None: it would begin.
+        seconds: what it would take now; None: nothing tells.
+    """
+
+    trial: Trial
+    state: str
+    reason: str | None = None
+    interrupted: bool = False
+    stale: tuple[str, ...] = ()
+    step: int | None = None
+    seconds: float | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether it has no outcome yet."""
+        return self.interrupted or self.state in (MISSING, DAMAGED)
+
+    @property
+    def failed(self) -> bool:
+        """Whether it came to an end of its own that is not a good one."""
+        return not self.open and self.state not in GOOD
+
+    def runs(self, choice: Choice) -> bool:
+        """Whether a run does it."""
+        return self.open or (self.failed and choice.retry_failed) or (bool(self.stale) and choice.stale == "rerun")
+
+    def text(self) -> str:
+        """The state for people: "ok", "failed: oom", "to run, from step 400", "ok, stale: flows/glow.py changed"."""
+        parts = [f"failed: {self.state}" if self.failed else self.state]
+        if self.interrupted:
+            parts.append("runs again")
+        if self.step is not None and (self.open or self.failed):
+            parts.append(f"from step {self.step}")
+        if self.stale:
+            parts.append(f"{'stale' if not self.open else 'its checkpoint is stale'}: {shortened(self.stale)}")
+        return ", ".join(parts)
+
+
+def shortened(changed: Sequence[str], most: int = 3) -> str:
+    """The first few changes, and how many more there are."""
+    more = f" and {len(changed) - most} more" if len(changed) > most else ""
+    return f"{', '.join(changed[:most])}{more}"
+
+
+def agenda(plan: Plan, folder: Path, digests: Digests | None = None) -> list[Entry]:
+    """Every trial of a plan with its state.
+
+    Args:
+        plan: the trials.
+        folder: OUT/<suite>, which need not be there.
+        digests: of the present source; None: nobody asks what is stale.
+    """
+    records = {path.stem: _read(path) for path in sorted((folder / "records").glob("*.json"))}
+    experience = Experience(record for record in records.values() if isinstance(record, Record))
+    return [_entry(trial, folder, records.get(trial.id), digests, experience) for trial in plan.trials]
+
+
+def forget_settled(entries: Sequence[Entry], folder: Path) -> None:
+    """Remove the checkpoints of trials that have their record: one was killed between the two."""
+    for entry in entries:
+        if entry.state in GOOD and not entry.stale:
+            shutil.rmtree(checkpoint_folder(folder, entry.trial.id), ignore_errors=True)
+
+
+def _read(path: Path) -> Record | str:
+    try:
+        return read_record(path)
+    except UserError as error:
+        return str(error)
+
+
+def _entry(
+    trial: Trial, folder: Path, found: Record | str | None, digests: Digests | None, experience: Experience
+) -> Entry:
+    record = found if isinstance(found, Record) else None
+    now = digests(trial) if digests is not None else {}
+    before = record.environment.get("sources") if record is not None and not interrupted(record) else None
+    step, seconds = None, experience.seconds(trial)
+    if isinstance(trial, DensityTrial):
+        step, seconds, checkpointed = _progress(trial, folder, seconds)
+        before = before if record is not None and not interrupted(record) else checkpointed
+    stale = tuple(changes(before, now)) if now and isinstance(before, dict) and before else ()
+    if found is None:
+        return Entry(trial, MISSING, stale=stale, step=step, seconds=seconds)
+    if record is None:
+        return Entry(trial, DAMAGED, str(found), stale=stale, step=step, seconds=seconds)
+    reasons = [record.reason, *(row.get("audit_reason") for row in record.rows)]
+    reason = " ".join((next(filter(None, reasons), None) or "no reason given").split())
+    return Entry(trial, verdict(record), reason, interrupted(record), stale, step, seconds)
+
+
+def _progress(
+    trial: DensityTrial, folder: Path, seconds: float | None
+) -> tuple[int | None, float | None, dict[str, str] | None]:
+    """Step and source of the newest checkpoint, and what is left of the time."""
+    header = newest_header(folder, trial.id)
+    if header is None:
+        return None, seconds, None
+    left = 1 - header.step / max(1, header.steps)
+    return header.step, None if seconds is None else seconds * left, header.sources
+
+
+def counted(entries: Sequence[Entry]) -> str:
+    """`48 trials: 30 ok, 1 failed before (diverged), 2 stale, 15 to run`."""
+    counts = Counter(entry.state for entry in entries if not entry.open)
+    failed = Counter(entry.state for entry in entries if entry.failed)
+    parts = [f"{count} {state}" for state, count in sorted(counts.items(), key=_ok_first) if state not in failed]
+    if failed:
+        kinds = ", ".join(f"{count} {state}" for state, count in sorted(failed.items()))
+        parts.append(f"{failed.total()} failed before ({kinds})")
+    parts += [f"{count} {state}" for state, count in sorted(Counter(_open_state(e) for e in entries if e.open).items())]
+    stale = sum(1 for entry in entries if entry.stale and not entry.open)
+    text = f"{trials_text(len(entries))}: {', '.join(parts)}"
+    return f"{text}; {stale} of them stale" if stale else text
+
+
+def _open_state(entry: Entry) -> str:
+    return entry.state if entry.state == MISSING else f"{entry.state} (runs again)"
+
+
+def _ok_first(item: tuple[str, int]) -> tuple[bool, str]:
+    return item[0] != "ok", item[0]
+
+
+def outlook(entries: Sequence[Entry], choice: Choice, at_once: int) -> list[str]:
+    """What a run would do and leave, a line each: how much, how long, and what decides otherwise."""
+    doing = [entry for entry in entries if entry.runs(choice)]
+    lines = []
+    if doing:
+        lines.append(f"a run does {trials_text(len(doing))}{_duration(doing, at_once)}")
+    failed = [entry for entry in entries if entry.failed and not entry.runs(choice)]
+    if failed:
+        stay, them = ("stays", "it") if len(failed) == 1 else ("stay", "them")
+        lines.append(f"{trials_text(len(failed))} failed before and {stay} so; --retry-failed runs {them} again")
+    stale = [entry for entry in entries if entry.stale]
+    if stale:
+        changed = list(dict.fromkeys(change for entry in stale for change in entry.stale))
+        verb = "is" if len(stale) == 1 else "are"
+        what = {
+            "keep": "what is there counts as it is; --stale rerun makes it again",
+            "rerun": "it is made again; --stale keep lets what is there count as it is",
+        }[choice.stale]
+        lines.append(f"{trials_text(len(stale))} {verb} stale, as source changed ({shortened(changed)}): {what}")
+    return lines
+
+
+def _duration(entries: Sequence[Entry], at_once: int) -> str:
+    known = [entry for entry in entries if entry.seconds is not None]
+    if not known:
+        return ""
+    timed = sum(entry.seconds or 0.0 for entry in known if isinstance(entry.trial, RuntimeTrial))
+    others = sum(entry.seconds or 0.0 for entry in known if not isinstance(entry.trial, RuntimeTrial))
+    unknown = len(entries) - len(known)
+    rest = f", and {unknown} of which nothing tells" if unknown else ""
+    return f", in about {shown_seconds(timed + others / at_once)} (from earlier trials, {at_once} at once{rest})"
+
+
+def trials_text(count: int) -> str:
+    """ "1 trial"."""
+    return f"{count} trial{'' if count == 1 else 's'}"

@@ -1,0 +1,95 @@
+"""The folder of a run: one run works in it at a time, and what a killed one left half-written is removed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from harness.errors import UserError
+from harness.execution.submissions import FOLDER as SUBMISSIONS
+from harness.planning.plan import FILE
+from harness.records import TEMPORARY, write_atomically
+
+LOCK = ".lock"
+OWNER = ".working.json"
+
+
+def make_folder(folder: Path) -> Path:
+    """Make the folder and what goes into it; a UserError where that cannot be."""
+    try:
+        for inner in (folder, folder / "records", folder / "logs"):
+            inner.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be written to ({error.strerror}); choose another --out") from error
+    if not os.access(folder, os.W_OK) or (folder / FILE).is_dir():
+        raise UserError(f"{folder}: cannot be written to; choose another --out")
+    return folder
+
+
+@contextlib.contextmanager
+def claimed(folder: Path, host: bool = False) -> Iterator[None]:
+    """Have the folder for this process alone, until the context or the process ends, however it does.
+
+    Args:
+        folder: of `make_folder`.
+        host: whether others are told the name of this machine.
+
+    Raises:
+        UserError: another run works there; the message says which.
+    """
+    import filelock
+
+    lock = filelock.FileLock(folder / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        raise UserError(
+            f"{folder}: another run works here{_owner(folder)}; wait for its end, or choose another --out"
+        ) from None
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be locked ({error.strerror}); choose another --out") from error
+    try:
+        with writing(folder):
+            about = {"pid": os.getpid(), "since": datetime.now(UTC).isoformat(timespec="seconds")}
+            if host:
+                about["host"] = platform.node()
+            write_atomically(folder / OWNER, json.dumps(about).encode())
+            if not (folder / SUBMISSIONS).exists():  # else a job of a cluster may be writing
+                remove_leftovers(folder)
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            (folder / OWNER).unlink(missing_ok=True)
+        lock.release()
+
+
+def _owner(folder: Path) -> str:
+    """` (process 1234 on node7, since 2026-11-21T09:00:00+00:00)`, as far as it is told."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        about = json.loads((folder / OWNER).read_text(encoding="utf-8"))
+        where = f" on {about['host']}" if "host" in about else ""
+        return f" (process {int(about['pid'])}{where}, since {about['since']})"
+    return ""
+
+
+@contextlib.contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """A fault of the disk within is a UserError that names the folder."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"{folder}: cannot be written to ({error.strerror or error}); make room there, or choose another --out"
+        ) from error
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove files that a killed process had begun to write; nobody else may be writing there."""
+    for place in (".", "records", "weights", "figures", "checkpoints/*", "heartbeats"):
+        for path in folder.glob(f"{place}/.*{TEMPORARY}"):
+            path.unlink(missing_ok=True)

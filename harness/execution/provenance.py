@@ -1,0 +1,39 @@
+"""Where results come from, asked for once when a run starts: what is imported then is what all its trials run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.records import write_atomically
+from harness.settings import Trial
+from harness.sources import Sources
+from harness.trials.environment import run_provenance
+
+
+class RunProvenance:
+    """What the records of one run have in common, and the digests of each trial's source.
+
+    Args:
+        host: whether records name the machine.
+    """
+
+    def __init__(self, host: bool = False) -> None:
+        self._sources = Sources()
+        self._common, self._diff = run_provenance(host)
+
+    def digests(self, trial: Trial) -> Mapping[str, str]:
+        """Of the source that can change this trial's result."""
+        return self._sources.of(trial)
+
+    def of(self, trial: Trial) -> dict[str, Any]:
+        """What the trial's record is to say."""
+        return self._common | {"sources": self.digests(trial)}
+
+    def save(self, out: Path) -> None:
+        """Keep how the checkout differs from its commit, under the digest by which records refer to it."""
+        if self._diff and self._common["git"] is not None:
+            path = out / "source" / f"{self._common['git']['diff']}.diff"
+            if not path.exists():
+                write_atomically(path, self._diff.encode("utf-8", "surrogateescape"))

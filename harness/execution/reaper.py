@@ -1,0 +1,27 @@
+"""Ends what a supervisor leaves behind when it is killed: run as a script, its standard input held by the supervisor.
+
+Lines "+PID" and "-PID" say which process groups run. The end of the input is the end of the supervisor, however it
+came about, and every group that still runs is ended with it. A trial cannot see to that alone: one that hangs
+inside a library may never get to look.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+
+
+def main() -> None:
+    """Follow the supervisor to its end."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    groups: set[int] = set()
+    for line in sys.stdin.buffer:
+        (groups.add if line[:1] == b"+" else groups.discard)(int(line[1:]))
+    for group in groups:
+        with contextlib.suppress(OSError):
+            os.killpg(group, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,284 @@
+"""Run trials as jobs of a SLURM cluster: hand them over, wait for their records, cancel them.
+
+submitit writes the script of the array and pickles, for each job, a reference to `slurm_job.run_job`, a path and a
+number; the job unpickles them. Whoever could write there could run code as this user, so its folder, `jobs/`, is
+for this user alone (mode 0700). The results that submitit pickles are never read: what a trial has found is its
+record. Of submitit's functions those that ask `sacct` or start steps by `srun` are not used, as a cluster may have
+no accounting, and a job here is one process.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from harness.conditions import PROJECT, Conditions
+from harness.errors import UserError
+from harness.execution.folder import writing
+from harness.execution.outcome import record_path
+from harness.execution.slurm_job import run_job
+from harness.execution.squeue import Queue, cancel, needed
+from harness.execution.submissions import (
+    CANCELLED,
+    FOLDER,
+    Handed,
+    Submission,
+    Submissions,
+    digest,
+    is_cancelled,
+    mark_cancelled,
+)
+from harness.planning.cluster import Cluster
+from harness.progress import Reporter, make_reporter, name
+from harness.records import Record
+from harness.settings import RuntimeTrial, Trial
+
+LONGEST_LOOK = 5.0  # seconds between two looks at the shared disk
+INSTALL = "pip install 'invertbench[slurm]'"
+
+
+def run_on_cluster(
+    trials: Sequence[Trial],
+    attached: Sequence[Trial],
+    conditions: Conditions,
+    cluster: Cluster,
+    throttle: int | None = None,
+    stop_at: Callable[[Record], bool] | None = None,
+) -> None:
+    """Hand trials over and wait until the cluster is done with them; on KeyboardInterrupt their jobs go on.
+
+    Args:
+        trials: none of which is handed over already (see `submit`).
+        attached: trials that are, to wait for beside them.
+        conditions, cluster, throttle, stop_at: as for `submit` and `follow`.
+    """
+    folder = conditions.out
+    for line in submit(trials, conditions, cluster, throttle) if trials else ():
+        print(line, flush=True)
+    try:
+        with make_reporter(len(trials) + len(attached)) as reporter:
+            follow(folder, [*trials, *attached], reporter, stop_at, cluster.heartbeat)
+    except KeyboardInterrupt:
+        print(
+            f"the jobs go on: the same command waits for them again, `python -m harness status {folder}` shows them, "
+            f"and `python -m harness cancel {folder}` ends them",
+            file=sys.stderr,
+        )
+        raise
+
+
+def submit(trials: Sequence[Trial], conditions: Conditions, cluster: Cluster, throttle: int | None = None) -> list[str]:
+    """Hand trials to the cluster, as one array of jobs; runtime trials are one job more, alone on its node.
+
+    Args:
+        trials: none of which is handed over already.
+        conditions: of the run; its folders are on a shared disk.
+        cluster: what jobs ask for.
+        throttle: jobs at once, in place of the cluster's.
+
+    Returns:
+        A line for people for each array.
+
+    Raises:
+        UserError: there is no SLURM or no submitit here, or sbatch refuses.
+    """
+    needed("sbatch")
+    root = None if conditions.root is None else conditions.root.absolute()
+    conditions = replace(conditions, out=conditions.out.absolute(), root=root)
+    timed = [trial for trial in trials if isinstance(trial, RuntimeTrial)]
+    others = [trial for trial in trials if not isinstance(trial, RuntimeTrial)]
+    size = cluster.trials_per_job
+    jobs = [others[start : start + size] for start in range(0, len(others), size)]
+    at_once = throttle or cluster.throttle
+    said = [_submit(jobs, conditions, cluster, at_once, alone=False)] if jobs else []
+    return said + ([_submit([timed], conditions, cluster, at_once, alone=True)] if timed else [])
+
+
+def _submit(
+    jobs: Sequence[Sequence[Trial]], conditions: Conditions, cluster: Cluster, at_once: int | None, alone: bool
+) -> str:
+    from harness.datasets import Store
+
+    trials = [trial for job in jobs for trial in job]
+    stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
+    place = conditions.out / FOLDER / stamp
+    submission = Submission.model_validate(
+        {
+            "name": f"invertbench-{trials[0].suite}-{stamp}",
+            "jobs": tuple(tuple(job) for job in jobs),
+            "before": {one.id: found for one in trials if (found := digest(record_path(conditions.out, one)))},
+            "conditions": conditions,
+            "cache": Store.at(conditions.root).cache,
+            "heartbeat": cluster.heartbeat,
+        }
+    )
+    with writing(conditions.out):
+        (place / "jobs").mkdir(parents=True)
+        (place / "jobs").chmod(0o700)
+        submission.save(place)  # before sbatch: a run that is killed in between finds its jobs by their name
+    try:
+        number = _sbatch(place, submission, parameters(trials, cluster, at_once, alone))
+    except UserError:
+        shutil.rmtree(place, ignore_errors=True)  # there are no jobs
+        raise
+    return f"submitted job {number}: {len(jobs)} of {submission.name}, {len(trials)} trials"
+
+
+def _sbatch(place: Path, submission: Submission, asked: dict[str, Any]) -> str:
+    try:
+        import submitit
+        from submitit.core.utils import FailedJobError, FailedSubmissionError
+    except ImportError as error:
+        raise UserError(f"--executor slurm needs submitit: {INSTALL}") from error
+    # `exec`: the job is the Python process, which hears the cluster's signals, and no shell that dies of them.
+    executor = submitit.SlurmExecutor(folder=place / "jobs", python=f"exec {shlex.quote(sys.executable)}")
+    executor.update_parameters(job_name=submission.name, setup=_exports(submission), **asked)
+    try:
+        numbers = range(len(submission.jobs))
+        handed = executor.map_array(run_job, [str(place)] * len(numbers), numbers)
+    except (FailedJobError, FailedSubmissionError, OSError) as error:
+        said = " ".join(str(error).split())[-500:]
+        raise UserError(f"sbatch refuses: {said}; see cluster: in the suite, and --cluster") from error
+    return str(handed[0].job_id).partition("_")[0]
+
+
+def parameters(trials: Sequence[Trial], cluster: Cluster, at_once: int | None, alone: bool) -> dict[str, Any]:
+    """What submitit is to write into the script of the array."""
+    cuda = any(trial.device == "cuda" for trial in trials)
+    more: dict[str, Any] = {"requeue": True, **cluster.options}
+    if cluster.memory is not None:
+        more["mem"] = f"{math.ceil(cluster.memory / (1 << 20))}M"
+    return {
+        "partition": cluster.partition,
+        "account": cluster.account,
+        "qos": cluster.qos,
+        "constraint": cluster.constraint,
+        "gres": cluster.gres or ("gpu:1" if cuda else None),
+        "time": None if cluster.time is None else math.ceil(cluster.time / 60),
+        "cpus_per_task": cluster.cpus or max(trial.threads for trial in trials),
+        "exclusive": True if alone else None,
+        "array_parallelism": at_once or len(trials),
+        "additional_parameters": more,
+        "stderr_to_stdout": True,
+        "use_srun": False,
+        "wckey": None,
+    }
+
+
+def _exports(submission: Submission) -> list[str]:
+    """Lines of the script: where the nodes find this program and the cache."""
+    lines = [f"export INVERTBENCH_CACHE={shlex.quote(str(submission.cache))}"]
+    if "site-packages" not in PROJECT.parts:
+        lines.append(f'export PYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}"{shlex.quote(str(PROJECT))}')
+    return lines
+
+
+def follow(
+    folder: Path,
+    trials: Sequence[Trial],
+    reporter: Reporter,
+    stop_at: Callable[[Record], bool] | None = None,
+    period: float = LONGEST_LOOK,
+) -> None:
+    """Wait until the cluster has nothing more to do for these trials, and tell how they are.
+
+    Args:
+        folder: OUT/<suite>.
+        trials: that were handed over, now or before.
+        reporter: told what starts, moves and ends.
+        stop_at: whether a record is a reason to cancel the rest (--fail-fast); None: none is.
+        period: seconds between two looks, at most; the queue is asked a third as often.
+    """
+    watch = _Watch(trials, reporter)
+    period = min(LONGEST_LOOK, period)
+    submissions = Submissions(folder, Queue(3 * period))
+    while True:
+        looked = submissions.look(set(watch.open))
+        for record in watch.tell(looked, grace=6 * period):
+            if stop_at is not None and stop_at(record):
+                reporter.line("--fail-fast: what is left is cancelled")
+                cancel_all(folder)
+                return
+        if not watch.open:
+            return
+        time.sleep(period)
+
+
+class _Watch:
+    """What was told of trials so far."""
+
+    def __init__(self, trials: Iterable[Trial], reporter: Reporter) -> None:
+        self.open = {trial.id: trial for trial in trials}
+        self.reporter = reporter
+        self._started: set[str] = set()
+        self._silent: set[str] = set()
+        self._gone: dict[str, float] = {}
+
+    def tell(self, looked: dict[str, Handed], grace: float) -> list[Record]:
+        """Tell what has changed; the records that have come.
+
+        Args:
+            looked: at all that are open.
+            grace: seconds for which a job may be gone before its record is seen, as shared disks take their time.
+        """
+        records = []
+        for one in looked.values():
+            key = one.trial.id
+            if one.state in ("running", "done") and key not in self._started:
+                self._started.add(key)
+                self.reporter.started(one.trial)
+            if one.record is not None:
+                records.append(one.record)
+                self.reporter.finished(one.trial, one.record)
+                del self.open[key]
+            elif one.state == "running" and one.beat is not None:
+                self.reporter.update(one.trial, one.beat.fraction, one.beat.text)
+                self._silent.discard(key)
+            elif one.state in ("lost", "cancelled"):
+                self._lost(one, grace)
+            if one.active:
+                self._gone.pop(key, None)
+        return records
+
+    def _lost(self, one: Handed, grace: float) -> None:
+        key = one.trial.id
+        if one.active:
+            if one.state == "lost" and key not in self._silent:
+                self._silent.add(key)
+                self.reporter.line(f"{name(one.trial)}: lost: {one.text}")
+        elif time.monotonic() - self._gone.setdefault(key, time.monotonic()) >= grace or one.state == "cancelled":
+            self.reporter.line(f"{name(one.trial)}: {one.state}: {one.text}; the same command submits it again")
+            del self.open[key]
+
+
+def cancel_all(folder: Path) -> list[str]:
+    """Cancel all jobs of a folder that the cluster may yet work on; a line for people for each array.
+
+    Raises:
+        UserError: scancel fails, or is not there.
+    """
+    submissions = Submissions(folder)
+    last = [one for one in submissions.look().values() if one.state != "done"]
+    lines = []
+    for place, submission in submissions.places.items():
+        left = [one.trial for one in last if one.submission == submission.name]
+        if left and not is_cancelled(place):
+            with writing(folder):
+                mark_cancelled(place)  # first: a job that is about to begin a trial looks for it
+            try:
+                cancel([submission.name])
+            except UserError:
+                (place / CANCELLED).unlink(missing_ok=True)
+                raise
+            count = f"{len(left)} trial{'' if len(left) == 1 else 's'}"
+            lines.append(f"{folder}: cancelled {submission.name}; {count} without a record, which a run submits again")
+    return lines

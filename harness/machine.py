@@ -1,0 +1,41 @@
+"""What this machine has for trials: cores, GPUs, and whether it tells what memory a process holds."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+
+def usable_cores() -> int:
+    """Cores that this process may use, which can be fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def usable_gpus() -> tuple[str, ...]:
+    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES calls them; imports torch where that is not set."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return tuple(part.strip() for part in named.split(",") if part.strip() not in ("", "-1"))
+    import torch
+
+    return tuple(map(str, range(torch.cuda.device_count())))
+
+
+def cpu_model() -> str:
+    """The processor's name as the kernel gives it, else what `platform` knows."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def memory_watched() -> bool:
+    """Whether this system tells what memory a process holds (Linux's /proc does)."""
+    return Path("/proc/self/status").is_file()

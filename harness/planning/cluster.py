@@ -1,0 +1,136 @@
+"""What a suite asks of a cluster: the section `cluster:` of its file, and `--cluster KEY=VALUE` over it.
+
+None of it is part of a trial, as none of it changes what a trial finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+
+from harness.conditions import parse_seconds
+from harness.errors import SuiteError
+from harness.planning.quantities import Duration, Memory, said
+from harness.planning.strict_yaml import load
+from harness.planning.suite_errors import findings
+from harness.settings import Count, Settings
+
+OURS = (
+    *("array", "chdir", "cpus-per-task", "error", "exclusive", "export", "gres", "job-name", "mem", "nodes", "ntasks"),
+    *("ntasks-per-node", "open-mode", "output", "requeue", "no-requeue", "signal", "time", "wait", "wrap"),
+    *("partition", "account", "qos", "constraint"),
+)
+"""Options of sbatch that have a key of their own here, or that this program sets."""
+
+
+def _word(value: str) -> str:
+    """Printable, as it becomes part of a line of a shell script."""
+    if not value.strip() or not value.isprintable() or len(value) > 500:
+        raise ValueError(f"{value[:40]!r} is no value of an option of sbatch; write one line of printable text")
+    return value
+
+
+def _option(name: str) -> str:
+    if not all(part.isalnum() and part.isascii() and part.islower() for part in name.split("-")):
+        raise ValueError(f"{name!r} is no long option of sbatch; write it as sbatch does, without the dashes in front")
+    if name in OURS:
+        raise ValueError(f"--{name} is set by this program; use the keys of cluster itself")
+    return name
+
+
+def _option_value(value: object) -> object:
+    if value is True or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is no value of an option of sbatch; write text, a whole number, or true")
+    return _word(value)
+
+
+def _beat(value: object) -> float:
+    seconds = parse_seconds(value)
+    if not 0.1 <= seconds <= 600:
+        raise ValueError(f"{value!r} is not between 0.1 s and 10 min")
+    return seconds
+
+
+Word = Annotated[str, AfterValidator(said(_word))]
+OptionName = Annotated[str, AfterValidator(said(_option))]
+OptionValue = Annotated[Any, BeforeValidator(said(_option_value))]
+Beat = Annotated[float, BeforeValidator(said(_beat))]
+
+
+class Cluster(Settings):
+    """What each job asks for, and how many run at once.
+
+    Attributes:
+        partition, account, qos, constraint: as sbatch has them; None: the cluster's own.
+        time: of a job, rounded up to minutes; None: the partition's.
+        memory: of a job, in bytes; None: the partition's.
+        cpus: of a job; None: as many as its trials have threads.
+        gres: generic resources; None: "gpu:1" for trials on CUDA, else none.
+        throttle: jobs at once; None: as many as the cluster runs. `--jobs` goes first.
+        trials_per_job: trials that one job does in sequence; runtime trials are all in one job, on one machine.
+        heartbeat: seconds between two signs of life of a job.
+        options: any other long option of sbatch, such as `reservation: maintenance`; true for one without a value.
+    """
+
+    partition: Word | None = None
+    account: Word | None = None
+    qos: Word | None = None
+    constraint: Word | None = None
+    time: Duration = None
+    memory: Memory = None
+    cpus: Count | None = None
+    gres: Word | None = None
+    throttle: Count | None = None
+    trials_per_job: Count = 1
+    heartbeat: Beat = 15.0
+    options: dict[OptionName, OptionValue] = Field(default_factory=dict)
+
+    @property
+    def device(self) -> Literal["cpu", "cuda"]:
+        """What `--device auto` means there: CUDA where GPUs are asked for."""
+        return "cuda" if self.gres is not None and "gpu" in self.gres else "cpu"
+
+
+def cluster_of(given: Cluster, texts: Sequence[str]) -> Cluster:
+    """The suite's section with `--cluster` over it.
+
+    Args:
+        given: of the suite.
+        texts: "partition=gpu", "time=2 h", "options.nice=100"; later ones go first.
+
+    Raises:
+        SuiteError: with every text that is wrong.
+    """
+    content: dict[str, Any] = {name: getattr(given, name) for name in given.model_fields_set}
+    content["options"] = dict(given.options)
+    faults: list[str] = []
+    for text in texts:
+        key, equals, _ = text.partition("=")
+        single, fault = _single(text, key.strip()) if equals else ({}, "not of the form KEY=VALUE, such as time=2h")
+        if fault:
+            faults.append(f"--cluster {text}: {fault}")
+        elif "options" in single:
+            content["options"] |= single["options"]
+        else:
+            content |= single
+    if faults:
+        raise SuiteError("\n".join(faults))
+    return Cluster.model_validate(content)
+
+
+def _single(text: str, key: str) -> tuple[dict[str, Any], str]:
+    """One setting as a mapping, and what is wrong with it."""
+    document = load(text.partition("=")[2], f"--cluster {text}")
+    if document.faults:
+        return {}, document.faults[0].message
+    name, dot, option = key.partition(".")
+    single = {name: {option: document.value} if dot else document.value}
+    try:
+        Cluster.model_validate(single)
+    except ValidationError as error:
+        return {}, findings(error, Cluster)[0].message
+    return single, ""

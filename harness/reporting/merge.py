@@ -1,0 +1,207 @@
+"""Join the records of one suite that several machines have made, into a folder that is reported like any other."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from harness.errors import UserError
+from harness.planning.plan import FILE, Plan
+from harness.records import Record, read_record, verdict, write_atomically, write_record
+from harness.reporting.machines import elsewhere, is_timed, machine_name, timing_machine
+from harness.settings import AnyTrial, DensityTrial, ParametersTrial, RuntimeTrial
+
+MARK = "merged.json"
+CONFLICT = "conflict"
+"""The note of a record that another one contradicts."""
+
+TIMES = frozenset({"train_seconds"})  # measures that differ from run to run
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What became of one suite's records.
+
+    Attributes:
+        folder: where they are together.
+        origins: where they were.
+        taken: records in it.
+        conflicts: records of one trial that contradict each other, a line each; the first folder's is kept.
+        remarks: what else was chosen or left out.
+    """
+
+    folder: Path
+    origins: tuple[Path, ...]
+    taken: int
+    conflicts: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+    def lines(self) -> list[str]:
+        """All of that for people."""
+        origins = ", ".join(map(str, self.origins))
+        lines = [f"{self.folder}: {self.taken} records of {origins}"]
+        lines += [f"  conflict: {text}" for text in self.conflicts]
+        return lines + [f"  {text}" for text in self.remarks]
+
+
+def merge(folders: Sequence[Path], out: Path) -> list[Merged]:
+    """Join run folders, suite by suite, as `out/<suite>`; a merge that is already there is replaced.
+
+    Args:
+        folders: with plan.json and records/; where two have a good record of one trial, the first one's is kept.
+        out: a folder for merges.
+
+    Raises:
+        UserError: plans that do not belong into one table, a record that cannot be read, or a target that is a run.
+    """
+    plans = {folder: Plan.load(folder) for folder in dict.fromkeys(folders)}
+    by_suite: dict[str, list[Path]] = {}
+    for folder, plan in plans.items():
+        by_suite.setdefault(plan.suite, []).append(folder)
+    joined = {suite: join_plans({folder: plans[folder] for folder in own}) for suite, own in by_suite.items()}
+    for suite in joined:
+        _check_target(out / suite, list(plans))
+    return [_merge_suite(joined[suite], own, out / suite) for suite, own in by_suite.items()]
+
+
+def join_plans(plans: Mapping[Path, Plan]) -> Plan:
+    """One plan with all their trials, in the order of a run: seeds, columns, rows, and runtime trials last."""
+    first_folder, first = next(iter(plans.items()))
+    cells: dict[tuple[Any, ...], tuple[Path, AnyTrial]] = {}
+    for folder, plan in plans.items():
+        for name in ("kind", "profile", "device"):
+            one, other = getattr(first, name), getattr(plan, name)
+            if one != other:
+                raise UserError(
+                    f"{first_folder} is of {name} {one}, {folder} of {other}: not one table; report each by itself"
+                )
+        for trial in plan.trials:
+            before = cells.setdefault(_cell(trial), (folder, trial))
+            if before[1].id != trial.id:
+                raise UserError(
+                    f"{before[0]} and {folder} have trials of one cell that differ in "
+                    f"{_difference(before[1], trial)}: not one table; report each by itself"
+                )
+    rows, columns = (_union(getattr(plan, name) for plan in plans.values()) for name in ("rows", "columns"))
+    seeds = tuple(sorted({seed for plan in plans.values() for seed in plan.seeds}))
+    trials = sorted((trial for _, trial in cells.values()), key=lambda trial: _order(trial, rows, columns))
+    return first.model_copy(update={"rows": rows, "columns": columns, "seeds": seeds, "trials": tuple(trials)})
+
+
+def _cell(trial: AnyTrial) -> tuple[Any, ...]:
+    """What a table has one place for."""
+    match trial:
+        case DensityTrial():
+            return "density", trial.data.label, trial.layer.row, trial.seed
+        case ParametersTrial():
+            return "parameters", trial.label, trial.shape, trial.layer.row, trial.flow.width
+        case RuntimeTrial():
+            return "runtime", trial.sweep, trial.shape, trial.batch, trial.process
+
+
+def _order(trial: AnyTrial, rows: Sequence[str], columns: Sequence[str]) -> tuple[int, ...]:
+    match trial:
+        case DensityTrial():
+            return 0, trial.seed, columns.index(trial.data.label), rows.index(trial.layer.row)
+        case ParametersTrial():
+            return 0, columns.index(trial.label), trial.flow.width, rows.index(trial.layer.row)
+        case RuntimeTrial():
+            return 1, trial.process, columns.index(trial.sweep), *trial.shape, trial.batch
+
+
+def _difference(one: AnyTrial, other: AnyTrial) -> str:
+    """The settings in which two trials differ, with both values."""
+    mine, theirs = (dict(_flat(trial.model_dump(mode="json"))) for trial in (one, other))
+    names = [name for name in mine | theirs if mine.get(name) != theirs.get(name)]
+    return ", ".join(f"{name} ({mine.get(name)} and {theirs.get(name)})" for name in names[:3])
+
+
+def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _flat(item, f"{name}.{key}" if name else key)
+    else:
+        yield name, value
+
+
+def _union(parts: Any) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(label for part in parts for label in part))
+
+
+def _check_target(folder: Path, origins: Sequence[Path]) -> None:
+    if folder.resolve() in [origin.resolve() for origin in origins]:
+        raise UserError(f"{folder}: is one of the folders to be merged; choose another --out")
+    if (folder / FILE).exists() and not (folder / MARK).exists():
+        raise UserError(f"{folder}: holds a run, not a merge; choose another --out")
+
+
+def _merge_suite(plan: Plan, origins: Sequence[Path], folder: Path) -> Merged:
+    found = {trial.id: _records(trial, origins) for trial in plan.trials}
+    machine = timing_machine(record for records in found.values() for _, record in records)
+    conflicts: list[str] = []
+    remarks: list[str] = []
+    chosen: list[tuple[Path, Record]] = []
+    for name, records in found.items():
+        here = [(origin, record) for origin, record in records if elsewhere(record, machine) is None]
+        for origin, record in records:
+            if (why := elsewhere(record, machine)) is not None:
+                remarks.append(f"{name} of {origin} is left out: {why}")
+        if here:
+            chosen.append(_choose(name, here, conflicts, remarks))
+    _write(plan, origins, folder, chosen)
+    return Merged(folder, tuple(origins), len(chosen), tuple(conflicts), tuple(remarks))
+
+
+def _records(trial: AnyTrial, origins: Sequence[Path]) -> list[tuple[Path, Record]]:
+    paths = ((origin, origin / "records" / f"{trial.id}.json") for origin in origins)
+    return [(origin, read_record(path)) for origin, path in paths if path.exists()]
+
+
+def _choose(
+    name: str, records: Sequence[tuple[Path, Record]], conflicts: list[str], remarks: list[str]
+) -> tuple[Path, Record]:
+    """The first record that is ok, or else the first; what speaks against it is entered, and noted in the record."""
+    origin, record = next(((origin, record) for origin, record in records if verdict(record) == "ok"), records[0])
+    differing = []
+    for other_origin, other in records:
+        if other is record:
+            continue
+        if verdict(other) != verdict(record):
+            remarks.append(f"{name}: {verdict(record)} in {origin}, which is taken, {verdict(other)} in {other_origin}")
+        elif record.status == "ok" and (measure := _contradiction(record, other)) is not None:
+            conflicts.append(f"{name}: {measure} in {origin}, which is taken, and in {other_origin}")
+            differing.append(f"{measure}, the latter on {machine_name(other)}")
+    if differing:
+        record = replace(record, notes=record.notes | {CONFLICT: "two records differ: " + "; ".join(differing)})
+    return origin, record
+
+
+def _contradiction(one: Record, other: Record) -> str | None:
+    """The first measure in which two records differ, with both values; None where they agree in all but times."""
+    if is_timed(one):  # of one machine, as all that stand together are: times are never twice the same
+        return None
+    if len(one.rows) != len(other.rows):
+        return f"{len(one.rows)} and {len(other.rows)} rows"
+    for mine, theirs in zip(one.rows, other.rows, strict=True):
+        for measure in dict.fromkeys([*mine, *theirs]):
+            if measure not in TIMES and mine.get(measure) != theirs.get(measure):
+                return f"{measure} is {mine.get(measure)} and {theirs.get(measure)}"
+    return None
+
+
+def _write(plan: Plan, origins: Sequence[Path], folder: Path, chosen: Sequence[tuple[Path, Record]]) -> None:
+    """Lay the folder out anew."""
+    for name in ("records", "figures"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    write_atomically(folder / MARK, json.dumps({"folders": len(origins)}).encode())
+    plan.save(folder)
+    for origin, record in chosen:
+        if record.arrays is not None:
+            arrays = origin / "records" / Path(record.arrays).name
+            if arrays.is_file():
+                write_atomically(folder / "records" / arrays.name, arrays.read_bytes())
+        write_record(folder / "records", record)

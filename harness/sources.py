@@ -1,0 +1,187 @@
+"""Which source can change a trial's result: a digest of every file that its code imports from this project.
+
+From the module that runs the trial's kind, the layers' files and the data set's, imports are followed through
+flows/, layers/, harness/trials/ and harness/datasets/; a layer that speaks of csrc brings all of csrc along. Settings,
+plans, records and reports are not followed: what they decide is in the trial's settings. Files count by what
+they say to Python: comments, docstrings and layout change no digest.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from harness.conditions import PROJECT
+from harness.settings import DensityTrial, LayerRef, ParametersTrial, RuntimeTrial, Trial
+
+FOLLOWED = ("flows", "layers", "harness.trials", "harness.datasets")
+KERNELS = ("*.cpp", "*.cu", "*.h", "*.cuh")
+LENGTH = 12  # of a digest, in hexadecimal digits
+
+
+def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """What differs between two sets of digests: "flows/glow.py changed", "layers/fast.py is new", "... is gone"."""
+    found = []
+    for path in sorted(before.keys() | now.keys()):
+        if path not in before:
+            found.append(f"{path} is new")
+        elif path not in now:
+            found.append(f"{path} is gone")
+        elif before[path] != now[path]:
+            found.append(f"{path} changed")
+    return found
+
+
+def file_digest(path: Path) -> str:
+    """Of a layer's file as it is, byte for byte: what the id of a trial of a FILE.py:CLASS holds."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+class Sources:
+    """The source of this moment: each file is read once, however many trials share it."""
+
+    def __init__(self) -> None:
+        self._files: dict[Path, tuple[str, tuple[str, ...], bool]] = {}
+        self._trials: dict[tuple[str, ...], dict[str, str]] = {}
+
+    def of(self, trial: Trial) -> dict[str, str]:
+        """Path below the project -> digest, of every file that can change the result of a trial.
+
+        Raises:
+            UserError: a layer of the trial is not to be found.
+        """
+        starts = _starts(trial)
+        key = tuple(sorted(map(str, starts)))
+        if key not in self._trials:
+            self._trials[key] = self._closure(starts)
+        return self._trials[key]
+
+    def _closure(self, starts: list[Path]) -> dict[str, str]:
+        waiting, seen, kernels = list(starts), set(starts), False
+        found: dict[str, str] = {}
+        while waiting:
+            path = waiting.pop()
+            digest, imports, speaks_of_csrc = self._read(path)
+            found[_name(path)] = digest
+            kernels = kernels or speaks_of_csrc
+            for module in imports:
+                file = _file(module)
+                if file is not None and file not in seen:
+                    seen.add(file)
+                    waiting.append(file)
+        if kernels:
+            files = sorted(file for pattern in KERNELS for file in (PROJECT / "csrc").glob(pattern))
+            found |= {_name(file): hashlib.sha256(file.read_bytes()).hexdigest()[:LENGTH] for file in files}
+        return dict(sorted(found.items()))
+
+    def _read(self, path: Path) -> tuple[str, tuple[str, ...], bool]:
+        """Digest, followed imports, and whether the file is a layer's and speaks of csrc."""
+        if path not in self._files:
+            content = path.read_bytes()
+            try:
+                tree = ast.parse(content)
+            except (SyntaxError, ValueError):  # importing it will say what is wrong
+                self._files[path] = (hashlib.sha256(content).hexdigest()[:LENGTH], (), False)
+            else:
+                _remove_docstrings(tree)
+                text = "".join(_words(tree))
+                digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:LENGTH]
+                followed = tuple(dict.fromkeys(name for name in _imports(tree) if name.startswith(FOLLOWED)))
+                layer = _name(path).startswith("layers/") or not path.is_relative_to(PROJECT)
+                self._files[path] = (digest, followed, layer and "csrc" in text)
+        return self._files[path]
+
+
+def _starts(trial: Trial) -> list[Path]:
+    """The files that a trial begins with."""
+    from harness.layer_files import resolve_layer  # which takes torch, as layers do; what compares digests needs none
+
+    modules = ["harness.trials.flags"]
+    layers: tuple[LayerRef, ...] = ()
+    mixer = False
+    match trial:
+        case DensityTrial():
+            from harness.datasets import find_dataset
+
+            modules += ["harness.trials.density", type(find_dataset(trial.data.name)).__module__]
+            layers, mixer = (trial.layer,), trial.flow.mixer != "none"
+        case RuntimeTrial():
+            modules.append("harness.trials.runtime")
+            layers = trial.layers
+        case ParametersTrial():
+            modules.append("harness.trials.parameters")
+            layers, mixer = (trial.layer,), trial.flow.mixer != "none"
+    names = [layer.layer for layer in layers] + ["conv1x1"] * mixer
+    files = [Path(inspect.getfile(resolve_layer(name))).resolve() for name in dict.fromkeys(names)]
+    return list(dict.fromkeys([*(file for name in modules if (file := _file(name)) is not None), *files]))
+
+
+def _name(path: Path) -> str:
+    """A file's path below the project; of a file from elsewhere its name alone, as records name no places."""
+    return path.relative_to(PROJECT).as_posix() if path.is_relative_to(PROJECT) else path.name
+
+
+def _file(module: str) -> Path | None:
+    """The file of a module of this project; none for a package, which only gathers what its modules define."""
+    path = PROJECT / f"{module.replace('.', '/')}.py"
+    return path if path.is_file() else None
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
+    """Modules that a file imports, wherever in it but for types alone; a name from a package stands for the module
+    that defines it.
+    """
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            waiting += node.orelse
+            continue
+        waiting += ast.iter_child_nodes(node)
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+            for alias in node.names:
+                yield f"{node.module}.{alias.name}"
+                yield from _defined_in(node.module, alias.name)
+
+
+def _defined_in(package: str, name: str) -> Iterator[str]:
+    """The module from which a package of this project takes a name."""
+    gathered = PROJECT / package.replace(".", "/") / "__init__.py"
+    if not package.startswith(FOLLOWED) or not gathered.is_file():
+        return
+    for node in ast.parse(gathered.read_bytes()).body:
+        if isinstance(node, ast.ImportFrom) and node.module and any(alias.name == name for alias in node.names):
+            yield node.module
+
+
+def _remove_docstrings(tree: ast.Module) -> None:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
+            first = node.body[0]
+            if (
+                isinstance(first, ast.Expr)
+                and isinstance(first.value, ast.Constant)
+                and isinstance(first.value.value, str)
+            ):
+                del node.body[0]
+
+
+def _words(node: ast.AST) -> Iterator[str]:
+    """A tree as text, without positions, and without empty fields, of which each version of Python has its own."""
+    yield f"({type(node).__name__}"
+    for field, value in ast.iter_fields(node):
+        if value is None or value == [] or field in ("ctx", "kind", "type_comment"):
+            continue
+        yield f" {field}="
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, ast.AST):
+                yield from _words(item)
+            else:
+                yield repr(item)
+    yield ")"

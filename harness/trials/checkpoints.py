@@ -1,0 +1,215 @@
+"""The state of a training, written now and then, from which it goes on after any end of its process.
+
+See `harness.checkpoint_files` for the files. The two newest stay, so that there is a good one while, or because, a
+newer one is not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import pickle
+import shutil
+import time
+from collections.abc import Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+import torch
+
+from harness.checkpoint_files import SUFFIX, Header, checkpoint_files, checkpoint_folder, read_header
+from harness.conditions import Conditions
+from harness.records import atomic_file
+from harness.settings import Trial
+from harness.sources import changes
+
+KEPT = 2
+CHECKSUM_BYTES = 32
+TIMES_WRITING = 20  # the pause between two checkpoints, in times what one takes to write: 5 % of the time at most
+
+
+class Stateful(Protocol):
+    """What holds a part of the state: a module, an optimiser, an order of points."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors, numbers and texts, in dicts and lists."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> Any:
+        """Take a state over."""
+
+
+class Checkpoints:
+    """The checkpoints of one trial while it runs.
+
+    Args:
+        trial: whose they are.
+        steps: of its training.
+        conditions: where they lie, how often they are written, and what becomes of those that other source made.
+        sources: of the source that runs now.
+
+    Attributes:
+        sources: of the source that the result rests on: after going on from a checkpoint of other source, its.
+        seconds: wall time that the trial had taken when it was interrupted, 0 for one that begins.
+        notes: remarks for the record: where training went on, which files were passed over.
+    """
+
+    def __init__(self, trial: Trial, steps: int, conditions: Conditions, sources: Mapping[str, str]) -> None:
+        self.trial = trial
+        self.steps = steps
+        self.conditions = conditions
+        self.sources = dict(sources)
+        self.seconds = 0.0
+        self.notes: dict[str, str] = {}
+        self._interruptions = self._lost = 0
+        self._begin = self._last = time.monotonic()
+        self._pause = conditions.checkpoint
+
+    @property
+    def lasting(self) -> bool:
+        """Whether the training is long enough for its end to be kept, too."""
+        return self._interruptions > 0 or time.monotonic() - self._begin >= self.conditions.checkpoint
+
+    def due(self) -> bool:
+        """Whether it is time for the next checkpoint."""
+        return time.monotonic() - self._last >= self._pause
+
+    def save(self, step: int, parts: Mapping[str, Stateful]) -> None:
+        """Write the state after `step`. Where it cannot be written, training goes on, and the log says why."""
+        header = Header(
+            trial=self.trial.id,
+            step=step,
+            steps=self.steps,
+            seconds=self.seconds + time.monotonic() - self._begin,
+            interruptions=self._interruptions,
+            torch=str(torch.__version__),
+            sources=self.sources,
+        )
+        begin = time.monotonic()
+        path = checkpoint_folder(self.conditions.out, self.trial.id) / f"{step:09d}{SUFFIX}"
+        try:
+            with atomic_file(path) as file:
+                write_checkpoint(file, header, {name: part.state_dict() for name, part in parts.items()})
+        except (OSError, RuntimeError) as error:  # torch wraps what a file's write raises
+            self._lost += 1
+            self.notes["checkpoints lost"] = f"{self._lost} could not be written, {path.name} last ({error})"
+            print(f"checkpoint: {path.name} could not be written ({error})", flush=True)
+        else:
+            for old in checkpoint_files(self.conditions.out, self.trial.id)[KEPT:]:
+                old.unlink(missing_ok=True)
+        self._last = time.monotonic()
+        if self.conditions.checkpoint > 0:
+            self._pause = max(self.conditions.checkpoint, TIMES_WRITING * (self._last - begin))
+
+    def restore(self, parts: Mapping[str, Stateful]) -> None:
+        """Set every part to the newest good checkpoint; without one, leave all as it is.
+
+        A file that is damaged, of another trial, or of parts that do not fit is named in the notes and passed
+        over, and so is one of other source, unless `conditions.stale` says to keep it.
+        """
+        for path in checkpoint_files(self.conditions.out, self.trial.id):
+            before = {name: deepcopy(part.state_dict()) for name, part in parts.items()}
+            try:
+                header, state = read_checkpoint(path)
+                self._check(header)
+                _load(parts, state)
+            except (OSError, ValueError, RuntimeError, KeyError, TypeError, IndexError) as error:
+                _load(parts, before)
+                text = f"{path.name} is passed over ({_first_line(error)})"
+                print(f"checkpoint: {text}", flush=True)
+                self.notes["checkpoints"] = "; ".join(filter(None, [self.notes.get("checkpoints"), text]))
+                continue
+            self._take_over(header)
+            return
+
+    def remove(self) -> None:
+        """Delete all of the trial's checkpoints: it has its record."""
+        shutil.rmtree(checkpoint_folder(self.conditions.out, self.trial.id), ignore_errors=True)
+
+    def _check(self, header: Header) -> None:
+        if header.trial != self.trial.id:
+            raise ValueError(f"it is of trial {header.trial}")
+        differing = changes(header.sources, self.sources)
+        if differing and self.conditions.stale == "rerun":
+            raise ValueError(f"made by other source: {', '.join(differing)}")
+
+    def _take_over(self, header: Header) -> None:
+        self._interruptions = header.interruptions + 1
+        self.seconds = header.seconds
+        times = "once" if self._interruptions == 1 else f"{self._interruptions} times"
+        text = f"training was interrupted {times}, and went on from step {header.step} of {header.steps}"
+        differing = changes(header.sources, self.sources)
+        if differing:
+            text += f"; until there by other source: {', '.join(differing)}"
+            self.sources = dict(header.sources)
+        if header.torch != torch.__version__:
+            text += f"; until there under torch {header.torch}"
+        self.notes["resumed"] = text
+        print(text, flush=True)
+
+
+def write_checkpoint(file: BinaryIO, header: Header, state: Mapping[str, Any]) -> None:
+    """Write one checkpoint as it is made, so that it is never twice in memory."""
+    summed = _Summed(file)
+    summed.write(json.dumps(vars(header), sort_keys=True).encode() + b"\n")
+    chance = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_initialized():
+        chance["cuda"] = torch.cuda.get_rng_state()
+    torch.save({"parts": dict(state), "chance": chance}, summed)  # type: ignore[arg-type]
+    file.write(summed.digest.digest())
+
+
+def read_checkpoint(path: Path) -> tuple[Header, dict[str, Any]]:
+    """Header and state of one checkpoint.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is damaged; the message says how.
+    """
+    with path.open("rb") as file:
+        header, line = read_header(file)
+        content = file.read()
+    payload, checksum = content[:-CHECKSUM_BYTES], content[-CHECKSUM_BYTES:]
+    digest = hashlib.sha256(line)
+    digest.update(payload)
+    if digest.digest() != checksum:
+        raise ValueError("it is damaged: its checksum does not fit")
+    try:
+        state = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
+    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise ValueError(f"it is not readable: {_first_line(error)}") from error
+    return header, state
+
+
+def _load(parts: Mapping[str, Stateful], state: Mapping[str, Any]) -> None:
+    """Set every part; `state` may come without torch's own generators."""
+    inner = state.get("parts", state)
+    if inner.keys() != parts.keys():
+        raise ValueError(f"it holds {', '.join(inner)}, not {', '.join(parts)}")
+    for name, part in parts.items():
+        part.load_state_dict(inner[name])
+    chance = state.get("chance", {})
+    if "cpu" in chance:
+        torch.set_rng_state(chance["cpu"])
+    if "cuda" in chance and torch.cuda.is_initialized():
+        torch.cuda.set_rng_state(chance["cuda"])
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
+class _Summed:
+    """Passes what is written on to a file, and sums it up."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.digest = hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self.digest.update(data)
+        return self.file.write(data)
+
+    def flush(self) -> None:
+        self.file.flush()

@@ -1,0 +1,174 @@
+"""A real SLURM on one machine, as whoever runs the tests: what the fixture starts, so no test lies here.
+
+One controller and one node daemon, without accounting, control groups, munge or a daemon of the system's own. All
+that they write is in one folder.
+"""
+
+import contextlib
+import getpass
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+CONFIGURATION = """\
+ClusterName=small
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser={user}
+SlurmdUser={user}
+SlurmctldPort={controller_port}
+SlurmdPort={node_port}
+AuthType=auth/none
+CredType=cred/none
+AuthInfo=cred_expire=5
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SlurmdParameters=config_overrides
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+ReturnToService=2
+KillWait=2
+NodeName=node1 NodeHostname={host} NodeAddr=127.0.0.1 Port={node_port} CPUs=6
+PartitionName=main Nodes=node1 Default=YES MaxTime=INFINITE State=UP
+"""
+PROGRAMS = ("slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol")
+
+
+def missing():
+    """The programs that are not here."""
+    path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+    return [name for name in PROGRAMS if shutil.which(name, path=path) is None]
+
+
+class SmallSlurm:
+    """Use as a context manager."""
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+        self.configuration = self.folder / "slurm.conf"
+        self.daemons = {}
+
+    def __enter__(self):
+        for name in ("state", "spool"):
+            (self.folder / name).mkdir()
+        controller_port, node_port = free_ports(2)
+        self.configuration.write_text(
+            CONFIGURATION.format(
+                host=socket.gethostname().partition(".")[0],
+                user=getpass.getuser(),
+                folder=self.folder,
+                controller_port=controller_port,
+                node_port=node_port,
+            )
+        )
+        try:
+            self._start("slurmctld", "-D", "-c")
+            self.start_node()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    @property
+    def environment(self):
+        """For the programs that talk to it."""
+        path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+        return os.environ | {"SLURM_CONF": str(self.configuration), "PATH": path}
+
+    def ask(self, *command):
+        """What a program of SLURM answers."""
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=True, timeout=60)
+        return done.stdout
+
+    def start_node(self):
+        """Start the node daemon, and wait until the controller has heard of it."""
+        self._start("slurmd", "-D", "-N", "node1")
+        end = time.monotonic() + 30
+        while True:
+            try:
+                state = self.ask("sinfo", "--noheader", "--format=%t").strip()
+            except subprocess.CalledProcessError as error:
+                state = error.stderr
+            if state in ("idle", "mix", "alloc"):
+                return
+            if time.monotonic() > end or any(one.poll() is not None for one in self.daemons.values()):
+                raise RuntimeError(f"SLURM does not start ({state}):\n{self.said()}")
+            time.sleep(0.1)
+
+    def kill_node(self):
+        """What a power cut does to a node: its daemon and all its jobs are gone."""
+        self.daemons["slurmd"].kill()
+        self.daemons.pop("slurmd").wait()
+        for pid in self._of_jobs():
+            kill(pid)
+
+    def stop(self):
+        """End everything."""
+        if "slurmctld" in self.daemons and self.daemons["slurmctld"].poll() is None:
+            subprocess.run(["scancel", "--state=PENDING"], env=self.environment, capture_output=True, timeout=60)
+        for one in self.daemons.values():
+            one.kill()
+            one.wait()
+        for pid in self._of_jobs():
+            kill(pid)
+        self.daemons.clear()
+
+    def said(self):
+        """What the daemons have written."""
+        return "\n".join(path.read_text(errors="replace")[-3000:] for path in sorted(self.folder.glob("*.said")))
+
+    def _start(self, name, *arguments):
+        with (self.folder / f"{name}.said").open("ab") as said:
+            self.daemons[name] = subprocess.Popen(
+                [name, *arguments], env=self.environment, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+                executable=shutil.which(name, path=self.environment["PATH"]),
+            )  # fmt: skip
+
+    def _of_jobs(self):
+        """The processes of jobs: what keeps a job belongs to this configuration, and all that it has started."""
+        children, keepers, own = {}, [], f"SLURM_CONF={self.configuration}".encode()
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                children.setdefault(parent, []).append(int(entry.name))
+                keeps = (entry / "cmdline").read_bytes().startswith(b"slurmstepd:")
+                if keeps and own in (entry / "environ").read_bytes().split(b"\0"):
+                    keepers.append(int(entry.name))
+            except OSError:
+                continue
+        found = []
+        while keepers:
+            found.append(keepers.pop())
+            keepers += children.get(found[-1], [])
+        return found
+
+
+def kill(pid):
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def free_ports(count):
+    """Ports that nobody listens on now."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()

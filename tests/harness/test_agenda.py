@@ -1,0 +1,120 @@
+"""What there is to do, as it is told: states, steps, times."""
+
+from dataclasses import replace
+
+import pytest
+
+from harness.checkpoint_files import Header, checkpoint_folder
+from harness.execution.agenda import Choice, Entry, agenda, counted, forget_settled, outlook
+from harness.execution.estimate import Experience
+from harness.records import blank_record, write_record
+
+SOURCES = {"flows/glow.py": "aaa"}
+
+
+@pytest.fixture
+def run(density_run, tmp_path):
+    """The plan of eighteen density trials and two runtime trials, in a folder without a record."""
+    return density_run[0], tmp_path / "made_up"
+
+
+def leave(folder, trial, status="ok", sources=SOURCES, seconds=100.0, **notes):
+    record = blank_record(trial, status, None if status == "ok" else "so it went")
+    record = replace(record, environment={"sources": sources}, seconds=seconds, notes=notes)
+    write_record(folder / "records", record)
+
+
+def checkpoint(folder, trial, step, sources=SOURCES):
+    place = checkpoint_folder(folder, trial.id)
+    place.mkdir(parents=True)
+    header = Header(trial.id, step, 40, 50.0, 0, "2.15", sources)
+    import json
+
+    (place / f"{step:09d}.ckpt").write_bytes(json.dumps(vars(header)).encode() + b"\nwhatever follows")
+
+
+def states(plan, folder):
+    return {entry.trial.id: entry for entry in agenda(plan, folder, lambda trial: SOURCES)}
+
+
+def test_every_state_and_what_a_run_makes_of_it(run):
+    plan, folder = run
+    done, failed, shot, stale, cut, stale_cut, fresh = plan.trials[:7]
+    leave(folder, done)
+    leave(folder, failed, "oom")
+    leave(folder, shot, "killed", signal="SIGKILL")
+    leave(folder, stale, sources={"flows/glow.py": "bbb"})
+    checkpoint(folder, cut, 10)
+    checkpoint(folder, stale_cut, 30, {"flows/glow.py": "bbb"})
+    checkpoint(folder, failed, 20)
+    found = states(plan, folder)
+    assert {one.id: found[one.id].text() for one in plan.trials[:7]} == {
+        done.id: "ok",
+        failed.id: "failed: oom, from step 20",
+        shot.id: "killed, runs again",
+        stale.id: "ok, stale: flows/glow.py changed",
+        cut.id: "to run, from step 10",
+        stale_cut.id: "to run, from step 30, its checkpoint is stale: flows/glow.py changed",
+        fresh.id: "to run",
+    }
+    plain, again, anew = Choice(), Choice(retry_failed=True), Choice(stale="rerun")
+    runs = {one.id: [found[one.id].runs(choice) for choice in (plain, again, anew)] for one in plan.trials[:7]}
+    assert runs[done.id] == [False] * 3 and runs[failed.id] == [False, True, False]
+    assert runs[stale.id] == [False, False, True]
+    assert all(runs[one.id] == [True] * 3 for one in (shot, cut, stale_cut, fresh))
+    assert counted(list(found.values())) == (
+        "20 trials: 2 ok, 1 failed before (1 oom), 1 killed (runs again), 16 to run; 1 of them stale"
+    )
+    lines = outlook(list(found.values()), plain, 2)
+    assert lines[1] == "1 trial failed before and stays so; --retry-failed runs it again"
+    assert lines[2].startswith("2 trials are stale, as source changed (flows/glow.py changed)")
+
+
+def test_checkpoints_of_settled_trials_are_removed(run):
+    """Of one that was killed between its record and the end; not of one that is being made again."""
+    plan, folder = run
+    done, failed, stale, fresh = plan.trials[:4]
+    leave(folder, done)
+    leave(folder, failed, "oom")
+    leave(folder, stale, sources={"flows/glow.py": "bbb"})
+    for one in (done, failed, stale, fresh):
+        checkpoint(folder, one, 10)
+    forget_settled(list(states(plan, folder).values()), folder)
+    assert {path.name for path in (folder / "checkpoints").iterdir()} == {failed.id, stale.id, fresh.id}
+
+
+def test_nobody_asks_what_is_stale_where_the_source_is_not_known(run):
+    plan, folder = run
+    leave(folder, plan.trials[0], sources={})
+    assert states(plan, folder)[plan.trials[0].id].text() == "ok", "a record of a version that did not say"
+    leave(folder, plan.trials[0], sources={"flows/glow.py": "bbb"})
+    assert agenda(plan, folder)[0].stale == ()
+
+
+def test_time_comes_from_the_nearest_trials(run):
+    plan, folder = run
+    trials = {(one.data.label, one.layer.row, one.seed): one for one in plan.trials if one.kind == "density"}
+    leave(folder, trials["digits", "conv1x1", 0], seconds=100.0)
+    leave(folder, trials["digits", "conv1x1", 1], seconds=300.0)
+    leave(folder, trials["digits", "<script>", 0], seconds=800.0)
+    checkpoint(folder, trials["digits", "conv1x1", 2], 30)
+    found = states(plan, folder)
+    assert found[trials["digits", "conv1x1", 2].id].seconds == 50.0, "a quarter of the mean is left"
+    assert found[trials["digits", "<script>", 1].id].seconds == pytest.approx(800.0)
+    assert found[trials["digits", "my_layer & co", 0].id].seconds == pytest.approx(400.0), "its column's mean"
+    assert found[trials["waveforms", "conv1x1", 0].id].seconds is None, "nothing tells of another column"
+    longer = trials["digits", "conv1x1", 0]
+    fields = {name: getattr(longer, name) for name in type(longer).model_fields}
+    longer = type(longer)(**fields | {"training": longer.training.model_copy(update={"steps": 400})})
+    records = [replace(blank_record(trials["digits", "conv1x1", 0], "ok", None), seconds=100.0)]
+    assert Experience(records).seconds(longer) == pytest.approx(1000.0), "by the points that are trained on"
+    assert Experience([replace(records[0], status="timeout")]).seconds(longer) is None
+
+
+def test_runtime_trials_add_up_and_others_share(run):
+    plan, _ = run
+    entries = [Entry(one, "to run", seconds=60.0) for one in plan.trials]
+    [line] = outlook(entries, Choice(), 3)
+    assert line == "a run does 20 trials, in about 8 min (from earlier trials, 3 at once)"
+    entries[0] = replace(entries[0], seconds=None)
+    assert outlook(entries, Choice(), 3)[0].endswith("3 at once, and 1 of which nothing tells)")

@@ -1,0 +1,325 @@
+"""Training that was interrupted ends in the bits of training that was not, whatever became of its checkpoints."""
+
+import errno
+import hashlib
+import itertools
+import json
+import math
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from harness.checkpoint_files import checkpoint_files, newest_header
+from harness.conditions import Conditions
+from harness.datasets import Store, find_dataset
+from harness.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
+from harness.trials.checkpoints import Checkpoints, read_checkpoint
+from harness.trials.models import build_flow
+from harness.trials.pipeline import Pipeline
+from harness.trials.training import fit
+
+SOURCES = {"layers/one.py": "aaa", "flows/glow.py": "bbb"}
+
+
+def make_trial(ema="none", **changes):
+    training = {"steps": 13, "batch_size": 40, "evaluate_every": 4, "learning_rate": 1e-2, "ema_decay": 0.8}
+    return DensityTrial(
+        suite="s",
+        profile="smoke",
+        data=DataRef(label="digits", name="digits"),
+        layer=LayerRef(row="one", layer="woodbury", options={"rank_channels": 1, "rank_space": 2}),
+        flow=FlowSettings(levels=1, steps=1, width=4),
+        training=TrainingSettings(**training | {"ema": ema} | changes),
+        seed=3,
+    )
+
+
+def few_digits():
+    """Few enough that an epoch is no whole number of batches, and that nothing takes long."""
+    splits = find_dataset("digits").load(Store.at(None, offline=True), {})
+    return replace(splits, **{name: values[:150] for name, values in splits.parts().items()})
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return few_digits()
+
+
+class Killed(Exception):
+    pass
+
+
+class KilledAfter(Checkpoints):
+    """Its process ends when a step is done: after the checkpoint, if one is due."""
+
+    def __init__(self, *arguments, at):
+        super().__init__(*arguments)
+        self.at = at
+        self.calls = 0
+
+    def due(self):
+        self.calls += 1
+        if self.calls > self.at:
+            raise Killed
+        return super().due()
+
+
+def train(trial, splits, out, at=None, sources=SOURCES, wrap=Checkpoints, **changes):
+    """Train once, from a checkpoint if there is one; ends after `at` steps, or with weights, result and notes."""
+    torch.manual_seed(trial.seed)
+    pipeline = Pipeline(splits, trial.data)
+    flow = build_flow(pipeline.shape, trial.layer, trial.flow, trial.seed)
+    arguments = (trial, trial.training.steps, Conditions(out, checkpoint=0, **changes), sources)
+    checkpoints = wrap(*arguments) if at is None else KilledAfter(*arguments, at=at)
+    result = fit(flow, pipeline, trial.training, trial.seed, lambda *_: None, checkpoints)
+    return flow.state_dict(), result, checkpoints
+
+
+def assert_equal(one, other):
+    weights, result, _ = one
+    other_weights, other_result, _ = other
+    assert weights.keys() == other_weights.keys()
+    assert all(torch.equal(weights[name], other_weights[name]) for name in weights)
+    for name in ("curves", "best_step", "steps_done", "passes", "stopped_early"):
+        assert getattr(result, name) == getattr(other_result, name), name
+
+
+@pytest.mark.parametrize("ema", ["none", "all", "separate"])
+def test_an_interrupted_training_ends_in_the_same_bits(digits, tmp_path, ema):
+    """Cut within an epoch and across its end, between evaluations and at one, more than once."""
+    trial = make_trial(ema)
+    whole = train(trial, digits, tmp_path / "whole")
+    for steps in (2, 5, 1, 3):
+        with pytest.raises(Killed):
+            train(trial, digits, tmp_path / "cut", at=steps)
+    again = train(trial, digits, tmp_path / "cut")
+    assert_equal(again, whole)
+    assert again[2].notes["resumed"] == "training was interrupted 4 times, and went on from step 11 of 13"
+    assert again[1].train_seconds > 0 and again[2].seconds > 0
+
+
+def test_patience_goes_on_counting(digits, tmp_path):
+    trial = make_trial(learning_rate=0.2, evaluate_every=1, patience=3, warmup=0)
+    whole = train(trial, digits, tmp_path / "whole")
+    assert whole[1].stopped_early and whole[1].steps_done > 4
+    for _ in range(whole[1].steps_done - 1):
+        with pytest.raises(Killed):
+            train(trial, digits, tmp_path / "cut", at=1)
+    assert_equal(train(trial, digits, tmp_path / "cut"), whole)
+    # Killed between the end of training and the record: nothing is trained again.
+    done = train(trial, digits, tmp_path / "cut")
+    assert_equal(done, whole)
+    assert f"from step {whole[1].steps_done} of" in done[2].notes["resumed"]
+
+
+def test_chance_outside_the_batches_goes_on_too(digits, tmp_path):
+    """Layers that draw in forward use torch's own generator."""
+    trial = make_trial()
+
+    def drawn(at):
+        torch.manual_seed(0)
+        with pytest.raises(Killed):
+            train(trial, digits, tmp_path, at=at)
+        return torch.rand(3)
+
+    first = drawn(1)
+    assert torch.equal(drawn(1), first), "the state of the generator is the checkpoint's, not the process's"
+
+
+def cut_at(trial, digits, out, at):
+    with pytest.raises(Killed):
+        train(trial, digits, out, at=at)
+    return checkpoint_files(out, trial.id)
+
+
+def test_two_generations_are_kept(digits, tmp_path):
+    files = cut_at(make_trial(), digits, tmp_path, 5)
+    assert [path.name for path in files] == ["000000005.ckpt", "000000004.ckpt"]
+    header = newest_header(tmp_path, make_trial().id)
+    assert (header.step, header.steps, header.sources) == (5, 13, SOURCES)
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+SPOILT = "it is damaged: its checksum does not fit"
+DAMAGE = {
+    "a flipped bit": (flip, SPOILT),
+    "a torn end": (
+        lambda path: os.truncate(path, path.stat().st_size // 2),
+        SPOILT,
+    ),
+    "nothing": (lambda path: os.truncate(path, 0), "it has no header"),
+    "rubbish": (lambda path: path.write_bytes(b"\x80\x04\x95" * 100), "it has no header"),
+    "another format": (
+        lambda path: path.write_bytes(path.read_bytes().replace(b'"format": 1', b'"format": 9', 1)),
+        "format 9, this version reads 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_checkpoint_is_named_and_passed_over(digits, tmp_path, capsys, damage):
+    trial = make_trial()
+    whole = train(trial, digits, tmp_path / "whole")
+    spoil, words = DAMAGE[damage]
+    spoil(cut_at(trial, digits, tmp_path / "cut", 7)[0])
+    again = train(trial, digits, tmp_path / "cut")
+    assert_equal(again, whole)
+    assert f"000000007.ckpt is passed over ({words}" in again[2].notes["checkpoints"]
+    assert "went on from step 6" in again[2].notes["resumed"]
+    assert "000000007.ckpt is passed over" in capsys.readouterr().out
+
+
+def test_with_both_damaged_training_begins_again(digits, tmp_path):
+    trial = make_trial()
+    whole = train(trial, digits, tmp_path / "whole")
+    for path in cut_at(trial, digits, tmp_path / "cut", 7):
+        flip(path)
+    again = train(trial, digits, tmp_path / "cut")
+    assert_equal(again, whole)
+    assert "resumed" not in again[2].notes and again[2].seconds == 0
+
+
+class Trap:
+    def __reduce__(self):
+        return (os.system, ("touch ran",))
+
+
+def test_nothing_is_unpickled_that_could_run_code(digits, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    trial = make_trial()
+    path = cut_at(trial, digits, tmp_path, 1)[0]
+    line = path.read_bytes().partition(b"\n")[0] + b"\n"
+    torch.save({"parts": Trap()}, tmp_path / "payload")
+    body = line + (tmp_path / "payload").read_bytes()
+    path.write_bytes(body + hashlib.sha256(body).digest())
+    with pytest.raises(ValueError, match="it is not readable"):
+        read_checkpoint(path)
+    again = train(trial, digits, tmp_path)
+    assert "passed over (it is not readable" in again[2].notes["checkpoints"] and not Path("ran").exists()
+
+
+def test_a_checkpoint_of_another_trial_is_not_taken(digits, tmp_path):
+    trial, other = make_trial(), make_trial(learning_rate=0.5)
+    path = cut_at(trial, digits, tmp_path, 2)[0]
+    place = tmp_path / "checkpoints" / other.id
+    place.mkdir()
+    path.rename(place / path.name)
+    again = train(other, digits, tmp_path)
+    assert f"it is of trial {trial.id}" in again[2].notes["checkpoints"] and "resumed" not in again[2].notes
+
+
+def test_a_checkpoint_of_other_parts_leaves_everything_as_it_was(digits, tmp_path):
+    """A layer that was changed under `--stale keep`: its old weights do not fit, and no half of them is taken."""
+    trial = make_trial()
+    whole = train(trial, digits, tmp_path / "whole")
+    path = cut_at(trial, digits, tmp_path / "cut", 2)[0]
+    header, state = read_checkpoint(path)
+    weights = state["parts"]["flow"]
+    weights[next(reversed(weights))] = torch.zeros(7, 7)
+    line = json.dumps(vars(header)).encode() + b"\n"
+    torch.save(state, tmp_path / "payload")
+    body = line + (tmp_path / "payload").read_bytes()
+    for file in checkpoint_files(tmp_path / "cut", trial.id):
+        file.write_bytes(body + hashlib.sha256(body).digest())
+    again = train(trial, digits, tmp_path / "cut")
+    assert_equal(again, whole)
+    assert "size mismatch" in again[2].notes["checkpoints"] or "Error(s) in loading" in again[2].notes["checkpoints"]
+
+
+def test_other_source_is_kept_or_passed_over_as_told(digits, tmp_path):
+    trial = make_trial()
+    changed = SOURCES | {"flows/glow.py": "ccc"}
+    cut_at(trial, digits, tmp_path / "keep", 3)
+    kept = train(trial, digits, tmp_path / "keep", sources=changed)
+    assert "until there by other source: flows/glow.py changed" in kept[2].notes["resumed"]
+    assert kept[2].sources == SOURCES, "the record says which source the result rests on, and stays stale"
+    cut_at(trial, digits, tmp_path / "rerun", 3)
+    anew = train(trial, digits, tmp_path / "rerun", sources=changed, stale="rerun")
+    assert "made by other source: flows/glow.py changed" in anew[2].notes["checkpoints"]
+    assert "resumed" not in anew[2].notes and anew[2].sources == changed
+
+
+def test_no_space_left_costs_a_checkpoint_and_no_training(digits, tmp_path, monkeypatch, capsys):
+    trial = make_trial()
+    whole = train(trial, digits, tmp_path / "whole")
+    cut_at(trial, digits, tmp_path / "cut", 2)
+    full = itertools.count()
+
+    def sync(handle, original=os.fsync):
+        if next(full) >= 4:  # two calls per checkpoint: the file and its folder
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        original(handle)
+
+    monkeypatch.setattr("os.fsync", sync)
+    again = train(trial, digits, tmp_path / "cut")
+    assert_equal(again, whole)
+    lost = "10 could not be written, 000000013.ckpt last ([Errno 28] No space left on device)"
+    assert again[2].notes["checkpoints lost"] == lost
+    files = checkpoint_files(tmp_path / "cut", trial.id)
+    assert [path.name for path in files] == ["000000004.ckpt", "000000003.ckpt"], "the last good ones stay"
+    assert not list(files[0].parent.glob(".*"))
+    monkeypatch.undo()
+    assert "went on from step 4" in train(trial, digits, tmp_path / "cut")[2].notes["resumed"]
+
+
+LIMITED = """
+import resource, sys
+sys.path[:0] = {paths!r}
+resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
+from pathlib import Path
+import test_checkpoints as tests
+weights, result, checkpoints = tests.train(tests.make_trial(), tests.few_digits(), Path({out!r}))
+print(result.steps_done, checkpoints.notes["checkpoints lost"])
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no RLIMIT_FSIZE")
+def test_a_file_that_may_not_grow_is_like_a_full_disk(tmp_path):
+    """The real thing: the write itself fails, in the middle of what torch writes."""
+    here = Path(__file__).resolve()
+    script = LIMITED.format(paths=[str(here.parents[2]), str(here.parent)], out=str(tmp_path))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].startswith("13 14 could not be written, 000000013.ckpt last ("), done.stdout
+    assert not list(tmp_path.rglob("*.ckpt")) and not list(tmp_path.rglob("*.tmp"))
+
+
+def test_writing_takes_a_twentieth_of_the_time_at_most(digits, tmp_path, monkeypatch):
+    checkpoints = Checkpoints(make_trial(), 13, Conditions(tmp_path, checkpoint=60), SOURCES)
+    now = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    checkpoints._last = now[0]
+
+    class Slow(dict):
+        def state_dict(self):
+            now[0] += 9
+            return {}
+
+    assert not checkpoints.due()
+    now[0] += 60
+    assert checkpoints.due()
+    checkpoints.save(1, {"flow": Slow()})
+    now[0] += 179
+    assert not checkpoints.due()
+    now[0] += 1
+    assert checkpoints.due()
+
+
+def test_a_short_training_writes_nothing(digits, tmp_path):
+    trial = make_trial()
+    torch.manual_seed(trial.seed)
+    pipeline = Pipeline(digits, trial.data)
+    flow = build_flow(pipeline.shape, trial.layer, trial.flow, trial.seed)
+    fit(flow, pipeline, trial.training, 0, lambda *_: None, Checkpoints(trial, 13, Conditions(tmp_path), SOURCES))
+    assert not (tmp_path / "checkpoints").exists()
+    assert math.isfinite(flow.state_dict()[next(iter(flow.state_dict()))].sum())

@@ -1,0 +1,52 @@
+"""Times and amounts as people write them."""
+
+import pytest
+
+from harness.conditions import parse_bytes, parse_seconds, parse_timeout, shown_bytes, shown_seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), (90, 90), (1.5, 1.5), ("90s", 90), ("30 min", 1800), ("2h", 7200), (" 1.5 h ", 5400), ("1d", 86400)],
+)
+def test_times(text, seconds):
+    assert parse_seconds(text) == parse_timeout(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [("4GiB", 4 << 30), ("1.5 GiB", 3 << 29), ("500MB", 500_000_000), (1 << 30, 1 << 30), ("16 GB", 16_000_000_000)],
+)
+def test_amounts(text, amount):
+    assert parse_bytes(text) == amount
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-1", "1e3", "5 weeks", "nan", True, None, [], float("inf"), "9" * 400])
+def test_what_is_no_time(text):
+    with pytest.raises(ValueError, match=r"such as '30 min'|at least 0"):
+        parse_seconds(text)
+
+
+def test_a_timeout_leaves_some_time():
+    assert parse_seconds("0") == 0
+    with pytest.raises(ValueError, match="leaves a trial no time"):
+        parse_timeout("0")
+
+
+@pytest.mark.parametrize("text", ["4", "4 GIB", "4 apples", "0.1 kB", -5, "4GiB please"])
+def test_what_is_no_amount(text):
+    with pytest.raises(ValueError, match=r"4GiB|at least 0"):
+        parse_bytes(text)
+
+
+def test_shown():
+    assert [shown_seconds(value) for value in (0.04, 1.5, 45, 600, 12_000, 7200, 200_000)] == [
+        "0.04 s",
+        "1.5 s",
+        "45 s",
+        "10 min",
+        "3 h 20 min",
+        "2 h",
+        "2 d 7 h",
+    ]
+    assert [shown_bytes(value) for value in (1 << 32, 3 << 19, 2000)] == ["4.0 GiB", "1.5 MiB", "2 KiB"]

@@ -1,0 +1,70 @@
+"""One run per folder, for as long as it lives and no longer."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.errors import UserError
+from harness.execution.folder import claimed, make_folder, remove_leftovers
+
+PROJECT = Path(__file__).resolve().parents[2]
+HOLD = """
+import sys
+from pathlib import Path
+from harness.execution.folder import claimed
+with claimed(Path(sys.argv[1]), host=len(sys.argv) > 2):
+    print("mine", flush=True)
+    sys.stdin.read()
+"""
+
+
+def holder(folder, *more):
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder), *more],
+        env=os.environ | {"PYTHONPATH": str(PROJECT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "mine\n"
+    return process
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="kills by signal")
+def test_the_second_is_told_of_the_first_until_that_is_gone(tmp_path):
+    folder = make_folder(tmp_path / "suite")
+    with holder(folder) as first:
+        with pytest.raises(UserError, match=rf"another run works here \(process {first.pid}, since 20\S+\); wait"):
+            claimed(folder).__enter__()
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+    with claimed(folder):  # a kill leaves the lock's file, and no lock
+        pass
+    with holder(folder, "host") as first:
+        with pytest.raises(UserError, match=rf"\(process {first.pid} on {os.uname().nodename}, since"):
+            claimed(folder).__enter__()
+        first.stdin.close()
+    with claimed(folder):
+        pass
+    assert sorted(path.name for path in folder.iterdir()) == [".lock", "logs", "records"]
+
+
+def test_what_was_half_written_is_removed_and_nothing_else(tmp_path):
+    kept = ["records/a.json", "records/.b.json.tmp.json", "weights/a.pt", "checkpoints/a/000000001.ckpt", "a.tmp"]
+    gone = ["records/.a.json.x.tmp", ".plan.json.y.tmp", "checkpoints/a/.000000002.ckpt.z.tmp", "weights/.a.pt.q.tmp"]
+    for name in kept + gone:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    remove_leftovers(tmp_path)
+    left = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file())
+    assert left == sorted(kept)
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="choose another --out"):
+        make_folder(tmp_path / "file" / "suite")

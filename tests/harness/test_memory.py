@@ -1,0 +1,74 @@
+"""What a process holds, as the kernel says it."""
+
+import mmap
+import os
+import subprocess
+import sys
+
+import pytest
+
+from harness.execution.memory import MemoryWatch, groups_now, held, kernel_kills
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+SIZE = 64 << 20
+
+
+def test_memory_counts_once_it_is_touched_and_files_do_not(tmp_path):
+    before = held(os.getpid())
+    kept = bytearray(b"1") * SIZE
+    grown = held(os.getpid()) - before
+    assert SIZE * 0.9 < grown < SIZE * 1.5
+    del kept
+    path = tmp_path / "array"
+    path.write_bytes(b"1" * SIZE)
+    before = held(os.getpid())
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        assert sum(mapped[::4096]) > 0
+        assert held(os.getpid()) - before < SIZE / 2
+    assert held(2**22 + 1) == 0, "a process that is not there"
+
+
+def test_shared_memory_counts():
+    before = held(os.getpid())
+    with mmap.mmap(-1, SIZE) as shared:
+        shared.write(b"1" * SIZE)
+        assert held(os.getpid()) - before > SIZE * 0.9
+
+
+def test_a_group_is_all_its_processes():
+    code = f"kept = bytearray(b'1') * {SIZE}; print(flush=True); input()"
+    command = ["sh", "-c", f'{sys.executable} -c "{code}" & {sys.executable} -c "{code}"']
+    # The end of the shared input would be the end of both.
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as shell:
+        try:
+            shell.stdout.readline(), shell.stdout.readline()
+            assert len(groups_now()[shell.pid]) >= 2
+            assert set(MemoryWatch(SIZE * 3 // 2).over([shell.pid])) == {shell.pid}
+            assert MemoryWatch(SIZE * 8).over([shell.pid]) == {}
+        finally:
+            os.killpg(shell.pid, 9)
+
+
+@pytest.mark.parametrize(
+    ("files", "count"),
+    [
+        ({"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.events": "low 0\noom 3\noom_kill 2\n"}, 2),
+        (
+            {
+                "proc/self/cgroup": "9:cpu:/\n4:memory:/x\n0::/\n",
+                "sys/fs/cgroup/memory/x/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n",
+            },
+            5,
+        ),
+        ({"proc/self/cgroup": "0::/gone\n", "proc/vmstat": "nr_free_pages 1\noom_kill 7\n"}, 7),
+        ({"proc/vmstat": "nr_free_pages 1\n"}, None),
+        ({}, None),
+    ],
+)
+def test_the_kernels_own_kills_are_counted_where_it_says_them(tmp_path, files, count):
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert kernel_kills(tmp_path) == count

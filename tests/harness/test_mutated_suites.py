@@ -1,0 +1,105 @@
+"""Suite files with random faults: a message and an exit code, never a traceback, and nothing on the disk."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from harness.cli import main
+
+SUITE = """\
+# All that a suite may say, once.
+suite: mutant
+kind: density
+title: A suite to be spoilt
+question: >
+  Does every fault of it end in a message?
+unsupported: true
+timeout: 30 min
+memory: 4GiB
+flow: {levels: 1, steps: 1, width: 4, coupling: auto, mixer: plu}
+training: {learning_rate: 1e-3, steps: 2, batch_size: 8, evaluate_every: 1, ema: all, ema_decay: 0.9}
+layers:
+  conv1x1: {options: {parameterisation: dense}}
+  emerging: {options: {kernel_size: 3}}
+  butterfly: {options: {levels: 3}, flow: {width: 5}, training: {lr: 0.01}}
+published:
+  source: A Paper (2022)
+  measure: bits_per_dim
+  values: {MAF: {digits: 4.31}}
+profiles:
+  smoke: &small
+    seeds: 1
+    datasets: {digits: {}}
+  quick:
+    seeds: [0, 3]
+    threads: 1
+    layers: {butterfly: {options: {levels: 2}}}
+    datasets:
+      digits: {training: {steps: 3}}
+      shuffled: {data: digits, permute: 7}
+      waveforms: {options: {length: 128}, layers: {emerging: {options: {kernel_size: 5}}}}
+    timing: {batch: 4, rounds: 3}
+"""
+
+ODD = ["", "null", "~", "[]", "{}", "-1", "0", "1e999", ".nan", ".inf", "yes", "10:30", "0x1F", "1_000", "'", '"', "\t"]
+ODD += ["*nowhere", "&anchor x", "!!python/name:os.system", "<<: *small", "? a", "|", ">", "%", "@", "`", "\x00"]
+ODD += ["99999999999999999999", "3.5", "[1, [2, [3]]]", "{a: {b: c}}", "é", "\x85", "\U0001f600"]
+MARKS = ":,{}[]&*#?|-<>=!%@'\"\n \\"
+
+
+def mutate(text, chance):
+    """One to three faults, each a small slip or a bad value."""
+    for _ in range(chance.randint(1, 3)):
+        lines = text.split("\n")
+        at = chance.randrange(len(text)) if text else 0
+        line = chance.randrange(len(lines))
+        match chance.randrange(8):
+            case 0:
+                text = text[:at] + text[at + chance.randint(1, 5) :]
+            case 1:
+                text = text[:at] + chance.choice(MARKS) + text[at:]
+            case 2:
+                text = text[:at] + chr(chance.randrange(1, 0x2FF)) + text[at + 1 :]
+            case 3:
+                key, colon, _ = lines[line].partition(":")
+                lines[line] = f"{key}{colon} {chance.choice(ODD)}"
+                text = "\n".join(lines)
+            case 4:
+                lines.insert(chance.randrange(len(lines)), lines[line])
+                text = "\n".join(lines)
+            case 5:
+                del lines[line]
+                text = "\n".join(lines)
+            case 6:
+                lines[line] = " " * chance.randrange(6) + lines[line].lstrip()
+                text = "\n".join(lines)
+            case 7:
+                text = text[:at]
+    return text
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_a_mutated_suite_is_refused_or_right(tmp_path, monkeypatch, capsys, seed):
+    def ran(trials, *_, **__):
+        raise KeyboardInterrupt  # a mutant that is a suite all the same: enough to know that it would run
+
+    monkeypatch.setattr("harness.execution.supervisor.run_trials", ran)
+    monkeypatch.chdir(tmp_path)
+    text = mutate(SUITE, random.Random(seed))
+    Path("mutant.yaml").write_bytes(text.encode("utf-8", "surrogatepass"))
+    codes = {verb: main([verb, "mutant.yaml"]) for verb in ("validate", "plan", "run")}
+    _, error = capsys.readouterr()
+    assert "Traceback" not in error
+    assert codes["validate"] in (0, 2) and codes["plan"] in (0, 2) and codes["run"] in (2, 3, 130), text
+    if codes["run"] != 130:
+        assert error
+        assert [path.name for path in tmp_path.iterdir()] == ["mutant.yaml"], "a refused command writes nothing"
+    if codes["plan"] == 2:
+        assert codes["run"] == 2, "what cannot be planned cannot run"
+
+
+def test_the_suite_itself_is_right(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("mutant.yaml").write_text(SUITE)
+    assert main(["validate", "mutant.yaml"]) == 0, capsys.readouterr().err

@@ -1,0 +1,163 @@
+"""A suite whose trials and supervisors are killed at random ends like one that was left alone."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from harness.records import read_record
+
+PROJECT = Path(__file__).resolve().parents[2]
+TRIALS = 20
+
+SUITE = """\
+suite: shot
+kind: density
+title: Shot at
+layers:
+  conv1x1: {}
+  woodbury: {options: {rank_channels: 1, rank_space: 2}}
+training: {learning_rate: 1e-2, steps: 60, batch_size: 200, evaluate_every: 20, ema: all, ema_decay: 0.9}
+profiles:
+  quick:
+    seeds: 5
+    flow: {levels: 1, steps: 1, width: 8}
+    datasets:
+      digits: {}
+      shuffled: {data: digits, permute: 3}
+"""
+
+COMMAND = [sys.executable, "-m", "harness", "run", "shot.yaml", "--checkpoint", "0.05", "--jobs", "2", "--out"]
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc"),
+    pytest.mark.timeout(3600),
+]
+
+
+def start(folder, out):
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(PROJECT)}
+    with (folder / "said.txt").open("ab") as said:
+        return subprocess.Popen([*COMMAND, out], cwd=folder, env=environment, stdout=said, stderr=said)
+
+
+def parents():
+    """Process -> (its parent, its session), of those that run."""
+    found = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if fields[0] not in "ZX":
+            found[int(stat.parent.name)] = (int(fields[1]), int(fields[3]))
+    return found
+
+
+def trials_of(supervisor):
+    """The processes of running trials: grandchildren of the supervisor, each leader of a session of its own."""
+    known = parents()
+    children = {pid for pid, (parent, _) in known.items() if parent == supervisor}
+    return [pid for pid, (parent, session) in known.items() if parent in children and session == pid]
+
+
+def kill(pid):
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def shoot(run, chance):
+    """Kill the supervisor, or one of its trials, at a moment that chance decides; the process that was hit."""
+    if chance.random() < 0.2:  # whatever it does: planning, starting, training, reporting
+        try:
+            run.wait(chance.uniform(0, 12))
+        except subprocess.TimeoutExpired:
+            return run.pid if kill(run.pid) else None
+        return None
+    while run.poll() is None and not trials_of(run.pid):
+        time.sleep(0.02)
+    time.sleep(chance.uniform(0, 1))
+    targets = trials_of(run.pid) if run.poll() is None else []
+    if not targets:
+        return None
+    target = run.pid if chance.random() < 0.3 else chance.choice(targets)
+    return target if kill(target) else None
+
+
+def content(out):
+    """What was found: everything but times, provenance and remarks; weights and samples included."""
+    found = {}
+    for path in sorted((out / "records").glob("*.json")):
+        record = read_record(path)
+        [row] = record.rows
+        row.pop("train_seconds")
+        with np.load(path.with_suffix(".npz")) as arrays:
+            samples = {name: arrays[name].tobytes() for name in arrays}
+        state = torch.load(out / "weights" / f"{path.stem}.pt", weights_only=True)["state"]
+        weights = {name: value.numpy().tobytes() for name, value in state.items()}
+        assert record.id not in found
+        found[record.id] = (record.status, row, record.curves, record.audit, samples, weights)
+    return found
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    (folder / "shot.yaml").write_text(SUITE)
+    assert start(folder, "out").wait() == 0, (folder / "said.txt").read_text()
+    found = content(folder / "out" / "shot")
+    assert len(found) == TRIALS
+    return found
+
+
+@pytest.mark.parametrize("kills", [10, pytest.param(100, marks=pytest.mark.slow)])
+def test_kills_at_random_lose_nothing(undisturbed, tmp_path, kills):
+    (tmp_path / "shot.yaml").write_text(SUITE)
+    chance = random.Random(kills)
+    hits = rounds = resumed = 0
+    run = start(tmp_path, f"round{rounds}")
+    while hits < kills:
+        trials = trials_of(run.pid)
+        target = shoot(run, chance)
+        hits += target is not None
+        if target == run.pid:
+            run.wait()
+            assert not wait_until_gone(trials), "a trial has outlived its supervisor"
+        if run.poll() is None:
+            continue
+        out = tmp_path / f"round{rounds}" / "shot"
+        records = [read_record(path) for path in (out / "records").glob("*.json")]  # none is ever torn
+        assert run.returncode in (0, 1, -signal.SIGKILL), (tmp_path / "said.txt").read_text()
+        if run.returncode == 0:  # all of it done before the last shot: another round
+            assert content(out) == undisturbed
+            resumed += sum("resumed" in record.notes for record in records)
+            rounds += 1
+        run = start(tmp_path, f"round{rounds}")
+    run.wait()
+    last = start(tmp_path, f"round{rounds}")
+    assert last.wait() == 0, (tmp_path / "said.txt").read_text()
+    out = tmp_path / f"round{rounds}" / "shot"
+    assert content(out) == undisturbed
+    resumed += sum("resumed" in read_record(path).notes for path in (out / "records").glob("*.json"))
+    assert resumed > 0, "no training was ever cut: the test has lost its edge"
+    assert not list(out.rglob("*.tmp")) and not list((out / "checkpoints").glob("*/*"))
+    assert "Traceback" not in (tmp_path / "said.txt").read_text()
+    print(f"{hits} kills, {rounds + 1} rounds of {TRIALS} trials, {resumed} trainings went on from a checkpoint")
+
+
+def wait_until_gone(processes, seconds=3.0):
+    """Those of them that still run after a while."""
+    end = time.monotonic() + seconds
+    while (left := [pid for pid in processes if pid in parents()]) and time.monotonic() < end:
+        time.sleep(0.05)
+    return left

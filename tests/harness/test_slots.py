@@ -1,0 +1,65 @@
+"""Room for trials: threads never exceed the cores, GPUs are never shared."""
+
+import pytest
+
+from harness.execution.slots import Slots, at_once
+from harness.machine import usable_gpus
+from harness.settings import FlowSettings, LayerRef, ParametersTrial
+
+
+def trial(threads=1, device="cpu"):
+    return ParametersTrial(
+        suite="s",
+        profile="smoke",
+        label="l",
+        shape=(2, 4),
+        layer=LayerRef(row="one", layer="conv1x1"),
+        flow=FlowSettings(),
+        threads=threads,
+        device=device,
+    )
+
+
+def test_threads_share_the_cores_by_their_number():
+    slots = Slots(cores=4)
+    first = slots.lease(trial(threads=3))
+    assert slots.lease(trial(threads=2)) is None
+    second = slots.lease(trial(threads=1))
+    assert first and second and slots.lease(trial()) is None
+    slots.give_back(first)
+    assert slots.lease(trial(threads=3)) is not None
+
+
+def test_a_trial_of_more_threads_than_cores_runs_alone():
+    slots = Slots(cores=2)
+    large = slots.lease(trial(threads=8))
+    assert large and slots.lease(trial()) is None
+    slots.give_back(large)
+    small = slots.lease(trial())
+    assert small and slots.lease(trial(threads=8)) is None
+
+
+def test_jobs_are_an_upper_bound():
+    slots = Slots(jobs=2, cores=8)
+    assert slots.lease(trial()) and slots.lease(trial()) and slots.lease(trial()) is None
+    cases = ((1, None), (3, None), (1, 3))
+    assert [at_once([trial(threads)] * 9, Slots(jobs, cores=8)) for threads, jobs in cases] == [8, 2, 3]
+    assert at_once([], slots) == 1 and at_once([trial(99)], slots) == 1
+
+
+def test_a_gpu_has_one_trial():
+    slots = Slots(cores=8, gpus=("0", "1"))
+    leases = [slots.lease(trial(device="cuda")) for _ in range(3)]
+    assert [lease and lease.gpu for lease in leases] == ["0", "1", None]
+    assert slots.lease(trial()).gpu is None, "a trial on the CPU needs none"
+    slots.give_back(leases[0])
+    assert slots.lease(trial(device="cuda")).gpu == "0"
+    assert at_once([trial(device="cuda")] * 5, Slots(cores=8, gpus=("0", "1"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("named", "gpus"), [("3,1", ("3", "1")), ("GPU-a, MIG-b", ("GPU-a", "MIG-b")), ("", ()), ("-1", ())]
+)
+def test_only_visible_gpus_are_leased(monkeypatch, named, gpus):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+    assert usable_gpus() == gpus

@@ -1,0 +1,274 @@
+"""Trials as jobs of a real SLURM: what is handed over, disturbed, cancelled and taken up again."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.cli import main
+from harness.records import read_record
+
+HERE = Path(__file__).parent
+PROJECT = HERE.parents[1]
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+
+COUNTED = """\
+suite: counted
+kind: parameters
+title: Counted
+layers: {conv1x1: {}, householder: {layer: conv1x1, options: {parameterisation: qr}}, emerging: {}}
+cluster: {heartbeat: 1, throttle: 1, trials_per_job: 2}
+profiles:
+  quick: {widths: [8], flow: {levels: 1, steps: 1}, datasets: {digits: {}}}
+"""
+
+TIMED = """\
+suite: timed
+kind: runtime
+title: Timed
+layers: {conv1x1: {}}
+profiles:
+  quick: {timing: {warmup: 1, rounds: 2}, sweeps: {side: {shapes: [[2, 4, 4], [2, 6, 6]], batch: 2}}}
+"""
+
+# Its layer stops in the middle of a training for as long as a file is there.
+HELD = """\
+suite: held
+kind: density
+title: Held
+layers: {held: {layer: "held.py:Held"}}
+training: {learning_rate: 1e-2, steps: 40, batch_size: 200, evaluate_every: 5}
+profiles:
+  quick: {seeds: 3, flow: {levels: 1, steps: 1, width: 8}, datasets: {digits: {}}}
+"""
+LAYER = """\
+import time
+from pathlib import Path
+
+from layers import LAYERS
+
+HOLD = Path(__file__).with_name("hold")
+
+
+class Held(LAYERS["conv1x1"]):
+    trained = 0
+
+    def forward(self, x):
+        if self.training and x.shape[0] == 200:
+            Held.trained += 1
+            while Held.trained > 10 and HOLD.exists():
+                time.sleep(0.05)
+        return super().forward(x)
+"""
+CLUSTER = ["--executor", "slurm", "--cluster", "heartbeat=1"]
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(HERE)
+        import small_slurm
+    if lacking := small_slurm.missing():
+        pytest.skip(f"no SLURM here: {', '.join(lacking)} missing; install slurm-wlm")
+    pytest.importorskip("submitit")
+    with small_slurm.SmallSlurm(tmp_path_factory.mktemp("slurm")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def start(slurm, tmp_path):
+    """Start a command in the test's folder; its output goes to a file."""
+    started = []
+
+    def start(*arguments):
+        log = tmp_path / f"said{len(started)}.txt"
+        with log.open("wb") as said:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "harness", *arguments],
+                cwd=tmp_path,
+                env=slurm.environment | {"PYTHONPATH": str(PROJECT)},
+                stdout=said,
+                stderr=said,
+            )
+        process.said = lambda: log.read_text(errors="replace")
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def harness(slurm, tmp_path, monkeypatch, capfd):
+    """Run a command to its end, in this process; exit code and what it said."""
+    for name in ("SLURM_CONF", "PATH"):
+        monkeypatch.setenv(name, slurm.environment[name])
+    monkeypatch.setenv("PYTHONPATH", str(PROJECT))
+    monkeypatch.chdir(tmp_path)
+
+    def harness(*arguments):
+        capfd.readouterr()
+        code = main(arguments)
+        return code, "".join(capfd.readouterr())
+
+    return harness
+
+
+def wait_for(condition, run=None, seconds=90.0):
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        said = run.said() if run is not None else ""
+        assert time.monotonic() < end, f"waited in vain: {said}"
+        assert run is None or run.poll() is None, f"ended early: {said}"
+        time.sleep(0.1)
+    return found
+
+
+def states(slurm):
+    """State of each job that the queue knows: "7_0" -> "RUNNING"."""
+    lines = slurm.ask("squeue", "--noheader", "--array", "--states=all", "--format=%F_%K|%T").splitlines()
+    return dict(line.strip().split("|") for line in lines)
+
+
+def submissions(out):
+    return sorted(out.glob("slurm/*/submission.json"))
+
+
+def held_folder(tmp_path):
+    """The held suite, each of whose trainings will wait."""
+    (tmp_path / "held.yaml").write_text(HELD)
+    (tmp_path / "held.py").write_text(LAYER)
+    (tmp_path / "hold").touch()
+    return tmp_path / "out" / "held"
+
+
+def waiting(out, count):
+    """Whether this many trainings have come to where they wait, and the state up to there is saved."""
+    found = [max((int(path.stem) for path in one.glob("*.ckpt")), default=0) for one in out.glob("checkpoints/*")]
+    return sum(step == 9 for step in found) == count
+
+
+def values(out):
+    """What the records and the report say, without times and provenance."""
+    found = {}
+    for path in sorted((out / "records").glob("*.json")):
+        record = read_record(path)
+        rows = [{name: value for name, value in row.items() if name != "train_seconds"} for row in record.rows]
+        found[record.id] = record.status, rows, record.curves
+    table = [line for line in (out / "table.md").read_text().splitlines() if " s |" not in line]
+    return found, table
+
+
+def test_an_array_runs_under_its_throttle_and_leaves_what_a_local_run_leaves(slurm, tmp_path, start, harness):
+    (tmp_path / "counted.yaml").write_text(COUNTED)
+    before = set(states(slurm))
+    run = start("run", "counted.yaml", "--executor", "slurm", "--out", "out")
+    most = 0
+    while run.poll() is None:
+        now = [state for name, state in states(slurm).items() if name not in before]
+        most = max(most, sum(state in ("RUNNING", "COMPLETING") for state in now))
+        time.sleep(0.2)
+    assert run.returncode == 0, run.said()
+    assert most == 1, "throttle: 1 in the suite"
+    out = tmp_path / "out" / "counted"
+    [submission] = submissions(out)
+    assert (submission.parent / "jobs").stat().st_mode & 0o777 == 0o700, "pickles lie there"
+    assert harness("run", "counted.yaml", "--out", "here")[0] == 0
+    assert values(out) == values(tmp_path / "here" / "counted")
+    assert not list(out.glob("heartbeats/*"))
+    code, said = harness("run", "counted.yaml", "--executor", "slurm", "--out", "out")
+    assert code == 0 and "nothing to run" in said and len(submissions(out)) == 1
+
+
+def test_runtime_trials_are_one_job_alone_on_its_node(slurm, tmp_path, harness):
+    (tmp_path / "timed.yaml").write_text(TIMED)
+    before = set(states(slurm))
+    code, said = harness("run", "timed.yaml", "--out", "out", *CLUSTER)
+    assert code == 0, said
+    [name] = set(states(slurm)) - before
+    assert "OverSubscribe=NO" in slurm.ask("scontrol", "show", "job", name.partition("_")[0])
+    assert len(list((tmp_path / "out" / "timed" / "records").glob("*.json"))) == 2
+
+
+def test_jobs_that_are_cut_short_go_on_where_they_were(slurm, tmp_path, start, harness):
+    out = held_folder(tmp_path)
+    command = ["run", "held.yaml", "--out", "out", "--checkpoint", "0", *CLUSTER]
+    run = start(*command)
+    wait_for(lambda: waiting(out, 3), run)
+    array = next(name for name, state in states(slurm).items() if state == "RUNNING").partition("_")[0]
+
+    # The time limit; the controller looks every 30 s.
+    slurm.ask("scontrol", "update", f"JobId={array}_1", "EndTime=now+1")
+
+    # Ctrl-C leaves the jobs to themselves; nobody else may work on their trials, and nothing is submitted twice.
+    run.send_signal(signal.SIGINT)
+    assert run.wait(timeout=30) == 130
+    assert f"cancel {Path('out', 'held')}" in run.said()
+    code, said = harness("run", "held.yaml", "--out", "out")
+    assert code == 2 and "the jobs of a cluster work here" in said
+    run = start(*command)
+    wait_for(lambda: "handed to the cluster before" in run.said(), run)
+    code, said = harness("status", "out")
+    assert code == 1 and "running: step 5/40" in said and "heartbeat" in said
+    assert os.uname().nodename not in said.replace(str(tmp_path), ""), "nobody has asked for names of machines"
+
+    slurm.ask("scancel", f"{array}_0")
+    wait_for(lambda: {states(slurm)[f"{array}_{index}"] for index in (0, 1)} == {"CANCELLED", "TIMEOUT"}, run)
+    wait_for(lambda: len(list(out.glob("heartbeats/*.json"))) == 1, run)  # both have ended in order
+
+    # A node is lost with its job, and comes back; the controller queues the job again.
+    slurm.kill_node()
+    wait_for(lambda: "no heartbeat for" in harness("status", "out")[1])
+    said = harness("status", "out")[1]
+    assert "3 lost" in said and "TIMEOUT" in said and "CANCELLED" in said
+    slurm.start_node()
+    (tmp_path / "hold").unlink()
+    assert run.wait(timeout=90) == 1, run.said()
+    assert "Traceback" not in run.said()
+    assert len(submissions(out)) == 1
+    [record] = (out / "records").glob("*.json")
+    assert read_record(record).status == "ok" and "step 9" in read_record(record).notes["resumed"]
+
+    code, said = harness(*command)
+    assert code == 0, said
+    records = [read_record(path) for path in (out / "records").glob("*.json")]
+    assert ["step 9" in record.notes["resumed"] for record in records] == [True] * 3
+    assert sorted(len(json.loads(path.read_text())["jobs"]) for path in submissions(out)) == [2, 3]
+    assert harness("run", "held.yaml", "--out", "here")[0] == 0
+    assert values(out) == values(tmp_path / "here" / "held")
+
+
+def test_cancel_ends_what_runs_and_what_waits(slurm, tmp_path, start, harness):
+    out = held_folder(tmp_path)
+    command = ["run", "held.yaml", "--out", "out", "--checkpoint", "0", "--seeds", "2", "--jobs", "1", *CLUSTER]
+    run = start(*command)
+    wait_for(lambda: waiting(out, 1), run)
+    code, said = harness("status", "out")
+    assert "1 running, 1 waiting" in said
+    cancel = start("cancel", "out")
+    assert cancel.wait(timeout=60) == 0 and "2 trials without a record" in cancel.said()
+    assert run.wait(timeout=60) == 1, run.said()
+    assert run.said().count("its job was cancelled") == 2
+    wait_for(lambda: not {"RUNNING", "PENDING", "COMPLETING"} & set(states(slurm).values()))
+    assert "2 cancelled" in harness("status", "out")[1]
+    assert "no cluster works for it" in harness("cancel", "out")[1]
+    (tmp_path / "hold").unlink()
+    code, said = harness("run", "held.yaml", "--out", "out", "--seeds", "2", "--only", "seed=0")
+    assert code == 0, said
+    [record] = (out / "records").glob("*.json")
+    assert "step 9" in read_record(record).notes["resumed"], "what a job began goes on anywhere"
+
+
+def test_what_sbatch_refuses_is_one_message(slurm, tmp_path, harness):
+    (tmp_path / "counted.yaml").write_text(COUNTED)
+    code, said = harness("run", "counted.yaml", "--executor", "slurm", "--cluster", "partition=none", "--out", "out")
+    assert code == 2 and "sbatch refuses" in said and "partition" in said
+    assert harness("run", "counted.yaml", "--out", "out")[0] == 0, "what was never submitted is in nobody's way"

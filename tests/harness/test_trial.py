@@ -1,0 +1,101 @@
+"""What the process of one trial leaves behind, whatever happens in it."""
+
+import errno
+
+import pytest
+
+from harness.conditions import Conditions
+from harness.errors import Diverged
+from harness.records import blank_record, read_record
+from harness.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
+from harness.sources import file_digest
+from harness.trials.trial import execute
+
+TRIAL = DensityTrial(
+    suite="s",
+    profile="smoke",
+    data=DataRef(label="digits", name="digits"),
+    layer=LayerRef(row="one", layer="conv1x1"),
+    flow=FlowSettings(levels=1, steps=1, width=4),
+    training=TrainingSettings(steps=2, batch_size=16, evaluate_every=1),
+    seed=0,
+)
+PROVENANCE = {"git": {"commit": "c"}, "sources": {"flows/glow.py": "aaa"}}
+
+
+class NumberOfState:
+    def state_dict(self):
+        return {"number": 3}
+
+    def load_state_dict(self, state):
+        self.number = state["number"]
+
+
+def run_with(out, ending):
+    """Execute a trial that leaves a checkpoint and then does what `ending` does."""
+
+    def run(trial, conditions, progress, checkpoints):
+        checkpoints.save(1, {"number": NumberOfState()})
+        return ending(trial)
+
+    return execute(TRIAL, Conditions(out, checkpoint=0), PROVENANCE, lambda *_: None, run)
+
+
+def raising(error):
+    def ending(trial):
+        raise error
+
+    return ending
+
+
+@pytest.mark.parametrize(
+    ("ending", "status", "kept"),
+    [
+        (lambda trial: blank_record(trial, "ok", None), "ok", False),
+        (raising(Diverged("at step 1")), "diverged", False),
+        (raising(ValueError("odd")), "error", True),
+        (raising(MemoryError()), "oom", True),
+        (raising(RuntimeError("std::bad_alloc")), "oom", True),
+        (raising(OSError(errno.EIO, "no disk")), "error", True),
+    ],
+)
+def test_checkpoints_stay_while_they_are_of_use(tmp_path, ending, status, kept):
+    record = run_with(tmp_path, ending)
+    assert record.status == status
+    assert read_record(tmp_path / "records" / f"{TRIAL.id}.json") == record
+    assert bool(list(tmp_path.glob("checkpoints/*/*.ckpt"))) == kept
+    assert record.environment["git"] == PROVENANCE["git"] and record.environment["sources"] == PROVENANCE["sources"]
+    assert record.environment["versions"]["torch"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_no_space_left_is_nothing_that_a_trial_found_out(tmp_path, number):
+    with pytest.raises(OSError):
+        run_with(tmp_path, raising(OSError(number, "full")))
+    assert not (tmp_path / "records").exists() and list(tmp_path.glob("checkpoints/*/*.ckpt"))
+
+
+def test_a_record_says_where_training_went_on(tmp_path):
+    run_with(tmp_path, raising(ValueError("odd")))
+
+    def run(trial, conditions, progress, checkpoints):
+        checkpoints.restore({"number": NumberOfState()})
+        return blank_record(trial, "ok", None)
+
+    changed = PROVENANCE | {"sources": {"flows/glow.py": "bbb"}}
+    record = execute(TRIAL, Conditions(tmp_path), changed, lambda *_: None, run)
+    assert record.notes["resumed"].startswith("training was interrupted once, and went on from step 1 of 2")
+    assert record.environment["sources"] == PROVENANCE["sources"], "of the source that it began with, so it is stale"
+    assert record.seconds > 0
+
+
+def test_a_layer_file_that_changed_since_the_plan_is_not_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("from layers.conv1x1 import Conv1x1\n\n\nclass Mine(Conv1x1):\n    pass\n")
+    ref = LayerRef(row="mine", layer="mine.py:Mine", source=file_digest(tmp_path / "mine.py"))
+    trial = TRIAL.model_copy(update={"layer": ref})
+    assert execute(trial, Conditions(tmp_path), PROVENANCE, lambda *_: None).status == "ok"
+    with (tmp_path / "mine.py").open("a") as file:
+        file.write("ODD = 1\n")
+    record = execute(trial, Conditions(tmp_path), PROVENANCE, lambda *_: None)
+    assert record.status == "error" and "mine.py has changed since the run was planned" in record.reason
