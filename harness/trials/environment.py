@@ -61,13 +61,9 @@ def environment(device: str) -> dict[str, Any]:
         "cores": usable_cores(),
         "threads": torch.get_num_threads(),
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
-<<<<<<< HEAD
-        **_backend(device),
-=======
         "matmul_precision": torch.get_float32_matmul_precision(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
-        **_backend(),
->>>>>>> main
+        **_backend(device),
     }
     if device == "cuda":
         found["cuda"] = {

@@ -94,41 +94,6 @@ def execute(
     return record
 
 
-<<<<<<< HEAD
-def configure(trial: Trial) -> None:
-    """Set the threads and the numerical flags of this process; they are the same for every layer.
-
-    Full float32 everywhere (no TF32) and no auto-tuned convolutions. Density trials use deterministic
-    algorithms where there are any, with a warning where there are none; runtime trials take the kernels that
-    users get. The layers' kernels are loaded, and built if need be, before anything is timed.
-    """
-    torch.set_num_threads(trial.threads)
-    if trial.uses_kernels:
-        kernels.load(trial.device)
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
-    torch.backends.cudnn.benchmark = False
-    if isinstance(trial, DensityTrial):
-        # Not use_deterministic_algorithms, which imports a compiler that no trial needs.
-        torch.set_deterministic_debug_mode("warn")
-    if not isinstance(trial, ParametersTrial):
-        keep_freed_memory()
-
-
-def keep_freed_memory() -> bool:
-    """Let the C allocator keep what is freed, so that the next step reuses it; whether the allocator can.
-
-    glibc returns large blocks to the system and faults every page in again, which large training steps feel
-    (docs/throughput.md), and which makes the time of one call depend on what the process allocated before it
-    (docs/timing.md). The price is memory, up to twice the peak.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is None:
-        return False
-    no_separate_blocks = mallopt(M_MMAP_MAX, 0)
-    never_trim = mallopt(M_TRIM_THRESHOLD, -1)
-    return bool(no_separate_blocks and never_trim)
-=======
 def check_layer_files(trial: Trial) -> None:
     """Make sure that a FILE.py:CLASS is the file that the trial was planned with: it is imported only now."""
     match trial:
@@ -142,7 +107,6 @@ def check_layer_files(trial: Trial) -> None:
         file = Path(layer.layer.rpartition(":")[0])
         if layer.source is not None and layer.source != file_digest(file):
             raise UserError(f"{file.name} has changed since the run was planned; give the same command again")
->>>>>>> main
 
 
 def failure(trial: Trial, error: BaseException) -> Record:
