@@ -260,12 +260,22 @@ def test_no_further_from_the_truth_than_twice_plain_pytorch(emulation):
     assert abs(log_det.double() - true_log_det) <= 2**-23 * abs(true_log_det)
 
 
+# A fault in the sources: what stands there, what stands there instead, how it shows.
 FAULTS = {
-    # A fault in the sources: what stands there, what stands there instead, how it shows.
-    "no barrier": ("butterfly_cuda_tile.h", "fetch(group + chunks, 1 - buffer, thread)", "fetch(group + chunks, buffer, thread)", "under way|another"),
-    "a tile's edge": ("butterfly_cuda_tile.h", "origin.column + column >= stage.columns", "false", "not stored once|stored twice|not the launch's"),
+    "no barrier": (
+        "butterfly_cuda_tile.h",
+        "fetch(group + chunks, 1 - buffer, thread)",
+        "fetch(group + chunks, buffer, thread)",
+        "under way|another",
+    ),
+    "a tile's edge": (
+        "butterfly_cuda_tile.h",
+        "origin.column + column >= stage.columns",
+        "false",
+        "not stored once|stored twice|not the launch's",
+    ),
     "transposed": ("butterfly_cuda_backward.h", "sum.b += du * v;", "sum.b += dv * u;", "not close"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("fault", FAULTS)

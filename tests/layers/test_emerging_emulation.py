@@ -27,7 +27,7 @@ class Sizes(ctypes.Structure):
         ("events", ctypes.c_int64),
         *(
             (name, ctypes.c_int)
-            for name in "channels height width kernel_rows kernel_columns shared_bytes blocks".split()
+            for name in ["channels", "height", "width", "kernel_rows", "kernel_columns", "shared_bytes", "blocks"]
         ),
     )
 
@@ -57,7 +57,9 @@ def invert(library: ctypes.CDLL, layer: Emerging, y: Tensor, shared_bytes: int =
     sides = (1, *layer.shape[1:])[-2:]
     kernel = (1, layer.kernel_size) if len(layer.shape) == 2 else (layer.kernel_size, layer.kernel_size)
     sizes = Sizes(len(y), layer.channels, *sides, *kernel, shared_bytes, blocks)
-    operands = [None if one is None else one.detach().contiguous() for one in (layer.weight1, layer.weight2, layer.bias)]
+    operands = [
+        None if one is None else one.detach().contiguous() for one in (layer.weight1, layer.weight2, layer.bias)
+    ]
     x = torch.full_like(y, torch.nan)
     chosen = (ctypes.c_int * 3)()
     pointers = [ctypes.c_void_p(None if one is None else one.data_ptr()) for one in (y, *operands, x)]
@@ -102,7 +104,9 @@ def test_with_less_shared_memory(emulation):
     assert ways == {(1, 1), (1, 0), (0, 1), (0, 0)}, parts
 
 
-@pytest.mark.parametrize(("shape", "kernel_size"), [((3, 32, 32), 3), ((12, 16, 16), 3), ((48, 8, 8), 3), ((4, 128), 51)])
+@pytest.mark.parametrize(
+    ("shape", "kernel_size"), [((3, 32, 32), 3), ((12, 16, 16), 3), ((48, 8, 8), 3), ((4, 128), 51)]
+)
 @torch.no_grad()
 def test_error_is_no_more_than_twice_that_of_plain_torch(emulation, shape, kernel_size):
     layer = gentle(shape, kernel_size, torch.float32)
@@ -123,9 +127,13 @@ def test_masked_entries_are_not_read(emulation):
 
 
 FAULTS = {
-    "a tap that looks ahead": ("(row - i) * call.width + column - j", "(row - i) * call.width + column", "another|not close"),
+    "a tap that looks ahead": (
+        "(row - i) * call.width + column - j",
+        "(row - i) * call.width + column",
+        "another|not close",
+    ),
     "no scratch of its own": ("scratch[e] = sum;", "scratch[entry] = sum;", "two threads"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
