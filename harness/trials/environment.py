@@ -143,7 +143,7 @@ def nvidia_driver() -> str | None:
     try:
         return Path("/sys/module/nvidia/version").read_text(encoding="utf-8").strip()
     except OSError:
-        return (_nvidia_smi("driver_version") or [None])[0]
+        return next(iter(_nvidia_smi("driver_version")), None)
 
 
 def clocks() -> dict[str, int]:
