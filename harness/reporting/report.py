@@ -8,8 +8,9 @@ from pathlib import Path
 
 from harness.planning.plan import Plan
 from harness.records import write_atomically
-from harness.reporting.figures import figures
+from harness.reporting.figures import drawn, rendered
 from harness.reporting.merge import CONFLICT
+from harness.reporting.page import page
 from harness.reporting.rendering import latex, markdown, one_line
 from harness.reporting.results import csv_bytes, plan_lines, read_records, results
 from harness.reporting.tables import status_line, tables, worst_statuses
@@ -33,7 +34,7 @@ class Report:
 
 
 def write_report(folder: Path) -> Report:
-    """Write results.csv, table.md, table.tex and figures/ of one suite; each file whole or not at all.
+    """Write results.csv, table.md, table.tex, figures/ and index.html of one suite; each file whole or not at all.
 
     Args:
         folder: OUT/<suite>, with plan.json and records/.
@@ -49,12 +50,15 @@ def write_report(folder: Path) -> Report:
     parts += [f"Conflict: {record.id}: {record.notes[CONFLICT]}." for record in records if CONFLICT in record.notes]
     text = "\n\n".join(part for part in parts if part) + "\n"
     tex = "% Needs \\usepackage{booktabs}.\n" + "\n\n".join(map(latex, made)) + "\n"
+    csv = csv_bytes(results(records, plan))
     content = {
-        "results.csv": csv_bytes(results(records, plan)),
+        "results.csv": csv,
         "table.md": text.encode(),
         "table.tex": tex.encode(),
     }
-    content |= {f"figures/{name}": image for name, image in figures(plan, records, folder / "records").items()}
+    pictures = drawn(plan, records, folder / "records")
+    content |= {f"figures/{name}": image for name, image in rendered(pictures).items()}
+    content["index.html"] = page(plan, records, lines, made, pictures, csv, folder / "records")
     for name, data in content.items():
         write_atomically(folder / name, data)
     for stale in (folder / "figures").glob("*"):
