@@ -51,22 +51,26 @@ LEARNED = (
 
 
 @dataclass
-class Chapter:
-    """Figures and pictures under one heading.
+class Part:
+    """Figures and pictures that belong together.
 
     Attributes:
-        heading: of the section.
+        heading: below that of the chapter; empty for none.
         caption: what is seen.
         drawings: figures as SVG.
         pictures: panels of pixels.
         maps: what layers became.
     """
 
-    heading: str
+    heading: str = ""
     caption: str = ""
     drawings: list[Drawing] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
     maps: list[Maps] = field(default_factory=list)
+
+
+Chapters = dict[str, list[Part]]
+"""Heading of a section -> its parts."""
 
 
 def page(
@@ -128,24 +132,28 @@ def page(
     return text.encode()
 
 
-def chapters(plan: Plan, records: Sequence[Record], drawn: Mapping[str, Figure], folder: Path) -> list[Chapter]:
+def chapters(plan: Plan, records: Sequence[Record], drawn: Mapping[str, Figure], folder: Path) -> Chapters:
     """The figures by heading, then for each data set its samples, then what the layers became."""
-    made: dict[str, Chapter] = {}
+    made: Chapters = {}
     for name, figure in drawn.items():
         if not name.startswith(SAMPLES):
-            heading = _heading(name)
-            made.setdefault(heading, Chapter(heading)).drawings.append(drawing(name, figure))
+            made.setdefault(_heading(name), []).append(Part(drawings=[drawing(name, figure)]))
     pictures = sample_pictures(plan, records, folder)
+    samples = []
     for column in plan.columns:
         name = f"{SAMPLES}{slug(column)}"
-        if column in pictures or name in drawn:
-            chapter = made[f"{SAMPLES}{column}"] = Chapter(f"Samples: {column}", _sample_caption(plan, column))
-            chapter.pictures = pictures.get(column, [])
-            if not chapter.pictures:
-                chapter.drawings = [replace(drawing(name, drawn[name]), caption="")]
-    for column, maps in learned_pictures(plan, records, folder).items():
-        made[f"learned {column}"] = Chapter(f"What the layers became: {column}", LEARNED, maps=maps)
-    return list(made.values())
+        if column in pictures:
+            samples.append(Part(column, _sample_caption(plan, column), pictures=pictures[column]))
+        elif name in drawn:
+            waves = [replace(drawing(name, drawn[name]), caption="")]
+            samples.append(Part(column, _sample_caption(plan, column), drawings=waves))
+    learned = learned_pictures(plan, records, folder)
+    if samples:
+        made["Samples"] = samples
+    if learned:
+        first, *others = (Part(column, maps=maps) for column, maps in learned.items())
+        made["What the layers became"] = [replace(first, caption=LEARNED), *others]
+    return made
 
 
 def _sample_caption(plan: Plan, column: str) -> str:

@@ -125,7 +125,8 @@ def environment_rows(records: Sequence[Record]) -> list[tuple[str, str]]:
             rows.append((name, "; ".join(f"{value} ({_trials(count)})" for value, count in counts.items())))
     started = sorted(record.started for record in records if record.started)
     if started:
-        rows.append(("started", started[0] if started[0] == started[-1] else f"{started[0]} to {started[-1]}"))
+        first, last = (text.replace("T", " ").replace("+00:00", " UTC") for text in (started[0], started[-1]))
+        rows.append(("started", first if first == last else f"{first} to {last}"))
     seconds = [record.seconds for record in records if record.seconds is not None]
     if seconds:
         rows.append(("time of all trials", f"{sum(seconds):,.0f} s"))
@@ -162,7 +163,13 @@ def _gpu(about: Mapping[str, Any]) -> str | None:
 
 
 def _text(name: str) -> Callable[[Mapping[str, Any]], str | None]:
-    return lambda about: str(about[name]) if name in about else None
+    def text(about: Mapping[str, Any]) -> str | None:
+        value = about.get(name)
+        if isinstance(value, bool):
+            return "on" if value else "off"
+        return None if value is None else str(value)
+
+    return text
 
 
 _ENVIRONMENT: dict[str, Callable[[Mapping[str, Any]], str | None]] = {

@@ -98,13 +98,23 @@ def _rendered(figure: Figure, parts: Sequence[Axes | Legend]) -> tuple[ET.Elemen
     measure.draw()
     figure.set_layout_engine("none")  # drawn again, everything stays where it was measured
     height = figure.get_size_inches()[1] * POINTS
+    renderer = measure.get_renderer()
+    found = [part.get_tightbbox(renderer) or figure.bbox for part in parts]
     boxes = []
-    for part in parts:
-        box = part.get_tightbbox(measure.get_renderer()) or figure.bbox
-        boxes.append(Bbox([[box.x0 - PAD, height - box.y1 - PAD], [box.x1 + PAD, height - box.y0 + PAD]]))
+    for part, box in zip(parts, found, strict=True):
+        row = [other for beside, other in zip(parts, found, strict=True) if _same_row(part, beside)] or [box]
+        low, high = min(other.y0 for other in row), max(other.y1 for other in row)
+        boxes.append(Bbox([[box.x0 - PAD, height - high - PAD], [box.x1 + PAD, height - low + PAD]]))
     buffer = io.BytesIO()
     FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None})
     return ET.fromstring(buffer.getvalue()), boxes
+
+
+def _same_row(part: Axes | Legend, other: Axes | Legend) -> bool:
+    """Whether two panels stand side by side: they are cut at the same height, so that their axes stay in line."""
+    if not isinstance(part, Axes) or not isinstance(other, Axes):
+        return part is other
+    return abs(part.get_position().y0 - other.get_position().y0) < 1e-6
 
 
 def _panel(root: ET.Element, gid: str, box: Bbox, prefix: str) -> str:
@@ -129,6 +139,7 @@ def _panel(root: ET.Element, gid: str, box: Bbox, prefix: str) -> str:
     _rename(document, prefix)
     for element in document.iter():
         _repaint(element)
+        _tidy(element)
     ET.register_namespace("", _SVG)
     return ET.tostring(document, encoding="unicode")
 
@@ -168,3 +179,12 @@ def _repaint(element: ET.Element) -> None:
         element.set(key, " ".join(value.split()))
     if element.tag == f"{{{_SVG}}}text" and "fill" not in (element.get("style") or ""):
         element.set("fill", "var(--ink)")
+
+
+def _tidy(element: ET.Element) -> None:
+    """Without the white space that only sets the source of the document in lines, and turns by no angle."""
+    if element.text is not None and not element.text.strip():
+        element.text = None
+    element.tail = None
+    if (element.get("transform") or "").startswith("rotate(-0 "):
+        del element.attrib["transform"]

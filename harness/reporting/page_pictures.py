@@ -111,7 +111,7 @@ def matrix_picture(title: str, matrix: np.ndarray) -> Picture:
     palette = np.zeros((256, 3), dtype=int)
     palette[1 : steps + 1], palette[steps + 1 : 2 * steps + 1] = POSITIVE, NEGATIVE
     shades = [round(255 * step / steps) for step in range(1, steps + 1)]
-    remark = f"largest entry {largest:.3g} in magnitude"
+    remark = f"up to {largest:.3g}"
     return _picture(title, indices, palette.ravel(), bytes([0, *shades, *shades, 0]), remark)
 
 

@@ -12,7 +12,7 @@ from layers import InvertibleLinear, block_factors
 from layers.butterfly import Butterfly
 
 LARGEST = 1024  # D up to which a matrix is formed
-SIDE = 96  # cells along a side of what is kept
+SIDE = 128  # cells along a side of what is kept
 
 
 @torch.no_grad()
@@ -23,7 +23,7 @@ def learned_maps(flow: Glow) -> dict[str, np.ndarray]:
         flow: with the weights that were evaluated.
 
     Returns:
-        Name of an array -> (m, m) in float16, m <= 96: "map <path>", then for a butterfly "map <path> B(level, D)" of
+        Name of an array -> (m, m) in float16, m <= 128: "map <path>", then for a butterfly "map <path> B(level, D)" of
         its factors in the order of application. Of a larger matrix, each cell holds the entry of the largest
         magnitude, with its sign, so that single entries do not fade. What is not a finite number is 0.
     """
