@@ -197,10 +197,16 @@ def report(args: Namespace) -> int:
 
 
 def show_list(args: Namespace) -> int:
-    """`list layers|datasets|suites`."""
+    """`list layers|flows|datasets|suites`."""
     from harness import listing
 
-    print({"layers": listing.layers, "datasets": listing.datasets, "suites": listing.suites}[args.what]())
+    tables = {
+        "layers": listing.layers,
+        "flows": listing.flows,
+        "datasets": listing.datasets,
+        "suites": listing.suites,
+    }
+    print(tables[args.what]())
     return 0
 
 
