@@ -71,7 +71,8 @@ class Autoregressive(Dense):
         masks.append((order[:, None] >= reach).repeat_interleave(2, dim=0))
         self.layers = nn.ModuleList(MaskedLinear(mask) for mask in masks)
         for layer in self.layers:
-            layer.register_buffer("weight_mask", layer.get_buffer("mask"), persistent=False)  # for whoever counts
+            # A buffer of its own, under the name by which masked entries are counted: one shared would be listed once.
+            layer.register_buffer("weight_mask", layer.get_buffer("mask").clone(), persistent=False)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """(N, D) -> (N, D), and log|det| of shape (N,)."""
