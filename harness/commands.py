@@ -200,13 +200,7 @@ def show_list(args: Namespace) -> int:
     """`list layers|flows|datasets|suites`."""
     from harness import listing
 
-    tables = {
-        "layers": listing.layers,
-        "flows": listing.flows,
-        "datasets": listing.datasets,
-        "suites": listing.suites,
-    }
-    print(tables[args.what]())
+    print(getattr(listing, args.what)())
     return 0
 
 

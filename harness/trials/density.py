@@ -173,8 +173,14 @@ def _fill(record: Record, training: Fit, test: Evaluation, findings: Audit, pipe
         record.notes["draws"] = (
             f"standard deviation between {len(test.values)} dequantisation draws: {test.draw_spread:.2g}"
         )
+    record.rows[0]["estimate_error"] = None
     if test.estimate_error is not None:
         record.rows[0]["estimate_error"] = finite(test.estimate_error)
+        if findings.estimate_error is not None and findings.lipschitz is not None:
+            record.notes["estimates"] = (
+                f"audited, the mean of many is {findings.estimate_error:.1g} nats/dim or less from exact values, and "
+                f"Lipschitz constants are at most {findings.lipschitz:.3f}"
+            )
         if len(test.values) > 1:
             record.notes["importance_weighted"] = "none: an estimated log-determinant has no unbiased exponential"
     if pipeline.lattice and not pipeline.dequantises:
