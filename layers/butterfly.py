@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Literal
@@ -14,6 +13,7 @@ from layers import block_factors, butterfly_fused, kernels
 from layers import butterfly_factors as factors
 from layers.base import InvertibleLinear, UnsupportedShape
 from layers.butterfly_plan import check_choice, make_plan
+from layers.mixed_radix import MixedRadix
 from layers.plu import PLUMatrices, random_rotations
 from layers.transposition import transposed
 
@@ -125,9 +125,14 @@ class Butterfly(InvertibleLinear, name="butterfly"):
         self.colours = block_size if flatten == "pixels" else 1
         # The order of the entries, as compiled operators take it: nothing if it is the event's own.
         self.layout = [self.colours, self.channels // self.colours, self.positions] if self.channels_last else []
+        self.mixed = None
+        if levels is None and partition is None and block_size == 1 and self.dim & (self.dim - 1):
+            descending = order == "descending"
+            self.mixed = MixedRadix(self.dim, descending, bi_direction, shared, initialisation)
+            return
         count = sum(self.plan.lengths)
         if block_size == 1:
-            self.weight = nn.Parameter(_initial(count, initialisation))
+            self.weight = nn.Parameter(factors.initial_weight(count, initialisation))
         else:
             self.pairs = PLUMatrices(_initial_blocks(count, 2 * block_size, initialisation))
         uses = factors.multiplicities(self.plan) if shared else None  # follows from the plan: not saved
@@ -148,9 +153,22 @@ class Butterfly(InvertibleLinear, name="butterfly"):
             entries = channels.reshape(entries.shape)
         return transposed(entries).view(batch, *self.shape)
 
+    def _flat(self, x: Tensor) -> Tensor:
+        """(N, C, *spatial) -> (N, D), in the flatten order."""
+        return x.reshape(len(x), *self.layout).permute(0, 3, 2, 1).flatten(1) if self.channels_last else x.flatten(1)
+
+    def _unflat(self, flat: Tensor) -> Tensor:
+        """(N, D) -> (N, C, *spatial): undo `_flat`."""
+        if self.channels_last:
+            flat = flat.view(-1, *reversed(self.layout)).permute(0, 3, 2, 1)
+        return flat.reshape(len(flat), *self.shape)
+
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Apply every factor; see the class for the log-det."""
         self.check_event(x)
+        if self.mixed is not None:
+            flat, log_det = self.mixed(self._flat(x))
+            return self._unflat(flat), log_det
         if self.block_size > 1:
             y = block_factors.apply(self.pairs.matrices(), self._entries(x), self.plan)
             terms = self.pairs.log_abs_dets()
@@ -163,14 +181,14 @@ class Butterfly(InvertibleLinear, name="butterfly"):
 
     def inverse(self, y: Tensor) -> Tensor:
         """Undo every factor, the last one first."""
-        if self.block_size == 1 and kernels.serve(y, self.weight):
+        if self.mixed is None and self.block_size == 1 and kernels.serve(y, self.weight):
             return self._compiled_inverse(y, self.weight)
         return self._solver()(y)
 
     @torch.no_grad()
     def inverter(self) -> Callable[[Tensor], Tensor]:
         """Invert the matrices once; the callable applies them. Compiled code inverts them in passing, each time."""
-        if self.block_size == 1 and kernels.serve(self.weight):
+        if self.mixed is None and self.block_size == 1 and kernels.serve(self.weight):
             return torch.no_grad()(partial(self._compiled_inverse, weight=self.weight.clone()))
         return torch.no_grad()(self._solver())
 
@@ -179,7 +197,15 @@ class Butterfly(InvertibleLinear, name="butterfly"):
         return torch.ops.invertbench.butterfly_inverse(y, weight, self.plan.flat, self.layout, self.plan.shared)
 
     def _solver(self) -> Callable[[Tensor], Tensor]:
-        """The inverse with the present weights, in plain PyTorch."""
+        """The inverse with the present weights, in plain PyTorch (stages of radix 2 of a mixed radix: as compiled)."""
+        if self.mixed is not None:
+            solve = self.mixed.solver()
+
+            def unmix(y: Tensor) -> Tensor:
+                self.check_event(y)
+                return self._unflat(solve(self._flat(y)))
+
+            return unmix
         if self.block_size == 1:
             inverse_weight = factors.invert_weight(self.weight)
         else:
@@ -198,7 +224,9 @@ class Butterfly(InvertibleLinear, name="butterfly"):
     @torch.no_grad()
     def dense(self) -> Tensor:
         """The product of the factors' explicit matrices, between the two changes of order."""
-        if self.block_size == 1:
+        if self.mixed is not None:
+            product = self.mixed.dense()
+        elif self.block_size == 1:
             product = factors.dense(self.weight, self.plan)
         else:
             product = block_factors.dense(self.pairs.matrices(), self.plan)
@@ -209,20 +237,18 @@ class Butterfly(InvertibleLinear, name="butterfly"):
         place = row_major.permute(2, 1, 0).flatten().argsort()
         return product[place][:, place]
 
+    @property
+    def remark(self) -> str | None:
+        """That D was cut into parts that do not mix, where nobody asked for it."""
+        return None if self.mixed is None else self.mixed.remark
+
     def extra_repr(self) -> str:
         """Shape, and what became of the levels."""
+        if self.mixed is not None:
+            return f"{super().extra_repr()}, radices={{{self.mixed.summary()}}}, shared={self.plan.shared}"
         parts = ", ".join(f"{part.size}: {list(part.levels)}" for part in self.plan.parts)
         blocks = f", block_size={self.block_size}" if self.block_size > 1 else ""
         return f"{super().extra_repr()}, levels={{{parts}}}, shared={self.plan.shared}{blocks}"
-
-
-def _initial(count: int, initialisation: str) -> Tensor:
-    """`count` 2x2 matrices as a weight (2, 2, count)."""
-    if initialisation == "rotation":
-        angle = 2 * math.pi * torch.rand(count)
-        cos, sin = angle.cos(), angle.sin()
-        return torch.stack((torch.stack((cos, -sin)), torch.stack((sin, cos))))
-    return torch.eye(2)[:, :, None].repeat(1, 1, count)
 
 
 def _initial_blocks(count: int, size: int, initialisation: str) -> Tensor:
