@@ -28,19 +28,26 @@ class Butterfly(InvertibleLinear, name="butterfly"):
     place of entries, each pair through one 2C x 2C matrix, given by its PLU factors (`layers.plu`). The factors of
     the four C x C blocks alone would not give its determinant.
 
+    With neither `levels` nor `partition` (and C = 1) it is a butterfly of mixed radix (`layers.mixed_radix`): after all
+    levels of two, one stage for every odd prime p of D, with a p x p matrix, in PLU form, for each group of p entries a
+    stride apart. So one pass lets every entry reach every other, whatever D is. On a power of two there is no such
+    stage. A prime above 31 is no radix: D is then cut into parts that do not mix, as `remark` says.
+
     Determinant:
         log|det| = sum over all 2x2 matrices of log|ad - bc|, times l / 2 where the pairs of a block share one;
-        block-wise, the sum of log_s in place of log|ad - bc|.
+        block-wise, and for odd primes, the sum of log_s in place of log|ad - bc|.
     Inverse:
-        the factors in reverse order, each 2x2 matrix inverted in closed form; block-wise, each 2C x 2C matrix by
-        one batched solve with its L and U.
+        the factors in reverse order, each 2x2 matrix inverted in closed form; block-wise, and for odd
+        primes, each matrix by one batched solve with its L and U.
     Cost:
-        2 C D multiply-adds per factor, forward and inverse. On a CPU compiled kernels (csrc/butterfly.cpp) take all
-        factors, and the log-det, in one pass over the events, in float32 and float64; block-wise, on other devices, in
-        other precisions and where nothing can be compiled it is plain PyTorch.
+        2 C D multiply-adds per factor, p D for a stage of an odd prime p, forward and inverse. On a CPU compiled kernels
+        (csrc/butterfly.cpp) take all factors of 2x2 matrices, and their log-det, in one pass over the events, in float32
+        and float64; block-wise, for odd primes, on other devices, in other precisions and where nothing can be compiled
+        it is plain PyTorch.
     Parameters:
         2D per factor; shared, 4 * 2^{i-1} for one of level i, so 4 (2^M - 1) for levels 1..M. Block-wise
         8C^2 + 2C for each pair, 4C^2 of which reach the map, so (4C + 1) D per factor, 2 C D of them free.
+        (2p + 1) D for an odd prime p, p D of them free.
     Singular cases:
         ad = bc anywhere: log|det| = -inf, and the inverse is not finite. Block-wise there are none in exact
         arithmetic.
@@ -48,13 +55,15 @@ class Butterfly(InvertibleLinear, name="butterfly"):
     Args:
         shape: (channels, length) or (channels, height, width), every size; the levels must be possible for D.
         levels: which factors there are.
-            None: all levels that the size allows. An int M: levels 1..M (with `partition`, in every part).
+            None: a stage for every prime of D; with a partition or block-wise, all levels of two that the size
+            allows. An int M: levels 1..M (with `partition`, in every part).
             A list without `partition`: the explicit sequence of levels, the first applied first; a level may
             return. A list of ints with `partition`: M for each part. A list of lists with `partition`: the
             explicit sequence for each part.
         order: of levels given as counts. "ascending": level 1, the largest stride, is applied first, as in the
             released configurations; "descending": level M first, as the paper writes the product.
-        bi_direction: there and back, 1..M then M..1 (from M..1 to 1..M if descending): 2M factors.
+        bi_direction: there and back, 1..M then M..1 (from M..1 to 1..M if descending): 2M factors. With a mixed radix
+            of m stages 2m - 1, as the one in the middle twice is no more than once: they hold every permutation.
         shared: one matrix for all pairs of a block.
         initialisation: "identity", or "rotation": a random rotation for each matrix, uniform in 2 dimensions
             (an angle on [0, 2 pi)) or in 2C.
