@@ -37,13 +37,13 @@ class Butterfly(InvertibleLinear, name="butterfly"):
         log|det| = sum over all 2x2 matrices of log|ad - bc|, times l / 2 where the pairs of a block share one;
         block-wise, and for odd primes, the sum of log_s in place of log|ad - bc|.
     Inverse:
-        the factors in reverse order, each 2x2 matrix inverted in closed form; block-wise, and for odd
-        primes, each matrix by one batched solve with its L and U.
+        the factors in reverse order, each 2x2 matrix inverted in closed form; block-wise, and for odd primes, each
+        matrix by one batched solve with its L and U.
     Cost:
-        2 C D multiply-adds per factor, p D for a stage of an odd prime p, forward and inverse. On a CPU compiled kernels
-        (csrc/butterfly.cpp) take all factors of 2x2 matrices, and their log-det, in one pass over the events, in float32
-        and float64; block-wise, for odd primes, on other devices, in other precisions and where nothing can be compiled
-        it is plain PyTorch.
+        2 C D multiply-adds per factor, p D for a stage of an odd prime p, forward and inverse. On a CPU compiled code
+        (csrc/butterfly.cpp) takes all factors of 2x2 matrices, and their log-det, in one pass over the events, in
+        float32 and float64; block-wise, for odd primes, on other devices, in other precisions and where nothing can be
+        compiled it is plain PyTorch.
     Parameters:
         2D per factor; shared, 4 * 2^{i-1} for one of level i, so 4 (2^M - 1) for levels 1..M. Block-wise
         8C^2 + 2C for each pair, 4C^2 of which reach the map, so (4C + 1) D per factor, 2 C D of them free.
