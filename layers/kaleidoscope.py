@@ -15,16 +15,16 @@ from layers.butterfly import Butterfly
 class Kaleidoscope(InvertibleLinear, name="kaleidoscope"):
     r"""Kaleidoscope matrix over all D entries of an event, (B_1 B'_1^T) ... (B_w B'_w^T); no bias.
 
-    B and B' are butterfly matrices, each with weights of its own: the factors of `layers.butterfly` with every level
-    that D allows, in B'^T from level 1 to the last and in B back. A butterfly and its transpose have the same support
-    in reverse order, so that B'^T needs no transposition. One pair (w = 1) holds every permutation of 2^k entries and
-    every circulant matrix (with complex weights), and (B B^T)^w of some width w every sparse structured matrix, in
-    nearly as few numbers. All factors start at the identity. The paper pads a D that is no power of two; padding would
-    not be invertible on the event, so here D has as many levels as it has factors of two.
+    B and B' are butterfly matrices, each with weights of its own: the factors that `layers.butterfly` has on D by
+    default, in B'^T from the first to the last and in B back. A butterfly and its transpose have the same support in
+    reverse order, so that B'^T needs no transposition. One pair (w = 1) holds every permutation of 2^k entries and
+    every circulant matrix (with complex weights), and some width w every sparse structured matrix, in nearly as few
+    numbers. All factors start at the identity. The paper pads a D that is no power of two, which would not be
+    invertible on the event.
 
     Determinant: log|det| = sum of log|ad - bc| over the 2x2 matrices of all factors.
     Inverse: the pairs in reverse order, each matrix in closed form.
-    Parameters: 4 w D for each level.
+    Parameters: 4 w D for each level of 2x2 matrices.
     Singular cases: ad = bc anywhere: log|det| = -inf, and the inverse is not finite.
 
     Family: butterflies
@@ -32,7 +32,7 @@ class Kaleidoscope(InvertibleLinear, name="kaleidoscope"):
         forward: 4 w D log2(D) multiply-adds for D a power of two, by the butterfly's compiled kernels on a CPU
         inverse: the same
         log-det: 3 w D operations for each level
-    Shapes: every (C, L) and (C, H, W), but an odd D has no level, and an identity for its map
+    Shapes: every (C, L) and (C, H, W); it mixes what the butterfly's default factors mix
     Source: Kaleidoscope (Dao et al., ICLR 2020)
 
     Args:
