@@ -22,7 +22,16 @@ from harness.execution.submissions import lines as cluster_lines
 from harness.planning.cluster import Cluster
 from harness.planning.plan import FILE, Plan, data_key, with_checksum
 from harness.records import verdict
-from harness.settings import NO_LOGIT, AnyTrial, DataRef, DensityTrial, ParametersTrial, RuntimeTrial, Trial
+from harness.settings import (
+    NO_LOGIT,
+    AnyTrial,
+    DataRef,
+    DensityTrial,
+    ExaminationTrial,
+    ParametersTrial,
+    RuntimeTrial,
+    Trial,
+)
 
 
 def run(args: Namespace) -> int:
@@ -149,10 +158,14 @@ def show_plan(args: Namespace) -> int:
 
 def validate(args: Namespace) -> int:
     """`validate SUITE`: check a suite file in all of its profiles, or one."""
+    from harness.planning.claims import count_claims, is_claims, load_claims
     from harness.planning.plan import count_trials, make_plan
     from harness.planning.suite import load_suite, validate_suite
 
-    if args.profile is None:
+    if is_claims(args.suite):
+        claims = load_claims(args.suite, shapes=True)
+        counts = {name: count_claims(claims, name) for name in claims.profiles if args.profile in (None, name)}
+    elif args.profile is None:
         suite = validate_suite(args.suite)
         counts = {name: count_trials(suite, name) for name in suite.profiles}
     else:
@@ -249,26 +262,19 @@ def run_folders(folder: Path) -> list[Path]:
 
 def _plan(args: Namespace) -> tuple[Plan, tuple[AnyTrial, ...]]:
     """The plan, and the trials that `--only` picks."""
+    from harness.planning.claims import is_claims, load_claims, plan_claims
     from harness.planning.plan import plan_run
     from harness.planning.suite import load_suite
 
-    suite = load_suite(args.suite)
     cluster = _cluster(args)
     device, elsewhere = args.device, None
     if cluster is not None:  # whose nodes have what this machine may lack
         elsewhere = cluster.cpus or 1
         device = cluster.device if args.device == "auto" else args.device
-    return plan_run(
-        suite,
-        args.profile,
-        device,
-        seeds=args.seeds,
-        only=args.only,
-        settings=args.settings,
-        layers=args.layers,
-        jobs=args.jobs,
-        elsewhere=elsewhere,
-    )
+    given = {name: getattr(args, name) for name in ("seeds", "only", "settings", "layers", "jobs")}
+    if is_claims(args.suite):
+        return plan_claims(load_claims(args.suite), args.profile, device, **given, elsewhere=elsewhere)
+    return plan_run(load_suite(args.suite), args.profile, device, **given, elsewhere=elsewhere)
 
 
 def _start_imports(args: Namespace) -> None:
@@ -289,11 +295,13 @@ def _start_imports(args: Namespace) -> None:
 
 def _cluster(args: Namespace) -> Cluster | None:
     """What jobs ask for; None where trials run on this machine."""
+    from harness.planning.claims import is_claims, read_claims
     from harness.planning.cluster import cluster_of
     from harness.planning.suite import read_suite
 
     if args.executor == "slurm":
-        return cluster_of(read_suite(args.suite).cluster, args.cluster)
+        read = read_claims if is_claims(args.suite) else read_suite
+        return cluster_of(read(args.suite).cluster, args.cluster)
     if args.cluster:
         raise UserError(
             f"--cluster {args.cluster[0]}: there is a cluster with --executor slurm only; give both or none"
@@ -388,6 +396,8 @@ def _identity(trial: Trial) -> tuple[str, str, str, str]:
             return trial.kind, trial.data.label, trial.layer.row, str(trial.seed)
         case ParametersTrial():
             return trial.kind, trial.label, f"{trial.layer.row}, width {trial.flow.width}", ""
+        case ExaminationTrial():
+            return trial.kind, f"{trial.examine}, {trial.label}", trial.layer.row, ""
         case RuntimeTrial():
             shape = "x".join(map(str, trial.shape))
             column = f"{trial.sweep}, {shape}, batch {trial.batch}"

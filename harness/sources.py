@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from harness.conditions import PROJECT
-from harness.settings import DensityTrial, LayerRef, ParametersTrial, RuntimeTrial, Trial
+from harness.settings import DensityTrial, ExaminationTrial, LayerRef, ParametersTrial, RuntimeTrial, Trial
 
 FOLLOWED = ("flows", "layers", "harness.trials", "harness.datasets")
 KERNELS = ("*.cpp", "*.cu", "*.h", "*.cuh")
@@ -114,6 +114,9 @@ def _starts(trial: Trial) -> list[Path]:
         case ParametersTrial():
             modules.append("harness.trials.parameters")
             layers, mixer = (trial.layer,), trial.flow.mixer != "none"
+        case ExaminationTrial():
+            modules.append("harness.trials.examination")
+            layers, mixer = (trial.layer,), trial.mixer != "none"
     names = [layer.layer for layer in layers] + ["conv1x1"] * mixer
     files = [Path(inspect.getfile(resolve_layer(name))).resolve() for name in dict.fromkeys(names)]
     return list(dict.fromkeys([*(file for name in modules if (file := _file(name)) is not None), *files]))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness.planning.plan import Plan
 from harness.records import write_atomically
+from harness.reporting.claims import examine, section_text, summary
 from harness.reporting.figures import figures
 from harness.reporting.merge import CONFLICT
 from harness.reporting.rendering import latex, markdown, one_line
@@ -44,8 +45,12 @@ def write_report(folder: Path) -> Report:
     plan = Plan.load(folder)
     records = read_records(folder / "records", [trial.id for trial in plan.trials])
     lines = plan_lines(records, plan)
-    made = tables(plan, lines)
+    examined = examine(plan, records)
+    made = [summary(examined)] if examined else tables(plan, lines)
     parts = [f"# {one_line(plan.title)}", one_line(plan.question), *map(markdown, made), status_line(lines)]
+    for one in examined:
+        parts.append(section_text(one))
+        made += one.tables
     parts += [f"Conflict: {record.id}: {record.notes[CONFLICT]}." for record in records if CONFLICT in record.notes]
     text = "\n\n".join(part for part in parts if part) + "\n"
     tex = "% Needs \\usepackage{booktabs}.\n" + "\n\n".join(map(latex, made)) + "\n"

@@ -14,9 +14,11 @@ from torch import Tensor
 
 from harness.errors import Diverged
 from harness.records import finite
-from harness.settings import Progress, TrainingSettings
+from harness.settings import Accounting, Progress, TrainingSettings
+from harness.trials.accounting import uncounted
 from harness.trials.evaluation import evaluate, generator
 from harness.trials.updates import Measures, Updates, smallest_log_det
+from harness.trials.watch import Watch
 
 if TYPE_CHECKING:
     from flows import Glow
@@ -34,7 +36,9 @@ class Fit:
 
     Attributes:
         curves: "step", "train" (mean loss since the step before) and "validation", in the data's unit; with
-            averages "average_log_det", the smallest log|det W| / D of the averaged layers under test, in nats.
+            averages "average_log_det", the smallest log|det W| / D of the averaged layers under test, in nats. Under
+            another accounting these are what it claims, and "true_validation" stands beside them; with `watch`,
+            "crossings" and "smallest_singular_value" do (see `harness.trials.watch`).
         best_step: the step whose weights were kept, the one of the lowest validation value.
         steps_done: fewer than asked for when training stopped early.
         passes: forward and backward passes over a batch; two per step under "separate" averages.
@@ -159,6 +163,9 @@ def fit(
     course = _Course(losses, best_weights=flow.state_dict())
     clock = _Clock(device)
     parts: dict[str, Any] = {"flow": flow, "updates": updates, "batches": batches, "course": course, "clock": clock}
+    watch = None
+    if settings.watch:
+        watch = parts["watch"] = Watch(flow)
     if checkpoints is not None:
         checkpoints.restore(parts)
     reported = time.monotonic()
@@ -167,11 +174,14 @@ def fit(
     while course.step < settings.steps and not course.stopped_early:
         course.step += 1
         x, log_det = first if course.step == 1 else next(batches)
-        measures = updates.step(partial(_measures, pipeline=pipeline, x=x, log_det=log_det), course.step)
+        measure = partial(_measures, pipeline=pipeline, x=x, log_det=log_det, accounting=settings.accounting)
+        measures = updates.step(measure, course.step)
+        if watch is not None:
+            watch.step()
         course.losses[(course.step - 1) % settings.evaluate_every] = measures[pipeline.unit].detach().mean()
         if course.step % settings.evaluate_every == 0 or course.step == settings.steps:
             clock.pause()
-            value = _evaluate(flow, pipeline, settings, seed, course)
+            value = _evaluate(flow, pipeline, settings, seed, course, watch)
             progress(course.step / settings.steps, f"step {course.step}/{settings.steps} val {value:.3f}")
             clock.resume()
         elif time.monotonic() - reported > REPORT_SECONDS:
@@ -191,7 +201,14 @@ def fit(
     )
 
 
-def _evaluate(flow: Glow, pipeline: Pipeline, settings: TrainingSettings, seed: int, course: _Course) -> float:
+def _evaluate(
+    flow: Glow,
+    pipeline: Pipeline,
+    settings: TrainingSettings,
+    seed: int,
+    course: _Course,
+    watch: Watch | None = None,
+) -> float:
     """Enter the losses and the validation value into the curves; keep the weights if they are the best so far."""
     step, curves = course.step, course.curves
     curves["step"].append(step)
@@ -201,6 +218,9 @@ def _evaluate(flow: Glow, pipeline: Pipeline, settings: TrainingSettings, seed: 
     curves["train"][-1] = _mean_loss(course.losses[: since + 1].tolist(), step, curves)
     if settings.ema != "none":
         _watch_average(flow, step, curves)
+    if watch is not None:
+        curves.setdefault("crossings", []).append(watch.crossings)
+        curves.setdefault("smallest_singular_value", []).append(finite(watch.smallest_singular_value()))
     value = curves["validation"][-1] = _validate(flow, pipeline, settings, seed, step, curves)
     course.waited += 1
     if value < course.best:
@@ -212,8 +232,11 @@ def _evaluate(flow: Glow, pipeline: Pipeline, settings: TrainingSettings, seed: 
     return value
 
 
-def _measures(flow: Glow, pipeline: Pipeline, x: Tensor, log_det: Tensor) -> Measures:
-    return pipeline.measures(flow.log_prob(x), log_det)
+def _measures(flow: Glow, pipeline: Pipeline, x: Tensor, log_det: Tensor, accounting: Accounting) -> Measures:
+    claimed = flow.log_prob(x)
+    if accounting == "once_per_sequence":
+        claimed = claimed - uncounted(flow)
+    return pipeline.measures(claimed, log_det)
 
 
 def _watch_average(flow: Glow, step: int, curves: Curves) -> None:
@@ -246,7 +269,18 @@ def _validate(
             f"of {result.values.numel()} points",
             curves,
         )
-    return result.bits_per_dim if pipeline.unit == "bits_per_dim" else result.nats_per_dim
+    value = result.bits_per_dim if pipeline.unit == "bits_per_dim" else result.nats_per_dim
+    if settings.accounting == "true":
+        return value
+    curves.setdefault("true_validation", []).append(finite(value))
+    return value + claimed_shift(flow, pipeline)
+
+
+@torch.no_grad()
+def claimed_shift(flow: Glow, pipeline: Pipeline) -> float:
+    """What the released accounting adds to a value in the data's unit (see `harness.trials.accounting`)."""
+    nats = float(uncounted(flow)) / pipeline.dim
+    return nats / math.log(2) if pipeline.unit == "bits_per_dim" else nats
 
 
 class _Clock:
