@@ -47,8 +47,8 @@ def figures(plan: Plan, records: Sequence[Record], folder: Path) -> dict[str, by
         elif plan.kind == "runtime":
             for sweep in dict.fromkeys(line["sweep"] for line in lines):
                 mine = [line for line in lines if line["sweep"] == sweep]
-                for suffix, figure in sweep_figures(plan, sweep, mine).items():
-                    made[f"runtime-{slug(sweep)}{suffix}"] = figure
+                for suffix, curve in sweep_figures(plan, sweep, mine).items():
+                    made[f"runtime-{slug(sweep)}{suffix}"] = curve
         drawn: dict[str, bytes] = {}
         for name, figure in made.items():
             if figure is not None:

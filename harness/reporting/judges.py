@@ -150,7 +150,8 @@ def block_determinant(plan: Plan, lines: Sequence[Line], records: Sequence[Recor
     text = f"Error of the log-det that the LU factors of the blocks give, for one pair: {text}. "
     text += (
         "Where C > 1 the determinant of [[A, B], [C, D]] is no function of those of its blocks; this layer takes the "
-        f"PLU factors of the whole 2C x 2C matrix instead (error at most {max(line['layer_error'] for line in good):.0e})."
+        "PLU factors of the whole 2C x 2C matrix instead (error at most "
+        f"{max(line['layer_error'] for line in good):.0e})."
     )
     return Verdict(FAILS if wrong else HOLDS, text)
 
@@ -211,9 +212,9 @@ def runtime(plan: Plan, lines: Sequence[Line], records: Sequence[Record]) -> Ver
 
 
 def ranked(plan: Plan, lines: Sequence[Line], records: Sequence[Record]) -> Verdict:
-    """In which columns the butterfly has the lowest mean, and by how much, with intervals."""
+    """In which columns the butterfly has the lowest mean, and by how much: told apart by intervals over the seeds."""
     density = [line for line in lines if line["kind"] == "density"]
-    parts, best = [], 0
+    parts, best, apart = [], 0, 0
     for column in plan.columns:
         one = ranking(plan, density, column)
         if one.best is None:
@@ -227,13 +228,16 @@ def ranked(plan: Plan, lines: Sequence[Line], records: Sequence[Record]) -> Verd
         nearest = min(rest, key=lambda row: means[row], default=None)
         found = None if nearest is None else one.behind(nearest)
         if found is not None:
+            low = found.estimate.low
+            apart += one.best == SUBJECT and low is not None and low > 0
             text += f", {nearest} next ({difference_text(found)})"
         behind = one.behind(SUBJECT)
         if behind is not None and nearest != SUBJECT:
             text += f", {SUBJECT} {difference_text(behind)}"
         parts.append(text)
-    holds = HOLDS if best == len(plan.columns) else IN_PART if best else FAILS
-    return Verdict(holds, "; ".join(parts) + ".")
+    if apart < best == len(plan.columns):
+        return Verdict(UNDECIDED, f"{'; '.join(parts)}. Too few seeds tell {SUBJECT} from the next row.")
+    return Verdict(HOLDS if apart == len(plan.columns) else IN_PART if apart else FAILS, "; ".join(parts) + ".")
 
 
 def settings(plan: Plan, lines: Sequence[Line], records: Sequence[Record]) -> Verdict:
