@@ -36,6 +36,12 @@ struct Butterfly {
   std::vector<Part> parts;
 };
 
+// The event, channels first, in the order of the butterfly: channel j S + s of position p is entry (p S + s) J + j.
+struct Layout {
+  int64_t colours = 1, groups = 1, positions = 0;  // J, S and n; positions 0 for an event in its own order
+  bool own() const { return positions == 0; }
+};
+
 INVERTBENCH_HOST_DEVICE inline int64_t matrix_of(const Factor& factor, int64_t entry, bool shared) {
   const int64_t block = entry / (2 * factor.half);
   return factor.weight + (shared ? block : block * factor.half + entry % factor.half);

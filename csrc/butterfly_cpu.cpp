@@ -18,6 +18,9 @@ namespace invertbench::portable {
 #include "butterfly_weights.h"
 #include "butterfly_tile.h"
 #include "butterfly_run.h"
+#include "butterfly_lanes.h"
+#include "butterfly_lanes_back.h"
+#include "butterfly_table.h"
 #undef INVERTBENCH_BYTES
 }  // namespace invertbench::portable
 
@@ -29,6 +32,9 @@ namespace invertbench::avx2 {
 #include "butterfly_weights.h"
 #include "butterfly_tile.h"
 #include "butterfly_run.h"
+#include "butterfly_lanes.h"
+#include "butterfly_lanes_back.h"
+#include "butterfly_table.h"
 #undef INVERTBENCH_BYTES
 }  // namespace invertbench::avx2
 INVERTBENCH_TARGET_END
@@ -40,6 +46,9 @@ namespace invertbench::avx512 {
 #include "butterfly_weights.h"
 #include "butterfly_tile.h"
 #include "butterfly_run.h"
+#include "butterfly_lanes.h"
+#include "butterfly_lanes_back.h"
+#include "butterfly_table.h"
 #undef INVERTBENCH_BYTES
 }  // namespace invertbench::avx512
 INVERTBENCH_TARGET_END

@@ -5,18 +5,13 @@
 #include <vector>
 
 #include "butterfly_schedule.h"
+#include "butterfly_stages.h"
 
 namespace invertbench {
 
 // Entries that follow each other in an event and are `stride` apart in the order that the butterfly sees.
 struct Run {
   int64_t from, length, row, stride;
-};
-
-// The event, channels first, in the order of the butterfly: channel j S + s of position p is entry (p S + s) J + j.
-struct Layout {
-  int64_t colours = 1, groups = 1, positions = 0;  // J, S and n; positions 0 for an event in its own order
-  bool own() const { return positions == 0; }
 };
 
 template <class T>
@@ -33,14 +28,27 @@ struct Job {
 
 template <class T>
 struct ButterflyKernels {
-  int lanes;  // samples in a vector; a tile has `vectors` of them, 1 or 2
+  int lanes;  // numbers in a vector
   double (*log_abs_dets)(const T* weight, int64_t pitch, int64_t count);
   void (*add_log_abs_det_gradient)(const Butterfly&, const T* weight, T scale, T* gradient);
   void (*invert)(const T* weight, int64_t count, T* inverse);
   void (*invert_gradient)(const T* inverse, int64_t count, T* gradient);
   void (*pack)(const Problem&, const Pass&, const Butterfly&, const T* weight, T* packed);
   void (*add_unpacked)(const Problem&, const Pass&, const Butterfly&, const double* packed, T* weight);
-  // Items begin, ..., end - 1: a tile, or a panel of a tile. `scratch` has `scratch_size` numbers, aligned to 64 bytes.
+  // The weight of a tile in packed order, and back: the sums over the shares of a gradient, `size` numbers each, are
+  // added to it, for a tile or for a level of shared matrices.
+  void (*pack_tile)(const Stage&, int64_t tile, const T* weight, int64_t pitch, T* packed);
+  void (*unpack_tile)(const Stage&, int64_t tile, const T* sums, int64_t shares, int64_t size, int64_t pitch,
+                      T* gradient);
+  void (*unpack_shared)(const Stage&, int level, const T* sums, int64_t shares, int64_t size, int64_t pitch,
+                        T* gradient);
+  // Samples x, one after the other, to y; and back, with the gradients of the matrices in packed order.
+  void (*apply_staged)(const StagedButterfly&, const T* packed, int64_t samples, int64_t chunk, const T* x, T* y,
+                       T* scratch);
+  void (*staged_back)(const StagedButterfly&, const T* packed, int64_t samples, int64_t chunk, const T* x, const T* dy,
+                      T* dx, T* sums, T* between, T* scratch);
+  // Items begin, ..., end - 1 of tiles that have `vectors` vectors, 1 or 2, of samples: a tile, or a panel of a tile.
+  // `scratch` has `scratch_size` numbers, aligned to 64 bytes.
   void (*apply)(const Job<T>&, int vectors, int64_t begin, int64_t end, T* scratch);
   // The same, back; the gradients of the matrices are added to `sums` in packed order.
   void (*backward)(const Job<T>&, int vectors, int64_t begin, int64_t end, T* scratch, double* sums);

@@ -49,7 +49,8 @@ void backward_segment(const Problem& problem, const Segment& segment, bool share
     for (int i = segment.first; i + 1 < segment.last; ++i) {
       const Pass& pass = problem.passes[i];
       T* after = blocks + (i - segment.first) * block * S;
-      apply_pass_of<U>(pass, shared, block, packed + matrices_at(pass, first), i == segment.first ? tile + first * S : after - block * S, after);
+      const T* before = i == segment.first ? tile + first * S : after - block * S;
+      apply_pass_of<U>(pass, shared, block, packed + matrices_at(pass, first), before, after);
     }
     for (int i = segment.last - 1; i >= segment.first; --i) {
       const Pass& pass = problem.passes[i];
@@ -206,12 +207,4 @@ void apply_few(const Butterfly& butterfly, bool inverse, const std::vector<Run>&
       for (int64_t i = 0; i < run.length; ++i) y[run.from + i] = row[run.row + i * run.stride];
     }
   }
-}
-
-template <class T>
-const ButterflyKernels<T>& kernels() {
-  static const ButterflyKernels<T> found{LANES<T>,  log_abs_dets<T>, add_log_abs_det_gradient<T>,
-                                         invert<T>, invert_gradient<T>, pack<T>, add_unpacked<T>,
-                                         apply<T>,  backward<T>,     apply_few<T>};
-  return found;
 }

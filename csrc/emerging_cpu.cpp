@@ -116,11 +116,14 @@ template <typename T>
 void invert(const Inversion<T>& work) {
   Way<T> way = choose(work, 1);
   const bool alone = way.cost < CYCLES_WORTH_A_THREAD || at::in_parallel_region() || at::get_num_threads() == 1;
-  if (!alone) way = choose(work, at::get_num_threads());
-  const int64_t tiles = (work.events + way.events - 1) / way.events;
-  at::parallel_for(0, tiles, alone ? tiles : 1, [&](int64_t begin, int64_t end) {
-    const std::unique_ptr<T[]> tile(new T[way.numbers]);
-    for (int64_t t = begin; t < end; ++t) way.run(work, t * way.events, tile.get());
+  const int64_t threads = alone ? 1 : at::get_num_threads();
+  if (!alone) way = choose(work, threads);
+  const int64_t count = (work.events + way.events - 1) / way.events;
+  // All tiles in one block, which the allocator has at hand the next time: threads of their own would give it back.
+  const std::unique_ptr<T[]> tiles(new T[std::min(threads, count) * way.numbers]);
+  at::parallel_for(0, count, alone ? count : 1, [&](int64_t begin, int64_t end) {
+    T* tile = tiles.get() + at::get_thread_num() * way.numbers;
+    for (int64_t t = begin; t < end; ++t) way.run(work, t * way.events, tile);
   });
 }
 

@@ -195,11 +195,11 @@ ISA_TARGET void solve_pixels(
   }
 }
 
-// Invert the events from `first_event` on that fit into WIDTH vectors. Pixels are transposed a few lines of cache
-// before they are solved, and back soon after.
+// Invert the events from `first_event` on that fit into WIDTH vectors. Pixels are transposed soon before they are
+// solved, and back soon after; in stretches long enough for the processor to fetch memory ahead of its use.
 template <typename T, int WIDTH>
 ISA_TARGET void invert_events(const Inversion<T>& work, int64_t first_event, T* tile) {
-  constexpr int64_t group = 256 / sizeof(T), step = WIDTH * LANES<T>;
+  constexpr int64_t group = 2048 / sizeof(T), step = WIDTH * LANES<T>;
   const int64_t pixels = work.height * work.width;
   T* pixel = tile;
   int64_t row = 0, column = 0;

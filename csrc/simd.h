@@ -6,6 +6,16 @@
 #undef INVERTBENCH_INLINE
 #define INVERTBENCH_INLINE inline __attribute__((always_inline))
 
+// Keeps a vector in its register: a compiler would rather read it again with every use, and reads are what is scarce.
+#undef INVERTBENCH_KEEP
+#if INVERTBENCH_BYTES == 64
+#define INVERTBENCH_KEEP(v) asm("" : "+v"(v))
+#elif defined(__x86_64__)
+#define INVERTBENCH_KEEP(v) asm("" : "+x"(v))
+#else
+#define INVERTBENCH_KEEP(v) (void)(v)
+#endif
+
 template <class T>
 struct Simd;
 
@@ -22,6 +32,10 @@ struct Simd<float> {
   }
   static INVERTBENCH_INLINE V high2(V a, V b) {
     return _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
+  }
+  template <int I>
+  static INVERTBENCH_INLINE V lanes(V a, V b) {
+    return _mm512_shuffle_f32x4(a, b, I);
   }
   static INVERTBENCH_INLINE V join(const float* const* x, int64_t at) {
     V v = _mm512_castps128_ps512(_mm_loadu_ps(x[0] + at));
@@ -43,6 +57,10 @@ struct Simd<double> {
   static INVERTBENCH_INLINE V splat(double x) { return _mm512_set1_pd(x); }
   static INVERTBENCH_INLINE V low(V a, V b) { return _mm512_unpacklo_pd(a, b); }
   static INVERTBENCH_INLINE V high(V a, V b) { return _mm512_unpackhi_pd(a, b); }
+  template <int I>
+  static INVERTBENCH_INLINE V lanes(V a, V b) {
+    return _mm512_shuffle_f64x2(a, b, I);
+  }
   static INVERTBENCH_INLINE V join(const double* const* x, int64_t at) {
     V v = _mm512_castpd128_pd512(_mm_loadu_pd(x[0] + at));
     v = _mm512_insertf64x2(v, _mm_loadu_pd(x[2] + at), 1);
@@ -71,6 +89,10 @@ struct Simd<float> {
   static INVERTBENCH_INLINE V high2(V a, V b) {
     return _mm256_castpd_ps(_mm256_unpackhi_pd(_mm256_castps_pd(a), _mm256_castps_pd(b)));
   }
+  template <int I>
+  static INVERTBENCH_INLINE V lanes(V a, V b) {
+    return _mm256_permute2f128_ps(a, b, I);
+  }
   static INVERTBENCH_INLINE V join(const float* const* x, int64_t at) {
     return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(x[0] + at)), _mm_loadu_ps(x[4] + at), 1);
   }
@@ -86,6 +108,10 @@ struct Simd<double> {
   static INVERTBENCH_INLINE V splat(double x) { return _mm256_set1_pd(x); }
   static INVERTBENCH_INLINE V low(V a, V b) { return _mm256_unpacklo_pd(a, b); }
   static INVERTBENCH_INLINE V high(V a, V b) { return _mm256_unpackhi_pd(a, b); }
+  template <int I>
+  static INVERTBENCH_INLINE V lanes(V a, V b) {
+    return _mm256_permute2f128_pd(a, b, I);
+  }
   static INVERTBENCH_INLINE V join(const double* const* x, int64_t at) {
     return _mm256_insertf128_pd(_mm256_castpd128_pd256(_mm_loadu_pd(x[0] + at)), _mm_loadu_pd(x[2] + at), 1);
   }
@@ -163,6 +189,35 @@ INVERTBENCH_INLINE void transpose_pieces(V<double>* v) {
   const V<double> a = S::low(v[0], v[1]), b = S::high(v[0], v[1]);
   v[0] = a;
   v[1] = b;
+}
+
+// Whole 16-byte lanes of the vectors v[0], v[step], ..., one for each lane, as the rows of a square matrix become its
+// columns.
+template <class T>
+INVERTBENCH_INLINE void transpose_lanes([[maybe_unused]] V<T>* v, [[maybe_unused]] int step) {
+#if INVERTBENCH_BYTES == 64
+  const V<T> a = Simd<T>::template lanes<0x44>(v[0], v[step]), b = Simd<T>::template lanes<0xee>(v[0], v[step]);
+  const V<T> c = Simd<T>::template lanes<0x44>(v[2 * step], v[3 * step]);
+  const V<T> d = Simd<T>::template lanes<0xee>(v[2 * step], v[3 * step]);
+  v[0] = Simd<T>::template lanes<0x88>(a, c);
+  v[step] = Simd<T>::template lanes<0xdd>(a, c);
+  v[2 * step] = Simd<T>::template lanes<0x88>(b, d);
+  v[3 * step] = Simd<T>::template lanes<0xdd>(b, d);
+#elif INVERTBENCH_BYTES == 32
+  const V<T> a = Simd<T>::template lanes<0x20>(v[0], v[step]), b = Simd<T>::template lanes<0x31>(v[0], v[step]);
+  v[0] = a;
+  v[step] = b;
+#endif
+}
+
+// As many vectors as numbers in each: the rows of a square matrix become its columns.
+template <class T>
+INVERTBENCH_INLINE void transpose(V<T>* v) {
+  constexpr int L = LANES<T>, P = PIECE<T>;
+#pragma GCC unroll 4
+  for (int i = 0; i < L; i += P) transpose_pieces(v + i);
+#pragma GCC unroll 4
+  for (int i = 0; i < P; ++i) transpose_lanes<T>(v + i, P);
 }
 
 // The sums over all lanes and entries of four vectors, side by side, added to four doubles.

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from flows.actnorm import ActNorm, standardisation
+from flows.perceptron import Perceptron
 
 _CONVOLUTION: dict[int, type[nn.Conv1d] | type[nn.Conv2d]] = {1: nn.Conv1d, 2: nn.Conv2d}
 
@@ -103,15 +104,13 @@ class PointwiseConditioner(Conditioner):
 
     def __init__(self, kept: int, moved: int, width: int) -> None:
         super().__init__()
-        self.log_scale = _perceptron(kept, moved, width, nn.Tanh)
-        self.shift = _perceptron(kept, moved, width, nn.ReLU)
+        self.log_scale = Perceptron(kept, moved, width, nn.Tanh)
+        self.shift = Perceptron(kept, moved, width, nn.ReLU)
 
     def forward(self, kept: Tensor) -> tuple[Tensor, Tensor]:
         """log_s and t."""
-        # Channels last makes each layer one matrix product over all positions of the batch.
-        rows = kept.flatten(2).transpose(1, 2)
-        event = (kept.shape[0], -1, *kept.shape[2:])
-        log_scale, shift = (net(rows).transpose(1, 2).reshape(event) for net in (self.log_scale, self.shift))
+        places = kept.flatten(2)
+        log_scale, shift = (net(places).unflatten(2, kept.shape[2:]) for net in (self.log_scale, self.shift))
         return log_scale, shift
 
 
@@ -162,12 +161,3 @@ def _weight_norm_convolution(axes: int, channels: int, outputs: int, kernel: int
 def _gain(convolution: nn.Module) -> nn.Parameter:
     """The g of a weight-normalised convolution, shape (outputs, 1, ...)."""
     return convolution.get_parameter("parametrizations.weight.original0")
-
-
-def _perceptron(inputs: int, outputs: int, width: int, activation: type[nn.Module]) -> nn.Sequential:
-    """Three linear layers, orthogonal weights and zero biases."""
-    linears = [nn.Linear(inputs, width), nn.Linear(width, width), nn.Linear(width, outputs)]
-    for linear in linears:
-        nn.init.orthogonal_(linear.weight)
-        nn.init.zeros_(linear.bias)
-    return nn.Sequential(linears[0], activation(), linears[1], activation(), linears[2])

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import torch
 
-from harness.trials.trial import keep_freed_memory
+from harness.trials.flags import keep_freed_memory
 from layers import butterfly_factors, butterfly_fused
 from layers.butterfly_plan import make_plan
 

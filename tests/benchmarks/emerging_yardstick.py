@@ -1,8 +1,9 @@
 """The Emerging inverse against a scalar loop: `python tests/benchmarks/emerging_yardstick.py [--threads 2]`.
 
 The yardstick, emerging_yardstick.cpp, solves one pixel after the other on one thread in float64, compiled with
-`-O2 -fno-tree-vectorize`. Layer, yardstick, the layer's own forward and the plain PyTorch inverse take turns in one
-process; what is printed are medians of the times, in float32 but for the yardstick, and of the ratios of each round.
+`-O2 -fno-tree-vectorize`. Layer, yardstick, the layer's own forward and the plain PyTorch inverse take turns of some
+milliseconds in one process that keeps freed memory, as trials do; what is printed are medians over the rounds of each
+turn's median, in float32 but for the yardstick, and of their ratios.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from harness.trials.flags import keep_freed_memory
 from layers import kernels
 from layers.emerging import Emerging
 from layers.kernel_build import find_compiler
 
 SOURCE = Path(__file__).with_suffix(".cpp")
+TURN = 20.0
 CASES = [((3, 32, 32), 3), ((12, 16, 16), 3), ((48, 8, 8), 3), ((4, 512), 51)]
 
 
@@ -50,13 +53,16 @@ def build_yardstick(folder: Path) -> Callable[[Emerging, Tensor], Tensor]:
 
 
 def compare(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Milliseconds of each call in each round; the calls take turns."""
+    """Milliseconds of each call in each round, the median of its turn; a turn lasts TURN milliseconds or one call."""
     spent: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds + 1):
         for name, call in calls.items():
-            start = time.perf_counter()
-            call()
-            spent[name].append(1e3 * (time.perf_counter() - start))
+            turn: list[float] = []
+            while sum(turn) < TURN:
+                start = time.perf_counter()
+                call()
+                turn.append(1e3 * (time.perf_counter() - start))
+            spent[name].append(statistics.median(turn))
     return {name: times[1:] for name, times in spent.items()}
 
 
@@ -73,6 +79,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
+    keep_freed_memory()
     print(f"batch {args.batch}, {args.threads} threads, {kernels.backend()}")
     print("times in ms; x is how many times faster the layer's inverse is than the scalar loop")
     with tempfile.TemporaryDirectory() as folder:

@@ -1,13 +1,18 @@
-"""Where the time of one training step goes: `python tests/benchmarks/profile_step.py image|mimic [LAYER]`.
+"""Where the time of one training step goes.
+
+    python tests/benchmarks/profile_step.py image|mimic [LAYER] [--batch N] [--width W] [--threads T]
 
 Prints the median step, the share of each part of the flow (forward and backward of every module alone, at its own
-input), and the operators that take most. One thread; the models are the released backbones, the image one narrower
-and with fewer steps, so that it fits a laptop.
+input), and the operators that take most. Steps and parts take turns, so that what slows the machine slows both; times
+are medians over the rounds, and the quartiles of the step stand beside its own. The models are the released backbones,
+the image one narrower and with fewer steps, so that it fits a laptop. Those of the paper's table of parameters are
+`mimic conv1x1 --width 64` (Glow) and `mimic butterfly --width 16` (ButterflyFlow).
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 import time
 from collections import Counter
@@ -21,8 +26,9 @@ from harness.settings import FlowSettings, LayerRef, TrainingSettings
 from harness.trials.flags import keep_freed_memory
 from harness.trials.models import build_flow
 from harness.trials.updates import Updates
+from layers import kernels
 
-STEPS = 7
+WARM_UP = 3
 OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
     "image": {
         "conv1x1": {"parameterisation": "dense"},
@@ -37,14 +43,18 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 
-def model(case: str, layer: str) -> tuple[Glow, torch.Tensor]:
+BATCH = {"image": 32, "mimic": 1024}
+WIDTH = {"image": 64, "mimic": 16}
+
+
+def model(case: str, layer: str, width: int, batch: int) -> tuple[Glow, torch.Tensor]:
     """The flow, and one batch for it."""
     if case == "image":
-        shape, batch = (3, 32, 32), 32
-        settings = FlowSettings(levels=3, steps=4, width=64, mixer="dense", split_step=True)
+        shape: tuple[int, ...] = (3, 32, 32)
+        settings = FlowSettings(levels=3, steps=4, width=width, mixer="dense", split_step=True)
     else:
-        shape, batch = (2, 1024), 1024
-        settings = FlowSettings(levels=2, steps=2, width=16)
+        shape = (2, 1024)
+        settings = FlowSettings(levels=2, steps=2, width=width)
     options = tuple(sorted(OPTIONS[case].get(layer, {}).items()))
     flow = build_flow(shape, LayerRef(row=layer, layer=layer, options=options), settings, seed=0)
     x = torch.randn(batch, *shape, generator=torch.Generator().manual_seed(0))
@@ -66,31 +76,46 @@ def parts(flow: Glow, x: torch.Tensor) -> Counter[str]:
 
 def main() -> None:
     """Profile one case."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("case", choices=sorted(OPTIONS))
     parser.add_argument("layer", nargs="?", default="butterfly")
+    parser.add_argument("--batch", type=int, help="events; 32 images or 1024 sequences if left out")
+    parser.add_argument("--width", type=int, help="of the couplings; 64 or 16 if left out")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=7)
     args = parser.parse_args()
-    torch.set_num_threads(1)
+    torch.set_num_threads(args.threads)
     keep_freed_memory()
-    flow, x = model(args.case, args.layer)
-    updates = Updates(flow, TrainingSettings(batch_size=len(x)), points=10 * len(x))
+    kernels.load()  # as a trial does before it starts
+    batch, width = args.batch or BATCH[args.case], args.width or WIDTH[args.case]
+    flow, x = model(args.case, args.layer, width, batch)
+    updates = Updates(flow, TrainingSettings(batch_size=batch), points=10 * batch)
+    numbers = itertools.count(1)
 
-    def step(number: int) -> None:
-        updates.step(lambda judged: {"nats_per_dim": -judged.log_prob(x).double() / flow.dim}, number)
-
-    times = []
-    for number in range(1, STEPS + 1):
+    def step() -> float:
         start = time.perf_counter()
-        step(number)
-        times.append(1e3 * (time.perf_counter() - start))
-    print(f"{args.case}, {args.layer}, batch {len(x)}: median step {statistics.median(times[2:]):.0f} ms")
-    for name, spent in parts(flow, x).most_common():
-        print(f"  {name:12} {spent:8.0f} ms forward and backward, alone")
+        updates.step(lambda judged: {"nats_per_dim": -judged.log_prob(x).double() / flow.dim}, next(numbers))
+        return 1e3 * (time.perf_counter() - start)
+
+    steps, spent = [], []
+    for _ in range(WARM_UP + args.rounds):
+        steps.append(step())
+        spent.append(parts(flow, x))
+    low, middle, high = statistics.quantiles(steps[WARM_UP:], n=4, method="inclusive")
+    weights = sum(weight.numel() for weight in flow.parameters())
+    print(
+        f"{args.case}, {args.layer}, width {width}, {weights:,} parameters, batch {batch}, {args.threads} threads, "
+        f"{kernels.backend().name}: "
+        f"median step {middle:.1f} ms (quartiles {low:.1f} to {high:.1f}, {args.rounds} steps)"
+    )
+    medians = {name: statistics.median(one[name] for one in spent[WARM_UP:]) for name in spent[0]}
+    for name, median in sorted(medians.items(), key=lambda item: -item[1]):
+        print(f"  {name:12} {median:8.1f} ms forward and backward, alone")
     with profile(activities=[ProfilerActivity.CPU]) as recorded:
-        step(STEPS + 1)
+        step()
     events = sorted(recorded.key_averages(), key=lambda event: event.self_cpu_time_total, reverse=True)
     total = sum(event.self_cpu_time_total for event in events)
-    for event in events[:10]:
+    for event in events[:12]:
         print(f"  {event.key[:44]:44} {event.count:6} calls {100 * event.self_cpu_time_total / total:5.1f} %")
 
 

@@ -19,8 +19,14 @@ LAYERS = {
     "shared": ((4, 64), {"levels": 8, "shared": True, "flatten": "channels_last"}),
     "partition": ((1, 28, 28), {"levels": [9, 8, 4], "partition": [512, 256, 16]}),
     "two entries": ((1, 2), {"levels": 1}),
+    "a large odd factor": ((7, 16, 16), {"levels": 8}),
+    "twelve levels": ((3, 64, 64), {"levels": 12}),
+    "levels in no order": ((3, 32, 32), {"levels": [3, 1, 2, 7, 7, 10, 5]}),
+    "channels last": ((3, 32, 32), {"levels": 10, "flatten": "channels_last"}),
+    "pairs of channels": ((4, 16, 16), {"levels": 10, "flatten": "channels_last", "order": "descending"}),
+    "an odd number of positions": ((8, 6, 7), {"levels": 4, "flatten": "channels_last"}),
 }
-BATCHES = (0, 1, 3, 17, 70)
+BATCHES = (0, 1, 3, 5, 33, 70)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -70,6 +76,50 @@ def test_no_further_from_the_truth_than_twice_plain_pytorch(case):
     assert error <= 2 * usual + 1e-12
 
 
+@pytest.mark.parametrize("case", LAYERS)
+@pytest.mark.parametrize("batch", [4, 200])
+def test_gradients_no_further_from_the_truth_than_twice_plain_pytorchs(case, batch):
+    layer, exact = made(case, torch.float32), made(case)
+    exact.load_state_dict(layer.state_dict())
+    x, cotangent = torch.randn(2, batch, *layer.shape)
+
+    def errors(way):
+        leaf = x.clone().requires_grad_()
+        found = torch.autograd.grad(way(leaf)[0], (leaf, layer.weight), cotangent)
+        return [(one - other).norm() for one, other in zip(found, truth, strict=True)]
+
+    leaf = x.double().requires_grad_()
+    truth = torch.autograd.grad(plain(exact, leaf)[0], (leaf, exact.weight), cotangent.double())
+    for error, usual in zip(errors(layer), errors(lambda x: plain(layer, x)), strict=True):
+        assert error <= 2 * usual + 1e-12
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("odd", [1, 3])
+def test_every_size_from_two_entries_to_many_vectors(odd, dtype):
+    """Small events have samples as lanes, larger ones entries; which are small depends on the processor."""
+    tolerance = {torch.float32: 1e-4, torch.float64: 1e-10}[dtype]
+    for exponent in range(1, 11):
+        torch.manual_seed(exponent)
+        layer = Butterfly((odd, 1 << exponent), levels=exponent, initialisation="rotation").to(dtype)
+        x = torch.randn(9, *layer.shape, dtype=dtype, requires_grad=True)
+        results = []
+        for y, log_det in (layer(x), plain(layer, x)):
+            results.append((y, log_det, *torch.autograd.grad(y.square().sum() + log_det, (x, layer.weight))))
+        for one, other in zip(*results, strict=True):
+            torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(layer.inverse(layer(x)[0]), x, rtol=tolerance, atol=tolerance)
+
+
+def test_gradients_of_a_batch_that_is_summed_in_several_shares():
+    layer = made("an odd factor", torch.float32)
+    x = torch.randn(2600, *layer.shape)
+    found, expected = (
+        torch.autograd.grad(way(x)[0].square().sum(), layer.weight)[0] for way in (layer, lambda x: plain(layer, x))
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-2)
+
+
 def test_strides_do_not_matter():
     layer = made("ten levels", torch.float32)
     x = torch.randn(6, 3, 32, 32)
@@ -84,9 +134,11 @@ def test_strides_do_not_matter():
         assert torch.equal(layer.inverse(odd), layer.inverse(odd.contiguous()))
 
 
-def test_a_nan_stays_within_its_event_and_reaches_what_depends_on_it():
-    layer = made("an odd factor")
-    x = torch.randn(20, *layer.shape, dtype=torch.float64)
+@pytest.mark.parametrize("case", ["an odd factor", "levels in no order", "pairs of channels"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_nan_stays_within_its_event_and_reaches_what_depends_on_it(case, dtype):
+    layer = made(case, dtype)
+    x = torch.randn(20, *layer.shape, dtype=dtype)
     clean = layer(x)[0]
     x[7, 1, 2, 3] = math.nan
     broken, expected = layer(x)[0], plain(layer, x)[0]

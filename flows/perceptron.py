@@ -1,0 +1,118 @@
+"""A perceptron of three layers over the channels of every position, laid out for a processor's caches.
+
+The couplings of sequences are such perceptrons, and most of what a training step takes (docs/throughput.md). On a CPU,
+with the compiled operators loaded (`layers.kernels`) and a width up to `WIDEST`, `invertbench::perceptron` computes
+them: tiles of points go through all three layers in the first-level cache, and so they do backward. Else plain PyTorch
+does, and what counts for its time there, besides the arithmetic:
+
+- Hidden values of all points at once do not fit any cache. The points are taken in parts of `PART` hidden values;
+  autograd goes through them in the opposite order, each part in the cache again.
+- Matrix libraries are several times slower where the result of a product has few columns than where it has few rows.
+  Points are the columns of what comes in and goes out, and the rows of what is hidden, so that no product is of the
+  slow kind, backward neither.
+- torch's tanh costs about four times its sigmoid on a CPU, and tanh(z) = 2 sigmoid(2 z) - 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+PART = 2**19  # 2 MB in float32; from 2^17 to 2^20 all is alike (AMD EPYC, 1 MB of second-level cache per core)
+WIDEST = 128  # above, a matrix of weights leaves the first-level cache, and a matrix library is the faster
+
+
+class Perceptron(nn.Sequential):
+    """Linear, activation, linear, activation, linear, over the channels of (N, inputs, length).
+
+    Orthogonal weights and zero biases at first. Differentiable twice.
+
+    Args:
+        inputs, outputs: channels that come in and go out.
+        width: hidden numbers per position.
+        activation: nn.Tanh or nn.ReLU.
+    """
+
+    def __init__(self, inputs: int, outputs: int, width: int, activation: type[nn.Tanh] | type[nn.ReLU]) -> None:
+        linears = [nn.Linear(inputs, width), nn.Linear(width, width), nn.Linear(width, outputs)]
+        for linear in linears:
+            nn.init.orthogonal_(linear.weight)
+            nn.init.zeros_(linear.bias)
+        super().__init__(linears[0], activation(), linears[1], activation(), linears[2])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, inputs, length) -> (N, outputs, length)."""
+        bounded = isinstance(self[1], nn.Tanh)
+        weights = [value for layer in self if isinstance(layer, nn.Linear) for value in (layer.weight, layer.bias)]
+        if not _kernel_serves(x, *weights):
+            return _plain(bounded, x, *weights)
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (x, *weights)):
+            y: Tensor = _Compiled.apply(bounded, x, *weights)
+            return y
+        y, _ = torch.ops.invertbench.perceptron(x, *weights, bounded, False)
+        return y
+
+
+class _Compiled(torch.autograd.Function):
+    """`invertbench::perceptron` with its gradient; a gradient that is differentiated in turn is plain PyTorch's."""
+
+    @staticmethod
+    def forward(ctx: Any, bounded: bool, x: Tensor, *weights: Tensor) -> Tensor:
+        y, hidden = torch.ops.invertbench.perceptron(x, *weights, bounded, True)
+        ctx.bounded = bounded
+        ctx.save_for_backward(x, *weights, hidden)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        *operands, hidden = ctx.saved_tensors
+        if not torch.is_grad_enabled():
+            return None, *torch.ops.invertbench.perceptron_backward(gradient, *operands, hidden, ctx.bounded)
+        # Views, because what was saved may depend on one another in the caller's graph.
+        inputs = [operand.view_as(operand) for operand in operands]
+        wanted = [one for one, needed in zip(inputs, ctx.needs_input_grad[1:], strict=True) if needed]
+        found = iter(torch.autograd.grad(_plain(ctx.bounded, *inputs), wanted, gradient, create_graph=True))
+        return None, *(next(found) if needed else None for needed in ctx.needs_input_grad[1:])
+
+
+def _kernel_serves(*tensors: Tensor) -> bool:
+    """Whether the compiled operator is there, and takes these."""
+    dtype, width = tensors[0].dtype, tensors[1].shape[0]
+    if dtype not in (torch.float32, torch.float64) or width > WIDEST or torch._C._are_functorch_transforms_active():
+        return False
+    alike = all(tensor.is_cpu and tensor.dtype == dtype for tensor in tensors)
+    return alike and hasattr(torch.ops.invertbench, "perceptron")
+
+
+def _plain(
+    bounded: bool,
+    x: Tensor,
+    weight1: Tensor,
+    bias1: Tensor,
+    weight2: Tensor,
+    bias2: Tensor,
+    weight3: Tensor,
+    bias3: Tensor,
+) -> Tensor:
+    """The same in PyTorch."""
+    activation: Callable[[Tensor], Tensor] = torch.relu
+    if bounded:  # doubling is exact, and free while it is done to the weights
+        weight1, bias1, weight2, bias2 = (2 * value for value in (weight1, bias1, weight2, bias2))
+        activation = _tanh_of_half
+    # In one piece, because its product with the gradient is of the slow kind otherwise.
+    weight1 = weight1.T.contiguous()
+    columns = x.transpose(0, 1).flatten(1)  # a column for each position of each event
+    part = max(1, PART // len(weight2)) if x.is_cpu else max(1, columns.shape[1])
+    outputs = []
+    for some in columns.split(part, 1):
+        hidden = activation(torch.addmm(bias1, some.T, weight1))
+        hidden = activation(torch.addmm(bias2, hidden, weight2.T))
+        outputs.append(torch.addmm(bias3[:, None], weight3, hidden.T))
+    return torch.cat(outputs, 1).view(len(weight3), len(x), x.shape[2]).transpose(0, 1)
+
+
+def _tanh_of_half(z: Tensor) -> Tensor:
+    return torch.rsub(torch.sigmoid(z), -1, alpha=-2)  # 2 sigmoid(z) - 1 in one pass
