@@ -202,15 +202,17 @@ void apply_stage(const Stage& stage, int64_t dim, int64_t samples, const T* pack
   }
 }
 
-// Samples, `chunk` at a time, so that what one stage leaves is near when the next takes it up.
+// Samples, `chunk` at a time, so that what one stage leaves is near when the next takes it up. They are copied first:
+// a processor fetches ahead what is read in order, but not the rows of a wide stage.
 template <class T>
 void apply_staged(const StagedButterfly& staged, const T* packed, int64_t samples, int64_t chunk, const T* x, T* y,
                   T* scratch) {
   const int64_t dim = staged.butterfly.dim;
   for (int64_t first = 0; first < samples; first += chunk) {
     const int64_t count = std::min(chunk, samples - first);
+    std::memcpy(y + first * dim, x + first * dim, size_t(count * dim) * sizeof(T));
     for (const Stage& stage : staged.stages) {
-      apply_stage(stage, dim, count, packed, (stage.first ? x : y) + first * dim, y + first * dim, scratch);
+      apply_stage(stage, dim, count, packed, y + first * dim, y + first * dim, scratch);
     }
   }
 }

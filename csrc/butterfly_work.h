@@ -12,8 +12,8 @@
 
 namespace invertbench {
 
-constexpr double NANOSECONDS = 0.06;    // for one entry of one sample and one factor, roughly
-constexpr double WORTH_A_THREAD = 2e4;  // nanoseconds
+constexpr double NANOSECONDS = 0.1;     // for one entry of one sample and one factor, roughly
+constexpr double WORTH_A_THREAD = 1e5;  // nanoseconds
 constexpr int64_t ALIGNMENT = 64;
 
 template <class T>
