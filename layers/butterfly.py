@@ -35,9 +35,14 @@ class Butterfly(InvertibleLinear, name="butterfly"):
         the factors in reverse order, each 2x2 matrix inverted in closed form; block-wise, each 2C x 2C matrix by
         one batched solve with its L and U.
     Cost:
-        2 C D multiply-adds per factor, forward and inverse. On a CPU compiled kernels (csrc/butterfly.cpp) take all
-        factors, and the log-det, in one pass over the events, in float32 and float64; block-wise, on other devices, in
-        other precisions and where nothing can be compiled it is plain PyTorch.
+        2 C D multiply-adds per factor, forward and inverse. Which code does them (measured: docs/throughput.md):
+
+            CPU, float32 or float64, compiled kernels    csrc: all factors, and the log-det, in one pass
+                up to 3 events                           one by one, by the weight as it is
+                more, whole vectors pair in memory       entries as lanes, the weight packed once per call
+                else (small or odd strides)              events as lanes
+            otherwise, 32 events and 3 levels or more    plain PyTorch, levels fused (layers.butterfly_fused)
+            otherwise, and block-wise                    plain PyTorch, level by level
     Parameters:
         2D per factor; shared, 4 * 2^{i-1} for one of level i, so 4 (2^M - 1) for levels 1..M. Block-wise
         8C^2 + 2C for each pair, 4C^2 of which reach the map, so (4C + 1) D per factor, 2 C D of them free.
