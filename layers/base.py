@@ -78,6 +78,11 @@ class InvertibleLinear(nn.Module):
         """The name to use in messages: the registered one, else the class's."""
         return self.registered_name or type(self).__name__
 
+    @property
+    def remark(self) -> str | None:
+        """What a reader of a result has to know about how this shape is served; None if there is nothing."""
+        return None
+
     @abstractmethod
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Apply the layer.

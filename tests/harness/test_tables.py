@@ -133,11 +133,13 @@ def test_below_the_table_stands_which_data_it_rests_on(density_run):
             layer = trial.layer.model_copy(update={"oracle": trial.layer.row == "<script>"})
             trials[index] = trial.model_copy(update={"data": data, "layer": layer})
             records[index] = replace(records[index], id=trials[index].id)
+    records[0].notes["layer"] = "cut into parts"
     notes = made((plan.model_copy(update={"trials": tuple(trials)}), records))[0].notes
     assert notes == (
         "digits: digits of scikit-learn; 1,297 train, 250 validation, 250 test",
         "digits: all entries permuted, the same in every image and split, by seed 0",
         "digits: training images moved at random (crop_flip), held-out images as they are",
+        f"digits, {trials[0].layer.row}: cut into parts",
         "waveforms: PPG; 9 train, 1 validation, 1 test; lattice steps 0.0005 NU, 0.05 mmHg; SHA-256 0123456789ab…; "
         "no resolution floor: a filter",
         "<script>: its flow is told the permutation and starts with the inverse: a bound, no competitor",
