@@ -39,11 +39,16 @@ class Butterfly(InvertibleLinear, name="butterfly"):
     Inverse:
         the factors in reverse order, each 2x2 matrix inverted in closed form; block-wise, and for odd primes, each
         matrix by one batched solve with its L and U.
+    Family: butterflies
     Cost:
-        2 C D multiply-adds per factor, p D for a stage of an odd prime p, forward and inverse. On a CPU compiled code
+        forward: 2 C D multiply-adds per factor, p D for a stage of an odd prime p. On a CPU compiled code
         (csrc/butterfly.cpp) takes all factors of 2x2 matrices, and their log-det, in one pass over the events, in
-        float32 and float64; block-wise, for odd primes, on other devices, in other precisions and where nothing can be
-        compiled it is plain PyTorch.
+        float32 and float64; block-wise, for odd primes, on other devices, in other precisions and where nothing can
+        be compiled it is plain PyTorch
+        inverse: the same, after O(p^2 D) for the matrices of an odd prime p, O(C^2 D) block-wise, once per call
+        log-det: 3 operations for each 2x2 matrix; block-wise, and for odd primes, an addition for each entry of a
+        diagonal
+    Shapes: every (C, L) and (C, H, W); levels that are asked for must be possible for D
     Parameters:
         2D per factor; shared, 4 * 2^{i-1} for one of level i, so 4 (2^M - 1) for levels 1..M. Block-wise
         8C^2 + 2C for each pair, 4C^2 of which reach the map, so (4C + 1) D per factor, 2 C D of them free.
@@ -87,7 +92,7 @@ class Butterfly(InvertibleLinear, name="butterfly"):
             channels with "pixels"; or D is not full_depth_at / 2^s.
         ValueError: an option is not one of the values above.
 
-    Source: ButterflyFlow (Meng et al., ICML 2022).
+    Source: ButterflyFlow (Meng et al., ICML 2022)
     """
 
     # Either the free 2x2 matrices (block_size 1) or the PLU factors of the 2C x 2C ones.
