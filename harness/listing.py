@@ -52,7 +52,7 @@ def docstring_fields(cls: type) -> dict[str, str]:
     """What follows each heading of a docstring ("Name: text"), up to the next heading or an empty line."""
     fields: dict[str, list[str]] = {}
     heading = ""
-    for line in (inspect.getdoc(cls) or "").splitlines():
+    for line in _own_docstring(cls).splitlines():
         found = HEADING.match(line)
         if found:
             heading, line = found[1], found[2] or ""
@@ -134,7 +134,12 @@ def _table(lines: Sequence[Sequence[str]], headers: Sequence[str]) -> str:
 
 def _summary(cls: type) -> str:
     """The first line of the docstring."""
-    return (inspect.getdoc(cls) or "").split("\n")[0]
+    return _own_docstring(cls).split("\n")[0]
+
+
+def _own_docstring(cls: type) -> str:
+    """What the class says of itself: its parent's docstring speaks of another layer."""
+    return inspect.cleandoc(cls.__doc__ or "")
 
 
 def _signature(option: inspect.Parameter) -> str:
