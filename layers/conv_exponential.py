@@ -12,6 +12,10 @@ from torch import Tensor, nn
 from layers.base import InvertibleLinear
 
 
+LARGEST_BOUND = 16.0
+"""Of the norm of M: at exp(2 * 16) the condition number takes 14 of the 16 digits of float64."""
+
+
 class ConvExponential(InvertibleLinear, name="conv-exponential"):
     r"""Convolution exponential, y = exp(M) x = x + M x + M M x / 2 + ..., where M is a k x k convolution; no bias.
 
@@ -41,10 +45,10 @@ class ConvExponential(InvertibleLinear, name="conv-exponential"):
     Args:
         shape: event shape.
         kernel_size: k, odd, the same on both axes.
-        bound: of the norm of M, above 0. The paper normalises the norm by power iteration and cuts the series by hand.
+        bound: of the norm of M, above 0 and at most 16. The paper normalises the norm by power iteration and cuts the series by hand.
 
     Raises:
-        ValueError: the kernel size is even or no positive whole number, or the bound is not a positive number.
+        ValueError: the kernel size is even or no positive whole number, or the bound is not from above 0 to 16.
     """
 
     def __init__(self, shape: tuple[int, ...], *, kernel_size: int = 3, bound: float = 2.0) -> None:
@@ -54,8 +58,11 @@ class ConvExponential(InvertibleLinear, name="conv-exponential"):
                 f"conv-exponential: kernel_size {kernel_size!r} has no centre tap, which the log-det is read from; "
                 "use an odd number such as 3 or 5"
             )
-        if not bound > 0 or not math.isfinite(bound):
-            raise ValueError(f"conv-exponential: bound = {bound!r} leaves no convolution; use a number above 0")
+        if not 0 < bound <= LARGEST_BOUND:
+            raise ValueError(
+                f"conv-exponential: bound = {bound!r} leaves no convolution, or none that rounding lets invert; use a "
+                f"number above 0, up to {LARGEST_BOUND:g}"
+            )
         self.kernel_size, self.bound = kernel_size, bound
         axes = len(self.shape) - 1
         self.weight = nn.Parameter(0.02 * torch.randn(self.channels, self.channels, *[kernel_size] * axes))

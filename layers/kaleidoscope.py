@@ -17,22 +17,26 @@ class Kaleidoscope(InvertibleLinear, name="kaleidoscope"):
 
     B and B' are butterfly matrices, each with weights of its own: the factors that `layers.butterfly` has on D by
     default, in B'^T from the first to the last and in B back. A butterfly and its transpose have the same support in
-    reverse order, so that B'^T needs no transposition. One pair (w = 1) holds every permutation of 2^k entries and
+    reverse order, so that B'^T needs no transposition. One pair (w = 1) holds every permutation, on 2^k entries also
     every circulant matrix (with complex weights), and some width w every sparse structured matrix, in nearly as few
-    numbers. All factors start at the identity. The paper pads a D that is no power of two, which would not be
-    invertible on the event.
+    numbers. All factors start at the identity.
 
-    Determinant: log|det| = sum of log|ad - bc| over the 2x2 matrices of all factors.
-    Inverse: the pairs in reverse order, each matrix in closed form.
-    Parameters: 4 w D for each level of 2x2 matrices.
+    The paper pads a D that is no power of two, which would not be invertible on the event. Here such a D has a stage
+    for each of its primes, and a pair has 2m - 1 of m: the last stage of B'^T and the first of B are one matrix. As in
+    the butterfly, a prime above 31 cuts D into parts that do not mix, as `remark` says.
+
+    Determinant: log|det| = sum of log|ad - bc| over all 2x2 matrices, and of log_s for odd primes.
+    Inverse: the pairs in reverse order, each 2x2 matrix in closed form, others by one batched solve.
+    Parameters: those of the butterfly's stages, 4 w D for each level of 2x2 matrices on 2^k entries.
     Singular cases: ad = bc anywhere: log|det| = -inf, and the inverse is not finite.
 
     Family: butterflies
     Cost:
-        forward: 4 w D log2(D) multiply-adds for D a power of two, by the butterfly's compiled kernels on a CPU
-        inverse: the same
-        log-det: 3 w D operations for each level
-    Shapes: every (C, L) and (C, H, W); it mixes what the butterfly's default factors mix
+        forward: w times a butterfly's there and back; 4 w D log2(D) multiply-adds for D a power of two, by its compiled
+        kernels on a CPU
+        inverse: the same, after O(w p^2 D) for the matrices of an odd prime p, once per call
+        log-det: 3 w D operations for each level of 2x2 matrices, w D for each other stage
+    Shapes: every (C, L) and (C, H, W); every entry reaches every other unless D has a prime factor above 31
     Source: Kaleidoscope (Dao et al., ICLR 2020)
 
     Args:
@@ -85,6 +89,11 @@ class Kaleidoscope(InvertibleLinear, name="kaleidoscope"):
         for matrix in others:
             product = matrix @ product
         return product
+
+    @property
+    def remark(self) -> str | None:
+        """That D was cut into parts that do not mix; the same in every pair."""
+        return self._butterflies()[0].remark
 
     def extra_repr(self) -> str:
         """Shape and width."""

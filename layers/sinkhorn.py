@@ -9,11 +9,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from layers.base import InvertibleLinear, UnsupportedShape
+from layers.base import InvertibleLinear
 from layers.conv1x1 import mix_channels
-
-MOST_PLACES = 1024
-"""The largest matrix that a layer makes: an LU decomposition of it is taken in every training step."""
 
 CERTAINTY = 0.5
 """Of the diagonal of the initial matrix."""
@@ -49,7 +46,8 @@ class Sinkhorn(InvertibleLinear, name="sinkhorn"):
         entries, few where S is near a permutation, m at worst, each of which waits for the device
         inverse: the same, and O(m^3) relaxed
         log-det: O(m^3) relaxed; none hard, it is 0
-    Shapes: every (C, L) and (C, H, W) with m <= 1024 places to permute
+    Shapes: every (C, L) and (C, H, W); m x m numbers have to fit, so above some thousand entries permute "positions" or
+    "channels"
     Source: Gumbel-Sinkhorn networks (Mena et al., ICLR 2018), without the noise; Sinkhorn (1964)
 
     Args:
@@ -60,7 +58,6 @@ class Sinkhorn(InvertibleLinear, name="sinkhorn"):
         temperature: divides A. The smaller, the further a training step moves S.
 
     Raises:
-        UnsupportedShape: there are more than 1024 places.
         ValueError: an option is not one of the values above.
     """
 
@@ -84,12 +81,6 @@ class Sinkhorn(InvertibleLinear, name="sinkhorn"):
             raise ValueError(f"sinkhorn: temperature = {temperature!r} is not allowed; use a number above 0")
         self.over, self.iterations, self.temperature = over, iterations, temperature
         self.places = sizes[over]
-        if self.places > MOST_PLACES:
-            fitting = [f"{name!r} ({size})" for name, size in sizes.items() if size <= MOST_PLACES]
-            raise UnsupportedShape(
-                f"sinkhorn: {self.places} {over} of events {self.shape} are more than {MOST_PLACES}, up to which a "
-                f"matrix is made; use over = {' or '.join(fitting) or 'another, on a smaller event'}"
-            )
         start = temperature * math.log(CERTAINTY / (1 - CERTAINTY) * max(self.places - 1, 1))
         self.logits = nn.Parameter(start * torch.eye(self.places))
 

@@ -57,7 +57,7 @@ def test_the_terms_are_enough_and_one_less_is_not(bound, dtype):
     assert bound ** (count - 1) / math.factorial(count - 1) > eps * math.exp(-bound)
 
 
-def test_what_leaves_no_convolution_is_refused():
-    for bound in (0.0, -1.0, math.inf, math.nan):
+def test_what_leaves_no_convolution_to_invert_is_refused():
+    for bound in (0.0, -1.0, 16.5, 1e4, math.inf, math.nan):
         with pytest.raises(ValueError, match="bound"):
             ConvExponential((1, 4), bound=bound)

@@ -26,7 +26,7 @@ def test_a_pair_is_a_butterfly_and_a_transposed_one():
     torch.testing.assert_close(layer.dense(), one.dense() @ backwards.dense().T)
 
 
-@pytest.mark.parametrize("shape", [(1, 8), (4, 4, 4)])
+@pytest.mark.parametrize("shape", [(1, 8), (4, 4, 4), (3, 5, 4)])
 def test_pairs_multiply(shape):
     layer = perturbed(shape, width=3)
     first, second, third = (pair.dense() for pair in layer.pairs)
@@ -34,6 +34,11 @@ def test_pairs_multiply(shape):
     x = torch.randn(2, *shape, dtype=torch.float64)
     torch.testing.assert_close(layer(x)[0].flatten(1), x.flatten(1) @ (third @ second @ first).T)
     assert layer.dense().ne(0).all()
+
+
+def test_a_prime_above_the_largest_radix_is_said():
+    assert Kaleidoscope((2, 31)).remark is None
+    assert "the prime 37 is above 31" in Kaleidoscope((2, 37), width=2).remark
 
 
 @pytest.mark.parametrize("width", [0, -1, True, 1.5])

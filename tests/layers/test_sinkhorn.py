@@ -2,7 +2,6 @@ import pytest
 import torch
 
 from harness.checking.check_layer import check_layer
-from layers import UnsupportedShape
 from layers.sinkhorn import Sinkhorn
 
 
@@ -69,14 +68,6 @@ def test_it_takes_the_largest_entry_first(seed):
             slow[row] = column
             left[row], left[:, column] = -1, -1
         assert torch.equal(chosen, slow)
-
-
-def test_more_places_than_a_matrix_is_made_for_are_refused_with_the_way_out():
-    with pytest.raises(
-        UnsupportedShape, match=r"3072 entries .* more than 1024.*'channels' \(12\) or 'positions' \(256\)"
-    ):
-        Sinkhorn((12, 16, 16))
-    assert Sinkhorn((12, 16, 16), over="positions").places == 256
 
 
 class ClaimsTheOther(Sinkhorn):
