@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from layers.base import InvertibleLinear
 
-
 LARGEST_BOUND = 16.0
 """Of the norm of M: at exp(2 * 16) the condition number takes 14 of the 16 digits of float64."""
 
@@ -45,7 +44,8 @@ class ConvExponential(InvertibleLinear, name="conv-exponential"):
     Args:
         shape: event shape.
         kernel_size: k, odd, the same on both axes.
-        bound: of the norm of M, above 0 and at most 16. The paper normalises the norm by power iteration and cuts the series by hand.
+        bound: of the norm of M, above 0 and at most 16. The paper normalises the norm by power iteration and cuts the
+            series by hand.
 
     Raises:
         ValueError: the kernel size is even or no positive whole number, or the bound is not from above 0 to 16.
