@@ -225,6 +225,14 @@ def test_unstable_times_are_marked_and_explained(runtime_run):
     )
 
 
+def test_how_a_shape_is_served_stands_below_its_times(runtime_run):
+    row = runtime_run[1][0].rows[0]
+    row["remark"] = "cut into parts"
+    table, *others = made(runtime_run)
+    assert any(note.startswith(row["layer"]) and note.endswith(": cut into parts") for note in table.notes)
+    assert not any("cut into parts" in note for other in others for note in other.notes)
+
+
 def test_rounds_that_ended_early_are_said(runtime_run):
     assert "fewer" not in made(runtime_run)[0].caption
     runtime_run[1][0].rows[0]["rounds"] = 4
