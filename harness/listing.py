@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,15 +20,47 @@ PAGE, TITLES = 118, 11  # characters of a line of a page, and of the titles befo
 WRAPPING: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 
 
+LAYER_FIELDS = {
+    "family": "Family",
+    "source": "Source",
+    "forward": "forward",
+    "inverse": "inverse",
+    "log-det": "log-det",
+    "shapes": "Shapes",
+}
+"""Title on a layer's page -> heading in the docstring of its class; the costs are parts of the field Cost."""
+
+HEADING = re.compile(r"\s*([A-Za-z][\w-]*(?: cases)?):(?:\s+(.*))?$")
+
+
 def layers() -> str:
-    """Every registered layer with its options; imports torch, which the layers need."""
+    """A page for each registered layer, most of it from its docstring; imports torch, which the layers need."""
     from layers import LAYERS, layer_options
 
-    lines = [
-        (name, _summary(cls), "\n".join(map(_signature, layer_options(cls).values())) or "none")
-        for name, cls in sorted(LAYERS.items())
-    ]
-    return _table(lines, ("layer", "what it is", "options"))
+    pages = []
+    for name, cls in sorted(LAYERS.items()):
+        fields = docstring_fields(cls)
+        lines = [f"{name}: {_summary(cls)}"]
+        for title, heading in LAYER_FIELDS.items():
+            lines += _entry(title, fields.get(heading, "not stated"))
+        options = [_signature(option) for option in layer_options(cls).values()]
+        pages.append("\n".join(lines + _entry("options", "; ".join(options) or "none")))
+    return "\n\n".join(pages)
+
+
+def docstring_fields(cls: type) -> dict[str, str]:
+    """What follows each heading of a docstring ("Name: text"), up to the next heading or an empty line."""
+    fields: dict[str, list[str]] = {}
+    heading = ""
+    for line in _own_docstring(cls).splitlines():
+        found = HEADING.match(line)
+        if found:
+            heading, line = found[1], found[2] or ""
+        elif not line.strip():
+            heading = ""
+        if heading:
+            fields.setdefault(heading, []).append(line.strip())
+    return {name: " ".join(lines).strip() for name, lines in fields.items()}
 
 
 def datasets() -> str:
@@ -49,20 +82,21 @@ def _page(name: str, dataset: Dataset) -> str:
     }
     lines = [f"{name}: {info.title}"]
     for title, text in facts.items():
-        lines += textwrap.wrap(
-            text, PAGE, initial_indent=f"  {title:<{TITLES}}", subsequent_indent=" " * (TITLES + 2), **WRAPPING
-        )
+        lines += _entry(title, text)
     for number, (option, field) in enumerate(dataset.options_model.model_fields.items()):
         text = (
             f"{option}: {field.description}"
             if field.is_required()
             else (f"{option} = {_yaml(field.default)}: {field.description}")
         )
-        title = "" if number else "options"
-        lines += textwrap.wrap(
-            text, PAGE, initial_indent=f"  {title:<{TITLES}}", subsequent_indent=" " * (TITLES + 4), **WRAPPING
-        )
+        lines += _entry("" if number else "options", text, hanging=4)
     return "\n".join(lines)
+
+
+def _entry(title: str, text: str, hanging: int = 2) -> list[str]:
+    """Lines of a page: a title and its text beside it, further lines indented by `hanging` more than the titles."""
+    indent = " " * (TITLES + hanging)
+    return textwrap.wrap(text, PAGE, initial_indent=f"  {title:<{TITLES}}", subsequent_indent=indent, **WRAPPING)
 
 
 def _yaml(value: Any) -> str:
@@ -100,7 +134,12 @@ def _table(lines: Sequence[Sequence[str]], headers: Sequence[str]) -> str:
 
 def _summary(cls: type) -> str:
     """The first line of the docstring."""
-    return (inspect.getdoc(cls) or "").split("\n")[0]
+    return _own_docstring(cls).split("\n")[0]
+
+
+def _own_docstring(cls: type) -> str:
+    """What the class says of itself: its parent's docstring speaks of another layer."""
+    return inspect.cleandoc(cls.__doc__ or "")
 
 
 def _signature(option: inspect.Parameter) -> str:

@@ -41,10 +41,16 @@ class InvertibleLinear(nn.Module):
         positions: n, the number of spatial positions (L or H * W).
         dim: D = C * n.
         replaces_mixer: True for a layer that takes the place of the 1x1 convolution of its flow step.
+        hardens: True for a layer whose map in `eval()` is another one than in training. Each mode has the log-det and
+            the inverse of the map that it applies; what is reported is measured in `eval()`.
+
+    The docstring of a registered layer has the fields Family, Source, Cost (with forward, inverse and log-det) and
+    Shapes, each a heading at the start of a line with a colon, which `list layers` shows.
     """
 
     registered_name: ClassVar[str | None] = None
     replaces_mixer: ClassVar[bool] = False
+    hardens: ClassVar[bool] = False
 
     def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -77,6 +83,11 @@ class InvertibleLinear(nn.Module):
     def label(self) -> str:
         """The name to use in messages: the registered one, else the class's."""
         return self.registered_name or type(self).__name__
+
+    @property
+    def remark(self) -> str | None:
+        """What a reader of a result has to know about how this shape is served; None if there is nothing."""
+        return None
 
     @abstractmethod
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:

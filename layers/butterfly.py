@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Literal
@@ -14,6 +13,7 @@ from layers import block_factors, butterfly_fused, kernels
 from layers import butterfly_factors as factors
 from layers.base import InvertibleLinear, UnsupportedShape
 from layers.butterfly_plan import check_choice, make_plan
+from layers.mixed_radix import MixedRadix
 from layers.plu import PLUMatrices, random_rotations
 from layers.transposition import transposed
 
@@ -28,24 +28,35 @@ class Butterfly(InvertibleLinear, name="butterfly"):
     place of entries, each pair through one 2C x 2C matrix, given by its PLU factors (`layers.plu`). The factors of
     the four C x C blocks alone would not give its determinant.
 
+    With neither `levels` nor `partition` (and C = 1) it is a butterfly of mixed radix (`layers.mixed_radix`): after all
+    levels of two, one stage for every odd prime p of D, with a p x p matrix, in PLU form, for each group of p entries a
+    stride apart. So one pass lets every entry reach every other, whatever D is. On a power of two there is no such
+    stage. A prime above 31 is no radix: D is then cut into parts that do not mix, as `remark` says.
+
     Determinant:
         log|det| = sum over all 2x2 matrices of log|ad - bc|, times l / 2 where the pairs of a block share one;
-        block-wise, the sum of log_s in place of log|ad - bc|.
+        block-wise, and for odd primes, the sum of log_s in place of log|ad - bc|.
     Inverse:
-        the factors in reverse order, each 2x2 matrix inverted in closed form; block-wise, each 2C x 2C matrix by
-        one batched solve with its L and U.
+        the factors in reverse order, each 2x2 matrix inverted in closed form; block-wise, and for odd primes, each
+        matrix by one batched solve with its L and U.
+    Family: butterflies
     Cost:
-        2 C D multiply-adds per factor, forward and inverse. Which code does them (measured: docs/throughput.md):
-
-            CPU, float32 or float64, compiled kernels    csrc: all factors, and the log-det, in one pass
-                up to 3 events                           one by one, by the weight as it is
-                more, whole vectors pair in memory       entries as lanes, the weight packed once per call
-                else (small or odd strides)              events as lanes
-            otherwise, 32 events and 3 levels or more    plain PyTorch, levels fused (layers.butterfly_fused)
-            otherwise, and block-wise                    plain PyTorch, level by level
+        forward: 2 C D multiply-adds per factor, p D for a stage of an odd prime p
+        inverse: the same, after O(p^2 D) for the matrices of an odd prime p, O(C^2 D) block-wise, once per call
+        log-det: 3 operations for each 2x2 matrix; block-wise, and for odd primes, an addition for each entry of a
+        diagonal
+    Shapes: every (C, L) and (C, H, W); levels that are asked for must be possible for D
+    Code: which one serves the 2x2 matrices (measured: docs/throughput.md)
+        CPU, float32 or float64, compiled kernels    csrc: all factors, and the log-det, in one pass
+            up to 3 events                           one by one, by the weight as it is
+            more, whole vectors pair in memory       entries as lanes, the weight packed once per call
+            else (small or odd strides)              events as lanes
+        otherwise, 32 events and 3 levels or more    plain PyTorch, levels fused (layers.butterfly_fused)
+        otherwise                                    plain PyTorch, level by level; block-wise and odd primes always
     Parameters:
         2D per factor; shared, 4 * 2^{i-1} for one of level i, so 4 (2^M - 1) for levels 1..M. Block-wise
         8C^2 + 2C for each pair, 4C^2 of which reach the map, so (4C + 1) D per factor, 2 C D of them free.
+        (2p + 1) D for an odd prime p, p D of them free.
     Singular cases:
         ad = bc anywhere: log|det| = -inf, and the inverse is not finite. Block-wise there are none in exact
         arithmetic.
@@ -53,13 +64,15 @@ class Butterfly(InvertibleLinear, name="butterfly"):
     Args:
         shape: (channels, length) or (channels, height, width), every size; the levels must be possible for D.
         levels: which factors there are.
-            None: all levels that the size allows. An int M: levels 1..M (with `partition`, in every part).
+            None: a stage for every prime of D; with a partition or block-wise, all levels of two that the size
+            allows. An int M: levels 1..M (with `partition`, in every part).
             A list without `partition`: the explicit sequence of levels, the first applied first; a level may
             return. A list of ints with `partition`: M for each part. A list of lists with `partition`: the
             explicit sequence for each part.
         order: of levels given as counts. "ascending": level 1, the largest stride, is applied first, as in the
             released configurations; "descending": level M first, as the paper writes the product.
-        bi_direction: there and back, 1..M then M..1 (from M..1 to 1..M if descending): 2M factors.
+        bi_direction: there and back, 1..M then M..1 (from M..1 to 1..M if descending): 2M factors. With a mixed radix
+            of m stages 2m - 1, as the one in the middle twice is no more than once: they hold every permutation.
         shared: one matrix for all pairs of a block.
         initialisation: "identity", or "rotation": a random rotation for each matrix, uniform in 2 dimensions
             (an angle on [0, 2 pi)) or in 2C.
@@ -83,7 +96,7 @@ class Butterfly(InvertibleLinear, name="butterfly"):
             channels with "pixels"; or D is not full_depth_at / 2^s.
         ValueError: an option is not one of the values above.
 
-    Source: ButterflyFlow (Meng et al., ICML 2022).
+    Source: ButterflyFlow (Meng et al., ICML 2022)
     """
 
     # Either the free 2x2 matrices (block_size 1) or the PLU factors of the 2C x 2C ones.
@@ -130,9 +143,14 @@ class Butterfly(InvertibleLinear, name="butterfly"):
         self.colours = block_size if flatten == "pixels" else 1
         # The order of the entries, as compiled operators take it: nothing if it is the event's own.
         self.layout = [self.colours, self.channels // self.colours, self.positions] if self.channels_last else []
+        self.mixed = None
+        if levels is None and partition is None and block_size == 1 and self.dim & (self.dim - 1):
+            descending = order == "descending"
+            self.mixed = MixedRadix(self.dim, descending, bi_direction, shared, initialisation)
+            return
         count = sum(self.plan.lengths)
         if block_size == 1:
-            self.weight = nn.Parameter(_initial(count, initialisation))
+            self.weight = nn.Parameter(factors.initial_weight(count, initialisation))
         else:
             self.pairs = PLUMatrices(_initial_blocks(count, 2 * block_size, initialisation))
         uses = factors.multiplicities(self.plan) if shared else None  # follows from the plan: not saved
@@ -153,9 +171,22 @@ class Butterfly(InvertibleLinear, name="butterfly"):
             entries = channels.reshape(entries.shape)
         return transposed(entries).view(batch, *self.shape)
 
+    def _flat(self, x: Tensor) -> Tensor:
+        """(N, C, *spatial) -> (N, D), in the flatten order."""
+        return x.reshape(len(x), *self.layout).permute(0, 3, 2, 1).flatten(1) if self.channels_last else x.flatten(1)
+
+    def _unflat(self, flat: Tensor) -> Tensor:
+        """(N, D) -> (N, C, *spatial): undo `_flat`."""
+        if self.channels_last:
+            flat = flat.view(-1, *reversed(self.layout)).permute(0, 3, 2, 1)
+        return flat.reshape(len(flat), *self.shape)
+
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Apply every factor; see the class for the log-det."""
         self.check_event(x)
+        if self.mixed is not None:
+            flat, log_det = self.mixed(self._flat(x))
+            return self._unflat(flat), log_det
         if self.block_size > 1:
             y = block_factors.apply(self.pairs.matrices(), self._entries(x), self.plan)
             terms = self.pairs.log_abs_dets()
@@ -168,14 +199,14 @@ class Butterfly(InvertibleLinear, name="butterfly"):
 
     def inverse(self, y: Tensor) -> Tensor:
         """Undo every factor, the last one first."""
-        if self.block_size == 1 and kernels.serve(y, self.weight):
+        if self.mixed is None and self.block_size == 1 and kernels.serve(y, self.weight):
             return self._compiled_inverse(y, self.weight)
         return self._solver()(y)
 
     @torch.no_grad()
     def inverter(self) -> Callable[[Tensor], Tensor]:
         """Invert the matrices once; the callable applies them. Compiled code inverts them in passing, each time."""
-        if self.block_size == 1 and kernels.serve(self.weight):
+        if self.mixed is None and self.block_size == 1 and kernels.serve(self.weight):
             return torch.no_grad()(partial(self._compiled_inverse, weight=self.weight.clone()))
         return torch.no_grad()(self._solver())
 
@@ -184,7 +215,15 @@ class Butterfly(InvertibleLinear, name="butterfly"):
         return torch.ops.invertbench.butterfly_inverse(y, weight, self.plan.flat, self.layout, self.plan.shared)
 
     def _solver(self) -> Callable[[Tensor], Tensor]:
-        """The inverse with the present weights, in plain PyTorch."""
+        """The inverse with the present weights, in plain PyTorch (stages of radix 2 of a mixed radix: as compiled)."""
+        if self.mixed is not None:
+            solve = self.mixed.solver()
+
+            def unmix(y: Tensor) -> Tensor:
+                self.check_event(y)
+                return self._unflat(solve(self._flat(y)))
+
+            return unmix
         if self.block_size == 1:
             inverse_weight = factors.invert_weight(self.weight)
         else:
@@ -203,7 +242,9 @@ class Butterfly(InvertibleLinear, name="butterfly"):
     @torch.no_grad()
     def dense(self) -> Tensor:
         """The product of the factors' explicit matrices, between the two changes of order."""
-        if self.block_size == 1:
+        if self.mixed is not None:
+            product = self.mixed.dense()
+        elif self.block_size == 1:
             product = factors.dense(self.weight, self.plan)
         else:
             product = block_factors.dense(self.pairs.matrices(), self.plan)
@@ -214,20 +255,18 @@ class Butterfly(InvertibleLinear, name="butterfly"):
         place = row_major.permute(2, 1, 0).flatten().argsort()
         return product[place][:, place]
 
+    @property
+    def remark(self) -> str | None:
+        """That D was cut into parts that do not mix, where nobody asked for it."""
+        return None if self.mixed is None else self.mixed.remark
+
     def extra_repr(self) -> str:
         """Shape, and what became of the levels."""
+        if self.mixed is not None:
+            return f"{super().extra_repr()}, radices={{{self.mixed.summary()}}}, shared={self.plan.shared}"
         parts = ", ".join(f"{part.size}: {list(part.levels)}" for part in self.plan.parts)
         blocks = f", block_size={self.block_size}" if self.block_size > 1 else ""
         return f"{super().extra_repr()}, levels={{{parts}}}, shared={self.plan.shared}{blocks}"
-
-
-def _initial(count: int, initialisation: str) -> Tensor:
-    """`count` 2x2 matrices as a weight (2, 2, count)."""
-    if initialisation == "rotation":
-        angle = 2 * math.pi * torch.rand(count)
-        cos, sin = angle.cos(), angle.sin()
-        return torch.stack((torch.stack((cos, -sin)), torch.stack((sin, cos))))
-    return torch.eye(2)[:, :, None].repeat(1, 1, count)
 
 
 def _initial_blocks(count: int, size: int, initialisation: str) -> Tensor:

@@ -13,6 +13,7 @@ whole row.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -65,6 +66,15 @@ class Plan:
 def most_levels(size: int) -> int:
     """The number of times that 2 divides `size`: the deepest level that a butterfly on it can have."""
     return (size & -size).bit_length() - 1
+
+
+def initial_weight(count: int, initialisation: str) -> Tensor:
+    """`count` 2x2 matrices as a weight (2, 2, count): identities, or with "rotation" rotations by random angles."""
+    if initialisation == "rotation":
+        angle = 2 * math.pi * torch.rand(count)
+        cos, sin = angle.cos(), angle.sin()
+        return torch.stack((torch.stack((cos, -sin)), torch.stack((sin, cos))))
+    return torch.eye(2)[:, :, None].repeat(1, 1, count)
 
 
 def determinants(weight: Tensor) -> Tensor:

@@ -34,15 +34,17 @@ class Conv1x1(InvertibleLinear, name="conv1x1"):
     Inverse:
         W^-1 at every position; built by two triangular solves with P^T (PLU), one with the transposed product
         of the reflections (QR), or one general solve (dense).
+    Family: 1x1 convolutions
     Cost:
-        c^2 n multiply-adds per event, forward and inverse, after O(c^3) once per call.
+        forward: c^2 n multiply-adds per event, after O(c^3) once per call
+        inverse: the same
+        log-det: c additions (PLU and QR), O(c^3) (dense)
     Singular cases:
         PLU has none in exact arithmetic. An s_i = 0 makes QR singular: log|det| = -inf, and the inverse is not
         finite. A dense W can become singular: log|det| = -inf, and the inverse raises torch.linalg.LinAlgError.
 
-    Shapes: events (C, L) or (C, H, W), every size.
-
-    Source: Glow (Kingma & Dhariwal, 2018); QR: Emerging convolutions (Hoogeboom et al., 2019).
+    Shapes: every (C, L) and (C, H, W)
+    Source: Glow (Kingma and Dhariwal, NeurIPS 2018); QR: Emerging convolutions (Hoogeboom et al., ICML 2019)
     """
 
     replaces_mixer = True

@@ -23,14 +23,21 @@ class Emerging(InvertibleLinear, name="emerging"):
     Determinant: log|det W| = n * sum over channels of log|w1_cc| + log|w2_cc| at the centre taps.
     Inverse: w2 first, then w1, each an exact triangular solve, differentiable: by `invertbench::emerging_inverse` on
     a CPU in 32 or 64 bits, else by `layers.triangular_conv`.
-    Cost per event: 2 c^2 n (m + 1)^2 multiply-adds forward (m + 1 for a sequence), since only the taps that a
-    mask keeps are convolved, and as many for the inverse, by a kernel over the events of a batch or, where they are
-    few, over the pixels of an anti-diagonal. Without kernels the inverse takes H steps for an image (more where a
-    row holds more than 128 unknowns), and n c / 128 for a sequence.
+    Family: convolutions
+    Cost:
+        forward: 2 c^2 n (m + 1)^2 multiply-adds per event (m + 1 for a sequence), since only the taps that a mask
+        keeps are convolved
+        inverse: as many, by a kernel over the events of a batch or, where they are few, over the pixels of an
+        anti-diagonal. Without kernels it takes H steps for an image (more where a row holds more than 128 unknowns),
+        and n c / 128 for a sequence
+        log-det: 2 c additions
+    Source: Emerging convolutions (Hoogeboom, van den Berg and Welling, ICML 2019)
     Singular: where a diagonal entry of a centre tap is zero. A wide kernel with large weights is invertible
     and still ill-conditioned, because the inverse of either factor grows geometrically across the event.
 
-    Shapes: every (c, H, W) and (c, L); a kernel may be larger than the event. Initially w = N(0, 0.02^2) plus
+    Shapes: every (C, L) and (C, H, W); a kernel may be larger than the event
+
+    Initially w = N(0, 0.02^2) plus
     the identity at the centre, b = 0. Parameters: 2 c^2 k^2 + c (2 c^2 k + c), masked entries included.
 
     Args:

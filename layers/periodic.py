@@ -29,11 +29,17 @@ class Periodic(InvertibleLinear, name="periodic"):
     stand for two frequencies count twice, column 0 and (for an even size) the last one once.
     Inverse: one c x c complex matrix per frequency, inverted or, for fewer events than channels, solved with;
     differentiable.
-    Cost per event: c^2 n k^2 multiply-adds forward, or c n log n + c^2 n by FFT for large kernels; the
-    determinant and the factorisation take c^3 n / 2, once per batch.
+    Family: convolutions
+    Cost:
+        forward: c^2 n k^2 multiply-adds per event, or c n log n + c^2 n by FFT for large kernels
+        inverse: c n log n + c^2 n, after c^3 n / 2 for the factorisation, once per batch
+        log-det: c^3 n / 2, once per batch
+    Source: Emerging convolutions (Hoogeboom, van den Berg and Welling, ICML 2019)
     Singular: where some What(f) is.
 
-    Shapes: every (c, H, W) and (c, L). Initially w = N(0, 0.02^2) plus a random orthogonal matrix at the
+    Shapes: every (C, L) and (C, H, W)
+
+    Initially w = N(0, 0.02^2) plus a random orthogonal matrix at the
     centre, b = 0. Parameters: c^2 k^2 + c (c^2 k + c).
 
     Args:

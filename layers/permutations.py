@@ -1,4 +1,4 @@
-"""Permutations as butterflies: the switches of a Benes network are the 2x2 matrices of 2k - 1 factors."""
+"""Permutations as butterflies: a Benes network for powers of two, a routed Clos network for every other D."""
 
 from __future__ import annotations
 
@@ -10,23 +10,27 @@ from torch import Tensor
 
 from layers.base import UnsupportedShape
 from layers.butterfly import Butterfly
+from layers.mixed_radix import LARGEST_PRIME, prime_factors
+from layers.routing import routed_stages
 
 
 def butterfly_from_permutation(permutation: Sequence[int] | Tensor, shape: tuple[int, ...] | None = None) -> Butterfly:
     """The butterfly layer that permutes: y = x[p], entry i of the output is entry p[i] of the input, exactly.
 
-    Its levels are 1, ..., k, ..., 1 for 2^k entries, 2k - 1 factors, one fewer than there and back; every 2x2 matrix
-    is the identity or a swap. The weights are parameters like any others.
+    On 2^k entries its levels are 1, ..., k, ..., 1: 2k - 1 factors, one fewer than there and back, and every 2x2 matrix
+    is the identity or a swap. On any other D = p_1 ... p_m it has the 2m - 1 stages of a mixed radix there and back,
+    of p_i x p_i permutation matrices (`layers.routing`). The weights are parameters like any others.
 
     Args:
-        permutation: p, each of 0, ..., D - 1 once; D a power of two.
+        permutation: p, each of 0, ..., D - 1 once; D without a prime factor above 31.
         shape: the event shape, of D entries, permuted in row-major order; None: (1, D).
 
     Raises:
         ValueError: p is not a permutation.
-        UnsupportedShape: D is not a power of two, or `shape` does not have D entries.
+        UnsupportedShape: D has a prime factor above 31, or `shape` does not have D entries.
 
-    Source: Benes (1965); that butterflies hold every permutation: Dao et al. (ICLR 2020).
+    Source: Benes (1965); Slepian (1952) and Duguid (1959) for any radix; that butterflies hold every permutation: Dao
+    et al. (ICLR 2020).
     """
     p = torch.as_tensor(permutation)
     whole = p.ndim == 1 and len(p) > 0 and not p.is_floating_point()
@@ -36,22 +40,32 @@ def butterfly_from_permutation(permutation: Sequence[int] | Tensor, shape: tuple
             f"butterfly_from_permutation: {_shown(permutation)} is not a permutation; give each of 0, ..., D - 1 once"
         )
     size = len(p)
-    if size & (size - 1):
-        larger = 1 << size.bit_length()
-        raise UnsupportedShape(
-            f"butterfly_from_permutation: D = {size} is not a power of two, which 2x2 switches need; pad the event to "
-            f"{larger} entries, and the permutation by p[i] = i from {size} to {larger - 1}"
-        )
     shape = (1, size) if shape is None else shape
     if math.prod(shape) != size:
         raise UnsupportedShape(
             f"butterfly_from_permutation: shape {shape} has {math.prod(shape)} entries, the permutation {size}; "
             "use a shape with as many"
         )
+    if size & (size - 1):
+        return _routed(p.tolist(), shape)
     layer = Butterfly(shape, levels=benes_levels(size))
     swap = benes_switches(p).flatten().to(layer.weight)
     with torch.no_grad():
         layer.weight.copy_(torch.stack((torch.stack((1 - swap, swap)), torch.stack((swap, 1 - swap)))))
+    return layer
+
+
+def _routed(permutation: list[int], shape: tuple[int, ...]) -> Butterfly:
+    """The layer of a permutation of a D that is no power of two."""
+    layer = Butterfly(shape, bi_direction=True)
+    if layer.mixed is None or len(layer.mixed.sizes) > 1:
+        prime, larger = max(prime_factors(layer.dim)), 1 << layer.dim.bit_length()
+        raise UnsupportedShape(
+            f"butterfly_from_permutation: D = {layer.dim} has the prime factor {prime}, above the largest radix, "
+            f"{LARGEST_PRIME}; pad the event to {larger} entries, and the permutation by p[i] = i from {layer.dim} to "
+            f"{larger - 1}"
+        )
+    layer.mixed.set_stages(routed_stages(permutation, prime_factors(layer.dim)))
     return layer
 
 

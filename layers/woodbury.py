@@ -30,15 +30,16 @@ class Woodbury(InvertibleLinear, name="woodbury"):
         n log|det(I + V_c U_c)| + c h log|det(I + V_w U_w)| + c w log|det(I + V_h U_h)|.
     Inverse (the Woodbury identity, solving d x d systems only):
         (I + U V)^-1 = I - U (I + V U)^-1 V, again a low-rank update; the last update is undone first.
+    Family: low-rank updates
     Cost:
-        2 D (d_c + d_s) multiply-adds per event (memory-efficient 2 D (d_c + 2 d_s)), forward and inverse, after
-        O(d^3 + d^2 (c + n)) once per call.
+        forward: 2 D (d_c + d_s) multiply-adds per event (memory-efficient 2 D (d_c + 2 d_s))
+        inverse: the same, after O(d^3 + d^2 (c + n)) once per call
+        log-det: O(d^3 + d^2 (c + n))
     Singular cases:
         -1 an eigenvalue of V U: log|det| = -inf, and the inverse raises torch.linalg.LinAlgError.
 
-    Shapes: events (C, L) or (C, H, W), every size.
-
-    Source: Woodbury transformations (Lu & Huang, 2020), ME-Woodbury included.
+    Shapes: every (C, L) and (C, H, W)
+    Source: Woodbury transformations (Lu and Huang, NeurIPS 2020), ME-Woodbury included
     """
 
     def __init__(

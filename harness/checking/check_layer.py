@@ -129,7 +129,10 @@ def check_layer(
     if not served and not findings:
         findings.append(Finding("construction", "all shapes", "the layer serves none of the shapes tried"))
     dtypes = DTYPES if device == "cpu" else (torch.float64,)
-    cases = [LayerCase(cls, shape, dtype, options, device) for shape, dtype in product(served, dtypes)]
+    modes = (True, False) if cls.hardens else (True,)
+    cases = [
+        LayerCase(cls, shape, dtype, options, device, mode) for shape, dtype, mode in product(served, dtypes, modes)
+    ]
     sound = []  # where forward fails there is nothing to hold the rest against
     for case in cases:
         faults = run_check("forward", case)

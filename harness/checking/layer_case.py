@@ -27,22 +27,24 @@ MARGIN = 300.0
 
 @dataclass(frozen=True)
 class LayerCase:
-    """One layer class with its options on one event shape, in one dtype, on one device."""
+    """One layer class with its options on one event shape, in one dtype, on one device, in training or in eval()."""
 
     cls: type[InvertibleLinear]
     shape: tuple[int, ...]
     dtype: torch.dtype = torch.float64
     options: Mapping[str, Any] = field(default_factory=dict)
     device: str = "cpu"
+    training: bool = True
 
     def __str__(self) -> str:
-        return f"shape {self.shape}, {str(self.dtype).removeprefix('torch.')}"
+        mode = "" if self.training else ", in eval()"
+        return f"shape {self.shape}, {str(self.dtype).removeprefix('torch.')}{mode}"
 
     def initial(self, seed: int = 0) -> InvertibleLinear:
         """The layer as its constructor leaves it, its initial weights drawn from `seed`."""
         with seeded(seed, "layer"):
             layer = self.cls(self.shape, **self.options)
-        return layer.to(device=self.device, dtype=self.dtype)
+        return layer.to(device=self.device, dtype=self.dtype).train(self.training)
 
     def perturbed(self, scale: float) -> InvertibleLinear:
         """The layer with noise on its weights; nothing was called on it yet."""

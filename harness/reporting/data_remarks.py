@@ -15,13 +15,16 @@ DIGITS_OF_CHECKSUM = 12
 
 
 def data_remarks(plan: Plan, density: Sequence[Line]) -> list[str]:
-    """Per data set, in plan order: what it is, its splits, steps and checksum, what was done to it; then oracles."""
+    """Per data set, in plan order: what it is, its splits, steps and checksum, what was done to it; then rows."""
     trials = [trial for trial in plan.trials if isinstance(trial, DensityTrial)]
     remarks = []
     for column in plan.columns:
-        found = [_data_text(line) for line in density if line["dataset"] == column]
+        lines = [line for line in density if line["dataset"] == column]
+        found = [_data_text(line) for line in lines]
         found += [text for trial in trials if trial.data.label == column for text in _treatment(trial)]
         remarks += [f"{column}: {text}" for text in dict.fromkeys(found) if text]
+        rows = {line["layer"]: notes["layer"] for line in lines if "layer" in (notes := line.get("notes") or {})}
+        remarks += [f"{column}, {row}: {text}" for row, text in rows.items()]
     for row in dict.fromkeys(trial.layer.row for trial in trials if trial.layer.oracle):
         remarks.append(f"{row}: its flow is told the permutation and starts with the inverse: a bound, no competitor")
     return remarks

@@ -73,13 +73,15 @@ class _Sweep:
     def times(self, operation: str) -> Table:
         """Median and interquartile range, the growth, and below the layers a copy of the tensor."""
         notes = Notes()
-        unstable = []
+        unstable, served = [], []
         rows = []
         for row in self.plan.rows:
             cells = []
             for point, label in zip(self.points, self.header, strict=True):
                 line = self.by_case.get((operation, row, *point))
                 cells.append(EMPTY if line is None else time_cell(line, notes))
+                if line is not None and line.get("remark"):
+                    served.append(f"{row} at {label}: {line['remark']}")
                 if line is not None and line["unstable"]:
                     cells[-1] += UNSTABLE
                     unstable.append(f"{row} at {label}: {', '.join(line['unstable'])}")
@@ -87,7 +89,7 @@ class _Sweep:
         copies = [self._copy(operation, point) for point in self.points]
         if any(copy is not None for copy in copies):
             rows.append(("copy", *(EMPTY if copy is None else milliseconds(copy) for copy in copies), EMPTY))
-        remarks = notes.numbered()
+        remarks = (*notes.numbered(), *served)
         if unstable:
             cells_in_all = len(self.points) * len(self.plan.rows)
             remarks += (f"† unstable, {len(unstable)} of {cells_in_all} cells: {BOUNDS}.", *unstable[:MOST_COMPLAINTS])

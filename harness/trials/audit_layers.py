@@ -68,6 +68,7 @@ def smaller(layer: InvertibleLinear, make_layer: LayerMaker | None) -> tuple[Inv
         small = make_layer(layer, shape)
     except UnsupportedShape as error:
         return None, f"D = {layer.dim} is beyond {DENSE_LIMIT}, and smaller: {error}"
+    small.train(layer.training)
     state = layer.state_dict()
     for tensor in state.values():
         if tensor.is_floating_point():

@@ -69,7 +69,7 @@ def run_density(
     except (UnsupportedShape, UnsupportedEvent) as error:
         return blank_record(trial, "unsupported", str(error))
     record = blank_record(trial, "ok", None)
-    record.notes |= data_notes(splits)
+    record.notes |= data_notes(splits) | layer_notes(flow)
     row: dict[str, Any] = {
         "unit": pipeline.unit,
         "parameters": sum(parameter.numel() for parameter in flow.parameters() if parameter.requires_grad),
@@ -120,6 +120,13 @@ def data_notes(splits: Splits) -> dict[str, str]:
     if splits.no_floor is not None:
         notes["floor"] = splits.no_floor
     return notes
+
+
+def layer_notes(flow: Glow) -> dict[str, str]:
+    """How shapes are served, where a layer has a remark on that."""
+    layers = (module for module in flow.modules() if isinstance(module, InvertibleLinear))
+    remarks = dict.fromkeys(layer.remark for layer in layers if layer.remark is not None)
+    return {"layer": "; ".join(remarks)} if remarks else {}
 
 
 def below_floor(test: Evaluation, pipeline: Pipeline, floor: float | None) -> str | None:

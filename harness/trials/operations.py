@@ -9,6 +9,7 @@ Definitions, after the runtime section of ButterflyFlow (Meng et al., ICML 2022)
 
 The input x is standard normal, and y is what the layer makes of it. The weights are perturbed away from
 initialisation, where an identity could be cheaper than the layer is in use (denormal numbers, zero off-diagonals).
+A layer that hardens is timed as it is used: forward in training, the inverse, which takes samples, in `eval()`.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ def prepare(
 ) -> Callable[[], object]:
     """Return a call without arguments that performs the operation once on a fixed batch of events.
 
-    The layer itself is moved to `device` and `dtype`.
+    The layer itself is moved to `device` and `dtype`, and put into training mode or `eval()`.
     """
-    layer.to(device=device, dtype=dtype)
+    layer.to(device=device, dtype=dtype).train(operation in ("forward", "forward_backward"))
     x = events(layer.shape, batch, dtype=dtype, device=device, seed=seed)
     if operation == "forward":
         x.requires_grad_()

@@ -82,6 +82,8 @@ def _case(ref: LayerRef, operation: Operation, x: Tensor, row: dict[str, Any]) -
     layer = make_layer(ref, tuple(x.shape[1:]), seed=0)
     perturb(layer, 0.05, torch.Generator().manual_seed(0))
     row["parameters"] = sum(parameter.numel() for parameter in layer.parameters())
+    if layer.remark is not None:
+        row["remark"] = layer.remark
     call = prepare(layer, len(x), operation, dtype=x.dtype, device=x.device)
     row["backend"] = backend_of(call, x.device)
     if operation in ("inverse", "inverse_warm"):

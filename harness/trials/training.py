@@ -130,7 +130,7 @@ def fit(
     progress: Progress,
     checkpoints: Checkpoints | None = None,
 ) -> Fit:
-    """Maximise the likelihood of the training split; leave in the flow the weights that validation chose.
+    """Maximise the likelihood of the training split; leave in the flow, in eval(), the weights that validation chose.
 
     The loss is the negative log-likelihood in nats per dimension. ActNorm is initialised on the first batch,
     as training sees it. What is validated and kept is the flow of `Updates`, averages included where the
@@ -171,7 +171,9 @@ def fit(
         course.losses[(course.step - 1) % settings.evaluate_every] = measures[pipeline.unit].detach().mean()
         if course.step % settings.evaluate_every == 0 or course.step == settings.steps:
             clock.pause()
+            flow.eval()  # a layer may apply another map there than in training
             value = _evaluate(flow, pipeline, settings, seed, course)
+            flow.train()
             progress(course.step / settings.steps, f"step {course.step}/{settings.steps} val {value:.3f}")
             clock.resume()
         elif time.monotonic() - reported > REPORT_SECONDS:
@@ -186,6 +188,7 @@ def fit(
         checkpoints.save(course.step, parts)
 
     flow.load_state_dict(course.best_weights)
+    flow.eval()
     return Fit(
         course.curves, course.best_step, course.step, course.step * updates.passes, clock.seconds, course.stopped_early
     )

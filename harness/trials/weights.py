@@ -52,7 +52,7 @@ def load_flow(trial: DensityTrial, path: Path) -> Glow:
             f"{path}: the weights do not fit the flow of trial {trial.id}, whose layer may have changed since "
             f"({' '.join(str(error).split())}); delete the file and run the suite again"
         ) from error
-    return flow.to(trial.device)
+    return flow.eval().to(trial.device)
 
 
 def _read(path: Path) -> dict[str, Any]:

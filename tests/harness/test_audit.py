@@ -332,10 +332,11 @@ def build(layer, shape):
 @pytest.mark.parametrize("name", sorted(LAYERS))
 def test_a_large_layer_is_audited_smaller(name, monkeypatch):
     as_large(monkeypatch, 20)
-    layer = LAYERS[name]((4, 8, 8), **OPTIONS.get(name, {})).double()
+    layer = LAYERS[name]((4, 8, 8), **OPTIONS.get(name, {})).double().eval()
     perturb(layer, 0.3, torch.Generator().manual_seed(0))
     small, reason = smaller(layer, build)
     assert small.shape == (4, 2, 2), reason
+    assert not small.training, "what is audited is the map in eval()"
     assert all(value.dtype == torch.float64 for value in small.parameters())
     if name == "conv1x1":
         assert torch.equal(small.matrix(), layer.matrix()), "its weights fit and were not carried over"

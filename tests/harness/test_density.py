@@ -226,3 +226,14 @@ def test_a_layer_that_cannot_invert_gives_no_samples(data, tmp_path, monkeypatch
     assert record.status == "ok" and record.arrays is None and "no inverse" in record.notes["samples"]
     assert record.rows[0]["audit"] == "failed" and record.rows[0]["inverse_error"] is None
     json.dumps(record.audit, allow_nan=False)
+
+
+def test_a_layer_that_cut_the_event_says_so_in_the_record(data, tmp_path):
+    """Squeezed to 4x1x37: the prime 37 is above the largest radix."""
+    draw = np.random.default_rng(0)
+    data(Splits(*(draw.integers(0, 5, (n, 1, 2, 74)).astype(np.int16) for n in (40, 12, 12)), 5, description="toy"))
+    record = run(trial("butterfly"), tmp_path)
+    assert (record.status, record.audit["verdict"]) == ("ok", "passed")
+    cut = "D = 148 = 2 * 2 * 37 is cut into parts of 147, 1: the prime 37 is above 31; parts do not mix"
+    assert record.notes["layer"] == cut
+    assert "layer" not in run(trial("conv1x1"), tmp_path).notes

@@ -62,6 +62,13 @@ def test_inverse_is_without_grad():
     assert layer.calls == {"forward": 1, "inverse": 1} and layer.grad_modes == [False, False]
 
 
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_forward_is_timed_in_training_and_the_inverse_in_eval(operation):
+    layer = Counting((2, 3)).eval()
+    prepare(layer, 5, operation, dtype=torch.float32, device=CPU)
+    assert layer.training == operation.startswith("forward")
+
+
 def test_warm_inverse_factorises_before_the_clock_and_undoes_the_same():
     class Factorising(Counting):
         def inverter(self):

@@ -69,6 +69,13 @@ def test_a_faulty_layer_is_a_row_and_the_others_are_timed(tmp_path, strangers):
     assert record.status == "error" and "no inverse today" in record.reason
 
 
+def test_a_layer_that_cut_the_event_says_so_in_its_rows(tmp_path):
+    prime = trial("butterfly", "conv1x1").model_copy(update={"shape": (2, 37)})
+    record = run_runtime(prime, None, tmp_path, lambda fraction, text: None)
+    remarks = [(row["layer"], "the prime 37 is above 31" in row.get("remark", "")) for row in record.rows]
+    assert remarks == [("butterfly", True)] * 2 + [("conv1x1", False)] * 2
+
+
 def test_threads_are_left_alone(tmp_path):
     before = torch.get_num_threads()
     run_runtime(trial("conv1x1"), None, tmp_path, lambda fraction, text: None)

@@ -133,11 +133,13 @@ def test_below_the_table_stands_which_data_it_rests_on(density_run):
             layer = trial.layer.model_copy(update={"oracle": trial.layer.row == "<script>"})
             trials[index] = trial.model_copy(update={"data": data, "layer": layer})
             records[index] = replace(records[index], id=trials[index].id)
+    records[0].notes["layer"] = "cut into parts"
     notes = made((plan.model_copy(update={"trials": tuple(trials)}), records))[0].notes
     assert notes == (
         "digits: digits of scikit-learn; 1,297 train, 250 validation, 250 test",
         "digits: all entries permuted, the same in every image and split, by seed 0",
         "digits: training images moved at random (crop_flip), held-out images as they are",
+        f"digits, {trials[0].layer.row}: cut into parts",
         "waveforms: PPG; 9 train, 1 validation, 1 test; lattice steps 0.0005 NU, 0.05 mmHg; SHA-256 0123456789ab…; "
         "no resolution floor: a filter",
         "<script>: its flow is told the permutation and starts with the inverse: a bound, no competitor",
@@ -221,6 +223,14 @@ def test_unstable_times_are_marked_and_explained(runtime_run):
         "conv1x1 at 3×4×4: interquartile range 80% of the median",
         "conv1x1 at 3×16×16: -20% from the first half of the rounds to the second, had 50% of its core",
     )
+
+
+def test_how_a_shape_is_served_stands_below_its_times(runtime_run):
+    row = runtime_run[1][0].rows[0]
+    row["remark"] = "cut into parts"
+    table, *others = made(runtime_run)
+    assert any(note.startswith(row["layer"]) and note.endswith(": cut into parts") for note in table.notes)
+    assert not any("cut into parts" in note for other in others for note in other.notes)
 
 
 def test_rounds_that_ended_early_are_said(runtime_run):

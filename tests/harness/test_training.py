@@ -281,3 +281,19 @@ def test_a_validation_value_that_is_not_finite_is_divergence():
     settings = TrainingSettings(steps=20, batch_size=16, evaluate_every=5)
     with pytest.raises(Diverged, match="validation likelihood is not finite at step 5 for 100 of 100"):
         fit(FailsLater(), pipeline(), settings, 0, quiet)
+
+
+def test_it_trains_in_training_mode_and_judges_in_eval():
+    """A layer that hardens is another map there: what validation chose by has to be what is evaluated."""
+
+    modes = set()
+
+    class Watched(GaussianFlow):
+        def terms(self, x):
+            modes.add((self.training, torch.is_grad_enabled()))
+            return super().terms(x)
+
+    flow = Watched()
+    fit(flow, pipeline(), TrainingSettings(steps=6, batch_size=50, evaluate_every=2), 0, lambda *_: None)
+    assert modes == {(True, True), (False, False)}
+    assert not flow.training

@@ -41,6 +41,7 @@ def test_what_was_saved_comes_back(saved, tmp_path):
     assert path == weights_path(one, tmp_path) == tmp_path / "weights" / f"{one.id}.pt"
     assert [file.name for file in path.parent.iterdir()] == [path.name]
     again = load_flow(one, path)
+    assert not again.training  # as it was evaluated
     assert all(torch.equal(a, b) for a, b in zip(flow.state_dict().values(), again.state_dict().values(), strict=True))
     x = torch.randn(3, *SHAPE)
     assert torch.equal(flow.log_prob(x), again.log_prob(x))

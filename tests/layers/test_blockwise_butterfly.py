@@ -86,9 +86,9 @@ def test_counts():
 
 def test_scalars_keep_their_own_parameters():
     torch.manual_seed(0)
-    plain = Butterfly((3, 4), initialisation="rotation")
+    plain = Butterfly((3, 4), levels=2, initialisation="rotation")
     torch.manual_seed(0)
-    of_one = Butterfly((3, 4), initialisation="rotation", block_size=1)
+    of_one = Butterfly((3, 4), levels=2, initialisation="rotation", block_size=1)
     assert list(of_one.state_dict()) == ["weight"]
     assert torch.equal(of_one.weight, plain.weight)
 

@@ -51,15 +51,15 @@ def product_by_hand(layer, levels):
 
 
 CASES = [
-    ((3, 4, 4), {}),
-    ((3, 4, 4), {"shared": True, "initialisation": "rotation"}),
+    ((3, 4, 4), {"levels": 4}),
+    ((3, 4, 4), {"levels": 4, "shared": True, "initialisation": "rotation"}),
     ((2, 8), {"bi_direction": True, "flatten": "channels_last"}),
-    ((3, 2, 4), {"flatten": "channels_last", "order": "descending", "shared": True}),
+    ((3, 2, 4), {"levels": 3, "flatten": "channels_last", "order": "descending", "shared": True}),
     ((1, 28), {"partition": [16, 8, 4], "levels": [4, 2, 0], "shared": True}),
     ((2, 3, 4), {"partition": [8, 16], "levels": [[3, 1], [2, 2, 4]], "flatten": "channels_last"}),
     ((4, 6), {"levels": [3, 1, 1]}),
     ((1, 1, 1), {}),
-    ((3, 5), {"shared": True}),
+    ((3, 5), {"levels": 0, "shared": True}),
     ((1, 2), {}),
 ]
 
@@ -109,9 +109,9 @@ def test_level_one_has_the_largest_stride():
     assert layer(x)[0].flatten().tolist() == [4, 5, 6, 7, 0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("shape", [(3, 2, 4), (2, 8)])
-def test_flatten_orders(shape):
-    last, first = perturbed(shape, flatten="channels_last"), perturbed(shape)
+@pytest.mark.parametrize(("shape", "levels"), [((3, 2, 4), 3), ((2, 8), 4)])
+def test_flatten_orders(shape, levels):
+    last, first = perturbed(shape, levels=levels, flatten="channels_last"), perturbed(shape, levels=levels)
     x = torch.randn(2, *shape, dtype=torch.float64)
     matrix = product_by_hand(first, levels_of(first)[0])
     torch.testing.assert_close(first(x)[0].flatten(1), x.flatten(1) @ matrix.T)
@@ -131,7 +131,7 @@ def test_flatten_orders(shape):
         ((1, 28, 28), {"partition": [512, 256, 16], "levels": [9, 8, 4]}, 2 * (9 * 512 + 8 * 256 + 4 * 16)),
         ((4, 512), {"levels": [10], "shared": True}, 4 * 2**9),
         ((2, 8), {"levels": 3, "bi_direction": True, "shared": True}, 2 * 4 * (2**3 - 1)),
-        ((3, 5), {}, 0),
+        ((3, 5), {"levels": 0}, 0),
     ],
 )
 def test_counts(shape, options, count):
@@ -222,7 +222,9 @@ def test_inverter_keeps_the_weights_it_saw():
     assert not invert(y.requires_grad_()).requires_grad
 
 
-@pytest.mark.parametrize("options", [{}, {"shared": True}, {"partition": [8, 4], "levels": [[3, 1, 3], [2]]}])
+@pytest.mark.parametrize(
+    "options", [{"levels": 2}, {"levels": 2, "shared": True}, {"partition": [8, 4], "levels": [[3, 1, 3], [2]]}]
+)
 def test_gradients(options):
     layer = perturbed((3, 4), 0.2, **options)
     x = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)

@@ -11,12 +11,19 @@ from harness.checking.layer_case import LayerCase
 from layers import LAYERS, layer_options
 
 SERVED = {name: [shape for shape in SHAPES if construct(cls, shape, {}) == (None, [])] for name, cls in LAYERS.items()}
-CASES = [LayerCase(LAYERS[name], shape, dtype) for name in LAYERS for shape in SERVED[name] for dtype in DTYPES]
+CASES = [
+    LayerCase(cls, shape, dtype, training=training)
+    for name, cls in LAYERS.items()
+    for shape in SERVED[name]
+    for dtype in DTYPES
+    for training in ((True, False) if cls.hardens else (True,))
+]
 
 
 def name_of(value: object) -> str:
     if isinstance(value, LayerCase):
-        return f"{value.cls.registered_name}-{name_of(value.shape)}-{str(value.dtype).removeprefix('torch.')}"
+        mode = "" if value.training else "-eval"
+        return f"{value.cls.registered_name}-{name_of(value.shape)}-{str(value.dtype).removeprefix('torch.')}{mode}"
     return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
@@ -86,9 +93,10 @@ def test_every_number_of_an_option(name: str, option: str, value: int):
 def test_every_counted_parameter_reaches_the_map(name: str, shape: tuple[int, ...]):
     """Masks hide all entries that do not count, so that parameters without masked entries are counted right."""
     case = LayerCase(LAYERS[name], shape)
-    layer, x = case.build(), case.events()
+    layer, x = case.build(), case.events().requires_grad_()
     y, log_det = layer(x)
-    (y.square().sum() + log_det).backward()
+    # Not the sum of squares, which an orthogonal map leaves as it is.
+    ((y * torch.linspace(1, 2, y.numel(), dtype=y.dtype).view(y.shape)).square().sum() + log_det).backward()
     for parameter_name, parameter in layer.named_parameters():
         mask = dict(layer.named_buffers()).get(f"{parameter_name}_mask", torch.ones((), dtype=torch.bool))
         reached = parameter.grad != 0

@@ -77,8 +77,8 @@ def test_refuses_what_is_no_permutation(permutation):
 
 
 def test_refuses_a_size():
-    message = "D = 12 is not a power of two, which 2x2 switches need; pad the event to 16 entries, and the permutation"
+    message = "D = 74 has the prime factor 37, above the largest radix, 31; pad the event to 128 entries, and the perm"
     with pytest.raises(UnsupportedShape, match=message):
-        butterfly_from_permutation(range(12))
+        butterfly_from_permutation(range(74))
     with pytest.raises(UnsupportedShape, match=re.escape("shape (3, 3) has 9 entries, the permutation 8")):
         butterfly_from_permutation(range(8), (3, 3))

@@ -1,0 +1,80 @@
+"""Controls: orthogonal maps that learn nothing, a random permutation of all entries and the cosine transform."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from layers.base import InvertibleLinear
+from layers.cosine_transform import dct, dct_matrix, inverse_dct
+
+
+class Fixed(InvertibleLinear, name="fixed"):
+    r"""A fixed orthogonal map without parameters, to hold against what a layer of its reach learns.
+
+    ``map="permutation"``: y = x[p] over all D entries, with p drawn uniformly. ``map="dct"``: the orthonormal cosine
+    transform (DCT-II) of each channel over its positions.
+
+    Determinant: log|det| = 0.
+    Inverse: the inverse permutation, or the transposed transform.
+    Parameters: none; the permutation is a buffer.
+    Singular cases: none.
+
+    Family: controls
+    Cost:
+        forward: D moves (permutation), O(D log n) (dct)
+        inverse: the same
+        log-det: none, it is 0
+    Shapes: every (C, L) and (C, H, W)
+    Source: fixed permutations: NICE (Dinh et al., 2015), RealNVP (Dinh et al., 2017); DCT: Ahmed et al. (1974)
+
+    Args:
+        shape: event shape.
+        map: "permutation" or "dct".
+
+    Raises:
+        ValueError: the map is neither.
+    """
+
+    order: Tensor
+    precision: Tensor
+
+    def __init__(self, shape: tuple[int, ...], *, map: Literal["permutation", "dct"] = "permutation") -> None:
+        super().__init__(shape)
+        if map not in ("permutation", "dct"):
+            raise ValueError(f"fixed: map = {map!r} is unknown; use 'permutation' or 'dct'")
+        self.map = map
+        self.axes = len(self.shape) - 1
+        if map == "permutation":
+            self.register_buffer("order", torch.randperm(self.dim))
+        # Without a parameter, the precision of the layer is that of this.
+        self.register_buffer("precision", torch.empty(0), persistent=False)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Move the entries or transform the channels; the log-det is 0."""
+        self.check_event(x)
+        y = x.flatten(1)[:, self.order].reshape(x.shape) if self.map == "permutation" else dct(x, self.axes)
+        return y, x.new_zeros(())
+
+    def inverse(self, y: Tensor) -> Tensor:
+        """Move the entries back, or transform back."""
+        self.check_event(y)
+        if self.map == "permutation":
+            return y.flatten(1)[:, self.order.argsort()].reshape(y.shape)
+        return inverse_dct(y, self.axes)
+
+    @torch.no_grad()
+    def dense(self) -> Tensor:
+        """A permuted identity, or the matrices of the transforms."""
+        if self.map == "permutation":
+            return torch.eye(self.dim, dtype=self.precision.dtype, device=self.precision.device)[self.order]
+        matrix = torch.eye(self.channels, dtype=torch.float64)
+        for size in self.shape[1:]:
+            matrix = torch.kron(matrix, dct_matrix(size))
+        return matrix.to(self.precision)
+
+    def extra_repr(self) -> str:
+        """Shape and map."""
+        return f"{super().extra_repr()}, map={self.map!r}"

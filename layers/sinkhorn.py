@@ -1,0 +1,159 @@
+"""A permutation that is learned: relaxed to a doubly stochastic matrix in training, a permutation at evaluation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from layers.base import InvertibleLinear
+from layers.conv1x1 import mix_channels
+
+CERTAINTY = 0.5
+"""Of the diagonal of the initial matrix."""
+
+
+class Sinkhorn(InvertibleLinear, name="sinkhorn"):
+    r"""A learned permutation of m places; relaxed while training, hard in `eval()`; no bias.
+
+    In training the map is y = S x, where S is what `iterations` rounds of normalising the columns and the rows of
+    exp(A / temperature) make of the free A, (m, m): all but doubly stochastic. In `eval()` it is y = x[p], where p
+    takes the largest entry of S, then the largest of the other rows and columns, and so on; wherever every row of S
+    has an entry above 1/2, these are p, and the best assignment.
+
+    **Which likelihood is one.** S and p are two maps, and each has its own log-determinant: log|det S|, by LU
+    decomposition, while it is S that is applied, and 0 while it is p. So either mode reports a likelihood of the
+    model that it applies, and never one mode's map with the other's determinant; `hardens` has every check run in both.
+    Validation, test, audit and samples are taken in `eval()`: what is reported is the permutation's. The training loss
+    is the relaxed model's; it need not bound the other. The determinant of a row-stochastic matrix is at most 1, and
+    of a doubly stochastic one is 1 only for a permutation, so the likelihood itself drives S towards one.
+
+    What it cannot do: between two permutations, of which one is odd and the other even, every path of S crosses a
+    singular matrix, where log|det S| = -inf. Gradients do not cross, so which parity is learned is a matter of the
+    start (an identity here, with `CERTAINTY` on the diagonal) and of large steps.
+
+    Determinant: relaxed (D / m) log|det S|; hard 0.
+    Inverse: relaxed a solve with S, hard the inverse permutation.
+    Parameters: m^2.
+    Singular cases: relaxed, where S is: equal rows, such as A = 0. log|det| = -inf, and the inverse is not finite.
+
+    Family: permutations
+    Cost:
+        forward: relaxed D m multiply-adds after O(iterations m^2); hard D moves after O(m^2) for each round of taking
+        entries, few where S is near a permutation, m at worst, each of which waits for the device
+        inverse: the same, and O(m^3) relaxed
+        log-det: O(m^3) relaxed; none hard, it is 0
+    Shapes: every (C, L) and (C, H, W); m x m numbers have to fit, so above some thousand entries permute "positions" or
+    "channels"
+    Source: Gumbel-Sinkhorn networks (Mena et al., ICLR 2018), without the noise; Sinkhorn (1964)
+
+    Args:
+        shape: event shape.
+        over: the places: all m = D "entries", the m = c "channels" at every position alike, or the m = n "positions"
+            of every channel alike.
+        iterations: rounds of normalisation.
+        temperature: divides A. The smaller, the further a training step moves S.
+
+    Raises:
+        ValueError: an option is not one of the values above.
+    """
+
+    hardens = True
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        *,
+        over: Literal["entries", "channels", "positions"] = "entries",
+        iterations: int = 10,
+        temperature: float = 0.1,
+    ) -> None:
+        super().__init__(shape)
+        sizes = {"entries": self.dim, "channels": self.channels, "positions": self.positions}
+        if over not in sizes:
+            raise ValueError(f"sinkhorn: over = {over!r} is unknown; use one of {', '.join(map(repr, sizes))}")
+        if not isinstance(iterations, int) or isinstance(iterations, bool) or iterations < 1:
+            raise ValueError(f"sinkhorn: iterations = {iterations!r} is no number of rounds; use a whole number >= 1")
+        if not temperature > 0 or not math.isfinite(temperature):
+            raise ValueError(f"sinkhorn: temperature = {temperature!r} is not allowed; use a number above 0")
+        self.over, self.iterations, self.temperature = over, iterations, temperature
+        self.places = sizes[over]
+        start = temperature * math.log(CERTAINTY / (1 - CERTAINTY) * max(self.places - 1, 1))
+        self.logits = nn.Parameter(start * torch.eye(self.places))
+
+    def relaxed(self) -> Tensor:
+        """S, (m, m); every row sums to 1."""
+        logits = self.logits / self.temperature
+        for _ in range(self.iterations):
+            logits = logits.log_softmax(0).log_softmax(1)
+        return logits.exp()
+
+    @torch.no_grad()
+    def permutation(self) -> Tensor:
+        """p, (m,): place i of the output is place p[i] of the input."""
+        left = self.relaxed()
+        chosen = torch.full((self.places,), -1, device=left.device)
+        place = torch.arange(self.places, device=left.device)
+        # An entry that is the largest of its row and of its column would be taken before any other of them. There is
+        # one in every round, equal entries or not: of the largest, the first row's in the first column that has one.
+        while bool((chosen < 0).any()):
+            column = left.argmax(1)
+            taken = (left.argmax(0)[column] == place) & (chosen < 0)
+            chosen = torch.where(taken, column, chosen)
+            left[taken] = -1
+            left[:, column[taken]] = -1
+        return chosen
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Apply S with its log-det in training, p with log-det 0 in eval()."""
+        self.check_event(x)
+        if not self.training:
+            return self._moved(x, self.permutation()), x.new_zeros(())
+        matrix = self.relaxed()
+        log_det = torch.linalg.slogdet(matrix).logabsdet
+        return self._mixed(x, matrix), self.dim // self.places * log_det
+
+    def inverse(self, y: Tensor) -> Tensor:
+        """Solve with S in training, undo p in eval()."""
+        return self._solver()(y)
+
+    @torch.no_grad()
+    def inverter(self) -> Callable[[Tensor], Tensor]:
+        """Invert S, or p, once."""
+        return torch.no_grad()(self._solver())
+
+    @torch.no_grad()
+    def dense(self) -> Tensor:
+        """The Kronecker product of S, or of the matrix of p, with the identity on what it does not permute."""
+        one = torch.eye(self.places, dtype=self.logits.dtype, device=self.logits.device)
+        matrix = self.relaxed() if self.training else one[self.permutation()]
+        rest = torch.eye(self.dim // self.places, dtype=one.dtype, device=one.device)
+        return torch.kron(matrix, rest) if self.over == "channels" else torch.kron(rest, matrix)
+
+    def extra_repr(self) -> str:
+        """Shape and options, for repr()."""
+        options = f"over={self.over!r}, iterations={self.iterations}, temperature={self.temperature}"
+        return f"{super().extra_repr()}, {options}"
+
+    def _solver(self) -> Callable[[Tensor], Tensor]:
+        hard = not self.training
+        undo = self.permutation().argsort() if hard else torch.linalg.inv_ex(self.relaxed())[0]
+
+        def invert(y: Tensor) -> Tensor:
+            self.check_event(y)
+            return self._moved(y, undo) if hard else self._mixed(y, undo)
+
+        return invert
+
+    def _mixed(self, x: Tensor, matrix: Tensor) -> Tensor:
+        if self.over == "channels":
+            return mix_channels(matrix, x)
+        return (x.reshape(-1, self.places) @ matrix.T).view(x.shape)
+
+    def _moved(self, x: Tensor, order: Tensor) -> Tensor:
+        if self.over == "channels":
+            return x[:, order]
+        return x.reshape(-1, self.places)[:, order].view(x.shape)

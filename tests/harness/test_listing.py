@@ -1,0 +1,54 @@
+"""`list layers` shows what the docstring of a layer says; a layer stays one file."""
+
+import pytest
+
+from harness import listing
+from layers import LAYERS
+
+
+@pytest.mark.parametrize("name", sorted(LAYERS))
+def test_every_layer_states_what_the_list_shows(name):
+    fields = listing.docstring_fields(LAYERS[name])
+    for title, heading in listing.LAYER_FIELDS.items():
+        assert fields.get(heading), f"{name}: the docstring has no {heading}, which is its {title}"
+
+
+def test_a_page_for_each_layer():
+    text = listing.layers()
+    pages = dict(page.split(":", 1) for page in text.split("\n\n"))
+    assert list(pages) == sorted(LAYERS)
+    assert "  family     block-diagonal factors\n  source     Monarch (Dao et al., ICML 2022)\n" in pages["monarch"]
+    assert "  log-det    D additions for each factor\n" in pages["monarch"]
+    assert pages["finc"].endswith("  options    kernel_size = 3")
+    assert all(len(line) <= 118 for page in pages.values() for line in page.splitlines()[1:])
+
+
+def test_a_field_ends_where_the_next_begins_or_the_paragraph_does():
+    class Layer:
+        """A line.
+
+        Family: tests
+        Cost:
+            forward: one thing
+            and another
+            inverse: it
+        Singular cases: none
+        Source: somebody (2020)
+
+        What is no field: text.
+        Shapes:
+            every one
+        """
+
+    fields = listing.docstring_fields(Layer)
+    assert fields["Family"] == "tests" and fields["forward"] == "one thing and another"
+    assert fields["inverse"] == "it" and fields["Source"] == "somebody (2020)" and fields["Shapes"] == "every one"
+
+
+def test_a_layer_that_states_nothing_is_listed(monkeypatch):
+    class Bare(LAYERS["conv1x1"]):
+        __doc__ = None
+
+    monkeypatch.setitem(LAYERS, "bare", Bare)
+    page = next(page for page in listing.layers().split("\n\n") if page.startswith("bare:"))
+    assert "  family     not stated\n" in page

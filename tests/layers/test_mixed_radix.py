@@ -1,0 +1,242 @@
+"""Butterflies on any dimension: stages by hand, what mixes, counts, parts for large primes, options."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from layers import LAYERS
+from layers.base import push_identity
+from layers.butterfly import Butterfly
+from layers.mixed_radix import (
+    LARGEST_PRIME,
+    MixedRadix,
+    Stage,
+    apply_stage,
+    prime_factors,
+    smooth_parts,
+    stage_matrix,
+    stages_of,
+)
+
+
+def perturbed(layer, scale=0.3):
+    torch.manual_seed(0)
+    layer.double()
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.add_(scale * torch.randn_like(parameter))
+    return layer
+
+
+def support(layer):
+    """Which entries reach which, exactly: absolute values of every stage cannot cancel."""
+    mixed = layer.mixed
+    product = torch.eye(layer.dim, dtype=torch.float64)
+    offset = 0
+    for size, stages in zip(mixed.sizes, mixed.sequences, strict=True):
+        block = product[offset : offset + size]
+        for stage in stages:
+            block = apply_stage(
+                torch.ones(stage.blocks * stage.stride, stage.radix, stage.radix, dtype=block.dtype), block, stage
+            )
+        product[offset : offset + size] = block
+        offset += size
+    return product > 0
+
+
+def test_prime_factors():
+    assert prime_factors(784) == [2, 2, 2, 2, 7, 7] and prime_factors(3072) == [2] * 10 + [3]
+    assert prime_factors(1) == [] and prime_factors(97) == [97]
+    assert all(math.prod(prime_factors(n)) == n for n in range(1, 200))
+
+
+def test_stages_of():
+    assert stages_of(12) == [Stage(2, 1, 6), Stage(2, 2, 3), Stage(3, 4, 1)]
+    assert stages_of(1) == []
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("stage", [Stage(3, 2, 4), Stage(5, 1, 3), Stage(2, 6, 1), Stage(7, 1, 1)])
+def test_a_stage_by_hand(stage, shared):
+    """Entry o s + j of a block comes from entries i s + j of the same block, by one matrix."""
+    torch.manual_seed(0)
+    radix, blocks, stride = stage.radix, stage.blocks, stage.stride
+    size = radix * blocks * stride
+    matrices = torch.randn(blocks * (1 if shared else stride), radix, radix, dtype=torch.float64)
+    expected = torch.zeros(size, size, dtype=torch.float64)
+    for block, place in itertools.product(range(blocks), range(stride)):
+        start = block * radix * stride + place
+        matrix = matrices[block] if shared else matrices[block * stride + place]
+        for o, i in itertools.product(range(radix), repeat=2):
+            expected[start + o * stride, start + i * stride] = matrix[o, i]
+    torch.testing.assert_close(apply_stage(matrices, torch.eye(size, dtype=torch.float64), stage), expected)
+    torch.testing.assert_close(stage_matrix(matrices, stage).to_dense(), expected)
+
+
+OPTIONS = [
+    {},
+    {"order": "descending"},
+    {"bi_direction": True},
+    {"bi_direction": True, "order": "descending"},
+    {"shared": True},
+    {"shared": True, "initialisation": "rotation", "bi_direction": True},
+    {"flatten": "channels_last"},
+    {"flatten": "pixels", "initialisation": "rotation"},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("shape", [(3, 2, 5), (5, 3), (2, 47), (3, 4, 4)], ids=str)
+def test_against_dense(shape, options):
+    layer = perturbed(Butterfly(shape, **options))
+    x = torch.randn(3, *shape, dtype=torch.float64)
+    y, log_det = layer(x)
+    matrix = layer.dense()
+    torch.testing.assert_close(y.flatten(1), x.flatten(1) @ matrix.T)
+    torch.testing.assert_close(log_det, torch.linalg.slogdet(matrix)[1])
+    torch.testing.assert_close(layer.inverse(y), x)
+    torch.testing.assert_close(layer.inverter()(y), x)
+
+
+@pytest.mark.parametrize(
+    ("options", "radices"),
+    [
+        ({}, [2, 2, 3, 5]),
+        ({"order": "descending"}, [5, 3, 2, 2]),
+        ({"bi_direction": True}, [2, 2, 3, 5, 3, 2, 2]),
+        ({"bi_direction": True, "order": "descending"}, [5, 3, 2, 2, 2, 3, 5]),
+    ],
+)
+def test_order_of_stages(options, radices):
+    """The product of hand-applied stages in that order, with the layer's own matrices."""
+    layer = perturbed(Butterfly((3, 4, 5), **options))
+    stages = layer.mixed.sequences[0]
+    assert [stage.radix for stage in stages] == radices
+    matrices = []
+    for one in layer.mixed.passes:
+        if hasattr(one, "weight"):
+            pieces = one.weight.detach().permute(2, 0, 1).split(30)
+        else:
+            pieces = [group.matrices().detach() for group in one.matrices]
+        matrices += pieces
+    x = torch.randn(60, 2, dtype=torch.float64)
+    y = x
+    for matrix, stage in zip(matrices, stages, strict=True):
+        y = apply_stage(matrix, y, stage)
+    torch.testing.assert_close(layer(x.T.reshape(2, 3, 4, 5))[0].flatten(1).T, y)
+
+
+@pytest.mark.parametrize("options", [{}, {"order": "descending"}])
+@pytest.mark.parametrize("shape", [(1, 6), (3, 4), (5, 2, 3), (1, 1000), (1, 28, 28), (3, 32, 32)], ids=str)
+def test_one_pass_is_dense(shape, options):
+    layer = Butterfly(shape, **options)
+    assert support(layer).all()
+    assert (perturbed(layer).dense() != 0).all()  # of the layer's own weights, too
+
+
+def test_what_powers_of_two_leave_apart():
+    """Of the pairs of entries, those that one pass of the paper's factors mixes: 784 as 512 + 256 + 16, and 3072."""
+    with torch.no_grad():
+        parts = perturbed(Butterfly((1, 28, 28), partition=[512, 256, 16], levels=[9, 8, 4])).dense() != 0
+        assert int(parts.sum()) == 512**2 + 256**2 + 16**2  # 53 % of 784^2
+        classes = perturbed(Butterfly((3, 32, 32), levels=10), 0.1)
+        x = torch.zeros(3, 3072, dtype=torch.float64)
+        x[[0, 1, 2], [0, 1, 2]] = 1
+        reached = classes(x.view(3, 3, 32, 32))[0].flatten(1) != 0
+    places = torch.arange(3072)
+    for entry in range(3):
+        assert torch.equal(reached[entry], places % 3 == entry)
+
+
+def test_counts():
+    """2D for a stage of two; p D free for any other, (2p + 1) D stored."""
+    for shape, stored, free in [((1, 28, 28), 8 + 15 + 15, 8 + 7 + 7), ((3, 32, 32), 20 + 7, 20 + 3)]:
+        layer = Butterfly(shape)
+        masked = sum(int((~mask).sum()) * len(part.lower) for part, mask in _masks(layer))
+        count = sum(parameter.numel() for parameter in layer.parameters())
+        assert (count, count - masked) == (stored * layer.dim, free * layer.dim)
+
+
+def _masks(layer):
+    for one in layer.mixed.passes:
+        for part in getattr(one, "matrices", []):
+            yield part, part.lower_mask
+            yield part, part.upper_mask
+
+
+def test_a_power_of_two_is_the_butterfly_of_the_paper():
+    assert Butterfly((2, 8)).mixed is None
+    assert list(Butterfly((2, 8)).state_dict()) == ["weight"]
+
+
+@pytest.mark.parametrize("options", [{"levels": 4}, {"levels": [1]}, {"partition": [8, 4], "levels": [1, 1]}])
+def test_the_papers_options_are_the_papers_layer(options):
+    layer = Butterfly((3, 4) if "partition" in options else (3, 16), **options)
+    assert layer.mixed is None and list(layer.state_dict()) == ["weight"] and layer.remark is None
+
+
+def test_factors_of_two_are_the_butterflys():
+    """On 3 * 2^k with an identity for the odd stage, what the paper's levels give, bit by bit."""
+    mixed, plain = Butterfly((3, 16)), perturbed(Butterfly((3, 16), levels=4))
+    mixed.double().mixed.passes[0].weight.data.copy_(plain.weight.data)
+    x = torch.randn(4, 3, 16, dtype=torch.float64)
+    assert torch.equal(mixed(x)[0], plain(x)[0])
+
+
+@pytest.mark.parametrize("initialisation", ["identity", "rotation"])
+def test_initialisation(initialisation):
+    torch.manual_seed(0)
+    layer = Butterfly((3, 5, 2), initialisation=initialisation)
+    matrix = push_identity(layer)
+    torch.testing.assert_close(matrix @ matrix.T, torch.eye(30))
+    assert torch.equal(matrix, torch.eye(30)) is (initialisation == "identity")
+    assert layer(torch.randn(1, 3, 5, 2))[1].abs() < 1e-5
+
+
+def test_parts():
+    assert smooth_parts(784) == [784] and smooth_parts(31) == [31]
+    assert smooth_parts(37) == [36, 1] and smooth_parts(2 * 397) == [792, 2]
+    for dim in range(1, 2000, 37):
+        parts = smooth_parts(dim)
+        assert sum(parts) == dim and parts == sorted(parts, reverse=True)
+        assert all(max(prime_factors(size), default=1) <= LARGEST_PRIME for size in parts)
+
+
+def test_a_large_prime_says_that_it_is_cut():
+    layer = Butterfly((2, 47))
+    assert layer.mixed.sizes == [93, 1]
+    for text in (layer.remark, repr(layer)):
+        assert "93" in text
+    assert layer.remark == "D = 94 = 2 * 47 is cut into parts of 93, 1: the prime 47 is above 31; parts do not mix"
+    assert torch.equal(support(layer), torch.block_diag(torch.ones(93, 93), torch.ones(1, 1)) > 0)
+    assert Butterfly((2, 31)).remark is None
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_gradients(shared):
+    layer = perturbed(MixedRadix(12, shared=shared), 0.2)
+    x = torch.randn(2, 12, dtype=torch.float64, requires_grad=True)
+    weights = dict(layer.named_parameters())
+
+    def run(x, *values):
+        return torch.func.functional_call(layer, dict(zip(weights, values, strict=True)), (x,))
+
+    assert torch.autograd.gradcheck(run, (x, *weights.values()))
+    assert torch.autograd.gradcheck(lambda y: layer.solver()(y), (x,))
+
+
+SHAPES = [(1, 1), (1, 1, 1), (3, 1), (7, 1, 5), (2, 1000), (5, 24, 7), (1, 37), (13, 3, 2), (17, 4)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("name", LAYERS)
+def test_no_layer_refuses_a_shape(name, shape):
+    """Rectangular images, any length, any number of channels, primes: under every layer's defaults."""
+    torch.manual_seed(0)
+    layer = LAYERS[name](shape).double()
+    x = torch.randn(2, *shape, dtype=torch.float64)
+    y, log_det = layer(x)
+    assert y.shape == x.shape and log_det.isfinite()
+    torch.testing.assert_close(layer.inverse(y), x)

@@ -1,0 +1,97 @@
+import pytest
+import torch
+
+from harness.checking.check_layer import check_layer
+from layers.sinkhorn import Sinkhorn
+
+
+def perturbed(shape, scale=0.3, **options):
+    torch.manual_seed(0)
+    layer = Sinkhorn(shape, **options).double()
+    with torch.no_grad():
+        layer.logits.add_(scale * torch.randn_like(layer.logits))
+    return layer
+
+
+@pytest.mark.parametrize("over", ["entries", "channels", "positions"])
+def test_each_mode_has_the_log_det_of_the_map_that_it_applies(over):
+    layer = perturbed((3, 2, 2), over=over)
+    x = torch.randn(2, 3, 2, 2, dtype=torch.float64)
+    y, log_det = layer.train()(x)
+    relaxed = layer.dense()
+    torch.testing.assert_close(y.flatten(1), x.flatten(1) @ relaxed.T)
+    torch.testing.assert_close(log_det, torch.linalg.slogdet(relaxed).logabsdet)
+    assert log_det < -0.1
+    y, log_det = layer.eval()(x)
+    hard = layer.dense()
+    assert torch.equal(hard.sum(0), torch.ones(12)) and torch.equal(hard.sum(1), torch.ones(12))
+    assert set(hard.unique().tolist()) == {0.0, 1.0}
+    assert torch.equal(y.flatten(1), x.flatten(1) @ hard.T) and log_det == 0
+    assert torch.equal(layer.inverse(y), x)
+
+
+def test_sharp_logits_are_the_permutation_in_both_modes():
+    layer = Sinkhorn((1, 7)).double()
+    torch.manual_seed(1)
+    order = torch.randperm(7)
+    with torch.no_grad():
+        layer.logits.copy_(5 * torch.eye(7)[order])
+    x = torch.randn(3, 1, 7, dtype=torch.float64)
+    assert torch.equal(layer.permutation(), order)
+    torch.testing.assert_close(layer.train()(x)[0], x[:, :, order])
+    assert torch.equal(layer.eval()(x)[0], x[:, :, order])
+
+
+def test_the_relaxed_matrix_is_doubly_stochastic_in_the_limit():
+    matrix = perturbed((1, 6), iterations=200).relaxed()
+    torch.testing.assert_close(matrix.sum(0), torch.ones(6, dtype=torch.float64))
+    torch.testing.assert_close(matrix.sum(1), torch.ones(6, dtype=torch.float64))
+    rows = perturbed((1, 6), iterations=1).relaxed()
+    torch.testing.assert_close(rows.sum(1), torch.ones(6, dtype=torch.float64))
+    assert (rows.sum(0) - 1).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_it_takes_the_largest_entry_first(seed):
+    """As the slow way does it, ties included: rounds take several entries at once, and none too many."""
+    torch.manual_seed(seed)
+    layer = Sinkhorn((1, 9)).double()
+    with torch.no_grad():
+        layer.logits.copy_(torch.randint(0, 3 if seed else 1, (9, 9)) * 0.01)
+        layer.logits.add_(torch.randn(9, 9) * 0.1 * (seed > 2))
+    chosen = layer.permutation()
+    assert torch.equal(chosen.sort().values, torch.arange(9))
+    if seed > 2:  # without ties the greedy choice is unique
+        left, slow = layer.relaxed().detach().clone(), torch.zeros(9, dtype=torch.long)
+        for _ in range(9):
+            row, column = divmod(int(left.argmax()), 9)
+            slow[row] = column
+            left[row], left[:, column] = -1, -1
+        assert torch.equal(chosen, slow)
+
+
+class ClaimsTheOther(Sinkhorn):
+    """Says in training the log-det of what it applies in eval(): a likelihood of no model."""
+
+    def forward(self, x):
+        y, log_det = super().forward(x)
+        return y, 0 * log_det
+
+
+class ForgetsToHarden(Sinkhorn):
+    """Keeps the relaxed map in eval(), with the log-det of a permutation."""
+
+    def forward(self, x):
+        log_det = super().forward(x)[1]
+        mode = self.training
+        y = self.train()(x)[0] if not mode else super().forward(x)[0]
+        self.train(mode)
+        return y, log_det
+
+
+@pytest.mark.parametrize("mutant", ["ClaimsTheOther", "ForgetsToHarden"])
+def test_the_log_det_of_the_other_mode_is_found_out(mutant):
+    report = check_layer(f"{__file__}:{mutant}", shapes=[(2, 3)])
+    assert "log-det" in {finding.check for finding in report.findings}
+    modes = {"eval()" in finding.place for finding in report.findings if finding.check == "log-det"}
+    assert modes == {mutant == "ForgetsToHarden"}
