@@ -38,7 +38,7 @@ class Autoregressive(Dense):
     log|det| = sum of a_i; zuko bounds a_i to +-log 1000. Two things are done differently from zuko's own network:
 
     - Its hidden units see the first 1, 2, ... entries, as many as there are units: with fewer units than entries, the
-      later entries would decide nothing. Here the units' reach is spread evenly over all entries (as in MADE).
+      later entries would decide nothing. Here the units' reach is spread evenly up to D - 1 (as in MADE, on average).
     - Its inverse runs the whole network D times. Here the sums of the first hidden layer are carried along and the last
       layer is asked for one entry at a time: the same values for D small products.
 
@@ -60,12 +60,12 @@ class Autoregressive(Dense):
             from zuko.transforms import MonotonicAffineTransform
         except ImportError as error:
             raise MissingLibrary(
-                f"maf: {error}; MAF is built with zuko, which comes by `pip install 'invertbench[baselines]'` (or `pip "
-                "install -e '.[baselines]'` in a checkout)"
+                f"maf is built with zuko, which cannot be imported ({error}); get it with `pip install -e '.[baselines]'`"
             ) from error
         self._affine: Any = MonotonicAffineTransform
         self.register_buffer("order", order)
-        reach = 1 + torch.arange(width) * (len(order) - 1) // width  # a unit sees the entries of lower rank
+        # A unit sees the entries of rank below its reach; the last sees all but the last entry.
+        reach = -(-torch.arange(1, width + 1) * (len(order) - 1) // width)
         masks = [reach[:, None] > order]
         masks += [reach[:, None] >= reach] * (hidden_layers - 1)
         masks.append((order[:, None] >= reach).repeat_interleave(2, dim=0))

@@ -71,7 +71,7 @@ def run_density(
     except (UnsupportedShape, UnsupportedEvent) as error:
         return blank_record(trial, "unsupported", str(error))
     except MissingLibrary as error:
-        return blank_record(trial, "error", str(error))
+        return blank_record(trial, "error", f"{error}, then run again with --retry-failed")
     record = blank_record(trial, "ok", None)
     record.notes |= data_notes(splits)
     row: dict[str, Any] = {

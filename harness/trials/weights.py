@@ -32,7 +32,7 @@ def save_flow(flow: Flow, trial: DensityTrial, out: Path) -> Path:
 
 
 def load_flow(trial: DensityTrial, path: Path) -> Flow:
-    """The flow that a trial trained, with the weights it was evaluated with, on the trial's device.
+    """The flow that a trial trained, with the weights it was evaluated with, on the trial's device, in eval().
 
     Args:
         trial: the settings that the weights belong to.
@@ -52,7 +52,7 @@ def load_flow(trial: DensityTrial, path: Path) -> Flow:
             f"{path}: the weights do not fit the flow of trial {trial.id}, whose layer may have changed since "
             f"({' '.join(str(error).split())}); delete the file and run the suite again"
         ) from error
-    return flow.to(trial.device)
+    return flow.to(trial.device).eval()
 
 
 def _read(path: Path) -> dict[str, Any]:

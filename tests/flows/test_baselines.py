@@ -11,7 +11,10 @@ from flows.baselines import BASELINES, baseline_options, build_baseline, find_ba
 SHAPES = [(1, 4, 4), (3, 4, 8)]
 OPTIONS = {"realnvp": {"blocks": 1}, "maf": {"hidden_layers": 2}, "idensenet": {"depth": 2}}
 
-pytest.importorskip("zuko", reason="MAF is built with zuko: pip install -e '.[baselines]'")
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(0)
 
 
 def small(name, shape=(1, 4, 4), seed=0, **options):
@@ -141,7 +144,7 @@ def test_mafs_inverse_is_zukos():
         torch.testing.assert_close(one(y)[0], theirs(y))
 
 
-@pytest.mark.parametrize("width", [3, 8, 40])
+@pytest.mark.parametrize("width", [1, 3, 8, 40])
 def test_every_entry_of_maf_may_decide_later_ones(width):
     """With fewer units than entries, too: zuko's own masks would let the first `width` entries decide alone."""
     flow = build_baseline("maf", (1, 4, 4), 1, 1, width, 0, {}).double()
@@ -151,6 +154,4 @@ def test_every_entry_of_maf_may_decide_later_ones(width):
     jacobian = torch.autograd.functional.jacobian(lambda v: flow(v[None])[0][0], torch.rand(1, 4, 4).double() + 1)
     jacobian = jacobian.reshape(16, 16)
     assert not jacobian.triu(1).any() and bool(jacobian.diagonal().all())
-    reached = jacobian.tril(-1).any(0).nonzero().flatten()
-    assert len(reached) == min(width, 15) or width >= 8  # a unit sees entries in runs
-    assert int(reached.max()) >= 16 - 1 - -(-15 // width)
+    assert bool(jacobian.tril(-1).any(0)[:-1].all())
