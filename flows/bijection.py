@@ -60,3 +60,8 @@ class Estimated(nn.Module):
     def lipschitz(self, norms: list[float]) -> float:
         """A bound on Lip(g) from the operator norms of `operators`, in their order."""
         raise NotImplementedError
+
+    @abstractmethod
+    def bias(self, lipschitz: float) -> float:
+        """A bound on what the estimates in eval() are off in the mean, in nats per dimension, where Lip(g) is known."""
+        raise NotImplementedError

@@ -1,13 +1,14 @@
 """y = x + g(x) with Lip(g) < 1: an estimate of its log-determinant, and its inverse by fixed-point iteration.
 
-normflows has such a block too, and the tests hold these estimates against its own. It is not used because it draws from
-NumPy's global generator and once for a whole batch (so that a run does not go on from a checkpoint to the same bits, and
-errors of events are not independent), estimates with at least 20 terms in evaluation whatever is asked, and ends its
-inverse once a move is below 3e-3, or silently after 1000 moves.
+normflows has such a block too, and the tests hold these estimates against its own. It is not used here for three
+reasons. It draws from NumPy's global generator, once for a whole batch: no run would go on from a checkpoint to the
+same bits, and errors of events would not be independent. Its evaluation takes the roulette even where training cuts the
+series off. And its inverse ends once a move is below 3e-3, or silently after 1000 moves.
 """
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 
@@ -32,7 +33,7 @@ class Series:
 
     Attributes:
         terms: that are always computed.
-        stop: None ends the series there (biased, by at most D times sum over k > terms of L^k / k, L = Lip(g)).
+        stop: None ends the series there, which biases it (see `bias`).
             Else the series stops after each further term with this probability, and a term that is reached counts
             as often more as it is reached less: Russian roulette, unbiased (Kahn 1955; Chen et al. 2019). Its variance
             is finite where the eigenvalues of J are below sqrt(1 - stop), which a bound L < 1 alone does not grant.
@@ -40,6 +41,14 @@ class Series:
 
     terms: int
     stop: float | None = None
+
+    def bias(self, lipschitz: float) -> float:
+        """What is cut off, per dimension: sum over k > terms of L^k / k < L^(terms + 1) / ((terms + 1) (1 - L))."""
+        if self.stop is not None:
+            return 0.0
+        if not lipschitz < 1:
+            return math.inf
+        return lipschitz ** (self.terms + 1) / ((self.terms + 1) * (1 - lipschitz))
 
     def draw(self, count: int, chance: torch.Generator | None) -> Tensor:
         """The factors of terms 1, 2, ... for each of `count` events, (terms, count), float64 on the CPU."""
@@ -154,6 +163,10 @@ class Contraction(Estimated):
     def lipschitz(self, norms: list[float]) -> float:
         """The network's bound."""
         return self.net.lipschitz(norms)
+
+    def bias(self, lipschitz: float) -> float:
+        """That of the series in eval()."""
+        return self.evaluation_series.bias(lipschitz)
 
 
 def _each(factor: Tensor, x: Tensor) -> Tensor:

@@ -18,9 +18,9 @@ class SpectralConvolution(nn.Module):
 
     weight = W / max(1, sigma / limit), sigma = u^T W v with u and v from power iteration on the convolution itself, on
     events of the size that it sees (that of a 1x1 is the norm of its matrix). sigma is a lower bound of the norm which
-    u and v, kept from pass to pass, bring close: in train() two iterations per pass move them, in eval() a hundred start
-    from them and leave them alone, so evaluation never depends on what was evaluated before, and follows averaged
-    weights, too. That the bound holds is for an audit to see.
+    u and v, kept from pass to pass, bring close: in train() two iterations per pass move them, in eval() 100 start from
+    them and leave them alone, so evaluation never depends on what was evaluated before, and follows averaged weights,
+    too. That the bound holds is for an audit to see.
 
     Args:
         inputs: channels in.

@@ -60,7 +60,7 @@ class Autoregressive(Dense):
             from zuko.transforms import MonotonicAffineTransform
         except ImportError as error:
             raise MissingLibrary(
-                f"maf is built with zuko, which cannot be imported ({error}); get it with `pip install -e '.[baselines]'`"
+                f"maf is built with zuko, which is not to be had ({error}): `pip install -e '.[baselines]'` installs it"
             ) from error
         self._affine: Any = MonotonicAffineTransform
         self.register_buffer("order", order)

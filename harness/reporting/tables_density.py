@@ -79,11 +79,15 @@ def density_caption(plan: Plan, lines: Sequence[Line]) -> str:
     seeds = len({trial.seed for trial in trials})
     spread = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed, so no spread"
     budget = _per_column(trials, _budget)
-    size = _per_column(trials, _size)
+    size = _per_column([trial for trial in trials if not trial.layer.baseline], _size)
     parts = [
         f"Negative log-likelihood on the test split, {spread}; lower is better.",
         f"Profile {plan.profile}: {budget}; Glow with {size}; {device_text(plan.device, lines)}, float32.",
     ]
+    own = [trial for trial in trials if trial.layer.baseline]
+    if own:
+        rows = ", ".join(dict.fromkeys(trial.layer.row for trial in own))
+        parts.append(f"No Glow but flows of their own, under the same budget: {rows}; {_per_column(own, _size)}.")
     timings = [trial for trial in plan.trials if isinstance(trial, RuntimeTrial)]
     if timings:
         parts.append(

@@ -68,6 +68,7 @@ class Audit:
         not_audited: path -> reason of each that was to be audited and is beyond what can be.
         estimate_error: of estimated log-dets, the largest difference of the mean of many from the exact value, in nats
             per dimension; None where there are none. `logdet_error` is of what is computed.
+        estimate_bias: the sum over blocks of what their series may be off in the mean, in nats per dimension.
         lipschitz: the largest bound on the Lipschitz constant of a residual block, that of `lipschitz_path`.
     """
 
@@ -82,6 +83,7 @@ class Audit:
     audited_layers: int = 0
     not_audited: dict[str, str] = field(default_factory=dict)
     estimate_error: float | None = None
+    estimate_bias: float | None = None
     lipschitz: float | None = None
     lipschitz_path: str | None = None
 
@@ -218,6 +220,7 @@ def _audit_estimate(result: Audit, path: str, module: Estimated, value: Tensor, 
     result.estimate(path, found.error, found.allowance + PRECISION_LIMIT)
     bound, faults = bounded(module, value[:WHOLE_SAMPLES], probes)
     result.reasons += [f"{path}: {fault}" for fault in faults]
+    result.estimate_bias = (result.estimate_bias or 0.0) + module.bias(bound)
     if result.lipschitz is None or bound > result.lipschitz:
         result.lipschitz, result.lipschitz_path = bound, path
 

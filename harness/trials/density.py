@@ -181,6 +181,10 @@ def _fill(record: Record, training: Fit, test: Evaluation, findings: Audit, pipe
                 f"audited, the mean of many is {findings.estimate_error:.1g} nats/dim or less from exact values, and "
                 f"Lipschitz constants are at most {findings.lipschitz:.3f}"
             )
+            if findings.estimate_bias:
+                record.notes["estimates"] += (
+                    f"; the series is cut off, which biases it by at most {findings.estimate_bias:.1g} nats/dim"
+                )
         if len(test.values) > 1:
             record.notes["importance_weighted"] = "none: an estimated log-determinant has no unbiased exponential"
     if pipeline.lattice and not pipeline.dequantises:
