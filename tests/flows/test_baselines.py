@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from flows import Dense, Estimated, UnsupportedEvent
+from flows import Dense, Estimated, MaskedCoupling, UnsupportedEvent
 from flows.baselines import BASELINES, baseline_options, build_baseline, find_baseline
 
 SHAPES = [(1, 4, 4), (3, 4, 8)]
@@ -130,6 +130,20 @@ def test_sizes_and_shapes_that_cannot_be_had(name):
 def test_real_nvp_cannot_end_in_one_pixel():
     with pytest.raises(UnsupportedEvent, match="use at most 2 levels"):
         build_baseline("realnvp", (1, 4, 4), 3, 1, 4, 0, {})
+
+
+def test_real_nvps_masks_are_those_of_its_paper():
+    """Checkerboards, channels, checkerboards with one more at the last level; each complements the one before."""
+    flow = build_baseline("realnvp", (1, 4, 4), 2, 3, 4, 0, {"blocks": 1})
+    masks = {path: part.mask for level in flow.parts() for path, part in level if isinstance(part, MaskedCoupling)}
+    kinds = [path.rpartition("/")[0].rstrip("0123456789") for path in masks]
+    assert kinds == ["level0/checkerboard"] * 3 + ["level0/channels"] * 3 + ["level1/checkerboard"] * 4
+    board = torch.tensor([[1, 0, 1, 0], [0, 1, 0, 1]] * 2)
+    found = list(masks.values())
+    for start, first in [(0, board), (3, torch.tensor([1, 1, 0, 0])), (6, board[:2, :2])]:
+        number = 4 if start == 6 else 3
+        for index, mask in enumerate(found[start : start + number]):
+            assert torch.equal(mask.squeeze().long(), first if index % 2 == 0 else 1 - first)
 
 
 def test_mafs_inverse_is_zukos():

@@ -62,6 +62,8 @@ def test_norms_follow_weights_that_move_in_training_and_stay_in_evaluation():
         optimiser.zero_grad()
         (-convolution.normalised().square().sum() - convolution.weight.square().sum()).backward()
         optimiser.step()
+    norm = torch.linalg.matrix_norm(matrix(convolution, convolution.normalised()), 2)
+    assert norm.item() == pytest.approx(0.9, rel=1e-2)
     convolution.eval()
     norm = torch.linalg.matrix_norm(matrix(convolution, convolution.normalised()), 2)
     assert norm.item() == pytest.approx(0.9, rel=1e-3)
@@ -135,13 +137,13 @@ class Multiple(Network):
 
     def __init__(self, factor=0.7):
         super().__init__()
-        self.factor = factor
+        self.factor = nn.Parameter(torch.tensor(factor, dtype=torch.float64))
 
     def forward(self, x, weights):
         return self.factor * x
 
     def lipschitz(self, norms):
-        return abs(self.factor)
+        return abs(self.factor.item())
 
 
 @pytest.mark.parametrize("factor", [0.7, -0.7])
@@ -207,6 +209,14 @@ def test_the_gradient_is_that_of_the_exact_log_det(series):
     error = found.std(0) / math.sqrt(len(many))
     assert bool(((found.mean(0) - wanted[0]).abs() <= 4.5 * error).all()) and bool((error < 0.05).all())
     assert wanted.abs().max() > 20 * error.max()
+
+
+def test_the_roulette_of_a_batch_gives_the_gradient_without_bias():
+    net, x, chance = Multiple(0.5), torch.zeros(1, *SHAPE, dtype=torch.float64), torch.Generator().manual_seed(0)
+    block = Contraction(net, Series(1, 0.5), Series(1)).train()
+    drawn = torch.stack([torch.autograd.grad(block(x, chance)[1].sum(), net.factor)[0] for _ in range(3000)])
+    mean, error = mean_and_error(drawn)
+    assert abs(mean - 32 / 1.5) < 4 * error < 1.5  # d/da 32 log(1 + a)
 
 
 def test_an_estimate_is_a_function_of_the_state_that_it_draws_from():
