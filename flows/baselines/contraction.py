@@ -42,6 +42,12 @@ class Series:
     terms: int
     stop: float | None = None
 
+    def __post_init__(self) -> None:
+        if self.terms < 1:
+            raise ValueError(f"terms = {self.terms} of the power series; there must be at least 1")
+        if self.stop is not None and not 0 < self.stop < 1:
+            raise ValueError(f"stop = {self.stop}: the chance that the series stops must lie between 0 and 1")
+
     def bias(self, lipschitz: float) -> float:
         """What is cut off, per dimension: sum over k > terms of L^k / k < L^(terms + 1) / ((terms + 1) (1 - L))."""
         if self.stop is not None:

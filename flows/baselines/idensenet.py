@@ -50,6 +50,8 @@ class IDenseNet(Flow):
     ) -> None:
         super().__init__()
         images_only("idensenet", shape)
+        if depth < 1:
+            raise ValueError(f"idensenet: depth = {depth}; it must be at least 1")
         self.shape, self.dim = tuple(shape), math.prod(shape)
 
         def block(event: Shape, number: int) -> Contraction:

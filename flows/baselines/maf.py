@@ -126,6 +126,8 @@ class MAF(Flow):
         self, shape: Shape, *, levels: int, steps: int, width: int, seed: int = 0, hidden_layers: int = 1
     ) -> None:
         super().__init__()
+        if hidden_layers < 1:
+            raise ValueError(f"maf: hidden_layers = {hidden_layers}; it must be at least 1")
         self.shape, self.dim = tuple(shape), math.prod(shape)
         self.level_shapes = [(self.dim,)]
         self.flatten = Flatten(self.shape)

@@ -97,6 +97,8 @@ class RealNVP(Flow):
     def __init__(self, shape: Shape, *, levels: int, steps: int, width: int, seed: int = 0, blocks: int = 2) -> None:
         super().__init__()
         images_only("realnvp", shape)
+        if blocks < 0:
+            raise ValueError(f"realnvp: blocks = {blocks}; it must be at least 0")
         self.shape, self.dim = tuple(shape), math.prod(shape)
         self.level_shapes: list[Shape] = []
         self._paths: list[list[str]] = []
