@@ -1,7 +1,8 @@
 """The shared Glow backbone and the pre-processing in front of it; knows nothing of the layers it is tested with."""
 
 from flows.actnorm import ActNorm
-from flows.couplings import AffineCoupling, make_coupling, make_split_prior
+from flows.bijection import Bijection, Dense, Estimated
+from flows.couplings import AffineCoupling, MaskedCoupling, make_coupling, make_split_prior
 from flows.glow import Glow
 from flows.permutation import Permutation
 from flows.preprocess import (
@@ -15,6 +16,7 @@ from flows.preprocess import (
     scale_pixels,
     scale_range,
 )
+from flows.protocol import Flow
 from flows.seeding import seeded
 from flows.shapes import UnsupportedEvent, level_shapes
 from flows.squeeze import Squeeze
@@ -23,8 +25,13 @@ __all__ = [
     "ActNorm",
     "AffineCoupling",
     "AffineRange",
+    "Bijection",
+    "Dense",
+    "Estimated",
+    "Flow",
     "Glow",
     "Logit",
+    "MaskedCoupling",
     "Permutation",
     "Preprocessing",
     "Squeeze",

@@ -37,10 +37,10 @@ class WeightNormConditioner(Conditioner):
 
     def __init__(self, kept: int, moved: int, width: int, axes: int) -> None:
         super().__init__()
-        self.first = _weight_norm_convolution(axes, kept, width, 3)
-        self.second = _weight_norm_convolution(axes, width, width, 1)
-        self.last = _weight_norm_convolution(axes, width, 2 * moved, 3)
-        nn.init.zeros_(_gain(self.last))
+        self.first = weight_norm_convolution(axes, kept, width, 3)
+        self.second = weight_norm_convolution(axes, width, width, 1)
+        self.last = weight_norm_convolution(axes, width, 2 * moved, 3)
+        nn.init.zeros_(gain(self.last))
 
     def forward(self, kept: Tensor) -> tuple[Tensor, Tensor]:
         """log sigmoid(s + 2) and mu."""
@@ -54,7 +54,7 @@ class WeightNormConditioner(Conditioner):
         hidden = kept
         for convolution in (self.first, self.second):
             mean, scale = standardisation(convolution(hidden))
-            _gain(convolution).mul_(scale.view(_gain(convolution).shape))
+            gain(convolution).mul_(scale.view(gain(convolution).shape))
             bias = convolution.get_parameter("bias")
             bias.copy_((bias - mean) * scale)
             hidden = F.elu(convolution(hidden))
@@ -150,7 +150,7 @@ class ZeroConvolution(nn.Module):
         return self.convolution(x) * torch.exp(3 * self.logs)
 
 
-def _weight_norm_convolution(axes: int, channels: int, outputs: int, kernel: int) -> nn.Module:
+def weight_norm_convolution(axes: int, channels: int, outputs: int, kernel: int) -> nn.Module:
     """A "same" convolution with weight g * v / |v| per output channel, v ~ N(0, 0.05^2), and a bias from 0."""
     convolution = _CONVOLUTION[axes](channels, outputs, kernel, padding=kernel // 2)
     nn.init.normal_(convolution.weight, std=0.05)
@@ -158,6 +158,6 @@ def _weight_norm_convolution(axes: int, channels: int, outputs: int, kernel: int
     return weight_norm(convolution)
 
 
-def _gain(convolution: nn.Module) -> nn.Parameter:
+def gain(convolution: nn.Module) -> nn.Parameter:
     """The g of a weight-normalised convolution, shape (outputs, 1, ...)."""
     return convolution.get_parameter("parametrizations.weight.original0")

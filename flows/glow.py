@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, cast, get_args
 
-import torch
 from torch import Tensor, nn
 
 from flows.actnorm import ActNorm
-from flows.bijection import Bijection
 from flows.couplings import AffineCoupling, Coupling, make_coupling, make_split_prior
 from flows.permutation import Permutation
+from flows.protocol import Flow, Part, Shape
 from flows.seeding import seeded
 from flows.shapes import level_shapes
 from flows.squeeze import Squeeze
 
-Shape = tuple[int, ...]
 MakeLayer = Callable[[Shape], nn.Module]
 Prior = Literal["standard", "learned"]
 
@@ -73,13 +71,11 @@ class Level(nn.Module):
         return parts
 
 
-class Glow(nn.Module):
+class Glow(Flow):
     """x -> z: levels of squeeze, steps and split, with a standard normal z of the same dimension D.
 
     log p(x) = log N(z; 0, I) + log|det dz/dx|. Every weight is drawn under (seed, path), such as
-    (0, "level0/step1/coupling"), so the backbone is drawn equal whichever layer is tested. Sums over dimensions
-    and over parts are taken in the model's dtype: in float32 log p carries a relative error of about 1e-7
-    times the sum of the magnitudes it adds up.
+    (0, "level0/step1/coupling"), so the backbone is drawn equal whichever layer is tested.
 
     Args:
         shape: event shape (C, L) or (C, H, W).
@@ -143,119 +139,14 @@ class Glow(nn.Module):
             self.levels.append(Level(path, Squeeze(event), built, split_prior))
             event = (inner[0] // 2, *inner[1:])
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(N, *shape) -> z of shape (N, D) and log|det dz/dx| of shape (N,) in nats.
-
-        z holds the halves that left, first level first, then what the last level gave.
-        """
-        self._check(x, self.shape)
-        log_det = x.new_zeros(len(x))
-        hidden, pieces = x, []
-        for level, parts in enumerate(self._parts()):
-            for path, bijection in parts:
-                hidden, term = bijection(hidden)
-                if term.ndim and term.shape != log_det.shape:
-                    raise ValueError(
-                        f"{path} ({type(bijection).__name__}) returned a log-determinant of shape "
-                        f"{tuple(term.shape)}; it must be () or (N,) = {tuple(log_det.shape)}"
-                    )
-                log_det = log_det + term
-            if level < len(self.levels) - 1:
-                hidden, left = hidden.chunk(2, dim=1)
-                pieces.append(left.flatten(1))
-        return torch.cat([*pieces, hidden.flatten(1)], dim=1), log_det
-
-    def inverse(self, z: Tensor) -> Tensor:
-        """(N, D) -> x of shape (N, *shape)."""
-        self._check(z, (self.dim,))
-        halves = [(channels // 2, *spatial) for channels, *spatial in self.level_shapes[:-1]]
-        sizes = [math.prod(half) for half in halves]
-        *pieces, last = z.split([*sizes, self.dim - sum(sizes)], dim=1)
-        hidden = last.reshape(-1, *self.level_shapes[-1])
-        for level, parts in reversed(list(enumerate(self._parts()))):
-            if level < len(halves):
-                hidden = torch.cat([hidden, pieces[level].reshape(-1, *halves[level])], dim=1)
-            for _, bijection in reversed(parts):
-                hidden = bijection.inverse(hidden)
-        return hidden
-
-    def terms(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """log N(z; 0, I) and log|det dz/dx|, each of shape (N,) in nats; their sum is log p(x)."""
-        z, log_det = self(x)
-        return -0.5 * (z.square().sum(1) + self.dim * math.log(2 * math.pi)), log_det
-
-    def log_prob(self, x: Tensor) -> Tensor:
-        """log p(x) of shape (N,), in nats."""
-        log_prior, log_det = self.terms(x)
-        return log_prior + log_det
-
-    @torch.no_grad()
-    def sample(self, n: int, temperature: float = 1.0, generator: torch.Generator | None = None) -> Tensor:
-        """Draw n events, shape (n, *shape), from z ~ N(0, temperature^2 I).
-
-        Args:
-            n: number of events, at least 1.
-            temperature: standard deviation of z; below 1 gives more typical samples.
-            generator: draws z, on its own device (a CPU generator gives the same z for every device); None
-                uses torch's global generator of the model's device.
-        """
-        if n < 1:
-            raise ValueError(f"sample: n = {n}; ask for at least 1 event")
-        weight = next(self.parameters())
-        device = weight.device if generator is None else generator.device
-        z = torch.randn(n, self.dim, dtype=weight.dtype, device=device, generator=generator)
-        return self.inverse(temperature * z.to(weight.device))
-
-    @torch.no_grad()
-    def initialise(self, x: Tensor) -> None:
-        """Data-dependent initialisation of every ActNorm and coupling network, in the order of application.
-
-        Args:
-            x: a batch as the flow will see it, shape (N, *shape).
-
-        Raises:
-            ValueError: x is empty or holds values that are not finite.
-        """
-        self._check(x, self.shape)
-        if not len(x) or not bool(x.isfinite().all()):
-            raise ValueError(f"initialise: the batch of {len(x)} events must be non-empty and finite")
-        for _, module, value in self.trace(x):
-            if isinstance(module, (ActNorm, AffineCoupling)):
-                module.initialise(value)
-
-    def trace(self, x: Tensor) -> Iterator[tuple[str, nn.Module, Tensor]]:
-        """(path, module, input) of every elementary bijection, in order; each is applied once it was yielded."""
-        self._check(x, self.shape)
-        hidden = x
-        for level, parts in enumerate(self._parts()):
-            for path, bijection in parts:
-                yield path, cast(nn.Module, bijection), hidden
-                hidden, _ = bijection(hidden)
-            if level < len(self.levels) - 1:
-                hidden, _ = hidden.chunk(2, dim=1)
-
     def linear_layers(self) -> list[tuple[str, nn.Module]]:
         """(path, module) of every layer under test and every mixer, in order."""
-        parts = [part for level in self._parts() for part in level]
+        parts = [part for level in self.parts() for part in level]
         return [(path, cast(nn.Module, module)) for path, module in parts if path.endswith(("/mixer", "/layer"))]
 
-    def _parts(self) -> list[list[tuple[str, Bijection]]]:
+    def parts(self) -> list[list[Part]]:
         """Per level, (path, bijection) in the order of application."""
         parts = [cast(Level, level).parts() for level in self.levels]
         if self.permutation is not None:
             parts[0].insert(0, ("permutation", self.permutation))
-        return cast(list[list[tuple[str, Bijection]]], parts)
-
-    def _check(self, x: Tensor, event: Shape) -> None:
-        """Raise ValueError unless x is a batch of `event` in the model's dtype."""
-        if x.ndim != len(event) + 1 or tuple(x.shape[1:]) != event:
-            raise ValueError(
-                f"input of shape {tuple(x.shape)} is not a batch of events {event}; "
-                f"expected (N, {', '.join(map(str, event))})"
-            )
-        dtype = next(self.parameters()).dtype
-        if x.dtype != dtype:
-            raise ValueError(
-                f"input has dtype {x.dtype}, the flow {dtype}; dequantise and preprocess raw integers, "
-                "and convert one of the two with .to(dtype)"
-            )
+        return cast(list[list[Part]], parts)

@@ -115,7 +115,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
 
     listing = _command(commands, "list", "list what there is")
-    listing.add_argument("what", choices=["layers", "datasets", "suites"])
+    listing.add_argument("what", choices=["layers", "flows", "datasets", "suites"])
 
     check = _command(commands, "check-layer", "hold a layer against every rule of the interface")
     check.add_argument("layer", metavar="LAYER", help="NAME, FILE.py:CLASS or package.module:CLASS")

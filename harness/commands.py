@@ -197,10 +197,10 @@ def report(args: Namespace) -> int:
 
 
 def show_list(args: Namespace) -> int:
-    """`list layers|datasets|suites`."""
+    """`list layers|flows|datasets|suites`."""
     from harness import listing
 
-    print({"layers": listing.layers, "datasets": listing.datasets, "suites": listing.suites}[args.what]())
+    print(getattr(listing, args.what)())
     return 0
 
 

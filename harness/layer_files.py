@@ -56,15 +56,17 @@ def check_options(cls: type[InvertibleLinear], options: Mapping[str, Any]) -> di
     return dict(options)
 
 
-def option_errors(cls: type[InvertibleLinear], options: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Hold options against the constructor's signature.
+def option_errors(
+    cls: type[Any], options: Mapping[str, Any], known: Mapping[str, inspect.Parameter] | None = None
+) -> list[tuple[str, str]]:
+    """Hold options against the constructor's signature: those of a layer, or the `known` ones of another class.
 
     Types are strict (no text for a number, no true for 1); a sequence may be given as a list or a tuple.
 
     Returns:
         (option, message) for each problem, in the order of `options`, missing ones last.
     """
-    known = layer_options(cls)
+    known = layer_options(cls) if known is None else known
     try:
         hints = get_type_hints(cls.__init__, include_extras=True)
     except (NameError, TypeError, AttributeError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,19 @@ def docstring_fields(cls: type) -> dict[str, str]:
         if heading:
             fields.setdefault(heading, []).append(line.strip())
     return {name: " ".join(lines).strip() for name, lines in fields.items()}
+
+
+def flows() -> str:
+    """Every baseline with its options and where it comes from; imports torch."""
+    from flows.baselines import BASELINES, baseline_options, find_baseline
+
+    lines = []
+    for name in BASELINES:
+        cls = find_baseline(name)
+        source = (sys.modules[cls.__module__].__doc__ or "").split("\n")[0]
+        options = "\n".join(map(_signature, baseline_options(cls).values())) or "none"
+        lines.append((name, _summary(cls), source, options))
+    return _table(lines, ("flow", "what it is", "source", "options"))
 
 
 def datasets() -> str:

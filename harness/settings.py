@@ -144,7 +144,8 @@ class LayerRef(Settings):
     """One row of a table: a registered layer (or FILE.py:CLASS, package.module:CLASS) and its options.
 
     `source` is a digest of the file of a FILE.py:CLASS, so that a trial of a changed file is another trial. An oracle
-    row is told the permutation of the data: its flow starts with the inverse, and is the bound of the other rows.
+    row is told the permutation of the data: its flow starts with the inverse, and is the bound of the other rows. Of a
+    baseline, `layer` names a whole flow (`flows.baselines`) instead of a layer in the backbone.
     """
 
     row: str  # the label in tables
@@ -152,6 +153,7 @@ class LayerRef(Settings):
     options: Options = ()
     source: str | None = None
     oracle: Flag = False
+    baseline: Flag = False
 
     def oracle_fault(self, permute: int | None) -> str | None:
         """Why an oracle has nothing to be told of data under this permutation; None where the row may be trained."""
@@ -161,7 +163,7 @@ class LayerRef(Settings):
 
     @model_serializer(mode="wrap")
     def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_defaults(self, handler, ("source", "oracle"))
+        return without_defaults(self, handler, ("source", "oracle", "baseline"))
 
 
 class DataRef(Settings):

@@ -97,6 +97,7 @@ class Sources:
 
 def _starts(trial: Trial) -> list[Path]:
     """The files that a trial begins with."""
+    from flows.baselines import find_baseline
     from harness.layer_files import resolve_layer  # which takes torch, as layers do; what compares digests needs none
 
     modules = ["harness.trials.flags"]
@@ -114,8 +115,12 @@ def _starts(trial: Trial) -> list[Path]:
         case ParametersTrial():
             modules.append("harness.trials.parameters")
             layers, mixer = (trial.layer,), trial.flow.mixer != "none"
-    names = [layer.layer for layer in layers] + ["conv1x1"] * mixer
-    files = [Path(inspect.getfile(resolve_layer(name))).resolve() for name in dict.fromkeys(names)]
+    if any(layer.baseline for layer in layers):  # a whole flow, without the backbone's mixer
+        classes: list[type] = [find_baseline(layer.layer) for layer in layers]
+    else:
+        names = [layer.layer for layer in layers] + ["conv1x1"] * mixer
+        classes = [resolve_layer(name) for name in dict.fromkeys(names)]
+    files = [Path(inspect.getfile(cls)).resolve() for cls in classes]
     return list(dict.fromkeys([*(file for name in modules if (file := _file(name)) is not None), *files]))
 
 

@@ -12,7 +12,7 @@ OURS = {"csrc", "flows", "harness", "layers", "suites"}
 ALLOWED = {
     "layers": {"layers", "csrc", "torch"},
     "flows": {"flows", "torch"},
-    "flows/baselines": {"flows", "torch", "zuko", "normflows"},
+    "flows/baselines": {"flows", "torch", "zuko"},
     "harness": OURS
     | {
         "torch",

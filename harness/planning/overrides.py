@@ -17,7 +17,7 @@ from harness.planning.suite_model import Profile
 
 PATHS = (
     "seeds, threads, timeout, memory, rows, widths, flow.X, training.X, timing.X, "
-    "layers.ROW.(options|flow|training).X, datasets.LABEL.X, averages.LABEL"
+    "(layers|flows).ROW.(options|flow|training).X, datasets.LABEL.X, averages.LABEL"
 )
 
 
@@ -29,7 +29,7 @@ def parse_overrides(
     Args:
         settings: texts "path=value", the value in strict YAML.
         seeds: of `--seeds`, weaker than any `--set seeds=...`.
-        rows: labels that may follow `layers.`; needed because a label may itself contain dots.
+        rows: labels that may follow `layers.` or `flows.`; needed because a label may itself contain dots.
         columns: labels that may follow `datasets.`.
 
     Raises:
@@ -90,9 +90,9 @@ def split_path(path: str, rows: Sequence[str], columns: Sequence[str]) -> tuple[
     head, _, rest = path.partition(".")
     if not rest:
         return (head,)
-    if head not in ("layers", "datasets"):
+    if head not in ("layers", "flows", "datasets"):
         return (head, *rest.split("."))
-    labels = rows if head == "layers" else columns
+    labels = columns if head == "datasets" else rows
     whole = [label for label in labels if rest == label or rest.startswith(f"{label}.")]
     label = max(whole, key=len) if whole else rest.partition(".")[0]
     inner = rest[len(label) + 1 :]

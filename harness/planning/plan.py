@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 from harness.errors import UserError
 from harness.machine import usable_cores
 from harness.planning.overrides import Selection, parse_only, parse_overrides
-from harness.planning.resolve import Cell, Scope, cells, column_of, overlay, rows_in, rows_of
+from harness.planning.resolve import Cell, Scope, cells, column_of, overlay, row_name, rows_in, rows_of
 from harness.planning.suite_errors import raise_faults
 from harness.planning.suite_model import Kind, Published, Suite, Timing
 from harness.records import write_atomically
@@ -236,7 +236,7 @@ def resolve_device(device: Literal["auto", "cpu", "cuda"]) -> Device:
 
 def _pick(scope: Scope, selection: Selection) -> tuple[list[str], list[str], list[int]]:
     """Rows, columns and seeds that `--only` leaves."""
-    rows = {label: row.layer or label for label, (row, _) in rows_in(scope).items()}
+    rows = {label: row_name(label, row) for label, (row, _) in rows_in(scope).items()}
     columns = {label: label for label in scope.columns}
     if scope.suite.kind != "runtime":
         columns = {label: entry.data or label for label, entry in scope.profile.datasets.items()}
@@ -294,13 +294,14 @@ def _density(
     from harness.planning.suite_shapes import event_shapes
 
     for row in picked:
-        for event in event_shapes(scope, row[0].column):
+        timed = [one for one in row if not one.layer.baseline]
+        for event in event_shapes(scope, row[0].column) if timed else ():
             yield RuntimeTrial(
                 **common,
                 sweep=row[0].column,
                 shape=level_shapes(event, 1)[0],
                 batch=timing.batch,
-                layers=_layers(row),
+                layers=_layers(timed),
                 operations=("forward", "inverse"),
                 timing=_timing_settings(timing),
             )

@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 
 from harness.planning.strict_yaml import Place
 from harness.planning.suite_errors import Finding
-from harness.planning.suite_model import EVERY_LAYER, DataEntry, Overlay, Profile, Row, Suite
+from harness.planning.suite_model import EVERY_LAYER, DataEntry, FlowRow, Overlay, Profile, Row, Suite
 from harness.settings import FlowSettings, LayerRef, Settings, TrainingSettings
 from harness.sources import file_digest
 
+AnyRow = Row | FlowRow
 AnySettings = TypeVar("AnySettings", bound=Settings)
 
 
@@ -132,9 +133,14 @@ def overlay(cls: type[AnySettings], parts: Sequence[AnySettings]) -> AnySettings
     return cls(**{name: getattr(part, name) for part in parts for name in part.model_fields_set})
 
 
-def rows_of(suite: Suite, extra: Sequence[str] = ()) -> dict[str, tuple[Row, Where]]:
-    """The rows in order, `*` replaced by the registered layers that no row names, then the `extra` layers."""
-    rows: dict[str, tuple[Row, Where]] = {}
+def row_name(label: str, row: AnyRow) -> str:
+    """The layer or baseline of a row."""
+    return (row.baseline if isinstance(row, FlowRow) else row.layer) or label
+
+
+def rows_of(suite: Suite, extra: Sequence[str] = ()) -> dict[str, tuple[AnyRow, Where]]:
+    """The rows in order: layers, `*` replaced by the registered ones that no row names, `extra` layers, baselines."""
+    rows: dict[str, tuple[AnyRow, Where]] = {}
     for label, row in suite.layers.items():
         where = Where(("layers", label))
         if label == EVERY_LAYER:
@@ -143,10 +149,10 @@ def rows_of(suite: Suite, extra: Sequence[str] = ()) -> dict[str, tuple[Row, Whe
             rows[label] = (row, where)
     for spec in extra:
         rows[class_name(spec)] = (Row(layer=spec), Where((), f"--layer {spec}"))
-    return rows
+    return rows | {label: (row, Where(("flows", label))) for label, row in suite.flows.items()}
 
 
-def rows_in(scope: Scope) -> dict[str, tuple[Row, Where]]:
+def rows_in(scope: Scope) -> dict[str, tuple[AnyRow, Where]]:
     """The rows of a profile: all, or those that its `rows` names, in the suite's order; `--layer` adds to both."""
     rows, named = rows_of(scope.suite, scope.extra), scope.setting("rows")
     if named is None:
@@ -155,14 +161,14 @@ def rows_in(scope: Scope) -> dict[str, tuple[Row, Where]]:
     return {label: row for label, row in rows.items() if label in named or label in added}
 
 
-def cell(scope: Scope, column: str, label: str, row: Row, where: Where) -> Cell:
+def cell(scope: Scope, column: str, label: str, row: AnyRow, where: Where) -> Cell:
     """Merge everything that the suite says about one row in one column."""
     sources = list(_sources(scope, column, label, row, where))
     options: dict[str, Any] = {}
     places: dict[str, Where] = {}
     last = where
     for locate, source in sources:
-        if isinstance(source, Row | Overlay) and source.options:
+        if isinstance(source, Row | FlowRow | Overlay) and source.options:
             options |= source.options
             places |= {name: locate(("options", name)) for name in source.options}
             last = locate(("options",))
@@ -197,9 +203,11 @@ def column_of(scope: Scope, label: str) -> Column:
     return Column(label, where, entry, options, places)
 
 
-def layer_reference(label: str, row: Row, options: dict[str, Any], folder: Path | None) -> LayerRef:
+def layer_reference(label: str, row: AnyRow, options: dict[str, Any], folder: Path | None) -> LayerRef:
     """The layer of a row; FILE.py:CLASS as seen from the working directory, where trials look for it."""
-    spec = row.layer or label
+    spec = row_name(label, row)
+    if isinstance(row, FlowRow):
+        return LayerRef.model_validate({"row": label, "layer": spec, "options": options, "baseline": True})
     file, colon, name = spec.rpartition(":")
     source = None
     if colon and file.endswith(".py"):
@@ -213,13 +221,14 @@ def layer_reference(label: str, row: Row, options: dict[str, Any], folder: Path 
     return LayerRef.model_validate(content)
 
 
-Source = Suite | Profile | DataEntry | Row | Overlay
+Source = Suite | Profile | DataEntry | Row | FlowRow | Overlay
 Locate = Callable[[Place], Where]
 """From a place inside a source to where it stands."""
 
 
-def _sources(scope: Scope, column: str, label: str, row: Row, where: Where) -> Iterator[tuple[Locate, Source]]:
+def _sources(scope: Scope, column: str, label: str, row: AnyRow, where: Where) -> Iterator[tuple[Locate, Source]]:
     """Everything that speaks about a row in a column, from weakest to strongest."""
+    kind = "flows" if isinstance(row, FlowRow) else "layers"
     yield Where(()).at, scope.suite
     profiles: list[tuple[Profile, Locate]] = [(scope.profile, Where(scope.place).at)]
     profiles.append((scope.overrides.profile, scope.overrides.where))
@@ -230,11 +239,12 @@ def _sources(scope: Scope, column: str, label: str, row: Row, where: Where) -> I
             yield _within(locate, "datasets", column), entry
         if profile is scope.profile:
             yield where.at, row
-        starred = label not in scope.suite.layers and EVERY_LAYER in profile.layers
-        for key in [EVERY_LAYER] * starred + [label] * (label in profile.layers):
-            yield _within(locate, "layers", key), profile.layers[key]
-        if entry is not None and label in entry.layers:
-            yield _within(locate, "datasets", column, "layers", label), entry.layers[label]
+        overlays: dict[str, Overlay] = getattr(profile, kind)
+        starred = kind == "layers" and label not in scope.suite.layers and EVERY_LAYER in overlays
+        for key in [EVERY_LAYER] * starred + [label] * (label in overlays):
+            yield _within(locate, kind, key), overlays[key]
+        if entry is not None and label in getattr(entry, kind):
+            yield _within(locate, "datasets", column, kind, label), getattr(entry, kind)[label]
 
 
 def _within(locate: Locate, *parts: str) -> Locate:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from flows.baselines import BASELINES
 from harness.datasets import DATASETS, Dataset
 from harness.errors import UserError, nearest
-from harness.layer_files import option_errors, resolve_layer
+from harness.layer_files import resolve_layer
 from harness.planning.resolve import Column, Scope, Where, cells, class_name, column_of, rows_of
 from harness.planning.strict_yaml import Place
 from harness.planning.suite_errors import Finding
-from harness.planning.suite_model import MAP, DataEntry, Kind, Overlay, Profile, Row, Suite, Timing
-from harness.planning.suite_shapes import layer_class
+from harness.planning.suite_model import MAP, DataEntry, FlowRow, Kind, Overlay, Profile, Row, Suite, Timing
+from harness.planning.suite_shapes import cell_faults
 from harness.settings import FlowSettings, Settings, augmentation_fault
 
 # Which kinds of suite use a key; keys that are not named here mean something in every kind.
 _USED_BY: dict[tuple[type, str], set[Kind]] = {
     (Suite, "operations"): {"runtime"},
+    **{(part, "flows"): {"density"} for part in (Suite, Profile, DataEntry)},
     (Profile, "seeds"): {"density"},
     (Profile, "datasets"): {"density", "parameters"},
     (Profile, "averages"): {"density"},
@@ -36,6 +38,9 @@ def suite_findings(suite: Suite) -> list[Finding]:
     """What is wrong with the file apart from shapes: keys of another kind, unknown layers, data sets, options."""
     found = list(_misplaced(suite, suite.kind, Where(())))
     for label, (row, where) in rows_of(suite).items():
+        if isinstance(row, FlowRow):
+            found += _baseline_findings(suite, label, row, where)
+            continue
         found += _unknown_layer(suite, row.layer or label, where.inside("layer") if row.layer else where)
         found += _misplaced(row, suite.kind, where)
     for name in suite.profiles:
@@ -72,10 +77,31 @@ def scope_findings(scope: Scope) -> list[Finding]:
         found += _average_findings(scope, scope.profile, Where(scope.place).at)
         found += _average_findings(scope, scope.overrides.profile, scope.overrides.where)
     for one in cells(scope):
-        cls = layer_class(one)
-        for option, message in option_errors(cls, dict(one.layer.options)) if cls else []:
+        for option, message in cell_faults(one):
             found.append(one.option_places.get(option, one.where).says(f"{one.row}: option {message}"))
     return found
+
+
+SIZES = ("levels", "steps", "width")
+"""What a baseline takes from `flow`; the rest of it is about the backbone."""
+
+
+def _baseline_findings(suite: Suite, label: str, row: FlowRow, where: Where) -> Iterator[Finding]:
+    """An unknown baseline, a label that a layer's row has, settings of the backbone."""
+    name = row.baseline or label
+    if name not in BASELINES:
+        place = where.inside("baseline") if row.baseline else where
+        message = f"no baseline is called {name!r}; {nearest(name, BASELINES)} (`python -m harness list flows`)"
+        yield place.says(message, at_key=row.baseline is None)
+    if label in suite.layers:
+        yield where.says(f"flows: {label!r} is a row of layers already; label one of the two otherwise", at_key=True)
+    yield from _backbone_settings(row.flow, where)
+
+
+def _backbone_settings(flow: FlowSettings, where: Where) -> Iterator[Finding]:
+    for name in sorted(flow.model_fields_set - set(SIZES)):
+        message = f"flow.{name}: has no effect on a baseline, which takes {', '.join(SIZES)}; remove it"
+        yield where.inside("flow", name).says(message, at_key=True)
 
 
 def _unknown_layer(suite: Suite, spec: str, where: Where) -> list[Finding]:
@@ -154,17 +180,19 @@ def _entry_places(scope: Scope, column: Column) -> Callable[[str], Where]:
 
 def _unknown_rows(scope: Scope, profile: Profile, place_of: Callable[[Place], Where]) -> Iterator[Finding]:
     """Rows and data sets that a profile changes although the suite does not have them."""
-    rows = [*scope.suite.layers, *rows_of(scope.suite, scope.extra)]
-    rows = list(dict.fromkeys(rows))
+    every = list(dict.fromkeys([*scope.suite.layers, *rows_of(scope.suite, scope.extra)]))
+    flows = list(scope.suite.flows)
+    rows = [label for label in every if label not in flows]
     known = scope.profile.datasets
     for label in profile.rows or ():
-        if label not in rows:
-            yield place_of(("rows",)).says(f"rows: the suite has no row {label!r}; {nearest(label, rows)}")
+        if label not in every:
+            yield place_of(("rows",)).says(f"rows: the suite has no row {label!r}; {nearest(label, every)}")
     for label in profile.layers:
         if label not in rows:
             yield place_of(("layers", label)).says(
                 f"the suite has no row {label!r}; {nearest(label, rows)}", at_key=True
             )
+    yield from _flow_overlays(profile, flows, place_of)
     for label, entry in profile.datasets.items():
         place: Place = ("datasets", label)
         if label not in known:
@@ -174,6 +202,19 @@ def _unknown_rows(scope: Scope, profile: Profile, place_of: Callable[[Place], Wh
             if row not in rows:
                 where = place_of((*place, "layers", row))
                 yield where.says(f"the suite has no row {row!r}; {nearest(row, rows)}", at_key=True)
+
+
+def _flow_overlays(profile: Profile, flows: list[str], place_of: Callable[[Place], Where]) -> Iterator[Finding]:
+    """Baselines that a profile or a data set changes although the suite does not have them, and how."""
+    places: list[tuple[Place, dict[str, Overlay]]] = [((), profile.flows)]
+    places += [(("datasets", label), entry.flows) for label, entry in profile.datasets.items()]
+    for place, overlays in places:
+        for label, overlay in overlays.items():
+            where = place_of((*place, "flows", label))
+            if label not in flows:
+                message = f"the suite has no row {label!r} under `flows`; {nearest(label, flows)}"
+                yield where.says(message, at_key=True)
+            yield from _backbone_settings(overlay.flow, where)
 
 
 def _misplaced(part: Settings, kind: Kind, where: Where) -> Iterator[Finding]:

@@ -102,6 +102,24 @@ class Row(Settings):
     training: Training = TrainingSettings()
 
 
+class FlowRow(Settings):
+    """One row that is a whole flow of its own, a baseline: its options, and its size and training."""
+
+    baseline: Annotated[str, Field(min_length=1)] | None = None  # None: the row's label is the baseline's name
+    options: OptionValues = Field(default_factory=dict)
+    flow: FlowSettings = FlowSettings()
+    training: Training = TrainingSettings()
+
+
+def _names(value: Any) -> Any:
+    """`[maf, realnvp]` is short for rows of these names without settings of their own."""
+    if not isinstance(value, list):
+        return _empty_mapping(value)
+    if not all(isinstance(name, str) for name in value) or len(set(value)) < len(value):
+        raise PydanticCustomError("flows", "a list of flows names each baseline once; a mapping gives them settings")
+    return {name: {} for name in value}
+
+
 Overlays = dict[Label, Annotated[Overlay, BeforeValidator(_empty_mapping)]]
 
 
@@ -120,6 +138,7 @@ class DataEntry(Settings):
     flow: FlowSettings = FlowSettings()
     training: Training = TrainingSettings()
     layers: Overlays = Field(default_factory=dict)
+    flows: Overlays = Field(default_factory=dict)
 
     def reference(self, label: str, options: Mapping[str, Any]) -> DataRef:
         """The part of a trial's settings that says which data it trains on."""
@@ -168,6 +187,7 @@ class Profile(Settings):
     flow: FlowSettings = FlowSettings()
     training: Training = TrainingSettings()
     layers: Overlays = Field(default_factory=dict)
+    flows: Overlays = Field(default_factory=dict)
     datasets: dict[Label, Annotated[DataEntry, BeforeValidator(_empty_mapping)]] = Field(default_factory=dict)
     # Columns of means over other columns, such as a mean over patients.
     averages: dict[Label, Annotated[tuple[Label, ...], Field(min_length=2)]] = Field(default_factory=dict)
@@ -207,6 +227,10 @@ class Suite(Settings):
     training: Training = TrainingSettings()
     operations: Annotated[tuple[Operation, ...], Field(min_length=1)] = ("forward", "forward_backward", "inverse")
     layers: Annotated[dict[Label, Annotated[Row, BeforeValidator(_empty_mapping)]], Field(min_length=1)]
+    # Rows that are no layer in the backbone but flows of their own: a list of baselines, or a mapping like `layers`.
+    flows: Annotated[dict[Label, Annotated[FlowRow, BeforeValidator(_empty_mapping)]], BeforeValidator(_names)] = Field(
+        default_factory=dict
+    )
     published: Published | None = None
     profiles: Annotated[dict[ProfileName, Profile], Field(min_length=1)]
 

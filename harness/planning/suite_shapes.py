@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from typing import Any
 
+import torch
+
 from flows import UnsupportedEvent, level_shapes, seeded
+from flows.baselines import BASELINES, MissingLibrary, baseline_options, build_baseline, find_baseline
 from harness.datasets import find_dataset
 from harness.errors import UserError
 from harness.layer_files import option_errors, resolve_layer
@@ -33,6 +36,18 @@ def event_shapes(scope: Scope, column: str) -> list[Shape]:
     return [dataset.shape(data.options)]
 
 
+def cell_faults(one: Cell) -> list[tuple[str, str]]:
+    """(option, message) of what is wrong with a cell's options; none where there is no such layer or baseline."""
+    options = dict(one.layer.options)
+    if one.layer.baseline:
+        if one.layer.layer not in BASELINES:
+            return []
+        cls = find_baseline(one.layer.layer)
+        return option_errors(cls, options, baseline_options(cls))
+    layer = layer_class(one)
+    return option_errors(layer, options) if layer else []
+
+
 def layer_class(one: Cell) -> type[InvertibleLinear] | None:
     """The cell's layer, or None where there is no such layer."""
     try:
@@ -55,10 +70,15 @@ def shape_findings(scopes: Iterable[Scope], only: Container[tuple[str, str]] | N
     hit: dict[tuple[Where, bool, str, str], list[str]] = {}
     for scope in scopes:
         for one in cells(scope):
-            cls = layer_class(one)
-            if cls is None or option_errors(cls, dict(one.layer.options)):
-                continue
             if only is not None and (one.column, one.row) not in only:
+                continue
+            if one.layer.baseline:
+                verdict = _baseline_verdict(scope, one)
+                if verdict is not None:
+                    hit.setdefault((one.where, False, one.row, verdict), []).append(f"{scope.name} {one.column}")
+                continue
+            cls = layer_class(one)
+            if cls is None or cell_faults(one):
                 continue
             fault = _oracle_fault(scope, one)
             if fault is not None:
@@ -93,6 +113,29 @@ def _oracle_fault(scope: Scope, one: Cell) -> str | None:
         return None
     fault = one.layer.oracle_fault(column_of(scope, one.column).entry.permute)
     return fault and f"{fault}, or say `unsupported: true` in the suite for a row that says so"
+
+
+def _baseline_verdict(scope: Scope, one: Cell) -> str | None:
+    """Why a baseline cannot be built for its column, or None; a missing library is no fault of the suite."""
+    if one.layer.layer not in BASELINES or cell_faults(one):
+        return None
+    try:
+        shapes = event_shapes(scope, one.column)
+    except UserError:
+        return None
+    size, options = one.flow, dict(one.layer.options)
+    for shape in shapes:
+        try:
+            with torch.device("meta"):  # shapes alone: nothing is drawn or computed
+                build_baseline(one.layer.layer, shape, size.levels, size.steps, size.width, 0, options)
+        except MissingLibrary:
+            return None
+        except UnsupportedEvent as error:
+            if not scope.suite.unsupported:
+                return f"{error}; with `unsupported: true` in the suite such a cell is a row that says so"
+        except ValueError as error:
+            return f"cannot be built: {error}"
+    return None
 
 
 def _verdict(layer: LayerRef, cls: type[InvertibleLinear], shape: Shape, *, accept: bool) -> str | None:

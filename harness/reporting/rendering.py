@@ -93,6 +93,7 @@ _LATEX = {
     "[": "{[}",  # after the end of a row, [ and * would belong to it
     "*": "{*}",
     "±": r"$\pm$",
+    "≈": r"$\approx$",
     "×": r"$\times$",
     "≥": r"$\geq$",
     "≤": r"$\leq$",

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from harness.planning.plan import Plan
     from harness.planning.suite_model import Published
 
+ESTIMATE = "≈"  # before a likelihood that is an estimate
 UNITS = {"bits_per_dim": "bits/dim", "nats_per_dim": "nats/dim"}
 
 
@@ -58,6 +59,8 @@ def density_tables(plan: Plan, lines: Sequence[Line]) -> list[Table]:
     rows = [(row, *(cells.get(row, EMPTY) for cells in columns)) for row in plan.rows]
     rows += [(f"{row} (quoted)", *(cells.get(row, EMPTY) for cells in columns)) for row in extra]
     remarks = list(notes.numbered())
+    if any(cell.startswith(ESTIMATE) for row in rows for cell in row):
+        remarks.append(f"{ESTIMATE} an estimate of the likelihood: the flow's log-determinant is not computed exactly")
     if any("†" in cell for row in rows for cell in row):
         remarks.append("† not a likelihood to compare: the audit failed or the value is below the resolution floor")
     remarks += [f"{label}: the mean over {', '.join(members)}" for label, members in plan.averages.items()]
@@ -76,11 +79,15 @@ def density_caption(plan: Plan, lines: Sequence[Line]) -> str:
     seeds = len({trial.seed for trial in trials})
     spread = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed, so no spread"
     budget = _per_column(trials, _budget)
-    size = _per_column(trials, _size)
+    size = _per_column([trial for trial in trials if not trial.layer.baseline], _size)
     parts = [
         f"Negative log-likelihood on the test split, {spread}; lower is better.",
         f"Profile {plan.profile}: {budget}; Glow with {size}; {device_text(plan.device, lines)}, float32.",
     ]
+    own = [trial for trial in trials if trial.layer.baseline]
+    if own:
+        rows = ", ".join(dict.fromkeys(trial.layer.row for trial in own))
+        parts.append(f"No Glow but flows of their own, under the same budget: {rows}; {_per_column(own, _size)}.")
     timings = [trial for trial in plan.trials if isinstance(trial, RuntimeTrial)]
     if timings:
         parts.append(
@@ -134,6 +141,9 @@ def _likelihood(density: Sequence[Line], row: str, column: str, unit: str, notes
     doubts = sorted({doubt for line in good if (doubt := suspect(line)) is not None})
     if doubts:
         text += " †" + notes.mark(f"{where}: {'; '.join(doubts)}")
+    errors = [line["estimate_error"] for line in good if line.get("estimate_error") is not None]
+    if errors:
+        text = f"{ESTIMATE} {text}" + notes.mark(f"{where}: {_estimate_text(good, errors, unit)}")
     if any(line.get("audit") == "incomplete" for line in good):
         text += notes.mark(f"{where}: audit incomplete, some layers are too large for their matrix to be checked")
     if failed:
@@ -143,6 +153,13 @@ def _likelihood(density: Sequence[Line], row: str, column: str, unit: str, notes
         if reasons:
             text += notes.mark(f"{where}: {'; '.join(sorted(reasons))}")
     return text
+
+
+def _estimate_text(good: Sequence[Line], errors: Sequence[float], unit: str) -> str:
+    """How sure an estimated likelihood is, and what its audit made of the estimates."""
+    text = f"the log-determinant is estimated, which alone makes a standard error of {max(errors):.1g} {UNITS[unit]}"
+    audited = dict.fromkeys((line.get("notes") or {}).get("estimates", "") for line in good)
+    return "; ".join([text, *filter(None, audited)])
 
 
 def _average(density: Sequence[Line], row: str, label: str, members: Sequence[str], unit: str, notes: Notes) -> str:

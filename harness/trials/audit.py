@@ -6,6 +6,8 @@ against derivatives that know nothing of it:
 - linear layers, mixers included: `slogdet` of the matrix read off by pushing the identity through;
 - couplings, split priors and ActNorm: vector-Jacobian products (see harness.trials.jacobians); squeezes and
   permutations: that they only move entries, each to a place of its own;
+- maps of no such form (autoregressive ones): their whole Jacobian;
+- maps whose log-det is an estimate: see harness.trials.audit_estimates;
 - the flow: the sum of its parts, the standard normal prior, and where D <= 256 its whole autograd Jacobian;
 - preprocessing: the derivative of its closed form, entry by entry, and the log-det that the pipeline hands on.
 
@@ -25,16 +27,17 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import torch
 from torch import Tensor
 
-from flows import Permutation
-from harness.trials.audit_layers import LayerMaker, chosen_layers, smaller
+from flows import Dense, Estimated, Permutation
+from harness.trials.audit_estimates import bounded, compare_estimates
+from harness.trials.audit_layers import DENSE_LIMIT, LayerMaker, chosen_layers, smaller
 from harness.trials.conditioning import condition_number
-from harness.trials.evaluation import generator
+from harness.trials.evaluation import generator, has_estimates
 from harness.trials.jacobians import NotTriangular, autograd_log_det, coupled_log_det
 from layers import InvertibleLinear
 from layers.base import push_identity
 
 if TYPE_CHECKING:
-    from flows import Glow
+    from flows import Flow
     from flows.bijection import Bijection
     from harness.trials.pipeline import Pipeline, Split
 
@@ -63,6 +66,10 @@ class Audit:
         linear_layers: how many the flow has.
         audited_layers: how many of them were audited: all, or a sample where that is too much work.
         not_audited: path -> reason of each that was to be audited and is beyond what can be.
+        estimate_error: of estimated log-dets, the largest difference of the mean of many from the exact value, in nats
+            per dimension; None where there are none. `logdet_error` is of what is computed.
+        estimate_bias: the sum over blocks of what their series may be off in the mean, in nats per dimension.
+        lipschitz: the largest bound on the Lipschitz constant of a residual block, that of `lipschitz_path`.
     """
 
     reasons: list[str] = field(default_factory=list)
@@ -75,6 +82,10 @@ class Audit:
     linear_layers: int = 0
     audited_layers: int = 0
     not_audited: dict[str, str] = field(default_factory=dict)
+    estimate_error: float | None = None
+    estimate_bias: float | None = None
+    lipschitz: float | None = None
+    lipschitz_path: str | None = None
 
     @property
     def verdict(self) -> Literal["passed", "failed", "incomplete"]:
@@ -91,6 +102,15 @@ class Audit:
             for name, value in content.items()
         }
 
+    def estimate(self, path: str, error: float, allowed: float) -> None:
+        """Enter how far the mean of estimates is from the exact log-det, in nats per dimension."""
+        self.estimate_error = max(self.estimate_error or 0.0, error)
+        if not error <= allowed:
+            self.reasons.append(
+                f"{path}: the mean of its estimated log-dets is {error:.2g} nats/dim from that of its Jacobian, more "
+                f"than {allowed:.2g} (four standard errors and {PRECISION_LIMIT:g})"
+            )
+
     def compare(self, path: str, claimed: Tensor, derived: Tensor, what: str = "log-det") -> None:
         """Hold a claim, (N,) or (), against what was derived, in nats per event."""
         error = _largest(claimed - derived)
@@ -103,7 +123,7 @@ class Audit:
 
 
 @torch.no_grad()
-def audit(flow: Glow, pipeline: Pipeline, split: Split, seed: int, make_layer: LayerMaker | None = None) -> Audit:
+def audit(flow: Flow, pipeline: Pipeline, split: Split, seed: int, make_layer: LayerMaker | None = None) -> Audit:
     """Audit a flow on the first samples of a split; the flow itself stays as it is.
 
     Args:
@@ -118,13 +138,15 @@ def audit(flow: Glow, pipeline: Pipeline, split: Split, seed: int, make_layer: L
     raw = pipeline.raw(split)[:SAMPLES]
     x, log_det = pipeline.prepare(raw, generator(pipeline.device, seed, "audit noise"))
     probes = generator(torch.device("cpu"), seed, "audit probes")
+    flow.eval()
     exact = deepcopy(flow).double()
     wide = x.double()
     _audit_preprocessing(result, pipeline, wide, log_det, probes)
     _audit_modules(result, exact, wide, probes, make_layer, seed, x.dtype)
-    _audit_whole(result, exact, wide)
+    _audit_whole(result, exact, wide, seed)
     _audit_inverse(result, flow, x, exact, wide)
-    result.precision_error = _largest(flow.log_prob(x).double() - exact.log_prob(wide)) / pipeline.dim
+    used, better = flow.log_prob(x, *_chance(flow, seed)).double(), exact.log_prob(wide, *_chance(flow, seed))
+    result.precision_error = _largest(used - better) / pipeline.dim
     if result.precision_error > PRECISION_LIMIT:
         result.reasons.append(
             f"log-likelihood in {_name(x.dtype)} is off by {result.precision_error:.1e} nats/dim against float64"
@@ -152,7 +174,7 @@ def _audit_preprocessing(
 
 def _audit_modules(
     result: Audit,
-    flow: Glow,
+    flow: Flow,
     x: Tensor,
     probes: torch.Generator,
     make_layer: LayerMaker | None,
@@ -165,10 +187,15 @@ def _audit_modules(
     chosen = chosen_layers(linear, seed)
     result.linear_layers = len(linear)
     total = x.new_zeros(len(x))
+    chance = _chance(flow, seed)
     for path, module, value in parts:
-        y, claimed = module(value)
+        y, claimed = module(value, *chance) if isinstance(module, Estimated) else module(value)
         total = total + claimed
-        if isinstance(module, InvertibleLinear):
+        if isinstance(module, Estimated):
+            _audit_estimate(result, path, module, value, probes)
+        elif isinstance(module, Dense):
+            _audit_dense(result, path, module, value, claimed)
+        elif isinstance(module, InvertibleLinear):
             if path in chosen:
                 _audit_linear(result, path, module, value, make_layer, used)
         elif y.shape != value.shape or isinstance(module, Permutation):
@@ -179,7 +206,32 @@ def _audit_modules(
             derived = _derive(result, path, partial(_output, module), value, probes)
             if derived is not None:
                 result.compare(path, claimed, derived)
-    result.compare("flow", flow(x)[1], total)
+    result.compare("flow", flow(x, *_chance(flow, seed))[1], total)
+
+
+def _chance(flow: Flow, seed: int) -> tuple[torch.Generator, ...]:
+    """What estimates draw from, if there are any: the same in every pass, so that passes can be compared."""
+    return (generator(torch.device("cpu"), seed, "audit estimates"),) if has_estimates(flow) else ()
+
+
+def _audit_estimate(result: Audit, path: str, module: Estimated, value: Tensor, probes: torch.Generator) -> None:
+    """The mean of many estimates against the exact value, on a small event, and the bound that makes it invertible."""
+    found = compare_estimates(module, module.map, value[:WHOLE_SAMPLES], WHOLE_LIMIT, probes)
+    result.estimate(path, found.error, found.allowance + PRECISION_LIMIT)
+    bound, faults = bounded(module, value[:WHOLE_SAMPLES], probes)
+    result.reasons += [f"{path}: {fault}" for fault in faults]
+    result.estimate_bias = (result.estimate_bias or 0.0) + module.bias(bound)
+    if result.lipschitz is None or bound > result.lipschitz:
+        result.lipschitz, result.lipschitz_path = bound, path
+
+
+def _audit_dense(result: Audit, path: str, module: Dense, value: Tensor, claimed: Tensor) -> None:
+    dim = value[0].numel()
+    if dim > DENSE_LIMIT:
+        result.not_audited[path] = f"D = {dim} is beyond {DENSE_LIMIT}, and its Jacobian has no simpler form"
+        return
+    few = WHOLE_SAMPLES if dim <= WHOLE_LIMIT else 1
+    result.compare(path, claimed[:few], autograd_log_det(partial(_output, module), value[:few]))
 
 
 def _moves_entries(module: Callable[[Tensor], tuple[Tensor, Tensor]], x: Tensor, y: Tensor) -> bool:
@@ -220,17 +272,21 @@ def _audit_linear(
         result.reasons.append(f"{path}: condition {condition:.1e} makes it singular in {_name(used)}")
 
 
-def _audit_whole(result: Audit, flow: Glow, x: Tensor) -> None:
+def _audit_whole(result: Audit, flow: Flow, x: Tensor, seed: int) -> None:
     """The prior's closed form, and the whole Jacobian where it is small."""
-    z, claimed = flow(x)
+    z, claimed = flow(x, *_chance(flow, seed))
     prior = torch.distributions.Normal(0.0, 1.0).log_prob(z).sum(1)
-    result.compare("flow", flow.log_prob(x), prior + claimed, "log-likelihood")
-    if flow.dim <= WHOLE_LIMIT:
+    result.compare("flow", flow.log_prob(x, *_chance(flow, seed)), prior + claimed, "log-likelihood")
+    if flow.dim <= WHOLE_LIMIT and has_estimates(flow):
+        (chance,) = _chance(flow, seed)
+        found = compare_estimates(flow, partial(_output, flow), x[:WHOLE_SAMPLES], flow.dim, chance)
+        result.estimate("flow", found.error, found.allowance + PRECISION_LIMIT)
+    elif flow.dim <= WHOLE_LIMIT:
         few = x[:WHOLE_SAMPLES]
         result.compare("flow", claimed[: len(few)], autograd_log_det(partial(_output, flow), few))
 
 
-def _audit_inverse(result: Audit, flow: Glow, x: Tensor, exact: Glow, wide: Tensor) -> None:
+def _audit_inverse(result: Audit, flow: Flow, x: Tensor, exact: Flow, wide: Tensor) -> None:
     """Both round trips; where one fails, the module whose own round trip is worst is named."""
     result.inverse_error = round_trip_error(flow, x)
     result.inverse_error_float64 = round_trip_error(exact, wide)

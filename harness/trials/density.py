@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from flows import Glow, UnsupportedEvent
+from flows import Flow, UnsupportedEvent
+from flows.baselines import MissingLibrary
 from harness.datasets import Splits, Store, find_dataset
 from harness.errors import DataError, Diverged
 from harness.records import Record, blank_record, finite, write_atomically
@@ -48,8 +49,9 @@ def run_density(
         checkpoints: see `fit`.
 
     Returns:
-        A record of one row. `standard_error`, `importance_weighted` (over `draws` draws), `validation` and `floor`
-        are in the data set's own unit, and the three parts `*_nats_per_dim` sum to `nats_per_dim`; a trial whose
+        A record of one row. `standard_error`, `estimate_error` (of a flow of estimates: the part of the standard
+        error that these make), `importance_weighted` (over `draws` draws), `validation` and `floor` are in the data
+        set's own unit, and the three parts `*_nats_per_dim` sum to `nats_per_dim`; a trial whose
         audit failed keeps the status "ok" and is marked by `audit` and `audit_reason`.
 
     Raises:
@@ -68,6 +70,8 @@ def run_density(
         flow = build_flow(pipeline.shape, trial.layer, trial.flow, trial.seed, trial.data.permute).to(device)
     except (UnsupportedShape, UnsupportedEvent) as error:
         return blank_record(trial, "unsupported", str(error))
+    except MissingLibrary as error:
+        return blank_record(trial, "error", f"{error}, then run again with --retry-failed")
     record = blank_record(trial, "ok", None)
     record.notes |= data_notes(splits) | layer_notes(flow)
     row: dict[str, Any] = {
@@ -176,6 +180,20 @@ def _fill(record: Record, training: Fit, test: Evaluation, findings: Audit, pipe
         record.notes["draws"] = (
             f"standard deviation between {len(test.values)} dequantisation draws: {test.draw_spread:.2g}"
         )
+    record.rows[0]["estimate_error"] = None
+    if test.estimate_error is not None:
+        record.rows[0]["estimate_error"] = finite(test.estimate_error)
+        if findings.estimate_error is not None and findings.lipschitz is not None:
+            record.notes["estimates"] = (
+                f"audited, the mean of many is {findings.estimate_error:.1g} nats/dim or less from exact values, and "
+                f"Lipschitz constants are at most {findings.lipschitz:.3f}"
+            )
+            if findings.estimate_bias:
+                record.notes["estimates"] += (
+                    f"; the series is cut off, which biases it by at most {findings.estimate_bias:.1g} nats/dim"
+                )
+        if len(test.values) > 1:
+            record.notes["importance_weighted"] = "none: an estimated log-determinant has no unbiased exponential"
     if pipeline.lattice and not pipeline.dequantises:
         record.notes["dequantise"] = (
             "raw values without dequantisation: where they lie on a lattice, any density is possible"
@@ -201,7 +219,7 @@ def _rebuild(trial: DensityTrial, old: InvertibleLinear, shape: tuple[int, ...])
     return make_layer(ref, shape, seed=trial.seed)
 
 
-def _save_samples(record: Record, flow: Glow, pipeline: Pipeline, trial: DensityTrial, out: Path) -> str | None:
+def _save_samples(record: Record, flow: Flow, pipeline: Pipeline, trial: DensityTrial, out: Path) -> str | None:
     """Write samples beside as many test events; returns the file name, or None where the flow gives none."""
     data = pipeline.raw("test")[:SAMPLES]
     try:

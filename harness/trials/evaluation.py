@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from flows import Flow
+
 if TYPE_CHECKING:
-    from flows import Glow
     from harness.trials.pipeline import Pipeline, Split
+
+ESTIMATES = 2  # of each log-determinant that can only be estimated: their mean counts, their difference says how sure
 
 
 def generator(device: torch.device, seed: int, purpose: str) -> torch.Generator:
@@ -53,8 +56,11 @@ class Evaluation:
         values: every draw and point in the data's own unit, (draws, N), float64 on the CPU.
         importance_weighted: mean over points of -log (1/K) sum_k p(v + u_k) over a point's K draws, in the data's
             own unit. Its expectation lies between the mean's and the negative log-likelihood of the values
-            themselves (Burda et al. 2016), and it is never above the mean of the same draws; equal for K = 1.
+            themselves (Burda et al. 2016), and it is never above the mean of the same draws; equal for K = 1. nan for
+            K > 1 estimated likelihoods, whose exponentials are not unbiased.
         parts: of nats_per_dim.
+        estimate_error: standard error of the mean, in the data's own unit, that estimated log-determinants alone
+            would give it; part of `standard_error`. None where they are computed.
     """
 
     bits_per_dim: float
@@ -64,6 +70,7 @@ class Evaluation:
     values: Tensor
     importance_weighted: float
     parts: Parts
+    estimate_error: float | None = None
 
     @property
     def non_finite(self) -> int:
@@ -71,9 +78,14 @@ class Evaluation:
         return int((~self.values.isfinite()).sum())
 
 
+def has_estimates(flow: Flow) -> bool:
+    """Whether the flow's likelihood is an estimate, which then needs something to draw from."""
+    return isinstance(flow, Flow) and flow.estimated
+
+
 @torch.no_grad()
 def evaluate(
-    flow: Glow,
+    flow: Flow,
     pipeline: Pipeline,
     split: Split,
     draws: int,
@@ -84,7 +96,7 @@ def evaluate(
     """The likelihood of every point of a split, the last, smaller batch included.
 
     Args:
-        flow: the model, in `dtype`.
+        flow: the model, in `dtype`; put into eval().
         pipeline: gives the split's raw values and maps them to the flow's input.
         split: which one is read.
         draws: independent dequantisation draws per point.
@@ -94,18 +106,28 @@ def evaluate(
     """
     raw = pipeline.raw(split)
     noise = generator(pipeline.device, seed, f"evaluation noise of {split}")
+    chance = generator(torch.device("cpu"), seed, f"evaluation estimates of {split}")
+    flow.eval()
+    estimated = has_estimates(flow)
     # One tensor for all passes: small ones that outlive their pass would keep the allocator from using again what
     # the passes free between them, some MB each.
-    terms = torch.empty(3, draws, len(raw), dtype=torch.float64, device=pipeline.device)
+    terms = torch.empty(4, draws, len(raw), dtype=torch.float64, device=pipeline.device)
     for draw in range(draws):
         for start in range(0, len(raw), batch):
             x, preprocessing = pipeline.prepare(raw[start : start + batch], noise)
-            prior, log_det = flow.terms(x.to(dtype))
+            prior, log_det = flow.terms(x.to(dtype), chance) if estimated else flow.terms(x.to(dtype))
+            other = flow.terms(x.to(dtype), chance)[1] if estimated else log_det
             for place, values in zip(
-                terms[:, draw, start : start + batch], (prior, log_det, preprocessing), strict=True
+                terms[:, draw, start : start + batch], (prior, log_det, preprocessing, other), strict=True
             ):
                 place.copy_(values)
-    prior, log_det, preprocessing = terms.cpu()
+    prior, log_det, preprocessing, other = terms.cpu()
+    error = None
+    if estimated:
+        scale = pipeline.dim * (math.log(2) if pipeline.unit == "bits_per_dim" else 1.0)
+        # Half of the difference of two estimates has the variance of their mean.
+        error = float(((log_det - other) / ESTIMATES).norm() / log_det.numel() / scale)
+        log_det = (log_det + other) / ESTIMATES
     measures = pipeline.measures(prior + log_det, preprocessing)
     own = measures[pipeline.unit]
     mixture = (prior + log_det + preprocessing).logsumexp(0) - math.log(draws)
@@ -115,10 +137,13 @@ def evaluate(
         standard_error=float(own.mean(0).std() / math.sqrt(len(raw))) if len(raw) > 1 else math.nan,
         draw_spread=float(own.mean(1).std()) if draws > 1 else None,
         values=own,
-        importance_weighted=float(pipeline.measures(mixture, torch.zeros_like(mixture))[pipeline.unit].mean()),
+        importance_weighted=math.nan
+        if estimated and draws > 1
+        else float(pipeline.measures(mixture, torch.zeros_like(mixture))[pipeline.unit].mean()),
         parts=Parts(
             prior=float(-prior.mean() / pipeline.dim),
             log_det=float(-log_det.mean() / pipeline.dim),
             preprocessing=float(pipeline.log_step - preprocessing.mean() / pipeline.dim),
         ),
+        estimate_error=error,
     )

@@ -9,6 +9,8 @@ from torch import Tensor
 
 Map = Callable[[Tensor], Tensor]
 
+COPIES = 512  # of a sample, at once
+
 TOLERANCE = 1e-8  # of vector-Jacobian products in float64, relative to the largest entry
 
 
@@ -60,15 +62,18 @@ def _require_equal(product: Tensor, expected: Tensor, otherwise: str) -> None:
 def autograd_log_det(function: Map, x: Tensor) -> Tensor:
     """log|det| of a map by its whole Jacobian, D x D, one sample after the other: (N, *shape) -> (N,).
 
-    The map is applied to D copies of a sample, so that one backward pass of output i of copy i gives all rows.
-    Needs samples that do not see each other, and memory for D of them.
+    The map is applied to copies of a sample, so that one backward pass of output i of the i-th copy gives all rows.
+    Needs samples that do not see each other, and memory for 512 of them and for the Jacobian.
     """
-    values = []
-    for sample in x:
-        dim = sample.numel()
+    return torch.stack([torch.linalg.slogdet(_jacobian(function, sample)).logabsdet for sample in x])
+
+
+def _jacobian(function: Map, sample: Tensor) -> Tensor:
+    """(D, D), row i the gradient of output i."""
+    rows = []
+    for outputs in torch.arange(sample.numel(), device=sample.device).split(COPIES):
         with torch.enable_grad():
-            copies = sample.detach().repeat(dim, *[1] * sample.ndim).requires_grad_()
-            own = function(copies).reshape(dim, dim).diagonal().sum()
-            (rows,) = torch.autograd.grad(own, copies)
-        values.append(torch.linalg.slogdet(rows.reshape(dim, dim)).logabsdet)
-    return torch.stack(values)
+            copies = sample.detach().repeat(len(outputs), *[1] * sample.ndim).requires_grad_()
+            own = function(copies).reshape(len(outputs), -1).gather(1, outputs[:, None]).sum()
+            rows.append(torch.autograd.grad(own, copies)[0].reshape(len(outputs), -1))
+    return torch.cat(rows)

@@ -6,7 +6,8 @@ import math
 
 import torch
 
-from flows import Glow, UnsupportedEvent, seeded
+from flows import Flow, Glow, UnsupportedEvent, seeded
+from flows.baselines import build_baseline
 from harness.layer_files import resolve_layer
 from harness.settings import FlowSettings, LayerRef
 from harness.trials.pipeline import permutation
@@ -34,12 +35,15 @@ def make_layer(layer: LayerRef, shape: tuple[int, ...], seed: int | None = None)
 
 def build_flow(
     shape: tuple[int, ...], layer: LayerRef, flow: FlowSettings, seed: int, permute: int | None = None
-) -> Glow:
-    """Build the Glow backbone around a layer; a layer that is itself the step's 1x1 gets none beside it.
+) -> Flow:
+    """Build the flow of a row: a baseline, or the Glow backbone around a layer.
+
+    A layer that is itself the step's 1x1 gets none beside it. A baseline takes the size of its flow from the same
+    settings, levels, steps and width, and says what they mean to it.
 
     Args:
         shape: of the events.
-        layer: the layer under test; an oracle's flow starts with the inverse of the data's permutation.
+        layer: the layer under test, or a baseline; an oracle's flow starts with the inverse of the data's permutation.
         flow: the backbone.
         seed: of the initial weights.
         permute: seed of the data's permutation, which only an oracle looks at.
@@ -48,7 +52,10 @@ def build_flow(
         UnsupportedShape: the layer cannot serve a level.
         UnsupportedEvent: the backbone cannot serve the shape, or an oracle has nothing to be told.
         UserError: there is no such layer.
+        MissingLibrary: a baseline's library is not installed.
     """
+    if layer.baseline:
+        return build_baseline(layer.layer, shape, flow.levels, flow.steps, flow.width, seed, dict(layer.options))
     cls = resolve_layer(layer.layer)
     mixer = None
     if flow.mixer != "none" and not cls.replaces_mixer:

@@ -15,11 +15,11 @@ from torch import Tensor
 from harness.errors import Diverged
 from harness.records import finite
 from harness.settings import Progress, TrainingSettings
-from harness.trials.evaluation import evaluate, generator
+from harness.trials.evaluation import evaluate, generator, has_estimates
 from harness.trials.updates import Measures, Updates, smallest_log_det
 
 if TYPE_CHECKING:
-    from flows import Glow
+    from flows import Flow
     from harness.trials.checkpoints import Checkpoints
     from harness.trials.pipeline import Pipeline
 
@@ -67,8 +67,14 @@ class TrainingBatches:
             "order": generator(torch.device("cpu"), seed, "order of training points"),
             "augmentation": generator(pipeline.device, seed, "augmentation"),
             "noise": generator(pipeline.device, seed, "training noise"),
+            "estimates": generator(torch.device("cpu"), seed, "training estimates"),
         }
         self._waiting = torch.empty(0, dtype=torch.long)
+
+    @property
+    def chance(self) -> torch.Generator:
+        """What a flow of estimates draws from, and no other does."""
+        return self._generators["estimates"]
 
     def __iter__(self) -> TrainingBatches:
         return self
@@ -123,7 +129,7 @@ class _Course:
 
 
 def fit(
-    flow: Glow,
+    flow: Flow,
     pipeline: Pipeline,
     settings: TrainingSettings,
     seed: int,
@@ -153,6 +159,8 @@ def fit(
     first = next(batches)
     with torch.no_grad():
         flow.initialise(first[0])
+    flow.train()
+    chance = batches.chance if has_estimates(flow) else None
     updates = Updates(flow, settings, len(pipeline.raw("train")))
     device = first[0].device
     losses = torch.zeros(settings.evaluate_every, device=device, dtype=torch.float64)
@@ -167,7 +175,8 @@ def fit(
     while course.step < settings.steps and not course.stopped_early:
         course.step += 1
         x, log_det = first if course.step == 1 else next(batches)
-        measures = updates.step(partial(_measures, pipeline=pipeline, x=x, log_det=log_det), course.step)
+        measure = partial(_measures, pipeline=pipeline, x=x, log_det=log_det, chance=chance)
+        measures = updates.step(measure, course.step)
         course.losses[(course.step - 1) % settings.evaluate_every] = measures[pipeline.unit].detach().mean()
         if course.step % settings.evaluate_every == 0 or course.step == settings.steps:
             clock.pause()
@@ -194,7 +203,7 @@ def fit(
     )
 
 
-def _evaluate(flow: Glow, pipeline: Pipeline, settings: TrainingSettings, seed: int, course: _Course) -> float:
+def _evaluate(flow: Flow, pipeline: Pipeline, settings: TrainingSettings, seed: int, course: _Course) -> float:
     """Enter the losses and the validation value into the curves; keep the weights if they are the best so far."""
     step, curves = course.step, course.curves
     curves["step"].append(step)
@@ -215,11 +224,11 @@ def _evaluate(flow: Glow, pipeline: Pipeline, settings: TrainingSettings, seed: 
     return value
 
 
-def _measures(flow: Glow, pipeline: Pipeline, x: Tensor, log_det: Tensor) -> Measures:
-    return pipeline.measures(flow.log_prob(x), log_det)
+def _measures(flow: Flow, pipeline: Pipeline, x: Tensor, log_det: Tensor, chance: torch.Generator | None) -> Measures:
+    return pipeline.measures(flow.log_prob(x) if chance is None else flow.log_prob(x, chance), log_det)
 
 
-def _watch_average(flow: Glow, step: int, curves: Curves) -> None:
+def _watch_average(flow: Flow, step: int, curves: Curves) -> None:
     """Enter the smallest log|det| of the averaged layers: an average of invertible matrices can be singular."""
     smallest = smallest_log_det(flow)
     if smallest is None:
@@ -239,7 +248,7 @@ def _mean_loss(losses: list[float], step: int, curves: Curves) -> float:
 
 
 def _validate(
-    flow: Glow, pipeline: Pipeline, settings: TrainingSettings, seed: int, step: int, curves: Curves
+    flow: Flow, pipeline: Pipeline, settings: TrainingSettings, seed: int, step: int, curves: Curves
 ) -> float:
     """The validation split's value in the data's unit, under the same noise at every step."""
     result = evaluate(flow, pipeline, "validation", 1, settings.evaluation_batch, seed)

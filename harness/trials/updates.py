@@ -15,12 +15,12 @@ from harness.settings import TrainingSettings
 from harness.trials.adam import Adam
 
 if TYPE_CHECKING:
-    from flows import Glow
+    from flows import Flow
     from harness.datasets.base import Unit
     from layers import InvertibleLinear
 
 Measures = dict["Unit", Tensor]
-Measure = Callable[["Glow"], Measures]
+Measure = Callable[["Flow"], Measures]
 """A flow to the measures of the present batch (see `Pipeline.measures`)."""
 
 BETAS = (0.9, 0.999)
@@ -47,14 +47,14 @@ def layer_learning_rate(settings: TrainingSettings, step: int, points: int) -> f
     return learning_rate(settings.model_copy(update={"decay": 1.0}), step) * settings.layer_decay**epoch
 
 
-def layers_under_test(flow: Glow) -> list[tuple[str, InvertibleLinear]]:
+def layers_under_test(flow: Flow) -> list[tuple[str, InvertibleLinear]]:
     """(path, layer) of every layer under test; a mixer beside it belongs to the backbone."""
     found = [(path, module) for path, module in flow.linear_layers() if path.endswith("/layer")]
     return cast("list[tuple[str, InvertibleLinear]]", found)
 
 
 @torch.no_grad()
-def smallest_log_det(flow: Glow) -> tuple[str, float] | None:
+def smallest_log_det(flow: Flow) -> tuple[str, float] | None:
     """Path and log|det W| / D of the layer under test that is nearest to singular, or not finite; None: no layer."""
     values = {}
     for path, layer in layers_under_test(flow):
@@ -85,7 +85,7 @@ class Updates:
         points: of the training split, for the length of an epoch.
     """
 
-    def __init__(self, flow: Glow, settings: TrainingSettings, points: int) -> None:
+    def __init__(self, flow: Flow, settings: TrainingSettings, points: int) -> None:
         self._flow = flow
         self._settings = settings
         self._points = points
@@ -128,7 +128,7 @@ class Updates:
     def _optimisers(self) -> list[Adam]:
         return [optimiser for _, groups in self._passes for optimiser, _ in groups]
 
-    def _apart(self) -> list[Glow]:
+    def _apart(self) -> list[Flow]:
         """The models of the passes that are not `flow` itself."""
         return [model for model, _ in self._passes if model is not self._flow]
 
@@ -157,7 +157,7 @@ class Updates:
         return first
 
 
-def _split(flow: Glow) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+def _split(flow: Flow) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     """The trained weights of the backbone, and those of the layers under test."""
     layers = {id(weight): weight for _, layer in layers_under_test(flow) for weight in layer.parameters()}
     trained = [weight for weight in flow.parameters() if weight.requires_grad]

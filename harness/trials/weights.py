@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from flows import Glow
+from flows import Flow
 from harness.errors import UserError
 from harness.records import write_atomically
 from harness.settings import DensityTrial
@@ -21,7 +21,7 @@ def weights_path(trial: DensityTrial, out: Path) -> Path:
     return out / "weights" / f"{trial.id}.pt"
 
 
-def save_flow(flow: Glow, trial: DensityTrial, out: Path) -> Path:
+def save_flow(flow: Flow, trial: DensityTrial, out: Path) -> Path:
     """Write the state of a trained flow, on the CPU, with the trial's id and the event shape."""
     state = {name: value.cpu() for name, value in flow.state_dict().items()}
     content = io.BytesIO()
@@ -31,8 +31,8 @@ def save_flow(flow: Glow, trial: DensityTrial, out: Path) -> Path:
     return path
 
 
-def load_flow(trial: DensityTrial, path: Path) -> Glow:
-    """The flow that a trial trained, with the weights it was evaluated with, on the trial's device.
+def load_flow(trial: DensityTrial, path: Path) -> Flow:
+    """The flow that a trial trained, with the weights it was evaluated with, on the trial's device, in eval().
 
     Args:
         trial: the settings that the weights belong to.
@@ -52,7 +52,7 @@ def load_flow(trial: DensityTrial, path: Path) -> Glow:
             f"{path}: the weights do not fit the flow of trial {trial.id}, whose layer may have changed since "
             f"({' '.join(str(error).split())}); delete the file and run the suite again"
         ) from error
-    return flow.eval().to(trial.device)
+    return flow.to(trial.device).eval()
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -103,6 +103,18 @@ def test_an_interrupted_training_ends_in_the_same_bits(digits, tmp_path, ema):
     assert again[1].train_seconds > 0 and again[2].seconds > 0
 
 
+@pytest.mark.parametrize("ema", ["none", "all"])
+def test_so_it_does_where_likelihoods_are_estimated(digits, tmp_path, ema):
+    """What the estimates draw, and the vectors that follow the norms, go on as well."""
+    layer = LayerRef(row="one", layer="residual_flow", baseline=True)
+    trial = make_trial(ema).model_copy(update={"layer": layer})
+    whole = train(trial, digits, tmp_path / "whole")
+    for steps in (2, 5):
+        with pytest.raises(Killed):
+            train(trial, digits, tmp_path / "cut", at=steps)
+    assert_equal(train(trial, digits, tmp_path / "cut"), whole)
+
+
 def test_patience_goes_on_counting(digits, tmp_path):
     trial = make_trial(learning_rate=0.2, evaluate_every=1, patience=3, warmup=0)
     whole = train(trial, digits, tmp_path / "whole")

@@ -71,7 +71,7 @@ EDITS = {
     "a docstring": ("layers/woodbury.py", '"""', '"""Well. ', False),
     "the layout": ("layers/woodbury.py", "import torch", "import torch\n\n", False),
     "another layer": ("layers/emerging.py", "import torch", "import torch\n\nODD = 1", False),
-    "the backbone": ("flows/glow.py", "import torch", "import torch\n\nODD = 1", True),
+    "the backbone": ("flows/protocol.py", "import torch", "import torch\n\nODD = 1", True),
     "the schedule": ("harness/trials/updates.py", "BETAS = (0.9,", "BETAS = (0.8,", True),
     "records": ("harness/records.py", "FORMAT = 1", "FORMAT = 2", False),
 }

@@ -105,6 +105,31 @@ def test_a_failed_audit_is_marked_and_explained(density_run, fault):
     assert sum("†" in cell for row in table.rows for cell in row) == 1
 
 
+def test_an_estimate_is_marked_and_says_how_sure_it_is(density_run):
+    plan, records = density_run
+    records[4].rows[0] |= {"estimate_error": 0.0021}
+    records[4].notes["estimates"] = "audited, and so on"
+    table = made((plan, records))[0]
+    assert grid(table)["my_layer & co"]["waveforms, nats/dim ↓"] == "≈ -3.010 ± 0.010 [1]"
+    assert table.notes[0].startswith("[1] my_layer & co on waveforms: the log-determinant is estimated")
+    assert "a standard error of 0.002 nats/dim; audited, and so on" in table.notes[0]
+    assert table.notes[-1].startswith("≈ an estimate of the likelihood")
+    assert sum("≈" in cell for row in table.rows for cell in row) == 1
+
+
+def test_flows_of_their_own_are_not_called_glow(density_run):
+    plan, records = density_run
+    trials = [
+        trial.model_copy(update={"layer": trial.layer.model_copy(update={"baseline": True})})
+        if getattr(getattr(trial, "layer", None), "row", "") == "my_layer & co"
+        else trial
+        for trial in plan.trials
+    ]
+    caption = made((plan.model_copy(update={"trials": tuple(trials)}), records))[0].caption
+    assert "under the same budget: my_layer & co; 2 levels of 2 steps, width 8." in caption
+    assert "No Glow" not in made(density_run)[0].caption
+
+
 def test_raw_lattice_values_are_called_what_they_are(density_run):
     plan, records = density_run
     trials = list(plan.trials)

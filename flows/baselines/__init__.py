@@ -1,0 +1,66 @@
+"""The other rows of the density table: whole flows of other papers, for the harness of the backbone.
+
+Each is a `flows.protocol.Flow` in a file of its own, built by `cls(shape, levels=, steps=, width=, seed=, **options)`.
+Nothing is imported before it is asked for, and libraries that a flow rests on only when it is built, so that a plan can
+name a flow whose library is missing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from flows.protocol import Flow
+
+BASELINES = {
+    "maf": "flows.baselines.maf:MAF",
+    "realnvp": "flows.baselines.realnvp:RealNVP",
+    "iresnet": "flows.baselines.iresnet:IResNet",
+    "residual_flow": "flows.baselines.residual_flow:ResidualFlow",
+    "idensenet": "flows.baselines.idensenet:IDenseNet",
+}
+"""Name in a suite -> module:class, in the order of the table."""
+
+SIZES = ("shape", "levels", "steps", "width", "seed")
+"""What every baseline is told of its size by the suite's `flow` settings; the rest of its arguments are options."""
+
+
+class MissingLibrary(ImportError):
+    """A flow rests on a library that is not installed; the message says how to get it."""
+
+
+def find_baseline(name: str) -> type[Flow]:
+    """The class of this name.
+
+    Raises:
+        KeyError: there is no such baseline.
+    """
+    module, _, cls = BASELINES[name].partition(":")
+    found: type[Flow] = getattr(importlib.import_module(module), cls)
+    return found
+
+
+def build_baseline(
+    name: str, shape: tuple[int, ...], levels: int, steps: int, width: int, seed: int, options: Mapping[str, Any]
+) -> Flow:
+    """Build a baseline; what levels, steps and width are to it, its class says.
+
+    Raises:
+        UnsupportedEvent: it cannot serve the shape.
+        ValueError: an option or a size out of its range.
+        MissingLibrary: what it is built with is not installed.
+    """
+    for size, value in {"levels": levels, "steps": steps, "width": width}.items():
+        if value < 1:
+            raise ValueError(f"{name}: {size} = {value}; it must be at least 1")
+    cls: Any = find_baseline(name)
+    flow: Flow = cls(shape, levels=levels, steps=steps, width=width, seed=seed, **options)
+    return flow
+
+
+def baseline_options(cls: type[Flow]) -> dict[str, inspect.Parameter]:
+    """The options of a baseline: the keyword parameters of its constructor that are not its size."""
+    parameters = inspect.signature(cls.__init__).parameters.values()
+    return {p.name: p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in SIZES}

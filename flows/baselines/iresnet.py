@@ -1,0 +1,62 @@
+"""i-ResNet (Behrmann et al., ICML 2019): residual blocks that are contractions, with a truncated power series."""
+
+from __future__ import annotations
+
+import math
+
+from torch import nn
+
+from flows.baselines.contraction import Contraction, Series
+from flows.baselines.contraction_nets import ThreeConvolutions
+from flows.baselines.levels import images_only, residual_levels, residual_parts
+from flows.protocol import Flow, Part, Shape
+
+
+class IResNet(Flow):
+    """Invertible residual network with ELU; the log-determinant by a power series cut off, so biased.
+
+    Each level squeezes and applies `steps` blocks y = x + g(x) of width `width`, each behind an ActNorm; no channels
+    leave between levels. The series has few terms in training, as in the paper, and so many in evaluation that an audit
+    can hold what is cut off against the exact value.
+
+    Args:
+        shape: (C, H, W).
+        levels: number of levels; both spatial axes must be divisible by 2^levels.
+        steps: blocks per level.
+        width: hidden channels of a block.
+        seed: draws the initial weights.
+        lipschitz: limit of the operator norm of each of a block's three convolutions.
+        terms: of the power series in training.
+        evaluation_terms: in evaluation.
+
+    Raises:
+        UnsupportedEvent: no images, or sides that these levels do not divide.
+    """
+
+    splits = False
+
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        levels: int,
+        steps: int,
+        width: int,
+        seed: int = 0,
+        lipschitz: float = 0.9,
+        terms: int = 5,
+        evaluation_terms: int = 20,
+    ) -> None:
+        super().__init__()
+        images_only("iresnet", shape)
+        self.shape, self.dim = tuple(shape), math.prod(shape)
+
+        def block(event: Shape, number: int) -> Contraction:
+            net = ThreeConvolutions(event, width, lipschitz, nn.ELU, first=number > 0)
+            return Contraction(net, Series(terms), Series(evaluation_terms))
+
+        self.level_shapes, self.levels = residual_levels(self.shape, levels, steps, seed, block)
+
+    def parts(self) -> list[list[Part]]:
+        """Per level, (path, bijection)."""
+        return residual_parts(self.levels)

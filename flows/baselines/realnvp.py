@@ -1,0 +1,143 @@
+"""Real NVP for images (Dinh et al., ICLR 2017): checkerboard and channel couplings in a multi-scale chain."""
+
+from __future__ import annotations
+
+import math
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from flows.actnorm import ActNorm, standardisation
+from flows.baselines.levels import images_only
+from flows.conditioners import Conditioner, gain, weight_norm_convolution
+from flows.couplings import MaskedCoupling
+from flows.protocol import Flow, Part, Shape
+from flows.seeding import seeded
+from flows.shapes import UnsupportedEvent, level_shapes
+from flows.squeeze import Squeeze
+
+
+class ResidualConditioner(Conditioner):
+    """3x3 (C -> width), `blocks` of h + 3x3(ReLU(3x3(ReLU(h)))), ReLU, 1x1 (-> 2C): log-scale and shift.
+
+    Every convolution is weight-normalised, and all but the last start with zero mean and unit variance on data; the
+    last starts at zero. log-scale = a tanh(s) with one learned a per channel.
+    """
+
+    def __init__(self, channels: int, width: int, blocks: int) -> None:
+        super().__init__()
+        self.first = weight_norm_convolution(2, channels, width, 3)
+        self.blocks = nn.ModuleList(weight_norm_convolution(2, width, width, 3) for _ in range(2 * blocks))
+        self.last = weight_norm_convolution(2, width, 2 * channels, 1)
+        nn.init.zeros_(gain(self.last))
+        self.range = nn.Parameter(torch.ones(channels, 1, 1))
+
+    def forward(self, kept: Tensor) -> tuple[Tensor, Tensor]:
+        """a tanh(s) and the shift, each (N, C, H, W)."""
+        shift, scale = self.last(F.relu(self._hidden(kept, initial=False))).chunk(2, dim=1)
+        return self.range * torch.tanh(scale), shift
+
+    @torch.no_grad()
+    def initialise(self, kept: Tensor) -> None:
+        """Zero mean and unit variance after each hidden convolution."""
+        self._hidden(kept, initial=True)
+
+    def _hidden(self, kept: Tensor, initial: bool) -> Tensor:
+        def apply(convolution: nn.Module, value: Tensor) -> Tensor:
+            if initial:
+                _standardise(convolution, value)
+            return cast(Tensor, convolution(value))
+
+        hidden = apply(self.first, kept)
+        for one, other in zip(self.blocks[::2], self.blocks[1::2], strict=True):
+            hidden = hidden + apply(other, F.relu(apply(one, F.relu(hidden))))
+        return hidden
+
+
+def _standardise(convolution: nn.Module, value: Tensor) -> None:
+    """Give every output channel of a weight-normalised convolution zero mean and unit variance on `value`."""
+    mean, scale = standardisation(convolution(value))
+    gain(convolution).mul_(scale.view(gain(convolution).shape))
+    bias = convolution.get_parameter("bias")
+    bias.copy_((bias - mean) * scale)
+
+
+def checkerboard(shape: Shape) -> Tensor:
+    """(1, 1, H, W), 1 where row + column is even."""
+    rows, columns = torch.arange(shape[1])[:, None], torch.arange(shape[2])
+    return ((rows + columns) % 2 == 0).float()[None, None]
+
+
+def channel_mask(shape: Shape) -> Tensor:
+    """(1, C, 1, 1), 1 for the first half of the channels."""
+    return (torch.arange(shape[0]) < shape[0] // 2).float().view(1, -1, 1, 1)
+
+
+class RealNVP(Flow):
+    """Real NVP with residual networks under weight norm.
+
+    A level: `steps` checkerboard couplings, squeeze, `steps` channel couplings, half of the channels leaves; the
+    last level has steps + 1 checkerboard couplings alone. Masks alternate. Where the paper normalises by batches
+    between couplings, an ActNorm stands before each, so that a likelihood depends on no batch.
+
+    Args:
+        shape: (C, H, W).
+        levels: number of levels; both spatial axes must be divisible by 2^(levels - 1).
+        steps: couplings of one kind in a row (the paper's 3).
+        width: hidden channels of the networks (the paper's 64; 32 on ImageNet).
+        seed: draws the initial weights.
+        blocks: residual blocks of each network (the paper's 8; 4 on ImageNet).
+
+    Raises:
+        UnsupportedEvent: no images, sides that these levels do not divide, or a last level of one pixel.
+    """
+
+    def __init__(self, shape: Shape, *, levels: int, steps: int, width: int, seed: int = 0, blocks: int = 2) -> None:
+        super().__init__()
+        images_only("realnvp", shape)
+        if blocks < 0:
+            raise ValueError(f"realnvp: blocks = {blocks}; it must be at least 0")
+        self.shape, self.dim = tuple(shape), math.prod(shape)
+        self.level_shapes: list[Shape] = []
+        self._paths: list[list[str]] = []
+        self.levels = nn.ModuleList()
+        event = self.shape
+        for level in range(levels):
+            last = level == levels - 1
+            board = checkerboard(event)
+            if board.numel() == 1:
+                raise UnsupportedEvent(
+                    f"realnvp: events {self.shape} with levels = {levels} end in a single pixel, which no "
+                    f"checkerboard divides; use at most {levels - 1} levels"
+                )
+            parts = self._couplings(f"level{level}/checkerboard", event, board, steps + last, width, blocks, seed)
+            if not last:
+                parts.append((f"level{level}/squeeze", Squeeze(event)))
+                event = level_shapes(event, 1)[0]
+                mask = channel_mask(event)
+                parts += self._couplings(f"level{level}/channels", event, mask, steps, width, blocks, seed)
+            self.level_shapes.append(event)
+            self._paths.append([path for path, _ in parts])
+            self.levels.append(nn.ModuleList(module for _, module in parts))
+            event = (event[0] // 2, *event[1:])
+
+    def _couplings(
+        self, path: str, event: Shape, mask: Tensor, number: int, width: int, blocks: int, seed: int
+    ) -> list[tuple[str, nn.Module]]:
+        """ActNorm -> coupling, `number` times, under the mask and its complement in turn."""
+        parts: list[tuple[str, nn.Module]] = []
+        for index in range(number):
+            with seeded(seed, f"{path}{index}/coupling"):
+                net = ResidualConditioner(event[0], width, blocks)
+            coupling = MaskedCoupling(mask if index % 2 == 0 else 1 - mask, net)
+            parts += [(f"{path}{index}/actnorm", ActNorm(event[0])), (f"{path}{index}/coupling", coupling)]
+        return parts
+
+    def parts(self) -> list[list[Part]]:
+        """Per level, (path, bijection)."""
+        levels = zip(self._paths, self.levels, strict=True)
+        return [
+            cast(list[Part], list(zip(paths, cast(nn.ModuleList, modules), strict=True))) for paths, modules in levels
+        ]

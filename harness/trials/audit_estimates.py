@@ -1,0 +1,139 @@
+"""What an audit holds an estimated log-determinant against, and the bound that makes its map invertible.
+
+The estimate: the mean of many, on a few samples cut to a small event, against the log-det of the whole Jacobian there.
+The bound: the operator norm of every convolution as it is applied, in float64, by the Lanczos method, which shares
+nothing with the power iteration that keeps the limit; the bound on the whole that follows; and the largest stretching
+of the Jacobian at the samples, which must not exceed that bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from flows import Estimated
+from harness.trials.jacobians import Map, autograd_log_det
+
+DRAWS = 256  # estimates per sample
+SURENESS = 4.0  # standard errors of their mean that chance is granted
+SMALL_EVENT = 256  # D up to which the matrix of a convolution is formed
+NORM_TOLERANCE = 1e-6  # relative, of its largest singular value beyond that
+STRETCH_ITERATIONS = 20
+SLACK = 0.01  # relative, of an operator norm over its limit: it is kept by an iteration, too
+
+Draw = Callable[[Tensor, torch.Generator], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The mean of estimates against the exact value, in nats per dimension.
+
+    Attributes:
+        error: the largest difference over the samples.
+        allowance: what chance may make of it, the largest over the samples.
+    """
+
+    error: float
+    allowance: float
+
+
+def compare_estimates(
+    draw: Draw, function: Map, x: Tensor, largest: int, chance: torch.Generator, draws: int = DRAWS
+) -> Comparison:
+    """Hold the mean of `draws` estimates per sample against the log-det of the Jacobian.
+
+    Args:
+        draw: x, chance -> y and estimates of log|det| that are independent between events.
+        function: x -> y.
+        x: samples, (N, C, H, W), float64; their spatial axes are cut until there are at most `largest` entries.
+        largest: number of entries up to which the whole Jacobian is formed.
+        chance: of the estimates.
+        draws: per sample.
+    """
+    while x[0].numel() > largest and max(x.shape[2:]) > 1:
+        x = x[..., : -(-x.shape[2] // 2), : -(-x.shape[3] // 2)]
+    exact = autograd_log_det(function, x)
+    estimates = draw(x.repeat_interleave(draws, dim=0), chance)[1].view(len(x), draws)
+    errors = (estimates.mean(1) - exact).abs().nan_to_num(nan=math.inf)
+    spread = estimates.std(1) / math.sqrt(draws)
+    dim = x[0].numel()
+    return Comparison(float(errors.max()) / dim, SURENESS * float(spread.nan_to_num(nan=0.0).max()) / dim)
+
+
+def bounded(module: Estimated, x: Tensor, probes: torch.Generator) -> tuple[float, list[str]]:
+    """The bound on Lip(g) that the weights give, and what is wrong with it.
+
+    Args:
+        module: y = x + g(x), in float64.
+        x: samples at which g is stretched.
+        probes: starts the iterations.
+    """
+    faults, norms = [], []
+    for name, weight, shape, limit in module.operators():
+        norm = operator_norm(weight, shape)
+        norms.append(norm)
+        if not norm <= limit * (1 + SLACK):
+            faults.append(f"{name} has operator norm {norm:.4f}, beyond its limit {limit:g}")
+    bound = module.lipschitz(norms)
+    if not bound < 1:
+        faults.append(f"Lipschitz constant at most {bound:.4f}, which proves no inverse: it must be below 1")
+    stretched = stretch(module, x, probes)
+    if not stretched <= bound * (1 + SLACK):
+        faults.append(f"at a sample the Jacobian stretches by {stretched:.4f}, beyond the bound {bound:.4f}")
+    return bound, faults
+
+
+def operator_norm(weight: Tensor, shape: tuple[int, ...]) -> float:
+    """The largest singular value of a zero-padded "same" convolution on events of `shape`; inf if it is not finite."""
+    from scipy.sparse.linalg import LinearOperator, eigsh
+
+    dim, padding = math.prod(shape), weight.shape[-1] // 2
+    if not bool(weight.isfinite().all()):
+        return math.inf
+    if not bool(weight.any()):
+        return 0.0
+    if dim <= SMALL_EVENT:
+        units = torch.eye(dim, dtype=weight.dtype, device=weight.device).view(dim, *shape)
+        return float(torch.linalg.matrix_norm(F.conv2d(units, weight, padding=padding).flatten(1), 2))
+
+    def squared(vector: Any) -> Any:
+        """The convolution and then its transpose."""
+        x = torch.from_numpy(vector).to(weight).view(1, *shape)
+        return F.conv_transpose2d(F.conv2d(x, weight, padding=padding), weight, padding=padding).flatten().cpu().numpy()
+
+    start = torch.rand(dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64).numpy() + 0.5
+    operator = LinearOperator((dim, dim), matvec=squared, dtype="float64")
+    (largest,) = eigsh(operator, k=1, tol=NORM_TOLERANCE, v0=start, return_eigenvectors=False)
+    return math.sqrt(largest)
+
+
+def stretch(module: Estimated, x: Tensor, probes: torch.Generator) -> float:
+    """The largest singular value of the Jacobian of g at the samples, from below, by power iteration."""
+
+    def residual(value: Tensor) -> Tensor:
+        return module.map(value) - value
+
+    vector = torch.randn(x.shape, generator=probes, dtype=x.dtype).to(x.device)
+    length = _length(vector)
+    for _ in range(STRETCH_ITERATIONS):
+        vector = vector / length.clamp(min=torch.finfo(x.dtype).tiny)
+        with torch.enable_grad():
+            start = x.detach().requires_grad_()
+            g = residual(start)
+            back = torch.zeros_like(g, requires_grad=True)
+            (pulled,) = torch.autograd.grad(g, start, back, create_graph=True)
+            (pushed,) = torch.autograd.grad(pulled, back, vector, retain_graph=True)  # J v, by a product twice
+            (vector,) = torch.autograd.grad(g, start, pushed)
+        length = _length(vector)
+    return float(length.max().sqrt())
+
+
+def _length(x: Tensor) -> Tensor:
+    """Norm of each event, (N, 1, 1, 1)."""
+    return x.flatten(1).norm(dim=1).view(-1, *[1] * (x.ndim - 1))

@@ -1,0 +1,171 @@
+"""Every baseline keeps the protocol of a flow: log-det, inverse, samples, state, gradients, as the backbone does."""
+
+import math
+
+import pytest
+import torch
+
+from flows import Dense, Estimated, MaskedCoupling, UnsupportedEvent
+from flows.baselines import BASELINES, baseline_options, build_baseline, find_baseline
+
+SHAPES = [(1, 4, 4), (3, 4, 8)]
+OPTIONS = {"realnvp": {"blocks": 1}, "maf": {"hidden_layers": 2}, "idensenet": {"depth": 2}}
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(0)
+
+
+def small(name, shape=(1, 4, 4), seed=0, **options):
+    return build_baseline(name, shape, 2, 2, 6, seed, OPTIONS.get(name, {}) | options)
+
+
+def trained(name, shape=(1, 4, 4), **options):
+    """In float64, initialised, away from its initial weights, as it is evaluated."""
+    flow = small(name, shape, **options).double()
+    flow.initialise(torch.randn(16, *shape, dtype=torch.float64))
+    with torch.no_grad():
+        for weight in flow.parameters():
+            weight.add_(0.1 * torch.randn_like(weight))
+    return flow.eval()
+
+
+def chance(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def exact_log_det(function, x):
+    values = []
+    for event in x:
+        jacobian = torch.autograd.functional.jacobian(lambda v: function(v[None])[0].flatten(), event)
+        values.append(torch.linalg.slogdet(jacobian.reshape(event.numel(), -1)).logabsdet)
+    return torch.stack(values)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", BASELINES)
+def test_a_bijection_with_its_log_det(name, shape):
+    flow = trained(name, shape)
+    x = torch.randn(2, *shape, dtype=torch.float64)
+    z, log_det = flow(x)
+    exact = exact_log_det(lambda v: flow(v)[0], x)
+    if flow.estimated:  # the mean of many, within four standard errors
+        many = flow(x.repeat_interleave(400, dim=0), chance())[1].detach().view(2, -1)
+        assert bool(((many.mean(1) - exact).abs() <= 4 * many.std(1) / 20).all()), (many.mean(1), exact)
+    else:
+        torch.testing.assert_close(log_det, exact, rtol=1e-9, atol=1e-9)
+    with torch.no_grad():
+        torch.testing.assert_close(flow.inverse(z), x, rtol=1e-8, atol=1e-8)
+        y = z + 0.1 * torch.randn_like(z)
+        torch.testing.assert_close(flow(flow.inverse(y))[0], y, rtol=1e-8, atol=1e-8)
+    given = [chance()] if flow.estimated else []
+    prior, total = flow.terms(x, *given)
+    torch.testing.assert_close(prior, -0.5 * (z.square() + math.log(2 * math.pi)).sum(1))
+    torch.testing.assert_close(flow.log_prob(x, *([chance()] if given else [])), prior + total)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_its_parts_are_its_whole(name):
+    """What `trace` shows is what is computed: the log-dets of the parts, and nothing else, make that of the flow."""
+    flow = trained(name)
+    x = torch.randn(3, 1, 4, 4, dtype=torch.float64)
+    draws, total = chance(), torch.zeros(3, dtype=torch.float64)
+    paths = []
+    for path, module, value in flow.trace(x):
+        paths.append(path)
+        total = total + (module(value, draws) if isinstance(module, Estimated) else module(value))[1]
+    assert len(set(paths)) == len(paths)
+    torch.testing.assert_close(flow(x, chance())[1] if flow.estimated else flow(x)[1], total)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_equal_seeds_equal_weights_and_every_weight_learns(name):
+    flow, same, other = small(name), small(name), small(name, seed=1)
+    for one, two in zip(flow.state_dict().values(), same.state_dict().values(), strict=True):
+        assert torch.equal(one, two)
+    assert any(not torch.equal(a, b) for a, b in zip(flow.parameters(), other.parameters(), strict=True))
+    flow = trained(name).train()
+    x = torch.randn(8, 1, 4, 4, dtype=torch.float64)
+    (flow.log_prob(x, chance()) if flow.estimated else flow.log_prob(x)).mean().backward()
+    assert not [key for key, weight in flow.named_parameters() if weight.grad is None or not weight.grad.any()]
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_state_and_samples(name):
+    flow = trained(name)
+    x = torch.randn(3, 1, 4, 4, dtype=torch.float64)
+    copy = small(name, seed=3).double().eval()
+    copy.load_state_dict(flow.state_dict())
+    given = [chance()] if flow.estimated else []
+    torch.testing.assert_close(copy.log_prob(x, *given), flow.log_prob(x, *([chance()] if given else [])))
+    draws = flow.sample(5, generator=chance(1))
+    assert draws.shape == (5, 1, 4, 4) and bool(draws.isfinite().all())
+    torch.testing.assert_close(draws, copy.sample(5, generator=chance(1)))
+    with torch.no_grad():
+        z = torch.randn(5, 16, generator=chance(1), dtype=torch.float64)
+        torch.testing.assert_close(flow(draws)[0], z, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_events_do_not_see_each_other_and_evaluation_leaves_no_trace(name):
+    flow = trained(name)
+    before = {key: value.clone() for key, value in flow.state_dict().items()}
+    x = torch.randn(4, 1, 4, 4, dtype=torch.float64)
+    with torch.no_grad():
+        torch.testing.assert_close(flow(x)[0][1:2], flow(x[1:2])[0])
+    assert all(torch.equal(before[key], value) for key, value in flow.state_dict().items())
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_sizes_and_shapes_that_cannot_be_had(name):
+    with pytest.raises(ValueError, match=f"{name}: steps = 0; it must be at least 1"):
+        build_baseline(name, (1, 4, 4), 1, 0, 4, 0, {})
+    if name != "maf":
+        with pytest.raises(UnsupportedEvent, match=r"\(2, 16\) are no images"):
+            build_baseline(name, (2, 16), 1, 1, 4, 0, {})
+    assert {"levels", "steps", "width", "seed"}.isdisjoint(baseline_options(find_baseline(name)))
+
+
+def test_real_nvp_cannot_end_in_one_pixel():
+    with pytest.raises(UnsupportedEvent, match="use at most 2 levels"):
+        build_baseline("realnvp", (1, 4, 4), 3, 1, 4, 0, {})
+
+
+def test_real_nvps_masks_are_those_of_its_paper():
+    """Checkerboards, channels, checkerboards with one more at the last level; each complements the one before."""
+    flow = build_baseline("realnvp", (1, 4, 4), 2, 3, 4, 0, {"blocks": 1})
+    masks = {path: part.mask for level in flow.parts() for path, part in level if isinstance(part, MaskedCoupling)}
+    kinds = [path.rpartition("/")[0].rstrip("0123456789") for path in masks]
+    assert kinds == ["level0/checkerboard"] * 3 + ["level0/channels"] * 3 + ["level1/checkerboard"] * 4
+    board = torch.tensor([[1, 0, 1, 0], [0, 1, 0, 1]] * 2)
+    found = list(masks.values())
+    for start, first in [(0, board), (3, torch.tensor([1, 1, 0, 0])), (6, board[:2, :2])]:
+        number = 4 if start == 6 else 3
+        for index, mask in enumerate(found[start : start + number]):
+            assert torch.equal(mask.squeeze().long(), first if index % 2 == 0 else 1 - first)
+
+
+def test_mafs_inverse_is_zukos():
+    from zuko.transforms import AutoregressiveTransform, MonotonicAffineTransform
+
+    flow = trained("maf", (1, 3, 4))
+    (one, *_) = (module for _, module, _ in flow.trace(torch.zeros(1, 1, 3, 4).double()) if isinstance(module, Dense))
+    theirs = AutoregressiveTransform(lambda x: MonotonicAffineTransform(*one._shift_and_scale(x)), 12)
+    y = torch.randn(5, 12, dtype=torch.float64)
+    with torch.no_grad():
+        torch.testing.assert_close(one.inverse(y), theirs.inv(y))
+        torch.testing.assert_close(one(y)[0], theirs(y))
+
+
+@pytest.mark.parametrize("width", [1, 3, 8, 40])
+def test_every_entry_of_maf_may_decide_later_ones(width):
+    """With fewer units than entries, too: zuko's own masks would let the first `width` entries decide alone."""
+    flow = build_baseline("maf", (1, 4, 4), 1, 1, width, 0, {}).double()
+    with torch.no_grad():
+        for weight in flow.parameters():
+            weight.abs_().add_(0.1)  # nothing cancels, and every unit is active
+    jacobian = torch.autograd.functional.jacobian(lambda v: flow(v[None])[0][0], torch.rand(1, 4, 4).double() + 1)
+    jacobian = jacobian.reshape(16, 16)
+    assert not jacobian.triu(1).any() and bool(jacobian.diagonal().all())
+    assert bool(jacobian.tril(-1).any(0)[:-1].all())

@@ -1,0 +1,243 @@
+"""What residual rows rest on: operator norms that keep their limits, estimates without bias, a fixed point."""
+
+import math
+
+import normflows
+import pytest
+import torch
+from torch import nn
+
+from flows.baselines.contraction import Contraction, Network, NoFixedPoint, Series
+from flows.baselines.contraction_nets import DenselyConnected, ThreeConvolutions
+from flows.baselines.lipschitz import CLipSwish, LipSwish, SpectralConvolution
+
+SHAPE = (2, 4, 4)
+EXACT_TERMS = Series(60)
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(0)
+
+
+def three(limit=0.9, activation=LipSwish, scale=4.0):
+    net = ThreeConvolutions(SHAPE, 5, limit, activation, first=True).double()
+    return enlarge(net, scale)
+
+
+def dense(limit=0.98, scale=4.0):
+    return enlarge(DenselyConnected(SHAPE, 4, 2, limit).double(), scale)
+
+
+def enlarge(net, scale):
+    """Weights that the limit cuts down, biases away from zero."""
+    with torch.no_grad():
+        for name, weight in net.named_parameters():
+            weight.mul_(scale) if name.endswith("weight") else weight.add_(0.3 * torch.randn_like(weight))
+    return net.eval()
+
+
+def matrix(convolution, weight):
+    """The convolution as a matrix, column by column."""
+    units = torch.eye(math.prod(convolution.shape), dtype=weight.dtype).view(-1, *convolution.shape)
+    return convolution.convolve(units, weight).flatten(1).T
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+@pytest.mark.parametrize("limit", [0.5, 0.98])
+def test_the_norm_is_cut_to_the_limit_and_small_weights_stay(kernel, limit):
+    convolution = SpectralConvolution(3, 5, kernel, (4, 6), limit).double().eval()
+    with torch.no_grad():
+        convolution.weight.mul_(10)
+        norm = torch.linalg.matrix_norm(matrix(convolution, convolution.normalised()), 2).item()
+        assert limit * (1 - 1e-9) <= norm <= limit * 1.01  # by an iteration from below, as long as an audit grants
+        convolution.weight.mul_(1e-3)
+        assert torch.equal(convolution.normalised(), convolution.weight)
+
+
+def test_norms_follow_weights_that_move_in_training_and_stay_in_evaluation():
+    convolution = SpectralConvolution(3, 5, 3, (4, 4), 0.9).double()
+    optimiser = torch.optim.SGD(convolution.parameters(), lr=0.05)
+    for _ in range(40):  # training that pulls the norm up
+        optimiser.zero_grad()
+        (-convolution.normalised().square().sum() - convolution.weight.square().sum()).backward()
+        optimiser.step()
+    norm = torch.linalg.matrix_norm(matrix(convolution, convolution.normalised()), 2)
+    assert norm.item() == pytest.approx(0.9, rel=1e-2)
+    convolution.eval()
+    norm = torch.linalg.matrix_norm(matrix(convolution, convolution.normalised()), 2)
+    assert norm.item() == pytest.approx(0.9, rel=1e-3)
+
+
+def test_our_norm_is_normflows_norm():
+    """An implementation of its own, of the authors' code of Residual Flow."""
+    theirs = normflows.nets.lipschitz.InducedNormConv2d(3, 5, 3, 1, 1, coeff=0.9, n_iterations=200)
+    theirs(torch.randn(1, 3, 4, 6))
+    theirs.weight.data.mul_(10)
+    ours = SpectralConvolution(3, 5, 3, (4, 6), 0.9)
+    ours.weight.data.copy_(theirs.weight.data)
+    ours.train()
+    for _ in range(400):
+        ours.normalised()
+    ours.eval()
+    torch.testing.assert_close(ours.normalised(), theirs.compute_weight(update=True), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(("activation", "limit"), [(LipSwish, 1.0), (CLipSwish, 1.0), (nn.ELU, 1.0)])
+def test_slopes_of_activations(activation, limit):
+    one = activation().double()
+    x = torch.linspace(-12, 12, 20001, dtype=torch.float64)[:, None].requires_grad_()
+    y = one(x)
+    slopes = torch.stack([torch.autograd.grad(y[:, c].sum(), x, retain_graph=True)[0] for c in range(y.shape[1])])
+    steepest = slopes.norm(dim=0).max().item()
+    assert 0.99 < steepest <= limit + 1e-12
+
+
+@pytest.mark.parametrize("make", [three, dense])
+def test_the_bound_holds_and_is_below_one(make):
+    net = make()
+    weights = net.weights()
+    named = net.convolutions()
+    norms = [
+        torch.linalg.matrix_norm(weight.flatten(1) if weight.shape[-1] == 1 else matrix(convolution, weight), 2).item()
+        for (_, convolution), weight in zip(named, weights, strict=True)
+    ]
+    assert named[0][1].limit <= max(norms) <= named[0][1].limit * 1.01
+    bound = net.lipschitz(norms)
+    x = torch.randn(6, *SHAPE, dtype=torch.float64)
+    for event in x:
+        jacobian = torch.autograd.functional.jacobian(lambda v: net(v[None], weights)[0].flatten(), event)
+        assert torch.linalg.matrix_norm(jacobian.reshape(32, 32), 2).item() <= bound < 1
+
+
+def exact(block, x):
+    jacobian = torch.autograd.functional.jacobian(lambda v: block.map(v[None])[0].flatten(), x)
+    return torch.linalg.slogdet(jacobian.reshape(32, 32)).logabsdet
+
+
+def mean_and_error(values):
+    return values.mean().item(), values.std().item() / math.sqrt(len(values))
+
+
+@pytest.mark.parametrize("make", [three, dense])
+@pytest.mark.parametrize("train", [False, True])
+def test_roulette_is_unbiased(make, train):
+    block = Contraction(make(), Series(2, 0.5), Series(4, 0.5)).train(train)
+    x = torch.randn(*SHAPE, dtype=torch.float64)
+    chance = torch.Generator().manual_seed(0)
+    passes = 400 if train else 1  # one roulette for a batch in training
+    values = torch.cat([block(x.expand(2000 // passes, *SHAPE), chance)[1].detach() for _ in range(passes)])
+    block.eval()
+    mean, error = mean_and_error(values)
+    assert abs(mean - exact(block, x).item()) < 4 * error and error < 0.2
+
+
+class Multiple(Network):
+    """g(x) = factor x, whose traces every vector of signs gives exactly: D factor^k."""
+
+    def __init__(self, factor=0.7):
+        super().__init__()
+        self.factor = nn.Parameter(torch.tensor(factor, dtype=torch.float64))
+
+    def forward(self, x, weights):
+        return self.factor * x
+
+    def lipschitz(self, norms):
+        return abs(self.factor.item())
+
+
+@pytest.mark.parametrize("factor", [0.7, -0.7])
+@pytest.mark.parametrize("terms", [1, 2, 7, 100])
+def test_the_series_ends_where_it_should(terms, factor):
+    block = Contraction(Multiple(factor), Series(terms), Series(terms)).eval()
+    log_det = block(torch.randn(3, *SHAPE, dtype=torch.float64), torch.Generator().manual_seed(0))[1]
+    wanted = 32 * sum(-((-factor) ** k) / k for k in range(1, terms + 1))
+    torch.testing.assert_close(log_det, torch.full((3,), wanted, dtype=torch.float64))
+    off = abs(wanted / 32 - math.log(1 + factor))
+    assert off <= block.bias(0.7) + 1e-12
+    assert factor > 0 or terms == 100 or block.bias(0.7) <= 2 * off  # -0.7 is nearly the worst case
+    assert Series(terms, 0.5).bias(0.7) == 0
+
+
+def test_roulette_makes_up_for_the_terms_that_it_drops():
+    block = Contraction(Multiple(), Series(1, 0.4), Series(1, 0.4)).eval()
+    values = block(torch.zeros(20_000, *SHAPE, dtype=torch.float64), torch.Generator().manual_seed(0))[1]
+    mean, error = mean_and_error(values)
+    assert abs(mean - 32 * math.log(1.7)) < 4 * error < 0.5
+
+
+def test_factors_of_the_roulette():
+    drawn = Series(3, 0.4).draw(200_000, torch.Generator().manual_seed(0))
+    assert torch.equal(drawn[:3], torch.ones_like(drawn[:3]))
+    torch.testing.assert_close(drawn[:7].mean(1), torch.ones(7).double(), rtol=0, atol=0.05)
+    assert bool(((drawn > 0).int().diff(dim=0) <= 0).all())  # once stopped, it stays so
+
+
+@pytest.mark.parametrize("make", [three, dense])
+def test_value_and_gradient_are_those_of_normflows(make):
+    """For the same signs, to the last digits: the series, and the gradient by one product with a graph."""
+    from normflows.flows.residual import basic_logdet_estimator, neumann_logdet_estimator
+
+    net, terms = make(), 6
+    x = torch.randn(3, *SHAPE, dtype=torch.float64)
+    value = Contraction(net, Series(terms), Series(terms)).eval()(x, torch.Generator().manual_seed(0))[1]
+    found = torch.autograd.grad(value.sum(), list(net.parameters()), allow_unused=True)
+
+    signs = 2.0 * torch.randint(0, 2, x.shape, generator=torch.Generator().manual_seed(0)).double() - 1
+    start = x.clone().requires_grad_()
+    g = net(start, net.weights())
+    theirs = basic_logdet_estimator(g, start, terms, signs, lambda k: 1.0, training=False)
+    torch.testing.assert_close(value, theirs)
+    surrogate = neumann_logdet_estimator(g, start, terms - 1, signs, lambda k: 1.0, training=True)
+    wanted = torch.autograd.grad(surrogate.sum(), list(net.parameters()), allow_unused=True)
+    compared = [(ours, other) for ours, other in zip(found, wanted, strict=True) if other is not None]
+    assert len(compared) >= 5
+    for ours, other in compared:
+        torch.testing.assert_close(ours, other)
+
+
+@pytest.mark.parametrize("series", [EXACT_TERMS, Series(2, 0.5)])
+def test_the_gradient_is_that_of_the_exact_log_det(series):
+    net = three()
+    x = torch.randn(*SHAPE, dtype=torch.float64)
+    block = Contraction(net, series, series).eval()
+    start = x[None].clone().requires_grad_()
+    jacobian = torch.autograd.functional.jacobian(lambda v: block.map(v).flatten(), start, create_graph=True)
+    (wanted,) = torch.autograd.grad(torch.linalg.slogdet(jacobian.reshape(32, 32)).logabsdet, start)
+    many = x.expand(4000, *SHAPE).clone().requires_grad_()
+    (found,) = torch.autograd.grad(block(many, torch.Generator().manual_seed(0))[1].sum(), many)
+    error = found.std(0) / math.sqrt(len(many))
+    assert bool(((found.mean(0) - wanted[0]).abs() <= 4.5 * error).all()) and bool((error < 0.05).all())
+    assert wanted.abs().max() > 20 * error.max()
+
+
+def test_the_roulette_of_a_batch_gives_the_gradient_without_bias():
+    net, x, chance = Multiple(0.5), torch.zeros(1, *SHAPE, dtype=torch.float64), torch.Generator().manual_seed(0)
+    block = Contraction(net, Series(1, 0.5), Series(1)).train()
+    drawn = torch.stack([torch.autograd.grad(block(x, chance)[1].sum(), net.factor)[0] for _ in range(3000)])
+    mean, error = mean_and_error(drawn)
+    assert abs(mean - 32 / 1.5) < 4 * error < 1.5  # d/da 32 log(1 + a)
+
+
+def test_an_estimate_is_a_function_of_the_state_that_it_draws_from():
+    block = Contraction(three(), Series(2, 0.5), Series(4, 0.5)).eval()
+    x = torch.randn(3, *SHAPE, dtype=torch.float64)
+    one, same, other = (block(x, torch.Generator().manual_seed(seed))[1] for seed in (0, 0, 1))
+    assert torch.equal(one, same) and not torch.equal(one, other)
+    narrow = block.float()(x.float(), torch.Generator().manual_seed(0))[1]
+    torch.testing.assert_close(narrow.double(), one, rtol=1e-4, atol=1e-4)
+
+
+class Turning(Multiple):
+    """g(x) = -i x, as pairs of entries: never at rest, and never further than before."""
+
+    def forward(self, x, weights):
+        real, imaginary = x.chunk(2, dim=1)
+        return torch.cat([imaginary, -real], dim=1)
+
+
+@pytest.mark.parametrize(("net", "message"), [(Turning(), "moves still after 2000"), (Multiple(1.1), "than at first")])
+def test_what_is_no_contraction_has_no_fixed_point(net, message):
+    block = Contraction(net, EXACT_TERMS, EXACT_TERMS).eval()
+    with pytest.raises(NoFixedPoint, match=message), torch.no_grad():
+        block.inverse(torch.randn(4, *SHAPE, dtype=torch.float64))

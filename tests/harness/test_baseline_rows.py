@@ -1,0 +1,253 @@
+"""Baselines as rows of a suite: named, planned, trained, audited, marked; and what happens without their library."""
+
+import json
+import sys
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from flows.baselines import BASELINES, build_baseline
+from flows.baselines.contraction import Contraction
+from flows.baselines.lipschitz import SpectralConvolution
+from flows.baselines.maf import Autoregressive
+from harness.cli import main
+from harness.datasets.base import Splits
+from harness.errors import SuiteError
+from harness.planning.plan import plan_run
+from harness.planning.suite import load_suite
+from harness.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
+from harness.sources import Sources
+from harness.trials.audit import audit
+from harness.trials.audit_estimates import operator_norm
+from harness.trials.density import run_density
+from harness.trials.evaluation import evaluate
+from harness.trials.pipeline import Pipeline
+from harness.trials.training import fit
+from harness.trials.weights import load_flow, weights_path
+
+ESTIMATED = ["iresnet", "residual_flow", "idensenet"]
+
+SUITE = """
+suite: small
+kind: density
+title: Small
+layers: {conv1x1: {}}
+flows: FLOWS
+profiles:
+  smoke:
+    flow: {levels: 1, steps: 1, width: 4}
+    training: {steps: 2, batch_size: 8, evaluate_every: 1}
+    datasets: {digits: EXTRA}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(0)
+
+
+def write(folder, flows="[maf, iresnet]", extra="{}"):
+    path = folder / "small.yaml"
+    path.write_text(SUITE.replace("FLOWS", flows).replace("EXTRA", extra))
+    return path
+
+
+def pipeline(shape=(1, 4, 4)):
+    draw = np.random.default_rng(0)
+    parts = [draw.integers(0, 5, (n, *shape), dtype=np.int16) for n in (40, 12, 12)]
+    return Pipeline(Splits(*parts, levels=5, description="random"), DataRef(label="toy", name="toy"))
+
+
+def fitted(name, data, **training):
+    flow = build_baseline(name, data.shape, 2, 1, 6, 0, {})
+    settings = TrainingSettings(**{"steps": 6, "batch_size": 16, "evaluate_every": 3} | training)
+    return flow, fit(flow, data, settings, 0, lambda done, text: None)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_trained_and_audited_as_the_backbone_is(name):
+    data = pipeline()
+    flow, training = fitted(name, data)
+    assert training.steps_done == 6 and training.passes == 6
+    before = deepcopy(flow.state_dict())
+    result = audit(flow, data, "test", 0)
+    assert result.verdict == "passed", result.reasons
+    assert (result.estimate_error is not None) == (name in ESTIMATED)
+    assert name not in ESTIMATED or 0 < result.lipschitz < 1
+    assert (result.estimate_bias or 0) > 0 if name == "iresnet" else not result.estimate_bias
+    assert all(torch.equal(before[key], value) for key, value in flow.state_dict().items())
+    json.dumps(result.record(), allow_nan=False)
+
+
+@pytest.mark.parametrize("ema", ["all", "separate"])
+def test_averages_keep_their_bound(ema):
+    data = pipeline()
+    flow, training = fitted("residual_flow", data, steps=20, ema=ema, ema_decay=0.8, learning_rate=0.02)
+    assert training.passes == 20  # of "separate", no layer is under test
+    assert audit(flow, data, "test", 0).verdict == "passed"
+
+
+@pytest.mark.parametrize("name", ESTIMATED)
+def test_an_estimate_says_how_sure_it_is(name):
+    data = pipeline()
+    flow, _ = fitted(name, data)
+    found = evaluate(flow, data, "test", 1, 5, 0)
+    assert torch.equal(found.values, evaluate(flow, data, "test", 1, 5, 0).values)
+    others = [evaluate(flow, data, "test", 1, 5, seed) for seed in range(1, 3)]
+    assert 0 < found.estimate_error < 0.5 and all(one.estimate_error > 0 for one in others)
+    # Under one noise of the data, what is left between estimates is what `estimate_error` says.
+    x, _ = data.prepare(data.raw("test")[:], torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        many = flow.log_prob(x.repeat(60, 1, 1, 1), torch.Generator().manual_seed(0)).view(60, len(x))
+    spread = many.mean(1).std().item() / (data.dim * np.log(2)) / np.sqrt(2)  # of the mean of two
+    assert found.estimate_error == pytest.approx(spread, rel=0.6)
+    assert np.isnan(evaluate(flow, data, "test", 2, 5, 0).importance_weighted)
+
+
+class TruncatedBlock(Contraction):
+    """One term of the series: biased."""
+
+    def forward(self, x, chance=None):
+        with torch.enable_grad():
+            start = x.detach().requires_grad_()
+            g = self.net(start, self.net.weights())
+            signs = torch.randint(0, 2, x.shape, generator=chance).to(x) * 2 - 1
+            (product,) = torch.autograd.grad(g, start, signs)
+        return x + g.detach(), (product * signs).flatten(1).sum(1)
+
+
+class ForgottenScale(Autoregressive):
+    def forward(self, x):
+        y, log_det = super().forward(x)
+        return y, log_det - self._shift_and_scale(x)[1][:, 0]
+
+
+class Unbounded(SpectralConvolution):
+    def normalised(self):
+        return 1.5 * super().normalised()
+
+
+def retype(flow, old, new):
+    for module in flow.modules():
+        if type(module) is old:
+            module.__class__ = new
+    return flow
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "reason"),
+    [
+        ("residual_flow", SpectralConvolution, Unbounded, "beyond its limit 0.98"),
+        ("idensenet", SpectralConvolution, Unbounded, "which proves no inverse"),
+        ("maf", Autoregressive, ForgottenScale, "step0/autoregressive: log-det is"),
+    ],
+)
+def test_the_audit_catches(name, old, new, reason):
+    data = pipeline()
+    flow = build_baseline(name, data.shape, 2, 1, 6, 0, {})
+    flow.initialise(data.prepare(data.raw("train")[:], torch.Generator().manual_seed(0))[0])
+    with torch.no_grad():
+        for weight in flow.parameters():
+            weight.add_(0.4 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)))
+    for module in flow.modules():
+        if isinstance(module, nn.Module) and type(module) is SpectralConvolution:
+            module.weight.data.mul_(4)
+    assert audit(flow, data, "test", 0).verdict == "passed"
+    result = audit(retype(flow, old, new), data, "test", 0)
+    assert result.verdict == "failed" and any(reason in text for text in result.reasons), result.reasons
+
+
+@pytest.mark.parametrize(("shape", "kernel"), [((3, 4, 5), 3), ((4, 9, 11), 3), ((300, 1, 1), 1), ((1, 1, 1), 1)])
+def test_the_audits_norm_is_that_of_the_matrix(shape, kernel):
+    dim = int(np.prod(shape))
+    weight = torch.randn(7, shape[0], kernel, kernel, dtype=torch.float64)
+    units = torch.eye(dim, dtype=torch.float64).view(dim, *shape)
+    matrix = torch.nn.functional.conv2d(units, weight, padding=kernel // 2).flatten(1)
+    assert operator_norm(weight, shape) == pytest.approx(torch.linalg.matrix_norm(matrix, 2).item(), rel=1e-6)
+    assert operator_norm(0 * weight, shape) == 0 and operator_norm(weight / 0, shape) == np.inf
+
+
+def test_the_audit_catches_a_biased_estimate():
+    """Weights near the identity, whose traces are large and vary little."""
+    data = pipeline()
+    flow = build_baseline("residual_flow", data.shape, 2, 1, 6, 0, {})
+    flow.initialise(data.prepare(data.raw("train")[:], torch.Generator().manual_seed(0))[0])
+    with torch.no_grad():
+        for module in flow.modules():
+            if isinstance(module, SpectralConvolution):
+                module.weight.mul_(0.1)
+                centre = module.weight.shape[-1] // 2
+                module.weight[:, :, centre, centre] += torch.eye(*module.weight.shape[:2])
+    assert audit(flow, data, "test", 0).verdict == "passed"
+    result = audit(retype(flow, Contraction, TruncatedBlock), data, "test", 0)
+    assert result.verdict == "failed" and "the mean of its estimated log-dets is" in result.reasons[0]
+    assert any(text.startswith("flow: the mean") for text in result.reasons)
+
+
+def test_a_suite_names_them_in_a_list_or_with_settings(tmp_path):
+    plan, trials = plan_run(load_suite(write(tmp_path)), "smoke", "cpu")
+    assert plan.rows == ("conv1x1", "maf", "iresnet")
+    mapping = "{maf: {}, wide: {baseline: maf, flow: {width: 9}, options: {hidden_layers: 2}}}"
+    suite = load_suite(write(tmp_path, mapping, "{flows: {wide: {flow: {steps: 3}}}}"))
+    plan, trials = plan_run(suite, "smoke", "cpu", only=["layer=maf,wide"], settings=["flows.maf.flow.levels=2"])
+    assert [trial.layer.row for trial in trials] == ["maf", "wide"]
+    assert [trial.flow.levels for trial in trials] == [2, 1]
+    assert trials[1].flow.width == 9 and trials[1].flow.steps == 3
+    assert trials[1].layer == LayerRef(row="wide", layer="maf", options={"hidden_layers": 2}, baseline=True)
+    sources = Sources()
+    assert "flows/baselines/maf.py" in sources.of(trials[0])
+    layer = plan.trials[0]
+    assert not any("baselines" in path for path in sources.of(layer))
+
+
+@pytest.mark.parametrize(
+    ("flows", "extra", "message"),
+    [
+        ("[mav]", "{}", "no baseline is called 'mav'; did you mean maf"),
+        ("[maf, maf]", "{}", "names each baseline once"),
+        ("{conv1x1: {baseline: maf}}", "{}", "'conv1x1' is a row of layers already"),
+        ("{maf: {flow: {mixer: none}}}", "{}", "flow.mixer: has no effect on a baseline"),
+        ("{maf: {options: {hiden_layers: 2}}}", "{}", "did you mean 'hidden_layers'"),
+        ("{iresnet: {options: {lipschitz: 1.5}}}", "{}", "lipschitz = 1.5: the norm of each convolution"),
+        ("{iresnet: {options: {terms: 0}}}", "{}", "terms = 0 of the power series; there must be at least 1"),
+        ("{residual_flow: {options: {stop: 1.0}}}", "{}", "stop = 1.0: the chance that the series stops"),
+        ("{maf: {options: {hidden_layers: 0}}}", "{}", "hidden_layers = 0; it must be at least 1"),
+        ("{realnvp: {options: {blocks: -1}}}", "{}", "blocks = -1; it must be at least 0"),
+        ("{idensenet: {options: {depth: 0}}}", "{}", "depth = 0; it must be at least 1"),
+        ("[maf]", "{flows: {iresnet: {}}}", "no row 'iresnet' under `flows`"),
+        ("{iresnet: {flow: {levels: 4}}}", "{}", "2\\^1 = 2 must divide"),
+    ],
+)
+def test_wrong_rows_have_a_place_and_a_reason(tmp_path, flows, extra, message):
+    with pytest.raises(SuiteError, match=message):
+        plan_run(load_suite(write(tmp_path, flows, extra)), "smoke", "cpu")
+
+
+def test_a_run_marks_estimates_and_says_how_to_get_a_library(tmp_path, monkeypatch, capsys):
+    trial = DensityTrial(
+        suite="small",
+        profile="smoke",
+        data=DataRef(label="digits", name="digits"),
+        layer=LayerRef(row="maf", layer="maf", baseline=True),
+        flow=FlowSettings(levels=1, steps=1, width=4),
+        training=TrainingSettings(steps=1, batch_size=4, evaluate_every=1),
+        seed=0,
+    )
+    record = run_density(trial, None, tmp_path, lambda done, text: None)
+    assert record.status == "ok"
+    restored = load_flow(trial, weights_path(trial, tmp_path))
+    assert restored.dim == 64 and not restored.training
+    for module in [name for name in sys.modules if name.partition(".")[0] == "zuko"]:
+        monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setitem(sys.modules, "zuko.nn", None)
+    record = run_density(trial, None, tmp_path, lambda done, text: None)
+    assert record.status == "error" and "pip install -e '.[baselines]'" in record.reason
+    assert "\n" not in record.reason and "--retry-failed" in record.reason
+    assert main(["validate", str(write(tmp_path))]) == 0
+    assert main(["plan", str(write(tmp_path)), "--profile", "smoke"]) == 0
+    assert main(["list", "flows"]) == 0
+    said = capsys.readouterr().out
+    assert all(name in said for name in BASELINES) and "ICML 2019" in said
