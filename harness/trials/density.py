@@ -126,7 +126,7 @@ def data_notes(splits: Splits) -> dict[str, str]:
     return notes
 
 
-def layer_notes(flow: Glow) -> dict[str, str]:
+def layer_notes(flow: Flow) -> dict[str, str]:
     """How shapes are served, where a layer has a remark on that."""
     layers = (module for module in flow.modules() if isinstance(module, InvertibleLinear))
     remarks = dict.fromkeys(layer.remark for layer in layers if layer.remark is not None)
