@@ -35,9 +35,10 @@ class Butterfly(InvertibleLinear, name="butterfly"):
         the factors in reverse order, each 2x2 matrix inverted in closed form; block-wise, each 2C x 2C matrix by
         one batched solve with its L and U.
     Cost:
-        2 C D multiply-adds per factor, forward and inverse. On a CPU compiled kernels (csrc/butterfly.cpp) take all
-        factors, and the log-det, in one pass over the events, in float32 and float64; block-wise, on other devices, in
-        other precisions and where nothing can be compiled it is plain PyTorch.
+        2 C D multiply-adds per factor, forward and inverse. Compiled kernels for CPUs (csrc/butterfly.cpp) and CUDA
+        devices (csrc/butterfly_cuda.cu) take all factors in one pass over the events, or a few on a device, in float32
+        and float64; on a device forward also events in bfloat16, with the weight and the arithmetic in float32.
+        Block-wise, in other precisions and where nothing can be compiled it is plain PyTorch.
     Parameters:
         2D per factor; shared, 4 * 2^{i-1} for one of level i, so 4 (2^M - 1) for levels 1..M. Block-wise
         8C^2 + 2C for each pair, 4C^2 of which reach the map, so (4C + 1) D per factor, 2 C D of them free.
@@ -155,7 +156,7 @@ class Butterfly(InvertibleLinear, name="butterfly"):
             y = block_factors.apply(self.pairs.matrices(), self._entries(x), self.plan)
             terms = self.pairs.log_abs_dets()
             return self._events(y), (terms if self.multiplicity is None else terms * self.multiplicity).sum()
-        if kernels.serve(x, self.weight):
+        if kernels.serve(x, self.weight) or kernels.serve_bfloat16(x, self.weight):
             return torch.ops.invertbench.butterfly(x, self.weight, self.plan.flat, self.layout, self.plan.shared)
         way = butterfly_fused if butterfly_fused.pays(self.plan, len(x)) else factors
         y = way.apply(self.weight, self._entries(x), self.plan)

@@ -28,7 +28,7 @@ def configure(trial: Trial, memory: int | None = None) -> None:
     """
     torch.set_num_threads(trial.threads)
     if trial.uses_kernels:
-        kernels.load()
+        kernels.load(trial.device)
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = False

@@ -1,0 +1,376 @@
+// A tile of a butterfly stage: where its entries lie in an event, its matrices, and one phase in registers.
+//
+// The forward and the inverse pass, `apply_tiles`, written for any block of threads (see cuda_block.h).
+#pragma once
+
+#include "butterfly_cuda_plan.h"
+
+namespace invertbench {
+
+template <class T>
+struct alignas(16) Matrix {
+  T a, b, c, d;
+};
+
+// The weight of a butterfly, (2, 2, pitch), or the inverses of its matrices.
+template <class T>
+struct Weights {
+  const T* data;
+  int64_t pitch;
+  bool inverse;
+};
+
+// Events in global memory, in the precision of the arithmetic or in bfloat16.
+struct Events {
+  void* data;
+  bool half;
+};
+
+struct TileOrigin {
+  int64_t row, column;  // Q and c of the tile's first entry
+};
+
+struct Place {
+  int entry;      // of the tile
+  int64_t event;  // where it lies in an event; -1 for what is masked
+};
+
+INVERTBENCH_DEVICE TileOrigin origin_of(const TileStage& stage, int tile) {
+  const int down = tile / stage.column_tiles;
+  return {int64_t(down) * stage.height, int64_t(tile - down * stage.column_tiles) * stage.width};
+}
+
+// Entry number `i` of a tile, counted in the order in which global memory is best read: by channels, where the layout
+// has each of them in one piece, else as the butterfly sees them.
+INVERTBENCH_DEVICE Place place(const TileStage& stage, const TileOrigin& origin, int i) {
+  const bool whole = stage.width == stage.columns;
+  const int length = whole ? stage.size : stage.width;
+  const int segment = whole ? 0 : stage.by_segment.divide(i);
+  int within = i - segment * length;
+  int channel = 0, position = 0;
+  if (stage.planes) {
+    channel = stage.by_plane.divide(within);
+    position = within - channel * int(stage.by_plane.divisor);
+    const int colour = stage.by_groups.divide(channel), group = channel - colour * int(stage.groups);
+    within = position * int(stage.by_channels.divisor) + group * int(stage.colours) + colour;
+  }
+  const int row = whole ? stage.by_width.divide(within) : segment;
+  const int column = whole ? within - row * stage.width : within;
+  Place found{segment * length + within, -1};
+  if (origin.row + row >= stage.count || origin.column + column >= stage.columns) return found;
+  const int64_t entry = stage.start + (origin.row + row) * stage.columns + origin.column + column;
+  if (stage.positions == 0) {
+    found.event = entry;
+  } else if (stage.planes) {
+    const int64_t first = stage.start + (origin.row + segment) * stage.columns + origin.column;
+    found.event = channel * stage.positions + stage.by_channels.divide(int(first)) + position;
+  } else {
+    const int at = stage.by_channels.divide(int(entry));
+    const int inside = int(entry) - at * int(stage.by_channels.divisor);
+    const int group = inside / int(stage.colours), colour = inside - group * int(stage.colours);
+    found.event = (colour * stage.groups + group) * stage.positions + at;
+  }
+  return found;
+}
+
+// The tile entry of number `i` among those that unit `item` of a phase holds is base + i step.
+template <int BITS>
+INVERTBENCH_DEVICE int base_of(const TilePhase& phase, int item) {
+  const int step = int(phase.step.divisor);
+  return item + phase.step.divide(item) * step * ((1 << BITS) - 1);
+}
+
+// The first entry of pair `pair` of the 2^(BITS - 1) that differ in bit `bit` of their number.
+INVERTBENCH_DEVICE int first_of(int pair, int bit) { return (pair >> bit) << (bit + 1) | (pair & ((1 << bit) - 1)); }
+
+// Which matrix maps the pair whose first entry is `entry` of the tile; -1 where it is masked.
+INVERTBENCH_DEVICE int64_t matrix_of(const TileStage& stage, const TileOrigin& origin, const TileFactor& factor,
+                                     int entry) {
+  const int row = stage.by_width.divide(entry);
+  const int64_t q = origin.row + row, column = origin.column + entry - row * stage.width;
+  if (q >= stage.count || column >= stage.columns) return -1;
+  const int64_t block = q >> (factor.bit + 1);
+  if (stage.shared) return factor.weight + block;
+  return factor.weight + (block << factor.bit | (q & ((int64_t(1) << factor.bit) - 1))) * stage.columns + column;
+}
+
+template <class T, class Block>
+INVERTBENCH_DEVICE Matrix<T> read_matrix(const Block& block, const Weights<T>& weights, int64_t number) {
+  if (number < 0) return {T(0), T(0), T(0), T(0)};
+  const T* at = weights.data + number;
+  const Matrix<T> m{block.load(at), block.load(at + weights.pitch), block.load(at + 2 * weights.pitch),
+                    block.load(at + 3 * weights.pitch)};
+  if (!weights.inverse) return m;
+  const T det = m.a * m.d - m.b * m.c;
+  return {m.d / det, -m.b / det, -m.c / det, m.a / det};
+}
+
+// The matrices of a phase as its threads read them: of each factor, pair by pair, those of all units side by side;
+// or, if the pairs of a block share one, one for each block.
+template <class T, class Block, class Matrices>
+INVERTBENCH_DEVICE void read_matrices(const Block& block, const TileStage& stage, const TileOrigin& origin,
+                                      const TilePhase& phase, const Weights<T>& weights, Matrices matrices, int thread) {
+  const int pairs = 1 << (phase.bits - 1), items = stage.size >> phase.bits, step = int(phase.step.divisor);
+  for (int f = phase.first; f < phase.last; ++f) {
+    const TileFactor& factor = stage.factor[f];
+    if (stage.shared) {
+      const int count = stage.height >> (factor.bit + 1) > 0 ? stage.height >> (factor.bit + 1) : 1;
+      for (int i = thread; i < count; i += block.threads()) {
+        const int64_t number = matrix_of(stage, origin, factor, (i << (factor.bit + 1)) * stage.width);
+        matrices[factor.place + i] = read_matrix(block, weights, number);
+      }
+      continue;
+    }
+    for (int i = thread; i < pairs * items; i += block.threads()) {
+      const int pair = i / items, item = i - pair * items;
+      const int base = item + phase.step.divide(item) * step * (2 * pairs - 1);
+      const int entry = base + first_of(pair, factor.bit - phase.low) * step;
+      matrices[phase.place + ((f - phase.first) * pairs + pair) * items + item] =
+          read_matrix(block, weights, matrix_of(stage, origin, factor, entry));
+    }
+  }
+}
+
+// The matrices that one unit of a phase uses.
+template <class T, int BITS, bool SHARED, class Matrices>
+struct UnitMatrices {
+  const TileStage& stage;
+  const TilePhase& phase;
+  Matrices matrices;
+  int item;
+
+  INVERTBENCH_DEVICE Matrix<T> of(int factor, int bit, int pair) const {
+    if (SHARED) {
+      const int block = phase.step.divide(item) << (BITS - 1 - bit) | pair >> bit;
+      return matrices[stage.factor[factor].place + block];
+    }
+    const int items = stage.size >> BITS;
+    return matrices[phase.place + (((factor - phase.first) << (BITS - 1)) + pair) * items + item];
+  }
+};
+
+template <class T>
+INVERTBENCH_DEVICE void map_pair(const Matrix<T>& m, T& u, T& v) {
+  const T y = m.a * u + m.b * v;
+  v = m.c * u + m.d * v;
+  u = y;
+}
+
+// One factor on the entries in registers; `bit` is known only as the kernel runs, what it may be as it is compiled.
+template <int BITS, int SAMPLES, class T, class Matrices>
+INVERTBENCH_DEVICE void apply_factor(T (&x)[1 << BITS][SAMPLES], int bit, const Matrices& matrix) {
+  INVERTBENCH_UNROLLED
+  for (int b = 0; b < BITS; ++b) {
+    if (b != bit) continue;
+    INVERTBENCH_UNROLLED
+    for (int pair = 0; pair < 1 << (BITS - 1); ++pair) {
+      const Matrix<T> m = matrix(b, pair);
+      const int first = first_of(pair, b);
+      INVERTBENCH_UNROLLED
+      for (int s = 0; s < SAMPLES; ++s) map_pair(m, x[first][s], x[first | 1 << b][s]);
+    }
+  }
+}
+
+template <int BITS, int SAMPLES, bool SHARED, class T, class Matrices, class Tile>
+INVERTBENCH_DEVICE void apply_unit(const TileStage& stage, const TilePhase& phase, Matrices matrices, Tile tile,
+                                   int item) {
+  const int base = base_of<BITS>(phase, item), step = int(phase.step.divisor);
+  const UnitMatrices<T, BITS, SHARED, Matrices> own{stage, phase, matrices, item};
+  T x[1 << BITS][SAMPLES];
+  INVERTBENCH_UNROLLED
+  for (int i = 0; i < 1 << BITS; ++i) {
+    INVERTBENCH_UNROLLED
+    for (int s = 0; s < SAMPLES; ++s) x[i][s] = tile[s * stage.pitch + padded(base + i * step)];
+  }
+  INVERTBENCH_ROLLED
+  for (int f = phase.first; f < phase.last; ++f) {
+    apply_factor<BITS, SAMPLES>(x, stage.factor[f].bit - phase.low,
+                                [&](int bit, int pair) { return own.of(f, bit, pair); });
+  }
+  INVERTBENCH_UNROLLED
+  for (int i = 0; i < 1 << BITS; ++i) {
+    INVERTBENCH_UNROLLED
+    for (int s = 0; s < SAMPLES; ++s) tile[s * stage.pitch + padded(base + i * step)] = x[i][s];
+  }
+}
+
+// All units of a phase, SAMPLES samples each.
+template <int BITS, int SAMPLES, bool SHARED, class T, class Block, class Matrices, class Tile>
+INVERTBENCH_DEVICE void apply_phase(const Block& block, const TileStage& stage, const TilePhase& phase,
+                                    Matrices matrices, Tile tile, int thread) {
+  const int items = stage.size >> BITS;
+  INVERTBENCH_ROLLED
+  for (int unit = thread; unit < items * (stage.samples / SAMPLES); unit += block.threads()) {
+    const int sample = unit / items;
+    apply_unit<BITS, SAMPLES, SHARED, T>(stage, phase, matrices, tile + sample * SAMPLES * stage.pitch,
+                                         unit - sample * items);
+  }
+}
+
+// Brings `stage.samples` samples from `sample` on into a tile; masked entries and samples past the last are zero.
+template <class T, class Block, class Tile>
+INVERTBENCH_DEVICE void load_tile(const Block& block, const TileStage& stage, const TileOrigin& origin, Events events,
+                                  int64_t dim, int64_t batch, int64_t sample, Tile tile, int thread) {
+  for (int i = thread; i < stage.size; i += block.threads()) {
+    const Place at = place(stage, origin, i);
+    for (int s = 0; s < stage.samples; ++s) {
+      const int to = s * stage.pitch + padded(at.entry);
+      if (at.event < 0 || sample + s >= batch) {
+        tile[to] = T(0);
+        continue;
+      }
+      const int64_t from = (sample + s) * dim + at.event;
+      if (events.half) {
+        tile[to] = T(widened(block.load(static_cast<const BFloat16*>(events.data) + from)));
+      } else {
+        block.copy(tile, to, static_cast<const T*>(events.data) + from);
+      }
+    }
+  }
+}
+
+template <class T, class Block, class Tile>
+INVERTBENCH_DEVICE void store_tile(const Block& block, const TileStage& stage, const TileOrigin& origin, Events events,
+                                   int64_t dim, int64_t batch, int64_t sample, Tile tile, int thread) {
+  for (int i = thread; i < stage.size; i += block.threads()) {
+    const Place at = place(stage, origin, i);
+    if (at.event < 0) continue;
+    for (int s = 0; s < stage.samples && sample + s < batch; ++s) {
+      const T value = tile[s * stage.pitch + padded(at.entry)];
+      const int64_t to = (sample + s) * dim + at.event;
+      if (events.half) {
+        block.store(static_cast<BFloat16*>(events.data) + to, rounded(float(value)));
+      } else {
+        block.store(static_cast<T*>(events.data) + to, value);
+      }
+    }
+  }
+}
+
+template <class T>
+struct ApplyCall {
+  TileStage stage;
+  Weights<T> weights;
+  Events x, y;  // may be the same
+  int64_t dim, batch;
+};
+
+template <class T, bool KEPT>
+struct ApplyState {
+  Matrix<T> first[KEPT_FACTORS * KEPT_ENTRIES / 2], last[KEPT_FACTORS * KEPT_ENTRIES / 2];
+};
+
+template <class T>
+struct ApplyState<T, false> {};
+
+// The matrices of one thread's unit, in registers.
+template <class T, class Block>
+INVERTBENCH_DEVICE void keep_matrices(const Block& block, const TileStage& stage, const TileOrigin& origin,
+                                      const TilePhase& phase, const Weights<T>& weights, Matrix<T>* kept, int thread) {
+  const int base = base_of<KEPT_BITS>(phase, thread), step = int(phase.step.divisor);
+  INVERTBENCH_UNROLLED
+  for (int f = 0; f < KEPT_FACTORS; ++f) {
+    INVERTBENCH_UNROLLED
+    for (int pair = 0; pair < KEPT_ENTRIES / 2; ++pair) {
+      Matrix<T>& to = kept[f * KEPT_ENTRIES / 2 + pair];
+      to = {T(0), T(0), T(0), T(0)};
+      if (phase.first + f >= phase.last || thread >= stage.size / KEPT_ENTRIES) continue;
+      const TileFactor& factor = stage.factor[phase.first + f];
+      const int entry = base + first_of(pair, factor.bit - phase.low) * step;
+      to = read_matrix(block, weights, matrix_of(stage, origin, factor, entry));
+    }
+  }
+}
+
+template <int SAMPLES, class T, class Tile>
+INVERTBENCH_DEVICE void apply_kept(const TileStage& stage, const TilePhase& phase, const Matrix<T>* kept, Tile tile,
+                                   int thread) {
+  if (thread >= stage.size / KEPT_ENTRIES) return;
+  const int base = base_of<KEPT_BITS>(phase, thread), step = int(phase.step.divisor);
+  T x[KEPT_ENTRIES][SAMPLES];
+  INVERTBENCH_UNROLLED
+  for (int i = 0; i < KEPT_ENTRIES; ++i) {
+    INVERTBENCH_UNROLLED
+    for (int s = 0; s < SAMPLES; ++s) x[i][s] = tile[s * stage.pitch + padded(base + i * step)];
+  }
+  INVERTBENCH_UNROLLED
+  for (int f = 0; f < KEPT_FACTORS; ++f) {
+    if (phase.first + f >= phase.last) break;
+    apply_factor<KEPT_BITS, SAMPLES>(x, stage.factor[phase.first + f].bit - phase.low,
+                                     [&](int, int pair) { return kept[f * KEPT_ENTRIES / 2 + pair]; });
+  }
+  INVERTBENCH_UNROLLED
+  for (int i = 0; i < KEPT_ENTRIES; ++i) {
+    INVERTBENCH_UNROLLED
+    for (int s = 0; s < SAMPLES; ++s) tile[s * stage.pitch + padded(base + i * step)] = x[i][s];
+  }
+}
+
+// All samples of `chunk`, of `chunks`, through one tile of a stage: the matrices are read once, and while a group of
+// samples is mapped the next one is on its way.
+template <class T, bool SHARED, bool KEPT, class Block>
+INVERTBENCH_DEVICE void apply_tiles(Block& block, const ApplyCall<T>& call, int tile_number, int chunk, int chunks) {
+  constexpr int WIDE = sizeof(T) == 4 ? 2 : 1;  // samples of a unit of 32 entries
+  using State = ApplyState<T, KEPT>;
+  const TileStage& stage = call.stage;
+  const TileOrigin origin = origin_of(stage, tile_number);
+  const auto matrices = block.template shared<Matrix<T>>(0);
+  const auto tiles = block.template shared<T>(stage.tiles_at);
+  const int64_t groups = (call.batch + stage.samples - 1) / stage.samples;
+  const int buffer_size = stage.samples * stage.pitch;
+  const auto fetch = [&](int64_t group, int buffer, int thread) {
+    load_tile<T>(block, stage, origin, call.x, call.dim, call.batch, group * stage.samples,
+                 tiles + buffer * buffer_size, thread);
+  };
+  block.step([&](int thread, State& state) {
+    if (stage.buffers == 2 && chunk < groups) fetch(chunk, 0, thread);
+    block.commit();
+    for (int p = 0; p < stage.phases; ++p) {
+      if (KEPT && (p == 0 || p == stage.phases - 1)) continue;
+      read_matrices(block, stage, origin, stage.phase[p], call.weights, matrices, thread);
+    }
+    if constexpr (KEPT) {
+      keep_matrices(block, stage, origin, stage.phase[0], call.weights, state.first, thread);
+      keep_matrices(block, stage, origin, stage.phase[stage.phases - 1], call.weights, state.last, thread);
+    }
+  });
+  int buffer = 0;
+  INVERTBENCH_ROLLED
+  for (int64_t group = chunk; group < groups; group += chunks) {
+    const auto tile = tiles + buffer * buffer_size;
+    block.step([&](int thread, State&) {
+      if (stage.buffers == 1) {
+        fetch(group, 0, thread);
+        block.commit();
+        block.template arrived<0>();
+      } else {
+        if (group + chunks < groups) fetch(group + chunks, 1 - buffer, thread);
+        block.commit();
+        block.template arrived<1>();
+      }
+    });
+    INVERTBENCH_ROLLED
+    for (int p = 0; p < stage.phases; ++p) {
+      const TilePhase& phase = stage.phase[p];
+      block.step([&](int thread, State& state) {
+        if constexpr (KEPT) {
+          if (p == 0) return apply_kept<4>(stage, phase, state.first, tile, thread);
+          if (p == stage.phases - 1) return apply_kept<4>(stage, phase, state.last, tile, thread);
+          if (phase.bits == 3) return apply_phase<3, 2, SHARED, T>(block, stage, phase, matrices, tile, thread);
+          return apply_phase<4, 2, SHARED, T>(block, stage, phase, matrices, tile, thread);
+        } else {
+          if (phase.bits == 3) return apply_phase<3, 2 * WIDE, SHARED, T>(block, stage, phase, matrices, tile, thread);
+          if (phase.bits == 4) return apply_phase<4, 2 * WIDE, SHARED, T>(block, stage, phase, matrices, tile, thread);
+          return apply_phase<5, WIDE, SHARED, T>(block, stage, phase, matrices, tile, thread);
+        }
+      });
+    }
+    block.step([&](int thread, State&) {
+      store_tile<T>(block, stage, origin, call.y, call.dim, call.batch, group * stage.samples, tile, thread);
+    });
+    if (stage.buffers == 2) buffer = 1 - buffer;
+  }
+}
+
+}  // namespace invertbench
