@@ -165,7 +165,7 @@ def torch_folder() -> Path:
 def torch_includes() -> list[str]:
     """The flags that lead to torch's headers."""
     include = torch_folder() / "include"
-    return [f"-isystem{include}", f"-isystem{include / 'torch/csrc/api/include'}"]
+    return ["-isystem", str(include), "-isystem", str(include / "torch/csrc/api/include")]
 
 
 def run_together(commands: Sequence[Sequence[str]], who: str = "the C++ compiler") -> None:
