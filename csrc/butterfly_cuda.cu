@@ -43,13 +43,14 @@ __global__ void __launch_bounds__(SUM_THREADS) log_det_total_kernel(const double
 
 const char* said(cudaError_t error) { return error == cudaSuccess ? nullptr : cudaGetErrorString(error); }
 
-// A block may use more than 48 KB of shared memory only where the kernel says so first.
+// A block may use more than 48 KB of shared memory only where the kernel says so first. It is told the device's limit,
+// whatever the call needs: another thread of the host may be about to start the same kernel with more.
 template <class Call>
-const char* start(void (*kernel)(Call), const Call& call, int64_t chunks, void* stream) {
+const char* start(void (*kernel)(Call), const Call& call, const DeviceFacts& facts, int64_t chunks, void* stream) {
   const TileStage& stage = call.stage;
   const cudaError_t allowed =
       cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           stage.bytes);
+                           facts.limits.shared_bytes);
   if (allowed != cudaSuccess) return said(allowed);
   const dim3 grid(unsigned(stage.tiles), unsigned(chunks));
   kernel<<<grid, unsigned(stage.threads), size_t(stage.bytes), static_cast<cudaStream_t>(stream)>>>(call);
@@ -69,28 +70,29 @@ const char* device_facts(int device, DeviceFacts& facts) {
   return said(error);
 }
 
-int64_t chunks_of(const DeviceFacts& facts, const TileStage& stage, int64_t batch) {
-  constexpr int RESERVED = 1024, REGISTERS = 65536, REGISTERS_OF_A_THREAD = 168;
+int64_t chunks_of(const DeviceFacts& facts, const TileStage& stage, bool wide, int64_t batch) {
+  constexpr int RESERVED = 1024, REGISTERS = 65536;  // of a processor; the first in bytes, for each block
+  const int of_a_thread = wide ? 256 : 168;          // as ptxas says
   const int64_t by_memory = facts.shared_bytes / (stage.bytes + RESERVED);
-  const int64_t by_registers = REGISTERS / (REGISTERS_OF_A_THREAD * stage.threads);
+  const int64_t by_registers = REGISTERS / (of_a_thread * stage.threads);
   const int64_t resident = facts.processors * std::max<int64_t>(1, std::min(by_memory, by_registers));
   const int64_t groups = (batch + stage.samples - 1) / stage.samples;
   return std::clamp<int64_t>(resident / stage.tiles, 1, std::min<int64_t>(std::max<int64_t>(groups, 1), 65535));
 }
 
 template <class T>
-const char* start_apply(const ApplyCall<T>& call, int64_t chunks, void* stream) {
-  if (call.stage.shared) return start(apply_kernel<T, true, false>, call, chunks, stream);
+const char* start_apply(const ApplyCall<T>& call, const DeviceFacts& facts, int64_t chunks, void* stream) {
+  if (call.stage.shared) return start(apply_kernel<T, true, false>, call, facts, chunks, stream);
   if constexpr (sizeof(T) == 4) {
-    if (call.stage.kept) return start(apply_kernel<T, false, true>, call, chunks, stream);
+    if (call.stage.kept) return start(apply_kernel<T, false, true>, call, facts, chunks, stream);
   }
-  return start(apply_kernel<T, false, false>, call, chunks, stream);
+  return start(apply_kernel<T, false, false>, call, facts, chunks, stream);
 }
 
 template <class T>
-const char* start_backward(const BackwardCall<T>& call, int64_t chunks, void* stream) {
-  return call.stage.shared ? start(backward_kernel<T, true>, call, chunks, stream)
-                           : start(backward_kernel<T, false>, call, chunks, stream);
+const char* start_backward(const BackwardCall<T>& call, const DeviceFacts& facts, int64_t chunks, void* stream) {
+  return call.stage.shared ? start(backward_kernel<T, true>, call, facts, chunks, stream)
+                           : start(backward_kernel<T, false>, call, facts, chunks, stream);
 }
 
 template <class T>
@@ -118,8 +120,8 @@ const char* start_log_det_total(const double* sums, int64_t count, T* log_det, v
 }
 
 #define INVERTBENCH_STARTS(T)                                                       \
-  template const char* start_apply<T>(const ApplyCall<T>&, int64_t, void*);         \
-  template const char* start_backward<T>(const BackwardCall<T>&, int64_t, void*);   \
+  template const char* start_apply<T>(const ApplyCall<T>&, const DeviceFacts&, int64_t, void*);       \
+  template const char* start_backward<T>(const BackwardCall<T>&, const DeviceFacts&, int64_t, void*); \
   template const char* start_finish<T>(const FinishCall<T>&, void*);                \
   template const char* start_log_det<T>(const LogDetCall<T>&, void*);               \
   template const char* start_log_det_total<T>(const double*, int64_t, T*, void*);

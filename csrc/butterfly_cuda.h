@@ -16,13 +16,13 @@ struct DeviceFacts {
 
 const char* device_facts(int device, DeviceFacts& facts);
 
-// Blocks of a launch: tiles times chunks of the batch, as many as the device runs at once.
-int64_t chunks_of(const DeviceFacts& facts, const TileStage& stage, int64_t batch);
+// Blocks of a launch: tiles times chunks of the batch, as many as the device runs at once. `wide`: of float64.
+int64_t chunks_of(const DeviceFacts& facts, const TileStage& stage, bool wide, int64_t batch);
 
 template <class T>
-const char* start_apply(const ApplyCall<T>& call, int64_t chunks, void* stream);
+const char* start_apply(const ApplyCall<T>& call, const DeviceFacts& facts, int64_t chunks, void* stream);
 template <class T>
-const char* start_backward(const BackwardCall<T>& call, int64_t chunks, void* stream);
+const char* start_backward(const BackwardCall<T>& call, const DeviceFacts& facts, int64_t chunks, void* stream);
 template <class T>
 const char* start_finish(const FinishCall<T>& call, void* stream);
 template <class T>

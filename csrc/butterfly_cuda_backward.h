@@ -174,9 +174,7 @@ INVERTBENCH_DEVICE void backward_tiles(Block& block, const BackwardCall<T>& call
   const auto between = grads + tile_size;  // of two phases; else there is none
   const int64_t groups = (call.batch + stage.samples - 1) / stage.samples;
   block.step([&](int thread, State& state) {
-    for (int p = 0; p < stage.phases; ++p) {
-      read_matrices(block, stage, origin, stage.phase[p], call.weights, matrices, thread);
-    }
+    bring_matrices<false>(block, stage, origin, call.weights, thread);
     INVERTBENCH_UNROLLED
     for (int p = 0; p < 2; ++p) {
       INVERTBENCH_UNROLLED
@@ -273,6 +271,7 @@ template <class T, class Block>
 INVERTBENCH_DEVICE void finish_matrix(const Block& block, const FinishCall<T>& call, int64_t number) {
   const int64_t pitch = call.weights.pitch;
   double g[4] = {0, 0, 0, 0};
+  INVERTBENCH_BY_EIGHT  // so many loads are under way at once; the order of the sums stays
   for (int64_t copy = 0; copy < call.copies; ++copy) {
     INVERTBENCH_UNROLLED
     for (int k = 0; k < 4; ++k) g[k] += double(block.load(call.partials + (copy * 4 + k) * pitch + number));

@@ -28,6 +28,7 @@ void check(const char* error) { TORCH_CHECK(error == nullptr, "butterfly: the CU
 struct TorchDevice {
   const c10::cuda::CUDAGuard guard;
   const at::TensorOptions bytes;
+  const bool wide;  // the arithmetic is float64
   void* const stream;
   DeviceFacts facts;
   DeviceLimits limits;
@@ -36,6 +37,7 @@ struct TorchDevice {
   explicit TorchDevice(const Tensor& like)
       : guard(like.device()),
         bytes(like.options().dtype(at::kByte)),
+        wide(like.scalar_type() == at::kDouble),
         stream(c10::cuda::getCurrentCUDAStream(like.device().index()).stream()) {
     check(device_facts(like.device().index(), facts));
     limits = facts.limits;
@@ -46,15 +48,15 @@ struct TorchDevice {
     held.push_back(at::empty({count * int64_t(sizeof(T))}, bytes));
     return reinterpret_cast<T*>(held.back().mutable_data_ptr());
   }
-  int64_t chunks(const TileStage& stage, int64_t batch) const { return chunks_of(facts, stage, batch); }
+  int64_t chunks(const TileStage& stage, int64_t batch) const { return chunks_of(facts, stage, wide, batch); }
 
   template <class T>
   void apply(const ApplyCall<T>& call, int64_t chunks) const {
-    check(start_apply(call, chunks, stream));
+    check(start_apply(call, facts, chunks, stream));
   }
   template <class T>
   void backward(const BackwardCall<T>& call, int64_t chunks) const {
-    check(start_backward(call, chunks, stream));
+    check(start_backward(call, facts, chunks, stream));
   }
   template <class T>
   void finish(const FinishCall<T>& call) const {
@@ -73,6 +75,9 @@ struct TorchDevice {
 Events events_of(const Tensor& tensor) {
   return {const_cast<void*>(tensor.const_data_ptr()), tensor.scalar_type() == at::kBFloat16};
 }
+
+// Laid out as the Meta implementations of butterfly.cpp say.
+Tensor like(const Tensor& x) { return at::empty_like(x, at::MemoryFormat::Contiguous); }
 
 // `inverse`: the problem of the inverse map. Its matrices are inverted as they are read.
 template <class T>
@@ -112,7 +117,7 @@ Two forward_cuda(const Tensor& events, const Tensor& matrices, IntArrayRef plan,
     using T = decltype(zero);
     TorchDevice device(x);
     const auto problem = problem_of<T>(x, weight, plan, layout, shared, false);
-    Tensor y = at::empty_like(x), log_det = at::empty({}, weight.options());
+    Tensor y = like(x), log_det = at::empty({}, weight.options());
     apply_butterfly(device, problem, events_of(x), events_of(y));
     log_det_butterfly(device, problem, log_det.mutable_data_ptr<T>());
     return {y, log_det};
@@ -125,7 +130,7 @@ Tensor inverse_cuda(const Tensor& events, const Tensor& matrices, IntArrayRef pl
   return by_precision(y, weight, [&](auto zero) {
     using T = decltype(zero);
     TorchDevice device(y);
-    Tensor x = at::empty_like(y);
+    Tensor x = like(y);
     apply_butterfly(device, problem_of<T>(y, weight, plan, layout, shared, true), events_of(y), events_of(x));
     return x;
   });
@@ -139,7 +144,7 @@ Two backward_of(const OptionalTensor& grad_y, const OptionalTensor& grad_log_det
     TorchDevice device(x);
     const Tensor dy = grad_y ? grad_y->to(x.scalar_type()).contiguous() : Tensor();
     const Tensor of_log_det = grad_log_det ? grad_log_det->to(weight.scalar_type()).contiguous() : Tensor();
-    Tensor dx = grad_y ? at::empty_like(x) : at::zeros_like(x), gradient = at::empty_like(weight);
+    Tensor dx = grad_y ? like(x) : at::zeros_like(x), gradient = like(weight);
     const Events none{nullptr, false};
     backward_butterfly(device, problem_of<T>(x, weight, plan, layout, shared, inverse), events_of(x),
                        grad_y ? events_of(dy) : none, events_of(dx),

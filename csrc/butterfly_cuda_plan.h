@@ -31,6 +31,8 @@ constexpr int MOST_THREADS = 384;
 constexpr int MOST_THREADS_DOUBLE = 192;
 constexpr int HELD_BYTES = 256;          // of entries in the registers of a thread, several samples together
 constexpr int MOST_ENTRIES = 4096;      // of a tile that is a whole number of columns
+constexpr int GROUP_ENTRIES = 2048;     // of the samples that a block maps at once, where tiles are small
+constexpr int MOST_SAMPLES = 32;
 constexpr int SECTOR = 32;              // bytes that global memory moves at the least
 
 struct TileFactor {
@@ -54,6 +56,7 @@ struct TileStage {
   int tiles_at = 0, bytes = 0;  // of shared memory; the matrices come first
   int column_tiles = 1, tiles = 1;
   bool shared = false, kept = false;  // kept: the first and the last phase keep their matrices in registers
+  bool plain = false;                 // a tile is a run of entries, none masked, in the order of the event
   bool planes = false;                // read and written by planes of the layout, see `place`
   int64_t colours = 1, groups = 1, positions = 0;  // of the layout; 0 for none
   Divisor by_width, by_segment, by_plane, by_groups, by_channels;
@@ -172,6 +175,13 @@ inline bool fit(TileStage& stage, const Purpose& purpose, const DeviceLimits& li
   int64_t bytes = stage.tiles_at + int64_t(held) * stage.samples * stage.pitch * purpose.number;
   if (purpose.backward && stage.shared) bytes = std::max<int64_t>(bytes, int64_t(4) * stage.size * purpose.number);
   if (bytes > limits.shared_bytes) return false;
+  // A phase takes 1, 2 or 4 samples together, so a power of two of them.
+  while (!purpose.backward && !stage.kept && 2 * stage.samples * stage.size <= GROUP_ENTRIES) {
+    const int64_t more = int64_t(held) * stage.samples * stage.pitch * purpose.number;
+    if (stage.samples == MOST_SAMPLES || bytes + more > limits.shared_bytes) break;
+    stage.samples *= 2;
+    bytes += more;
+  }
   stage.bytes = int(bytes);
   return true;
 }
@@ -184,6 +194,7 @@ inline void finish(TileStage& stage, const Purpose& purpose, const EventLayout& 
   const int work = purpose.backward || stage.kept ? stage.size / KEPT_ENTRIES : stage.size * stage.samples / (HELD_BYTES / purpose.number);
   const int most = purpose.number == 8 ? MOST_THREADS_DOUBLE : MOST_THREADS;
   stage.threads = std::min(most, std::max(64, (work + 31) / 32 * 32));
+  stage.bytes = std::max(stage.bytes, stage.threads * int(sizeof(double)));  // which the log-det needs
   stage.colours = layout.colours;
   stage.groups = layout.groups;
   stage.positions = layout.positions;
@@ -193,6 +204,7 @@ inline void finish(TileStage& stage, const Purpose& purpose, const EventLayout& 
   const int64_t origin = whole ? int64_t(stage.height) * stage.columns : stage.columns;
   stage.planes = layout.positions > 0 && stage.start % channels == 0 && segment % channels == 0 &&
                  origin % channels == 0;
+  stage.plain = layout.positions == 0 && whole && stage.count % stage.height == 0;
   stage.by_width = Divisor(stage.width);
   stage.by_segment = Divisor(segment);
   stage.by_plane = Divisor(stage.planes ? segment / channels : 1);

@@ -43,6 +43,7 @@ INVERTBENCH_DEVICE TileOrigin origin_of(const TileStage& stage, int tile) {
 // Entry number `i` of a tile, counted in the order in which global memory is best read: by channels, where the layout
 // has each of them in one piece, else as the butterfly sees them.
 INVERTBENCH_DEVICE Place place(const TileStage& stage, const TileOrigin& origin, int i) {
+  if (stage.plain) return {i, stage.start + origin.row * stage.columns + i};
   const bool whole = stage.width == stage.columns;
   const int length = whole ? stage.size : stage.width;
   const int segment = whole ? 0 : stage.by_segment.divide(i);
@@ -94,41 +95,69 @@ INVERTBENCH_DEVICE int64_t matrix_of(const TileStage& stage, const TileOrigin& o
   return factor.weight + (block << factor.bit | (q & ((int64_t(1) << factor.bit) - 1))) * stage.columns + column;
 }
 
+template <class T>
+INVERTBENCH_DEVICE Matrix<T> inverse_of(const Matrix<T>& m) {
+  const T det = m.a * m.d - m.b * m.c;
+  return {m.d / det, -m.b / det, -m.c / det, m.a / det};
+}
+
 template <class T, class Block>
 INVERTBENCH_DEVICE Matrix<T> read_matrix(const Block& block, const Weights<T>& weights, int64_t number) {
   if (number < 0) return {T(0), T(0), T(0), T(0)};
   const T* at = weights.data + number;
   const Matrix<T> m{block.load(at), block.load(at + weights.pitch), block.load(at + 2 * weights.pitch),
                     block.load(at + 3 * weights.pitch)};
-  if (!weights.inverse) return m;
-  const T det = m.a * m.d - m.b * m.c;
-  return {m.d / det, -m.b / det, -m.c / det, m.a / det};
+  return weights.inverse ? inverse_of(m) : m;
 }
 
 // The matrices of a phase as its threads read them: of each factor, pair by pair, those of all units side by side;
-// or, if the pairs of a block share one, one for each block.
-template <class T, class Block, class Matrices>
-INVERTBENCH_DEVICE void read_matrices(const Block& block, const TileStage& stage, const TileOrigin& origin,
-                                      const TilePhase& phase, const Weights<T>& weights, Matrices matrices, int thread) {
+// or, if the pairs of a block share one, one for each block. Calls each(place, number) for those of one thread.
+template <class Block, class Each>
+INVERTBENCH_DEVICE void own_matrices(const Block& block, const TileStage& stage, const TileOrigin& origin,
+                                     const TilePhase& phase, int thread, const Each& each) {
   const int pairs = 1 << (phase.bits - 1), items = stage.size >> phase.bits, step = int(phase.step.divisor);
   for (int f = phase.first; f < phase.last; ++f) {
     const TileFactor& factor = stage.factor[f];
     if (stage.shared) {
       const int count = stage.height >> (factor.bit + 1) > 0 ? stage.height >> (factor.bit + 1) : 1;
       for (int i = thread; i < count; i += block.threads()) {
-        const int64_t number = matrix_of(stage, origin, factor, (i << (factor.bit + 1)) * stage.width);
-        matrices[factor.place + i] = read_matrix(block, weights, number);
+        each(factor.place + i, matrix_of(stage, origin, factor, (i << (factor.bit + 1)) * stage.width));
       }
       continue;
     }
-    for (int i = thread; i < pairs * items; i += block.threads()) {
-      const int pair = i / items, item = i - pair * items;
+    for (int item = thread; item < items; item += block.threads()) {
       const int base = item + phase.step.divide(item) * step * (2 * pairs - 1);
-      const int entry = base + first_of(pair, factor.bit - phase.low) * step;
-      matrices[phase.place + ((f - phase.first) * pairs + pair) * items + item] =
-          read_matrix(block, weights, matrix_of(stage, origin, factor, entry));
+      for (int pair = 0; pair < pairs; ++pair) {
+        const int entry = base + first_of(pair, factor.bit - phase.low) * step;
+        each(phase.place + ((f - phase.first) * pairs + pair) * items + item, matrix_of(stage, origin, factor, entry));
+      }
     }
   }
+}
+
+// Brings a phase's matrices into shared memory, all of a thread's on their way at once; there after `arrived` and, if
+// they are to be inverted, `invert_matrices`. `numbers` are the same shared memory as `matrices`.
+template <class T, class Block, class Matrices, class Numbers>
+INVERTBENCH_DEVICE void fetch_matrices(const Block& block, const TileStage& stage, const TileOrigin& origin,
+                                       const TilePhase& phase, const Weights<T>& weights, Matrices matrices,
+                                       Numbers numbers, int thread) {
+  own_matrices(block, stage, origin, phase, thread, [&](int place, int64_t number) {
+    if (number < 0) {
+      matrices[place] = Matrix<T>{T(0), T(0), T(0), T(0)};
+      return;
+    }
+    INVERTBENCH_UNROLLED
+    for (int k = 0; k < 4; ++k) block.copy(numbers, 4 * place + k, weights.data + k * weights.pitch + number);
+  });
+}
+
+// By the thread that fetched them.
+template <class T, class Block, class Matrices>
+INVERTBENCH_DEVICE void invert_matrices(const Block& block, const TileStage& stage, const TileOrigin& origin,
+                                        const TilePhase& phase, Matrices matrices, int thread) {
+  own_matrices(block, stage, origin, phase, thread, [&](int place, int64_t number) {
+    if (number >= 0) matrices[place] = inverse_of(Matrix<T>(matrices[place]));
+  });
 }
 
 // The matrices that one unit of a phase uses.
@@ -264,6 +293,27 @@ struct ApplyState {
 template <class T>
 struct ApplyState<T, false> {};
 
+// Brings all matrices that lie in shared memory; returns when those of this thread, and all that it fetched before, are
+// there.
+template <bool KEPT, class T, class Block>
+INVERTBENCH_DEVICE void bring_matrices(Block& block, const TileStage& stage, const TileOrigin& origin,
+                                       const Weights<T>& weights, int thread) {
+  const auto matrices = block.template shared<Matrix<T>>(0);
+  const auto numbers = block.template shared<T>(0);
+  const auto each = [&](const auto& body) {
+    for (int p = 0; p < stage.phases; ++p) {
+      if (!KEPT || (p > 0 && p < stage.phases - 1)) body(stage.phase[p]);
+    }
+  };
+  each([&](const TilePhase& phase) {
+    fetch_matrices(block, stage, origin, phase, weights, matrices, numbers, thread);
+  });
+  block.commit();
+  block.template arrived<0>();
+  if (!weights.inverse) return;
+  each([&](const TilePhase& phase) { invert_matrices<T>(block, stage, origin, phase, matrices, thread); });
+}
+
 // The matrices of one thread's unit, in registers.
 template <class T, class Block>
 INVERTBENCH_DEVICE void keep_matrices(const Block& block, const TileStage& stage, const TileOrigin& origin,
@@ -325,11 +375,7 @@ INVERTBENCH_DEVICE void apply_tiles(Block& block, const ApplyCall<T>& call, int 
   };
   block.step([&](int thread, State& state) {
     if (stage.buffers == 2 && chunk < groups) fetch(chunk, 0, thread);
-    block.commit();
-    for (int p = 0; p < stage.phases; ++p) {
-      if (KEPT && (p == 0 || p == stage.phases - 1)) continue;
-      read_matrices(block, stage, origin, stage.phase[p], call.weights, matrices, thread);
-    }
+    bring_matrices<KEPT>(block, stage, origin, call.weights, thread);
     if constexpr (KEPT) {
       keep_matrices(block, stage, origin, stage.phase[0], call.weights, state.first, thread);
       keep_matrices(block, stage, origin, stage.phase[stage.phases - 1], call.weights, state.last, thread);

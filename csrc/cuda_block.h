@@ -14,10 +14,12 @@
 #define INVERTBENCH_DEVICE __device__ __forceinline__
 #define INVERTBENCH_UNROLLED _Pragma("unroll")
 #define INVERTBENCH_ROLLED _Pragma("unroll 1")
+#define INVERTBENCH_BY_EIGHT _Pragma("unroll 8")
 #else
 #define INVERTBENCH_DEVICE inline
 #define INVERTBENCH_UNROLLED
 #define INVERTBENCH_ROLLED
+#define INVERTBENCH_BY_EIGHT
 #endif
 
 namespace invertbench {

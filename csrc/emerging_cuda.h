@@ -227,6 +227,6 @@ struct EmergingFacts {
 // Plain functions that start work on a stream and wait for nothing; nullptr, or what the CUDA runtime says is wrong.
 const char* emerging_facts(int device, EmergingFacts& facts);
 template <class T>
-const char* start_emerging(const EmergingCall<T>& call, int64_t blocks, void* stream);
+const char* start_emerging(const EmergingCall<T>& call, const EmergingFacts& facts, int64_t blocks, void* stream);
 
 }  // namespace invertbench

@@ -44,7 +44,7 @@ void run(const at::Tensor& y, const at::Tensor& first, const at::Tensor& second,
   const at::Tensor workspace = at::empty({scratch}, y.options());
   call.packed = packed.mutable_data_ptr<T>();
   call.workspace = workspace.mutable_data_ptr<T>();
-  check(start_emerging(call, blocks, c10::cuda::getCurrentCUDAStream(device).stream()));
+  check(start_emerging(call, facts, blocks, c10::cuda::getCurrentCUDAStream(device).stream()));
 }
 
 at::Tensor emerging_inverse(const at::Tensor& y, const at::Tensor& weight1, const at::Tensor& weight2,
