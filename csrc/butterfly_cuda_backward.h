@@ -1,4 +1,4 @@
-// Back through a stage of a butterfly, what its matrices get of it, and the log-determinant; see butterfly_cuda_tile.h.
+// Back through a stage of a butterfly, and what its matrices get of it; see butterfly_cuda_tile.h.
 //
 // A thread keeps one unit of 8 entries of each of at most two phases, and the gradients of their matrices, for all
 // samples of its block; what lies between the factors is computed again. Every block writes its gradients where no
@@ -294,62 +294,6 @@ INVERTBENCH_DEVICE void finish_matrix(const Block& block, const FinishCall<T>& c
   }
   INVERTBENCH_UNROLLED
   for (int k = 0; k < 4; ++k) block.store(call.gradient + k * pitch + number, T(g[k]));
-}
-
-constexpr int SUMMED = 8;          // matrices of which a thread adds the logarithms
-constexpr int SUM_THREADS = 256;
-constexpr int SUM_TILE = SUMMED * SUM_THREADS;
-
-template <class T>
-struct LogDetCall {
-  TileStage stage;  // of whose matrices, `weights_count` of them from `weights_begin` on
-  Weights<T> weights;
-  double* sums;  // one for each SUM_TILE of them
-};
-
-// Adds what the threads put into `terms`, halving their number: the order is always the same.
-template <class Block, class Terms>
-INVERTBENCH_DEVICE void add_up(Block& block, Terms terms) {
-  for (int half = SUM_THREADS / 2; half > 0; half /= 2) {
-    block.step([&](int thread, Nothing&) {
-      if (thread < half) terms[thread] = double(terms[thread]) + double(terms[thread + half]);
-    });
-  }
-}
-
-template <class T, class Block>
-INVERTBENCH_DEVICE void log_det_tile(Block& block, const LogDetCall<T>& call, int tile) {
-  const auto terms = block.template shared<double>(0);
-  block.step([&](int thread, Nothing&) {
-    double sum = 0;
-    for (int i = 0; i < SUMMED; ++i) {
-      const int64_t at = int64_t(tile) * SUM_TILE + i * SUM_THREADS + thread;
-      if (at >= call.stage.weights_count) break;
-      const int64_t number = call.stage.weights_begin + at;
-      const Matrix<T> m = read_matrix(block, call.weights, number);
-      const double det = double(m.a) * double(m.d) - double(m.b) * double(m.c);
-      sum += uses_of(call.stage, number) * log(fabs(det));
-    }
-    terms[thread] = sum;
-  });
-  add_up(block, terms);
-  block.step([&](int thread, Nothing&) {
-    if (thread == 0) block.store(call.sums + tile, double(terms[0]));
-  });
-}
-
-template <class T, class Block>
-INVERTBENCH_DEVICE void log_det_total(Block& block, const double* sums, int64_t count, T* log_det) {
-  const auto terms = block.template shared<double>(0);
-  block.step([&](int thread, Nothing&) {
-    double sum = 0;
-    for (int64_t i = thread; i < count; i += SUM_THREADS) sum += block.load(sums + i);
-    terms[thread] = sum;
-  });
-  add_up(block, terms);
-  block.step([&](int thread, Nothing&) {
-    if (thread == 0) block.store(log_det, T(double(terms[0])));
-  });
 }
 
 }  // namespace invertbench

@@ -48,7 +48,9 @@ struct TorchDevice {
     held.push_back(at::empty({count * int64_t(sizeof(T))}, bytes));
     return reinterpret_cast<T*>(held.back().mutable_data_ptr());
   }
-  int64_t chunks(const TileStage& stage, int64_t batch) const { return chunks_of(facts, stage, wide, batch); }
+  int64_t chunks(const TileStage& stage, int64_t batch, int64_t others = 0) const {
+    return chunks_of(facts, stage, wide, others, batch);
+  }
 
   template <class T>
   void apply(const ApplyCall<T>& call, int64_t chunks) const {
@@ -63,8 +65,8 @@ struct TorchDevice {
     check(start_finish(call, stream));
   }
   template <class T>
-  void log_det(const LogDetCall<T>& call) const {
-    check(start_log_det(call, stream));
+  void log_det(const LogDetCall<T>& call, int blocks) const {
+    check(start_log_det(call, blocks, stream));
   }
   template <class T>
   void log_det_total(const double* sums, int64_t count, T* log_det) const {
@@ -118,8 +120,7 @@ Two forward_cuda(const Tensor& events, const Tensor& matrices, IntArrayRef plan,
     TorchDevice device(x);
     const auto problem = problem_of<T>(x, weight, plan, layout, shared, false);
     Tensor y = like(x), log_det = at::empty({}, weight.options());
-    apply_butterfly(device, problem, events_of(x), events_of(y));
-    log_det_butterfly(device, problem, log_det.mutable_data_ptr<T>());
+    apply_butterfly(device, problem, events_of(x), events_of(y), log_det.mutable_data_ptr<T>());
     return {y, log_det};
   });
 }
@@ -131,7 +132,8 @@ Tensor inverse_cuda(const Tensor& events, const Tensor& matrices, IntArrayRef pl
     using T = decltype(zero);
     TorchDevice device(y);
     Tensor x = like(y);
-    apply_butterfly(device, problem_of<T>(y, weight, plan, layout, shared, true), events_of(y), events_of(x));
+    apply_butterfly(device, problem_of<T>(y, weight, plan, layout, shared, true), events_of(y), events_of(x),
+                    static_cast<T*>(nullptr));
     return x;
   });
 }

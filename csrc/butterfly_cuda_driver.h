@@ -1,9 +1,9 @@
 // The launches of a butterfly, in order, for whoever can allocate memory and start them: a device, or its emulation.
 //
 // A `Device` has
-//   limits, chunks(stage, batch)          what a block may hold, and into how many shares a batch is cut
-//   allocate<T>(count)                    memory that lasts until the work is done
-//   apply, backward, finish, log_det(call [, chunks]), log_det_total(sums, count, log_det)
+//   limits, chunks(stage, batch [, others])  what a block may hold, and into how many shares a batch is cut
+//   allocate<T>(count)                       memory that lasts until the work is done
+//   apply, backward(call, chunks), finish(call), log_det(call, blocks), log_det_total(sums, count, log_det)
 #pragma once
 
 #include "butterfly_cuda_backward.h"
@@ -20,6 +20,47 @@ struct DeviceProblem {
   planning::Purpose purpose(bool backward) const { return {int(sizeof(T)), backward}; }
 };
 
+// What is left to do of a log-det.
+template <class T>
+struct LogDet {
+  std::vector<LogDetCall<T>> calls;
+  double* sums = nullptr;  // `blocks` of them
+  int blocks = 0;
+  T* result = nullptr;
+};
+
+template <class T>
+LogDet<T> log_det_of(const DeviceProblem<T>& problem, T* result) {
+  std::vector<LogDetRange> ranges;
+  if (problem.butterfly.shared) {
+    for (const Part& part : problem.butterfly.parts) {
+      for (const Factor& factor : part.factors) {
+        ranges.push_back({factor.weight, part.size / (2 * factor.half), double(factor.half)});
+      }
+    }
+  }
+  if (ranges.empty()) ranges.push_back({0, problem.butterfly.shared ? 0 : problem.butterfly.matrices, 1});
+  LogDet<T> found;
+  found.result = result;
+  for (const LogDetRange& range : ranges) {
+    if (found.calls.empty() || found.calls.back().ranges == MOST_RANGES) {
+      found.calls.emplace_back();
+      found.calls.back().weights = problem.weights;
+    }
+    LogDetCall<T>& call = found.calls.back();
+    call.range[call.ranges++] = range;
+  }
+  return found;
+}
+
+// Of a launch for a log-det alone.
+template <class T>
+int blocks_of(const LogDetCall<T>& call) {
+  int64_t most = 1;
+  for (int r = 0; r < call.ranges; ++r) most = std::max(most, call.range[r].count / (SUMMED * SUM_THREADS));
+  return int(std::min<int64_t>(most, 1024));
+}
+
 // Some of a part's factors, as a part of their own.
 inline Part factors_between(const Part& part, int first, int last) {
   return {part.start, part.size, part.depth,
@@ -27,54 +68,63 @@ inline Part factors_between(const Part& part, int first, int last) {
 }
 
 // One part from x to y, which may be the same memory. What lies between two launches is in y; in `between`, which has
-// the precision of the arithmetic, if y has not.
+// the precision of the arithmetic, if y has not. The first launch has blocks for `log_det`, and then forgets it.
 template <class T, class Device>
-void apply_part(Device& device, const DeviceProblem<T>& problem, const Part& part, Events x, Events y, T*& between) {
+void apply_part(Device& device, const DeviceProblem<T>& problem, const Part& part, Events x, Events y, T*& between,
+                LogDet<T>& log_det) {
   const std::vector<TileStage> stages =
       make_stages(part, problem.butterfly.shared, problem.purpose(false), device.limits, problem.layout);
   const int64_t dim = problem.butterfly.dim;
   for (size_t i = 0; i < stages.size(); ++i) {
+    const TileStage& stage = stages[i];
     Events to = y;
     if (i + 1 < stages.size() && y.half) {
       if (between == nullptr) between = device.template allocate<T>(problem.batch * dim);
       to = {between, false};
     }
-    device.apply(ApplyCall<T>{stages[i], problem.weights, x, to, dim, problem.batch},
-                 device.chunks(stages[i], problem.batch));
+    ApplyCall<T> call{stage, problem.weights, x, to, dim, problem.batch, {}};
+    const bool with_log_det = log_det.calls.size() == 1;
+    if (with_log_det) {
+      call.log_det = log_det.calls[0];
+      log_det.calls.clear();
+      if (stage.tiles > 1) {
+        call.log_det.sums = log_det.sums = device.template allocate<double>(stage.tiles);
+        log_det.blocks = stage.tiles;
+      } else {
+        call.log_det.log_det = log_det.result;
+      }
+    }
+    device.apply(call, device.chunks(stage, problem.batch, with_log_det ? stage.tiles : 0));
     x = to;
   }
 }
 
+// The log-det's own launches, as far as the blocks of others have not done it.
 template <class T, class Device>
-void apply_butterfly(Device& device, const DeviceProblem<T>& problem, Events x, Events y) {
-  T* between = nullptr;
-  if (problem.batch == 0) return;
-  for (const Part& part : problem.butterfly.parts) apply_part(device, problem, part, x, y, between);
-}
-
-template <class T, class Device>
-void log_det_butterfly(Device& device, const DeviceProblem<T>& problem, T* log_det) {
-  const Butterfly& butterfly = problem.butterfly;
-  std::vector<TileStage> stages;
-  if (!butterfly.shared) {
-    stages.emplace_back();
-    stages.back().weights_count = butterfly.matrices;
-  }
-  for (const Part& part : butterfly.parts) {
-    if (!butterfly.shared || part.factors.empty()) continue;
-    for (const TileStage& stage : make_stages(part, true, problem.purpose(false), device.limits, problem.layout)) {
-      stages.push_back(stage);
+void finish_log_det(Device& device, LogDet<T>& log_det) {
+  if (log_det.calls.empty() && log_det.sums == nullptr) return;
+  if (log_det.sums == nullptr) {
+    for (const LogDetCall<T>& call : log_det.calls) log_det.blocks += blocks_of(call);
+    log_det.sums = device.template allocate<double>(log_det.blocks);
+    double* sums = log_det.sums;
+    for (LogDetCall<T>& call : log_det.calls) {
+      call.sums = sums;
+      device.log_det(call, blocks_of(call));
+      sums += blocks_of(call);
     }
   }
-  int64_t count = 0;
-  for (const TileStage& stage : stages) count += (stage.weights_count + SUM_TILE - 1) / SUM_TILE;
-  double* sums = device.template allocate<double>(std::max<int64_t>(count, 1));
-  int64_t at = 0;
-  for (const TileStage& stage : stages) {
-    device.log_det(LogDetCall<T>{stage, problem.weights, sums + at});
-    at += (stage.weights_count + SUM_TILE - 1) / SUM_TILE;
+  device.log_det_total(log_det.sums, log_det.blocks, log_det.result);
+}
+
+// y, and the log-det if it is not nullptr.
+template <class T, class Device>
+void apply_butterfly(Device& device, const DeviceProblem<T>& problem, Events x, Events y, T* result) {
+  T* between = nullptr;
+  LogDet<T> log_det = result == nullptr ? LogDet<T>() : log_det_of(problem, result);
+  if (problem.batch > 0) {
+    for (const Part& part : problem.butterfly.parts) apply_part(device, problem, part, x, y, between, log_det);
   }
-  device.log_det_total(sums, count, log_det);
+  finish_log_det(device, log_det);
 }
 
 // The gradients of x and of the weight, (2, 2, P), every number of which is written. Without `dy` only what the
@@ -97,6 +147,7 @@ void backward_butterfly(Device& device, const DeviceProblem<T>& problem, Events 
     }
   }
   T *partials = nullptr, *between = nullptr, *grads = nullptr;
+  LogDet<T> none;
   if (any) {
     partials = device.template allocate<T>(copies * 4 * butterfly.matrices);
     for (size_t i = 1; i < launches; ++i) outputs.push_back(device.template allocate<T>(numbers));
@@ -106,13 +157,13 @@ void backward_butterfly(Device& device, const DeviceProblem<T>& problem, Events 
     const Part& part = butterfly.parts[p];
     const std::vector<TileStage>& stages = all[p];
     if (part.factors.empty()) {
-      if (any) apply_part(device, problem, part, dy, dx, between);
+      if (any) apply_part(device, problem, part, dy, dx, between, none);
       continue;
     }
     for (size_t i = 0; any && i + 1 < stages.size(); ++i) {
       const Part again = factors_between(part, stages[i].part_first, stages[i].part_last);
       apply_part(device, problem, again, i == 0 ? x : Events{outputs[i - 1], false}, Events{outputs[i], false},
-                 between);
+                 between, none);
     }
     for (size_t i = stages.size(); i-- > 0;) {
       const TileStage& stage = stages[i];

@@ -3,22 +3,10 @@
 // The forward and the inverse pass, `apply_tiles`, written for any block of threads (see cuda_block.h).
 #pragma once
 
+#include "butterfly_cuda_matrices.h"
 #include "butterfly_cuda_plan.h"
 
 namespace invertbench {
-
-template <class T>
-struct alignas(16) Matrix {
-  T a, b, c, d;
-};
-
-// The weight of a butterfly, (2, 2, pitch), or the inverses of its matrices.
-template <class T>
-struct Weights {
-  const T* data;
-  int64_t pitch;
-  bool inverse;
-};
 
 // Events in global memory, in the precision of the arithmetic or in bfloat16.
 struct Events {
@@ -93,21 +81,6 @@ INVERTBENCH_DEVICE int64_t matrix_of(const TileStage& stage, const TileOrigin& o
   const int64_t block = q >> (factor.bit + 1);
   if (stage.shared) return factor.weight + block;
   return factor.weight + (block << factor.bit | (q & ((int64_t(1) << factor.bit) - 1))) * stage.columns + column;
-}
-
-template <class T>
-INVERTBENCH_DEVICE Matrix<T> inverse_of(const Matrix<T>& m) {
-  const T det = m.a * m.d - m.b * m.c;
-  return {m.d / det, -m.b / det, -m.c / det, m.a / det};
-}
-
-template <class T, class Block>
-INVERTBENCH_DEVICE Matrix<T> read_matrix(const Block& block, const Weights<T>& weights, int64_t number) {
-  if (number < 0) return {T(0), T(0), T(0), T(0)};
-  const T* at = weights.data + number;
-  const Matrix<T> m{block.load(at), block.load(at + weights.pitch), block.load(at + 2 * weights.pitch),
-                    block.load(at + 3 * weights.pitch)};
-  return weights.inverse ? inverse_of(m) : m;
 }
 
 // The matrices of a phase as its threads read them: of each factor, pair by pair, those of all units side by side;
@@ -283,6 +256,7 @@ struct ApplyCall {
   Weights<T> weights;
   Events x, y;  // may be the same
   int64_t dim, batch;
+  LogDetCall<T> log_det;  // of the whole butterfly, for blocks of its own; or of nothing
 };
 
 template <class T, bool KEPT>
@@ -417,6 +391,14 @@ INVERTBENCH_DEVICE void apply_tiles(Block& block, const ApplyCall<T>& call, int 
     });
     if (stage.buffers == 2) buffer = 1 - buffer;
   }
+}
+
+// One block of a launch of `rows` rows of a block for each tile: if there is a log-det, the first row has no samples.
+template <class T, bool SHARED, bool KEPT, class Block>
+INVERTBENCH_DEVICE void apply_block(Block& block, const ApplyCall<T>& call, int tile, int row, int rows) {
+  const int first = call.log_det.ranges > 0;
+  if (row < first) return log_det_block(block, call.log_det, tile, call.stage.tiles);
+  apply_tiles<T, SHARED, KEPT>(block, call, tile, row - first, rows - first);
 }
 
 }  // namespace invertbench

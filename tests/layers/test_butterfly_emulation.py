@@ -90,7 +90,7 @@ class Emulated:
     def __init__(self, library: ctypes.CDLL, layer: Butterfly, shared_bytes: int = H200, chunks: int = 3) -> None:
         self.library, self.layer = library, layer
         self.shared_bytes, self.chunks = shared_bytes, chunks
-        self.launches = self.kept = 0
+        self.launches = self.kept = self.log_dets = 0
 
     def job(self, x: Tensor, inverse: bool) -> Job:
         plan, layout = self.layer.plan.flat, self.layer.layout
@@ -110,7 +110,7 @@ class Emulated:
     def apply(self, x: Tensor, inverse: bool = False) -> tuple[Tensor, Tensor]:
         weight = self.layer.weight.detach().contiguous()
         y, log_det = torch.full_like(x, torch.nan), torch.full((), torch.nan, dtype=weight.dtype)
-        launches = (ctypes.c_int * 2)()
+        launches = (ctypes.c_int * 3)()
         self.check(
             self.library.emulate_apply(
                 weight.dtype == torch.float64,
@@ -120,7 +120,7 @@ class Emulated:
                 launches,
             )
         )
-        self.launches, self.kept = launches
+        self.launches, self.kept, self.log_dets = launches
         return y, log_det
 
     def backward(
@@ -201,16 +201,20 @@ def test_with_less_shared_memory(emulation, case, shared_bytes):
     compare(emulation, case, 5, shared_bytes, torch.float32)
 
 
-def test_ten_levels_take_one_launch_and_more_take_two(emulation):
-    for case, dtype, launches, kept in (
-        ("ten levels", torch.float32, 1, 1),
-        ("last level first", torch.float32, 1, 1),
-        ("shared by channels", torch.float32, 1, 0),
-        ("two launches", torch.float32, 2, 0),
+def test_ten_levels_take_one_launch_with_their_log_det_and_more_take_two(emulation):
+    for case, dtype, launches, kept, log_dets in (
+        ("ten levels", torch.float32, 1, 1, 0),
+        ("last level first", torch.float32, 1, 1, 0),
+        ("shared by channels", torch.float32, 1, 0, 0),
+        ("partition", torch.float32, 3, 0, 0),
+        ("two launches", torch.float32, 2, 0, 1),
+        ("a level many times", torch.float32, 2, 0, 0),
+        ("no levels", torch.float32, 1, 0, 0),
     ):
         emulated = Emulated(emulation, made(case, dtype))
         emulated.apply(torch.randn(1, *emulated.layer.shape, dtype=dtype))
-        assert (emulated.launches, emulated.kept) == (launches, kept), case
+        found = (emulated.launches, emulated.kept, emulated.log_dets)
+        assert found == (launches, kept, log_dets), case
 
 
 def test_no_gradient_of_the_output(emulation):

@@ -8,6 +8,7 @@
 #include <string>
 
 using std::fabs;
+using std::frexp;
 using std::log;
 
 #include "butterfly_cuda_driver.h"
@@ -27,10 +28,10 @@ struct Job {
 struct EmulatedDevice {
   DeviceLimits limits;
   int most_chunks = 1;
-  int launches = 0, kept = 0;
+  int launches = 0, kept = 0, log_dets = 0;
   std::deque<std::vector<double>> memory;
 
-  int64_t chunks(const TileStage& stage, int64_t batch) const {
+  int64_t chunks(const TileStage& stage, int64_t batch, int64_t = 0) const {
     return std::max<int64_t>(1, std::min<int64_t>(most_chunks, (batch + stage.samples - 1) / stage.samples));
   }
 
@@ -65,10 +66,13 @@ struct EmulatedDevice {
   void run_apply(const ApplyCall<T>& call, int64_t chunks) {
     Ledger ledger;
     allow(ledger, call.y, call.dim * call.batch, sizeof(T));
-    for (int64_t chunk = chunks; chunk-- > 0;) {
+    if (call.log_det.log_det != nullptr) ledger.allow(call.log_det.log_det, 1);
+    if (call.log_det.sums != nullptr) ledger.allow(call.log_det.sums, call.stage.tiles);
+    const int64_t rows = chunks + (call.log_det.ranges > 0);
+    for (int64_t row = rows; row-- > 0;) {
       for (int tile = 0; tile < call.stage.tiles; ++tile) {
         HostBlock<ApplyState<T, KEPT>> block(call.stage.threads, call.stage.bytes, ledger);
-        apply_tiles<T, SHARED, KEPT>(block, call, tile, int(chunk), int(chunks));
+        apply_block<T, SHARED, KEPT>(block, call, tile, int(row), int(rows));
       }
     }
     check_events(ledger.memories[0], call.stage, call.dim, call.batch);
@@ -119,22 +123,23 @@ struct EmulatedDevice {
   }
 
   template <class T>
-  void log_det(const LogDetCall<T>& call) {
+  void log_det(const LogDetCall<T>& call, int blocks) {
     Ledger ledger;
-    const int64_t blocks = (call.stage.weights_count + SUM_TILE - 1) / SUM_TILE;
     ledger.allow(call.sums, blocks);
-    for (int64_t tile = 0; tile < blocks; ++tile) {
+    for (int number = 0; number < blocks; ++number) {
       HostBlock<Nothing> block(SUM_THREADS, SUM_THREADS * int(sizeof(double)), ledger);
-      log_det_tile(block, call, int(tile));
+      log_det_block(block, call, number, blocks);
     }
+    ++log_dets;
   }
 
   template <class T>
   void log_det_total(const double* sums, int64_t count, T* log_det) {
     Ledger ledger;
     ledger.allow(log_det, 1);
-    HostBlock<Nothing> block(SUM_THREADS, SUM_THREADS * int(sizeof(double)), ledger);
+    HostBlock<Nothing> block(1, 0, ledger);
     invertbench::log_det_total(block, sums, count, log_det);
+    ++log_dets;
   }
 };
 
@@ -170,10 +175,10 @@ template <class T>
 void forward(const Job& job, void* x, const void* weight, void* y, void* log_det, int* launches) {
   EmulatedDevice device = device_of(job);
   const DeviceProblem<T> problem = problem_of<T>(job, weight);
-  apply_butterfly(device, problem, {x, job.half != 0}, {y, job.half != 0});
+  apply_butterfly(device, problem, {x, job.half != 0}, {y, job.half != 0}, static_cast<T*>(log_det));
   launches[0] = device.launches;
   launches[1] = device.kept;
-  if (log_det != nullptr) log_det_butterfly(device, problem, static_cast<T*>(log_det));
+  launches[2] = device.log_dets;
 }
 
 template <class T>
