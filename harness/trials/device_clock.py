@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import torch
 
+from harness.trials.graphs import WARM_UPS, CudaRecorder
+
 CACHES = 2  # sizes of the second-level cache that are written between two calls
-WARM_UPS = 3
 
 
 def device_seconds(call: Callable[[], object], calls: int, device: torch.device) -> float:
@@ -31,13 +32,7 @@ def device_seconds(call: Callable[[], object], calls: int, device: torch.device)
 
 def captured(call: Callable[[], object]) -> Callable[[], object]:
     """A call as a CUDA graph, which starts all of it at once; it may not wait for the device, nor change its inputs."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(WARM_UPS):
-            call()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    return graph.replay
+    recorder = CudaRecorder()
+    for _ in range(WARM_UPS):
+        recorder.rehearse(call)
+    return recorder.record(call)
