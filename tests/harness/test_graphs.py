@@ -1,5 +1,7 @@
 """Training steps as one graph, without a device: what it may not hold, and that its steps are those of training."""
 
+import subprocess
+import sys
 from copy import deepcopy
 
 import pytest
@@ -255,6 +257,27 @@ def test_bfloat16_is_for_coupling_networks_alone():
     assert any(name in PRODUCTS and torch.bfloat16 in floats for name, _, _, floats in seen)
     assert not any(torch.bfloat16 in floats for name, _, _, floats in seen if "butterfly" in name)
     assert not any(torch.bfloat16 in floats for _, _, _, floats in watched("float32", "butterfly"))
+
+
+TRIAL = """
+import torch
+from harness.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
+from harness.trials.flags import configure
+parts = {"data": DataRef(label="d", name="digits"), "layer": LayerRef(row="b", layer="butterfly")}
+configure(DensityTrial(suite="s", profile="smoke", flow=FlowSettings(), training=TrainingSettings(), seed=0, **parts))
+assert torch.are_deterministic_algorithms_enabled() and not torch.backends.cuda.matmul.allow_tf32
+assert not torch.empty(1000).isnan().all()
+"""
+
+
+def test_a_trial_does_not_fill_what_kernels_are_about_to_write():
+    subprocess.run([sys.executable, "-c", TRIAL], check=True)
+
+
+def test_settings_that_are_not_asked_for_leave_the_trials_what_they_were():
+    assert not {"cuda_graph", "precision"} & set(TrainingSettings().model_dump())
+    asked = TrainingSettings(cuda_graph=True, precision="tf32").model_dump()
+    assert asked["cuda_graph"] is True and asked["precision"] == "tf32"
 
 
 @pytest.mark.cuda
