@@ -23,10 +23,9 @@ __global__ void __launch_bounds__(MOST<T>, 1) backward_kernel(const __grid_const
 }
 
 template <class T>
-__global__ void __launch_bounds__(SUM_THREADS) finish_kernel(const __grid_constant__ FinishCall<T> call) {
-  const DeviceBlock<Nothing> block;
-  const int64_t at = int64_t(blockIdx.x) * SUM_THREADS + threadIdx.x;
-  if (at < call.stage.weights_count) finish_matrix(block, call, call.stage.weights_begin + at);
+__global__ void __launch_bounds__(FINISH_THREADS) finish_kernel(const __grid_constant__ FinishCall<T> call) {
+  DeviceBlock<Nothing> block;
+  finish_matrices(block, call, int(blockIdx.x));
 }
 
 template <class T>
@@ -98,9 +97,9 @@ const char* start_backward(const BackwardCall<T>& call, const DeviceFacts& facts
 
 template <class T>
 const char* start_finish(const FinishCall<T>& call, void* stream) {
-  const int64_t blocks = (call.stage.weights_count + SUM_THREADS - 1) / SUM_THREADS;
+  const int64_t blocks = (call.stage.weights_count + FINISH_MATRICES - 1) / FINISH_MATRICES;
   if (blocks == 0) return nullptr;
-  finish_kernel<<<unsigned(blocks), SUM_THREADS, 0, static_cast<cudaStream_t>(stream)>>>(call);
+  finish_kernel<<<unsigned(blocks), FINISH_THREADS, FINISH_BYTES, static_cast<cudaStream_t>(stream)>>>(call);
   return said(cudaGetLastError());
 }
 

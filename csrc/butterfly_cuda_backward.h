@@ -2,7 +2,7 @@
 //
 // A thread keeps one unit of 8 entries of each of at most two phases, and the gradients of their matrices, for all
 // samples of its block; what lies between the factors is computed again. Every block writes its gradients where no
-// other does, and `finish_matrix` adds them in order and in double precision: the same device gives the same bits.
+// other does, and `finish_matrices` adds them in order and in double precision: the same device gives the same bits.
 #pragma once
 
 #include "butterfly_cuda_tile.h"
@@ -265,17 +265,11 @@ INVERTBENCH_DEVICE double uses_of(const TileStage& stage, int64_t number) {
   return 0;
 }
 
-// The gradient of one matrix: the sum of its parts, what the log-det adds, and, where the matrices were inverted on
+// The gradient of one matrix: the sum g of its parts, what the log-det adds, and, where the matrices were inverted on
 // the way, -M^T G M^T.
 template <class T, class Block>
-INVERTBENCH_DEVICE void finish_matrix(const Block& block, const FinishCall<T>& call, int64_t number) {
+INVERTBENCH_DEVICE void finish_matrix(const Block& block, const FinishCall<T>& call, int64_t number, double (&g)[4]) {
   const int64_t pitch = call.weights.pitch;
-  double g[4] = {0, 0, 0, 0};
-  INVERTBENCH_BY_EIGHT  // so many loads are under way at once; the order of the sums stays
-  for (int64_t copy = 0; copy < call.copies; ++copy) {
-    INVERTBENCH_UNROLLED
-    for (int k = 0; k < 4; ++k) g[k] += double(block.load(call.partials + (copy * 4 + k) * pitch + number));
-  }
   const Matrix<T> m = read_matrix(block, call.weights, number);
   const double a = m.a, b = m.b, c = m.c, d = m.d;
   if (call.weights.inverse) {
@@ -294,6 +288,42 @@ INVERTBENCH_DEVICE void finish_matrix(const Block& block, const FinishCall<T>& c
   }
   INVERTBENCH_UNROLLED
   for (int k = 0; k < 4; ++k) block.store(call.gradient + k * pitch + number, T(g[k]));
+}
+
+constexpr int FINISH_MATRICES = 32;  // of a block, side by side in memory
+constexpr int FINISH_PARTS = 8;      // threads that share the sum of a matrix
+constexpr int FINISH_THREADS = FINISH_MATRICES * FINISH_PARTS;
+constexpr int FINISH_BYTES = FINISH_THREADS * 4 * int(sizeof(double));
+
+// The matrices of block `number` of those that finish a stage, their parts added in an order that is always the same.
+template <class T, class Block>
+INVERTBENCH_DEVICE void finish_matrices(Block& block, const FinishCall<T>& call, int number) {
+  const auto terms = block.template shared<double>(0);
+  const int64_t first = call.stage.weights_begin + int64_t(number) * FINISH_MATRICES;
+  const int64_t end = call.stage.weights_begin + call.stage.weights_count;
+  block.step([&](int thread, Nothing&) {
+    const int64_t matrix = first + thread % FINISH_MATRICES;
+    double g[4] = {0, 0, 0, 0};
+    INVERTBENCH_BY_EIGHT  // so many loads are under way at once
+    for (int64_t copy = thread / FINISH_MATRICES; copy < call.copies; copy += FINISH_PARTS) {
+      if (matrix >= end) break;
+      INVERTBENCH_UNROLLED
+      for (int k = 0; k < 4; ++k) {
+        g[k] += double(block.load(call.partials + (copy * 4 + k) * call.weights.pitch + matrix));
+      }
+    }
+    INVERTBENCH_UNROLLED
+    for (int k = 0; k < 4; ++k) terms[k * FINISH_THREADS + thread] = g[k];
+  });
+  block.step([&](int thread, Nothing&) {
+    if (thread >= FINISH_MATRICES || first + thread >= end) return;
+    double g[4] = {0, 0, 0, 0};
+    for (int part = 0; part < FINISH_PARTS; ++part) {
+      INVERTBENCH_UNROLLED
+      for (int k = 0; k < 4; ++k) g[k] += double(terms[k * FINISH_THREADS + part * FINISH_MATRICES + thread]);
+    }
+    finish_matrix(block, call, first + thread, g);
+  });
 }
 
 }  // namespace invertbench

@@ -34,6 +34,8 @@ constexpr int MOST_ENTRIES = 4096;      // of a tile that is a whole number of c
 constexpr int GROUP_ENTRIES = 2048;     // of the samples that a block maps at once, where tiles are small
 constexpr int MOST_SAMPLES = 32;
 constexpr int SECTOR = 32;              // bytes that global memory moves at the least
+constexpr int LINE = 128;               // bytes that it moves best
+constexpr int BLOCKS = 3;               // of a processor: while one waits at a barrier, others go on
 
 struct TileFactor {
   int64_t weight;  // where its matrices begin
@@ -134,11 +136,12 @@ inline void add_phases(TileStage& stage, const std::vector<Range>& runs, const s
   }
 }
 
-// Chooses the tile for at most `most` entries and lays out shared memory; false where it does not fit.
-inline bool fit(TileStage& stage, const Purpose& purpose, const DeviceLimits& limits, int64_t most, int buffers) {
+// Chooses the tile for at most `most` entries, of which at least `run_bytes` lie side by side, and lays out shared
+// memory; false where it does not fit.
+inline bool fit(TileStage& stage, const Purpose& purpose, int shared_bytes, int run_bytes, int64_t most, int buffers) {
   const int64_t rows = int64_t(1) << stage.rows_bits;
   const int64_t unit = std::max<int64_t>(rows, KEPT_ENTRIES);  // so that every window of KEPT_BITS fits
-  const int64_t sector = std::max<int64_t>(1, SECTOR / purpose.number);
+  const int64_t sector = std::max<int64_t>(1, run_bytes / purpose.number);
   if (stage.columns * unit <= most) {
     stage.width = int(stage.columns);
     const int64_t available = (stage.count + unit - 1) / unit;
@@ -174,11 +177,11 @@ inline bool fit(TileStage& stage, const Purpose& purpose, const DeviceLimits& li
   const int held = purpose.backward ? 1 + stage.phases : buffers;
   int64_t bytes = stage.tiles_at + int64_t(held) * stage.samples * stage.pitch * purpose.number;
   if (purpose.backward && stage.shared) bytes = std::max<int64_t>(bytes, int64_t(4) * stage.size * purpose.number);
-  if (bytes > limits.shared_bytes) return false;
+  if (bytes > shared_bytes) return false;
   // A phase takes 1, 2 or 4 samples together, so a power of two of them.
   while (!purpose.backward && !stage.kept && 2 * stage.samples * stage.size <= GROUP_ENTRIES) {
     const int64_t more = int64_t(held) * stage.samples * stage.pitch * purpose.number;
-    if (stage.samples == MOST_SAMPLES || bytes + more > limits.shared_bytes) break;
+    if (stage.samples == MOST_SAMPLES || bytes + more > shared_bytes) break;
     stage.samples *= 2;
     bytes += more;
   }
@@ -240,14 +243,15 @@ inline bool make_stage(const Part& part, const std::vector<int>& depths, const R
     }
     stage.weights_count = end - stage.weights_begin;
   }
-  const auto attempt = [&](const std::vector<Range>& runs, bool kept, int64_t most) {
+  const auto attempt = [&](const std::vector<Range>& runs, bool kept, int64_t most, int share = 1) {
     if (runs.size() > size_t(MOST_PHASES)) return false;
-    for (const int buffers : {2, 1}) {
+    const int shared_bytes = limits.shared_bytes / share, run_bytes = share > 1 ? LINE : SECTOR;
+    for (int buffers = 2; buffers >= (share > 1 ? 2 : 1); --buffers) {
       stage.factors = stage.phases = 0;
       stage.kept = kept;
       add_phases(stage, runs, part.factors, bits);
       for (int64_t entries = most; entries >= 8; entries /= 2) {
-        if (fit(stage, purpose, limits, entries, buffers)) {
+        if (fit(stage, purpose, shared_bytes, run_bytes, entries, buffers)) {
           finish(stage, purpose, layout);
           return true;
         }
@@ -259,7 +263,8 @@ inline bool make_stage(const Part& part, const std::vector<int>& depths, const R
     const std::vector<Range> runs = cut_evenly(bits, run.first, run.last, KEPT_BITS, KEPT_FACTORS);
     return runs.size() <= 2 && attempt(runs, false, (purpose.number == 8 ? MOST_THREADS_DOUBLE : MOST_THREADS) * KEPT_ENTRIES);
   }
-  if (attempt(cut_evenly(bits, run.first, run.last, PHASE_BITS, MOST_FACTORS), false, MOST_ENTRIES)) return true;
+  const std::vector<Range> all = cut_evenly(bits, run.first, run.last, PHASE_BITS, MOST_FACTORS);
+  if (attempt(all, false, MOST_ENTRIES, BLOCKS) || attempt(all, false, MOST_ENTRIES)) return true;
   if (shared || purpose.number != 4 || run.last - run.first < 3) return false;
   // A few of the factors at either end in registers: what is left of the matrices may fit.
   const std::vector<Range> head = cut(bits, run.first, run.last, KEPT_BITS, KEPT_FACTORS);

@@ -118,8 +118,10 @@ struct EmulatedDevice {
   void finish(const FinishCall<T>& call) {
     Ledger ledger;
     ledger.allow(call.gradient, 4 * call.weights.pitch);
-    const HostBlock<Nothing> block(1, 0, ledger);
-    for (int64_t i = 0; i < call.stage.weights_count; ++i) finish_matrix(block, call, call.stage.weights_begin + i);
+    for (int number = 0; number * FINISH_MATRICES < call.stage.weights_count; ++number) {
+      HostBlock<Nothing> block(FINISH_THREADS, FINISH_BYTES, ledger);
+      finish_matrices(block, call, number);
+    }
   }
 
   template <class T>
