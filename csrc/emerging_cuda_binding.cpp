@@ -37,6 +37,9 @@ void run(const at::Tensor& y, const at::Tensor& first, const at::Tensor& second,
   call.second = second.const_data_ptr<T>();
   call.output = x.mutable_data_ptr<T>();
   plan_emerging(call, facts.shared_bytes);
+  const int64_t numbers = int64_t(call.taps) * call.channels * call.channels;
+  TORCH_CHECK(numbers < int64_t(1) << 31, "emerging_inverse: kernels of ", numbers,
+              " entries that are kept; on a device at most 2^31 - 1");
   // Beyond two blocks for each processor, a block takes one event after the other.
   const int64_t blocks = std::min<int64_t>(call.events, 2 * facts.processors);
   const at::Tensor packed = at::empty({2, call.taps, call.channels, call.channels}, y.options());
