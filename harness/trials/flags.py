@@ -36,7 +36,7 @@ def configure(trial: Trial, memory: int | None = None) -> None:
         # Not use_deterministic_algorithms, which imports a compiler that no trial needs.
         torch.set_deterministic_debug_mode("warn")
         # Which would also write NaN into new tensors: a second pass over what a kernel is about to write.
-        torch.utils.deterministic.fill_uninitialized_memory = False
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if not isinstance(trial, ParametersTrial):
         keep_freed_memory(memory)
 

@@ -9,54 +9,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from harness.settings import TrainingSettings
+from harness.trials.capture import WARM_UPS, CudaRecorder, Recorder
 from harness.trials.updates import Measures, Updates
 
 if TYPE_CHECKING:
     from flows import Glow
 
-WARM_UPS = 3  # steps before the capture, on a stream aside as CUDA asks; they are steps of the training like any other
-
-Result = TypeVar("Result")
 BatchMeasure = Callable[["Glow", Tensor, Tensor], Measures]
 """A flow, a prepared batch and its log-det to the batch's measures."""
-
-
-class Recorder(Protocol):
-    """What a CUDA device does with a call."""
-
-    def rehearse(self, call: Callable[[], Result]) -> Result:
-        """Run the call as the device wants it before it is recorded."""
-
-    def record(self, call: Callable[[], object]) -> Callable[[], object]:
-        """Record what the call starts, and run none of it; the result does."""
-
-
-class CudaRecorder:
-    """On the current device. Raises RuntimeError from `record` where a call cannot be captured."""
-
-    def __init__(self) -> None:
-        self._aside = torch.cuda.Stream()
-
-    def rehearse(self, call: Callable[[], Result]) -> Result:
-        """Run the call on a stream aside, in order with what is on the current one."""
-        self._aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._aside):
-            result = call()
-        torch.cuda.current_stream().wait_stream(self._aside)
-        return result
-
-    def record(self, call: Callable[[], object]) -> Callable[[], object]:
-        """Capture the call as a graph."""
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            call()
-        return graph.replay
 
 
 class PlainSteps:

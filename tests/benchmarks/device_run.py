@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -28,9 +29,17 @@ Row = dict[str, Any]
 
 ROUNDS = 20
 CALLS = 5
-SHAPES = [(3, 32, 32), (3, 64, 64), (3, 128, 128), (12, 32, 32), (48, 32, 32), (192, 32, 32)]
-BATCHES = [1, 64, 1024, 8192]
-ENTRIES = 2**27  # of a batch, at most
+SIDES = (4, 8, 16, 32, 64, 128)
+CHANNELS = (6, 12, 24, 48, 96, 192)
+# The paper's sweeps, and larger batches.
+POINTS = [
+    *(((3, 32, 32), 2**power) for power in range(11)),
+    *(((channels, side, side), 64) for channels in (3, 1) for side in SIDES if (channels, side) != (3, 32)),
+    *(((channels, 32, 32), 64) for channels in CHANNELS),
+    *(((3, side, side), 1024) for side in (16, 64, 128)),
+    *(((channels, 32, 32), 1024) for channels in (12, 48)),
+    ((3, 32, 32), 8192),
+]
 YARDSTICK_ENTRIES = 2**25
 MIMIC_BATCH = 1024
 MIMIC_STEPS = 50
@@ -71,7 +80,11 @@ def rows_of(shape: tuple[int, int, int], batch: int) -> list[Row]:
     from layers.emerging import Emerging
 
     butterfly = Butterfly(shape, levels=10, capped=True, initialisation="rotation")
-    layers = {PLU: Conv1x1(shape, parameterisation="plu"), BUTTERFLY: butterfly, EMERGING: Emerging(shape)}
+    layers = {
+        PLU: Conv1x1(shape, parameterisation="plu"),
+        BUTTERFLY: butterfly,
+        EMERGING: Emerging(shape, kernel_size=3),
+    }
     x = torch.randn(batch, *shape, device="cuda")
     y = torch.empty_like(x)
     point: Row = {"shape": "x".join(map(str, shape)), "batch": batch}
@@ -93,7 +106,8 @@ def rows_of(shape: tuple[int, int, int], batch: int) -> list[Row]:
 def mimic_row() -> Row:
     """A training step of ButterflyFlow on sequences, width 16, from a prepared batch on the device to new weights."""
     from harness.settings import FlowSettings, LayerRef, TrainingSettings
-    from harness.trials.graphs import CapturedSteps, CudaRecorder, PlainSteps
+    from harness.trials.capture import CudaRecorder
+    from harness.trials.graphs import CapturedSteps, PlainSteps
     from harness.trials.models import build_flow
     from harness.trials.updates import Updates
 
@@ -205,22 +219,28 @@ def write(out: Path, rows: Sequence[Row], about: Row) -> None:
 
 
 def draw(path: Path, rows: Sequence[Row]) -> None:
-    """Times of forward against the batch, a panel for each shape."""
+    """Times of forward against the size, by batch and by image."""
     import matplotlib
 
     matplotlib.use("Agg")
     matplotlib.rcParams["svg.hashsalt"] = "device"
     from matplotlib import pyplot
 
-    shapes = list(dict.fromkeys(row["shape"] for row in rows if row["operation"] == "copy"))
-    figure, panels = pyplot.subplots(1, len(shapes), figsize=(3 * len(shapes), 3), squeeze=False, sharey=True)
-    for shape, panel in zip(shapes, panels[0], strict=True):
+    def entries(row: Row) -> int:
+        return int(row["batch"]) * math.prod(map(int, row["shape"].split("x")))
+
+    figure, panels = pyplot.subplots(1, 2, figsize=(9, 4), sharey=True)
+    kept = {
+        "3x32x32": [row for row in rows if row["shape"] == "3x32x32"],
+        "batch 64": [row for row in rows if row["batch"] == 64 and row["shape"].startswith("3x")],
+    }
+    for panel, (title, mine) in zip(panels, kept.items(), strict=True):
         for layer, operation in (("copy", "copy"), (BUTTERFLY, "forward"), (PLU, "forward"), (YARDSTICK, "forward")):
-            mine = [row for row in rows if (row["shape"], row["layer"], row["operation"]) == (shape, layer, operation)]
-            panel.loglog([row["batch"] for row in mine], [best(row) for row in mine], marker="o", label=layer)
-        panel.set(title=shape, xlabel="batch")
-    panels[0][0].set_ylabel("ms")
-    panels[0][0].legend(fontsize=7)
+            drawn = sorted((r for r in mine if (r["layer"], r["operation"]) == (layer, operation)), key=entries)
+            panel.loglog([entries(row) for row in drawn], [best(row) for row in drawn], marker="o", label=layer)
+        panel.set(title=title, xlabel="entries of the batch")
+    panels[0].set_ylabel("ms, in a graph")
+    panels[0].legend(fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
     pyplot.close(figure)
@@ -250,12 +270,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = environment("cuda")
     (out / "device.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
     rows = []
-    for shape in SHAPES:
-        for batch in BATCHES:
-            if batch * shape[0] * shape[1] * shape[2] <= ENTRIES:
-                rows += rows_of(shape, batch)
-                print(rows[-1], flush=True)
-                write(out, rows, found["cuda"])  # what was timed stays, whatever ends the rest
+    for shape, batch in POINTS:
+        rows += rows_of(shape, batch)
+        print(rows[-1], flush=True)
+        write(out, rows, found["cuda"])  # what was timed stays, whatever ends the rest
     rows.append(mimic_row())
     write(out, rows, found["cuda"])
     print((out / "table.md").read_text(encoding="utf-8"))

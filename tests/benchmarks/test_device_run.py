@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 SCRIPT = Path(__file__).with_name("device_run.py")
 ABOUT = {"name": "A Device", "driver": "1.2", "runtime": "13.0", "clocks_mhz": {"clocks.sm": 1980}}
@@ -64,6 +65,16 @@ def test_the_worst_point_counts_and_what_was_not_timed_is_not_reached(script):
     (missed,) = [(target, value) for target, value, met in script.verdicts(rows) if not met]
     assert missed == ("forward, in times of the 1x1 convolution: at most 1", "2 at 3x64x64, batch 1024")
     assert [value for _, value, met in script.verdicts(times()[:5]) if not met] == ["not timed", "not timed"]
+
+
+def test_the_sweeps_of_the_paper_are_timed(script):
+    suite = yaml.safe_load((SCRIPT.parents[2] / "suites" / "runtime.yaml").read_text(encoding="utf-8"))
+    for sweep in suite["profiles"]["paper"]["sweeps"].values():
+        for shape in sweep["shapes"]:
+            for batch in sweep.get("batches", [sweep.get("batch")]):
+                assert (tuple(shape), batch) in script.POINTS
+    assert len(set(script.POINTS)) == len(script.POINTS)
+    assert max(batch * shape[0] * shape[1] * shape[2] for shape, batch in script.POINTS) < 2**27
 
 
 def test_what_is_written(script, tmp_path):

@@ -13,7 +13,8 @@ from torch.utils._pytree import tree_leaves
 from flows import Glow
 from harness.settings import TrainingSettings
 from harness.trials.adam import Adam
-from harness.trials.graphs import WARM_UPS, CapturedSteps, CudaRecorder, PlainSteps, steps_of
+from harness.trials.capture import WARM_UPS, CudaRecorder
+from harness.trials.graphs import CapturedSteps, PlainSteps, steps_of
 from harness.trials.precision import lowered
 from harness.trials.updates import Updates
 from layers import kernels

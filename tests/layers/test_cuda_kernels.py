@@ -99,6 +99,35 @@ def test_bfloat16_events():
     torch.testing.assert_close(y.float(), plain(layer, x.float())[0], rtol=2**-8, atol=1e-5)
 
 
+def test_events_that_do_not_lie_in_one_piece_or_begin_at_an_odd_place():
+    for dtype in (torch.float32, torch.bfloat16):
+        layer = made("ten levels", torch.float32)
+        odd = torch.randn(1 + 9 * layer.dim, device="cuda").to(dtype)[1:].view(9, *layer.shape)
+        for x in (odd, odd.transpose(2, 3), odd[::2], odd[:1].expand(4, -1, -1, -1)):
+            assert torch.equal(layer(x)[0], layer(x.clone(memory_format=torch.contiguous_format))[0])
+
+
+def test_on_a_stream_of_its_own():
+    layer = made("partition", torch.float32)
+    x = torch.randn(4096, *layer.shape, device="cuda")
+    expected = layer(x)[0]
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        y = layer(x.clone())[0]
+        found = y.clone()  # on the same stream: reads what the kernels before it wrote
+    stream.synchronize()
+    assert torch.equal(found, expected)
+
+
+def test_second_derivatives_are_refused():
+    layer = made("ten levels")
+    x = torch.randn(2, *layer.shape, dtype=torch.float64, device="cuda", requires_grad=True)
+    (gradient,) = torch.autograd.grad(layer(x)[0].square().sum(), x, create_graph=True)
+    with pytest.raises(NotImplementedError, match="first derivatives only"):
+        gradient.sum().backward()
+
+
 @pytest.mark.parametrize("case", ["ten levels", "shared", "two launches"])
 def test_a_graph_captures_forward_backward_and_inverse(case):
     """A host that waited for the device would end the capture with an error."""
