@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(SUM_THREADS) log_det_kernel(const __grid_const
 }
 
 template <class T>
-__global__ void __launch_bounds__(1) log_det_total_kernel(const double* sums, int64_t count, T* log_det) {
+__global__ void __launch_bounds__(SUM_THREADS) log_det_total_kernel(const double* sums, int64_t count, T* log_det) {
   DeviceBlock<Nothing> block;
   log_det_total(block, sums, count, log_det);
 }
@@ -112,7 +112,8 @@ const char* start_log_det(const LogDetCall<T>& call, int blocks, void* stream) {
 
 template <class T>
 const char* start_log_det_total(const double* sums, int64_t count, T* log_det, void* stream) {
-  log_det_total_kernel<<<1, 1, 0, static_cast<cudaStream_t>(stream)>>>(sums, count, log_det);
+  log_det_total_kernel<<<1, SUM_THREADS, SUM_THREADS * sizeof(double), static_cast<cudaStream_t>(stream)>>>(
+      sums, count, log_det);
   return said(cudaGetLastError());
 }
 

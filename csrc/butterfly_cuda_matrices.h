@@ -52,6 +52,18 @@ struct LogDetCall {
   T* log_det = nullptr;    // or the result, if there is but one
 };
 
+// Adds what the threads, at most 512, put into `terms`, into the first, in an order that their number decides.
+template <class Block, class Terms>
+INVERTBENCH_DEVICE void add_up(Block& block, Terms terms) {
+  for (int half = 256; half > 0; half /= 2) {
+    block.step([&](int thread, auto&) {
+      if (thread < half && thread + half < block.threads()) {
+        terms[thread] = double(terms[thread]) + double(terms[thread + half]);
+      }
+    });
+  }
+}
+
 // The share of block `number`, of `blocks`: sum over the matrices M of uses log|det M|. One logarithm for a thread's
 // determinants of a range together: of their product, whose exponent is kept apart so that it cannot overflow. The
 // order of all sums follows from the sizes alone.
@@ -77,13 +89,7 @@ INVERTBENCH_DEVICE void log_det_block(Block& block, const LogDetCall<T>& call, i
     }
     terms[thread] = sum;
   });
-  for (int half = 256; half > 0; half /= 2) {
-    block.step([&](int thread, auto&) {
-      if (thread < half && thread + half < block.threads()) {
-        terms[thread] = double(terms[thread]) + double(terms[thread + half]);
-      }
-    });
-  }
+  add_up(block, terms);
   block.step([&](int thread, auto&) {
     if (thread > 0) return;
     if (call.log_det != nullptr) block.store(call.log_det, T(double(terms[0])));
@@ -93,12 +99,15 @@ INVERTBENCH_DEVICE void log_det_block(Block& block, const LogDetCall<T>& call, i
 
 template <class T, class Block>
 INVERTBENCH_DEVICE void log_det_total(Block& block, const double* sums, int64_t count, T* log_det) {
+  const auto terms = block.template shared<double>(0);
   block.step([&](int thread, auto&) {
-    if (thread > 0) return;
     double sum = 0;
-    INVERTBENCH_BY_EIGHT
-    for (int64_t i = 0; i < count; ++i) sum += block.load(sums + i);
-    block.store(log_det, T(sum));
+    for (int64_t i = thread; i < count; i += block.threads()) sum += block.load(sums + i);
+    terms[thread] = sum;
+  });
+  add_up(block, terms);
+  block.step([&](int thread, auto&) {
+    if (thread == 0) block.store(log_det, T(double(terms[0])));
   });
 }
 

@@ -139,7 +139,7 @@ struct EmulatedDevice {
   void log_det_total(const double* sums, int64_t count, T* log_det) {
     Ledger ledger;
     ledger.allow(log_det, 1);
-    HostBlock<Nothing> block(1, 0, ledger);
+    HostBlock<Nothing> block(SUM_THREADS, SUM_THREADS * int(sizeof(double)), ledger);
     invertbench::log_det_total(block, sums, count, log_det);
     ++log_dets;
   }
