@@ -26,8 +26,8 @@ using InverseBackwardSignature = Two(const Tensor&, const Tensor&, const Tensor&
 
 Tensor like(const Tensor& x) { return at::empty_like(x, at::MemoryFormat::Contiguous); }
 
-Two forward_meta(const Tensor& x, const Tensor&, IntArrayRef, IntArrayRef, bool) {
-  return {like(x), at::empty({}, x.options())};
+Two forward_meta(const Tensor& x, const Tensor& weight, IntArrayRef, IntArrayRef, bool) {
+  return {like(x), at::empty({}, weight.options())};
 }
 
 Tensor inverse_meta(const Tensor& y, const Tensor&, IntArrayRef, IntArrayRef, bool) { return like(y); }

@@ -51,6 +51,7 @@ class Butterfly(InvertibleLinear, name="butterfly"):
             up to 3 events                           one by one, by the weight as it is
             more, whole vectors pair in memory       entries as lanes, the weight packed once per call
             else (small or odd strides)              events as lanes
+        CUDA, the same and events in bfloat16        csrc: all factors in one launch, or a few (docs/cuda.md)
         otherwise, 32 events and 3 levels or more    plain PyTorch, levels fused (layers.butterfly_fused)
         otherwise                                    plain PyTorch, level by level; block-wise and odd primes always
     Parameters:
@@ -191,7 +192,7 @@ class Butterfly(InvertibleLinear, name="butterfly"):
             y = block_factors.apply(self.pairs.matrices(), self._entries(x), self.plan)
             terms = self.pairs.log_abs_dets()
             return self._events(y), (terms if self.multiplicity is None else terms * self.multiplicity).sum()
-        if kernels.serve(x, self.weight):
+        if kernels.serve(x, self.weight) or kernels.serve_bfloat16(x, self.weight):
             return torch.ops.invertbench.butterfly(x, self.weight, self.plan.flat, self.layout, self.plan.shared)
         way = butterfly_fused if butterfly_fused.pays(self.plan, len(x)) else factors
         y = way.apply(self.weight, self._entries(x), self.plan)

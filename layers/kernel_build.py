@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import resources
@@ -65,23 +65,29 @@ def find_or_build(folder: Path) -> Path:
     """
     sources = source_files()
     contents = [f"{path.name}\0{path.read_text(encoding='utf-8')}" for path in sources]
-    code = _hash(*contents, *COMPILE, *LINK, *LIBRARIES, str(torch.__version__), sys.platform, platform.machine())
+    code = fingerprint(*contents, *COMPILE, *LINK, *LIBRARIES, str(torch.__version__), sys.platform, platform.machine())
     try:
         compiler = find_compiler()
-        name = f"{code}-{_hash(_version(compiler))[:8]}"
+        name = f"{code}-{fingerprint(_version(compiler))[:8]}"
     except BuildFailed:
         others = sorted(folder.glob(f"{code}-*/{LIBRARY}"))
         if others:
             return others[0]
         raise
-    library = folder / name / LIBRARY
+    return find_or_make(folder / name / LIBRARY, lambda unfinished: _compile(compiler, sources, unfinished))
+
+
+def find_or_make(library: Path, make: Callable[[Path], None]) -> Path:
+    """The library, made by `make(folder)` under its own name in an empty folder, if it is not there yet."""
     if library.is_file():
         return library
+    final = library.parent
+    folder = final.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder / f"{name}.lock"):
+        with _locked(folder / f"{final.name}.lock"):
             if not library.is_file():  # another process may have made it while this one waited
-                _build(compiler, [path for path in sources if path.suffix == ".cpp"], folder / name)
+                _build(make, library)
     except OSError as error:
         raise BuildFailed(
             f"compiled kernels cannot be kept in the cache ({error.strerror or error})",
@@ -92,8 +98,13 @@ def find_or_build(folder: Path) -> Path:
 
 def source_files() -> list[Path]:
     """What is compiled for the processor, and the headers of it."""
+    return [path for path in all_source_files() if path.suffix in (".cpp", ".h") and "cuda" not in path.stem]
+
+
+def all_source_files() -> list[Path]:
+    """Every source and header, those for a CUDA device included: they have "cuda" in their names."""
     folder = Path(str(resources.files("csrc")))
-    return sorted(path for path in folder.iterdir() if path.suffix in (".cpp", ".h"))
+    return sorted(path for path in folder.iterdir() if path.suffix in (".cpp", ".cu", ".h"))
 
 
 def find_compiler() -> list[str]:
@@ -111,32 +122,19 @@ def find_compiler() -> list[str]:
 
 def _version(compiler: Sequence[str]) -> str:
     """The first line of the compiler's account of itself."""
-    return _run([*compiler, "--version"]).partition("\n")[0]
+    return run_compiler([*compiler, "--version"]).partition("\n")[0]
 
 
-def _build(compiler: Sequence[str], sources: Sequence[Path], final: Path) -> None:
-    """Compile every source, as many at once as there are cores, link them, and put the result in its place."""
+def _build(make: Callable[[Path], None], library: Path) -> None:
+    """Make the library in a folder beside the one it belongs to, and put the result in its place."""
+    final = library.parent
     for abandoned in final.parent.glob(f".{final.name}-*"):  # by builds that were killed: the lock is held here
         shutil.rmtree(abandoned, ignore_errors=True)
-    print("invertbench: building the CPU kernels (once, about a minute) ...", file=sys.stderr, flush=True)
-    here = Path(torch.__file__).parent
-    includes = [f"-isystem{here / 'include'}", f"-isystem{here / 'include/torch/csrc/api/include'}"]
     unfinished = Path(tempfile.mkdtemp(prefix=f".{final.name}-", dir=final.parent))
     try:
-        objects = [str(unfinished / f"{source.stem}.o") for source in sources]
-        commands = [
-            [*compiler, *COMPILE, *includes, "-c", str(source), "-o", made]
-            for source, made in zip(sources, objects, strict=True)
-        ]
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        with ThreadPoolExecutor(cores) as pool:
-            list(pool.map(_run, commands))
-        library = unfinished / LIBRARY
-        _run([*compiler, *LINK, *objects, f"-L{here / 'lib'}", *LIBRARIES, "-o", str(library)])
-        if not library.is_file():
-            raise BuildFailed("the C++ compiler ended well and made nothing", f": {compiler[0]}")
-        for made in objects:
-            Path(made).unlink()
+        make(unfinished)
+        for made in unfinished.glob("*.o"):
+            made.unlink()
         unfinished.chmod(0o755)  # mkdtemp's is for its owner alone
         shutil.rmtree(final, ignore_errors=True)  # there only if somebody took its library away
         unfinished.rename(final)
@@ -144,7 +142,40 @@ def _build(compiler: Sequence[str], sources: Sequence[Path], final: Path) -> Non
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _run(command: Sequence[str]) -> str:
+def _compile(compiler: Sequence[str], sources: Sequence[Path], folder: Path) -> None:
+    """Compile every source and link them."""
+    print("invertbench: building the CPU kernels (once, about a minute) ...", file=sys.stderr, flush=True)
+    commands, objects = [], []
+    for source in sources:
+        if source.suffix == ".cpp":
+            objects.append(str(folder / f"{source.stem}.o"))
+            commands.append([*compiler, *COMPILE, *torch_includes(), "-c", str(source), "-o", objects[-1]])
+    run_together(commands)
+    library = folder / LIBRARY
+    run_compiler([*compiler, *LINK, *objects, f"-L{torch_folder() / 'lib'}", *LIBRARIES, "-o", str(library)])
+    if not library.is_file():
+        raise BuildFailed("the C++ compiler ended well and made nothing", f": {compiler[0]}")
+
+
+def torch_folder() -> Path:
+    """Where torch is installed."""
+    return Path(torch.__file__).parent
+
+
+def torch_includes() -> list[str]:
+    """The flags that lead to torch's headers."""
+    include = torch_folder() / "include"
+    return ["-isystem", str(include), "-isystem", str(include / "torch/csrc/api/include")]
+
+
+def run_together(commands: Sequence[Sequence[str]], who: str = "the C++ compiler") -> None:
+    """Run commands, as many at once as there are cores."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    with ThreadPoolExecutor(cores) as pool:
+        list(pool.map(lambda command: run_compiler(command, who), commands))
+
+
+def run_compiler(command: Sequence[str], who: str = "the C++ compiler") -> str:
     """What the compiler printed; BuildFailed, with the first lines of it, where it fails."""
     try:
         done = subprocess.run(
@@ -158,10 +189,10 @@ def _run(command: Sequence[str]) -> str:
             check=False,
         )
     except OSError as error:
-        raise BuildFailed(f"the C++ compiler cannot be run: {error.strerror or error}", f": {command[0]}") from error
+        raise BuildFailed(f"{who} cannot be run: {error.strerror or error}", f": {command[0]}") from error
     if done.returncode:
         said = "".join(f"\n  {line}" for line in done.stdout.splitlines()[:MESSAGE_LINES])
-        raise BuildFailed(f"the C++ compiler ended with exit code {done.returncode}", f": {command[0]}{said}")
+        raise BuildFailed(f"{who} ended with exit code {done.returncode}", f": {command[0]}{said}")
     return done.stdout
 
 
@@ -175,7 +206,8 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _hash(*texts: str) -> str:
+def fingerprint(*texts: str) -> str:
+    """A short name for these texts together."""
     digest = hashlib.sha256()
     for text in texts:
         digest.update(f"{len(text)}:{text}".encode())

@@ -3,7 +3,8 @@
 `torch.ops.invertbench` holds them once `load()` has said True. The first load on a machine compiles them
 (`layers.kernel_build`). Where that cannot be done, or INVERTBENCH_KERNELS=off, layers run as plain PyTorch: `load()`
 says False, and has warned once with the reason. The outcome holds for the process and those forked from it; a new
-process tries again.
+process tries again. The kernels for CUDA devices are a second library, loaded and built by the first layer that runs on
+such a device (`layers.cuda_build`); the first declares the operators of both.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from layers import cuda_build
 from layers.kernel_build import BuildFailed, cache_folder, find_or_build
 
 SWITCH = "INVERTBENCH_KERNELS"
@@ -28,9 +30,10 @@ class Backend:
     """What layers run on.
 
     Attributes:
-        name: "cpp", or "torch" where there are no kernels.
+        name: "cpp" on a CPU, "cuda" on a CUDA device, or "torch" where there are no kernels.
         build: the name of the build, which changes with the sources, the flags, the compiler and torch; None without.
-        instructions: of the processor, that the kernels use: "avx512", "avx2" or "portable"; None without kernels.
+        instructions: of the processor, that the kernels use: "avx512", "avx2" or "portable"; of the devices, what they
+            are compiled for: "sm_90"; None without kernels.
         reason: why there are none, in words that name no place of this machine; None with kernels.
     """
 
@@ -40,38 +43,50 @@ class Backend:
     reason: str | None = None
 
 
-_backend: Backend | None = None
+_backends: dict[str, Backend] = {}  # by the type of device
 _lock = threading.Lock()
 
 
-def load() -> bool:
-    """Whether `torch.ops.invertbench` can be called: the first call in a process loads it, and may build it."""
-    return (_backend or backend()).name != "torch"
+def load(device: str = "cpu") -> bool:
+    """Whether `torch.ops.invertbench` can be called on this type of device.
+
+    The first call in a process loads it, and may build it.
+    """
+    return (_backends.get(device) or backend(device)).name != "torch"
 
 
 def serve(*tensors: Tensor) -> bool:
-    """Whether the operators take these tensors, all of them on a CPU and of one precision, 32 or 64 bits.
+    """Whether the operators take these tensors, all of them on one device and of one precision, 32 or 64 bits.
 
     torch.func's transforms do not know how to differentiate operators written in C++: under them, plain PyTorch runs.
     """
-    dtype = tensors[0].dtype
-    if dtype not in (torch.float32, torch.float64) or torch._C._are_functorch_transforms_active():
+    first = tensors[0]
+    if first.dtype not in (torch.float32, torch.float64) or torch._C._are_functorch_transforms_active():
         return False
-    return all(tensor.is_cpu and tensor.dtype == dtype for tensor in tensors) and load()
+    alike = all(tensor.device == first.device and tensor.dtype == first.dtype for tensor in tensors)
+    return alike and first.device.type in ("cpu", "cuda") and load(first.device.type)
 
 
-def loaded() -> Backend | None:
-    """What layers have run on so far; None where no layer has asked for a kernel."""
-    return _backend
+def serve_bfloat16(x: Tensor, weight: Tensor) -> bool:
+    """Whether the operators take events in bfloat16 with a weight in float32, in which they then compute: on CUDA."""
+    if x.dtype != torch.bfloat16 or weight.dtype != torch.float32 or torch._C._are_functorch_transforms_active():
+        return False
+    return x.is_cuda and weight.device == x.device and load("cuda")
 
 
-def backend() -> Backend:
-    """What layers run on, loaded if it has not been."""
-    global _backend
+def loaded(device: str = "cpu") -> Backend | None:
+    """What layers have run on so far on this type of device; None where no layer has asked for a kernel."""
+    return _backends.get(device)
+
+
+def backend(device: str = "cpu") -> Backend:
+    """What layers run on, on this type of device, loaded if it has not been."""
     with _lock:
-        if _backend is None:
-            _backend = _load()
-        return _backend
+        if "cpu" not in _backends:
+            _backends["cpu"] = _load()
+        if device not in _backends:
+            _backends[device] = _load_cuda(_backends["cpu"])
+        return _backends[device]
 
 
 def _load() -> Backend:
@@ -91,8 +106,23 @@ def _load() -> Backend:
     return Backend("cpp", library.parent.name, instructions)
 
 
-def _without(reason: str, message: str) -> Backend:
-    warnings.warn(f"layers run as plain PyTorch, without kernels: {message}", RuntimeWarning, stacklevel=5)
+def _load_cuda(on_cpu: Backend) -> Backend:
+    """The library for the CUDA devices; the one for the processor is there or has said why not."""
+    if on_cpu.name == "torch":
+        return on_cpu
+    try:
+        library, architectures = cuda_build.find_or_build(cache_folder())
+        torch.ops.load_library(library)
+    except BuildFailed as error:
+        return _without(error.reason, str(error), " on CUDA devices")
+    except OSError as error:
+        reason = "the compiled CUDA kernels cannot be loaded"
+        return _without(reason, f"{reason}: {error}", " on CUDA devices")
+    return Backend("cuda", library.parent.name, " ".join(architectures))
+
+
+def _without(reason: str, message: str, where: str = "") -> Backend:
+    warnings.warn(f"layers run as plain PyTorch{where}, without kernels: {message}", RuntimeWarning, stacklevel=5)
     return Backend("torch", reason=reason)
 
 

@@ -31,8 +31,8 @@ class Adam:
         self._steps = [torch.zeros((), dtype=torch.float32, device=weight.device) for weight in self.weights]
 
     @torch.no_grad()
-    def step(self, rate: float) -> None:
-        """One step along the gradients, at this learning rate."""
+    def step(self, rate: float | Tensor) -> None:
+        """One step along the gradients, at this learning rate; a number on the device is read there (float32)."""
         state = zip(self.weights, self._means, self._squares, self._steps, strict=True)
         moving = [(weight, weight.grad, *moments) for weight, *moments in state if weight.grad is not None]
         if not moving:

@@ -63,13 +63,14 @@ def environment(device: str) -> dict[str, Any]:
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
         "matmul_precision": torch.get_float32_matmul_precision(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
-        **_backend(),
+        **_backend(device),
     }
     if device == "cuda":
         found["cuda"] = {
             "name": torch.cuda.get_device_name(),
             "capability": ".".join(map(str, torch.cuda.get_device_capability())),
             "driver": nvidia_driver(),
+            "clocks_mhz": clocks(),
             "runtime": torch.version.cuda,
             "cudnn": torch.backends.cudnn.version(),
             "cudnn_benchmark": torch.backends.cudnn.benchmark,
@@ -79,11 +80,11 @@ def environment(device: str) -> dict[str, Any]:
     return found
 
 
-def _backend() -> dict[str, Any]:
-    """ "cpp" where the layers' kernels were loaded, with what they were built from, else "torch" and why."""
+def _backend(device: str) -> dict[str, Any]:
+    """ "cpp" or "cuda" where the layers' kernels were loaded, with what they were built from, else "torch" and why."""
     from layers import kernels
 
-    used = kernels.loaded()
+    used = kernels.loaded(device)
     if used is None:
         return {"backend": "torch", "kernels": {"reason": "no layer asked for a kernel"}}
     facts = {"build": used.build, "instructions": used.instructions, "reason": used.reason}
@@ -138,8 +139,29 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 def nvidia_driver() -> str | None:
-    """Version of the loaded NVIDIA driver, where the kernel module says it."""
+    """Version of the loaded NVIDIA driver, as the kernel module or nvidia-smi says it."""
     try:
         return Path("/sys/module/nvidia/version").read_text(encoding="utf-8").strip()
     except OSError:
-        return None
+        return next(iter(_nvidia_smi("driver_version")), None)
+
+
+def clocks() -> dict[str, int]:
+    """Present and highest clocks of the current CUDA device, in MHz, by the names of nvidia-smi; {} without it."""
+    names = ("clocks.sm", "clocks.mem", "clocks.max.sm", "clocks.max.mem")
+    numbers = _nvidia_smi(*names)
+    return {name: int(number) for name, number in zip(names, numbers, strict=False) if number.isdigit()}
+
+
+def _nvidia_smi(*names: str) -> list[str]:
+    """What nvidia-smi says of the current CUDA device; nothing where it cannot be asked."""
+    import torch
+
+    command = ["nvidia-smi", f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits"]
+    try:
+        identity = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
+        command.append(f"--id=GPU-{identity.removeprefix('GPU-')}")
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError, RuntimeError, AssertionError):
+        return []
+    return [field.strip() for field in done.stdout.strip().split(",")]

@@ -27,14 +27,16 @@ def configure(trial: Trial, memory: int | None = None) -> None:
         memory: the limit that the trial runs under, in bytes.
     """
     torch.set_num_threads(trial.threads)
-    if trial.uses_kernels:
-        kernels.load()
+    if not isinstance(trial, ParametersTrial):
+        kernels.load(trial.device)
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = False
     if isinstance(trial, DensityTrial):
         # Not use_deterministic_algorithms, which imports a compiler that no trial needs.
         torch.set_deterministic_debug_mode("warn")
+        # Which would also write NaN into new tensors: a second pass over what a kernel is about to write.
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if not isinstance(trial, ParametersTrial):
         keep_freed_memory(memory)
 

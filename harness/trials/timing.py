@@ -23,6 +23,7 @@ from typing import TypeVar
 import torch
 
 from harness.settings import TimingSettings
+from harness.trials.device_clock import device_seconds
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -96,7 +97,7 @@ def measure(
 ) -> dict[Key, Measurement]:
     """Time every case, one sample of each per round, and return case -> Measurement.
 
-    On a GPU the device is synchronised before every reading of the clock. Garbage collection waits until the end.
+    On a GPU the device's own clock is read. Garbage collection waits until the end.
     After `budget_seconds` no further round starts, unless there were fewer than `LEAST_ROUNDS`.
     """
     samples: dict[Key, list[Sample]] = {name: [] for name in cases}
@@ -152,15 +153,14 @@ def has_settled(times: list[float]) -> bool:
 
 
 def _sample(call: Callable[[], object], calls: int, device: torch.device) -> Sample:
-    """One reading over `calls` calls, the device's work included."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    """One reading over `calls` calls; on a CUDA device by its own clock (see `device_clock`)."""
     faults, cpu, start = _page_faults(), time.process_time(), time.perf_counter()
-    for _ in range(calls):
-        call()
     if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    seconds = time.perf_counter() - start
+        seconds = device_seconds(call, calls, device) * calls
+    else:
+        for _ in range(calls):
+            call()
+        seconds = time.perf_counter() - start
     return Sample(seconds / calls, (time.process_time() - cpu) / calls, (_page_faults() - faults) / calls)
 
 

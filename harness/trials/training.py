@@ -6,7 +6,6 @@ import math
 import time
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,6 +15,8 @@ from harness.errors import Diverged
 from harness.records import finite
 from harness.settings import Progress, TrainingSettings
 from harness.trials.evaluation import evaluate, generator, has_estimates
+from harness.trials.graphs import steps_of
+from harness.trials.precision import lowered
 from harness.trials.updates import Measures, Updates, smallest_log_det
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Fit:
         passes: forward and backward passes over a batch; two per step under "separate" averages.
         train_seconds: wall time of the training steps alone; the clock stands still during evaluations.
         stopped_early: whether patience ran out.
+        graph: whether steps were started as one CUDA graph, or why not; None where that was not asked for.
     """
 
     curves: Curves
@@ -48,6 +50,7 @@ class Fit:
     passes: int
     train_seconds: float
     stopped_early: bool
+    graph: str | None
 
 
 class TrainingBatches:
@@ -171,12 +174,17 @@ def fit(
         checkpoints.restore(parts)
     reported = time.monotonic()
 
+    def measure(model: Flow, x: Tensor, log_det: Tensor) -> Measures:
+        with lowered(model, settings.precision):
+            log_prob = model.log_prob(x) if chance is None else model.log_prob(x, chance)
+        return pipeline.measures(log_prob, log_det)
+
+    steps = steps_of(updates, measure, settings, device, drawn=chance is not None)
     clock.resume()
     while course.step < settings.steps and not course.stopped_early:
         course.step += 1
         x, log_det = first if course.step == 1 else next(batches)
-        measure = partial(_measures, pipeline=pipeline, x=x, log_det=log_det, chance=chance)
-        measures = updates.step(measure, course.step)
+        measures = steps.take(x, log_det, course.step)
         course.losses[(course.step - 1) % settings.evaluate_every] = measures[pipeline.unit].detach().mean()
         if course.step % settings.evaluate_every == 0 or course.step == settings.steps:
             clock.pause()
@@ -199,7 +207,13 @@ def fit(
     flow.load_state_dict(course.best_weights)
     flow.eval()
     return Fit(
-        course.curves, course.best_step, course.step, course.step * updates.passes, clock.seconds, course.stopped_early
+        course.curves,
+        course.best_step,
+        course.step,
+        course.step * updates.passes,
+        clock.seconds,
+        course.stopped_early,
+        steps.graph,
     )
 
 
@@ -222,10 +236,6 @@ def _evaluate(flow: Flow, pipeline: Pipeline, settings: TrainingSettings, seed: 
         settings.patience is not None and course.waited >= settings.patience and step < settings.steps
     )
     return value
-
-
-def _measures(flow: Flow, pipeline: Pipeline, x: Tensor, log_det: Tensor, chance: torch.Generator | None) -> Measures:
-    return pipeline.measures(flow.log_prob(x) if chance is None else flow.log_prob(x, chance), log_det)
 
 
 def _watch_average(flow: Flow, step: int, curves: Curves) -> None:

@@ -1,0 +1,38 @@
+"""The clock of a CUDA device: events around each call, whose inputs are in no cache, and calls captured as a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from harness.trials.capture import WARM_UPS, CudaRecorder
+
+CACHES = 2  # sizes of the second-level cache that are written between two calls
+
+
+def device_seconds(call: Callable[[], object], calls: int, device: torch.device) -> float:
+    """Mean seconds of a call on the device, each between two events of the current stream.
+
+    Before each a buffer larger than the cache is written, which also keeps the device busy while the host starts what
+    is timed: launches count only where they take longer than the work.
+    """
+    size = CACHES * torch.cuda.get_device_properties(device).L2_cache_size
+    other = torch.empty(max(size, 1), dtype=torch.uint8, device=device)
+    pairs = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(calls)]
+    torch.cuda.synchronize(device)
+    for start, end in pairs:
+        other.zero_()
+        start.record()
+        call()
+        end.record()
+    torch.cuda.synchronize(device)
+    return sum(start.elapsed_time(end) for start, end in pairs) / calls / 1e3
+
+
+def captured(call: Callable[[], object]) -> Callable[[], object]:
+    """A call as a CUDA graph, which starts all of it at once; it may not wait for the device, nor change its inputs."""
+    recorder = CudaRecorder()
+    for _ in range(WARM_UPS):
+        recorder.rehearse(call)
+    return recorder.record(call)

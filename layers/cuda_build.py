@@ -1,0 +1,110 @@
+"""From the CUDA sources in csrc/ to a compiled library in the cache, for the devices of this machine.
+
+It is a library of its own beside the one for the processor, which declares the operators: without nvcc that one is
+built all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from layers.kernel_build import (
+    BuildFailed,
+    all_source_files,
+    find_compiler,
+    find_or_make,
+    fingerprint,
+    run_compiler,
+    run_together,
+    torch_folder,
+    torch_includes,
+)
+
+LIBRARY = "libinvertbench_cuda.so"
+COMPILE = ("-std=c++20", "-O3", "-Xcompiler", "-fPIC,-fvisibility=hidden,-Wno-psabi", "-DNDEBUG")
+STRICT = ("-Werror", "all-warnings", "-Xcompiler", "-Wall,-Werror")  # for tests; another nvcc may warn of more
+BIND = ("-std=c++20", "-O2", "-Xcompiler", "-fPIC,-fvisibility=hidden,-Wno-psabi", "-DNDEBUG")
+LIBRARIES = ("-ltorch_cpu", "-lc10", "-lc10_cuda")
+NVCC = "nvcc"
+
+
+def find_nvcc() -> Path:
+    """CUDA's compiler: nvcc on the PATH, else of $CUDA_HOME, else of the usual place."""
+    home = os.environ.get("CUDA_HOME")
+    found = (
+        shutil.which(NVCC)
+        or (home and shutil.which(str(Path(home) / "bin" / NVCC)))
+        or shutil.which(f"/usr/local/cuda/bin/{NVCC}")
+    )
+    if not found:
+        raise BuildFailed("no nvcc", ": CUDA's compiler is not on the PATH and $CUDA_HOME does not lead to it")
+    return Path(found)
+
+
+def architectures_of(nvcc: Path) -> list[str]:
+    """The kinds of devices that this nvcc compiles for: sm_80, sm_90, ..."""
+    return run_compiler([str(nvcc), "--list-gpu-code"], NVCC).split()
+
+
+def present_architectures() -> list[str]:
+    """The kinds of the devices of this machine, each once."""
+    devices = range(torch.cuda.device_count())
+    return sorted({"sm_{}{}".format(*torch.cuda.get_device_capability(device)) for device in devices})
+
+
+def compile_command(nvcc: Path, source: Path, made: Path, architectures: Sequence[str]) -> list[str]:
+    """The command that compiles a .cu file."""
+    targets = [
+        f"-gencode=arch=compute_{architecture.removeprefix('sm_')},code={architecture}"
+        for architecture in architectures
+    ]
+    return [str(nvcc), *COMPILE, *targets, "-c", str(source), "-o", str(made)]
+
+
+def find_or_build(folder: Path) -> tuple[Path, list[str]]:
+    """The library, from `folder` or made there, and the architectures it is for: those of the devices present.
+
+    The name of a build is a hash of the sources, the flags, torch's version and the devices, and one of the compilers'
+    versions.
+
+    Raises:
+        BuildFailed: there is none, and none can be made; with what a compiler said, where one was asked.
+    """
+    nvcc, compiler = find_nvcc(), find_compiler()
+    architectures = present_architectures()
+    contents = [f"{path.name}\0{path.read_text(encoding='utf-8')}" for path in all_source_files()]
+    code = fingerprint(*contents, *COMPILE, *BIND, *LIBRARIES, *architectures, str(torch.__version__))
+    versions = [run_compiler([str(nvcc), "--version"], NVCC), run_compiler([*compiler, "--version"])]
+    name = f"cuda-{code}-{fingerprint(*versions)[:8]}"
+
+    def make(unfinished: Path) -> None:
+        print("invertbench: building the CUDA kernels (once, about a minute) ...", file=sys.stderr, flush=True)
+        commands, objects = [], []
+        for source in all_source_files():
+            made = unfinished / f"{source.stem}-{source.suffix[1:]}.o"
+            if source.suffix == ".cu":
+                commands.append(compile_command(nvcc, source, made, architectures))
+            elif source.name.endswith("_cuda_binding.cpp"):
+                commands.append(bind_command(nvcc, source, made))
+            else:
+                continue
+            objects.append(str(made))
+        run_together(commands, "a compiler of the CUDA kernels")
+        libraries = [f"-L{torch_folder() / 'lib'}", *LIBRARIES]
+        run_compiler([str(nvcc), "-shared", *objects, *libraries, "-o", str(unfinished / LIBRARY)], NVCC)
+
+    return find_or_make(folder / name / LIBRARY, make), architectures
+
+
+def bind_command(nvcc: Path, source: Path, made: Path) -> list[str]:
+    """The command that compiles what hands tensors to the kernels: C++, with torch's headers and CUDA's.
+
+    nvcc hands the file to the C++ compiler, and alone knows where CUDA's headers are: it may be a script elsewhere.
+    """
+    return [str(nvcc), *BIND, *torch_includes(), "-c", str(source), "-o", str(made)]

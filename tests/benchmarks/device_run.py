@@ -1,0 +1,287 @@
+"""On a machine with a CUDA device, one command that builds, tests and times everything, in less than ten minutes:
+
+python tests/benchmarks/device_run.py --out reports/runtime-h200
+
+Writes into the folder, which must be new: `results.csv` (every time, with device, driver and clocks), `table.md` (what
+was to be reached, and whether it was), `figures/`, `device.json`, and the runtime suite's own report in `runtime/`.
+Times are medians, by the device's clock, each with the caches full of something else; once as a call is made, and once
+captured in a CUDA graph. Exit code 1 where a test fails or the suite does; a target that is missed is a line that says
+so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import math
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+Row = dict[str, Any]
+
+ROUNDS = 20
+CALLS = 5
+SIDES = (4, 8, 16, 32, 64, 128)
+CHANNELS = (6, 12, 24, 48, 96, 192)
+# The paper's sweeps, and larger batches.
+POINTS = [
+    *(((3, 32, 32), 2**power) for power in range(11)),
+    *(((channels, side, side), 64) for channels in (3, 1) for side in SIDES if (channels, side) != (3, 32)),
+    *(((channels, 32, 32), 64) for channels in CHANNELS),
+    *(((3, side, side), 1024) for side in (16, 64, 128)),
+    *(((channels, 32, 32), 1024) for channels in (12, 48)),
+    ((3, 32, 32), 8192),
+]
+YARDSTICK_ENTRIES = 2**25
+MIMIC_BATCH = 1024
+MIMIC_STEPS = 50
+BUTTERFLY, PLU, EMERGING, YARDSTICK = "butterfly", "conv1x1-plu", "emerging", "butterfly, level by level"
+SUITE = ("--set", "timing.processes=1", "--set", "timing.budget_seconds=1.0")  # so that it takes minutes
+
+# What is to be reached on an H200.
+COPY_SHARE, INVERSE_RATIO, YARDSTICK_RATIO, EMERGING_MS, MIMIC_MS = 0.8, 1.1, 30.0, 0.1, 2.0
+
+
+def milliseconds(call: Callable[[], object]) -> float:
+    """The median over rounds, after as many calls unmeasured."""
+    from harness.trials.device_clock import device_seconds
+
+    device = torch.device("cuda")
+    device_seconds(call, ROUNDS, device)
+    return 1e3 * statistics.median(device_seconds(call, CALLS, device) for _ in range(ROUNDS))
+
+
+def timed(call: Callable[[], object]) -> Row:
+    """Both times of a call; one that waits for the device cannot be captured, and says so."""
+    from harness.trials.device_clock import captured
+
+    found: Row = {"ms": milliseconds(call), "graph_ms": None, "no_graph": None}
+    try:
+        found["graph_ms"] = milliseconds(captured(call))
+    except RuntimeError as error:
+        found["no_graph"] = str(error).partition("\n")[0]
+    return found
+
+
+def rows_of(shape: tuple[int, int, int], batch: int) -> list[Row]:
+    """Every operation of one point, after a copy of its tensor."""
+    from harness.trials.operations import prepare
+    from layers import butterfly_factors
+    from layers.butterfly import Butterfly
+    from layers.conv1x1 import Conv1x1
+    from layers.emerging import Emerging
+
+    butterfly = Butterfly(shape, levels=10, capped=True, initialisation="rotation")
+    layers = {
+        PLU: Conv1x1(shape, parameterisation="plu"),
+        BUTTERFLY: butterfly,
+        EMERGING: Emerging(shape, kernel_size=3),
+    }
+    x = torch.randn(batch, *shape, device="cuda")
+    y = torch.empty_like(x)
+    point: Row = {"shape": "x".join(map(str, shape)), "batch": batch}
+    rows = [point | {"layer": "copy", "operation": "copy"} | timed(lambda: y.copy_(x))]
+    for name, layer in layers.items():
+        for operation in ("inverse",) if name == EMERGING else ("forward", "forward_backward", "inverse"):
+            call = prepare(layer, batch, operation, dtype=torch.float32, device=x.device)
+            rows.append(point | {"layer": name, "operation": operation} | timed(call))
+    if batch * butterfly.dim <= YARDSTICK_ENTRIES:
+
+        def levels() -> object:
+            entries = butterfly_factors.apply(butterfly.weight, butterfly._entries(x), butterfly.plan)
+            return entries, butterfly_factors.log_abs_det(butterfly.weight, butterfly.multiplicity)
+
+        rows.append(point | {"layer": YARDSTICK, "operation": "forward"} | timed(levels))
+    return rows
+
+
+def mimic_row() -> Row:
+    """A training step of ButterflyFlow on sequences, width 16, from a prepared batch on the device to new weights."""
+    from harness.settings import FlowSettings, LayerRef, TrainingSettings
+    from harness.trials.capture import CudaRecorder
+    from harness.trials.graphs import CapturedSteps, PlainSteps
+    from harness.trials.models import build_flow
+    from harness.trials.updates import Updates
+
+    options = {"levels": 10, "full_depth_at": 2048, "shared": True, "flatten": "channels_last"}
+    layer = LayerRef(row=BUTTERFLY, layer="butterfly", options=tuple(sorted(options.items())))
+    x = torch.randn(MIMIC_BATCH, 2, 1024, device="cuda")
+    log_det = torch.zeros(MIMIC_BATCH, device="cuda")
+    row: Row = {
+        "shape": "2x1024",
+        "batch": MIMIC_BATCH,
+        "layer": "ButterflyFlow, width 16",
+        "operation": "training step",
+    }
+    for name in ("ms", "graph_ms"):
+        flow = build_flow((2, 1024), layer, FlowSettings(levels=2, steps=2, width=16), seed=0).cuda()
+        flow.initialise(x)
+        updates = Updates(flow, TrainingSettings(batch_size=MIMIC_BATCH), points=10 * MIMIC_BATCH)
+
+        def measure(model: Any, x: torch.Tensor, log_det: torch.Tensor, dim: int = flow.dim) -> Any:
+            return {"nats_per_dim": -(model.log_prob(x).double() + log_det) / dim}
+
+        steps = CapturedSteps(updates, measure, CudaRecorder()) if name == "graph_ms" else PlainSteps(updates, measure)
+        times = []
+        for number in range(1, MIMIC_STEPS + 1):
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start.record()
+            steps.take(x, log_det, number)
+            end.record()
+            torch.cuda.synchronize()
+            times.append(start.elapsed_time(end))
+        row[name] = statistics.median(times[MIMIC_STEPS // 2 :])
+        if name == "graph_ms" and not str(steps.graph).startswith("whole"):
+            row |= {"graph_ms": None, "no_graph": steps.graph}
+    return row
+
+
+def best(row: Row) -> float:
+    """The time of a call, in a graph if it has been in one."""
+    return float(row["ms"] if row.get("graph_ms") is None else row["graph_ms"])
+
+
+def verdicts(rows: Sequence[Row]) -> list[tuple[str, str, bool]]:
+    """What was to be reached, what was found, whether it was reached; of the points that were timed."""
+    at = {(row["shape"], row["batch"], row["layer"], row["operation"]): row for row in rows}
+    found: list[tuple[str, str, bool]] = []
+    worst: dict[str, tuple[float, str]] = {}
+
+    def compare(target: str, value: float, point: str) -> None:
+        if target not in worst or value > worst[target][0]:
+            worst[target] = value, point
+
+    for (shape, batch, layer, operation), row in at.items():
+        point = f"{shape}, batch {batch}"
+        if (layer, operation) == (BUTTERFLY, "forward"):
+            copy, usual = at[shape, batch, "copy", "copy"], at[shape, batch, PLU, "forward"]
+            compare("forward, in times of the 1x1 convolution", best(row) / best(usual), point)
+            inverse = at[shape, batch, BUTTERFLY, "inverse"]
+            compare("inverse, in times of forward", best(inverse) / best(row), point)
+            if shape == "3x32x32" and batch >= 1024:
+                compare("forward, in times of a copy", best(row) / best(copy), point)
+            yardstick = at.get((shape, batch, YARDSTICK, "forward"))
+            if yardstick is not None and shape == "3x32x32" and batch >= 1024:
+                compare("forward, in times of it level by level", best(row) / best(yardstick), point)
+        if (shape, batch, layer, operation) == ("3x32x32", 64, EMERGING, "inverse"):
+            compare("Emerging's inverse at 3x32x32, batch 64, in ms", best(row), point)
+        if operation == "training step":
+            compare("a MIMIC training step, in ms", best(row), point)
+    limits = {
+        "forward, in times of a copy": 1 / COPY_SHARE,
+        "forward, in times of the 1x1 convolution": 1.0,
+        "inverse, in times of forward": INVERSE_RATIO,
+        "forward, in times of it level by level": 1 / YARDSTICK_RATIO,
+        "Emerging's inverse at 3x32x32, batch 64, in ms": EMERGING_MS,
+        "a MIMIC training step, in ms": MIMIC_MS,
+    }
+    for target, limit in limits.items():
+        if target in worst:
+            value, point = worst[target]
+            found.append((f"{target}: at most {limit:.3g}", f"{value:.3g} at {point}", value <= limit))
+        else:
+            found.append((f"{target}: at most {limit:.3g}", "not timed", False))
+    return found
+
+
+def table(rows: Sequence[Row], about: Row) -> str:
+    """The report's first page."""
+    clocks = ", ".join(f"{name} {mhz} MHz" for name, mhz in about["clocks_mhz"].items()) or "clocks not known"
+    lines = [f"# Kernels on {about['name']}", "", f"Driver {about['driver']}, CUDA {about['runtime']}, {clocks}.", ""]
+    lines += ["| to reach | found (the worst point) | reached |", "|---|---|---|"]
+    lines += [f"| {target} | {value} | {'yes' if met else '**no**'} |" for target, value, met in verdicts(rows)]
+    lines += ["", "| shape | batch | layer | operation | ms | ms, in a graph |", "|---|---:|---|---|---:|---:|"]
+    for row in rows:
+        graph = "-" if row.get("graph_ms") is None else f"{row['graph_ms']:.4f}"
+        cells = (row["shape"], row["batch"], row["layer"], row["operation"], f"{row['ms']:.4f}", graph)
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join([*lines, ""])
+
+
+def write(out: Path, rows: Sequence[Row], about: Row) -> None:
+    """results.csv, table.md and the figure."""
+    facts = {"device": about["name"], "driver": about["driver"], **about["clocks_mhz"]}
+    names = ["shape", "batch", "layer", "operation", "ms", "graph_ms", "no_graph", *facts]
+    with (out / "results.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, fieldnames=names)
+        writer.writeheader()
+        writer.writerows(row | facts for row in rows)
+    (out / "table.md").write_text(table(rows, about), encoding="utf-8")
+    draw(out / "figures" / "forward.svg", rows)
+
+
+def draw(path: Path, rows: Sequence[Row]) -> None:
+    """Times of forward against the size, by batch and by image."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "device"
+    from matplotlib import pyplot
+
+    def entries(row: Row) -> int:
+        return int(row["batch"]) * math.prod(map(int, row["shape"].split("x")))
+
+    figure, panels = pyplot.subplots(1, 2, figsize=(9, 4), sharey=True)
+    kept = {
+        "3x32x32": [row for row in rows if row["shape"] == "3x32x32"],
+        "batch 64": [row for row in rows if row["batch"] == 64 and row["shape"].startswith("3x")],
+    }
+    for panel, (title, mine) in zip(panels, kept.items(), strict=True):
+        for layer, operation in (("copy", "copy"), (BUTTERFLY, "forward"), (PLU, "forward"), (YARDSTICK, "forward")):
+            drawn = sorted((r for r in mine if (r["layer"], r["operation"]) == (layer, operation)), key=entries)
+            panel.loglog([entries(row) for row in drawn], [best(row) for row in drawn], marker="o", label=layer)
+        panel.set(title=title, xlabel="entries of the batch")
+    panels[0].set_ylabel("ms, in a graph")
+    panels[0].legend(fontsize=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
+    pyplot.close(figure)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("reports/runtime-h200"))
+    out = parser.parse_args(arguments).out
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        print(f"device_run: {out} is there already; name a new folder with --out", file=sys.stderr)
+        return 2
+    if not torch.cuda.is_available():
+        print("device_run: there is no CUDA device here, and nothing to time; nothing was written", file=sys.stderr)
+        return 2
+    from harness.trials.environment import environment
+    from layers import kernels
+
+    out.mkdir(parents=True, exist_ok=True)
+    begin = time.monotonic()
+    if not kernels.load("cuda"):  # which has warned with the reason
+        return 1
+    print(f"{kernels.backend('cuda')}, {time.monotonic() - begin:.0f} s", flush=True)
+    tests = [sys.executable, "-m", "pytest", "-q", "-m", "cuda", "tests/layers", "tests/harness/test_graphs.py"]
+    tested = subprocess.run(tests, check=False).returncode
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    found = environment("cuda")
+    (out / "device.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
+    rows = []
+    for shape, batch in POINTS:
+        rows += rows_of(shape, batch)
+        print(rows[-1], flush=True)
+        write(out, rows, found["cuda"])  # what was timed stays, whatever ends the rest
+    rows.append(mimic_row())
+    write(out, rows, found["cuda"])
+    print((out / "table.md").read_text(encoding="utf-8"))
+    suite = ["suites/runtime.yaml", "--profile", "quick", "--device", "cuda", "--out", str(out), *SUITE]
+    reported = subprocess.run([sys.executable, "-m", "harness", "run", *suite], check=False).returncode
+    print(f"{time.monotonic() - begin:.0f} s in all")
+    return int(tested != 0 or reported != 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

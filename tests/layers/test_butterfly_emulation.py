@@ -1,0 +1,319 @@
+"""The bodies of the CUDA butterfly's kernels, run thread by thread on the processor (tests/layers/emulation).
+
+The emulation itself fails where an entry is not stored exactly once, where threads meet in shared memory without a
+barrier between them, and where anything is read that nothing wrote; what comes out is held against plain PyTorch.
+"""
+
+import ctypes
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from layers import butterfly_factors as factors
+from layers.butterfly import Butterfly
+from layers.kernel_build import BuildFailed, find_compiler
+
+pytestmark = pytest.mark.system
+
+HERE = Path(__file__).parent / "emulation"
+CSRC = Path(__file__).resolve().parents[2] / "csrc"
+H200 = 227 << 10
+LAYERS = {
+    "two entries": ((1, 2), {"levels": 1}),
+    "no levels": ((2, 5), {"levels": 0}),
+    "an odd factor": ((3, 8, 8), {"levels": 6}),
+    "five factors": ((5, 6, 10), {"levels": 2}),
+    "nine channels": ((9, 16), {"levels": 4}),
+    "ten levels": ((3, 32, 32), {"levels": 10}),
+    "last level first": ((3, 32, 32), {"levels": 10, "order": "descending"}),
+    "both directions": ((4, 16), {"levels": 6, "bi_direction": True}),
+    "a level many times": ((3, 4), {"levels": [1, 2, 2, 1, 1, 2, 1] * 5}),
+    "levels in disorder": ((1, 64), {"levels": [5, 1, 6, 2, 2, 4]}),
+    "shared": ((4, 64), {"levels": 8, "shared": True}),
+    "shared by channels": ((4, 512), {"levels": 10, "shared": True, "flatten": "channels_last"}),
+    "shared, odd": ((3, 7, 8), {"levels": 3, "shared": True, "order": "descending"}),
+    "channels last": ((3, 32, 32), {"levels": 10, "flatten": "channels_last"}),
+    "pixels": ((12, 8, 8), {"levels": 6, "flatten": "channels_last"}),
+    "partition": ((1, 28, 28), {"levels": [9, 8, 4], "partition": [512, 256, 16]}),
+    "partition by channels": ((7, 4, 4), {"levels": [6, 5, 4], "partition": [64, 32, 16], "flatten": "channels_last"}),
+    "two launches": ((2, 128, 64), {"levels": 14}),
+    "many columns": ((3, 100, 8), {"levels": 3}),
+    "wide": ((12, 32, 32), {"levels": 10}),
+}
+SMALL = [name for name in LAYERS if name not in ("two launches", "wide")]
+
+
+class Job(ctypes.Structure):
+    """As in emulation/butterfly.cpp."""
+
+    _fields_ = (
+        ("plan", ctypes.POINTER(ctypes.c_int64)),
+        ("layout", ctypes.POINTER(ctypes.c_int64)),
+        ("plan_length", ctypes.c_int64),
+        ("layout_length", ctypes.c_int64),
+        ("shared", ctypes.c_int),
+        ("inverse", ctypes.c_int),
+        ("half", ctypes.c_int),
+        ("batch", ctypes.c_int64),
+        ("shared_bytes", ctypes.c_int),
+        ("chunks", ctypes.c_int),
+    )
+
+
+def compile_emulation(folder: Path, csrc: Path = CSRC) -> ctypes.CDLL:
+    """The emulation as a library; `csrc` may be a copy of the sources with a fault in it."""
+    library = folder / "emulation.so"
+    flags = ["-std=c++20", "-O1", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", f"-I{csrc}", f"-I{HERE}"]
+    command = [*find_compiler(), *flags, str(HERE / "butterfly.cpp"), "-o", str(library)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    loaded = ctypes.CDLL(str(library))
+    loaded.emulate_apply.restype = loaded.emulate_backward.restype = ctypes.c_char_p
+    return loaded
+
+
+@pytest.fixture(scope="module")
+def emulation(tmp_path_factory):
+    try:
+        find_compiler()
+    except BuildFailed as error:
+        pytest.skip(f"{error}")
+    return compile_emulation(tmp_path_factory.mktemp("emulation"))
+
+
+class Emulated:
+    """A layer's operators by the emulation, which raises what it finds wrong."""
+
+    def __init__(self, library: ctypes.CDLL, layer: Butterfly, shared_bytes: int = H200, chunks: int = 3) -> None:
+        self.library, self.layer = library, layer
+        self.shared_bytes, self.chunks = shared_bytes, chunks
+        self.launches = self.kept = self.log_dets = 0
+
+    def job(self, x: Tensor, inverse: bool) -> Job:
+        plan, layout = self.layer.plan.flat, self.layer.layout
+        numbers = [(ctypes.c_int64 * max(1, len(some)))(*some) for some in (plan, layout)]
+        return Job(
+            *(ctypes.cast(some, ctypes.POINTER(ctypes.c_int64)) for some in numbers),
+            len(plan),
+            len(layout),
+            self.layer.plan.shared,
+            inverse,
+            x.dtype == torch.bfloat16,
+            len(x),
+            self.shared_bytes,
+            self.chunks,
+        )
+
+    def apply(self, x: Tensor, inverse: bool = False) -> tuple[Tensor, Tensor]:
+        weight = self.layer.weight.detach().contiguous()
+        y, log_det = torch.full_like(x, torch.nan), torch.full((), torch.nan, dtype=weight.dtype)
+        launches = (ctypes.c_int * 3)()
+        self.check(
+            self.library.emulate_apply(
+                weight.dtype == torch.float64,
+                ctypes.byref(self.job(x, inverse)),
+                *map(address, (x.contiguous(), weight, y)),
+                None if inverse else address(log_det),
+                launches,
+            )
+        )
+        self.launches, self.kept, self.log_dets = launches
+        return y, log_det
+
+    def backward(
+        self, x: Tensor, dy: Tensor | None, grad_log_det: float | None, inverse: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        weight = self.layer.weight.detach().contiguous()
+        dx = torch.zeros_like(x) if dy is None else torch.full_like(x, torch.nan)
+        gradient = torch.full_like(weight, torch.nan)
+        of_log_det = None if grad_log_det is None else torch.tensor(grad_log_det, dtype=weight.dtype)
+        self.check(
+            self.library.emulate_backward(
+                weight.dtype == torch.float64,
+                ctypes.byref(self.job(x, inverse)),
+                *map(address, (x, weight, dy, of_log_det, dx, gradient)),
+            )
+        )
+        return dx, gradient
+
+    @staticmethod
+    def check(message: bytes | None) -> None:
+        if message is not None:
+            raise AssertionError(message.decode())
+
+
+def address(tensor: Tensor | None) -> ctypes.c_void_p:
+    return ctypes.c_void_p(None if tensor is None else tensor.data_ptr())
+
+
+def made(case: str, dtype: torch.dtype = torch.float64) -> Butterfly:
+    shape, options = LAYERS[case]
+    torch.manual_seed(0)
+    layer = Butterfly(shape, initialisation="rotation", **options).to(dtype)
+    with torch.no_grad():
+        layer.weight += 0.1 * torch.randn_like(layer.weight)
+    return layer
+
+
+def plain(layer: Butterfly, x: Tensor) -> tuple[Tensor, Tensor]:
+    y = layer._events(factors.apply(layer.weight, layer._entries(x), layer.plan))
+    return y, factors.log_abs_det(layer.weight, layer.multiplicity)
+
+
+def compare(library: ctypes.CDLL, case: str, batch: int, shared_bytes: int, dtype: torch.dtype, chunks: int = 3):
+    """Both directions and their gradients by the emulation, against plain PyTorch."""
+    layer = made(case, dtype)
+    emulated = Emulated(library, layer, shared_bytes, chunks)
+    loose = {"rtol": 1e-10, "atol": 1e-10} if dtype == torch.float64 else {"rtol": 1e-3, "atol": 1e-3}
+    x = torch.randn(batch, *layer.shape, dtype=dtype, requires_grad=True)
+    cotangent = torch.randn_like(x)
+    y, log_det = plain(layer, x)
+    found = emulated.apply(x.detach())
+    torch.testing.assert_close(found, (y.detach(), log_det.detach()), **loose)
+    expected = torch.autograd.grad((y * cotangent).sum() + 3 * log_det, (x, layer.weight), materialize_grads=True)
+    torch.testing.assert_close(emulated.backward(x.detach(), cotangent, 3.0), expected, **loose)
+    back = layer._solver()(y.detach().requires_grad_())
+    torch.testing.assert_close(emulated.apply(y.detach(), inverse=True)[0], back.detach(), **loose)
+    y = y.detach().requires_grad_()
+    expected = torch.autograd.grad((layer._solver()(y) * cotangent).sum(), (y, layer.weight), materialize_grads=True)
+    torch.testing.assert_close(emulated.backward(y.detach(), cotangent, None, inverse=True), expected, **loose)
+
+
+@pytest.mark.parametrize("batch", [1, 7])
+@pytest.mark.parametrize("case", LAYERS)
+def test_both_directions_and_their_gradients(emulation, case, batch):
+    if case not in SMALL and batch > 1:
+        batch = 3
+    compare(emulation, case, batch, H200, torch.float64)
+
+
+@pytest.mark.parametrize("case", ["ten levels", "last level first", "channels last", "partition", "shared by channels"])
+def test_float32(emulation, case):
+    compare(emulation, case, 9, H200, torch.float32)
+
+
+@pytest.mark.parametrize("shared_bytes", [99 << 10, 20 << 10, 6 << 10])
+@pytest.mark.parametrize("case", ["ten levels", "shared by channels", "partition", "many columns", "both directions"])
+def test_with_less_shared_memory(emulation, case, shared_bytes):
+    compare(emulation, case, 5, shared_bytes, torch.float32)
+
+
+def test_ten_levels_take_one_launch_with_their_log_det_and_more_take_two(emulation):
+    for case, dtype, launches, kept, log_dets in (
+        ("ten levels", torch.float32, 1, 1, 0),
+        ("last level first", torch.float32, 1, 1, 0),
+        ("shared by channels", torch.float32, 1, 0, 0),
+        ("partition", torch.float32, 3, 0, 0),
+        ("two launches", torch.float32, 2, 0, 1),
+        ("a level many times", torch.float32, 2, 0, 0),
+        ("no levels", torch.float32, 1, 0, 0),
+    ):
+        emulated = Emulated(emulation, made(case, dtype))
+        emulated.apply(torch.randn(1, *emulated.layer.shape, dtype=dtype))
+        found = (emulated.launches, emulated.kept, emulated.log_dets)
+        assert found == (launches, kept, log_dets), case
+
+
+def test_no_gradient_of_the_output(emulation):
+    for case in ("shared", "partition"):
+        layer = made(case)
+        x = torch.randn(4, *layer.shape, dtype=torch.float64)
+        dx, gradient = Emulated(emulation, layer).backward(x, None, 2.0)
+        (expected,) = torch.autograd.grad(2 * plain(layer, x)[1], layer.weight)
+        torch.testing.assert_close(gradient, expected)
+        assert not dx.any()
+
+
+@pytest.mark.parametrize("case", ["ten levels", "shared", "two launches"])
+def test_the_log_det_of_large_small_and_singular_matrices(emulation, case):
+    """The product of the determinants overflows long before the sum of their logarithms does."""
+    layer = made(case, torch.float32)
+    x = torch.zeros(1, *layer.shape)
+    with torch.no_grad():
+        for scale in (1e18, 1e-18):
+            layer.weight.copy_(scale * made(case, torch.float32).weight)
+            expected = plain(layer.double(), x.double())[1]
+            found = Emulated(emulation, layer.float()).apply(x)[1]
+            torch.testing.assert_close(found, expected.float(), rtol=1e-5, atol=0)
+        layer.weight[:, :, 3] = 0
+        assert Emulated(emulation, layer).apply(x)[1] == -torch.inf
+
+
+def test_an_empty_batch(emulation):
+    layer = made("partition")
+    x = torch.randn(0, *layer.shape, dtype=torch.float64)
+    emulated = Emulated(emulation, layer)
+    assert emulated.apply(x)[1].isfinite()
+    assert not emulated.backward(x, x, None)[1].any()
+
+
+@pytest.mark.parametrize("case", ["ten levels", "shared by channels", "two launches"])
+def test_bfloat16_events_with_float32_arithmetic(emulation, case):
+    """The error is that of rounding the results once, also where there are several launches."""
+    layer = made(case, torch.float32)
+    emulated = Emulated(emulation, layer)
+    x = torch.randn(3, *layer.shape).to(torch.bfloat16)
+    cotangent = torch.randn(3, *layer.shape).to(torch.bfloat16)
+    wide = x.float().requires_grad_()
+    y, _ = plain(layer, wide)
+    dx, gradient = torch.autograd.grad((y * cotangent.float()).sum(), (wide, layer.weight))
+    found, log_det = emulated.apply(x)
+    rounding = {"rtol": 2**-8, "atol": 1e-5}
+    assert found.dtype == torch.bfloat16 and log_det.dtype == torch.float32
+    torch.testing.assert_close(found.float(), y.detach(), **rounding)
+    found_dx, found_gradient = emulated.backward(x, cotangent, None)
+    torch.testing.assert_close(found_dx.float(), dx, **rounding)
+    torch.testing.assert_close(found_gradient, gradient, rtol=1e-4, atol=1e-4)
+
+
+def test_no_further_from_the_truth_than_twice_plain_pytorch(emulation):
+    layer, exact = made("ten levels", torch.float32), made("ten levels")
+    exact.load_state_dict(layer.state_dict())
+    x = torch.randn(16, *layer.shape)
+    truth, true_log_det = plain(exact, x.double())
+    (y, log_det), (usual, _) = Emulated(emulation, layer).apply(x), plain(layer, x)
+    assert (y.double() - truth).norm() <= 2 * (usual.double() - truth).norm()
+    assert abs(log_det.double() - true_log_det) <= 2**-23 * abs(true_log_det)
+
+
+# A fault in the sources: what stands there, what stands there instead, how it shows.
+FAULTS = {
+    "no barrier": (
+        "butterfly_cuda_tile.h",
+        "fetch(group + chunks, 1 - buffer, thread)",
+        "fetch(group + chunks, buffer, thread)",
+        "under way|another|before it arrived",
+    ),
+    "a tile's edge": (
+        "butterfly_cuda_events.h",
+        "origin.column + column >= stage.columns",
+        "false",
+        "not stored once|stored twice|not the launch's",
+    ),
+    "a logarithm twice": (
+        "butterfly_cuda_matrices.h",
+        "number) * block.threads() + thread;",
+        "number) + thread;",
+        "not close",
+    ),
+    "transposed": ("butterfly_cuda_backward.h", "sum.b += du * v;", "sum.b += dv * u;", "not close"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_in_the_kernels_is_seen(tmp_path, emulation, fault):
+    name, right, wrong, seen = FAULTS[fault]
+    sources = tmp_path / "csrc"
+    sources.mkdir()
+    for source in CSRC.glob("*.h"):
+        (sources / source.name).write_text(source.read_text())
+    text = (sources / name).read_text()
+    assert right in text
+    (sources / name).write_text(text.replace(right, wrong))
+    broken = compile_emulation(tmp_path, sources)
+    with pytest.raises(AssertionError, match=seen):
+        for case, shared_bytes in (("ten levels", H200), ("many columns", 6 << 10), ("shared by channels", H200)):
+            compare(broken, case, 9, shared_bytes, torch.float32, chunks=1)

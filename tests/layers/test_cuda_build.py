@@ -1,0 +1,88 @@
+"""The CUDA sources compile for the devices they are meant for, without a warning, and make a library that loads."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from layers import cuda_build, kernel_build, kernels
+
+pytestmark = pytest.mark.system
+
+SOURCES = sorted(path.name for path in kernel_build.all_source_files() if path.suffix == ".cu")
+
+
+@pytest.fixture(scope="module")
+def nvcc():
+    try:
+        return cuda_build.find_nvcc()
+    except kernel_build.BuildFailed as error:
+        pytest.skip(str(error))
+
+
+def source(name):
+    return next(path for path in kernel_build.all_source_files() if path.name == name)
+
+
+def test_there_are_sources():
+    assert {"butterfly_cuda.cu", "emerging_cuda.cu"} <= set(SOURCES)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_every_source_compiles_without_a_warning(nvcc, tmp_path, name):
+    known = cuda_build.architectures_of(nvcc)
+    assert {"sm_80", "sm_90"} <= set(known)
+    wanted = [one for one in ("sm_80", "sm_90", "sm_100") if one in known]
+    command = cuda_build.compile_command(nvcc, source(name), tmp_path / "made.o", wanted)
+    # Unoptimised, which takes a third of the time; the library below is compiled as users get it.
+    kernel_build.run_compiler([*command, *cuda_build.STRICT, "-Xcicc", "-O0", "-Xptxas", "-O0", "--threads=0"], "nvcc")
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_the_sources_need_nothing_but_the_runtime(name):
+    """Of CUDA's and of torch's headers: a kernel file is compiled in seconds, and by any torch."""
+    text = "".join(path.read_text() for path in (source(name), *source(name).parent.glob("*cuda*.h")))
+    assert not any(word in text for word in ("ATen", "torch/", "c10/", "cublas", "thrust", "cub/"))
+
+
+def test_a_warning_is_an_error(nvcc, tmp_path):
+    faulty = tmp_path / "faulty.cu"
+    faulty.write_text("__global__ void kernel(float* x) { int unused = 1; x[0] = 1; }\n")
+    command = cuda_build.compile_command(nvcc, faulty, tmp_path / "made.o", ["sm_90"])
+    with pytest.raises(kernel_build.BuildFailed, match="unused"):
+        kernel_build.run_compiler([*command, *cuda_build.STRICT], "nvcc")
+
+
+LOADED = """
+import torch
+from layers import cuda_build, kernels
+cuda_build.present_architectures = lambda: ["sm_90"]
+assert kernels.load("cuda"), kernels.backend("cuda")
+operators = ("butterfly", "butterfly_inverse", "butterfly_backward", "butterfly_inverse_backward", "emerging_inverse")
+for name in operators:
+    assert torch._C._dispatch_has_kernel_for_dispatch_key(f"invertbench::{name}", "CUDA"), name
+print(kernels.backend("cuda").name, kernels.backend("cuda").instructions, kernels.backend().name)
+"""
+
+
+def test_the_library_loads_and_has_every_operator(nvcc):
+    if torch.version.cuda is None:
+        pytest.skip("torch is built without CUDA: there is nothing to link with")
+    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=False, timeout=280)
+    assert done.stdout.split() == ["cuda", "sm_90", "cpp"], done.stderr
+
+
+def test_without_nvcc_a_device_gets_plain_pytorch_and_one_warning(monkeypatch):
+    def missing():
+        raise kernel_build.BuildFailed("no nvcc")
+
+    monkeypatch.setattr(cuda_build, "find_nvcc", missing)
+    monkeypatch.setattr(kernels, "_backends", {})
+    if not kernels.load():
+        pytest.skip("there is no compiler at all")
+    with pytest.warns(RuntimeWarning, match="plain PyTorch on CUDA devices, without kernels: no nvcc") as warned:
+        assert not kernels.load("cuda") and not kernels.load("cuda")
+    assert len(warned) == 1
+    assert kernels.backend("cuda") == kernels.Backend("torch", reason="no nvcc")
+    assert kernels.backend().name == "cpp"

@@ -1,0 +1,183 @@
+"""The compiled layers on a CUDA device: what the emulation cannot show. None of it has a bound on time."""
+
+import warnings
+
+import pytest
+import torch
+
+from layers import butterfly_factors as factors
+from layers import kernels
+from layers.butterfly import Butterfly
+from layers.emerging import Emerging
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+
+LAYERS = {
+    "an odd factor": ((3, 8, 8), {"levels": 6}),
+    "ten levels": ((3, 32, 32), {"levels": 10}),
+    "last level first": ((3, 32, 32), {"levels": 10, "order": "descending"}),
+    "channels last": ((3, 32, 32), {"levels": 10, "flatten": "channels_last"}),
+    "both directions": ((4, 16), {"levels": 6, "bi_direction": True}),
+    "shared": ((4, 512), {"levels": 10, "shared": True, "flatten": "channels_last"}),
+    "partition": ((1, 28, 28), {"levels": [9, 8, 4], "partition": [512, 256, 16]}),
+    "two launches": ((2, 128, 64), {"levels": 14}),
+    "wide": ((48, 32, 32), {"levels": 10}),
+    "no levels": ((2, 5), {"levels": 0}),
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def with_kernels():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert kernels.load("cuda"), [str(one.message) for one in caught]
+
+
+def made(case, dtype=torch.float64):
+    shape, options = LAYERS[case]
+    torch.manual_seed(0)
+    layer = Butterfly(shape, initialisation="rotation", **options).to(dtype)
+    with torch.no_grad():
+        layer.weight += 0.1 * torch.randn_like(layer.weight)
+    return layer.cuda()
+
+
+def plain(layer, x):
+    y = layer._events(factors.apply(layer.weight, layer._entries(x), layer.plan))
+    return y, factors.log_abs_det(layer.weight, layer.multiplicity)
+
+
+@pytest.mark.parametrize("batch", [0, 1, 7, 300, 2049])
+@pytest.mark.parametrize("case", LAYERS)
+def test_values_and_gradients_are_those_of_plain_pytorch(case, batch):
+    layer = made(case)
+    if batch * layer.dim > 2**24:
+        batch = 2**24 // layer.dim
+    x = torch.randn(batch, *layer.shape, dtype=torch.float64, device="cuda", requires_grad=True)
+    cotangent = torch.randn_like(x)
+    results = []
+    for way in (layer, lambda x: plain(layer, x)):
+        y, log_det = way(x)
+        total = (y * cotangent).sum() + 3 * log_det
+        results.append((y, log_det, *torch.autograd.grad(total, (x, layer.weight), materialize_grads=True)))
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+    y = layer(x)[0].detach().requires_grad_()
+    torch.testing.assert_close(layer.inverse(y), x, rtol=1e-8, atol=1e-8)
+    found = torch.autograd.grad((layer.inverse(y) * cotangent).sum(), (y, layer.weight), materialize_grads=True)
+    expected = torch.autograd.grad((layer._solver()(y) * cotangent).sum(), (y, layer.weight), materialize_grads=True)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("case", LAYERS)
+def test_no_further_from_the_truth_than_twice_plain_pytorch(case):
+    layer, exact = made(case, torch.float32), made(case)
+    exact.load_state_dict(layer.state_dict())
+    x = torch.randn(64, *layer.shape, device="cuda")
+    truth, _ = plain(exact, x.double())
+    error, usual = ((y.double() - truth).norm() for y, _ in (layer(x), plain(layer, x)))
+    assert error <= 2 * usual + 1e-12
+
+
+def test_gradients_are_the_same_every_time():
+    for case in ("ten levels", "shared"):
+        layer = made(case, torch.float32)
+        x = torch.randn(700, *layer.shape, device="cuda")
+        runs = [torch.autograd.grad(layer(x)[0].square().sum(), layer.weight)[0] for _ in range(3)]
+        assert all(torch.equal(runs[0], run) for run in runs[1:])
+
+
+def test_bfloat16_events():
+    layer = made("ten levels", torch.float32)
+    x = torch.randn(64, *layer.shape, device="cuda").to(torch.bfloat16)
+    y, log_det = layer(x)
+    assert y.dtype == torch.bfloat16 and log_det.dtype == torch.float32
+    torch.testing.assert_close(y.float(), plain(layer, x.float())[0], rtol=2**-8, atol=1e-5)
+
+
+def test_events_that_do_not_lie_in_one_piece_or_begin_at_an_odd_place():
+    for dtype in (torch.float32, torch.bfloat16):
+        layer = made("ten levels", torch.float32)
+        odd = torch.randn(1 + 9 * layer.dim, device="cuda").to(dtype)[1:].view(9, *layer.shape)
+        for x in (odd, odd.transpose(2, 3), odd[::2], odd[:1].expand(4, -1, -1, -1)):
+            assert torch.equal(layer(x)[0], layer(x.clone(memory_format=torch.contiguous_format))[0])
+
+
+def test_on_a_stream_of_its_own():
+    layer = made("partition", torch.float32)
+    x = torch.randn(4096, *layer.shape, device="cuda")
+    expected = layer(x)[0]
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        y = layer(x.clone())[0]
+        found = y.clone()  # on the same stream: reads what the kernels before it wrote
+    stream.synchronize()
+    assert torch.equal(found, expected)
+
+
+def test_second_derivatives_are_refused():
+    layer = made("ten levels")
+    x = torch.randn(2, *layer.shape, dtype=torch.float64, device="cuda", requires_grad=True)
+    (gradient,) = torch.autograd.grad(layer(x)[0].square().sum(), x, create_graph=True)
+    with pytest.raises(NotImplementedError, match="first derivatives only"):
+        gradient.sum().backward()
+
+
+@pytest.mark.parametrize("case", ["ten levels", "shared", "two launches"])
+def test_a_graph_captures_forward_backward_and_inverse(case):
+    """A host that waited for the device would end the capture with an error."""
+    layer = made(case, torch.float32)
+    x = torch.randn(33, *layer.shape, device="cuda", requires_grad=True)
+
+    def step():
+        y, log_det = layer(x)
+        with torch.no_grad():
+            back = layer.inverse(y)
+        return y, back, *torch.autograd.grad(y.square().sum() + log_det, (x, layer.weight))
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    with torch.no_grad():
+        x.copy_(torch.randn_like(x))
+    graph.replay()
+    for one, other in zip(captured, step(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_compiled_by_torch():
+    layer = made("ten levels", torch.float32)
+    x = torch.randn(5, *layer.shape, device="cuda")
+    y, log_det = torch.compile(layer, fullgraph=True)(x)
+    torch.testing.assert_close((y, log_det), layer(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("shape", "kernel_size"),
+    [((3, 32, 32), 3), ((12, 16, 16), 3), ((48, 8, 8), 3), ((4, 512), 51), ((96, 32, 32), 3), ((5, 7, 3), 9)],
+)
+def test_emerging_inverse(shape, kernel_size, dtype):
+    torch.manual_seed(0)
+    layer = Emerging(shape, kernel_size=kernel_size).to("cuda", dtype)
+    for batch in (1, 5, 300):
+        y = torch.randn(batch, *shape, dtype=dtype, device="cuda", requires_grad=True)
+        x = layer.inverse(y)
+        tolerance = {"rtol": 1e-3, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 1e-10, "atol": 1e-11}
+        torch.testing.assert_close(x, layer._solver()(y), **tolerance)
+    leaves = [y, *layer.parameters()]
+    found = torch.autograd.grad(x.square().sum(), leaves)
+    expected = torch.autograd.grad(layer._solver()(y).square().sum(), leaves)
+    if dtype == torch.float64:
+        torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)

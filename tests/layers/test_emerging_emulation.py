@@ -1,0 +1,155 @@
+"""The bodies of the kernels of Emerging's CUDA inverse, run thread by thread on the processor."""
+
+import ctypes
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from layers.emerging import Emerging
+from layers.kernel_build import BuildFailed, find_compiler
+
+pytestmark = pytest.mark.system
+
+HERE = Path(__file__).parent / "emulation"
+CSRC = Path(__file__).resolve().parents[2] / "csrc"
+H200 = 227 << 10
+SHAPES = [(1, 1, 1), (3, 5, 4), (2, 1, 9), (2, 9, 1), (7, 3, 21), (13, 19, 5), (1, 6), (3, 1), (4, 70)]
+KERNELS = [1, 3, 9]
+
+
+class Sizes(ctypes.Structure):
+    """As in emulation/emerging.cpp."""
+
+    _fields_ = (
+        ("events", ctypes.c_int64),
+        *(
+            (name, ctypes.c_int)
+            for name in ["channels", "height", "width", "kernel_rows", "kernel_columns", "shared_bytes", "blocks"]
+        ),
+    )
+
+
+def compile_emulation(folder: Path, csrc: Path = CSRC) -> ctypes.CDLL:
+    library = folder / "emulation.so"
+    flags = ["-std=c++20", "-O1", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", f"-I{csrc}", f"-I{HERE}"]
+    command = [*find_compiler(), *flags, str(HERE / "emerging.cpp"), "-o", str(library)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    loaded = ctypes.CDLL(str(library))
+    loaded.emulate_emerging.restype = ctypes.c_char_p
+    return loaded
+
+
+@pytest.fixture(scope="module")
+def emulation(tmp_path_factory):
+    try:
+        find_compiler()
+    except BuildFailed as error:
+        pytest.skip(f"{error}")
+    return compile_emulation(tmp_path_factory.mktemp("emulation"))
+
+
+def invert(library: ctypes.CDLL, layer: Emerging, y: Tensor, shared_bytes: int = H200, blocks: int = 2):
+    """x, and whether images and taps were in shared memory; raises what the emulation finds wrong."""
+    sides = (1, *layer.shape[1:])[-2:]
+    kernel = (1, layer.kernel_size) if len(layer.shape) == 2 else (layer.kernel_size, layer.kernel_size)
+    sizes = Sizes(len(y), layer.channels, *sides, *kernel, shared_bytes, blocks)
+    operands = [
+        None if one is None else one.detach().contiguous() for one in (layer.weight1, layer.weight2, layer.bias)
+    ]
+    x = torch.full_like(y, torch.nan)
+    chosen = (ctypes.c_int * 3)()
+    pointers = [ctypes.c_void_p(None if one is None else one.data_ptr()) for one in (y, *operands, x)]
+    message = library.emulate_emerging(y.dtype == torch.float64, ctypes.byref(sizes), *pointers, chosen)
+    if message is not None:
+        raise AssertionError(message.decode())
+    return x, list(chosen)
+
+
+def gentle(shape, kernel_size, dtype=torch.float64, bias=True, seed=0) -> Emerging:
+    """Away from the identity, with a condition number that does not grow with channels and taps."""
+    torch.manual_seed(seed)
+    layer = Emerging(shape, kernel_size=kernel_size, bias=bias).to(dtype)
+    taps = min(kernel_size, 5) ** (len(shape) - 1)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.add_(0.4 / (shape[0] * taps) ** 0.5 * torch.randn_like(parameter))
+    return layer
+
+
+@pytest.mark.parametrize("kernel_size", KERNELS)
+@pytest.mark.parametrize("shape", SHAPES)
+@torch.no_grad()
+def test_against_plain_torch(emulation, shape, kernel_size):
+    layer = gentle(shape, kernel_size)
+    for batch in (1, 3):
+        y = torch.randn(batch, *shape, dtype=torch.float64)
+        x, _ = invert(emulation, layer, y)
+        torch.testing.assert_close(x, layer._solver()(y), rtol=1e-11, atol=1e-12)
+        torch.testing.assert_close(layer(x)[0], y, rtol=1e-11, atol=1e-12)
+
+
+@torch.no_grad()
+def test_with_less_shared_memory(emulation):
+    layer = gentle((5, 9, 8), 3, bias=False)
+    y = torch.randn(3, 5, 9, 8, dtype=torch.float64)
+    ways = set()
+    for shared_bytes in (H200, 6200, 1200, 0):
+        x, (parts, images, taps) = invert(emulation, layer, y, shared_bytes)
+        ways.add((images, taps))
+        torch.testing.assert_close(x, layer._solver()(y), rtol=1e-11, atol=1e-12)
+    assert ways == {(1, 1), (1, 0), (0, 1), (0, 0)}, parts
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernel_size"), [((3, 32, 32), 3), ((12, 16, 16), 3), ((48, 8, 8), 3), ((4, 128), 51)]
+)
+@torch.no_grad()
+def test_error_is_no_more_than_twice_that_of_plain_torch(emulation, shape, kernel_size):
+    layer = gentle(shape, kernel_size, torch.float32)
+    y = torch.randn(2, *shape)
+    found, usual = invert(emulation, layer, y)[0], layer._solver()(y)
+    exact = layer.double()._solver()(y.double())
+    assert 0 < (found - exact).norm() <= 2 * (usual - exact).norm()
+
+
+@torch.no_grad()
+def test_masked_entries_are_not_read(emulation):
+    layer = gentle((4, 6, 5), 5)
+    y = torch.randn(3, 4, 6, 5, dtype=torch.float64)
+    expected, _ = invert(emulation, layer, y)
+    for weight, mask in ((layer.weight1, layer.weight1_mask), (layer.weight2, layer.weight2_mask)):
+        weight[~mask] = torch.nan
+    assert torch.equal(invert(emulation, layer, y)[0], expected)
+
+
+FAULTS = {
+    "a tap that looks ahead": (
+        "(row - i) * call.width + column - j",
+        "(row - i) * call.width + column",
+        "another|not close",
+    ),
+    "no scratch of its own": ("scratch[e] = sum;", "scratch[entry] = sum;", "two threads"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@torch.no_grad()
+def test_a_fault_in_the_kernels_is_seen(tmp_path, emulation, fault):
+    right, wrong, seen = FAULTS[fault]
+    sources = tmp_path / "csrc"
+    sources.mkdir()
+    for source in CSRC.glob("*.h"):
+        (sources / source.name).write_text(source.read_text())
+    text = (sources / "emerging_cuda.h").read_text()
+    assert right in text
+    (sources / "emerging_cuda.h").write_text(text.replace(right, wrong))
+    broken = compile_emulation(tmp_path, sources)
+    with pytest.raises(AssertionError, match=seen):
+        for shape, kernel_size in (((3, 5, 4), 3), ((4, 70), 51)):
+            layer = gentle(shape, kernel_size)
+            y = torch.randn(3, *shape, dtype=torch.float64)
+            torch.testing.assert_close(invert(broken, layer, y)[0], layer._solver()(y))
