@@ -111,6 +111,8 @@ def test_graphs_are_asked_for():
     settings = settings.model_copy(update={"cuda_graph": True})
     plain = steps_of(updates, measure, settings, torch.device("cpu"))
     assert isinstance(plain, PlainSteps) and plain.graph == "none: the device is cpu, not cuda"
+    drawn = steps_of(updates, measure, settings, torch.device("cuda"), drawn=True)
+    assert isinstance(drawn, PlainSteps) and drawn.graph.startswith("none: the likelihood is an estimate")
 
 
 class Watch(TorchDispatchMode):
