@@ -79,9 +79,11 @@ class _Compiled(torch.autograd.Function):
 
 
 def _kernel_serves(*tensors: Tensor) -> bool:
-    """Whether the compiled operator is there, and takes these."""
+    """Whether the compiled operator is there, and takes these; where fewer bits are asked for, it does not."""
     dtype, width = tensors[0].dtype, tensors[1].shape[0]
-    if dtype not in (torch.float32, torch.float64) or width > WIDEST or torch._C._are_functorch_transforms_active():
+    if dtype not in (torch.float32, torch.float64) or width > WIDEST:
+        return False
+    if torch.is_autocast_enabled("cpu") or torch._C._are_functorch_transforms_active():
         return False
     alike = all(tensor.is_cpu and tensor.dtype == dtype for tensor in tensors)
     return alike and hasattr(torch.ops.invertbench, "perceptron")

@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from flows import Glow
+from flows import Glow, perceptron
 from harness.settings import TrainingSettings
 from harness.trials.adam import Adam
 from harness.trials.capture import WARM_UPS, CudaRecorder
@@ -225,7 +225,8 @@ def watched(precision, layer="woodbury"):
     return flags.seen
 
 
-def test_tf32_is_on_in_coupling_networks_alone_forward_and_backward():
+def test_tf32_is_on_in_coupling_networks_alone_forward_and_backward(monkeypatch):
+    monkeypatch.setattr(perceptron, "WIDEST", 0)  # as on a device: the compiled perceptron is the processor's
     flow, *_ = made("woodbury")
     seen = watched("tf32")
     assert all(matmul == cudnn for _, matmul, cudnn, _ in seen)
