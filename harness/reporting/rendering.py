@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tabulate import tabulate
@@ -18,6 +19,9 @@ class Table:
         header: one text per column. The first column is aligned left, the others right.
         rows: as many texts per row.
         notes: remarks below the table.
+        groups: (text, number of columns) of headings above the header, in order; "" heads nothing. The header of a
+            column below one begins with its text and a comma, which LaTeX does not repeat.
+        bold: (row, column) of cells that stand out.
     """
 
     name: str
@@ -25,6 +29,8 @@ class Table:
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
+    groups: tuple[tuple[str, int], ...] = ()
+    bold: frozenset[tuple[int, int]] = frozenset()
 
     @property
     def alignment(self) -> tuple[str, ...]:
@@ -35,7 +41,7 @@ class Table:
 def markdown(table: Table) -> str:
     """Caption, table and notes, each a paragraph."""
     text = tabulate(
-        [[escape_markdown(cell) for cell in row] for row in table.rows],
+        _cells(table, escape_markdown, "**{}**"),
         [escape_markdown(cell) for cell in table.header],
         tablefmt="pipe",
         colalign=table.alignment,
@@ -46,28 +52,54 @@ def markdown(table: Table) -> str:
 
 
 def latex(table: Table) -> str:
-    """A `table` environment that needs nothing but the package booktabs."""
+    """A `table` environment that needs nothing but the packages booktabs and graphicx, which makes a wide one fit."""
+    above, header = _grouped(table)
     text = tabulate(
-        [[escape_latex(cell) for cell in row] for row in table.rows],
-        [escape_latex(cell) for cell in table.header],
+        _cells(table, escape_latex, r"\textbf{{{}}}"),
+        [escape_latex(cell) for cell in header],
         tablefmt="latex_raw",
         colalign=table.alignment,
         disable_numparse=True,
     )
     for rule in (r"\toprule", r"\midrule", r"\bottomrule"):
         text = text.replace(r"\hline", rule, 1)
-    notes = [rf"\par\smallskip\footnotesize {escape_latex(note)}" for note in table.notes]
+    text = text.replace(r"\toprule", "\n".join([r"\toprule", *above]), 1)
+    notes = [rf"\par\smallskip{{\footnotesize\raggedright {escape_latex(note)}\par}}" for note in table.notes]
     return "\n".join(
         [
             r"\begin{table}",
             r"\centering\small\setlength{\tabcolsep}{4pt}",
             rf"\caption{{{escape_latex(table.caption)}}}",
             rf"\label{{tab:{re.sub(r'[^a-z0-9-]+', '-', table.name.lower())}}}",
-            text,
+            r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+            f"{text}}}",
             *notes,
             r"\end{table}",
         ]
     )
+
+
+def _cells(table: Table, escape: Callable[[str], str], bold: str) -> list[list[str]]:
+    return [
+        [
+            bold.format(escape(cell)) if (number, column) in table.bold else escape(cell)
+            for column, cell in enumerate(row)
+        ]
+        for number, row in enumerate(table.rows)
+    ]
+
+
+def _grouped(table: Table) -> tuple[list[str], list[str]]:
+    """Lines of LaTeX above the header, and the header below them."""
+    if not table.groups:
+        return [], list(table.header)
+    heads, rules, header, start = [], [], [], 0
+    for text, span in table.groups:
+        heads.append(rf"\multicolumn{{{span}}}{{c}}{{{escape_latex(text)}}}" if text else " & " * (span - 1))
+        rules += [rf"\cmidrule(lr){{{start + 1}-{start + span}}}"] if text else []
+        header += [cell.removeprefix(f"{text}, ") for cell in table.header[start : start + span]]
+        start += span
+    return [" & ".join(heads) + r" \\", "".join(rules)], header
 
 
 _MARKDOWN = {

@@ -48,7 +48,7 @@ def write_report(folder: Path) -> Report:
     parts = [f"# {one_line(plan.title)}", one_line(plan.question), *map(markdown, made), status_line(lines)]
     parts += [f"Conflict: {record.id}: {record.notes[CONFLICT]}." for record in records if CONFLICT in record.notes]
     text = "\n\n".join(part for part in parts if part) + "\n"
-    tex = "% Needs \\usepackage{booktabs}.\n" + "\n\n".join(map(latex, made)) + "\n"
+    tex = "% Needs \\usepackage{booktabs,graphicx}.\n" + "\n\n".join(map(latex, made)) + "\n"
     content = {
         "results.csv": csv_bytes(results(records, plan)),
         "table.md": text.encode(),
