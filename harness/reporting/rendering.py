@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -127,6 +128,12 @@ _LATEX = {
     "±": r"$\pm$",
     "×": r"$\times$",
     "≥": r"$\geq$",
+    "≈": r"$\approx$",
+    "→": r"$\rightarrow$",
+    "µ": r"$\mu$",
+    "²": "$^2$",
+    "³": "$^3$",
+    "°": r"$^\circ$",
     "≤": r"$\leq$",
     "−": "$-$",
     "†": r"$\dagger$",
@@ -141,6 +148,10 @@ _LATEX = {
 }
 
 
+_SET = frozenset("“”ßÆæØøŒœŁł")  # that pdflatex sets as they are, beside accented letters
+_OGONEK = "\u0328"  # which its own fonts lack
+
+
 def one_line(text: str) -> str:
     """Line breaks and other white space as single spaces, without control characters."""
     return " ".join("".join(mark if mark.isprintable() else " " for mark in text).split())
@@ -153,6 +164,15 @@ def escape_markdown(text: str) -> str:
 
 
 def escape_latex(text: str) -> str:
-    """Text that LaTeX sets as it is; a minus before a number is set as one."""
-    text = "".join(_LATEX.get(mark, mark) for mark in one_line(text))
+    """Text that LaTeX sets as it is; a minus before a number is set as one.
+
+    A sign that pdflatex's fonts may lack would end its run: it is set as its code point.
+    """
+    text = "".join(_LATEX.get(mark) or _settable(mark) for mark in one_line(text))
     return re.sub(r"(?<![\w.$}-])-(?=\d)", "$-$", text)
+
+
+def _settable(mark: str) -> str:
+    base, *accents = unicodedata.normalize("NFD", mark)
+    accented = ord(mark) < 0x180 and base.isascii() and len(accents) == 1 and _OGONEK not in accents
+    return mark if mark.isascii() or mark in _SET or accented else f"U+{ord(mark):04X}"

@@ -11,7 +11,7 @@ from harness.reporting.rendering import Table, escape_latex, escape_markdown, la
 from harness.reporting.results import plan_lines
 from harness.reporting.tables import status_line, tables
 
-NASTY = r"a_b & 50% #1 $x$ {y} ~ ^ \z <script> | [c] *d* `e` ± × − † “q” é"
+NASTY = r"a_b & 50% #1 $x$ {y} ~ ^ \z <script> | [c] *d* `e` ± × − † “q” éŁ 日ą→☃"
 
 
 def grid(table):
