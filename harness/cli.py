@@ -114,6 +114,21 @@ def make_parser() -> argparse.ArgumentParser:
         "--out", type=Path, default=Path("reports/merged"), metavar="DIR", help="of a merge (default: reports/merged)"
     )
 
+    compare = _command(commands, "compare", "hold a run against an earlier one, trial by trial")
+    compare.add_argument("first", type=Path, metavar="A", help="OUT/<suite> of the earlier run")
+    compare.add_argument("second", type=Path, metavar="B", help="OUT/<suite> of the later run")
+    compare.add_argument(
+        "--threshold",
+        action="append",
+        default=[],
+        metavar="CHANGE",
+        help="what counts: 0.02 of likelihoods, 10%% of times and parameters; repeatable (default: 0.01 and 5%%)",
+    )
+    compare.add_argument(
+        "--other-code", action="store_true", help="compare trials whose source differs too, and say where it does"
+    )
+    compare.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there as well")
+
     listing = _command(commands, "list", "list what there is")
     listing.add_argument("what", choices=["layers", "datasets", "suites"])
 

@@ -52,6 +52,13 @@ def markdown(table: Table) -> str:
     return "\n\n".join(part for part in (escape_markdown(table.caption), text, notes) if part)
 
 
+def plain(table: Table) -> str:
+    """As `markdown`, for a terminal: nothing is escaped."""
+    cells = [[one_line(cell) for cell in row] for row in table.rows]
+    text = tabulate(cells, table.header, tablefmt="simple", colalign=table.alignment, disable_numparse=True)
+    return "\n\n".join(part for part in (table.caption, text, "\n".join(map(one_line, table.notes))) if part)
+
+
 def latex(table: Table) -> str:
     """A `table` environment that needs nothing but the packages booktabs and graphicx, which makes a wide one fit."""
     above, header = _grouped(table)
@@ -173,6 +180,6 @@ def escape_latex(text: str) -> str:
 
 
 def _settable(mark: str) -> str:
-    base, *accents = unicodedata.normalize("NFD", mark)
+    base, *accents = list(unicodedata.normalize("NFD", mark))
     accented = ord(mark) < 0x180 and base.isascii() and len(accents) == 1 and _OGONEK not in accents
     return mark if mark.isascii() or mark in _SET or accented else f"U+{ord(mark):04X}"
