@@ -113,6 +113,13 @@ def make_parser() -> argparse.ArgumentParser:
     report.add_argument(
         "--out", type=Path, default=Path("reports/merged"), metavar="DIR", help="of a merge (default: reports/merged)"
     )
+    report.add_argument(
+        "--at",
+        action="append",
+        default=[],
+        choices=["steps", "seconds", "parameters", "width"],
+        help="another table of the likelihoods with this equal for all layers; repeatable",
+    )
 
     compare = _command(commands, "compare", "hold a run against an earlier one, trial by trial")
     compare.add_argument("first", type=Path, metavar="A", help="OUT/<suite> of the earlier run")

@@ -11,6 +11,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from harness.conditions import Conditions, shown_seconds
 from harness.errors import DataError, DataMissing, UserError
@@ -192,7 +193,7 @@ def report(args: Namespace) -> int:
             code = max(code, 1 if one.conflicts else 0)
     for folder in folders:
         plan = Plan.load(folder)
-        _write_report(plan, folder)
+        _write_report(plan, folder, args.at)
         code = max(code, 0 if good_states(plan, [entry.state for entry in agenda(plan, folder)]) else 1)
     return code
 
@@ -383,10 +384,10 @@ def _records_left_out(folder: Path, plan: Plan) -> str | None:
     return None
 
 
-def _write_report(plan: Plan, folder: Path) -> None:
+def _write_report(plan: Plan, folder: Path, at: Sequence[Any] = ()) -> None:
     from harness.reporting.report import write_report
 
     with writing(folder):
-        written = write_report(folder)
+        written = write_report(folder, at)
     print(f"\n{written.table}")
     print(f"in {folder}: {', '.join(written.files)}")
