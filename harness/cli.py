@@ -120,6 +120,14 @@ def make_parser() -> argparse.ArgumentParser:
         choices=["steps", "seconds", "parameters", "width"],
         help="another table of the likelihoods with this equal for all layers; repeatable",
     )
+    report.add_argument(
+        "--benchmark",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="draw times that pytest-benchmark has saved as JSON with the rest",
+    )
 
     compare = _command(commands, "compare", "hold a run against an earlier one, trial by trial")
     compare.add_argument("first", type=Path, metavar="A", help="OUT/<suite> of the earlier run")

@@ -193,7 +193,7 @@ def report(args: Namespace) -> int:
             code = max(code, 1 if one.conflicts else 0)
     for folder in folders:
         plan = Plan.load(folder)
-        _write_report(plan, folder, args.at)
+        _write_report(plan, folder, args.at, args.benchmark)
         code = max(code, 0 if good_states(plan, [entry.state for entry in agenda(plan, folder)]) else 1)
     return code
 
@@ -384,10 +384,10 @@ def _records_left_out(folder: Path, plan: Plan) -> str | None:
     return None
 
 
-def _write_report(plan: Plan, folder: Path, at: Sequence[Any] = ()) -> None:
+def _write_report(plan: Plan, folder: Path, at: Sequence[Any] = (), benchmarks: Sequence[Path] = ()) -> None:
     from harness.reporting.report import write_report
 
     with writing(folder):
-        written = write_report(folder, at)
+        written = write_report(folder, at, benchmarks)
     print(f"\n{written.table}")
     print(f"in {folder}: {', '.join(written.files)}")

@@ -68,7 +68,7 @@ def _along_training(plan: Plan, records: Sequence[Record], lines: Sequence[Line]
             known = [value for value in values if value is not None]
             failed = f" ({cells[row]})" if row in cells else ""
             if len(known) < len(values):
-                cells[row] = EMPTY + notes.mark(f"{row} on {column}: no validation as early as {shown}")
+                cells[row] = EMPTY + notes.mark(f"{column}: no validation as early as {shown}")
             else:
                 cells[row] = mean_and_interval(known) + (" †" if any(map(suspect, own)) else "") + failed
         columns.append(cells)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from harness.reporting.cells import Line
 from harness.reporting.figure_style import INK, colour, marker, panels, plain
@@ -24,13 +24,15 @@ COSTS: dict[str, Callable[[Model], float | None]] = {
     "seconds of training": lambda model: model.seconds,
 }
 
+DECADE = 10
+
 
 def pareto_figure(plan: Plan, lines: Sequence[Line]) -> Figure | None:
     """Two panels per data set; the widths of a row are joined, the front is grey, what does not compete is hollow."""
     shown = [(field, cost) for field in fields(plan, lines) for cost in COSTS if _drawable(field, cost)]
     if not shown:
         return None
-    figure, grid = panels(len(shown), 3.2, 3.0, columns=4 if len(shown) % 3 else 3)
+    figure, grid = panels(len(shown), 3.2, 3.0, columns=2)
     for axes, (field, cost) in zip(grid, shown, strict=True):
         _panel(axes, plan, field, cost)
     handles = [
@@ -85,7 +87,11 @@ def _panel(axes: Axes, plan: Plan, field: Field, cost: str) -> None:
     axes.set_title(plain(field.name))
     axes.set_xlabel(cost)
     axes.set_ylabel(f"{UNITS[field.unit]} (lower is better)")
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    costs = [x for x, _ in known]
+    if max(costs) >= DECADE * min(costs) > 0:  # a log scale of less has no round numbers to show
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
