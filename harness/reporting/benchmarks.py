@@ -6,6 +6,8 @@ in a report is computed from them.
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,7 @@ from harness.reporting.figure_style import COLOURS, INK, layer_axis, logarithmic
 from harness.reporting.rendering import Table
 
 MOST_PANELS = 24
+LONGEST = 32  # of a name in a figure, in characters
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -124,7 +127,7 @@ def benchmark_figure(files: Sequence[Saved]) -> Figure | None:
         return None
     drawn = groups[:MOST_PANELS]
     most = max(sum(group == one for group, _ in cases) for one in drawn)
-    figure, grid = panels(len(drawn), 4.6, 0.3 * most + 1.1, columns=2)
+    figure, grid = panels(len(drawn), 3.8, 0.3 * most + 1.1, columns=3)
     for axes, group in zip(grid, drawn, strict=True):
         names = [name for one, name in cases if one == group]
         for number, saved in enumerate(files):
@@ -142,7 +145,7 @@ def benchmark_figure(files: Sequence[Saved]) -> Figure | None:
                 capsize=2,
                 label=plain(saved.heading),
             )
-        layer_axis(axes, names)
+        layer_axis(axes, distinct(names))
         axes.set_title(plain(group or "no group"))
         axes.set_xlabel("ms, median ± half the interquartile range")
         medians = [saved.times[key][0] for saved in files for key in saved.times if key[0] == group]
@@ -156,6 +159,18 @@ def benchmark_figure(files: Sequence[Saved]) -> Figure | None:
         text = f"the first {len(drawn)} of {len(groups)} groups; the table has them all"
         figure.supxlabel(text, fontsize=8, color=INK)
     return figure
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """The names without the words that all of them begin or end with: what a panel has room for."""
+    start = end = 0
+    if len(names) > 1:
+        turned = [name[::-1] for name in names]
+        ahead, behind = (os.path.commonprefix(texts) for texts in (list(names), turned))  # noqa: RUF071, of characters
+        start = len(re.sub(r"\w*$", "", ahead))
+        end = len(re.sub(r"\w*$", "", behind))
+    short = [name[start : len(name) - end] if start + end < len(name) else name for name in names]
+    return [name if len(name) <= LONGEST else f"…{name[-LONGEST:]}" for name in short]
 
 
 def _cases(files: Sequence[Saved]) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ import pytest
 
 from harness.cli import main
 from harness.errors import UserError
-from harness.reporting.benchmarks import MOST_PANELS, benchmark_figure, benchmark_table, read_benchmarks
+from harness.reporting.benchmarks import MOST_PANELS, benchmark_figure, benchmark_table, distinct, read_benchmarks
 from harness.reporting.report import write_report
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -74,6 +74,13 @@ def test_a_panel_per_group_shows_each_files_medians(files, tmp_path):
     many = saved(tmp_path / "many.json", {(f"group {i}", "one"): 1.0 for i in range(MOST_PANELS + 1)})
     assert len(benchmark_figure([read_benchmarks(many)]).axes) == MOST_PANELS
     assert benchmark_figure([read_benchmarks(saved(tmp_path / "none.json", {}))]) is None
+
+
+def test_names_in_a_panel_are_what_tells_them_apart():
+    names = [f"test_operation[batch-3x32x32-n1-{row}-forward]" for row in ("butterfly", "conv1x1", "conv1x1 qr")]
+    assert distinct(names) == ["butterfly", "conv1x1", "conv1x1 qr"]
+    assert distinct(["sort", "sort_all"]) == ["sort", "sort_all"]
+    assert distinct(["x" * 50]) == ["…" + "x" * 32]
 
 
 def test_the_report_draws_them_with_the_rest_the_same_bytes_each_time(files, parameters_run, write_run, capsys):
