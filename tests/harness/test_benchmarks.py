@@ -80,6 +80,7 @@ def test_names_in_a_panel_are_what_tells_them_apart():
     names = [f"test_operation[batch-3x32x32-n1-{row}-forward]" for row in ("butterfly", "conv1x1", "conv1x1 qr")]
     assert distinct(names) == ["butterfly", "conv1x1", "conv1x1 qr"]
     assert distinct(["sort", "sort_all"]) == ["sort", "sort_all"]
+    assert distinct(["add_fast", "sort_fast"]) == ["add_fast", "sort_fast"]
     assert distinct(["x" * 50]) == ["…" + "x" * 32]
 
 
