@@ -1,1 +1,31 @@
 """Suites -> plan -> trials -> records -> tables and figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def load_results(folder: str | Path) -> pd.DataFrame:
+    """The results of a run as a pandas frame: a line for every measure of every planned trial, in plan order.
+
+    Columns and types are those of `harness.reporting.results.COLUMNS`, as in results.csv: text is "string", counts are
+    "Int64", measures "Float64", flags "boolean", and what was not measured is <NA>. `status` is "ok", another status
+    of a trial, or "missing" for one that has not run; likelihoods with `audit` "failed" are none to compare.
+
+    Args:
+        folder: OUT/<suite>, as `run` left it. A folder that has results.csv alone, such as a committed report, is
+            read from that.
+
+    Raises:
+        UserError: no suite was run there, or its plan or a record cannot be read.
+    """
+    from harness.reporting.loading import load
+
+    return load(Path(folder))
+
+
+__all__ = ["load_results"]

@@ -113,6 +113,36 @@ def make_parser() -> argparse.ArgumentParser:
     report.add_argument(
         "--out", type=Path, default=Path("reports/merged"), metavar="DIR", help="of a merge (default: reports/merged)"
     )
+    report.add_argument(
+        "--at",
+        action="append",
+        default=[],
+        choices=["steps", "seconds", "parameters", "width"],
+        help="another table of the likelihoods with this equal for all layers; repeatable",
+    )
+    report.add_argument(
+        "--benchmark",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="draw times that pytest-benchmark has saved as JSON with the rest",
+    )
+
+    compare = _command(commands, "compare", "hold a run against an earlier one, trial by trial")
+    compare.add_argument("first", type=Path, metavar="A", help="OUT/<suite> of the earlier run")
+    compare.add_argument("second", type=Path, metavar="B", help="OUT/<suite> of the later run")
+    compare.add_argument(
+        "--threshold",
+        action="append",
+        default=[],
+        metavar="CHANGE",
+        help="what counts: 0.02 of likelihoods, 10%% of times and parameters; repeatable (default: 0.01 and 5%%)",
+    )
+    compare.add_argument(
+        "--other-code", action="store_true", help="compare trials whose source differs too, and say where it does"
+    )
+    compare.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there as well")
 
     listing = _command(commands, "list", "list what there is")
     listing.add_argument("what", choices=["layers", "flows", "datasets", "suites"])

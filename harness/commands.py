@@ -11,6 +11,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from harness.conditions import Conditions, shown_seconds
 from harness.errors import DataError, DataMissing, UserError
@@ -20,9 +21,10 @@ from harness.execution.outcome import record_path
 from harness.execution.submissions import Submissions, at_work
 from harness.execution.submissions import lines as cluster_lines
 from harness.planning.cluster import Cluster
+from harness.planning.identity import identity
 from harness.planning.plan import FILE, Plan, data_key, with_checksum
 from harness.records import verdict
-from harness.settings import NO_LOGIT, AnyTrial, DataRef, DensityTrial, ParametersTrial, RuntimeTrial, Trial
+from harness.settings import NO_LOGIT, AnyTrial, DataRef, DensityTrial, Trial
 
 
 def run(args: Namespace) -> int:
@@ -134,7 +136,7 @@ def show_plan(args: Namespace) -> int:
     for entry in entries:
         runs = entry.runs(choice)
         time = shown_seconds(entry.seconds) if runs and entry.seconds is not None else "?" if runs else ""
-        lines.append((entry.trial.id, *_identity(entry.trial), entry.text(), time))
+        lines.append((entry.trial.id, *identity(entry.trial), entry.text(), time))
     headers = ("id", "kind", "column", "layer", "seed", "state", "time")
     print(tabulate(lines, headers=headers, tablefmt="simple", disable_numparse=True))
     print(f"\n{plan.suite}, profile {plan.profile}, on {plan.device}: {counted(entries)}")
@@ -191,8 +193,17 @@ def report(args: Namespace) -> int:
             code = max(code, 1 if one.conflicts else 0)
     for folder in folders:
         plan = Plan.load(folder)
-        _write_report(plan, folder)
+        _write_report(plan, folder, args.at, args.benchmark)
         code = max(code, 0 if good_states(plan, [entry.state for entry in agenda(plan, folder)]) else 1)
+    return code
+
+
+def compare(args: Namespace) -> int:
+    """`compare A B`: 0 if nothing became worse, 1 if something did; 2 where nothing can be compared."""
+    from harness.reporting.compare import compare_runs
+
+    text, code = compare_runs(args.first, args.second, args.threshold, args.other_code, args.markdown)
+    print(text)
     return code
 
 
@@ -221,6 +232,7 @@ COMMANDS: dict[str, Callable[[Namespace], int]] = {
     "status": status,
     "cancel": cancel,
     "report": report,
+    "compare": compare,
     "list": show_list,
     "check-layer": check_layer,
 }
@@ -372,25 +384,10 @@ def _records_left_out(folder: Path, plan: Plan) -> str | None:
     return None
 
 
-def _write_report(plan: Plan, folder: Path) -> None:
+def _write_report(plan: Plan, folder: Path, at: Sequence[Any] = (), benchmarks: Sequence[Path] = ()) -> None:
     from harness.reporting.report import write_report
 
     with writing(folder):
-        written = write_report(folder)
+        written = write_report(folder, at, benchmarks)
     print(f"\n{written.table}")
     print(f"in {folder}: {', '.join(written.files)}")
-
-
-def _identity(trial: Trial) -> tuple[str, str, str, str]:
-    """Kind, column, layer and seed of a trial, for reading."""
-    match trial:
-        case DensityTrial():
-            return trial.kind, trial.data.label, trial.layer.row, str(trial.seed)
-        case ParametersTrial():
-            return trial.kind, trial.label, f"{trial.layer.row}, width {trial.flow.width}", ""
-        case RuntimeTrial():
-            shape = "x".join(map(str, trial.shape))
-            column = f"{trial.sweep}, {shape}, batch {trial.batch}"
-            again = f", process {trial.process + 1}" if trial.process else ""
-            return trial.kind, f"{column}{again}", ", ".join(one.row for one in trial.layers), ""
-    return "", "", "", ""

@@ -28,6 +28,7 @@ ALLOWED = {
         "filelock",
         "PIL",
         "scipy",
+        "statsmodels",
         "wfdb",
         "pooch",
         "requests",

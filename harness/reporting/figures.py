@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from harness.records import Record
 from harness.reporting.figure_style import render, slug, style
 from harness.reporting.figures_density import cost_figure, likelihood_figure
+from harness.reporting.figures_pareto import pareto_figure
 from harness.reporting.figures_runtime import sweep_figures
 from harness.reporting.figures_samples import sample_figures
 from harness.reporting.figures_training import training_figure
@@ -33,6 +34,7 @@ def figures(plan: Plan, records: Sequence[Record], folder: Path) -> dict[str, by
     with style():
         if plan.kind == "density":
             made["likelihood"] = likelihood_figure(plan, lines)
+            made["pareto"] = pareto_figure(plan, lines)
             made["cost"] = cost_figure(plan, lines)
             made["training"] = training_figure(plan, records)
             made |= sample_figures(plan, records, folder)

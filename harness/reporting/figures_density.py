@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,8 @@ from matplotlib.ticker import MaxNLocator
 
 from harness.reporting.cells import OPERATIONS, Line, failed_status, shape_text
 from harness.reporting.figure_style import COLOURS, INK, colour, layer_axis, logarithmic, marker, panels, plain
-from harness.reporting.tables_density import UNITS, suspect, unit_of
+from harness.reporting.likelihoods import UNITS, suspect, unit_of
+from harness.reporting.statistics import estimate
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan
@@ -20,7 +20,7 @@ ROW_HEIGHT = 0.36  # inches
 
 
 def likelihood_figure(plan: Plan, lines: Sequence[Line]) -> Figure | None:
-    """A panel per data set: every seed as a small dot, their mean and standard deviation beside it."""
+    """A panel per data set: every seed as a small dot, their mean and its bootstrap interval beside it."""
     density = [line for line in lines if line["kind"] == "density"]
     if not any(line.get("nats_per_dim") is not None or line.get("bits_per_dim") is not None for line in density):
         return None
@@ -49,11 +49,12 @@ def likelihood_figure(plan: Plan, lines: Sequence[Line]) -> Figure | None:
             if len(values) > 1:
                 seeds = True
                 axes.plot(values, [position + 0.24] * len(values), ".", color=colour(position), alpha=0.6, markersize=5)
-                spread = statistics.stdev(values)
-                axes.errorbar(statistics.fmean(values), position, xerr=spread, markersize=7, capsize=3, **look)
+                found = estimate(values)
+                low, high = found.bars
+                axes.errorbar(found.mean, position, xerr=[[low], [high]], markersize=7, capsize=3, **look)
             else:
                 axes.plot(values, [position], linestyle="none", markersize=7, **look)
-    notes = ["mean ± standard deviation over seeds; small dots: single seeds"] if seeds else []
+    notes = ["mean and its 95 % bootstrap interval over seeds; small dots: single seeds"] if seeds else []
     notes += ["hollow: audit failed or below the resolution floor, not to be compared"] if hollow else []
     if notes:
         figure.supxlabel("; ".join(notes), fontsize=8, color=INK)

@@ -11,8 +11,8 @@ from matplotlib.lines import Line2D
 
 from harness.records import Record
 from harness.reporting.figure_style import INK, colour, panels, plain
+from harness.reporting.likelihoods import UNITS, unit_of
 from harness.reporting.results import record_lines
-from harness.reporting.tables_density import UNITS, unit_of
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

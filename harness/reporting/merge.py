@@ -80,7 +80,7 @@ def join_plans(plans: Mapping[Path, Plan]) -> Plan:
                     f"{first_folder} is of {name} {one}, {folder} of {other}: not one table; report each by itself"
                 )
         for trial in plan.trials:
-            before = cells.setdefault(_cell(trial), (folder, trial))
+            before = cells.setdefault(cell(trial), (folder, trial))
             if before[1].id != trial.id:
                 raise UserError(
                     f"{before[0]} and {folder} have trials of one cell that differ in "
@@ -92,7 +92,7 @@ def join_plans(plans: Mapping[Path, Plan]) -> Plan:
     return first.model_copy(update={"rows": rows, "columns": columns, "seeds": seeds, "trials": tuple(trials)})
 
 
-def _cell(trial: AnyTrial) -> tuple[Any, ...]:
+def cell(trial: AnyTrial) -> tuple[Any, ...]:
     """What a table has one place for."""
     match trial:
         case DensityTrial():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import unicodedata
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tabulate import tabulate
@@ -18,6 +20,9 @@ class Table:
         header: one text per column. The first column is aligned left, the others right.
         rows: as many texts per row.
         notes: remarks below the table.
+        groups: (text, number of columns) of headings above the header, in order; "" heads nothing. The header of a
+            column below one begins with its text and a comma, which LaTeX does not repeat.
+        bold: (row, column) of cells that stand out.
     """
 
     name: str
@@ -25,6 +30,8 @@ class Table:
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
+    groups: tuple[tuple[str, int], ...] = ()
+    bold: frozenset[tuple[int, int]] = frozenset()
 
     @property
     def alignment(self) -> tuple[str, ...]:
@@ -35,7 +42,7 @@ class Table:
 def markdown(table: Table) -> str:
     """Caption, table and notes, each a paragraph."""
     text = tabulate(
-        [[escape_markdown(cell) for cell in row] for row in table.rows],
+        _cells(table, escape_markdown, "**{}**"),
         [escape_markdown(cell) for cell in table.header],
         tablefmt="pipe",
         colalign=table.alignment,
@@ -45,29 +52,62 @@ def markdown(table: Table) -> str:
     return "\n\n".join(part for part in (escape_markdown(table.caption), text, notes) if part)
 
 
+def plain(table: Table) -> str:
+    """As `markdown`, for a terminal: nothing is escaped."""
+    cells = [[one_line(cell) for cell in row] for row in table.rows]
+    text = tabulate(cells, table.header, tablefmt="simple", colalign=table.alignment, disable_numparse=True)
+    return "\n\n".join(part for part in (table.caption, text, "\n".join(map(one_line, table.notes))) if part)
+
+
 def latex(table: Table) -> str:
-    """A `table` environment that needs nothing but the package booktabs."""
+    """A `table` environment that needs nothing but the packages booktabs and graphicx, which makes a wide one fit."""
+    above, header = _grouped(table)
     text = tabulate(
-        [[escape_latex(cell) for cell in row] for row in table.rows],
-        [escape_latex(cell) for cell in table.header],
+        _cells(table, escape_latex, r"\textbf{{{}}}"),
+        [escape_latex(cell) for cell in header],
         tablefmt="latex_raw",
         colalign=table.alignment,
         disable_numparse=True,
     )
     for rule in (r"\toprule", r"\midrule", r"\bottomrule"):
         text = text.replace(r"\hline", rule, 1)
-    notes = [rf"\par\smallskip\footnotesize {escape_latex(note)}" for note in table.notes]
+    text = text.replace(r"\toprule", "\n".join([r"\toprule", *above]), 1)
+    notes = [rf"\par\smallskip{{\footnotesize\raggedright {escape_latex(note)}\par}}" for note in table.notes]
     return "\n".join(
         [
             r"\begin{table}",
             r"\centering\small\setlength{\tabcolsep}{4pt}",
             rf"\caption{{{escape_latex(table.caption)}}}",
             rf"\label{{tab:{re.sub(r'[^a-z0-9-]+', '-', table.name.lower())}}}",
-            text,
+            r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+            f"{text}}}",
             *notes,
             r"\end{table}",
         ]
     )
+
+
+def _cells(table: Table, escape: Callable[[str], str], bold: str) -> list[list[str]]:
+    return [
+        [
+            bold.format(escape(cell)) if (number, column) in table.bold else escape(cell)
+            for column, cell in enumerate(row)
+        ]
+        for number, row in enumerate(table.rows)
+    ]
+
+
+def _grouped(table: Table) -> tuple[list[str], list[str]]:
+    """Lines of LaTeX above the header, and the header below them."""
+    if not table.groups:
+        return [], list(table.header)
+    heads, rules, header, start = [], [], [], 0
+    for text, span in table.groups:
+        heads.append(rf"\multicolumn{{{span}}}{{c}}{{{escape_latex(text)}}}" if text else " & " * (span - 1))
+        rules += [rf"\cmidrule(lr){{{start + 1}-{start + span}}}"] if text else []
+        header += [cell.removeprefix(f"{text}, ") for cell in table.header[start : start + span]]
+        start += span
+    return [" & ".join(heads) + r" \\", "".join(rules)], header
 
 
 _MARKDOWN = {
@@ -93,9 +133,14 @@ _LATEX = {
     "[": "{[}",  # after the end of a row, [ and * would belong to it
     "*": "{*}",
     "±": r"$\pm$",
-    "≈": r"$\approx$",
     "×": r"$\times$",
     "≥": r"$\geq$",
+    "≈": r"$\approx$",
+    "→": r"$\rightarrow$",
+    "µ": r"$\mu$",
+    "²": "$^2$",
+    "³": "$^3$",
+    "°": r"$^\circ$",
     "≤": r"$\leq$",
     "−": "$-$",
     "†": r"$\dagger$",
@@ -110,6 +155,10 @@ _LATEX = {
 }
 
 
+_SET = frozenset("“”ßÆæØøŒœŁł")  # that pdflatex sets as they are, beside accented letters
+_OGONEK = "\u0328"  # which its own fonts lack
+
+
 def one_line(text: str) -> str:
     """Line breaks and other white space as single spaces, without control characters."""
     return " ".join("".join(mark if mark.isprintable() else " " for mark in text).split())
@@ -122,6 +171,15 @@ def escape_markdown(text: str) -> str:
 
 
 def escape_latex(text: str) -> str:
-    """Text that LaTeX sets as it is; a minus before a number is set as one."""
-    text = "".join(_LATEX.get(mark, mark) for mark in one_line(text))
+    """Text that LaTeX sets as it is; a minus before a number is set as one.
+
+    A sign that pdflatex's fonts may lack would end its run: it is set as its code point.
+    """
+    text = "".join(_LATEX.get(mark) or _settable(mark) for mark in one_line(text))
     return re.sub(r"(?<![\w.$}-])-(?=\d)", "$-$", text)
+
+
+def _settable(mark: str) -> str:
+    base, *accents = list(unicodedata.normalize("NFD", mark))
+    accented = ord(mark) < 0x180 and base.isascii() and len(accents) == 1 and _OGONEK not in accents
+    return mark if mark.isascii() or mark in _SET or accented else f"U+{ord(mark):04X}"

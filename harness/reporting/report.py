@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.errors import UserError
 from harness.planning.plan import Plan
 from harness.records import write_atomically
+from harness.reporting.benchmarks import benchmark_figure, benchmark_table, read_benchmarks
+from harness.reporting.equal_terms import Terms, equal_terms_table
+from harness.reporting.figure_style import render, style
 from harness.reporting.figures import figures
 from harness.reporting.merge import CONFLICT
-from harness.reporting.rendering import latex, markdown, one_line
+from harness.reporting.rendering import Table, latex, markdown, one_line
 from harness.reporting.results import csv_bytes, plan_lines, read_records, results
 from harness.reporting.tables import status_line, tables, worst_statuses
+
+NEEDS = "% Needs \\usepackage{booktabs,graphicx}.\n"
 
 
 @dataclass(frozen=True)
@@ -22,7 +29,7 @@ class Report:
     Attributes:
         folder: the suite's folder.
         files: relative names of the files, in the order of writing.
-        table: the text of table.md.
+        table: the text of table.md, and after it that of the tables asked for beside it.
         counts: number of trials by status; "missing" are those not yet run.
     """
 
@@ -32,14 +39,16 @@ class Report:
     counts: dict[str, int]
 
 
-def write_report(folder: Path) -> Report:
+def write_report(folder: Path, at: Sequence[Terms] = (), benchmarks: Sequence[Path] = ()) -> Report:
     """Write results.csv, table.md, table.tex and figures/ of one suite; each file whole or not at all.
 
     Args:
         folder: OUT/<suite>, with plan.json and records/.
+        benchmarks: files of pytest-benchmark, for a table and a figure of their own.
+        at: terms on which the likelihoods are to be equal, each for a table of its own, table-at-<terms>.
 
     Raises:
-        UserError: there is no plan in the folder, or the plan or a record cannot be read.
+        UserError: there is no plan in the folder, the plan or a record cannot be read, or there are no likelihoods.
     """
     plan = Plan.load(folder)
     records = read_records(folder / "records", [trial.id for trial in plan.trials])
@@ -48,16 +57,33 @@ def write_report(folder: Path) -> Report:
     parts = [f"# {one_line(plan.title)}", one_line(plan.question), *map(markdown, made), status_line(lines)]
     parts += [f"Conflict: {record.id}: {record.notes[CONFLICT]}." for record in records if CONFLICT in record.notes]
     text = "\n\n".join(part for part in parts if part) + "\n"
-    tex = "% Needs \\usepackage{booktabs}.\n" + "\n\n".join(map(latex, made)) + "\n"
+    tex = NEEDS + "\n\n".join(map(latex, made)) + "\n"
     content = {
         "results.csv": csv_bytes(results(records, plan)),
         "table.md": text.encode(),
         "table.tex": tex.encode(),
     }
     content |= {f"figures/{name}": image for name, image in figures(plan, records, folder / "records").items()}
+    more: dict[str, Table] = {}
+    for terms in dict.fromkeys(at):
+        if plan.kind != "density":
+            raise UserError(f"--at {terms}: {folder} is of kind {plan.kind}, and only densities have equal terms")
+        table = equal_terms_table(plan, records, lines, terms)
+        more[f"at-{terms}"] = table
+    if benchmarks:
+        files = [read_benchmarks(path) for path in benchmarks]
+        more["benchmarks"] = benchmark_table(files)
+        with style():
+            figure = benchmark_figure(files)
+            pictures = {} if figure is None else render("benchmarks", figure)
+        content |= {f"figures/{name}": image for name, image in pictures.items()}
+    for name, table in more.items():
+        content[f"table-{name}.md"] = f"{markdown(table)}\n".encode()
+        content[f"table-{name}.tex"] = f"{NEEDS}{latex(table)}\n".encode()
+        text += f"\n{markdown(table)}\n"
     for name, data in content.items():
         write_atomically(folder / name, data)
-    for stale in (folder / "figures").glob("*"):
-        if stale.suffix in (".png", ".svg") and f"figures/{stale.name}" not in content:
+    for stale in (*(folder / "figures").glob("*"), *folder.glob("table-*")):
+        if stale.suffix in (".png", ".svg", ".md", ".tex") and str(stale.relative_to(folder)) not in content:
             stale.unlink()
     return Report(folder, tuple(content), text, dict(Counter(worst_statuses(lines).values())))

@@ -162,6 +162,7 @@ def _lines(
     }
     if trial["kind"] == "density":
         common |= {"dataset": trial["data"]["label"], "layer": trial["layer"]["row"], "seed": trial["seed"]}
+        common["data"] = trial["data"]
     elif trial["kind"] == "parameters":
         common |= {"dataset": trial["label"], "layer": trial["layer"]["row"], "width": trial["flow"]["width"]}
     elif trial["kind"] == "runtime":

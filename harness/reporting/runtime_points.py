@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from harness.reporting.cells import Line
+from harness.reporting.statistics import slope
 
 # Beyond these a point is marked as unstable. They are parts of the median.
 LARGEST_SPREAD = 0.25  # interquartile range
@@ -18,8 +19,6 @@ LARGEST_GAP = 0.15  # from the fastest process to the slowest
 LEAST_CPU_SHARE = 0.9  # of a core that one thread on a CPU should have for itself
 
 FITTED_POINTS = 4
-T_975 = {1: 12.706, 2: 4.303}
-"""97.5 % quantiles of Student's t by degrees of freedom, as many as a fit can have."""
 
 
 def merged(lines: Iterable[Line], threads: int) -> list[dict[str, Any]]:
@@ -92,8 +91,4 @@ def growth(points: Iterable[Line]) -> tuple[float, float] | None:
     largest = np.log(np.array(timed[-FITTED_POINTS:], dtype=float).reshape(-1, 2))
     if len(largest) < 3 or np.ptp(largest[:, 0]) == 0:
         return None
-    x, y = largest[:, 0] - largest[:, 0].mean(), largest[:, 1] - largest[:, 1].mean()
-    slope = float(x @ y / (x @ x))
-    freedom = len(largest) - 2
-    error = math.sqrt(float(np.square(y - slope * x).sum()) / freedom / float(x @ x))
-    return slope, T_975[freedom] * error
+    return slope(largest[:, 0], largest[:, 1])

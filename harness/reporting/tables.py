@@ -1,7 +1,7 @@
 """The tables of a report: pure functions of the plan and the lines of its results.
 
-No entry is set in bold and nothing is ranked: with a handful of seeds a mean and its spread is all there is
-to say.
+An entry is set in bold only where a test tells it from all others of its column (see `harness.reporting.statistics`):
+with a handful of seeds a mean and its interval is all there is to say.
 """
 
 from __future__ import annotations

@@ -1,100 +1,128 @@
-"""The table of a density suite: likelihood of each layer on each data set, and what it costs."""
+"""The tables of a density suite, the first of which is that of publications: models by data sets."""
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.reporting.cells import (
-    EMPTY,
-    OPERATIONS,
-    Line,
-    Notes,
-    device_text,
-    failed_reason,
-    failed_status,
-    shortened,
-    threads_text,
-    time_cell,
-)
+from harness.reporting.cells import EMPTY, Line, Notes, device_text, failed_reason, failed_status
 from harness.reporting.data_remarks import data_remarks
+from harness.reporting.likelihoods import UNITS, Ranking, by_seed, has_value, members_of, ranking, suspect, unit_of
 from harness.reporting.rendering import Table
 from harness.reporting.results import MISSING
-from harness.settings import DensityTrial, RuntimeTrial
+from harness.reporting.statistics import LEAST_SEEDS, SIGNIFICANCE, estimate
+from harness.reporting.tables_cost import cost_table
+from harness.reporting.tables_differences import differences_table
+from harness.settings import DensityTrial
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan
     from harness.planning.suite_model import Published
 
 ESTIMATE = "≈"  # before a likelihood that is an estimate
-UNITS = {"bits_per_dim": "bits/dim", "nats_per_dim": "nats/dim"}
+ESTIMATED = f"{ESTIMATE} an estimate of the likelihood: the flow's log-determinant is not computed exactly"
+MEASURED, PUBLISHED, QUOTED = "measured", "published", "quoted"
 
 
 def density_tables(plan: Plan, lines: Sequence[Line]) -> list[Table]:
-    """Likelihood and cost of each layer; published numbers beside them only under the published protocol."""
+    """Likelihoods, their paired differences, costs; published numbers beside them under the published protocol only."""
     density = [line for line in lines if line["kind"] == "density"]
     quoted = plan.published if plan.published is not None and plan.published.measure in UNITS else None
     beside = quoted if plan.profile == "paper" else None
-    units = {column: unit_of(density, column) for column in plan.columns}
+    labels = (*plan.columns, *plan.averages)
+    rankings = {label: ranking(plan, density, label) for label in labels}
+    made = [
+        _likelihoods(plan, lines, density, rankings, beside),
+        differences_table(plan, rankings),
+        cost_table(plan, lines),
+        _published_table(plan, quoted) if quoted is not None and beside is None else None,
+    ]
+    return [table for table in made if table is not None]
+
+
+def _likelihoods(
+    plan: Plan,
+    lines: Sequence[Line],
+    density: Sequence[Line],
+    rankings: Mapping[str, Ranking],
+    beside: Published | None,
+) -> Table:
+    """A row per model and a column per data set, as publications have it; what they say stands beside what we found."""
     notes = Notes()
-    header = ["layer"]
+    header, groups = ["layer"], [("", 1)]
     columns: list[dict[str, str]] = []
-    for label in (*plan.columns, *plan.averages):
-        members = plan.averages.get(label)
-        unit = units[members[0] if members else label]
-        header.append(f"{label}, {UNITS[unit]} ↓")
-        if members:
-            columns.append({row: _average(density, row, label, members, unit, notes) for row in plan.rows})
-        else:
-            columns.append({row: _likelihood(density, row, label, unit, notes) for row in plan.rows})
-        if beside is not None and any(label in values for values in beside.values.values()):
-            header.append(f"{label}, published")
+    bold: set[tuple[int, int]] = set()
+    for label, competition in rankings.items():
+        members = members_of(plan, label)
+        unit = unit_of(density, members[0])
+        heading = f"{label}, {UNITS[unit]} ↓"
+        one = _average if label in plan.averages else _likelihood
+        found = {row: one(density, row, label, members, unit, notes) for row in plan.rows}
+        if competition.winner is not None:
+            bold.add((plan.rows.index(competition.winner), len(header)))
+        header.append(heading)
+        columns.append(found)
+        published = beside is not None and any(label in values for values in beside.values.values())
+        if beside is not None and published:
+            header[-1:] = [f"{heading}, {MEASURED}", f"{heading}, {PUBLISHED}"]
             columns.append({row: _quoted(values, label) for row, values in beside.values.items()})
-    for head, cells in [*_parameter_columns(plan, density), *_time_columns(plan, lines, notes)]:
-        header.append(head)
-        columns.append(cells)
+        groups.append((heading if published else "", 1 + published))
     extra = [] if beside is None else [row for row in beside.values if row not in plan.rows]
     rows = [(row, *(cells.get(row, EMPTY) for cells in columns)) for row in plan.rows]
-    rows += [(f"{row} (quoted)", *(cells.get(row, EMPTY) for cells in columns)) for row in extra]
+    rows += [(f"{row} ({QUOTED})", *(cells.get(row, EMPTY) for cells in columns)) for row in extra]
     remarks = list(notes.numbered())
     if any(cell.startswith(ESTIMATE) for row in rows for cell in row):
-        remarks.append(f"{ESTIMATE} an estimate of the likelihood: the flow's log-determinant is not computed exactly")
+        remarks.append(ESTIMATED)
     if any("†" in cell for row in rows for cell in row):
         remarks.append("† not a likelihood to compare: the audit failed or the value is below the resolution floor")
     remarks += [f"{label}: the mean over {', '.join(members)}" for label, members in plan.averages.items()]
     remarks += data_remarks(plan, density)
     if beside is not None:
-        remarks.append(f"published: {beside.source}")
-    made = [Table(f"{plan.suite}-likelihood", density_caption(plan, lines), tuple(header), tuple(rows), tuple(remarks))]
-    if quoted is not None and beside is None:
-        made.append(_quoted_table(plan, quoted))
-    return made
+        remarks.append(f"{PUBLISHED}: {beside.source}")
+    if extra:
+        remarks.append(f"{QUOTED}: published there, and not trained by this suite")
+    return Table(
+        f"{plan.suite}-likelihood",
+        density_caption(plan, lines, bool(bold)),
+        tuple(header),
+        tuple(rows),
+        tuple(remarks),
+        tuple(groups) if beside is not None else (),
+        frozenset(bold),
+    )
 
 
-def density_caption(plan: Plan, lines: Sequence[Line]) -> str:
+def density_caption(plan: Plan, lines: Sequence[Line], bold: bool = False) -> str:
     """What the numbers are and what they rest on."""
     trials = [trial for trial in plan.trials if isinstance(trial, DensityTrial)]
     seeds = len({trial.seed for trial in trials})
-    spread = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed, so no spread"
     budget = _per_column(trials, _budget)
     size = _per_column([trial for trial in trials if not trial.layer.baseline], _size)
     parts = [
-        f"Negative log-likelihood on the test split, {spread}; lower is better.",
-        f"Profile {plan.profile}: {budget}; Glow with {size}; {device_text(plan.device, lines)}, float32.",
+        f"Negative log-likelihood on the test split, {seeds_text(seeds)}; lower is better.",
+        f"Measured: profile {plan.profile}, {budget}; Glow with {size}; {device_text(plan.device, lines)}, float32.",
     ]
     own = [trial for trial in trials if trial.layer.baseline]
     if own:
         rows = ", ".join(dict.fromkeys(trial.layer.row for trial in own))
         parts.append(f"No Glow but flows of their own, under the same budget: {rows}; {_per_column(own, _size)}.")
-    timings = [trial for trial in plan.trials if isinstance(trial, RuntimeTrial)]
-    if timings:
+    if plan.published is not None and plan.profile != "paper":
+        parts.append("Not the published protocol: to be compared with no published number.")
+    if bold:
         parts.append(
-            f"Times: one layer alone, median (interquartile range) of {timings[0].timing.rounds} samples, "
-            f"batch {timings[0].batch}, {threads_text(timings[0].threads)}; forward includes the log-determinant."
+            f"Bold: below every other row by a paired t test, p < {SIGNIFICANCE:g} after Holm's correction for all "
+            "pairs of rows."
         )
     return " ".join(parts)
+
+
+def seeds_text(seeds: int) -> str:
+    """What stands behind a mean: "mean [95 % bootstrap interval] over 3 seeds"."""
+    if seeds < 2:
+        return "one seed, so no interval"
+    few = f", too few for a test (at least {LEAST_SEEDS})" if seeds < LEAST_SEEDS else ""
+    return f"mean [95 % bootstrap interval] over {seeds} seeds{few}"
 
 
 def _size(trial: DensityTrial) -> str:
@@ -124,19 +152,13 @@ def _per_column(trials: Sequence[DensityTrial], describe: Callable[[DensityTrial
     return "; ".join(f"{column} {text}" for column, text in texts.items())
 
 
-def unit_of(density: Sequence[Line], column: str) -> str:
-    """The measure of a data set, as its trials say; bits per dimension where none has got that far."""
-    units = (line["unit"] for line in density if line["dataset"] == column and line.get("unit"))
-    return next(units, "bits_per_dim")
-
-
-def _likelihood(density: Sequence[Line], row: str, column: str, unit: str, notes: Notes) -> str:
-    planned = [line for line in density if line["layer"] == row and line["dataset"] == column]
+def _likelihood(density: Sequence[Line], row: str, column: str, members: Sequence[str], unit: str, notes: Notes) -> str:
+    planned = [line for line in density if line["layer"] == row and line["dataset"] in members]
     if not planned:
         return EMPTY
-    good = [line for line in planned if line["status"] == "ok" and line.get(unit) is not None]
+    good = [line for line in planned if has_value(line, unit)]
     failed = [line for line in planned if line not in good]
-    text = mean_and_spread([line[unit] for line in good])
+    text = mean_and_interval([line[unit] for line in good])
     where = f"{row} on {column}"
     doubts = sorted({doubt for line in good if (doubt := suspect(line)) is not None})
     if doubts:
@@ -165,10 +187,10 @@ def _estimate_text(good: Sequence[Line], errors: Sequence[float], unit: str) -> 
 def _average(density: Sequence[Line], row: str, label: str, members: Sequence[str], unit: str, notes: Notes) -> str:
     """The mean over some columns, each its seeds' mean; none where a trial of theirs has no value.
 
-    All columns then have the same seeds, and the spread is that of the mean over columns from seed to seed.
+    All columns then have the same seeds, and the interval is that of the mean over columns from seed to seed.
     """
     lines = [line for line in density if line["layer"] == row and line["dataset"] in members]
-    without = [line for line in lines if line["status"] != "ok" or line.get(unit) is None]
+    without = [line for line in lines if not has_value(line, unit)]
     if not lines:
         return EMPTY
     if without:
@@ -176,77 +198,39 @@ def _average(density: Sequence[Line], row: str, label: str, members: Sequence[st
             return MISSING
         lacking = ", ".join(dict.fromkeys(line["dataset"] for line in without))
         return EMPTY + notes.mark(f"{row}, {label}: none, for a trial of {lacking} has no value")
-    by_seed: dict[int, list[float]] = {}
-    for line in lines:
-        by_seed.setdefault(line["seed"], []).append(line[unit])
-    text = mean_and_spread([statistics.fmean(values) for values in by_seed.values()])
+    text = mean_and_interval(list(by_seed(lines, unit).values()))
     doubtful = ", ".join(dict.fromkeys(line["dataset"] for line in lines if suspect(line)))
     return text + (" †" + notes.mark(f"{row}, {label}: that of {doubtful} is not to be compared") if doubtful else "")
 
 
-def suspect(line: Line) -> str | None:
-    """Why a value is not to be compared: its audit failed, the resolution floor included; None where it may be."""
-    if line.get("audit") != "failed" and not line.get("below_floor"):
-        return None
-    return shortened(line.get("audit_reason") or "below the resolution floor")
-
-
-def mean_and_spread(values: Sequence[float]) -> str:
-    """ "2.314 ± 0.012"; the spread is the standard deviation, and there is none for a single value."""
+def mean_and_interval(values: Sequence[float]) -> str:
+    """ "2.314 [2.301, 2.325]"; there is no interval for a single value."""
     if not values:
         return EMPTY
-    mean = f"{statistics.fmean(values):.3f}"
-    return f"{mean} ± {statistics.stdev(values):.3f}" if len(values) > 1 else mean
-
-
-def _parameter_columns(plan: Plan, density: Sequence[Line]) -> list[tuple[str, dict[str, str]]]:
-    """Parameter counts, one column for all data sets that share them."""
-    groups: list[tuple[list[str], dict[str, str]]] = []
-    for column in plan.columns:
-        mine = [line for line in density if line["dataset"] == column and line.get("parameters") is not None]
-        cells = {line["layer"]: f"{line['parameters']:,}" for line in mine}
-        same = next((labels for labels, known in groups if known == cells), None)
-        if same is not None:
-            same.append(column)
-        elif cells:
-            groups.append(([column], cells))
-    if len(groups) == 1 and len(groups[0][0]) == len(plan.columns):
-        return [("parameters", groups[0][1])]
-    return [(f"parameters, {' and '.join(labels)}", cells) for labels, cells in groups]
-
-
-def _time_columns(plan: Plan, lines: Sequence[Line], notes: Notes) -> list[tuple[str, dict[str, str]]]:
-    """Median times of the layer alone, a column per operation and event shape.
-
-    Data sets that share a shape and their layers' options were timed on equal terms: the first stands for all.
-    """
-    timed: dict[tuple[Any, ...], list[RuntimeTrial]] = {}
-    for trial in plan.trials:
-        if isinstance(trial, RuntimeTrial):
-            timed.setdefault((trial.shape, trial.batch, trial.layers), []).append(trial)
-    by_trial: dict[str, list[Line]] = {}
-    for line in lines:
-        by_trial.setdefault(line["id"], []).append(line)
-    columns = []
-    for operation, name in OPERATIONS.items():
-        for same in timed.values():
-            if operation in same[0].operations:
-                where = "" if len(timed) == 1 else f", {' and '.join(trial.sweep for trial in same)}"
-                mine = [line for line in by_trial[same[0].id] if line["operation"] == operation]
-                columns.append((f"{name}, ms{where}", {line["layer"]: time_cell(line, notes) for line in mine}))
-    return columns
+    found = estimate(values)
+    return f"{found.mean:.3f}" + ("" if found.low is None else f" [{found.low:.3f}, {found.high:.3f}]")
 
 
 def _quoted(values: Mapping[str, Any], column: str) -> str:
-    return str(values[column]) if column in values else EMPTY
+    """A published number with the two decimals of publications, more where it has more."""
+    if column not in values:
+        return EMPTY
+    text = f"{values[column]:.2f}"
+    return text if float(text) == values[column] else str(values[column])
 
 
-def _quoted_table(plan: Plan, quoted: Published) -> Table:
+def _published_table(plan: Plan, quoted: Published) -> Table:
+    """Published numbers by themselves, each row with its source."""
     columns = list(dict.fromkeys(name for values in quoted.values.values() for name in values if name != "width"))
-    unit = UNITS.get(quoted.measure, quoted.measure)
+    rows = [
+        (row, *(_quoted(values, name) for name in columns), PUBLISHED if row in plan.rows else QUOTED)
+        for row, values in quoted.values.items()
+    ]
     return Table(
         f"{plan.suite}-published",
-        f"Published (protocol of the paper; not comparable with the above): {unit}. {quoted.source}.",
-        ("model (quoted)", *columns),
-        tuple((row, *(_quoted(values, name) for name in columns)) for row, values in quoted.values.items()),
+        f"Published (protocol of the paper; not comparable with anything measured in profile {plan.profile}): "
+        f"{UNITS[quoted.measure]} ↓. {quoted.source}.",
+        ("model", *columns, "source"),
+        tuple(rows),
+        (f"{QUOTED}: published there, and not trained by this suite",) if any(QUOTED in row for row in rows) else (),
     )

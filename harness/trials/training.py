@@ -34,8 +34,9 @@ class Fit:
     """What training did; the flow itself holds the chosen weights.
 
     Attributes:
-        curves: "step", "train" (mean loss since the step before) and "validation", in the data's unit; with
-            averages "average_log_det", the smallest log|det W| / D of the averaged layers under test, in nats.
+        curves: "step", "train" (mean loss since the step before) and "validation", in the data's unit, and "seconds",
+            as `train_seconds` up to there; with averages "average_log_det", the smallest log|det W| / D of the averaged
+            layers under test, in nats.
         best_step: the step whose weights were kept, the one of the lowest validation value.
         steps_done: fewer than asked for when training stopped early.
         passes: forward and backward passes over a batch; two per step under "separate" averages.
@@ -114,7 +115,7 @@ class _Course:
 
     losses: Tensor
     best_weights: dict[str, Tensor]
-    curves: Curves = field(default_factory=lambda: {"step": [], "train": [], "validation": []})
+    curves: Curves = field(default_factory=lambda: {"step": [], "train": [], "validation": [], "seconds": []})
     step: int = 0
     best: float = math.inf
     best_step: int = 0
@@ -188,6 +189,8 @@ def fit(
         course.losses[(course.step - 1) % settings.evaluate_every] = measures[pipeline.unit].detach().mean()
         if course.step % settings.evaluate_every == 0 or course.step == settings.steps:
             clock.pause()
+            # The curves of a checkpoint from before these seconds were kept have none.
+            course.curves.setdefault("seconds", [None] * len(course.curves["step"])).append(clock.seconds)
             flow.eval()  # a layer may apply another map there than in training
             value = _evaluate(flow, pipeline, settings, seed, course)
             flow.train()

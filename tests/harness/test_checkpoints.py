@@ -85,7 +85,10 @@ def assert_equal(one, other):
     other_weights, other_result, _ = other
     assert weights.keys() == other_weights.keys()
     assert all(torch.equal(weights[name], other_weights[name]) for name in weights)
-    for name in ("curves", "best_step", "steps_done", "passes", "stopped_early"):
+    curves, other_curves = ({k: v for k, v in one.curves.items() if k != "seconds"} for one in (result, other_result))
+    assert curves == other_curves
+    assert len(result.curves["seconds"]) == len(result.curves["step"])
+    for name in ("best_step", "steps_done", "passes", "stopped_early"):
         assert getattr(result, name) == getattr(other_result, name), name
 
 

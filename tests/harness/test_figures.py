@@ -24,7 +24,7 @@ def density_files(density_run, write_run):
 
 def test_a_density_suite_has_its_figures_the_same_bytes_whatever_the_users_style(density_files):
     files = figures(*density_files)
-    names = {"likelihood", "cost", "training", "samples-waveforms"}
+    names = {"likelihood", "pareto", "cost", "training", "samples-waveforms"}
     drawn = {f"{name}.{form}" for name in names for form in ("png", "svg")}
     assert set(files) == drawn | {"samples-digits.png"}, "pictures have no vector form"
     for name, data in files.items():

@@ -101,6 +101,7 @@ def content(out):
         record = read_record(path)
         [row] = record.rows
         row.pop("train_seconds")
+        record.curves.pop("seconds")
         with np.load(path.with_suffix(".npz")) as arrays:
             samples = {name: arrays[name].tobytes() for name in arrays}
         state = torch.load(out / "weights" / f"{path.stem}.pt", weights_only=True)["state"]

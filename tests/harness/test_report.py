@@ -28,9 +28,9 @@ def test_tables_of_a_run(density_run, write_run):
     folder = write_run(*density_run)
     text = write_report(folder).table
     assert text.startswith("# Layers made up\n\nWhich?\n")
-    assert "2.010 ± 0.010" in text and text.rstrip().endswith("20 trials: 20 ok")
+    assert "2.010 \\[2.000, 2.020]" in text and text.rstrip().endswith("20 trials: 20 ok")
     tex = (folder / "table.tex").read_text()
-    assert tex.count(r"\toprule") == 2 and r"my\_layer \& co" in tex
+    assert tex.count(r"\toprule") == 4 and r"my\_layer \& co" in tex
 
 
 def test_what_has_not_run_is_a_row_and_old_figures_go(runtime_run, write_run):

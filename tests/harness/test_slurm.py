@@ -162,7 +162,8 @@ def values(out):
     for path in sorted((out / "records").glob("*.json")):
         record = read_record(path)
         rows = [{name: value for name, value in row.items() if name != "train_seconds"} for row in record.rows]
-        found[record.id] = record.status, rows, record.curves
+        curves = {name: values for name, values in record.curves.items() if name != "seconds"}
+        found[record.id] = record.status, rows, curves
     table = [line for line in (out / "table.md").read_text().splitlines() if " s |" not in line]
     return found, table
 

@@ -11,7 +11,7 @@ from harness.reporting.rendering import Table, escape_latex, escape_markdown, la
 from harness.reporting.results import plan_lines
 from harness.reporting.tables import status_line, tables
 
-NASTY = r"a_b & 50% #1 $x$ {y} ~ ^ \z <script> | [c] *d* `e` ± × − † “q” é"
+NASTY = r"a_b & 50% #1 $x$ {y} ~ ^ \z <script> | [c] *d* `e` ± × − † “q” éŁ 日ą→☃"
 
 
 def grid(table):
@@ -27,13 +27,22 @@ def made(run):
 # Density
 
 
-def test_density_table_in_plan_order_with_mean_spread_and_cost(density_run):
-    table = made(density_run)[0]
+def test_density_table_in_plan_order_with_mean_and_interval(density_run):
+    table, differences, cost, _ = made(density_run)
     assert [row[0] for row in table.rows] == ["conv1x1", "my_layer & co", "<script>"]
-    assert table.header == (
+    assert table.header == ("layer", "digits, bits/dim ↓", "waveforms, nats/dim ↓")
+    row = grid(table)["my_layer & co"]
+    assert row["digits, bits/dim ↓"] == "3.010 [3.000, 3.020]"  # of 3.00, 3.01, 3.02
+    assert row["waveforms, nats/dim ↓"] == "-3.010 [-3.020, -3.000]"
+    assert not table.notes and not table.bold
+    assert grid(differences)["my_layer & co"] == {
+        "layer": "my_layer & co",
+        "digits": "+1.000 [+1.000, +1.000]",  # the same for every seed, though the seeds themselves differ
+        "waveforms": "+1.000 [+1.000, +1.000]",
+    }
+    assert grid(differences)["conv1x1"]["digits"] == grid(differences)["<script>"]["waveforms"] == "lowest mean"
+    assert cost.header == (
         "layer",
-        "digits, bits/dim ↓",
-        "waveforms, nats/dim ↓",
         "parameters, digits",
         "parameters, waveforms",
         "forward, ms, digits",
@@ -41,21 +50,60 @@ def test_density_table_in_plan_order_with_mean_spread_and_cost(density_run):
         "inverse, ms, digits",
         "inverse, ms, waveforms",
     )
-    row = grid(table)["my_layer & co"]
-    assert row["digits, bits/dim ↓"] == "3.010 ± 0.010"  # the sample standard deviation of 3.00, 3.01, 3.02
-    assert row["waveforms, nats/dim ↓"] == "-3.010 ± 0.010"
+    row = grid(cost)["my_layer & co"]
     assert row["parameters, digits"] == "1,106"
     assert row["forward, ms, digits"] == "1.00 (0.010)"
-    assert not table.notes
+
+
+def test_from_eight_seeds_on_a_winner_is_bold_and_differences_are_tested(many_seeds):
+    plan, records = many_seeds(8)
+    table, differences, *_ = made((plan, records))
+    assert table.bold == {(0, 1)}, "on waveforms the last two rows are alike"
+    assert "Bold: below every other row by a paired t test, p < 0.05 after Holm" in table.caption
+    assert grid(differences)["<script>"]["digits"].endswith(", p < 0.001, d 156.2")
+    alike = grid(differences)["<script>"]["waveforms"], grid(differences)["my_layer & co"]["waveforms"]
+    assert set(alike) == {"lowest mean", "+0.002 [-0.007, +0.012], p 0.685, d 0.1"}
+    assert "p: paired t test" in differences.caption and "share the order of the data" in differences.caption
+    assert "| **2.0" in markdown(table) and r"& \textbf{2.0" in latex(table)
+
+    few = made(many_seeds(7))
+    assert not few[0].bold and "p <" not in markdown(few[1]) and "No test below 8 seeds" in few[1].caption
+
+
+@pytest.mark.parametrize("fault", ["audit", "failed", "oracle"])
+def test_what_does_not_compete_is_in_no_ranking(many_seeds, fault):
+    plan, records = many_seeds(8)
+    trials = list(plan.trials)
+    for index, trial in enumerate(trials):
+        if getattr(trial, "seed", None) == 3 and trial.layer.row == "conv1x1" and trial.data.label == "digits":
+            if fault == "audit":
+                records[index].rows[0] |= {"audit": "failed", "audit_reason": "log-det is 1"}
+            elif fault == "failed":
+                records[index] = blank_record(trial, "diverged", "nan")
+        if fault == "oracle" and getattr(trial, "layer", None) and trial.layer.row == "conv1x1":
+            trials[index] = trial.model_copy(update={"layer": trial.layer.model_copy(update={"oracle": True})})
+            records[index] = replace(records[index], id=trials[index].id)
+    table, differences, *_ = made((plan.model_copy(update={"trials": tuple(trials)}), records))
+    assert (1, 1) in table.bold, "the second row is the best of those that compete"
+    assert grid(differences)["my_layer & co"]["digits"] == "lowest mean"
+    assert grid(differences)["conv1x1"]["digits"] == "–" and "not every seed" in differences.notes[0]
+
+
+def test_a_column_without_any_value_is_headed_by_the_unit_of_its_data(density_run):
+    plan, records = density_run
+    for index, trial in enumerate(plan.trials[:18]):
+        records[index] = blank_record(trial, "oom", "no memory")
+    assert made((plan, records))[0].header == ("layer", "digits, bits/dim ↓", "waveforms, nats/dim ↓")
 
 
 def test_density_caption_says_what_the_numbers_rest_on(density_run):
     caption = made(density_run)[0].caption
     density_run[1][0].environment = {"cpu": "A Processor"}
     assert "cpu (A Processor), float32" in made(density_run)[0].caption
-    for part in ("standard deviation over 3 seeds", "Profile quick", "40 training steps of batch 16", "cpu", "float32"):
+    for part in ("interval] over 3 seeds", "profile quick", "40 training steps of batch 16", "cpu", "float32"):
         assert part in caption
-    assert "5 samples, batch 8, 1 thread" in caption
+    assert "compared with no published number" in caption and "Bold" not in caption
+    assert "5 samples, batch 8, 1 thread" in made(density_run)[2].caption
 
 
 def test_settings_of_single_columns_and_rows_are_in_the_caption(density_run):
@@ -73,7 +121,8 @@ def test_one_seed_has_no_spread(density_run):
     trials = tuple(trial for trial in plan.trials if getattr(trial, "seed", 0) == 0)
     table = made((plan.model_copy(update={"trials": trials}), records))[0]
     assert grid(table)["conv1x1"]["digits, bits/dim ↓"] == "2.000"
-    assert "one seed, so no spread" in table.caption
+    assert "one seed, so no interval" in table.caption
+    assert not any("differences" in one.name for one in made((plan.model_copy(update={"trials": trials}), records)))
 
 
 def test_a_failure_stands_in_its_cell_with_its_reason_below(density_run):
@@ -82,7 +131,7 @@ def test_a_failure_stands_in_its_cell_with_its_reason_below(density_run):
     for index in (5, 11, 17):
         records[index] = blank_record(plan.trials[index], "error", "ValueError: no (flows/glow.py:3)")
     table = made((plan, records))[0]
-    assert grid(table)["conv1x1"]["digits, bits/dim ↓"] == "2.015 ± 0.007 (2 of 3 seeds, diverged) [1]"
+    assert grid(table)["conv1x1"]["digits, bits/dim ↓"] == "2.015 [2.010, 2.020] (2 of 3 seeds, diverged) [1]"
     assert grid(table)["<script>"]["waveforms, nats/dim ↓"] == "error [2]"
     assert table.notes == (
         "[1] conv1x1 on digits: diverged: loss is nan at step 3",
@@ -98,7 +147,7 @@ def test_a_failed_audit_is_marked_and_explained(density_run, fault):
     records[4].rows[0] |= fault
     table = made((plan, records))[0]
     cell = grid(table)["my_layer & co"]["waveforms, nats/dim ↓"]
-    assert cell == "-3.010 ± 0.010 † [1]"
+    assert cell == "-3.010 [-3.020, -3.000] † [1]"
     reason = fault.get("audit_reason", "below the resolution floor")
     assert table.notes[0] == f"[1] my_layer & co on waveforms: {reason}"
     assert table.notes[-1].startswith("† not a likelihood to compare")
@@ -183,18 +232,27 @@ def test_missing_trials_and_values_are_said(density_run):
 
 def test_published_numbers_stand_apart_unless_the_protocol_is_the_same(density_run):
     plan, records = density_run
-    table, quoted = made(density_run)
+    table, _, _, quoted = made(density_run)
     assert not any("published" in head for head in table.header)
     assert "not comparable" in quoted.caption and "A Paper (2022), table 1" in quoted.caption
-    assert quoted.header == ("model (quoted)", "digits") and quoted.rows == (("MAF", "4.31"), ("conv1x1", "3.35"))
+    assert quoted.header == ("model", "digits", "source")
+    assert quoted.rows == (("MAF", "4.31", "quoted"), ("conv1x1", "3.40", "published"))
 
-    (paper,) = made((plan.model_copy(update={"profile": "paper"}), records))
-    assert grid(paper)["conv1x1"]["digits, published"] == "3.35"
-    assert grid(paper)["my_layer & co"]["digits, published"] == "–"
-    assert grid(paper)["MAF (quoted)"]["digits, published"] == "4.31"
-    assert grid(paper)["MAF (quoted)"]["digits, bits/dim ↓"] == "–"
-    assert "waveforms, published" not in paper.header
-    assert "published: A Paper (2022), table 1" in paper.notes
+    paper, *others = made((plan.model_copy(update={"profile": "paper"}), records))
+    assert paper.header == (
+        "layer",
+        "digits, bits/dim ↓, measured",
+        "digits, bits/dim ↓, published",
+        "waveforms, nats/dim ↓",
+    )
+    published = {row: cells["digits, bits/dim ↓, published"] for row, cells in grid(paper).items()}
+    assert published == {"conv1x1": "3.40", "my_layer & co": "–", "<script>": "–", "MAF (quoted)": "4.31"}
+    assert grid(paper)["MAF (quoted)"]["digits, bits/dim ↓, measured"] == "–"
+    assert "published: A Paper (2022), table 1" in paper.notes and "no published number" not in paper.caption
+    assert not any("published" in table.name for table in others)
+    text = latex(paper)
+    assert r"& \multicolumn{2}{c}{digits, bits/dim $\downarrow$} &  \\" in text and r"\cmidrule(lr){2-3}" in text
+    assert "& measured & published &" in re.sub(" +", " ", text)
 
 
 def test_data_sets_that_share_counts_and_shapes_share_columns(density_run):
@@ -203,8 +261,8 @@ def test_data_sets_that_share_counts_and_shapes_share_columns(density_run):
         record.rows[0]["parameters"] = 7
     trials = list(plan.trials)
     trials[-1] = trials[-1].model_copy(update={"shape": trials[-2].shape})
-    table = made((plan.model_copy(update={"trials": tuple(trials)}), records))[0]
-    assert table.header[3:] == ("parameters", "forward, ms", "inverse, ms")
+    cost = made((plan.model_copy(update={"trials": tuple(trials)}), records))[2]
+    assert cost.header == ("layer", "parameters", "forward, ms", "inverse, ms")
 
 
 # Runtime and parameters
@@ -350,14 +408,17 @@ def test_latex_has_booktabs_rules():
 
 
 @pytest.mark.system
-def test_latex_compiles(density_run, runtime_run, parameters_run, tmp_path):
+def test_latex_compiles_and_fits_the_page(density_run, many_seeds, runtime_run, parameters_run, tmp_path):
     if shutil.which("pdflatex") is None:
         pytest.skip("no pdflatex on this machine")
-    found = [*made(density_run), *made(runtime_run), *made(parameters_run)]
+    plan, records = many_seeds(8)
+    paper = plan.model_copy(update={"profile": "paper"}), records
+    found = [*made(density_run), *made(paper), *made(runtime_run), *made(parameters_run)]
     found.append(Table("nasty", NASTY, ("layer", NASTY), ((NASTY, NASTY), ("[x]", "*")), (NASTY,)))
     body = "\n".join(map(latex, found))
-    document = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{body}\end{{document}}"
+    document = rf"\documentclass{{article}}\usepackage{{booktabs,graphicx}}\begin{{document}}{body}\end{{document}}"
     (tmp_path / "t.tex").write_text(document)
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout[-3000:]
+    assert "Overfull" not in done.stdout

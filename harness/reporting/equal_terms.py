@@ -1,0 +1,188 @@
+"""Density tables on equal terms: equal steps, equal training time, equal parameters or equal coupling width.
+
+Steps and seconds are read off the training curves, at the largest that every trial of the column reached: the best
+validation value up to there, which is that of the weights a run of this length would have kept. Parameters and width
+are those of models that were trained: the nearest count among them, never one between two.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+from harness.conditions import shown_seconds
+from harness.records import Record
+from harness.reporting.cells import EMPTY, Line, Notes, failed_status
+from harness.reporting.likelihoods import UNITS, suspect, unit_of
+from harness.reporting.models import Field, Model, fields
+from harness.reporting.rendering import Table
+from harness.reporting.tables_density import ESTIMATE, ESTIMATED, mean_and_interval
+
+if TYPE_CHECKING:
+    from harness.planning.plan import Plan
+
+LIKELIHOOD = re.compile(r"-?\d")
+Terms = Literal["steps", "seconds", "parameters", "width"]
+
+DOUBT = "† not a likelihood to compare: the audit failed or the value is below the resolution floor; or it is an oracle"
+
+
+def equal_terms_table(plan: Plan, records: Sequence[Record], lines: Sequence[Line], terms: Terms) -> Table:
+    """A row per layer, as the density table has them.
+
+    Args:
+        plan: of a density suite.
+        records: with their curves.
+        lines: of `results.plan_lines`.
+        terms: what is to be equal.
+    """
+    if terms in ("steps", "seconds"):
+        table = _along_training(plan, records, lines, "step" if terms == "steps" else "seconds")
+    else:
+        table = _of_models(plan, fields(plan, lines), terms)
+    return _with_estimates_marked(table, {line["layer"] for line in lines if line.get("estimate_error") is not None})
+
+
+def _with_estimates_marked(table: Table, estimated: Set[str]) -> Table:
+    """The same with a sign before each likelihood of these rows."""
+    if not estimated:
+        return table
+
+    def marked(row: tuple[str, ...]) -> tuple[str, ...]:
+        return (row[0], *(f"{ESTIMATE} {cell}" if LIKELIHOOD.match(cell) else cell for cell in row[1:]))
+
+    rows = tuple(marked(row) if row[0] in estimated else row for row in table.rows)
+    return replace(table, rows=rows, notes=(*table.notes, ESTIMATED))
+
+
+# Along the training
+
+
+def _along_training(plan: Plan, records: Sequence[Record], lines: Sequence[Line], axis: str) -> Table:
+    notes = Notes()
+    density = [line for line in lines if line["kind"] == "density"]
+    curves = {record.id: curve(record, axis) for record in records}
+    header, columns = ["layer"], []
+    for column in plan.columns:
+        mine = [line for line in density if line["dataset"] == column]
+        good = [line for line in mine if line["status"] == "ok"]
+        heading = f"{column}, {UNITS[unit_of(density, column)]} ↓"
+        cells = {line["layer"]: failed_status(line) for line in mine if line["status"] != "ok"}
+        reason = _unusable(good, curves, axis)
+        if reason is not None:
+            header.append(heading + notes.mark(f"{column}: {reason}"))
+            columns.append(cells)
+            continue
+        limit = min(curves[line["id"]][-1][0] for line in good)
+        shown = f"step {limit:g}" if axis == "step" else shown_seconds(limit)
+        header.append(f"{heading}, at {shown}")
+        for row in dict.fromkeys(line["layer"] for line in good):
+            own = [line for line in good if line["layer"] == row]
+            values = [best_until(curves[line["id"]], limit) for line in own]
+            known = [value for value in values if value is not None]
+            failed = f" ({cells[row]})" if row in cells else ""
+            if len(known) < len(values):
+                cells[row] = EMPTY + notes.mark(f"{column}: no validation as early as {shown}")
+            else:
+                cells[row] = mean_and_interval(known) + (" †" if any(map(suspect, own)) else "") + failed
+        columns.append(cells)
+    what = "training steps" if axis == "step" else "seconds of training"
+    caption = (
+        f"At equal {what}: the best validation value up to the largest that every trial of the column reached, mean "
+        f"[95 % bootstrap interval] over seeds; lower is better. Profile {plan.profile}, {plan.device}."
+    )
+    return _table(plan, "steps" if axis == "step" else "seconds", caption, header, columns, notes)
+
+
+def curve(record: Record, axis: str) -> list[tuple[float, float]]:
+    """(step or seconds, validation value) of a density trial, in the order of training."""
+    places, values = record.curves.get(axis, []), record.curves.get("validation", [])
+    return [(x, y) for x, y in zip(places, values, strict=False) if x is not None and y is not None]
+
+
+def best_until(points: Sequence[tuple[float, float]], limit: float) -> float | None:
+    """The lowest value at or before the limit; None where the first lies beyond it."""
+    return min((value for place, value in points if place <= limit), default=None)
+
+
+def _unusable(good: Sequence[Line], curves: Mapping[str, Sequence[tuple[float, float]]], axis: str) -> str | None:
+    """Why a column cannot be drawn."""
+    if not good:
+        return "no trial has ended well"
+    if not all(curves.get(line["id"]) for line in good):
+        return f"not every trial has recorded its validation values by {axis}"
+    machines = {line.get("machine") for line in good}
+    if axis == "seconds" and len(machines) > 1:
+        return f"trained on {' and '.join(sorted(map(str, machines)))}, whose times are never pooled"
+    return None
+
+
+# Among models
+
+
+def _of_models(plan: Plan, found: Sequence[Field], terms: Terms) -> Table:
+    notes = Notes()
+    header, columns = ["layer"], []
+    for field in found:
+        heading = f"{field.name}, {UNITS[field.unit]} ↓"
+        if terms == "width":
+            for width in sorted({model.width for model in field.models}):
+                own = [model for model in field.models if model.width == width]
+                header.append(f"{heading}, width {width}")
+                columns.append({model.row: f"{_value(model)}, {model.parameters:,} parameters" for model in own})
+        elif field.models:
+            target, chosen = nearest_counts(field.models)
+            counts = [model.parameters for model in chosen]
+            mark = notes.mark(
+                f"{field.name}: counts from {min(counts):,} to {max(counts):,}, a factor of "
+                f"{max(counts) / min(counts):.2f}; only models that were trained are shown"
+            )
+            header.append(f"{heading}, near {target:,} parameters{mark}")
+            columns.append(
+                {model.row: f"{_value(model)}, {model.parameters:,} at width {model.width}" for model in chosen}
+            )
+    what = "coupling width" if terms == "width" else "parameters, as nearly as the widths that were trained allow"
+    caption = (
+        f"At equal {what}: negative log-likelihood on the test split, mean [95 % bootstrap interval] over seeds; lower "
+        f"is better. Profile {plan.profile}, {plan.device}."
+    )
+    return _table(plan, terms, caption, header, columns, notes)
+
+
+def nearest_counts(models: Sequence[Model]) -> tuple[int, list[Model]]:
+    """The count that all rows come nearest to, and the model of each row that is nearest to it.
+
+    Nearness is a ratio. Of all counts that occur, it is the one whose farthest row is nearest; of equals the largest.
+    """
+    rows = dict.fromkeys(model.row for model in models)
+
+    def chosen(target: int) -> list[Model]:
+        own = ([model for model in models if model.row == row] for row in rows)
+        return [min(some, key=lambda model: _ratio(model.parameters, target)) for some in own]
+
+    def farthest(target: int) -> float:
+        return max(_ratio(model.parameters, target) for model in chosen(target))
+
+    target = min(sorted({model.parameters for model in models}, reverse=True), key=farthest)
+    return target, chosen(target)
+
+
+def _ratio(one: int, other: int) -> float:
+    return abs(math.log(one / other))
+
+
+def _value(model: Model) -> str:
+    return mean_and_interval(model.values) + ("" if model.competes else " †")
+
+
+def _table(
+    plan: Plan, terms: Terms, caption: str, header: list[str], columns: list[dict[str, str]], notes: Notes
+) -> Table:
+    rows = tuple((row, *(cells.get(row, EMPTY) for cells in columns)) for row in plan.rows)
+    remarks = notes.numbered()
+    if any("†" in cell for row in rows for cell in row):
+        remarks += (DOUBT,)
+    return Table(f"{plan.suite}-at-{terms}", caption, tuple(header), rows, remarks)

@@ -1,0 +1,97 @@
+"""Likelihood against what it costs: parameters, and seconds of training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from harness.reporting.cells import Line
+from harness.reporting.figure_style import INK, colour, marker, panels, plain
+from harness.reporting.likelihoods import UNITS
+from harness.reporting.models import Field, Model, fields
+from harness.reporting.statistics import estimate
+
+if TYPE_CHECKING:
+    from harness.planning.plan import Plan
+
+COSTS: dict[str, Callable[[Model], float | None]] = {
+    "parameters": lambda model: model.parameters,
+    "seconds of training": lambda model: model.seconds,
+}
+
+DECADE = 10
+
+
+def pareto_figure(plan: Plan, lines: Sequence[Line]) -> Figure | None:
+    """Two panels per data set; the widths of a row are joined, the front is grey, what does not compete is hollow."""
+    shown = [(field, cost) for field in fields(plan, lines) for cost in COSTS if _drawable(field, cost)]
+    if not shown:
+        return None
+    figure, grid = panels(len(shown), 3.2, 3.0, columns=2)
+    for axes, (field, cost) in zip(grid, shown, strict=True):
+        _panel(axes, plan, field, cost)
+    handles = [
+        Line2D([], [], color=colour(i), marker=marker(i), linestyle="", label=plain(row))
+        for i, row in enumerate(plan.rows)
+    ]
+    handles.append(Line2D([], [], color="#777777", linewidth=1, linestyle="--", label="Pareto front"))
+    figure.legend(handles=handles, loc="outside right center")
+    if any(not model.competes for field, _ in shown for model in field.models):
+        figure.supxlabel("hollow: not a likelihood to compare, or told the permutation", fontsize=8, color=INK)
+    return figure
+
+
+def front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The (cost, value) that no other one beats in one and equals in the other, by rising cost."""
+    found: list[tuple[float, float]] = []
+    for cost, value in sorted(points):
+        if not found or value < found[-1][1]:
+            found.append((cost, value))
+    return found
+
+
+def _drawable(field: Field, cost: str) -> bool:
+    """Whether there are two models or more whose costs may be compared; times only of one kind of machine."""
+    known = [model for model in field.models if COSTS[cost](model) is not None]
+    one_machine = len({model.machine for model in known}) == 1
+    return len({model.row for model in known}) > 1 and (one_machine or cost == "parameters")
+
+
+def _panel(axes: Axes, plan: Plan, field: Field, cost: str) -> None:
+    known = [(found, model) for model in field.models if (found := COSTS[cost](model)) is not None]
+    for position, row in enumerate(plan.rows):
+        mine = sorted(((x, model) for x, model in known if model.row == row), key=lambda point: point[0])
+        if len(mine) > 1:
+            axes.plot([x for x, _ in mine], [model.mean for _, model in mine], color=colour(position), linewidth=0.8)
+        for x, model in mine:
+            low, high = estimate(model.values).bars
+            face = colour(position) if model.competes else "white"
+            axes.errorbar(
+                x,
+                model.mean,
+                yerr=[[low], [high]],
+                color=colour(position),
+                marker=marker(position),
+                markerfacecolor=face,
+                markersize=6,
+                capsize=2,
+            )
+    best = front([(x, model.mean) for x, model in known if model.competes])
+    if best:
+        axes.step(*zip(*best, strict=True), where="post", color="#777777", linewidth=1, linestyle="--")
+    axes.set_title(plain(field.name))
+    axes.set_xlabel(cost)
+    axes.set_ylabel(f"{UNITS[field.unit]} (lower is better)")
+    costs = [x for x, _ in known]
+    if max(costs) >= DECADE * min(costs) > 0:  # a log scale of less has no round numbers to show
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))

@@ -1,0 +1,77 @@
+"""How far each row is behind the best one, seed by seed: the paired differences below a density table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from harness.reporting.cells import EMPTY
+from harness.reporting.likelihoods import Ranking
+from harness.reporting.rendering import Table
+from harness.reporting.statistics import LEAST_SEEDS, Difference
+
+if TYPE_CHECKING:
+    from harness.planning.plan import Plan
+
+BEST = "lowest mean"
+
+
+def differences_table(plan: Plan, rankings: Mapping[str, Ranking]) -> Table | None:
+    """A row per layer, a column per data set; None where no two rows share two seeds.
+
+    Args:
+        plan: order of the rows.
+        rankings: by column.
+    """
+    competing = {label: one for label, one in rankings.items() if _paired(one)}
+    if not competing:
+        return None
+    tests = any(difference.p is not None for one in competing.values() for difference in one.differences.values())
+    rows = tuple((row, *(_cell(one, row) for one in competing.values())) for row in plan.rows)
+    caption = (
+        "Difference from the row of the lowest mean: mean [95 % bootstrap interval] over paired seeds. Trials of one "
+        "seed share the order of the data, the noise and the initial weights of the backbone."
+    )
+    if tests:
+        caption += (
+            " p: paired t test on the differences, after Holm's correction for all pairs of rows of the column; d: "
+            "mean difference in standard deviations of the differences."
+        )
+    else:
+        caption += f" No test below {LEAST_SEEDS} seeds."
+    notes = [f"{EMPTY}: not every seed of the row has a likelihood that may be compared"]
+    return Table(
+        f"{plan.suite}-differences",
+        caption,
+        ("layer", *competing),
+        rows,
+        tuple(notes) if any(EMPTY in row for row in rows) else (),
+    )
+
+
+def _paired(one: Ranking) -> bool:
+    return any(difference.estimate.low is not None for difference in one.differences.values())
+
+
+def _cell(one: Ranking, row: str) -> str:
+    if row == one.best:
+        return BEST
+    found = one.behind(row)
+    return EMPTY if found is None else difference_text(found)
+
+
+def difference_text(found: Difference, digits: int = 3) -> str:
+    """ "+0.148 [+0.140, +0.156], p 0.003, d 2.1"."""
+    mean, low, high = found.estimate.mean, found.estimate.low, found.estimate.high
+    text = f"{mean:+.{digits}f}"
+    if low is not None and high is not None:
+        text += f" [{low:+.{digits}f}, {high:+.{digits}f}]"
+    if found.p is not None:
+        text += f", p {p_text(found.p)}"
+        text += "" if found.effect is None else f", d {found.effect:.1f}"
+    return text
+
+
+def p_text(p: float) -> str:
+    """ "0.003"; below a thousandth only that."""
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"

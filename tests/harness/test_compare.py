@@ -1,0 +1,239 @@
+import math
+
+import pytest
+
+from harness.cli import main
+from harness.errors import UserError
+from harness.records import blank_record, write_record
+from harness.reporting.comparing import Thresholds, compare
+from harness.reporting.matching import Place
+from harness.settings import DensityTrial
+
+SOURCES = {"flows/glow.py": "1", "layers/conv1x1.py": "2"}
+ROWS = ("conv1x1", "my_layer & co", "<script>")
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Lay two runs out on disk; returns their folders."""
+
+    def write(*made):
+        folders = []
+        for name, (plan, records) in zip("ab", made, strict=True):
+            folder = tmp_path / name / plan.suite
+            plan.save(folder)
+            for record in records:
+                record.environment.setdefault("sources", dict(SOURCES))
+                write_record(folder / "records", record)
+            folders.append(folder)
+        return folders
+
+    return write
+
+
+def verdicts(folders, *thresholds, **options):
+    found = compare(*folders, Thresholds.parse(thresholds), **options)
+    return {tuple(place): one.verdict for place, one in found.findings.items()}
+
+
+def moved(run, by, row=ROWS[1], column="digits"):
+    """The run with another likelihood in one place, the same or by seed."""
+    plan, records = run
+    for record in records:
+        if record.trial["layer"]["row"] == row and record.trial["data"]["label"] == column:
+            record.rows[0]["bits_per_dim"] += by(record.trial["seed"]) if callable(by) else by
+    return plan, records
+
+
+def code_of(folders, *arguments):
+    return main(["compare", *map(str, folders), *arguments])
+
+
+def test_the_same_run_twice_is_the_same(many_seeds, runs, capsys):
+    folders = runs(many_seeds(3), many_seeds(3))
+    assert set(verdicts(folders).values()) == {"same"}
+    assert code_of(folders) == 0
+    text = capsys.readouterr().out
+    assert "6 same" in text and "seed 2" in text and "my_layer & co" in text, "a terminal needs no escapes"
+
+
+def test_a_worse_likelihood_ends_with_1_and_a_better_one_with_0(many_seeds, runs, capsys):
+    worse = runs(many_seeds(3), moved(many_seeds(3), 0.05))
+    found = verdicts(worse)
+    assert found.pop(("digits", ROWS[1])) == "worse" and set(found.values()) == {"same"}
+    assert code_of(worse) == 1 and code_of(reversed(worse)) == 0
+    assert "+0.050 [+0.050, +0.050]" in capsys.readouterr().out
+    assert set(verdicts(worse, "0.06").values()) == {"same"}
+
+
+def test_what_seeds_do_not_tell_apart_is_no_change(many_seeds, runs):
+    """Beyond the threshold in the mean, but not in every seed alike."""
+    few = runs(many_seeds(3), moved(many_seeds(3), lambda seed: (0.5, -0.3, 0.1)[seed]))
+    assert verdicts(few)["digits", ROWS[1]] == "not told apart"
+
+
+def test_from_eight_seeds_on_the_paired_test_of_all_rows_decides(many_seeds, runs):
+    """p is 0.03 by itself, which Holm's correction for six rows makes 0.2, though the interval leaves out zero."""
+
+    def by(seed):
+        return 0.1 + 0.115 * math.copysign(1, seed % 2 - 0.5) * (0.5 + seed / 8)
+
+    found = compare(*runs(many_seeds(8), moved(many_seeds(8), by)), Thresholds())
+    judged = found.findings[Place("digits", ROWS[1])]
+    assert judged.change.estimate.low > 0 and 0.15 < judged.change.p < 0.25
+    assert judged.verdict == "not told apart"
+
+
+def test_other_data_are_not_comparable(many_seeds, runs, capsys):
+    plan, _ = first = many_seeds(3)
+    trials = []
+    records = []
+    for trial, record in zip(plan.trials, many_seeds(3)[1], strict=True):
+        fields = trial.model_dump()
+        if trial.data.label == "digits":
+            fields["data"]["checksum"] = "abc"
+        trials.append(DensityTrial.model_validate(fields))
+        records.append(record)
+        record.id, record.trial = trials[-1].id, trials[-1].model_dump(mode="json")
+    folders = runs(first, (plan.model_copy(update={"trials": tuple(trials)}), records))
+    found = verdicts(folders)
+    assert {found["digits", row] for row in ROWS} == {"not comparable"}
+    assert {found["waveforms", row] for row in ROWS} == {"same"}
+    assert code_of(folders) == 0 and "data differ: data.checksum (None and abc)" in capsys.readouterr().out
+
+
+def test_another_setting_is_the_change_to_be_judged(many_seeds, runs, capsys):
+    plan, records = moved(many_seeds(3), 0.05)
+    trials = []
+    for trial, record in zip(plan.trials, records, strict=True):
+        trials.append(
+            DensityTrial.model_validate(trial.model_dump() | {"training": trial.training.model_dump() | {"steps": 9}})
+        )
+        record.id, record.trial = trials[-1].id, trials[-1].model_dump(mode="json")
+    folders = runs(many_seeds(3), (plan.model_copy(update={"trials": tuple(trials)}), records))
+    assert verdicts(folders)["digits", ROWS[1]] == "worse"
+    assert code_of(folders) == 1 and "settings: training.steps (40 and 9)" in capsys.readouterr().out
+
+
+def test_other_source_is_not_comparable_unless_it_is_asked_for(many_seeds, runs, capsys):
+    plan, records = moved(many_seeds(3), 0.05)
+    for record in records:
+        record.environment["sources"] = SOURCES | {"layers/conv1x1.py": "3"}
+    folders = runs(many_seeds(3), (plan, records))
+    assert set(verdicts(folders).values()) == {"not comparable"}
+    assert code_of(folders) == 2, "a comparison of nothing is no good news"
+    assert "source differs: layers/conv1x1.py changed" in capsys.readouterr().out
+    assert code_of(folders, "--other-code") == 1
+    assert "source: layers/conv1x1.py changed" in capsys.readouterr().out
+
+
+def test_records_that_do_not_say_their_source_are_not_comparable(many_seeds, runs):
+    plan, records = many_seeds(3)
+    records[0].environment["sources"] = None
+    found = compare(*runs((plan, records), many_seeds(3)), Thresholds()).findings[Place("digits", ROWS[0])]
+    assert found.verdict == "same" and "seed 0: source differs: not every record says" in found.reasons[0]
+
+
+def test_a_trial_that_fails_or_is_no_likelihood_any_more_is_worse(many_seeds, runs, capsys):
+    plan, records = many_seeds(3)
+    records[0] = blank_record(plan.trials[0], "diverged", "loss is nan at step 3")
+    records[4].rows[0] |= {"audit": "failed", "audit_reason": "log-det is 1, slogdet 16"}
+    folders = runs(many_seeds(3), (plan, records))
+    found = verdicts(folders)
+    bad = [("digits", ROWS[0]), ("waveforms", ROWS[1])]
+    assert {found.pop(place) for place in bad} == {"worse"} and set(found.values()) == {"same"}
+    assert code_of(folders) == 1
+    text = capsys.readouterr().out
+    assert "diverged (loss is nan at step 3) in B" in text and "audit failed (log-det is 1, slogdet 16) in B" in text
+    assert {verdicts(folders[::-1])[place] for place in bad} == {"better"}
+    assert verdicts([folders[1], folders[1]])[bad[0]] == "same", "two seeds of three"
+
+
+def test_what_only_one_run_has_is_said(many_seeds, runs, capsys):
+    plan, records = many_seeds(3)
+    folders = runs(many_seeds(2), (plan, records[:-1]))
+    found = compare(*folders, Thresholds())
+    assert "seed 2: no such trial in A" in found.findings[Place("digits", ROWS[0])].reasons
+    alone = compare(folders[1], folders[1], Thresholds()).findings[Place("waveforms", ROWS[2])]
+    assert "seed 2: not run in A" in alone.reasons and alone.verdict == "same"
+
+
+def slower(run, factor, row=ROWS[1], operation="forward"):
+    plan, records = run
+    for record in records:
+        for line in record.rows:
+            if (line["layer"], line["operation"]) == (row, operation) and "median_ms" in line:
+                line["median_ms"] *= factor
+    return plan, records
+
+
+def of_machine(run, name):
+    for record in run[1]:
+        record.environment["cpu"] = name
+    return run
+
+
+def test_times_are_compared_beyond_threshold_and_spread(runtime_run, runs, capsys):
+    plan, records = runtime_run
+    copies = [record.__class__(**{**vars(record), "rows": [dict(line) for line in record.rows]}) for record in records]
+    folders = runs((plan, records), slower((plan, copies), 1.2))
+    found = verdicts(folders)
+    place = ("spatial, 3×16×16, batch 4, forward", ROWS[1])
+    assert found[place] == "worse" and found[place[0], ROWS[0]] == "same"
+    assert found["spatial, 3×8×8, batch 4, forward", ROWS[2]] == "not comparable", "unsupported in both"
+    assert verdicts(folders, "30%")[place] == "same"
+    assert code_of(folders) == 1 and code_of(reversed(folders)) == 0
+    assert "+20.0 %" in capsys.readouterr().out
+    for record in copies:
+        for line in record.rows:
+            line["iqr_ms"] = line.get("median_ms", 0) / 2
+    assert verdicts(runs((plan, records), (plan, copies)))[place] == "not told apart"
+
+
+def test_times_of_two_machines_are_not_comparable(runtime_run, runs, capsys):
+    plan, records = of_machine(runtime_run, "One")
+    copies = [record.__class__(**{**vars(record), "environment": {"cpu": "Two"}}) for record in records]
+    folders = runs((plan, records), (plan, copies))
+    assert set(verdicts(folders).values()) == {"not comparable"} and code_of(folders) == 2
+    text = capsys.readouterr().out
+    assert "times of different machines: One" in text and "processor: One in A, Two in B" in text
+
+
+def test_counts_are_compared(parameters_run, runs):
+    plan, records = parameters_run
+    copies = [record.__class__(**{**vars(record), "rows": [dict(line) for line in record.rows]}) for record in records]
+    copies[0].rows[0]["parameters"] = 2000
+    found = verdicts(runs((plan, records), (plan, copies)))
+    assert found.pop(("mimic, width 16", ROWS[0])) == "worse" and set(found.values()) == {"same"}
+
+
+def test_a_markdown_file_on_request(many_seeds, runs, tmp_path, capsys):
+    folders = runs(many_seeds(2), many_seeds(2))
+    assert code_of(folders, "--markdown", str(tmp_path / "c.md")) == 0
+    text = (tmp_path / "c.md").read_text()
+    assert text.count("|:--") == 2 and "&lt;script>" in text
+    assert code_of(folders, "--markdown", str(tmp_path)) == 2 and "cannot be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--threshold", "much"], "--threshold much: expected"),
+        (["--threshold", "nan"], "--threshold nan: expected"),
+        (["--threshold", "-1%"], "expected"),
+    ],
+)
+def test_a_wrong_threshold_is_one_message(many_seeds, runs, capsys, arguments, words):
+    folders = runs(many_seeds(2), many_seeds(2))
+    joined = [f"{arguments[0]}={arguments[1]}"]
+    assert code_of(folders, *joined) == 2 and words in capsys.readouterr().err
+
+
+def test_what_cannot_be_read_is_named(many_seeds, parameters_run, runs, tmp_path, capsys):
+    folders = runs(many_seeds(2), parameters_run)
+    with pytest.raises(UserError, match="of kind density"):
+        compare(*folders, Thresholds())
+    assert code_of([folders[0], tmp_path]) == 2 and "no plan.json" in capsys.readouterr().err
+    (damaged,) = list((folders[0] / "records").glob("digits-conv1x1-s0*"))
+    damaged.write_text("{")
+    assert code_of([folders[0], folders[0]]) == 2 and damaged.name in capsys.readouterr().err

@@ -1,0 +1,43 @@
+"""`harness.load_results` gives the same frame from records as from the table that was written of them."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import harness
+from harness.errors import UserError
+from harness.reporting.report import write_report
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+def test_records_and_their_table_give_the_same_typed_frame(density_run, write_run):
+    folder = write_run(*density_run)
+    write_report(folder)
+    found = harness.load_results(folder)
+    assert str(found.dtypes["bits_per_dim"]) == "Float64" and str(found.dtypes["seed"]) == "Int64"
+    assert len(found[found.operation.isna()]) == 18
+    (folder / "plan.json").unlink()
+    pd.testing.assert_frame_equal(harness.load_results(str(folder)), found)
+
+
+def test_a_folder_without_results_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"no plan\.json"):
+        harness.load_results(tmp_path)
+    (tmp_path / "results.csv").write_text("seed\nthree\n")
+    with pytest.raises(UserError, match=r"results\.csv: not readable"):
+        harness.load_results(tmp_path)
+
+
+def test_the_readmes_example_runs():
+    """As it stands there, on the committed report that it names."""
+    (code,) = re.findall(
+        r"```python\n(from harness import load_results\n.*?)```", (PROJECT / "README.md").read_text(), re.S
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "butterfly" in done.stdout and "digits" in done.stdout
