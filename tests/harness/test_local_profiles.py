@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from flows.baselines import BASELINES
 from harness.datasets import Store, find_dataset
 from harness.planning.plan import make_plan, plan_run
 from harness.planning.suite import load_suite
@@ -14,7 +15,7 @@ ROWS = {"conv1x1", "emerging", "periodic", "woodbury", "butterfly", "butterfly-p
 @pytest.mark.parametrize(
     ("suite", "columns", "rows", "seeds"),
     [
-        ("density", {"mnist", "cifar10-subset"}, ROWS, 1),
+        ("density", {"mnist", "cifar10-subset"}, ROWS | set(BASELINES), 1),
         ("galaxy", {"galaxy-zoo"}, ROWS, 1),
         ("permuted", {"permuted-mnist"}, {"conv1x1", "butterfly", "oracle"}, 2),
     ],
@@ -25,7 +26,8 @@ def test_what_a_local_profile_compares(suite, columns, rows, seeds):
     for column in columns:
         trials = [trial for trial in plan.trials if trial.data.label == column]
         assert len({trial.training for trial in trials}) == 1, "one budget for all rows"
-        assert len({trial.flow for trial in trials}) == 1, "one backbone for all rows"
+        layers = [trial for trial in trials if not trial.layer.baseline]
+        assert len({trial.flow for trial in layers}) == 1, "one backbone for all layers"
         assert len({trial.data for trial in trials}) == 1
 
 

@@ -378,6 +378,6 @@ def test_the_whole_runtime_suite_is_planned():
         channels = [one.shape for one in made.trials if one.sweep == "channels"]
         assert (min(channels), max(channels)) == ((3, 32, 32), (192, 32, 32))
         assert made.trials[0].operations == ("forward", "forward_backward", "inverse", "inverse_warm")
-        assert {one.layer for one in made.trials[0].layers} == {
-            name for name, cls in LAYERS.items() if cls.__module__.startswith("layers.")
-        }
+    others = make_plan(load_suite("layers_runtime"), "quick", "cpu")
+    timed = {one.layer for made in (quick, others) for trial in made.trials for one in trial.layers}
+    assert timed == {name for name, cls in LAYERS.items() if cls.__module__.startswith("layers.")}

@@ -159,7 +159,7 @@ def test_an_estimate_is_marked_and_says_how_sure_it_is(density_run):
     records[4].rows[0] |= {"estimate_error": 0.0021}
     records[4].notes["estimates"] = "audited, and so on"
     table = made((plan, records))[0]
-    assert grid(table)["my_layer & co"]["waveforms, nats/dim ↓"] == "≈ -3.010 ± 0.010 [1]"
+    assert grid(table)["my_layer & co"]["waveforms, nats/dim ↓"] == "≈ -3.010 [-3.020, -3.000] [1]"
     assert table.notes[0].startswith("[1] my_layer & co on waveforms: the log-determinant is estimated")
     assert "a standard error of 0.002 nats/dim; audited, and so on" in table.notes[0]
     assert table.notes[-1].startswith("≈ an estimate of the likelihood")
