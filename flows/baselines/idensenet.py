@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 from flows.baselines.contraction import Contraction, Series
 from flows.baselines.contraction_nets import DenselyConnected
-from flows.baselines.levels import images_only, residual_levels, residual_parts
-from flows.protocol import Flow, Part, Shape
+from flows.baselines.levels import ResidualLevels
+from flows.protocol import Shape
 
 
-class IDenseNet(Flow):
+class IDenseNet(ResidualLevels):
     """Invertible dense network with CLipSwish and learned concatenation; unbiased log-determinant as Residual Flow's.
 
     Each level squeezes and applies `steps` blocks y = x + g(x), each behind an ActNorm; no channels leave between
@@ -32,8 +30,6 @@ class IDenseNet(Flow):
         UnsupportedEvent: no images, or sides that these levels do not divide.
     """
 
-    splits = False
-
     def __init__(
         self,
         shape: Shape,
@@ -48,18 +44,11 @@ class IDenseNet(Flow):
         evaluation_terms: int = 20,
         stop: float = 0.5,
     ) -> None:
-        super().__init__()
-        images_only("idensenet", shape)
         if depth < 1:
             raise ValueError(f"idensenet: depth = {depth}; it must be at least 1")
-        self.shape, self.dim = tuple(shape), math.prod(shape)
 
         def block(event: Shape, number: int) -> Contraction:
             net = DenselyConnected(event, width, depth, lipschitz)
             return Contraction(net, Series(terms, stop), Series(evaluation_terms, stop))
 
-        self.level_shapes, self.levels = residual_levels(self.shape, levels, steps, seed, block)
-
-    def parts(self) -> list[list[Part]]:
-        """Per level, (path, bijection)."""
-        return residual_parts(self.levels)
+        super().__init__("idensenet", shape, levels, steps, seed, block)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
 from torch import nn
 
 from flows.baselines.contraction import Contraction, Series
 from flows.baselines.contraction_nets import ThreeConvolutions
-from flows.baselines.levels import images_only, residual_levels, residual_parts
-from flows.protocol import Flow, Part, Shape
+from flows.baselines.levels import ResidualLevels
+from flows.protocol import Shape
 
 
-class IResNet(Flow):
+class IResNet(ResidualLevels):
     """Invertible residual network with ELU; the log-determinant by a power series cut off, so biased.
 
     Each level squeezes and applies `steps` blocks y = x + g(x) of width `width`, each behind an ActNorm; no channels
@@ -33,8 +31,6 @@ class IResNet(Flow):
         UnsupportedEvent: no images, or sides that these levels do not divide.
     """
 
-    splits = False
-
     def __init__(
         self,
         shape: Shape,
@@ -47,16 +43,8 @@ class IResNet(Flow):
         terms: int = 5,
         evaluation_terms: int = 20,
     ) -> None:
-        super().__init__()
-        images_only("iresnet", shape)
-        self.shape, self.dim = tuple(shape), math.prod(shape)
-
         def block(event: Shape, number: int) -> Contraction:
             net = ThreeConvolutions(event, width, lipschitz, nn.ELU, first=number > 0)
             return Contraction(net, Series(terms), Series(evaluation_terms))
 
-        self.level_shapes, self.levels = residual_levels(self.shape, levels, steps, seed, block)
-
-    def parts(self) -> list[list[Part]]:
-        """Per level, (path, bijection)."""
-        return residual_parts(self.levels)
+        super().__init__("iresnet", shape, levels, steps, seed, block)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import cast
 
 from torch import nn
 
 from flows.actnorm import ActNorm
-from flows.protocol import Part, Shape
+from flows.protocol import Flow, Part, Shape
 from flows.seeding import seeded
 from flows.shapes import UnsupportedEvent, level_shapes
 from flows.squeeze import Squeeze
@@ -23,34 +24,42 @@ def images_only(name: str, shape: Shape) -> None:
         raise UnsupportedEvent(f"{name}: events {shape} are no images (channels, height, width), which it is made for")
 
 
-def residual_levels(
-    shape: Shape, levels: int, steps: int, seed: int, make_block: MakeBlock
-) -> tuple[list[Shape], nn.ModuleList]:
+class ResidualLevels(Flow):
     """Squeeze -> steps of (ActNorm -> block), `levels` times; nothing leaves between levels.
 
-    Returns:
-        The event shape at the end of each level, and the modules, per level one list.
+    Args:
+        name: of the flow, for messages.
+        shape, levels, steps, seed: see the flows.
+        make_block: each is made in a stream of random numbers of its own.
+
+    Raises:
+        UnsupportedEvent: no images, or sides that these levels do not divide.
     """
-    shapes, event = [], shape
-    built = nn.ModuleList()
-    for level in range(levels):
-        modules: list[nn.Module] = [Squeeze(event)]
-        event = level_shapes(event, 1)[0]
-        shapes.append(event)
-        for step in range(steps):
-            with seeded(seed, f"level{level}/step{step}/block"):
-                modules += [ActNorm(event[0]), make_block(event, level * steps + step)]
-        built.append(nn.ModuleList(modules))
-    return shapes, built
 
+    splits = False
 
-def residual_parts(levels: nn.ModuleList) -> list[list[Part]]:
-    """(path, bijection) per level of what `residual_levels` built."""
-    found = []
-    for number, level in enumerate(levels):
-        squeeze, *rest = cast(nn.ModuleList, level)
-        parts = [(f"level{number}/squeeze", squeeze)]
-        for index, module in enumerate(rest):
-            parts.append((f"level{number}/step{index // 2}/{('actnorm', 'block')[index % 2]}", module))
-        found.append(parts)
-    return cast(list[list[Part]], found)
+    def __init__(self, name: str, shape: Shape, levels: int, steps: int, seed: int, make_block: MakeBlock) -> None:
+        super().__init__()
+        images_only(name, shape)
+        self.shape, self.dim = tuple(shape), math.prod(shape)
+        self.level_shapes, event = [], self.shape
+        self.levels = nn.ModuleList()
+        for level in range(levels):
+            modules: list[nn.Module] = [Squeeze(event)]
+            event = level_shapes(event, 1)[0]
+            self.level_shapes.append(event)
+            for step in range(steps):
+                with seeded(seed, f"level{level}/step{step}/block"):
+                    modules += [ActNorm(event[0]), make_block(event, level * steps + step)]
+            self.levels.append(nn.ModuleList(modules))
+
+    def parts(self) -> list[list[Part]]:
+        """Per level, (path, bijection)."""
+        found = []
+        for number, level in enumerate(self.levels):
+            squeeze, *rest = cast(nn.ModuleList, level)
+            parts = [(f"level{number}/squeeze", squeeze)]
+            for index, module in enumerate(rest):
+                parts.append((f"level{number}/step{index // 2}/{('actnorm', 'block')[index % 2]}", module))
+            found.append(parts)
+        return cast(list[list[Part]], found)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
 from flows.baselines.contraction import Contraction, Series
 from flows.baselines.contraction_nets import ThreeConvolutions
-from flows.baselines.levels import images_only, residual_levels, residual_parts
+from flows.baselines.levels import ResidualLevels
 from flows.baselines.lipschitz import LipSwish
-from flows.protocol import Flow, Part, Shape
+from flows.protocol import Shape
 
 
-class ResidualFlow(Flow):
+class ResidualFlow(ResidualLevels):
     """Residual Flow with LipSwish; the log-determinant by a power series under Russian roulette, unbiased.
 
     Each level squeezes and applies `steps` blocks y = x + g(x) of width `width`, each behind an ActNorm; no channels
@@ -32,8 +30,6 @@ class ResidualFlow(Flow):
         UnsupportedEvent: no images, or sides that these levels do not divide.
     """
 
-    splits = False
-
     def __init__(
         self,
         shape: Shape,
@@ -47,16 +43,8 @@ class ResidualFlow(Flow):
         evaluation_terms: int = 20,
         stop: float = 0.5,
     ) -> None:
-        super().__init__()
-        images_only("residual_flow", shape)
-        self.shape, self.dim = tuple(shape), math.prod(shape)
-
         def block(event: Shape, number: int) -> Contraction:
             net = ThreeConvolutions(event, width, lipschitz, LipSwish, first=number > 0)
             return Contraction(net, Series(terms, stop), Series(evaluation_terms, stop))
 
-        self.level_shapes, self.levels = residual_levels(self.shape, levels, steps, seed, block)
-
-    def parts(self) -> list[list[Part]]:
-        """Per level, (path, bijection)."""
-        return residual_parts(self.levels)
+        super().__init__("residual_flow", shape, levels, steps, seed, block)

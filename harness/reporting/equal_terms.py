@@ -8,15 +8,13 @@ are those of models that were trained: the nearest count among them, never one b
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from harness.conditions import shown_seconds
 from harness.records import Record
 from harness.reporting.cells import EMPTY, Line, Notes, failed_status
-from harness.reporting.likelihoods import UNITS, suspect, unit_of
+from harness.reporting.likelihoods import UNITS, is_estimate, suspect, unit_of
 from harness.reporting.models import Field, Model, fields
 from harness.reporting.rendering import Table
 from harness.reporting.tables_density import ESTIMATE, ESTIMATED, mean_and_interval
@@ -24,7 +22,6 @@ from harness.reporting.tables_density import ESTIMATE, ESTIMATED, mean_and_inter
 if TYPE_CHECKING:
     from harness.planning.plan import Plan
 
-LIKELIHOOD = re.compile(r"-?\d")
 Terms = Literal["steps", "seconds", "parameters", "width"]
 
 DOUBT = "† not a likelihood to compare: the audit failed or the value is below the resolution floor; or it is an oracle"
@@ -40,22 +37,8 @@ def equal_terms_table(plan: Plan, records: Sequence[Record], lines: Sequence[Lin
         terms: what is to be equal.
     """
     if terms in ("steps", "seconds"):
-        table = _along_training(plan, records, lines, "step" if terms == "steps" else "seconds")
-    else:
-        table = _of_models(plan, fields(plan, lines), terms)
-    return _with_estimates_marked(table, {line["layer"] for line in lines if line.get("estimate_error") is not None})
-
-
-def _with_estimates_marked(table: Table, estimated: Set[str]) -> Table:
-    """The same with a sign before each likelihood of these rows."""
-    if not estimated:
-        return table
-
-    def marked(row: tuple[str, ...]) -> tuple[str, ...]:
-        return (row[0], *(f"{ESTIMATE} {cell}" if LIKELIHOOD.match(cell) else cell for cell in row[1:]))
-
-    rows = tuple(marked(row) if row[0] in estimated else row for row in table.rows)
-    return replace(table, rows=rows, notes=(*table.notes, ESTIMATED))
+        return _along_training(plan, records, lines, "step" if terms == "steps" else "seconds")
+    return _of_models(plan, fields(plan, lines), terms)
 
 
 # Along the training
@@ -87,7 +70,8 @@ def _along_training(plan: Plan, records: Sequence[Record], lines: Sequence[Line]
             if len(known) < len(values):
                 cells[row] = EMPTY + notes.mark(f"{column}: no validation as early as {shown}")
             else:
-                cells[row] = mean_and_interval(known) + (" †" if any(map(suspect, own)) else "") + failed
+                doubtful, estimated = any(map(suspect, own)), any(map(is_estimate, own))
+                cells[row] = _marked(mean_and_interval(known), doubtful, estimated) + failed
         columns.append(cells)
     what = "training steps" if axis == "step" else "seconds of training"
     caption = (
@@ -175,7 +159,11 @@ def _ratio(one: int, other: int) -> float:
 
 
 def _value(model: Model) -> str:
-    return mean_and_interval(model.values) + ("" if model.competes else " †")
+    return _marked(mean_and_interval(model.values), not model.competes, model.estimated)
+
+
+def _marked(text: str, doubtful: bool, estimated: bool) -> str:
+    return (f"{ESTIMATE} " if estimated else "") + text + (" †" if doubtful else "")
 
 
 def _table(
@@ -185,4 +173,6 @@ def _table(
     remarks = notes.numbered()
     if any("†" in cell for row in rows for cell in row):
         remarks += (DOUBT,)
+    if any(cell.startswith(ESTIMATE) for row in rows for cell in row):
+        remarks += (ESTIMATED,)
     return Table(f"{plan.suite}-at-{terms}", caption, tuple(header), rows, remarks)

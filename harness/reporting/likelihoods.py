@@ -46,6 +46,11 @@ def suspect(line: Line) -> str | None:
     return shortened(line.get("audit_reason") or "below the resolution floor")
 
 
+def is_estimate(line: Line) -> bool:
+    """Whether the log-determinant was estimated, and the likelihood with it."""
+    return line.get("estimate_error") is not None
+
+
 def has_value(line: Line, unit: str) -> bool:
     """Whether a trial came to a likelihood."""
     return line["status"] == "ok" and line.get(unit) is not None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from harness.reporting.cells import Line
-from harness.reporting.likelihoods import has_value, suspect, unit_of
+from harness.reporting.likelihoods import has_value, is_estimate, suspect, unit_of
 from harness.settings import DensityTrial
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ class Model:
         seconds: of training, the mean over seeds; None where not all seeds were trained on one kind of machine.
         machine: that kind.
         competes: whether all its seeds have a likelihood that may be compared, and it is told nothing.
+        estimated: whether they are estimates.
     """
 
     row: str
@@ -35,6 +36,7 @@ class Model:
     seconds: float | None
     machine: str | None
     competes: bool
+    estimated: bool
 
     @property
     def mean(self) -> float:
@@ -107,4 +109,5 @@ def _model(row: str, width: int, trials: Sequence[DensityTrial], lines: Sequence
         statistics.fmean(times) if timed else None,
         good[0].get("machine"),
         len(good) == len(lines) and not any(map(suspect, good)) and not any(trial.layer.oracle for trial in trials),
+        any(map(is_estimate, good)),
     )

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from harness.reporting.cells import EMPTY, Line, Notes, device_text, failed_reason, failed_status
 from harness.reporting.data_remarks import data_remarks
-from harness.reporting.likelihoods import UNITS, Ranking, by_seed, has_value, members_of, ranking, suspect, unit_of
+from harness.reporting.likelihoods import (
+    UNITS,
+    Ranking,
+    by_seed,
+    has_value,
+    is_estimate,
+    members_of,
+    ranking,
+    suspect,
+    unit_of,
+)
 from harness.reporting.rendering import Table
 from harness.reporting.results import MISSING
 from harness.reporting.statistics import LEAST_SEEDS, SIGNIFICANCE, estimate
@@ -163,7 +173,7 @@ def _likelihood(density: Sequence[Line], row: str, column: str, members: Sequenc
     doubts = sorted({doubt for line in good if (doubt := suspect(line)) is not None})
     if doubts:
         text += " †" + notes.mark(f"{where}: {'; '.join(doubts)}")
-    errors = [line["estimate_error"] for line in good if line.get("estimate_error") is not None]
+    errors = [line["estimate_error"] for line in good if is_estimate(line)]
     if errors:
         text = f"{ESTIMATE} {text}" + notes.mark(f"{where}: {_estimate_text(good, errors, unit)}")
     if any(line.get("audit") == "incomplete" for line in good):

@@ -130,7 +130,7 @@ def test_at_equal_parameters_the_nearest_trained_width_stands(two_widths):
 
 
 def model(row, parameters):
-    return Model(row, 1, (1.0,), parameters, None, None, True)
+    return Model(row, 1, (1.0,), parameters, None, None, competes=True, estimated=False)
 
 
 def test_the_common_count_is_that_whose_farthest_row_is_nearest():
