@@ -116,6 +116,17 @@ class SmallSlurm:
         for pid in self._of_jobs():
             kill(pid)
 
+    def clear(self):
+        """Cancel every job, and wait until the queue is empty."""
+        if "slurmd" not in self.daemons:
+            self.start_node()
+        self.ask("scancel", "--user", getpass.getuser())
+        end = time.monotonic() + 60
+        while self.ask("squeue", "--noheader").strip():
+            if time.monotonic() > end:
+                raise RuntimeError(f"jobs do not end:\n{self.ask('squeue')}")
+            time.sleep(0.2)
+
     def stop(self):
         """End everything."""
         if "slurmctld" in self.daemons and self.daemons["slurmctld"].poll() is None:
