@@ -28,8 +28,8 @@ class Butterfly(InvertibleLinear, name="butterfly"):
     place of entries, each pair through one 2C x 2C matrix, given by its PLU factors (`layers.plu`). The factors of
     the four C x C blocks alone would not give its determinant.
 
-    With neither `levels` nor `partition` (and C = 1) it is a butterfly of mixed radix (`layers.mixed_radix`): after all
-    levels of two, one stage for every odd prime p of D, with a p x p matrix, in PLU form, for each group of p entries a
+    With neither `levels` nor `partition` it is a butterfly of mixed radix (`layers.mixed_radix`): after all levels of
+    two, one stage for every odd prime p of D / C, with a pC x pC matrix, in PLU form, for each group of p blocks a
     stride apart. So one pass lets every entry reach every other, whatever D is. On a power of two there is no such
     stage. A prime above 31 is no radix: D is then cut into parts that do not mix, as `remark` says.
 
@@ -41,8 +41,8 @@ class Butterfly(InvertibleLinear, name="butterfly"):
         matrix by one batched solve with its L and U.
     Family: butterflies
     Cost:
-        forward: 2 C D multiply-adds per factor, p D for a stage of an odd prime p
-        inverse: the same, after O(p^2 D) for the matrices of an odd prime p, O(C^2 D) block-wise, once per call
+        forward: 2 C D multiply-adds per factor, p C D for a stage of an odd prime p
+        inverse: the same, after O(p^2 C^2 D) for the matrices of an odd prime p, O(C^2 D) block-wise, once per call
         log-det: 3 operations for each 2x2 matrix; block-wise, and for odd primes, an addition for each entry of a
         diagonal
     Shapes: every (C, L) and (C, H, W); levels that are asked for must be possible for D
@@ -57,7 +57,7 @@ class Butterfly(InvertibleLinear, name="butterfly"):
     Parameters:
         2D per factor; shared, 4 * 2^{i-1} for one of level i, so 4 (2^M - 1) for levels 1..M. Block-wise
         8C^2 + 2C for each pair, 4C^2 of which reach the map, so (4C + 1) D per factor, 2 C D of them free.
-        (2p + 1) D for an odd prime p, p D of them free.
+        (2pC + 1) D for an odd prime p, p C D of them free.
     Singular cases:
         ad = bc anywhere: log|det| = -inf, and the inverse is not finite. Block-wise there are none in exact
         arithmetic.
@@ -65,8 +65,8 @@ class Butterfly(InvertibleLinear, name="butterfly"):
     Args:
         shape: (channels, length) or (channels, height, width), every size; the levels must be possible for D.
         levels: which factors there are.
-            None: a stage for every prime of D; with a partition or block-wise, all levels of two that the size
-            allows. An int M: levels 1..M (with `partition`, in every part).
+            None: a stage for every prime of D / C; with a partition, all levels of two that the size allows.
+            An int M: levels 1..M (with `partition`, in every part).
             A list without `partition`: the explicit sequence of levels, the first applied first; a level may
             return. A list of ints with `partition`: M for each part. A list of lists with `partition`: the
             explicit sequence for each part.
@@ -145,9 +145,10 @@ class Butterfly(InvertibleLinear, name="butterfly"):
         # The order of the entries, as compiled operators take it: nothing if it is the event's own.
         self.layout = [self.colours, self.channels // self.colours, self.positions] if self.channels_last else []
         self.mixed = None
-        if levels is None and partition is None and block_size == 1 and self.dim & (self.dim - 1):
+        blocks = self.dim // block_size
+        if levels is None and partition is None and blocks & (blocks - 1):
             descending = order == "descending"
-            self.mixed = MixedRadix(self.dim, descending, bi_direction, shared, initialisation)
+            self.mixed = MixedRadix(self.dim, descending, bi_direction, shared, initialisation, block_size)
             return
         count = sum(self.plan.lengths)
         if block_size == 1:
@@ -263,10 +264,10 @@ class Butterfly(InvertibleLinear, name="butterfly"):
 
     def extra_repr(self) -> str:
         """Shape, and what became of the levels."""
-        if self.mixed is not None:
-            return f"{super().extra_repr()}, radices={{{self.mixed.summary()}}}, shared={self.plan.shared}"
-        parts = ", ".join(f"{part.size}: {list(part.levels)}" for part in self.plan.parts)
         blocks = f", block_size={self.block_size}" if self.block_size > 1 else ""
+        if self.mixed is not None:
+            return f"{super().extra_repr()}, radices={{{self.mixed.summary()}}}, shared={self.plan.shared}{blocks}"
+        parts = ", ".join(f"{part.size}: {list(part.levels)}" for part in self.plan.parts)
         return f"{super().extra_repr()}, levels={{{parts}}}, shared={self.plan.shared}{blocks}"
 
 

@@ -6,6 +6,9 @@ every group is mapped by one p_i x p_i matrix. A stage with p_i = 2 is the butte
 place is a number with the digits of a mixed radix, and stage i changes digit i alone; so all m stages in any order let
 every entry reach every other, in one pass, and p_1 ... p_m ... p_1 hold every permutation (`layers.routing`).
 
+Block-wise, the same is done to the D / C blocks of C consecutive entries in place of D entries, with one p C x p C
+matrix for every group of p blocks.
+
 A stage costs p D multiply-adds per event and has p D free parameters, where log2(p) stages of radix 2 would have
 2 log2(p) D. A prime above `LARGEST_PRIME` is therefore no radix: `smooth_parts` cuts D into parts that have none, and
 the entries of two parts do not mix. Up to 31 a stage costs about twice what one of radix 3 does and has 31 D
@@ -41,11 +44,15 @@ LARGEST_PRIME = 31
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage on blocks * radix * stride entries, of which those `stride` apart in a block form a group."""
+    """One stage on blocks * radix * stride units, of which those `stride` apart in a block form a group.
+
+    A unit is `width` consecutive entries.
+    """
 
     radix: int
     blocks: int
     stride: int
+    width: int = 1
 
 
 def prime_factors(number: int) -> list[int]:
@@ -73,11 +80,11 @@ def smooth_parts(dim: int, largest: int = LARGEST_PRIME) -> list[int]:
     return parts
 
 
-def stages_of(size: int) -> list[Stage]:
-    """The stages of one pass over `size` entries, the largest stride first."""
+def stages_of(size: int, width: int = 1) -> list[Stage]:
+    """The stages of one pass over `size` units of `width` entries, the largest stride first."""
     stages, blocks = [], 1
     for radix in prime_factors(size):
-        stages.append(Stage(radix, blocks, size // (blocks * radix)))
+        stages.append(Stage(radix, blocks, size // (blocks * radix), width))
         blocks *= radix
     return stages
 
@@ -86,23 +93,27 @@ def apply_stage(matrices: Tensor, x: Tensor, stage: Stage) -> Tensor:
     """Apply one stage: x (D, N) -> (D, N).
 
     Args:
-        matrices: (blocks * stride, radix, radix), the groups of a block side by side; shared, (blocks, radix, radix).
+        matrices: (blocks * stride, radix * width, radix * width), the groups of a block side by side; shared, (blocks,
+            radix * width, radix * width).
     """
     size, batch = x.shape
-    if len(matrices) == stage.blocks:  # the stride is columns like the batch
-        return torch.bmm(matrices, x.reshape(stage.blocks, stage.radix, stage.stride * batch)).view(size, batch)
-    groups = x.reshape(stage.blocks, stage.radix, stage.stride, batch).transpose(1, 2)
-    y = torch.bmm(matrices, groups.reshape(len(matrices), stage.radix, batch))
-    return y.view(groups.shape).transpose(1, 2).reshape(size, batch)
+    shared, side = len(matrices) == stage.blocks, stage.radix * stage.width
+    if shared and stage.width == 1:  # the stride is columns like the batch
+        return torch.bmm(matrices, x.reshape(stage.blocks, side, stage.stride * batch)).view(size, batch)
+    grid = x.reshape(stage.blocks, stage.radix, stage.stride, stage.width, batch)
+    groups = grid.permute(0, 1, 3, 2, 4) if shared else grid.transpose(1, 2)
+    y = torch.bmm(matrices, groups.reshape(len(matrices), side, -1)).view(groups.shape)
+    return (y.permute(0, 1, 3, 2, 4) if shared else y.transpose(1, 2)).reshape(size, batch)
 
 
 def stage_matrix(matrices: Tensor, stage: Stage) -> Tensor:
     """One stage as an explicit sparse (D, D) matrix, entry by entry from the definition: for tests and oracles."""
-    radix, blocks, stride = stage.radix, stage.blocks, stage.stride
-    size, device = radix * blocks * stride, matrices.device
+    radix, blocks, stride, width = stage.radix, stage.blocks, stage.stride, stage.width
+    side, size, device = radix * width, radix * blocks * stride * width, matrices.device
     start = torch.arange(blocks, device=device)[:, None] * radix * stride + torch.arange(stride, device=device)
-    members = start.flatten()[:, None] + stride * torch.arange(radix, device=device)  # (groups, radix)
-    rows = members[:, :, None].expand(-1, -1, radix)
+    units = start.flatten()[:, None] + stride * torch.arange(radix, device=device)  # (groups, radix)
+    members = (units[:, :, None] * width + torch.arange(width, device=device)).flatten(1)  # (groups, radix * width)
+    rows = members[:, :, None].expand(-1, -1, side)
     values = matrices if len(matrices) == len(members) else matrices.repeat_interleave(stride, 0)
     places = torch.stack((rows.flatten(), rows.transpose(1, 2).flatten()))
     return torch.sparse_coo_tensor(places, values.flatten(), (size, size), check_invariants=True)
@@ -156,11 +167,11 @@ class RadixTwo(nn.Module):
         return factors.dense(self.weight, self.plan)
 
 
-class OddRadix(nn.Module):
-    """A run of stages of odd radix on all parts, their matrices by PLU factors, for flat events (N, D).
+class PLUStages(nn.Module):
+    """A run of stages of any radix on all parts, their matrices by PLU factors, for flat events (N, D).
 
     Args:
-        sizes: of the parts.
+        sizes: of the parts, in entries.
         parts: the stages of every part, the first applied first; may be none.
         shared: one matrix for all groups of a block.
         initialisation: "identity" or "rotation".
@@ -171,9 +182,9 @@ class OddRadix(nn.Module):
         self.sizes, self.parts, self.shared = sizes, parts, shared
         matrices = []
         for stage in (stage for part in parts for stage in part):
-            count = stage.blocks * (1 if shared else stage.stride)
-            identities = torch.eye(stage.radix).expand(count, -1, -1)
-            start = random_rotations(count, stage.radix) if initialisation == "rotation" else identities
+            count, side = stage.blocks * (1 if shared else stage.stride), stage.radix * stage.width
+            identities = torch.eye(side).expand(count, -1, -1)
+            start = random_rotations(count, side) if initialisation == "rotation" else identities
             matrices.append(PLUMatrices(start))
         self.matrices = nn.ModuleList(matrices)
 
@@ -231,19 +242,20 @@ class MixedRadix(nn.Module):
 
     Determinant: log|det| = sum of log|ad - bc| over the 2x2 matrices and of log_s over the PLU factors of all others.
     Inverse: the stages in reverse order, 2x2 matrices in closed form, all others by one batched solve.
-    Cost: p D multiply-adds for a stage of radix p, forward and inverse; the log-det D / 2 logarithms for a stage of
-        radix 2, a sum for the others.
-    Parameters: 2D for a stage of radix 2; p D for any other, stored as (2p + 1) D.
+    Cost: p C D multiply-adds for a stage of radix p, forward and inverse; the log-det D / 2 logarithms for a stage of
+        2x2 matrices, a sum for the others.
+    Parameters: 2D for a stage of 2x2 matrices; p C D for any other, stored as (2 p C + 1) D.
 
     Args:
-        dim: D.
+        dim: D, a multiple of C.
         descending: the smallest stride first.
         bi_direction: p_1 ... p_m ... p_1, 2m - 1 stages: the one in the middle twice would be no more than once.
         shared: one matrix for all groups of a block.
         initialisation: "identity" or "rotation".
+        width: C, the consecutive entries that are moved as one.
 
     Attributes:
-        sizes: of the parts, [D] where no prime factor of D is above `LARGEST_PRIME`.
+        sizes: of the parts, in entries: [D] where no prime factor of D / C is above `LARGEST_PRIME`.
         sequences: the stages of every part, the first applied first.
     """
 
@@ -254,17 +266,19 @@ class MixedRadix(nn.Module):
         bi_direction: bool = False,
         shared: bool = False,
         initialisation: str = "identity",
+        width: int = 1,
     ) -> None:
         super().__init__()
-        self.sizes = smooth_parts(dim)
-        self.sequences = [_sequence(size, descending, bi_direction) for size in self.sizes]
+        units = smooth_parts(dim // width)
+        self.width, self.sizes = width, [width * size for size in units]
+        self.sequences = [_sequence(stages_of(size, width), descending, bi_direction) for size in units]
         passes: list[nn.Module] = []
         for two, parts in _runs(self.sequences):
             if two:
                 levels = [tuple(stage.blocks.bit_length() for stage in part) for part in parts]
                 passes.append(RadixTwo(Plan(tuple(map(Part, self.sizes, levels)), shared), initialisation))
             else:
-                passes.append(OddRadix(self.sizes, parts, shared, initialisation))
+                passes.append(PLUStages(self.sizes, parts, shared, initialisation))
         self.passes = nn.ModuleList(passes)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -277,7 +291,7 @@ class MixedRadix(nn.Module):
 
     def solver(self) -> Callable[[Tensor], Tensor]:
         """The inverse with the present weights, (N, D) -> (N, D)."""
-        solvers = [cast("RadixTwo | OddRadix", one).solver() for one in reversed(self.passes)]
+        solvers = [cast("RadixTwo | PLUStages", one).solver() for one in reversed(self.passes)]
 
         def invert(y: Tensor) -> Tensor:
             for solve in solvers:
@@ -288,7 +302,7 @@ class MixedRadix(nn.Module):
 
     def dense(self) -> Tensor:
         """The product as a (D, D) matrix."""
-        first, *others = [cast("RadixTwo | OddRadix", one).dense() for one in self.passes]
+        first, *others = [cast("RadixTwo | PLUStages", one).dense() for one in self.passes]
         for matrix in others:
             first = matrix @ first
         return first
@@ -299,10 +313,13 @@ class MixedRadix(nn.Module):
         if len(self.sizes) == 1:
             return None
         dim, parts = sum(self.sizes), ", ".join(map(str, self.sizes))
-        primes = prime_factors(dim)
-        product = " = " + " * ".join(map(str, primes)) if len(primes) > 1 else ""
+        primes = prime_factors(dim // self.width)
+        product = " * ".join(map(str, primes))
+        if self.width > 1:
+            product += f" blocks of {self.width}"
+        equals = f" = {product}" if product != str(dim) else ""
         return (
-            f"D = {dim}{product} is cut into parts of {parts}: the prime {primes[-1]} is above {LARGEST_PRIME}; "
+            f"D = {dim}{equals} is cut into parts of {parts}: the prime {primes[-1]} is above {LARGEST_PRIME}; "
             "parts do not mix"
         )
 
@@ -316,21 +333,23 @@ class MixedRadix(nn.Module):
     def set_stages(self, stages: Sequence[Tensor]) -> None:
         """Take these matrices: for each stage in order (blocks * stride, radix, radix). For one part, not shared."""
         start = 0
-        for one in (cast("RadixTwo | OddRadix", one) for one in self.passes):
+        for one in (cast("RadixTwo | PLUStages", one) for one in self.passes):
             one.set_stages(stages[start : start + one.count])
             start += one.count
 
 
-def _sequence(size: int, descending: bool, bi_direction: bool) -> list[Stage]:
-    stages = stages_of(size)
+def _sequence(stages: list[Stage], descending: bool, bi_direction: bool) -> list[Stage]:
     if descending:
-        stages.reverse()
+        stages = stages[::-1]
     return stages + stages[-2::-1] if bi_direction else stages
 
 
 def _runs(sequences: Sequence[Sequence[Stage]]) -> list[tuple[bool, list[list[Stage]]]]:
-    """Cut every part's stages into runs of radix 2 and of odd radix, and put runs of one kind side by side."""
-    left = [[(two, list(run)) for two, run in groupby(part, lambda stage: stage.radix == 2)] for part in sequences]
+    """Cut every part's stages into runs of 2x2 matrices and of larger, and put runs of one kind side by side."""
+    left = [
+        [(two, list(run)) for two, run in groupby(part, lambda stage: stage.radix * stage.width == 2)]
+        for part in sequences
+    ]
     runs = []
     while any(left):
         two = any(part and part[0][0] for part in left)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 
 from layers.butterfly_factors import Part, Plan
-from layers.mixed_radix import OddRadix, RadixTwo, Stage
+from layers.mixed_radix import PLUStages, RadixTwo, Stage
 
 RADICES = (2, 3, 5, 7, 11, 13, 17, 23, 31, 37, 61, 127)
 ENTRIES, BATCH, SAMPLES, CALLS = 3072, 64, 21, 4
@@ -40,7 +40,7 @@ def main() -> None:
         if radix == 2:
             stage: torch.nn.Module = RadixTwo(Plan((Part(size, (1,)),)), "rotation")
         else:
-            stage = OddRadix([size], [[Stage(radix, 1, groups)]], False, "rotation")
+            stage = PLUStages([size], [[Stage(radix, 1, groups)]], False, "rotation")
         x = torch.randn(BATCH, size, requires_grad=True)
 
         def forward(stage: torch.nn.Module = stage, x: torch.Tensor = x) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -39,7 +40,9 @@ def support(layer):
         block = product[offset : offset + size]
         for stage in stages:
             block = apply_stage(
-                torch.ones(stage.blocks * stage.stride, stage.radix, stage.radix, dtype=block.dtype), block, stage
+                torch.ones(stage.blocks * stage.stride, *[stage.radix * stage.width] * 2, dtype=block.dtype),
+                block,
+                stage,
             )
         product[offset : offset + size] = block
         offset += size
@@ -58,19 +61,22 @@ def test_stages_of():
 
 
 @pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("stage", [Stage(3, 2, 4), Stage(5, 1, 3), Stage(2, 6, 1), Stage(7, 1, 1)])
-def test_a_stage_by_hand(stage, shared):
-    """Entry o s + j of a block comes from entries i s + j of the same block, by one matrix."""
+@pytest.mark.parametrize("width", [1, 2, 3])
+@pytest.mark.parametrize("stage", [Stage(3, 2, 4), Stage(5, 1, 3), Stage(2, 6, 1), Stage(7, 1, 1), Stage(2, 3, 2)])
+def test_a_stage_by_hand(stage, width, shared):
+    """Unit o s + j of a block comes from units i s + j of the same block, by one matrix."""
     torch.manual_seed(0)
+    stage = replace(stage, width=width)
     radix, blocks, stride = stage.radix, stage.blocks, stage.stride
-    size = radix * blocks * stride
-    matrices = torch.randn(blocks * (1 if shared else stride), radix, radix, dtype=torch.float64)
+    size = radix * blocks * stride * width
+    matrices = torch.randn(blocks * (1 if shared else stride), radix * width, radix * width, dtype=torch.float64)
     expected = torch.zeros(size, size, dtype=torch.float64)
     for block, place in itertools.product(range(blocks), range(stride)):
         start = block * radix * stride + place
         matrix = matrices[block] if shared else matrices[block * stride + place]
-        for o, i in itertools.product(range(radix), repeat=2):
-            expected[start + o * stride, start + i * stride] = matrix[o, i]
+        for o, i, a, b in itertools.product(range(radix), range(radix), range(width), range(width)):
+            to, of = width * (start + o * stride) + a, width * (start + i * stride) + b
+            expected[to, of] = matrix[width * o + a, width * i + b]
     torch.testing.assert_close(apply_stage(matrices, torch.eye(size, dtype=torch.float64), stage), expected)
     torch.testing.assert_close(stage_matrix(matrices, stage).to_dense(), expected)
 
@@ -84,13 +90,16 @@ OPTIONS = [
     {"shared": True, "initialisation": "rotation", "bi_direction": True},
     {"flatten": "channels_last"},
     {"flatten": "pixels", "initialisation": "rotation"},
+    {"block_size": 2, "initialisation": "rotation"},
+    {"block_size": 2, "shared": True, "bi_direction": True, "flatten": "channels_last"},
 ]
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-@pytest.mark.parametrize("shape", [(3, 2, 5), (5, 3), (2, 47), (3, 4, 4)], ids=str)
+@pytest.mark.parametrize("shape", [(3, 2, 5), (5, 6), (2, 94), (3, 4, 4)], ids=str)
 def test_against_dense(shape, options):
-    layer = perturbed(Butterfly(shape, **options))
+    layer = perturbed(Butterfly(shape, **options), 0.1)
+    assert layer.mixed is not None
     x = torch.randn(3, *shape, dtype=torch.float64)
     y, log_det = layer(x)
     matrix = layer.dense()
@@ -128,7 +137,7 @@ def test_order_of_stages(options, radices):
     torch.testing.assert_close(layer(x.T.reshape(2, 3, 4, 5))[0].flatten(1).T, y)
 
 
-@pytest.mark.parametrize("options", [{}, {"order": "descending"}])
+@pytest.mark.parametrize("options", [{}, {"order": "descending"}, {"block_size": 2}])
 @pytest.mark.parametrize("shape", [(1, 6), (3, 4), (5, 2, 3), (1, 1000), (1, 28, 28), (3, 32, 32)], ids=str)
 def test_one_pass_is_dense(shape, options):
     layer = Butterfly(shape, **options)
@@ -157,6 +166,15 @@ def test_counts():
         masked = sum(int((~mask).sum()) * len(part.lower) for part, mask in _masks(layer))
         count = sum(parameter.numel() for parameter in layer.parameters())
         assert (count, count - masked) == (stored * layer.dim, free * layer.dim)
+
+
+def test_counts_of_blocks():
+    """p C D free for a stage of p, in matrices of p C; (2 p C + 1) D stored."""
+    layer = Butterfly((3, 4, 5), block_size=3)  # 20 blocks: radices 2, 2, 5
+    assert [stage.radix for stage in layer.mixed.sequences[0]] == [2, 2, 5]
+    masked = sum(int((~mask).sum()) * len(part.lower) for part, mask in _masks(layer))
+    count = sum(parameter.numel() for parameter in layer.parameters())
+    assert (count, count - masked) == ((13 + 13 + 31) * 60, (6 + 6 + 15) * 60)
 
 
 def _masks(layer):
@@ -212,6 +230,9 @@ def test_a_large_prime_says_that_it_is_cut():
     assert layer.remark == "D = 94 = 2 * 47 is cut into parts of 93, 1: the prime 47 is above 31; parts do not mix"
     assert torch.equal(support(layer), torch.block_diag(torch.ones(93, 93), torch.ones(1, 1)) > 0)
     assert Butterfly((2, 31)).remark is None
+    layer = Butterfly((3, 74), block_size=3)
+    assert layer.mixed.sizes == [216, 6] and "block_size=3" in repr(layer)
+    assert layer.remark.startswith("D = 222 = 2 * 37 blocks of 3 is cut into parts of 216, 6: the prime 37 is above 31")
 
 
 @pytest.mark.parametrize("shared", [False, True])
