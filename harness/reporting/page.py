@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -74,14 +75,14 @@ def page(
         environment=environment_rows(records),
         commands=rebuild_lines(plan, records),
         downloads=[
-            ("results.csv", "a line for each measure of each trial", _data("text/csv", csv_bytes(frame))),
+            ("results.csv", "a line for each measure of each trial", _text_data("text/csv", csv_bytes(frame))),
             (
                 "records.json",
                 "training curves, audits, notes and times",
                 _data("application/json", records_summary(plan, records)),
             ),
         ],
-        css=_template("page.css", environment),
+        css=_template("page.css", environment) + figure_styles(sections),
         script=script,
         digest=digest,
     )
@@ -102,6 +103,13 @@ def anchors(sections: Sequence[Section]) -> list[str]:
     return made
 
 
+def figure_styles(sections: Sequence[Section]) -> str:
+    """What the classes inside of all figures declare."""
+    drawings = (drawing for section in sections for part in section.parts for drawing in part.drawings)
+    rules = {name: style for drawing in drawings for name, style in drawing.styles.items()}
+    return "".join(f"\n.{name}{{{rules[name]}}}" for name in sorted(rules))
+
+
 def _without_paths(table: Table) -> Table:
     rows = tuple(tuple(map(without_paths, row)) for row in table.rows)
     return replace(table, caption=without_paths(table.caption), rows=rows, notes=tuple(map(without_paths, table.notes)))
@@ -113,3 +121,8 @@ def _template(name: str, environment: Environment) -> str:
 
 def _data(kind: str, content: bytes) -> str:
     return f"data:{kind};charset=utf-8;base64,{base64.b64encode(content).decode('ascii')}"
+
+
+def _text_data(kind: str, content: bytes) -> str:
+    """Of numbers and few other signs, percent-encoding is shorter than base64."""
+    return f"data:{kind};charset=utf-8,{quote(content, safe=',:;=()/!*+@$')}"

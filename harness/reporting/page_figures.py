@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import io
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -21,6 +22,9 @@ from harness.reporting.figure_style import COLOURS, style
 
 POINTS = 72  # per inch: the unit of matplotlib's SVG
 PAD = 3.0  # points around a panel
+PIXELS = 4 / 3  # of CSS in a point
+ROOM = 1168  # CSS pixels from edge to edge of a wide page, see page.css
+GAP = 26  # between panels
 LABEL_INCHES = 0.9  # that the labels of an axis take which another panel has lent so far
 
 _SVG = "http://www.w3.org/2000/svg"
@@ -42,11 +46,17 @@ class Drawing:
         caption: what it says of itself, title and remark below.
         panels: one SVG document each, in the order of the figure.
         legend: likewise; None where it has none.
+        across: how many panels stand in a row of the page where it is wide.
+        beside: whether the legend then has room beside them; else it stands above.
+        styles: class -> what it declares, of the classes inside of panels and legend; equal classes declare the same.
     """
 
     caption: str
     panels: tuple[str, ...]
     legend: str | None
+    across: int = 1
+    beside: bool = False
+    styles: Mapping[str, str] = field(default_factory=dict)
 
 
 def drawing(name: str, figure: Figure) -> Drawing:
@@ -69,8 +79,23 @@ def drawing(name: str, figure: Figure) -> Drawing:
         for axes in shown:
             axes.patch.set_visible(False)
         root, boxes = _rendered(figure, parts)
-    cut = [_panel(root, f"part{number}", box, f"{name}-{number}") for number, box in enumerate(boxes)]
-    return Drawing(caption, tuple(cut[: len(shown)]), cut[len(shown)] if figure.legends else None)
+    styles: dict[str, str] = {}
+    cut = [_panel(root, f"part{number}", box, f"{name}-{number}", styles) for number, box in enumerate(boxes)]
+    count = len(shown)
+    across, beside = _arranged(boxes[:count], boxes[count:])
+    return Drawing(caption, tuple(cut[:count]), cut[count] if figure.legends else None, across, beside, styles)
+
+
+def _arranged(panels: Sequence[Bbox], legends: Sequence[Bbox]) -> tuple[int, bool]:
+    """(panels in a row, whether the legend is beside them) on a wide page: as in the figure, if there is room.
+
+    Of a row that is too long the half is taken, so that rows stay equal.
+    """
+    across = max(1, sum(box.y0 == panels[0].y0 for box in panels))
+    width = PIXELS * max(box.width for box in panels) + GAP
+    while across > 1 and across * width - GAP > ROOM:
+        across = -(-across // 2)
+    return across, bool(legends) and across * width + PIXELS * legends[0].width <= ROOM
 
 
 def unescaped(text: str) -> str:
@@ -117,8 +142,11 @@ def _same_row(part: Axes | Legend, other: Axes | Legend) -> bool:
     return abs(part.get_position().y0 - other.get_position().y0) < 1e-6
 
 
-def _panel(root: ET.Element, gid: str, box: Bbox, prefix: str) -> str:
-    """One part of a figure as a document of its own, with all that it refers to and ids of its own."""
+def _panel(root: ET.Element, gid: str, box: Bbox, prefix: str, styles: dict[str, str]) -> str:
+    """One part of a figure as a document of its own, with all that it refers to and ids of its own.
+
+    What its style attributes declare goes to `styles`, in their place are classes.
+    """
     content = next(group for group in root.iter(_GROUP) if group.get("id") == gid)
     content = copy.deepcopy(content)
     there = {element.get("id") for element in content.iter()}
@@ -128,7 +156,7 @@ def _panel(root: ET.Element, gid: str, box: Bbox, prefix: str) -> str:
         f"{{{_SVG}}}svg",
         {
             "viewBox": f"{box.x0:.1f} {box.y0:.1f} {box.width:.1f} {box.height:.1f}",
-            "width": f"{box.width * 4 / 3:.0f}",  # points to CSS pixels
+            "width": f"{box.width * PIXELS:.0f}",
             "class": "panel",
         },
     )
@@ -140,6 +168,8 @@ def _panel(root: ET.Element, gid: str, box: Bbox, prefix: str) -> str:
     for element in document.iter():
         _repaint(element)
         _tidy(element)
+        _classify(element, styles)
+    _ungroup(document)
     ET.register_namespace("", _SVG)
     return ET.tostring(document, encoding="unicode")
 
@@ -169,16 +199,45 @@ def _rename(document: ET.Element, prefix: str) -> None:
 
 
 def _repaint(element: ET.Element) -> None:
-    """Colours that the style sheet decides, the page's own font, and coordinates to a hundredth of a point."""
+    """Colours that the style sheet decides, the page's own font, and coordinates to a tenth of a point."""
     for key, value in element.attrib.items():
         if key == "style":
             value = re.sub(r"#[0-9a-f]{6}\b|\bwhite\b", lambda found: _THEME.get(found[0], found[0]), value.lower())
             value = re.sub(r"\s*font-family:[^;]*;?", "", re.sub(r"font:\s*([\d.]+px)[^;]*", r"font-size: \1", value))
-        if key in ("style", "d", "points", "transform", "x", "y", "width", "height", "viewBox"):
+            value = re.sub(r"stroke-linejoin: miter;?|stroke-dashoffset: 0;?", "", value)  # as they are anyway
+            value = re.sub(r"\s*([:;])\s*", r"\1", value).strip("; ")
+        elif key == "transform":
             value = re.sub(r"(\d\.\d\d)\d+", r"\1", value)
+        elif key in ("d", "points", "x", "y", "width", "height", "viewBox"):
+            value = re.sub(r"-?\d+\.\d+(?:e-?\d+)?", _tenths, value)
+        if key == "d":
+            value = re.sub(r"\s*([A-Za-z])\s*", r"\1", value)
         element.set(key, " ".join(value.split()))
     if element.tag == f"{{{_SVG}}}text" and "fill" not in (element.get("style") or ""):
         element.set("fill", "var(--ink)")
+
+
+def _classify(element: ET.Element, styles: dict[str, str]) -> None:
+    """Name what an element's style declares by a class; hundreds of elements of a figure look alike."""
+    style = element.attrib.pop("style", "")
+    if style:
+        name = f"s{hashlib.sha256(style.encode()).hexdigest()[:5]}"
+        element.set("class", name)
+        styles[name] = style
+
+
+def _tenths(found: re.Match[str]) -> str:
+    """A number as it is written shortest, without a minus before zero."""
+    return f"{round(float(found[0]), 1) + 0.0:g}"
+
+
+def _ungroup(element: ET.Element) -> None:
+    """Put what is inside of groups that say nothing in their place."""
+    children = []
+    for child in element:
+        _ungroup(child)
+        children += list(child) if child.tag == _GROUP and not child.attrib else [child]
+    element[:] = children
 
 
 def _tidy(element: ET.Element) -> None:

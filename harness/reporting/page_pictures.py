@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.figure import Figure
 from PIL import Image
 
 from harness.records import MAP, Record
 from harness.reporting.figures_samples import arrays_of, mosaic, sample_blocks
+from harness.reporting.page_figures import unescaped
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan
@@ -72,6 +74,17 @@ def learned_pictures(plan: Plan, records: Sequence[Record], folder: Path) -> dic
     return {column: found for column, found in pictures.items() if found}
 
 
+def figure_pictures(figure: Figure) -> tuple[str, tuple[Picture, ...]]:
+    """(its title, its panels) of a figure that shows pictures in [0, 1], of a channel or three."""
+    panels = []
+    for axes in figure.axes:
+        for image in axes.images:
+            pixels = np.round(255 * np.clip(np.asarray(image.get_array()), 0, 1)).astype(np.uint8)
+            indices, palette = _in_palette(pixels)
+            panels.append(_picture(unescaped(axes.get_title(loc="left")), indices, palette, bytes(256 * [255])))
+    return unescaped(figure.get_suptitle()), tuple(panels)
+
+
 def _maps(row: str, arrays: Mapping[str, np.ndarray]) -> Maps | None:
     names = [name for name in arrays if name.startswith(MAP)]
     if not names:
@@ -89,12 +102,16 @@ def image_picture(title: str, images: np.ndarray, top: int) -> Picture:
     pixels = np.round(255 * mosaic(images, top)).astype(np.uint8)
     between = mosaic(np.zeros_like(images), 1)
     between = (between if between.ndim == 2 else between[:, :, 0]) == 1
-    if pixels.ndim == 2:
-        indices, palette = np.minimum(pixels, CLEAR - 1), np.repeat(np.arange(256), 3)
-    else:
-        drawn = Image.fromarray(pixels).quantize(CLEAR, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-        indices, palette = np.asarray(drawn), np.array((drawn.getpalette() or []) + 768 * [0])[:768]
+    indices, palette = _in_palette(pixels)
     return _picture(title, np.where(between, CLEAR, indices), palette, bytes(255 * [255] + [0]))
+
+
+def _in_palette(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(H, W) or (H, W, 3) in 0..255 as indices below CLEAR, and the colours that they stand for."""
+    if pixels.ndim == 2:
+        return np.minimum(pixels, CLEAR - 1), np.repeat(np.arange(256), 3)
+    drawn = Image.fromarray(pixels).quantize(CLEAR, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    return np.asarray(drawn), np.array((drawn.getpalette() or []) + 768 * [0])[:768]
 
 
 def matrix_picture(title: str, matrix: np.ndarray) -> Picture:

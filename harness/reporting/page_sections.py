@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from harness.records import Record
 from harness.reporting.figure_style import slug
 from harness.reporting.page_figures import Drawing, drawing
-from harness.reporting.page_pictures import Maps, Picture, learned_pictures, sample_pictures
+from harness.reporting.page_pictures import Maps, Picture, figure_pictures, learned_pictures, sample_pictures
 from harness.reporting.rendering import Table
 from harness.settings import DensityTrial
 
@@ -25,8 +25,9 @@ HEADINGS = {
     "cost": "Time of a layer",
     "training": "Training curves",
 }
+FAMILIES = {"runtime-": "Runtime curves", "neighbours-": "Nearest training examples"}
+"""The beginning of a figure's name -> the heading below which all such figures stand together."""
 SAMPLES = "samples-"
-RUNTIME = "runtime-"
 
 LEARNED = (
     "The first layer under test of at most 1024 entries, with the weights that were evaluated: row i, column j is what "
@@ -46,6 +47,7 @@ class Part:
         drawings: figures as SVG.
         pictures: panels of pixels.
         maps: what layers became.
+        large: whether the pictures need room.
     """
 
     heading: str = ""
@@ -53,6 +55,7 @@ class Part:
     drawings: tuple[Drawing, ...] = ()
     pictures: tuple[Picture, ...] = ()
     maps: tuple[Maps, ...] = ()
+    large: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class Section:
     heading: str
     facts: tuple[tuple[str, str], ...] = ()
     tables: tuple[Table, ...] = ()
-    parts: tuple[Part, ...] = field(default=())
+    parts: tuple[Part, ...] = ()
 
 
 def suite_sections(
@@ -99,9 +102,13 @@ def figure_sections(
         prefix: begins every id inside the figures; where a page shows several plans, each has its own.
     """
     by_heading: dict[str, list[Part]] = {}
+    names = {name: f"{prefix}f{number}" for number, name in enumerate(drawn)}
     for name, figure in drawn.items():
-        if not name.startswith(SAMPLES):
-            by_heading.setdefault(_heading(name), []).append(Part(drawings=(drawing(prefix + name, figure),)))
+        if any(axes.images for axes in figure.axes) and not name.startswith(SAMPLES):
+            caption, panels = figure_pictures(figure)
+            by_heading.setdefault(_heading(name), []).append(Part("", caption, pictures=panels, large=True))
+        elif not name.startswith(SAMPLES):
+            by_heading.setdefault(_heading(name), []).append(Part(drawings=(drawing(names[name], figure),)))
     pictures = sample_pictures(plan, records, folder)
     for column in plan.columns:
         name = f"{SAMPLES}{slug(column)}"
@@ -109,7 +116,7 @@ def figure_sections(
             part = Part(column, _sample_caption(plan, column), pictures=tuple(pictures[column]))
             by_heading.setdefault("Samples", []).append(part)
         elif name in drawn:
-            waves = replace(drawing(prefix + name, drawn[name]), caption="")
+            waves = replace(drawing(names[name], drawn[name]), caption="")
             part = Part(column, _sample_caption(plan, column), drawings=(waves,))
             by_heading.setdefault("Samples", []).append(part)
     learned = [Part(column, maps=tuple(maps)) for column, maps in learned_pictures(plan, records, folder).items()]
@@ -137,7 +144,6 @@ def _sample_caption(plan: Plan, column: str) -> str:
 
 
 def _heading(name: str) -> str:
-    """Of a figure by its name; the figures of runtime sweeps stand together."""
-    if name.startswith(RUNTIME):
-        return "Runtime curves"
-    return HEADINGS.get(name, name.replace("-", " ").capitalize())
+    """Of a figure by its name."""
+    family = next((heading for start, heading in FAMILIES.items() if name.startswith(start)), None)
+    return family or HEADINGS.get(name) or name.replace("-", " ").capitalize()

@@ -286,6 +286,9 @@ def test_panels_stand_alone_in_colours_of_the_page(density_run, tmp_path):
     for panel, column in zip(taken.panels, plan.columns, strict=True):
         texts = [text.text for text in ET.fromstring(panel).iter("{http://www.w3.org/2000/svg}text")]
         assert column in texts and set(plan.rows) <= set(texts), "each has the labels of the axis that they share"
-        assert "var(--c1)" in panel and not re.search(r"#[0-9a-f]{6}\b", panel)
+        assert not re.search(r"#[0-9a-f]{6}\b|style=", panel)
+        assert set(re.findall(r'class="(s\w+)"', panel)) <= set(taken.styles)
+    assert any("var(--c1)" in style for style in taken.styles.values())
+    assert not any("#" in style.replace("url(#", "") for style in taken.styles.values())
     training = drawing("training", made["training"])
     assert "validation" in training.legend and "validation" not in training.panels[0]

@@ -1,14 +1,18 @@
 "use strict";
 // Sorting: a click on the head of a column, or Enter or Space on it, orders the rows; once more turns the order round.
-// Cells that begin with a number are ordered by it; others follow by their text, and empty ones come last both ways.
+// Cells that begin with a number, or with ≈ and one, are ordered by it; others follow by their text, and empty ones come
+// last both ways.
 const keyOf = (cell) => {
-  const text = cell ? cell.textContent.trim() : "";
-  const number = /^[-+−]?[\d,]*\.?\d+(e[-+]?\d+)?/i.exec(text);
-  if (number) return [0, parseFloat(number[0].replace(/,/g, "").replace("−", "-"))];
+  const text = cell ? cell.textContent.trim().replace(/^≈ /, "") : "";
+  const number = /^([-+−]?[\d,]*\.?\d+(?:e[-+]?\d+)?)(?:\^(-?\d+))?(?=$|[\s%†(\[,])/i.exec(text);
+  if (number) {
+    const base = parseFloat(number[1].replace(/,/g, "").replace("−", "-"));
+    return [0, number[2] ? base ** parseFloat(number[2]) : base];
+  }
   return text === "" || text === "–" ? [2, 0] : [1, text];
 };
 const compare = (one, other) =>
-  typeof one === "number" ? one - other : one.localeCompare(other, "en");
+  typeof one === "number" ? one - other : one.localeCompare(other, "en", { numeric: true });
 const sort = (head) => {
   const table = head.closest("table");
   const column = head.cellIndex;
