@@ -261,6 +261,7 @@ def run_folders(folder: Path) -> list[Path]:
 
 def _plan(args: Namespace) -> tuple[Plan, tuple[AnyTrial, ...]]:
     """The plan, and the trials that `--only` picks."""
+    from harness.planning.overrides import run_command
     from harness.planning.plan import plan_run
     from harness.planning.suite import load_suite
 
@@ -270,7 +271,7 @@ def _plan(args: Namespace) -> tuple[Plan, tuple[AnyTrial, ...]]:
     if cluster is not None:  # whose nodes have what this machine may lack
         elsewhere = cluster.cpus or 1
         device = cluster.device if args.device == "auto" else args.device
-    return plan_run(
+    plan, picked = plan_run(
         suite,
         args.profile,
         device,
@@ -281,6 +282,8 @@ def _plan(args: Namespace) -> tuple[Plan, tuple[AnyTrial, ...]]:
         jobs=args.jobs,
         elsewhere=elsewhere,
     )
+    command = run_command(args.suite, args.profile, plan.device, args.seeds, args.settings, args.layers, args.data)
+    return plan.model_copy(update={"command": command}), picked
 
 
 def _start_imports(args: Namespace) -> None:

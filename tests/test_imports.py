@@ -26,6 +26,7 @@ ALLOWED = {
         "rich",
         "sklearn",
         "filelock",
+        "jinja2",
         "PIL",
         "scipy",
         "statsmodels",

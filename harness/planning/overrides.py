@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -171,3 +173,25 @@ def parse_only(texts: Sequence[str]) -> Selection:
                 raise UserError(f"--only {text}: unknown key {key!r}; {nearest(key, keys)}")
             picked[key].append(value)
     return Selection(**{key: tuple(values) for key, values in picked.items()})
+
+
+def run_command(
+    suite: str,
+    profile: str,
+    device: str,
+    seeds: int | None,
+    settings: Sequence[str],
+    layers: Sequence[str],
+    data: Path | None,
+) -> str:
+    """The command that makes the same plan again, for a report: without folders of this machine."""
+
+    def shown(place: str) -> str:
+        return Path(place).name if Path(place).is_absolute() else place
+
+    words = ["python", "-m", "harness", "run", shown(suite), "--profile", profile, "--device", device]
+    words += ["--seeds", str(seeds)] if seeds is not None else []
+    words += ["--data", "ROOT"] if data is not None else []
+    words += [word for setting in settings for word in ("--set", setting)]
+    words += [word for layer in layers for word in ("--layer", shown(layer))]
+    return shlex.join(words)

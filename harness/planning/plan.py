@@ -41,6 +41,7 @@ class Plan(Settings):
         unsupported: whether a trial of this status is what the suite expects.
         timeout, memory: limits of each trial, in seconds and bytes; None: none.
         published: quoted numbers.
+        command: what was typed to make it, as far as it decides what the trials are; empty where nobody knows.
         trials: in the order in which they start: seeds outermost, so that an unfinished run compares all
             layers on the first seed; runtime trials last.
     """
@@ -59,6 +60,7 @@ class Plan(Settings):
     timeout: float | None = None
     memory: int | None = None
     published: Published | None = None
+    command: str = ""
     trials: tuple[AnyTrial, ...]
 
     def save(self, folder: Path) -> Path:

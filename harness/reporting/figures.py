@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,21 @@ if TYPE_CHECKING:
 
 
 def figures(plan: Plan, records: Sequence[Record], folder: Path) -> dict[str, bytes]:
-    """Every figure of a plan as PNG and, but for pictures, SVG, by file name; those without content are left out.
+    """Every figure of a plan (see `drawn`) as files by their names (see `rendered`)."""
+    return rendered(drawn(plan, records, folder))
+
+
+def rendered(made: Mapping[str, Figure]) -> dict[str, bytes]:
+    """Every figure as PNG and, but for pictures, SVG, by file name."""
+    files: dict[str, bytes] = {}
+    with style():
+        for name, figure in made.items():
+            files |= render(name, figure)
+    return files
+
+
+def drawn(plan: Plan, records: Sequence[Record], folder: Path) -> dict[str, Figure]:
+    """Every figure of a plan by name; those without content are left out.
 
     Args:
         plan: the order of layers and data sets.
@@ -43,8 +57,4 @@ def figures(plan: Plan, records: Sequence[Record], folder: Path) -> dict[str, by
                 mine = [line for line in lines if line["sweep"] == sweep]
                 for suffix, drawn in sweep_figures(plan, sweep, mine).items():
                     made[f"runtime-{slug(sweep)}{suffix}"] = drawn
-        files: dict[str, bytes] = {}
-        for name, figure in made.items():
-            if figure is not None:
-                files |= render(name, figure)
-    return files
+    return {name: figure for name, figure in made.items() if figure is not None}

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from harness.reporting.cells import OPERATIONS, Line, shape_text
-from harness.reporting.figure_style import colour, logarithmic, marker, panels, plain
+from harness.reporting.figure_style import INK, colour, logarithmic, marker, panels, plain
 from harness.reporting.runtime_points import merged
 from harness.settings import RuntimeTrial
 
@@ -30,11 +30,11 @@ def sweep_figures(plan: Plan, sweep: str, lines: Sequence[Line]) -> dict[str, Fi
     for suffix, rows in (("", set(plan.rows) - mixers), (f"-{MIXER}", mixers)):
         mine = [line for line in points if line["layer"] in rows]
         if mine:
-            made[suffix] = _figure(plan, sweep, mine)
+            made[suffix] = _figure(plan, sweep, mine, ", 1×1 convolutions" if suffix else "")
     return made
 
 
-def _figure(plan: Plan, sweep: str, points: Sequence[Line]) -> Figure:
+def _figure(plan: Plan, sweep: str, points: Sequence[Line], which: str) -> Figure:
     """Median milliseconds on a log scale, one curve per layer, and that of copying the tensor."""
     operations = [name for name in OPERATIONS if any(line["operation"] == name for line in points)]
     axis_of, label, rest = varying(points)
@@ -61,7 +61,9 @@ def _figure(plan: Plan, sweep: str, points: Sequence[Line]) -> Figure:
     grid[0].set_ylabel("ms, median, and its spread")
     handles, names = grid[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside right center")
-    figure.suptitle(plain(f"{sweep}: {rest}"), x=0.01, ha="left", fontsize=10)
+    figure.suptitle(plain(f"{sweep}: {rest}{which}"), x=0.01, ha="left", fontsize=10)
+    if any(line["unstable"] for line in points):
+        figure.supxlabel("hollow: unstable, † in the tables", fontsize=8, color=INK)
     return figure
 
 
@@ -94,4 +96,5 @@ def varying(lines: Sequence[Line]) -> tuple[Callable[[Line], int], str, str]:
         spatial = shape_text(min(shapes).split("x", 1)[1])
         return (lambda line: int(line["shape"].split("x")[0])), "channels", f"{spatial} positions, {fixed_batch}"
     label = "image side, pixels" if min(shapes).count("x") == 2 else "sequence length"
-    return (lambda line: int(line["shape"].split("x")[-1])), label, f"{min(channels)} channels, {fixed_batch}"
+    few = f"{min(channels)} channel{'s' if min(channels) != '1' else ''}"
+    return (lambda line: int(line["shape"].split("x")[-1])), label, f"{few}, {fixed_batch}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,28 +25,38 @@ def sample_figures(plan: Plan, records: Sequence[Record], folder: Path) -> dict[
     """A figure per data set: the data, then samples of each layer, from the first seed that has any."""
     figures = {}
     for column in plan.columns:
-        found: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-        for record in records:
-            if record.trial["kind"] == "density" and record.trial["data"]["label"] == column:
-                arrays = read_arrays(folder, record)
-                if arrays is not None:
-                    found.setdefault(record.trial["layer"]["row"], arrays)
-        if not found:
+        blocks = sample_blocks(arrays_of(plan, records, folder, column))
+        if not blocks:
             continue
-        rows = [row for row in plan.rows if row in found]
-        blocks = [("data", found[rows[0]][0]), *((row, found[row][1]) for row in rows)]
         figure = (image_figure if blocks[0][1].ndim == 4 else wave_figure)(blocks)
         figure.suptitle(plain(f"{column}: held-out data, and samples of the flow with each layer"), x=0.01, ha="left")
         figures[f"samples-{slug(column)}"] = figure
     return figures
 
 
-def read_arrays(folder: Path, record: Record) -> tuple[np.ndarray, np.ndarray] | None:
-    """(data, samples) that a trial stored beside its record, each (N, *shape); None where there are none."""
+def arrays_of(plan: Plan, records: Sequence[Record], folder: Path, column: str) -> dict[str, dict[str, np.ndarray]]:
+    """What the trials of a data set stored, by row in plan order, each of the first seed that has anything."""
+    found: dict[str, dict[str, np.ndarray]] = {}
+    for record in records:
+        if record.trial["kind"] == "density" and record.trial["data"]["label"] == column:
+            row = record.trial["layer"]["row"]
+            if row not in found and (arrays := read_arrays(folder, record)) is not None:
+                found[row] = arrays
+    return {row: found[row] for row in plan.rows if row in found}
+
+
+def sample_blocks(found: Mapping[str, Mapping[str, np.ndarray]]) -> list[tuple[str, np.ndarray]]:
+    """("data", values), then (row, samples) of each row; empty where there is none."""
+    rows = list(found)
+    return [("data", found[rows[0]]["data"]), *((row, found[row]["samples"]) for row in rows)] if rows else []
+
+
+def read_arrays(folder: Path, record: Record) -> dict[str, np.ndarray] | None:
+    """The arrays that a trial stored beside its record (see `harness.trials.density`); None where there are none."""
     if record.arrays is None or not (folder / record.arrays).is_file():
         return None
-    with np.load(folder / record.arrays) as arrays:
-        return arrays["data"], arrays["samples"]
+    with np.load(folder / record.arrays, allow_pickle=False) as arrays:
+        return dict(arrays)
 
 
 def image_figure(blocks: Sequence[tuple[str, np.ndarray]]) -> Figure:

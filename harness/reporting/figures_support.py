@@ -12,6 +12,7 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path as Outline
 
 from harness.reporting.figure_style import COLOURS, PALE, panels, render, style
+from harness.trials.learned_maps import factor_name, factor_places
 from layers import block_factors
 from layers.butterfly import Butterfly
 
@@ -24,11 +25,9 @@ def factor_supports(layer: Butterfly) -> dict[str, np.ndarray]:
     """
     width = layer.block_size
     supports = {}
-    for part in layer.plan.parts:
-        for level in part.levels:
-            name = f"B({level}, {part.size * width}{f', {width}' if width > 1 else ''})"
-            pattern = block_factors.factor_matrix(torch.ones(2 ** (level - 1), 2 * width, 2 * width), level, part.size)
-            supports[name] = pattern.to_dense().bool().numpy()
+    for level, blocks in factor_places(layer):
+        pattern = block_factors.factor_matrix(torch.ones(2 ** (level - 1), 2 * width, 2 * width), level, blocks)
+        supports[factor_name(layer, level, blocks)] = pattern.to_dense().bool().numpy()
     return supports
 
 

@@ -12,9 +12,11 @@ from harness.planning.plan import Plan
 from harness.records import write_atomically
 from harness.reporting.benchmarks import benchmark_figure, benchmark_table, read_benchmarks
 from harness.reporting.equal_terms import Terms, equal_terms_table
-from harness.reporting.figure_style import render, style
-from harness.reporting.figures import figures
+from harness.reporting.figure_style import style
+from harness.reporting.figures import drawn, rendered
 from harness.reporting.merge import CONFLICT
+from harness.reporting.page import page
+from harness.reporting.page_sections import suite_sections
 from harness.reporting.rendering import Table, latex, markdown, one_line
 from harness.reporting.results import csv_bytes, plan_lines, read_records, results
 from harness.reporting.tables import status_line, tables, worst_statuses
@@ -40,7 +42,7 @@ class Report:
 
 
 def write_report(folder: Path, at: Sequence[Terms] = (), benchmarks: Sequence[Path] = ()) -> Report:
-    """Write results.csv, table.md, table.tex and figures/ of one suite; each file whole or not at all.
+    """Write results.csv, table.md, table.tex, figures/ and index.html of one suite; each file whole or not at all.
 
     Args:
         folder: OUT/<suite>, with plan.json and records/.
@@ -58,12 +60,13 @@ def write_report(folder: Path, at: Sequence[Terms] = (), benchmarks: Sequence[Pa
     parts += [f"Conflict: {record.id}: {record.notes[CONFLICT]}." for record in records if CONFLICT in record.notes]
     text = "\n\n".join(part for part in parts if part) + "\n"
     tex = NEEDS + "\n\n".join(map(latex, made)) + "\n"
+    frame = results(records, plan)
     content = {
-        "results.csv": csv_bytes(results(records, plan)),
+        "results.csv": csv_bytes(frame),
         "table.md": text.encode(),
         "table.tex": tex.encode(),
     }
-    content |= {f"figures/{name}": image for name, image in figures(plan, records, folder / "records").items()}
+    pictures = drawn(plan, records, folder / "records")
     more: dict[str, Table] = {}
     for terms in dict.fromkeys(at):
         if plan.kind != "density":
@@ -75,12 +78,14 @@ def write_report(folder: Path, at: Sequence[Terms] = (), benchmarks: Sequence[Pa
         more["benchmarks"] = benchmark_table(files)
         with style():
             figure = benchmark_figure(files)
-            pictures = {} if figure is None else render("benchmarks", figure)
-        content |= {f"figures/{name}": image for name, image in pictures.items()}
+        pictures |= {} if figure is None else {"benchmarks": figure}
+    content |= {f"figures/{name}": image for name, image in rendered(pictures).items()}
     for name, table in more.items():
         content[f"table-{name}.md"] = f"{markdown(table)}\n".encode()
         content[f"table-{name}.tex"] = f"{NEEDS}{latex(table)}\n".encode()
         text += f"\n{markdown(table)}\n"
+    sections = suite_sections(plan, records, [*made, *more.values()], pictures, folder / "records")
+    content["index.html"] = page(plan, records, lines, sections, frame)
     for name, data in content.items():
         write_atomically(folder / name, data)
     for stale in (*(folder / "figures").glob("*"), *folder.glob("table-*")):

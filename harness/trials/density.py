@@ -18,6 +18,7 @@ from harness.records import Record, blank_record, finite, write_atomically
 from harness.settings import DensityTrial, LayerRef, Progress
 from harness.trials.audit import Audit, audit
 from harness.trials.evaluation import Evaluation, evaluate, generator
+from harness.trials.learned_maps import learned_maps
 from harness.trials.models import build_flow, make_layer
 from harness.trials.pipeline import Pipeline
 from harness.trials.training import Fit, fit
@@ -224,7 +225,10 @@ def _rebuild(trial: DensityTrial, old: InvertibleLinear, shape: tuple[int, ...])
 
 
 def _save_samples(record: Record, flow: Flow, pipeline: Pipeline, trial: DensityTrial, out: Path) -> str | None:
-    """Write samples beside as many test events; returns the file name, or None where the flow gives none."""
+    """Write samples beside as many test events, and what the layer became; returns the file name.
+
+    None where the flow gives no samples.
+    """
     data = pipeline.raw("test")[:SAMPLES]
     try:
         drawn = flow.sample(len(data), generator=generator(torch.device("cpu"), trial.seed, "samples"))
@@ -235,7 +239,12 @@ def _save_samples(record: Record, flow: Flow, pipeline: Pipeline, trial: Density
     if lost:
         record.notes["samples"] = f"{lost} of {len(drawn)} are not finite"
     content = io.BytesIO()
-    np.savez_compressed(content, data=data.cpu().numpy(), samples=pipeline.to_data(drawn))
+    arrays: dict[str, Any] = {"data": data.cpu().numpy(), "samples": pipeline.to_data(drawn)}
+    try:
+        arrays |= learned_maps(flow)
+    except Exception as error:
+        record.notes["maps"] = f"none: {type(error).__name__}: {error}"
+    np.savez_compressed(content, **arrays)
     name = f"{trial.id}.npz"
     write_atomically(out / "records" / name, content.getvalue())
     return name

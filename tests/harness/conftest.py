@@ -1,11 +1,14 @@
 """Plans and records as runs leave them, made up, for the tests of reports."""
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from harness.planning.plan import Plan
 from harness.planning.suite_model import Published
-from harness.records import blank_record, write_record
+from harness.records import MAP, blank_record, write_record
 from harness.settings import (
     DataRef,
     DensityTrial,
@@ -18,6 +21,7 @@ from harness.settings import (
 )
 
 ROWS = ("conv1x1", "my_layer & co", "<script>")
+HOSTILE = "<script>alert(1)</script>"
 COLUMNS = {"digits": "bits_per_dim", "waveforms": "nats_per_dim"}
 SEEDS = (0, 1, 2)
 
@@ -210,7 +214,7 @@ def parameters_run():
 
 @pytest.fixture
 def write_run(tmp_path):
-    """Lay a run out on disk as OUT/<suite>, with samples beside the records; returns its folder."""
+    """Lay a run out on disk as OUT/<suite>, with samples and matrices beside the records; returns its folder."""
 
     def write(plan, records):
         folder = tmp_path / plan.suite
@@ -221,11 +225,29 @@ def write_run(tmp_path):
                 values = np.random.default_rng(0).integers(0, 17, (8, *shape))
                 record.arrays = f"{record.id}.npz"
                 (folder / "records").mkdir(exist_ok=True)
-                np.savez_compressed(folder / "records" / record.arrays, data=values, samples=values)
+                maps = {f"{MAP}level0/step0/layer": np.diag([0.5, -1, 0.25, 0]).astype(np.float16)}
+                maps[f"{MAP}level0/step0/layer 1: B(1, 4)"] = np.eye(4, dtype=np.float16)
+                np.savez_compressed(folder / "records" / record.arrays, data=values, samples=values, **maps)
             write_record(folder / "records", record)
         return folder
 
     return write
+
+
+@pytest.fixture
+def hostile_run(density_run):
+    """(plan, records) of a density suite whose texts would run as code where they are not escaped."""
+    plan, records = density_run
+    text = plan.model_dump_json().replace("<script>", HOSTILE)
+    question = 'Which? "><img src=http://127.0.0.1:9/a.png onerror=alert(2)>'
+    plan = Plan.model_validate_json(text).model_copy(update={"title": "</title><script>alert(3)</script>"})
+    plan = plan.model_copy(update={"question": question})
+    renamed = []
+    for trial, record in zip(plan.trials, records, strict=True):
+        rows = json.loads(json.dumps(record.rows).replace("<script>", HOSTILE))
+        renamed.append(replace(record, id=trial.id, trial=trial.model_dump(mode="json"), rows=rows))
+    renamed[2].status, renamed[2].reason, renamed[2].rows = "error", f"ValueError: {HOSTILE}", []
+    return plan, renamed
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ def test_a_report_is_a_function_of_the_records(runtime_run, write_run):
     folder = write_run(*runtime_run)
     report = write_report(folder)
     first = contents(folder)
-    assert {"results.csv", "table.md", "table.tex", "figures/runtime-batch.png", "plan.json"} <= set(first)
+    names = {"results.csv", "table.md", "table.tex", "index.html", "figures/runtime-batch.png", "plan.json"}
+    assert names <= set(first)
     assert set(report.files) == set(first) - {"plan.json"}
     assert report.table == first["table.md"].decode()
     assert report.counts == {"ok": 4, "unsupported": 1}
@@ -49,7 +50,7 @@ def test_what_has_not_run_is_a_row_and_old_figures_go(runtime_run, write_run):
 
 def test_parameters_report(parameters_run, write_run):
     report = write_report(write_run(*parameters_run))
-    assert report.files == ("results.csv", "table.md", "table.tex")
+    assert report.files == ("results.csv", "table.md", "table.tex", "index.html")
     header = (report.folder / "results.csv").read_text().splitlines()[0]
     assert header == "suite,profile,dataset,layer,width,seed,status,reason,parameters,published,masked_free,device,id"
 

@@ -1,0 +1,128 @@
+"""index.html: the whole report of a suite on one page that needs nothing beside itself, and no network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import pandas as pd
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from harness.records import Record
+from harness.reporting.cells import Line, device_text
+from harness.reporting.figure_style import slug
+from harness.reporting.merge import CONFLICT
+from harness.reporting.page_facts import (
+    environment_rows,
+    rebuild_lines,
+    records_summary,
+    trial_columns,
+    trial_rows,
+    without_paths,
+)
+from harness.reporting.page_sections import Section
+from harness.reporting.rendering import Table, one_line
+from harness.reporting.results import csv_bytes
+from harness.reporting.tables import status_line
+from harness.settings import DensityTrial
+
+if TYPE_CHECKING:
+    from harness.planning.plan import Plan
+
+RESERVED = ("trials", "origin", "numbers", "theme")  # ids of the page's own
+
+
+def page(
+    plan: Plan, records: Sequence[Record], lines: Sequence[Line], sections: Sequence[Section], frame: pd.DataFrame
+) -> bytes:
+    """The page as bytes of HTML, a function of its arguments alone.
+
+    Everything that comes from a suite or a record is escaped. A content security policy lets the page's own script
+    run and no other, and fetch nothing.
+
+    Args:
+        plan: what was asked.
+        records: what was measured.
+        lines: of `results.plan_lines`.
+        sections: of `page_sections.suite_sections`, or one per claim.
+        frame: of `results.results`, to be downloaded as results.csv.
+    """
+    environment = Environment(
+        loader=PackageLoader("harness.reporting"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    frame = frame.assign(reason=frame["reason"].map(without_paths, na_action="ignore"))
+    script = _template("page.js", environment)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+    text = environment.get_template("page.html").render(
+        plan=plan,
+        question=one_line(plan.question),
+        device=device_text(plan.device, lines),
+        status=status_line(lines),
+        conflicts=[without_paths(f"{one.id}: {one.notes[CONFLICT]}") for one in records if CONFLICT in one.notes],
+        sections=[replace(section, tables=tuple(map(_without_paths, section.tables))) for section in sections],
+        anchors=anchors(sections),
+        audited=any(isinstance(trial, DensityTrial) for trial in plan.trials),
+        columns=(*trial_columns(plan), "remarks"),
+        trials=trial_rows(plan, records, lines),
+        environment=environment_rows(records),
+        commands=rebuild_lines(plan, records),
+        downloads=[
+            ("results.csv", "a line for each measure of each trial", _text_data("text/csv", csv_bytes(frame))),
+            (
+                "records.json",
+                "training curves, audits, notes and times",
+                _data("application/json", records_summary(plan, records)),
+            ),
+        ],
+        css=_template("page.css", environment) + figure_styles(sections),
+        script=script,
+        digest=digest,
+    )
+    return text.encode()
+
+
+def anchors(sections: Sequence[Section]) -> list[str]:
+    """The id of each section: its heading, with a number where that is taken."""
+    taken = set(RESERVED)
+    made = []
+    for section in sections:
+        name = slug(section.heading) or "section"
+        number = 1
+        while (anchor := name if number == 1 else f"{name}-{number}") in taken:
+            number += 1
+        taken.add(anchor)
+        made.append(anchor)
+    return made
+
+
+def figure_styles(sections: Sequence[Section]) -> str:
+    """What the classes inside of all figures declare."""
+    drawings = (drawing for section in sections for part in section.parts for drawing in part.drawings)
+    rules = {name: style for drawing in drawings for name, style in drawing.styles.items()}
+    return "".join(f"\n.{name}{{{rules[name]}}}" for name in sorted(rules))
+
+
+def _without_paths(table: Table) -> Table:
+    rows = tuple(tuple(map(without_paths, row)) for row in table.rows)
+    return replace(table, caption=without_paths(table.caption), rows=rows, notes=tuple(map(without_paths, table.notes)))
+
+
+def _template(name: str, environment: Environment) -> str:
+    return environment.get_template(name).render()
+
+
+def _data(kind: str, content: bytes) -> str:
+    return f"data:{kind};charset=utf-8;base64,{base64.b64encode(content).decode('ascii')}"
+
+
+def _text_data(kind: str, content: bytes) -> str:
+    """Of numbers and few other signs, percent-encoding is shorter than base64."""
+    return f"data:{kind};charset=utf-8,{quote(content, safe=',:;=()/!*+@$')}"

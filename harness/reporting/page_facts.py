@@ -1,0 +1,240 @@
+"""What the page says of every trial, of its audit, and of where the results come from."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from harness.planning.identity import identity
+from harness.records import Record
+from harness.reporting.cells import EMPTY, Line, shape_text, shortened
+from harness.reporting.results import MISSING
+from harness.reporting.tables import worst_statuses
+from harness.settings import DensityTrial, ParametersTrial, RuntimeTrial
+
+if TYPE_CHECKING:
+    from harness.planning.plan import Plan
+
+DIGITS_OF_COMMIT = 10
+
+_NAME = r"[^\s/:'\"`]+(?:(?<![,;.!?])[ ]+[^\s/:'\"`]+)*"  # of a folder
+_PATH = re.compile(rf"(?:(?<=['\"`])/(?:[^/'\"`\n]+/)+|(?:\bfile://|(?<![\w./]))/(?:{_NAME}/)+)")
+
+_WHERE: dict[str, tuple[str, ...]] = {
+    "density": ("data", "layer", "seed"),
+    "runtime": ("sweep", "point", "process"),
+    "parameters": ("model", "layer", "width"),
+}
+_WHERE_ANY = ("suite", "kind", "on", "layer", "seed")  # of a suite of several kinds
+_AUDIT = ("audit", "log-det error, nats", "inverse error", "condition", "layers audited")
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    """One trial as the page lists it.
+
+    Attributes:
+        id: as its record is named.
+        cells: one text per column of `trial_columns`.
+        good: whether its status is ok.
+        reasons: why it is not, and the faults that the audit found.
+    """
+
+    id: str
+    cells: tuple[str, ...]
+    good: bool
+    reasons: tuple[str, ...]
+
+
+def trial_columns(plan: Plan) -> tuple[str, ...]:
+    """The heads of the columns of `trial_rows`; those of the audit only where there is one."""
+    return (*_WHERE.get(plan.kind, _WHERE_ANY), "status", *(_AUDIT if _audited(plan) else ()), "seconds")
+
+
+def _audited(plan: Plan) -> bool:
+    return any(isinstance(trial, DensityTrial) for trial in plan.trials)
+
+
+def trial_rows(plan: Plan, records: Sequence[Record], lines: Sequence[Line]) -> list[TrialRow]:
+    """Every planned trial in the order of the plan, whatever became of it."""
+    by_id = {record.id: record for record in records}
+    by_trial: dict[str, list[Line]] = {}
+    for line in lines:
+        by_trial.setdefault(line["id"], []).append(line)
+    states = worst_statuses(lines)
+    rows = []
+    for trial in plan.trials:
+        record = by_id.get(trial.id)
+        state = states.get(trial.id, MISSING)
+        found = dict.fromkeys(_reasons(by_trial.get(trial.id, []), record))
+        seconds = EMPTY if record is None or record.seconds is None else f"{record.seconds:.1f}"
+        audit = _audit_cells(record) if _audited(plan) else ()
+        where = _identity(trial) if plan.kind in _WHERE else (trial.suite, *identity(trial))
+        cells = (*where, state, *audit, seconds)
+        rows.append(TrialRow(trial.id, cells, state == "ok", tuple(without_paths(shortened(text)) for text in found)))
+    return rows
+
+
+def _identity(trial: object) -> tuple[str, str, str]:
+    match trial:
+        case DensityTrial():
+            return trial.data.label, trial.layer.row, str(trial.seed)
+        case ParametersTrial():
+            return trial.label, trial.layer.row, str(trial.flow.width)
+        case RuntimeTrial():
+            shape = shape_text("x".join(map(str, trial.shape)))
+            return trial.sweep, f"{shape}, batch {trial.batch}", str(trial.process + 1)
+    raise TypeError(f"no words for a {type(trial).__name__}")
+
+
+def _audit_cells(record: Record | None) -> tuple[str, ...]:
+    audit = {} if record is None else record.audit
+    if not audit:
+        return (EMPTY,) * len(_AUDIT)
+    numbers = (_number(audit.get(name)) for name in ("logdet_error", "inverse_error", "condition"))
+    return audit["verdict"], *numbers, f"{audit.get('audited_layers', 0)} of {audit.get('linear_layers', 0)}"
+
+
+def _number(value: float | None) -> str:
+    return EMPTY if value is None else f"{value:.2g}"
+
+
+def _reasons(lines: Sequence[Line], record: Record | None) -> list[str]:
+    found = []
+    for line in lines:
+        if line["status"] != "ok" and line.get("reason"):
+            whose = f"{line['layer']}: " if line["kind"] == "runtime" else ""
+            found.append(f"{whose}{line['reason']}")
+    if record is not None:
+        found += record.audit.get("reasons", [])
+        found += [f"{path} is not audited: {why}" for path, why in record.audit.get("not_audited", {}).items()]
+    return found
+
+
+def without_paths(text: str) -> str:
+    """Text in which folders of a machine are an ellipsis; names of files stay.
+
+    The name of a folder may hold spaces. Where a path stands in quotes, they say where it ends; else whatever lies
+    between it and a later slash of the same clause is taken for part of it: better a word too few than a name too much.
+    """
+    return _PATH.sub("…/", text)
+
+
+def environment_rows(records: Sequence[Record]) -> list[tuple[str, str]]:
+    """(what, value) of all that records say of their surroundings; where they differ, how many say what."""
+    rows = []
+    for name, value_of in _ENVIRONMENT.items():
+        counts: Counter[str] = Counter()
+        for record in records:
+            value = value_of(record.environment)
+            if value:
+                counts[value] += 1
+        if len(counts) == 1:
+            rows.append((name, next(iter(counts))))
+        elif counts:
+            rows.append((name, "; ".join(f"{value} ({_trials(count)})" for value, count in counts.items())))
+    started = sorted(record.started for record in records if record.started)
+    if started:
+        first, last = (text.replace("T", " ").replace("+00:00", " UTC") for text in (started[0], started[-1]))
+        rows.append(("started", first if first == last else f"{first} to {last}"))
+    seconds = [record.seconds for record in records if record.seconds is not None]
+    if seconds:
+        rows.append(("time of all trials", f"{sum(seconds):,.0f} s"))
+    return rows
+
+
+def _trials(count: int) -> str:
+    return f"{count} trial{'s' if count > 1 else ''}"
+
+
+def _version(name: str) -> Callable[[Mapping[str, Any]], str | None]:
+    return lambda about: about.get("versions", {}).get(name)
+
+
+def _commit(about: Mapping[str, Any]) -> str | None:
+    git = about.get("git")
+    if not git:
+        return None
+    change = f", with changes (source/{git['diff']}.diff)" if git.get("diff") else ", with changes"
+    return f"{git['commit']}{change if git.get('dirty') else ''}"
+
+
+def _kernels(about: Mapping[str, Any]) -> str | None:
+    kernels = about.get("kernels", {})
+    facts = [f"build {kernels['build']}"] if "build" in kernels else []
+    facts += [str(kernels[name]) for name in ("instructions", "reason") if kernels.get(name)]
+    backend = about.get("backend")
+    return f"{backend} ({', '.join(map(without_paths, facts))})" if backend and facts else backend
+
+
+def _gpu(about: Mapping[str, Any]) -> str | None:
+    gpu = about.get("cuda", {})
+    return ", ".join(f"{value}" if key == "name" else f"{key} {value}" for key, value in gpu.items()) or None
+
+
+def _text(name: str) -> Callable[[Mapping[str, Any]], str | None]:
+    def text(about: Mapping[str, Any]) -> str | None:
+        value = about.get(name)
+        if isinstance(value, bool):
+            return "on" if value else "off"
+        return None if value is None else str(value)
+
+    return text
+
+
+_ENVIRONMENT: dict[str, Callable[[Mapping[str, Any]], str | None]] = {
+    "commit": _commit,
+    "invertbench": _version("invertbench"),
+    "Python": _version("python"),
+    "PyTorch": _version("torch"),
+    "NumPy": _version("numpy"),
+    "processor": _text("cpu"),
+    "cores": _text("cores"),
+    "threads of a trial": _text("threads"),
+    "GPU": _gpu,
+    "layers run as": _kernels,
+    "instructions": _text("instructions"),
+    "float32 products": _text("matmul_precision"),
+    "deterministic algorithms": _text("deterministic_algorithms"),
+    "system": _text("platform"),
+}
+
+
+def rebuild_lines(plan: Plan, records: Sequence[Record]) -> list[str]:
+    """The commands that make this report again, for a shell in a clone of the project."""
+    commits = {record.environment.get("git", {}).get("commit") for record in records if record.environment.get("git")}
+    lines = [f"git checkout {commit[:DIGITS_OF_COMMIT]}" for commit in commits if commit] if len(commits) == 1 else []
+    return [*lines, "pip install -e .", plan.command or f"python -m harness run {plan.suite} --profile {plan.profile}"]
+
+
+def records_summary(plan: Plan, records: Sequence[Record]) -> bytes:
+    """What results.csv has no columns for, as JSON: curves, audits, notes and times, a trial each."""
+    kept = [
+        {
+            "id": record.id,
+            "status": record.status,
+            "curves": record.curves,
+            "audit": record.audit,
+            "notes": {name: text for name, text in record.notes.items() if name != "traceback"},
+            "seconds": record.seconds,
+        }
+        for record in records
+    ]
+    content = {"suite": plan.suite, "profile": plan.profile, "device": plan.device, "trials": kept}
+    return json.dumps(_all_without_paths(content), sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _all_without_paths(value: Any) -> Any:
+    """`without_paths` of every text inside, keys included."""
+    match value:
+        case str():
+            return without_paths(value)
+        case dict():
+            return {_all_without_paths(key): _all_without_paths(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [_all_without_paths(inner) for inner in value]
+    return value

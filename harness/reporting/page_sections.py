@@ -1,0 +1,149 @@
+"""What the page shows between its head and the list of trials: sections of text, tables, figures and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
+
+from harness.records import Record
+from harness.reporting.figure_style import slug
+from harness.reporting.page_figures import Drawing, drawing
+from harness.reporting.page_pictures import Maps, Picture, figure_pictures, learned_pictures, sample_pictures
+from harness.reporting.rendering import Table
+from harness.settings import DensityTrial
+
+if TYPE_CHECKING:
+    from harness.planning.plan import Plan
+
+HEADINGS = {
+    "likelihood": "Likelihood",
+    "pareto": "Likelihood against cost",
+    "cost": "Time of a layer",
+    "training": "Training curves",
+}
+FAMILIES = {"runtime-": "Runtime curves", "neighbours-": "Nearest training examples"}
+"""The beginning of a figure's name -> the heading below which all such figures stand together."""
+SAMPLES = "samples-"
+
+LEARNED = (
+    "The first layer under test of at most 1024 entries, with the weights that were evaluated: row i, column j is what "
+    "entry j of its input adds to entry i of its output; blue adds, orange subtracts, darker is more (by the square "
+    "root, up to the largest entry). A butterfly's factors follow in the order in which they are applied. Of large "
+    "matrices each cell shows its largest entry."
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Figures and pictures that belong together.
+
+    Attributes:
+        heading: below that of the section; empty for none.
+        caption: what is seen.
+        drawings: figures as SVG.
+        pictures: panels of pixels.
+        maps: what layers became.
+        large: whether the pictures need room.
+    """
+
+    heading: str = ""
+    caption: str = ""
+    drawings: tuple[Drawing, ...] = ()
+    pictures: tuple[Picture, ...] = ()
+    maps: tuple[Maps, ...] = ()
+    large: bool = False
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading of the page and all below it, in this order.
+
+    Attributes:
+        heading: of the section, and its link in the list of sections.
+        facts: (term, text) pairs, such as a claim, its test and what was found.
+        tables: with their captions and remarks.
+        parts: of figures and pictures.
+    """
+
+    heading: str
+    facts: tuple[tuple[str, str], ...] = ()
+    tables: tuple[Table, ...] = ()
+    parts: tuple[Part, ...] = ()
+
+
+def suite_sections(
+    plan: Plan, records: Sequence[Record], tables: Sequence[Table], drawn: Mapping[str, Figure], folder: Path
+) -> list[Section]:
+    """The sections of a suite: its tables, then its figures; of runtime curves, the figures first.
+
+    Args:
+        plan: what was asked.
+        records: what was measured.
+        tables: as in table.md, then those asked for beside it.
+        drawn: as `figures.drawn` gives them, by name; they are of no further use afterwards.
+        folder: where the records lie, with their arrays.
+    """
+    shown = figure_sections(plan, records, drawn, folder)
+    whole = Section("Tables", tables=tuple(tables))
+    return [*shown, whole] if plan.kind == "runtime" else [whole, *shown]
+
+
+def figure_sections(
+    plan: Plan, records: Sequence[Record], drawn: Mapping[str, Figure], folder: Path, prefix: str = ""
+) -> list[Section]:
+    """The figures by heading, then for each data set its samples, then what the layers became.
+
+    Args:
+        plan, records, drawn, folder: see `suite_sections`.
+        prefix: begins every id inside the figures; where a page shows several plans, each has its own.
+    """
+    by_heading: dict[str, list[Part]] = {}
+    names = {name: f"{prefix}f{number}" for number, name in enumerate(drawn)}
+    for name, figure in drawn.items():
+        if any(axes.images for axes in figure.axes) and not name.startswith(SAMPLES):
+            caption, panels = figure_pictures(figure)
+            by_heading.setdefault(_heading(name), []).append(Part("", caption, pictures=panels, large=True))
+        elif not name.startswith(SAMPLES):
+            by_heading.setdefault(_heading(name), []).append(Part(drawings=(drawing(names[name], figure),)))
+    pictures = sample_pictures(plan, records, folder)
+    for column in plan.columns:
+        name = f"{SAMPLES}{slug(column)}"
+        if column in pictures:
+            part = Part(column, _sample_caption(plan, column), pictures=tuple(pictures[column]))
+            by_heading.setdefault("Samples", []).append(part)
+        elif name in drawn:
+            waves = replace(drawing(names[name], drawn[name]), caption="")
+            part = Part(column, _sample_caption(plan, column), drawings=(waves,))
+            by_heading.setdefault("Samples", []).append(part)
+    learned = [Part(column, maps=tuple(maps)) for column, maps in learned_pictures(plan, records, folder).items()]
+    if learned:
+        by_heading["What the layers became"] = [replace(learned[0], caption=LEARNED), *learned[1:]]
+    return [Section(heading, parts=tuple(parts)) for heading, parts in by_heading.items()]
+
+
+def joined(sections: Iterable[Section]) -> tuple[Part, ...]:
+    """The parts of several sections as those of one: each keeps its section's heading as its own."""
+    return tuple(
+        replace(part, heading=f"{section.heading}: {part.heading}" if part.heading else section.heading)
+        for section in sections
+        for part in section.parts
+    )
+
+
+def _sample_caption(plan: Plan, column: str) -> str:
+    """What the panels of samples show."""
+    text = "Held-out data, then samples of the flow with each layer, of the first seed that has any."
+    trials = [trial for trial in plan.trials if isinstance(trial, DensityTrial) and trial.data.label == column]
+    if any(trial.data.permute is not None for trial in trials):
+        text += " The flows see all entries permuted; here they are put back in order."
+    return text
+
+
+def _heading(name: str) -> str:
+    """Of a figure by its name."""
+    family = next((heading for start, heading in FAMILIES.items() if name.startswith(start)), None)
+    return family or HEADINGS.get(name) or name.replace("-", " ").capitalize()

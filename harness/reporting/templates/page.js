@@ -1,0 +1,41 @@
+"use strict";
+// Sorting: a click on the head of a column, or Enter or Space on it, orders the rows; once more turns the order round.
+// Cells that begin with a number, or with ≈ and one, are ordered by it; others follow by their text, and empty ones come
+// last both ways.
+const keyOf = (cell) => {
+  const text = cell ? cell.textContent.trim().replace(/^≈ /, "") : "";
+  const number = /^([-+−]?[\d,]*\.?\d+(?:e[-+]?\d+)?)(?:\^(-?\d+))?(?=$|[\s%†(\[,])/i.exec(text);
+  if (number) {
+    const base = parseFloat(number[1].replace(/,/g, "").replace("−", "-"));
+    return [0, number[2] ? base ** parseFloat(number[2]) : base];
+  }
+  return text === "" || text === "–" ? [2, 0] : [1, text];
+};
+const compare = (one, other) =>
+  typeof one === "number" ? one - other : one.localeCompare(other, "en", { numeric: true });
+const sort = (head) => {
+  const table = head.closest("table");
+  const column = head.cellIndex;
+  const order = head.getAttribute("aria-sort") === "ascending" ? "descending" : "ascending";
+  const sign = order === "ascending" ? 1 : -1;
+  for (const other of head.parentElement.cells) other.removeAttribute("aria-sort");
+  head.setAttribute("aria-sort", order);
+  const rows = Array.from(table.tBodies[0].rows, (row) => [keyOf(row.cells[column]), row]);
+  rows.sort(([one], [other]) => one[0] - other[0] || sign * compare(one[1], other[1]));
+  table.tBodies[0].append(...rows.map(([, row]) => row));
+};
+for (const button of document.querySelectorAll("thead button")) {
+  button.title = "Sort by this column";
+  button.addEventListener("click", () => sort(button.parentElement));
+}
+
+// Light or dark: as the system has it, until the button is used.
+const root = document.documentElement;
+const theme = document.getElementById("theme");
+const system = matchMedia("(prefers-color-scheme: dark)");
+const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : system.matches);
+const label = () => { theme.textContent = isDark() ? "Light" : "Dark"; };
+theme.addEventListener("click", () => { root.dataset.theme = isDark() ? "light" : "dark"; label(); });
+system.addEventListener("change", label);
+label();
+theme.hidden = false;

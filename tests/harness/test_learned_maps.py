@@ -1,0 +1,57 @@
+"""What a trial keeps of the layers that it trained."""
+
+import numpy as np
+import pytest
+import torch
+
+from harness.records import MAP
+from harness.settings import FlowSettings, LayerRef
+from harness.trials.learned_maps import SIDE, factors, learned_maps, reduced
+from harness.trials.models import build_flow
+from layers.butterfly import Butterfly
+
+
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        ((1, 16), {}),
+        ((3, 8), {"block_size": 3}),
+        ((2, 8), {"shared": True, "bi_direction": True, "levels": 3}),
+        ((2, 4), {"levels": [2, 1, 2]}),
+    ],
+)
+def test_the_factors_in_their_order_are_the_layer(shape, options):
+    torch.manual_seed(0)
+    layer = Butterfly(shape, initialisation="rotation", **options)
+    product = torch.eye(layer.dim)
+    for _, matrix in factors(layer):
+        product = matrix @ product
+    assert torch.allclose(product, layer.dense(), atol=1e-6)
+    assert not torch.allclose(product, product.T, atol=1e-2), "the other order would do as well"
+
+
+def test_a_flow_keeps_the_matrix_of_its_first_layer_and_the_factors_of_a_butterfly():
+    ref = LayerRef(row="b", layer="butterfly", options=(("initialisation", "rotation"),))
+    flow = build_flow((1, 8, 8), ref, FlowSettings(levels=2, steps=1, width=4), seed=0)
+    maps = learned_maps(flow)
+    path = f"{MAP}level0/step0/layer"
+    assert list(maps) == [path, *(f"{path} {level}: B({level}, 64)" for level in range(1, 7))]
+    assert np.allclose(maps[path], flow.levels[0].steps[0].layer.dense(), atol=1e-3)
+    flow = build_flow((1, 8, 8), LayerRef(row="p", layer="periodic"), FlowSettings(levels=1, steps=1, width=4), seed=0)
+    assert list(learned_maps(flow)) == [path]
+
+
+def test_of_a_large_event_the_first_layer_that_is_small_enough():
+    flow = build_flow((1, 64, 64), LayerRef(row="c", layer="conv1x1"), FlowSettings(levels=3, steps=1, width=4), seed=0)
+    maps = learned_maps(flow)
+    assert [(name, matrix.shape) for name, matrix in maps.items()] == [(f"{MAP}level2/step0/layer", (SIDE, SIDE))]
+    flow = build_flow((1, 64, 64), LayerRef(row="c", layer="conv1x1"), FlowSettings(levels=1, steps=1, width=4), seed=0)
+    assert learned_maps(flow) == {}
+
+
+def test_a_large_matrix_keeps_its_largest_entries_with_their_sign():
+    matrix = torch.zeros(300, 300)
+    matrix[299, 0], matrix[298, 1], matrix[0, 299] = -2.0, 1.0, torch.inf
+    small = reduced(matrix)
+    assert small.shape == (100, 100) and small[99, 0] == -2 and np.count_nonzero(small) == 1
+    assert np.array_equal(reduced(torch.eye(5)), np.eye(5, dtype=np.float16))

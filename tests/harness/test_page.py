@@ -1,0 +1,294 @@
+"""index.html as text; tests/harness/test_page_browser.py looks at it in a browser."""
+
+import base64
+import io
+import json
+import re
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from harness.planning.overrides import run_command
+from harness.reporting.figures import drawn
+from harness.reporting.page import anchors, page
+from harness.reporting.page_facts import (
+    environment_rows,
+    rebuild_lines,
+    records_summary,
+    trial_columns,
+    trial_rows,
+    without_paths,
+)
+from harness.reporting.page_figures import drawing
+from harness.reporting.page_pictures import image_picture, matrix_picture
+from harness.reporting.page_sections import Section, figure_sections, joined, suite_sections
+from harness.reporting.rendering import Table
+from harness.reporting.report import write_report
+from harness.reporting.results import plan_lines, results
+
+SURROUNDINGS = {
+    "git": {"commit": "c0ffee" * 6 + "c0de", "dirty": False},
+    "host": "a-machine-of-mine",
+    "versions": {"torch": "2.15.0"},
+    "cpu": "Some Processor",
+    "threads": 1,
+    "backend": "torch",
+    "kernels": {"reason": "no compiler in /opt/somewhere/bin/c++"},
+}
+
+
+class Parts(HTMLParser):
+    """Tags with their attributes, ids, links, and the text outside of scripts and styles."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.text, self.raw = [], [], False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        self.raw = tag in ("script", "style")
+
+    def handle_endtag(self, tag):
+        self.raw = False
+
+    def handle_data(self, data):
+        if not self.raw:
+            self.text.append(data)
+
+    def values(self, name):
+        return [attributes[name] for _, attributes in self.tags if name in attributes]
+
+
+def index(folder):
+    write_report(folder)
+    return (folder / "index.html").read_text(encoding="utf-8")
+
+
+def decoded(uri):
+    return base64.b64decode(uri.partition("base64,")[2])
+
+
+@pytest.mark.parametrize("kind", ["density_run", "runtime_run", "parameters_run"])
+def test_the_page_needs_nothing_and_says_everything_twice_alike(kind, request, write_run):
+    plan, records = request.getfixturevalue(kind)
+    for record in records:
+        record.environment = SURROUNDINGS
+    records[0].notes["traceback"] = 'File "/home/someone/layers/base.py"'
+    records[1].reason = records[1].status = "error"
+    records[1].reason, records[1].rows = "OSError: no /home/someone/data/mnist.gz there", []
+    folder = write_run(plan, records)
+    text = index(folder)
+    assert index(folder) == text
+    parts = Parts(text)
+    for uri in parts.values("src") + parts.values("href"):
+        assert uri.startswith(("data:", "#")), uri
+    assert "@import" not in text and not re.search(r"url\((?!#)", text)
+    words = " ".join(parts.text)
+    downloads = {one["download"]: decoded(one["href"]) for _, one in parts.tags if "download" in one}
+    assert len(downloads) == 2
+    for where in (text, *(content.decode() for content in downloads.values())):
+        assert "/home" not in where and "a-machine-of-mine" not in where and str(folder.parent) not in where
+    assert "…/mnist.gz" in words and "…/c++" in words and "git checkout c0ffeec0ff" in words
+    written, csv = (folder / "results.csv").read_text(), downloads[f"{plan.suite}-results.csv"].decode()
+    assert csv.replace("…/mnist.gz", "/home/someone/data/mnist.gz") == written
+    kept = json.loads(downloads[f"{plan.suite}-records.json"])["trials"]
+    assert [one["id"] for one in kept] == [trial.id for trial in plan.trials]
+    ids = parts.values("id")
+    assert len(ids) == len(set(ids)), "an id is unique on a page"
+    referred = re.findall(r'(?:href="|url\()#([\w-]+)', text)
+    assert set(referred) <= set(ids)
+
+
+def test_every_planned_trial_is_listed_whatever_became_of_it(density_run, write_run):
+    plan, records = density_run
+    records[0].audit = {
+        "verdict": "failed",
+        "reasons": ["level0/step0/layer: log-det is 1 nats, but its derivatives give 2"],
+        "logdet_error": 1.0,
+        "inverse_error": None,
+        "condition": 3.25,
+        "audited_layers": 3,
+        "linear_layers": 4,
+        "not_audited": {"level1/step0/layer": "D = 9000 is beyond 4096"},
+    }
+    records[0].rows[0]["audit"] = "failed"
+    records[1].status, records[1].reason, records[1].rows = "diverged", "not finite at step 3", []
+    rows = trial_rows(plan, records[:-3], plan_lines(records[:-3], plan))
+    assert [row.id for row in rows] == [trial.id for trial in plan.trials]
+    assert [row.cells[3] for row in rows] == ["audit failed", "diverged"] + ["ok"] * 15 + ["missing"] * 3
+    assert rows[0].cells[4:9] == ("failed", "1", "–", "3.2", "3 of 4") and not rows[0].good
+    assert rows[0].reasons[0].startswith("level0/step0/layer: log-det") and "beyond 4096" in rows[0].reasons[1]
+    assert rows[1].reasons == ("not finite at step 3",)
+    text = index(write_run(plan, records[:-3]))
+    assert Parts(text).values("title").count(plan.trials[-1].id) == 1
+    assert all(f'title="{trial.id}"' in text for trial in plan.trials)
+
+
+def test_a_runtime_trial_says_which_of_its_layers_failed(runtime_run):
+    plan, records = runtime_run
+    rows = trial_rows(plan, records, plan_lines(records, plan))
+    assert [row.cells[1] for row in rows[:2]] == ["3×4×4, batch 4", "3×8×8, batch 4"]
+    assert rows[1].cells[3] == "unsupported" and rows[1].reasons == ("<script>: side 8 is even",)
+
+
+def test_nothing_that_a_suite_says_is_markup(hostile_run, write_run):
+    text = index(write_run(*hostile_run))
+    parts = Parts(text)
+    assert [tag for tag, _ in parts.tags].count("script") == 1
+    assert not any(name.startswith("on") for _, attributes in parts.tags for name in attributes)
+    words = "".join(parts.text)
+    assert words.count("<script>alert(1)</script>") > 10 and "<img src=http" in words
+    assert "</title><script>alert(3)</script>" in words
+
+
+def test_what_surrounds_trials_is_counted_where_it_differs(runtime_run):
+    plan, records = runtime_run
+    for number, record in enumerate(records):
+        record.environment = SURROUNDINGS | {"threads": 1 + (number > 2)}
+        record.started, record.seconds = f"2026-01-0{number + 1}T00:00:00+00:00", 1.5
+    facts = dict(environment_rows(records))
+    assert facts["threads of a trial"] == "1 (3 trials); 2 (2 trials)" and facts["PyTorch"] == "2.15.0"
+    assert facts["started"] == "2026-01-01 00:00:00 UTC to 2026-01-05 00:00:00 UTC"
+    assert facts["time of all trials"] == "8 s" and "GPU" not in facts
+    records[0].environment = {"git": None}
+    records[1].environment = SURROUNDINGS | {"git": {"commit": "1" * 40, "dirty": True, "diff": "abc"}}
+    assert "source/abc.diff (1 trial)" in dict(environment_rows(records))["commit"].replace(")", "", 1)
+    assert rebuild_lines(plan, records)[0] == "pip install -e .", "of two commits none can be named"
+
+
+def test_the_command_is_the_one_that_was_given_without_folders_of_the_machine(tmp_path):
+    given = ["training.steps=10", "layers.a b.options.levels=[2, 1]"]
+    text = run_command("/home/me/x.yaml", "quick", "cpu", 2, given, ["/home/me/a.py:A", "./b.py:B"], tmp_path)
+    assert text == (
+        "python -m harness run x.yaml --profile quick --device cpu --seeds 2 --data ROOT --set training.steps=10 "
+        "--set 'layers.a b.options.levels=[2, 1]' --layer a.py:A --layer ./b.py:B"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("in '/tmp/a b' and /work/x/y.py:3", "in '…/a b' and …/y.py:3"),
+        ("no /home/jane doe/my data/mnist.gz there", "no …/mnist.gz there"),
+        ('"/srv/a, b: c/d (1)/e f.npy"', '"…/e f.npy"'),
+        ("it fails:/home/me/x/y", "it fails:…/y"),
+        ("see file:///etc/z", "see …/z"),
+        ("/home/me/a, then flows/glow.py: 2 bits/dim", "…/a, then flows/glow.py: 2 bits/dim"),
+        ("of /a/b or /c/d", "of …/b or …/d"),
+    ],
+)
+def test_folders_of_a_machine_become_an_ellipsis(text, expected):
+    assert without_paths(text) == expected
+    assert json.loads(json.dumps(without_paths(f"x\n{text}"))) == f"x\n{expected}"
+
+
+def test_what_is_no_folder_of_a_machine_stays():
+    kept = "bits/dim, 1/2, flows/glow.py:3, a / b, https://x.org/y/z, ±1/√2, ./mine/layer.py"
+    assert without_paths(kept) == kept
+
+
+def test_texts_of_the_numbers_lose_their_folders_line_by_line(density_run):
+    plan, records = density_run
+    records[0].notes["samples"] = "none:\n/home/jane doe/x/y.py"
+    kept = json.loads(records_summary(plan, records))["trials"]
+    assert kept[0]["notes"]["samples"] == "none:\n…/y.py"
+    assert kept[1]["curves"]["train"] == records[1].curves["train"]
+
+
+def pixels(picture):
+    return np.asarray(Image.open(io.BytesIO(decoded(picture.source))).convert("RGBA")).astype(int)
+
+
+def test_a_matrix_is_blue_and_orange_on_nothing():
+    shown = pixels(matrix_picture("m", np.array([[1.0, 0.0], [-0.25, 0.01]], dtype=np.float16)))
+    assert shown[0, 0, 3] == 255 and shown[0, 0, 2] > shown[0, 0, 0], "the largest entry, blue"
+    assert shown[0, 1, 3] == 0
+    assert shown[1, 0, 0] > shown[1, 0, 2] and abs(shown[1, 0, 3] - 128) < 3, "half as strong at a quarter"
+    assert 20 < shown[1, 1, 3] < 32, "a hundredth is still seen"
+    assert (pixels(matrix_picture("none", np.zeros((2, 2))))[..., 3] == 0).all()
+
+
+def test_a_section_may_be_anything_that_has_a_heading(density_run, tmp_path):
+    plan, records = density_run
+    table = Table("t", "of /home/me/x/y", ("a", "b"), (("r", "<b>1</b>"), ("s", "2")), bold=frozenset({(1, 1)}))
+    figures = figure_sections(plan, records, drawn(plan, records, tmp_path), tmp_path, "first-")
+    claim = Section("Any permutation: not", (("Claim", "as <i> said"),), (table,), joined(figures))
+    lines = plan_lines(records, plan)
+    text = page(
+        plan, records, lines, [claim, Section("Any permutation: not"), Section("Trials")], results(records)
+    ).decode()
+    parts = Parts(text)
+    found = [one["id"] for tag, one in parts.tags if tag == "section"]
+    assert found == ["any-permutation-not", "any-permutation-not-2", "trials-2", "trials", "origin", "numbers"]
+    assert [one["href"] for tag, one in parts.tags if tag == "a"][:3] == [f"#{name}" for name in found[:3]]
+    words = " ".join(parts.text)
+    assert "as <i> said" in words and "<b>1</b>" in words and "of …/y" in words
+    assert "<strong>2</strong>" in text and text.count("<strong>") == 1
+    assert [part.heading for part in claim.parts] == [
+        "Likelihood",
+        "Likelihood against cost",
+        *("Time of a layer", "Training curves"),
+    ]
+    assert 'id="first-' in text
+
+
+def test_runtime_curves_come_before_their_tables(runtime_run, density_run, tmp_path):
+    for (plan, records), first in ((runtime_run, "Runtime curves"), (density_run, "Tables")):
+        made = suite_sections(plan, records, [], drawn(plan, records, tmp_path), tmp_path)
+        assert made[0].heading == first
+    assert anchors([Section("()"), Section("–")]) == ["section", "section-2"]
+
+
+def test_a_suite_of_several_kinds_lists_each_trial_with_its_suite(density_run):
+    plan, records = density_run
+    mixed = plan.model_construct(**(dict(plan) | {"kind": "claims"}))
+    rows = trial_rows(mixed, records, plan_lines(records, plan))
+    assert len(trial_columns(mixed)) == len(rows[0].cells) == len(rows[-1].cells)
+    assert rows[0].cells[:6] == ("made_up", "density", "digits", "conv1x1", "0", "ok")
+
+
+def test_tables_and_figures_asked_for_are_on_the_page(density_run, write_run, tmp_path):
+    bench = {"group": "g", "name": "n", "fullname": "n", "stats": {"median": 1e-3, "iqr": 1e-5, "rounds": 5}}
+    saved = {"machine_info": {}, "commit_info": {}, "datetime": "2026-01-01T00:00:00", "benchmarks": [bench]}
+    file = tmp_path / "saved.json"
+    file.write_text(json.dumps(saved))
+    folder = write_run(*density_run)
+    report = write_report(folder, ["steps", "width"], [file])
+    text = (folder / "index.html").read_text(encoding="utf-8")
+    words = " ".join(Parts(text).text)
+    assert "At equal training steps" in words and "At equal coupling width" in words and "Benchmarks" in words
+    names = {path.rpartition("/")[2].removesuffix(".png") for path in report.files if path.endswith(".png")}
+    assert {"likelihood", "pareto", "cost", "training", "benchmarks"} <= names
+    for name in names:
+        assert f'id="{name}-0-0"' in text or name.startswith("samples-digits"), name
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images_are_themselves_with_nothing_between_them(channels):
+    images = np.random.default_rng(0).integers(0, 17, (4, channels, 8, 8))
+    shown = pixels(image_picture("x", images, 16))
+    assert shown.shape == (17, 17, 4)
+    assert (shown[8, :, 3] == 0).all() and (shown[:8, :8, 3] == 255).all()
+    expected = np.broadcast_to(images[3].transpose(1, 2, 0) / 16 * 255, (8, 8, 3))
+    assert np.abs(shown[9:, 9:, :3] - expected).max() < (2 if channels == 1 else 40)
+
+
+def test_panels_stand_alone_in_colours_of_the_page(density_run, tmp_path):
+    plan, records = density_run
+    made = drawn(plan, records, tmp_path)
+    taken = drawing("likelihood", made["likelihood"])
+    assert len(taken.panels) == 2 and taken.legend is None
+    assert taken.caption == "mean and its 95 % bootstrap interval over seeds; small dots: single seeds"
+    for panel, column in zip(taken.panels, plan.columns, strict=True):
+        texts = [text.text for text in ET.fromstring(panel).iter("{http://www.w3.org/2000/svg}text")]
+        assert column in texts and set(plan.rows) <= set(texts), "each has the labels of the axis that they share"
+        assert not re.search(r"#[0-9a-f]{6}\b|style=", panel)
+        assert set(re.findall(r'class="(s\w+)"', panel)) <= set(taken.styles)
+    assert any("var(--c1)" in style for style in taken.styles.values())
+    assert not any("#" in style.replace("url(#", "") for style in taken.styles.values())
+    training = drawing("training", made["training"])
+    assert "validation" in training.legend and "validation" not in training.panels[0]

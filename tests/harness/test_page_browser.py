@@ -1,0 +1,172 @@
+"""index.html in a real browser: it runs without an error, asks for nothing, and fits its window."""
+
+import shutil
+
+import pytest
+
+from harness.reporting.report import write_report
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """One headless Chromium for all tests of this file."""
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("no chromium; on Debian: apt-get install chromium")
+    playwright = pytest.importorskip("playwright.sync_api", reason="no playwright; pip install -e '.[test]'")
+    with playwright.sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+class Visit:
+    """A page that was opened, and all that happened on it."""
+
+    def __init__(self, browser, file, width=1280, scheme="light"):
+        self.context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True, accept_downloads=True
+        )
+        self.page = self.context.new_page()
+        self.faults, self.requests = [], []
+        self.page.on("console", lambda message: self.faults.append(message.text))
+        self.page.on("pageerror", lambda error: self.faults.append(str(error)))
+        self.page.on("dialog", lambda dialog: (self.faults.append(f"dialog {dialog.message}"), dialog.dismiss()))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(file.as_uri())
+        self.url = file.as_uri()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *rest):
+        self.context.close()
+        if kind is None:
+            assert self.faults == []
+            left = [url for url in self.requests if url != self.url and not url.startswith("data:")]
+            assert left == [], "a request leaves the page"
+
+
+@pytest.fixture
+def density_page(hostile_run, write_run):
+    folder = write_run(*hostile_run)
+    write_report(folder)
+    return folder / "index.html"
+
+
+def test_what_would_be_a_script_is_shown_and_does_not_run(browser, density_page):
+    with Visit(browser, density_page) as visit:
+        assert visit.page.locator("h1").inner_text() == "</title><script>alert(3)</script>"
+        names = visit.page.locator("#tables tbody th").all_inner_texts()
+        assert names.count("<script>alert(1)</script>") == 1
+        assert visit.page.locator("img[src^='http']").count() == 0
+
+
+def test_a_policy_stops_what_an_escape_would_miss(browser, density_page):
+    injected = density_page.with_name("injected.html")
+    text = density_page.read_text().replace("<main>", "<main><script>alert(4)</script><img src='http://127.0.0.1:9/a'>")
+    injected.write_text(text)
+    visit = Visit(browser, injected)
+    visit.context.close()
+    assert len(visit.faults) == 2 and all("Content Security Policy" in fault for fault in visit.faults)
+    assert not any("127.0.0.1" in url for url in visit.requests)
+
+
+def test_every_picture_loads(browser, density_page):
+    with Visit(browser, density_page) as visit:
+        widths = visit.page.eval_on_selector_all("img", "all => all.map(one => one.complete && one.naturalWidth)")
+        assert len(widths) == 4 + 2 * (3 + 3) and min(widths) > 0, "samples, matrices and factors"
+        empty = visit.page.eval_on_selector_all("svg", "all => all.filter(one => !one.getBBox().width).length")
+        assert visit.page.locator("svg").count() > 10 and empty == 0
+
+
+def test_a_table_is_sorted_by_click_and_by_key(browser, density_page):
+    with Visit(browser, density_page) as visit:
+        table = visit.page.locator("#tables table").first
+        cells = "all => all.map(row => row.cells[2].textContent)"
+        before = table.locator("tbody tr").evaluate_all(cells)
+        assert [text.split()[0] for text in before] == ["-2.010", "-3.010", "-4.010"]
+        head = table.locator("thead th").nth(2)
+        head.locator("button").click()
+        after = [float(text.split()[0]) for text in table.locator("tbody tr").evaluate_all(cells)]
+        assert head.get_attribute("aria-sort") == "ascending" and after == sorted(after)
+        head.locator("button").focus()
+        visit.page.keyboard.press("Enter")
+        turned = [float(text.split()[0]) for text in table.locator("tbody tr").evaluate_all(cells)]
+        assert head.get_attribute("aria-sort") == "descending" and turned == after[::-1] != after
+        table.locator("thead button").first.click()
+        assert table.locator("[aria-sort]").count() == 1
+        names = table.locator("tbody th").all_inner_texts()
+        assert names == sorted(names)
+
+
+def test_numbers_are_ordered_as_numbers_and_what_is_empty_comes_last(browser, parameters_run, write_run):
+    plan, records = parameters_run
+    values = {0: 9_000, 1: 16_384, 2: None}
+    for number, record in enumerate(records[:3]):
+        record.rows[0]["parameters"] = values[number]
+    records[2].status, records[2].reason = "oom", "no memory"
+    folder = write_run(plan, records)
+    write_report(folder)
+    with Visit(browser, folder / "index.html") as visit:
+        table = visit.page.locator("#tables table").first
+        head = table.locator("thead th").nth(1)
+        for expected in (["9,000", "16,384", "oom [1]"], ["16,384", "9,000", "oom [1]"]):
+            head.locator("button").click()
+            assert table.locator("tbody td:nth-child(2)").all_inner_texts() == expected
+
+
+def test_the_numbers_can_be_downloaded(browser, density_page):
+    with Visit(browser, density_page) as visit:
+        with visit.page.expect_download() as download:
+            visit.page.get_by_text("results.csv").click()
+        assert download.value.suggested_filename == "made_up-results.csv"
+        assert download.value.path().read_bytes() == (density_page.parent / "results.csv").read_bytes()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_page_fits_a_phone_and_a_screen(browser, density_page, width, scheme):
+    with Visit(browser, density_page, width, scheme) as visit:
+        assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+        wide = visit.page.evaluate(
+            """width => Array.from(document.querySelectorAll("main *"))
+                .filter(one => !one.closest(".scroll") && !one.closest("svg")
+                               && one.getBoundingClientRect().right > width + 1)
+                .map(one => one.outerHTML.slice(0, 80))""",
+            width,
+        )
+        assert wide == []
+
+
+def test_light_and_dark_follow_the_system_until_the_button_is_pressed(browser, density_page):
+    paper = "getComputedStyle(document.body).backgroundColor"
+    ink = "getComputedStyle(document.querySelector('svg text')).fill"
+    with Visit(browser, density_page, scheme="dark") as visit:
+        dark = visit.page.evaluate(f"[{paper}, {ink}]")
+        visit.page.emulate_media(color_scheme="light")
+        light = visit.page.evaluate(f"[{paper}, {ink}]")
+        assert dark != light and light[0] == "rgb(255, 255, 255)" and dark[1] != light[1]
+        visit.page.get_by_role("button", name="Dark").click()
+        assert visit.page.evaluate(f"[{paper}, {ink}]") == dark
+        visit.page.get_by_role("button", name="Light").click()
+        assert visit.page.evaluate(f"[{paper}, {ink}]") == light
+
+
+def test_all_that_can_be_done_can_be_done_by_key(browser, density_page):
+    with Visit(browser, density_page) as visit:
+        reached = set()
+        for _ in range(120):
+            visit.page.keyboard.press("Tab")
+            found = visit.page.evaluate(
+                """() => { const one = document.activeElement; const style = getComputedStyle(one);
+                   return [one.tagName, one.className, one.textContent.trim().slice(0, 40), style.outlineStyle]; }"""
+            )
+            if found[0] == "BODY":
+                break
+            assert found[3] == "solid", f"no focus is seen on {found}"
+            reached.add((found[0], found[2]))
+        tags = {tag for tag, _ in reached}
+        assert tags == {"A", "BUTTON", "DIV"} and ("A", "records.json") in reached and ("BUTTON", "layer") in reached
