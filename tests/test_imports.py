@@ -33,6 +33,7 @@ ALLOWED = {
         "pooch",
         "requests",
         "torchvision",
+        "torch_fidelity",
         "submitit",
     },
 }
