@@ -246,7 +246,7 @@ def _save_samples(record: Record, flow: Flow, pipeline: Pipeline, trial: Density
     lost = int((~drawn.isfinite()).flatten(1).any(1).sum())
     if lost:
         record.notes["samples"] = f"{lost} of {len(drawn)} are not finite"
-    arrays = {"data": data.cpu().numpy(), "samples": pipeline.to_data(drawn)}
+    arrays: dict[str, Any] = {"data": data.cpu().numpy(), "samples": pipeline.to_data(drawn)}
     arrays |= neighbour_arrays(pipeline, arrays["data"], arrays["samples"])
     for name, measure in (("samples", "neighbour_distance"), ("data", "neighbour_distance_test")):
         row[measure] = finite(np.median(arrays[f"{name}_neighbour_distance"]))

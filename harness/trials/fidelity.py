@@ -3,7 +3,7 @@
 With f the features of an image under a network (2048 of Inception's) and G, R the generated and the real images:
 
     FID = |mean f(G) - mean f(R)|^2 + tr(C_G + C_R - 2 (C_G C_R)^(1/2)),    C the covariances   (Heusel et al. 2017)
-    KID = the unbiased estimate of MMD^2 under k(a, b) = (a.b / d + 1)^3, mean over random subsets (Binkowski et al. 2018)
+    KID = the unbiased estimate of MMD^2 under k(a, b) = (a.b / d + 1)^3, mean over subsets (Binkowski et al. 2018)
     precision = the share of G within the balls around R whose radii reach the third neighbour within R;
     recall = the share of R within those of G                                                (Kynkaanniemi et al. 2019)
 
@@ -55,7 +55,7 @@ class Fidelity:
 
     Attributes:
         row: every one of MEASURES, `samples` (how many were compared) and `extractor`; None where there is no value.
-        notes: "fidelity": what was compared with what, or why nothing was; "fidelity_lost": samples that are not finite.
+        notes: "fidelity": what was compared with what, or why nothing was; "fidelity_lost": samples not finite.
     """
 
     row: dict[str, Any] = field(default_factory=lambda: dict.fromkeys((*MEASURES, "samples", "extractor")))
@@ -118,7 +118,8 @@ def measure_fidelity(
         if odd:
             found.notes["fidelity"] += f"; {odd}"
         if lost:
-            found.notes["fidelity_lost"] = f"{lost} of {len(drawn)} samples are not finite, and count as what they decode to"
+            text = f"{lost} of {len(drawn)} samples are not finite, and count as what they decode to"
+            found.notes["fidelity_lost"] = text
     return found
 
 
@@ -136,7 +137,7 @@ def find_extractor(name: str, root: Path | None) -> Path | None:
     from torch_fidelity.registry import FEATURE_EXTRACTORS_REGISTRY as registry
 
     if name not in registry:
-        raise Unavailable(f"no feature extractor {name!r} is registered with torch-fidelity; the usual one is {INCEPTION}")
+        raise Unavailable(f"torch-fidelity has no feature extractor {name!r}; the usual one is {INCEPTION}")
     if registry[name].__module__.startswith("torch_fidelity."):
         raise Unavailable(f"torch-fidelity would fetch the weights of {name!r}, and nothing is fetched here")
     return None

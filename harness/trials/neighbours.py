@@ -35,14 +35,14 @@ def neighbour_arrays(pipeline: Pipeline, data: np.ndarray, samples: np.ndarray) 
         `x_neighbour_distance` (Q,), float64; and `neighbours_searched`, how many training examples there were to find.
     """
     train = pipeline.raw("train")
-    arrays = {}
-    for name, values in (("data", data[:QUERIES]), ("samples", samples[:QUERIES])):
-        queries = torch.from_numpy(np.ascontiguousarray(values)).to(pipeline.device)
-        index, distance = nearest(queries, train, embedding(pipeline))
-        arrays[f"{name}_neighbours"] = train[index].cpu().numpy()
-        arrays[f"{name}_neighbour_index"] = index.numpy()
-        arrays[f"{name}_neighbour_distance"] = distance.numpy() * unit(pipeline)
-    arrays["neighbours_searched"] = np.array(len(positions(train, pipeline.dim)))
+    half = min(QUERIES, len(data))
+    queries = torch.from_numpy(np.concatenate([data[:half], samples[:half]])).to(pipeline.device)
+    index, distance = nearest(queries, train, embedding(pipeline))  # of both in one pass, which reads the split
+    arrays = {"neighbours_searched": np.array(len(positions(train, pipeline.dim)))}
+    for name, part in (("data", slice(half)), ("samples", slice(half, None))):
+        arrays[f"{name}_neighbours"] = train[index[part]].cpu().numpy()
+        arrays[f"{name}_neighbour_index"] = index[part].numpy()
+        arrays[f"{name}_neighbour_distance"] = distance[part].numpy() * unit(pipeline)
     return arrays
 
 
