@@ -180,7 +180,11 @@ def _sample_findings(scope: Scope) -> Iterator[Finding]:
                 f"{label}: training.samples compares images, and {name} holds sequences; ask for them of images alone, "
                 "or not of this data set: training: {samples: null}"
             )
-            yield column.where.says(message, at_key=True)
+            changed = scope.overrides.profile
+            parts = [(("training",), changed), (("datasets", label, "training"), changed.datasets.get(label))]
+            given = [place for place, part in parts if part is not None and part.training.samples is not None]
+            where = scope.overrides.where((*given[-1], "samples")) if given else column.where
+            yield where.says(message, at_key=True)
 
 
 def _entry_places(scope: Scope, column: Column) -> Callable[[str], Where]:

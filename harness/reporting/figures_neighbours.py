@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 ACROSS, DOWN = 8, 3  # pairs of images in a panel
 WAVES = 3  # pairs of sequences in a panel
-ARRAYS = ("data", "data_neighbours", "data_neighbour_distance")
-ARRAYS += tuple(name.replace("data", "samples") for name in ARRAYS)
+ARRAYS = tuple(f"{name}{part}" for name in ("data", "samples") for part in ("", "_neighbours", "_neighbour_distance"))
 
 Pairs = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Events (N, *shape), their nearest training examples, likewise, and the distances (N,)."""

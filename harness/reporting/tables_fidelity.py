@@ -59,8 +59,8 @@ def _caption(plan: Plan, asked: dict[tuple[str, SampleSettings], list[str]]) -> 
     return (
         f"Generated against as many real images, {features}; {over}. Measured: profile {plan.profile}; images asked "
         f"for: {counts}. Few images bias FID upward, so only equal counts compare, and small ones with no published "
-        "number. KID: in parentheses the standard deviation between subsets. Precision: generated images that look real; "
-        "recall: real images that the model reaches."
+        "number. KID: in parentheses the standard deviation between subsets. Precision: the share of generated images "
+        "that look real; recall: the share of real images that the model reaches."
     )
 
 
