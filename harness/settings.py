@@ -52,6 +52,11 @@ NO_LOGIT = (
 )
 """Why `preprocessing: logit` cannot be had."""
 
+INCEPTION = "inception-v3-compat"
+"""torch-fidelity's name of the Inception network that was ported from TensorFlow."""
+
+LEAST_SAMPLES, MOST_SAMPLES = 10, 100_000
+
 Augmentation = Literal["none", "crop_flip", "dihedral_shift"]
 """How training images are moved; `harness.trials.augmentation` defines each."""
 
@@ -119,6 +124,16 @@ class FlowSettings(Settings):
     split_step: Flag = False  # one more full step before each split, as in ButterflyFlow's released image code
 
 
+class SampleSettings(Settings):
+    """How many generated images are compared with as many real ones, and in whose features.
+
+    `extractor` is a name in torch-fidelity's registry; that of Inception is the one that publications mean by FID.
+    """
+
+    count: Annotated[int, Field(ge=LEAST_SAMPLES, le=MOST_SAMPLES, strict=True)]
+    extractor: Annotated[str, Field(min_length=1)] = INCEPTION
+
+
 class TrainingSettings(Settings):
     """Adam and its schedule, the budget, and how the checkpoint is chosen (on the validation split only)."""
 
@@ -144,10 +159,12 @@ class TrainingSettings(Settings):
     # Of the coupling networks in training steps; all else is float32, and so is every evaluation (see
     # `harness.trials.precision`). Not the default: likelihoods are compared to a few hundredths of a nat.
     precision: Literal["float32", "tf32", "bfloat16"] = "float32"
+    # After training, of image data: FID, KID, precision and recall (see `harness.trials.fidelity`). None: not measured.
+    samples: SampleSettings | None = None
 
     @model_serializer(mode="wrap")
     def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_defaults(self, handler, ("cuda_graph", "precision"))
+        return without_defaults(self, handler, ("cuda_graph", "precision", "samples"))
 
 
 class LayerRef(Settings):

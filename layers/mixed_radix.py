@@ -158,6 +158,11 @@ class RadixTwo(nn.Module):
         """The number of stages."""
         return len(self.plan.factors)
 
+    def by_part(self) -> list[list[Tensor]]:
+        """The matrices of every stage of every part, as `apply_stage` takes them."""
+        pieces = iter(self.weight.permute(2, 0, 1).split(self.plan.lengths))
+        return [[next(pieces) for _ in part.levels] for part in self.plan.parts]
+
     def set_stages(self, stages: Sequence[Tensor]) -> None:
         """See `MixedRadix.set_stages`."""
         self.weight.copy_(torch.cat(list(stages)).permute(1, 2, 0))
@@ -202,13 +207,12 @@ class PLUStages(nn.Module):
 
     def dense(self) -> Tensor:
         """The product as a (D, D) matrix."""
-        weights = iter([matrices.matrices() for _, matrices in self._all()])
         products = []
-        for size, part in zip(self.sizes, self.parts, strict=True):
+        for size, part, weights in zip(self.sizes, self.parts, self.by_part(), strict=True):
             like = next(self.parameters())
             product = torch.eye(size, dtype=like.dtype, device=like.device)
-            for stage in part:
-                product = torch.sparse.mm(stage_matrix(next(weights), stage), product)
+            for stage, matrices in zip(part, weights, strict=True):
+                product = torch.sparse.mm(stage_matrix(matrices, stage), product)
             products.append(product)
         return torch.block_diag(*products)
 
@@ -216,6 +220,11 @@ class PLUStages(nn.Module):
     def count(self) -> int:
         """The number of stages."""
         return len(self.matrices)
+
+    def by_part(self) -> list[list[Tensor]]:
+        """The matrices of every stage of every part, as `apply_stage` takes them."""
+        matrices = (matrices.matrices() for _, matrices in self._all())
+        return [[next(matrices) for _ in part] for part in self.parts]
 
     def set_stages(self, stages: Sequence[Tensor]) -> None:
         """See `MixedRadix.set_stages`."""
@@ -306,6 +315,15 @@ class MixedRadix(nn.Module):
         for matrix in others:
             first = matrix @ first
         return first
+
+    def factors(self) -> list[tuple[Stage, Tensor]]:
+        """(stage, sparse matrix) of every stage, part after part, the first applied first; as large as its part."""
+        passes = [cast("RadixTwo | PLUStages", one).by_part() for one in self.passes]
+        made = []
+        for stages, *weights in zip(self.sequences, *passes, strict=True):
+            chain = (matrices for run in weights for matrices in run)
+            made += [(stage, stage_matrix(matrices, stage)) for stage, matrices in zip(stages, chain, strict=True)]
+        return made
 
     @property
     def remark(self) -> str | None:

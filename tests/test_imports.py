@@ -34,6 +34,7 @@ ALLOWED = {
         "pooch",
         "requests",
         "torchvision",
+        "torch_fidelity",
         "submitit",
     },
 }

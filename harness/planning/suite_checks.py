@@ -76,6 +76,7 @@ def scope_findings(scope: Scope) -> list[Finding]:
     if suite.kind == "density":
         found += _average_findings(scope, scope.profile, Where(scope.place).at)
         found += _average_findings(scope, scope.overrides.profile, scope.overrides.where)
+        found += _sample_findings(scope)
     for one in cells(scope):
         for option, message in cell_faults(one):
             found.append(one.option_places.get(option, one.where).says(f"{one.row}: option {message}"))
@@ -165,6 +166,25 @@ def _average_findings(scope: Scope, profile: Profile, place_of: Callable[[Place]
         }
         if len(kinds) > 1:
             yield where.says(f"averages.{label}: bits/dim of images and nats/dim of sequences have no common mean")
+
+
+def _sample_findings(scope: Scope) -> Iterator[Finding]:
+    """Columns of sequences whose samples were to be compared as images are."""
+    for label in dict.fromkeys(one.column for one in cells(scope) if one.training.samples is not None):
+        column = column_of(scope, label)
+        name = column.entry.data or label
+        if name not in DATASETS or DATASETS[name].option_errors(column.options):
+            continue
+        if DATASETS[name].kind(column.options) != "image":
+            message = (
+                f"{label}: training.samples compares images, and {name} holds sequences; ask for them of images alone, "
+                "or not of this data set: training: {samples: null}"
+            )
+            changed = scope.overrides.profile
+            parts = [(("training",), changed), (("datasets", label, "training"), changed.datasets.get(label))]
+            given = [place for place, part in parts if part is not None and part.training.samples is not None]
+            where = scope.overrides.where((*given[-1], "samples")) if given else column.where
+            yield where.says(message, at_key=True)
 
 
 def _entry_places(scope: Scope, column: Column) -> Callable[[str], Where]:

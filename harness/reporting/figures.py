@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from harness.records import Record
 from harness.reporting.figure_style import render, slug, style
 from harness.reporting.figures_density import cost_figure, likelihood_figure
+from harness.reporting.figures_neighbours import neighbour_figures
 from harness.reporting.figures_pareto import pareto_figure
 from harness.reporting.figures_runtime import sweep_figures
 from harness.reporting.figures_samples import sample_figures
@@ -52,6 +53,7 @@ def drawn(plan: Plan, records: Sequence[Record], folder: Path) -> dict[str, Figu
             made["cost"] = cost_figure(plan, lines)
             made["training"] = training_figure(plan, records)
             made |= sample_figures(plan, records, folder)
+            made |= neighbour_figures(plan, records, folder)
         elif plan.kind == "runtime":
             for sweep in dict.fromkeys(line["sweep"] for line in lines):
                 mine = [line for line in lines if line["sweep"] == sweep]

@@ -24,6 +24,7 @@ from harness.reporting.results import MISSING
 from harness.reporting.statistics import LEAST_SEEDS, SIGNIFICANCE, estimate
 from harness.reporting.tables_cost import cost_table
 from harness.reporting.tables_differences import differences_table
+from harness.reporting.tables_fidelity import fidelity_table
 from harness.settings import DensityTrial
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def density_tables(plan: Plan, lines: Sequence[Line]) -> list[Table]:
     made = [
         _likelihoods(plan, lines, density, rankings, beside),
         differences_table(plan, rankings),
+        fidelity_table(plan, lines),
         cost_table(plan, lines),
         _published_table(plan, quoted) if quoted is not None and beside is None else None,
     ]

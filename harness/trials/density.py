@@ -18,8 +18,10 @@ from harness.records import Record, blank_record, finite, write_atomically
 from harness.settings import DensityTrial, LayerRef, Progress
 from harness.trials.audit import Audit, audit
 from harness.trials.evaluation import Evaluation, evaluate, generator
+from harness.trials.fidelity import measure_fidelity
 from harness.trials.learned_maps import learned_maps
 from harness.trials.models import build_flow, make_layer
+from harness.trials.neighbours import neighbour_arrays
 from harness.trials.pipeline import Pipeline
 from harness.trials.training import Fit, fit
 from harness.trials.weights import save_flow
@@ -112,6 +114,10 @@ def run_density(
     row |= {"floor": floor, "below_floor": fault is not None}
     progress(0.98, "samples")
     record.arrays = _save_samples(record, flow, pipeline, trial, out)
+    asked, batch = trial.training.samples, trial.training.evaluation_batch
+    fidelity = measure_fidelity(flow, pipeline, asked, trial.seed, batch, root)
+    row |= fidelity.row
+    record.notes |= fidelity.notes
     progress(1.0, f"{pipeline.unit} {getattr(test, pipeline.unit):.3f}, audit {findings.verdict}")
     return record
 
@@ -225,10 +231,13 @@ def _rebuild(trial: DensityTrial, old: InvertibleLinear, shape: tuple[int, ...])
 
 
 def _save_samples(record: Record, flow: Flow, pipeline: Pipeline, trial: DensityTrial, out: Path) -> str | None:
-    """Write samples beside as many test events, and what the layer became; returns the file name.
+    """Write samples beside as many test events, the training examples nearest to both, and what the layer became.
 
-    None where the flow gives no samples.
+    Returns:
+        The file name, or None where the flow gives no samples.
     """
+    row = record.rows[0]
+    row |= {"neighbour_distance": None, "neighbour_distance_test": None}
     data = pipeline.raw("test")[:SAMPLES]
     try:
         drawn = flow.sample(len(data), generator=generator(torch.device("cpu"), trial.seed, "samples"))
@@ -238,12 +247,15 @@ def _save_samples(record: Record, flow: Flow, pipeline: Pipeline, trial: Density
     lost = int((~drawn.isfinite()).flatten(1).any(1).sum())
     if lost:
         record.notes["samples"] = f"{lost} of {len(drawn)} are not finite"
-    content = io.BytesIO()
     arrays: dict[str, Any] = {"data": data.cpu().numpy(), "samples": pipeline.to_data(drawn)}
+    arrays |= neighbour_arrays(pipeline, arrays["data"], arrays["samples"])
+    for name, measure in (("samples", "neighbour_distance"), ("data", "neighbour_distance_test")):
+        row[measure] = finite(np.median(arrays[f"{name}_neighbour_distance"]))
     try:
         arrays |= learned_maps(flow)
     except Exception as error:
         record.notes["maps"] = f"none: {type(error).__name__}: {error}"
+    content = io.BytesIO()
     np.savez_compressed(content, **arrays)
     name = f"{trial.id}.npz"
     write_atomically(out / "records" / name, content.getvalue())

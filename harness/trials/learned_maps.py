@@ -23,9 +23,10 @@ def learned_maps(flow: Flow) -> dict[str, np.ndarray]:
         flow: with the weights that were evaluated.
 
     Returns:
-        Name of an array -> (m, m) in float16, m <= 128: "map <path>", then for a butterfly "map <path> B(level, D)" of
-        its factors in the order of application. Of a larger matrix, each cell holds the entry of the largest
-        magnitude, with its sign, so that single entries do not fade. What is not a finite number is 0.
+        Name of an array -> (m, m) in float16, m <= 128: "map <path>", then for a butterfly "map <path> 1: B(level, D)",
+        or "... 1: radix p, stride s", and so on, of its factors in the order of application. Of a larger matrix, each
+        cell holds the entry of the largest magnitude, with its sign, so that single entries do not fade. What is not a
+        finite number is 0.
     """
     for path, layer in flow.linear_layers():
         if path.endswith("/layer") and isinstance(layer, InvertibleLinear) and layer.dim <= LARGEST:
@@ -39,6 +40,11 @@ def learned_maps(flow: Flow) -> dict[str, np.ndarray]:
 
 def factors(layer: Butterfly) -> list[tuple[str, Tensor]]:
     """(name, matrix) of every factor, in the order of application; one of a part is as large as the part."""
+    if layer.mixed is not None:
+        return [
+            (f"radix {stage.radix}, stride {stage.stride * stage.width}", matrix.to_dense())
+            for stage, matrix in layer.mixed.factors()
+        ]
     weight = layer.weight.permute(2, 0, 1) if layer.block_size == 1 else layer.pairs.matrices()
     pieces = weight.split(layer.plan.lengths) if layer.plan.lengths else ()
     return [

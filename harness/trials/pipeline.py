@@ -61,6 +61,7 @@ class Pipeline:
         shape: the event shape (C, *spatial).
         dim: D, the number of entries of an event.
         unit: the measure that is reported, "bits_per_dim" for images and "nats_per_dim" for sequences.
+        levels: number of levels of an image's pixels; None for sequences.
         preprocessing: g, a module on the device.
         permutation: p as a tensor (D,), or None.
         log_step: mean_d log s_d.
@@ -85,6 +86,7 @@ class Pipeline:
         self.device = torch.device(device)
         self.dim = math.prod(self.shape)
         self.unit: Unit = splits.unit
+        self.levels = splits.levels
         self.dtype = dtype
         self.lattice = splits.lattice
         self.dequantises = splits.lattice and data.dequantise

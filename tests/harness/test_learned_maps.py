@@ -18,6 +18,8 @@ from layers.butterfly import Butterfly
         ((3, 8), {"block_size": 3}),
         ((2, 8), {"shared": True, "bi_direction": True, "levels": 3}),
         ((2, 4), {"levels": [2, 1, 2]}),
+        ((3, 20), {}),
+        ((3, 20), {"block_size": 3, "bi_direction": True, "shared": True}),
     ],
 )
 def test_the_factors_in_their_order_are_the_layer(shape, options):

@@ -1,0 +1,109 @@
+"""Samples of every layer's flow, each above the training example that is nearest to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from harness.records import Record
+from harness.reporting.figure_style import COLOURS, INK, panels, plain, slug
+from harness.reporting.figures_samples import arrays_of
+
+if TYPE_CHECKING:
+    from harness.planning.plan import Plan
+
+ACROSS, DOWN = 8, 3  # pairs of images in a panel
+WAVES = 3  # pairs of sequences in a panel
+ARRAYS = tuple(f"{name}{part}" for name in ("data", "samples") for part in ("", "_neighbours", "_neighbour_distance"))
+
+Pairs = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Events (N, *shape), their nearest training examples, likewise, and the distances (N,)."""
+
+
+def neighbour_figures(plan: Plan, records: Sequence[Record], folder: Path) -> dict[str, Figure]:
+    """A figure per data set: held-out events, then samples of each layer, from the first seed that has any."""
+    figures = {}
+    for column in plan.columns:
+        found = {
+            row: pairs
+            for row, arrays in arrays_of(plan, records, folder, column).items()
+            if (pairs := pairs_of(arrays))
+        }
+        if not found:
+            continue
+        first = next(iter(found.values()))
+        blocks = [("held-out data", first[0]), *((row, pairs[1]) for row, pairs in found.items())]
+        images = blocks[0][1][0].ndim == 4
+        figure = (image_figure if images else wave_figure)(blocks)
+        where = "below each" if images else "behind each, in grey,"
+        figure.suptitle(
+            plain(f"{column}: {where} the nearest training example; median distance in parentheses"), x=0.01, ha="left"
+        )
+        figures[f"neighbours-{slug(column)}"] = figure
+    return figures
+
+
+def pairs_of(arrays: Mapping[str, np.ndarray]) -> tuple[Pairs, Pairs] | None:
+    """(held-out, samples) with their neighbours, from what a trial stored; None where it stored no neighbours."""
+    if not set(ARRAYS) <= set(arrays):  # of a version without
+        return None
+    data, data_near, data_far, samples, samples_near, samples_far = (arrays[name] for name in ARRAYS)
+    return (data[: len(data_near)], data_near, data_far), (samples[: len(samples_near)], samples_near, samples_far)
+
+
+def _title(name: str, distances: np.ndarray) -> str:
+    return plain(f"{name} ({np.median(distances):.3g})")
+
+
+def image_figure(blocks: Sequence[tuple[str, Pairs]]) -> Figure:
+    """A panel of pairs for each block."""
+    figure, grid = panels(len(blocks), 3.0, 2.7, columns=3)
+    top = max(1, int(blocks[0][1][0].max()))
+    for axes, (name, (images, near, distances)) in zip(grid, blocks, strict=True):
+        axes.set_title(_title(name, distances), fontsize=9)
+        axes.imshow(pair_mosaic(images, near, top), cmap="gray", vmin=0, vmax=1, interpolation="antialiased")
+        axes.set_axis_off()
+    return figure
+
+
+def pair_mosaic(images: np.ndarray, near: np.ndarray, top: int) -> np.ndarray:
+    """Up to ACROSS x DOWN images (N, C, H, W), each above its neighbour, in [0, 1]; wider gaps between the pairs."""
+    count, channels, height, width = images[: ACROSS * DOWN].shape
+    both = [np.clip(part[:count].astype(float) / top, 0, 1) for part in (images, near)]
+    if channels not in (1, 3):
+        both, channels = [part[:, :1] for part in both], 1
+    across, down = min(count, ACROSS), -(-count // ACROSS)
+    pad, gap = max(1, height // 16), max(2, height // 4)
+    pair = 2 * height + pad
+    whole = np.ones((down * (pair + gap) - gap, across * (width + pad) - pad, channels))
+    for number in range(count):
+        y, x = (number // across) * (pair + gap), (number % across) * (width + pad)
+        for part in both:
+            whole[y : y + height, x : x + width] = part[number].transpose(1, 2, 0)
+            y += height + pad
+    return whole[:, :, 0] if channels == 1 else whole
+
+
+def wave_figure(blocks: Sequence[tuple[str, Pairs]]) -> Figure:
+    """A panel for each block: sequences (N, C, T) in colour before their neighbours, in the data's range."""
+    figure, grid = panels(len(blocks), 2.6, 2.6, share_y=True, columns=3)
+    data = blocks[0][1][0].astype(float)
+    low = data.min(axis=(0, 2), keepdims=True)
+    span = np.maximum(data.max(axis=(0, 2), keepdims=True) - low, 1e-12)
+    for axes, (name, (waves, near, distances)) in zip(grid, blocks, strict=True):
+        axes.set_title(_title(name, distances), fontsize=9)
+        for number in range(min(WAVES, len(waves))):
+            for channel in range(data.shape[1]):
+                for values, colour, width in ((near, INK, 2.0), (waves, COLOURS[channel % len(COLOURS)], 1.0)):
+                    line = ((values - low) / span)[number, channel]
+                    opacity = 0.3 if values is near else 1.0
+                    axes.plot(np.clip(line, -0.15, 1.15) - 1.35 * number, color=colour, linewidth=width, alpha=opacity)
+        axes.set_ylim(-1.35 * (WAVES - 1) - 0.2, 1.2)
+        axes.set_yticks([])
+        axes.grid(visible=False)
+        axes.set_xlabel("time step")
+    return figure

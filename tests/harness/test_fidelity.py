@@ -1,0 +1,294 @@
+"""Generated images against real ones: torch-fidelity's measures on images as they are, and nothing fetched."""
+
+import json
+import math
+import socket
+import sys
+from dataclasses import asdict
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import harness.trials.density
+from harness.datasets.base import Splits
+from harness.records import write_record
+from harness.settings import (
+    INCEPTION,
+    DataRef,
+    DensityTrial,
+    FlowSettings,
+    LayerRef,
+    SampleSettings,
+    TrainingSettings,
+)
+from harness.trials.density import run_density
+from harness.trials.fidelity import MEASURES, WEIGHTS, Unavailable, compare, eight_bit, find_weights, measure_fidelity
+from harness.trials.pipeline import Pipeline
+from harness.trials.weights import load_flow, weights_path
+
+NAME = "pixels-and-colours"
+MIX = np.random.default_rng(5).normal(size=(48, 6)) / 48
+
+
+@pytest.fixture
+def extractor():
+    """A linear map of the 48 entries of a 3x4x4 image, registered with torch-fidelity for one test."""
+    from torch_fidelity import FeatureExtractorBase, register_feature_extractor
+    from torch_fidelity.registry import FEATURE_EXTRACTORS_REGISTRY
+
+    class Linear(FeatureExtractorBase):
+        def __init__(self, name, features_list, **kwargs):
+            super().__init__(name, features_list)
+            self.mix = torch.from_numpy(MIX)
+
+        @staticmethod
+        def get_provided_features_list():
+            return ("mixed",)
+
+        @staticmethod
+        def get_default_feature_layer_for_metric(metric):
+            return "mixed"
+
+        def forward(self, images):
+            assert images.dtype == torch.uint8 and images.shape[1:] == (3, 4, 4)
+            return (images.double().flatten(1) @ self.mix,)
+
+    register_feature_extractor(NAME, Linear)
+    yield NAME
+    del FEATURE_EXTRACTORS_REGISTRY[NAME]
+
+
+@pytest.fixture
+def offline(monkeypatch, tmp_path):
+    """No connection is made without the test failing, and torch's cache is empty."""
+    attempts = []
+
+    def refuse(*args, **kwargs):
+        attempts.append(args)
+        raise OSError("no network in this test")
+
+    for name in ("connect", "connect_ex"):
+        monkeypatch.setattr(socket.socket, name, refuse)
+    for name in ("getaddrinfo", "create_connection"):
+        monkeypatch.setattr(socket, name, refuse)
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    yield
+    assert not attempts
+
+
+def images(count, levels=256, channels=3, seed=0):
+    """Images whose colours and places differ from each other, so that none may take another's place."""
+    draw = np.random.default_rng(seed)
+    share = np.linspace(0.1, 0.9, channels * 16).reshape(channels, 4, 4)
+    return draw.binomial(levels - 1, share, (count, channels, 4, 4)).astype(np.uint8)
+
+
+def splits(levels=256, channels=3, test=64, train=64):
+    parts = [images(count, levels, channels, seed) for seed, count in enumerate((train, 16, test))]
+    return Splits(*parts, levels=levels, description="binomial toy")
+
+
+def pipeline(data, **settings):
+    return Pipeline(data, DataRef(label="toy", name="toy", **settings))
+
+
+class Recital:
+    """A flow that recites the test images, as the pipeline prepared them."""
+
+    def __init__(self, pipe, change=lambda x: x):
+        values = pipe.raw("test")
+        self.x, self.next = change(pipe.prepare(values[: len(values)])[0]), 0
+
+    def eval(self):
+        return self
+
+    def sample(self, n, temperature=1.0, generator=None):
+        self.next += n
+        return self.x[self.next - n : self.next]
+
+
+def measure(pipe, flow, count=64, name=NAME, root=None):
+    return measure_fidelity(flow, pipe, SampleSettings(count=count, extractor=name), 0, 25, root)
+
+
+def test_of_shifted_images_the_distance_is_that_of_the_means(extractor):
+    """Equal covariances cancel: FID = |shift|^2 of the features. KID is what its definition says of the whole sets."""
+    real = torch.from_numpy(images(200) // 2)
+    shifted = compare(real + 5, real, extractor, None, cuda=False)
+    shift = 5 * MIX.sum(0)
+    assert shifted["fid"] == pytest.approx(shift @ shift, rel=1e-6)
+    same = compare(real, real, extractor, None, cuda=False)
+    assert abs(same["fid"]) < 1e-6 * shift @ shift and same["precision"] == same["recall"] == 1
+    assert abs(same["kid"]) < 0.1 * shifted["kid"] and 0 < same["kid_sd"] < math.inf
+
+
+def test_precision_is_of_the_samples_and_recall_of_the_data(extractor):
+    """A model that makes but one part of the data is precise and reaches little."""
+    real = torch.from_numpy(images(200))
+    few = compare(real[:20].repeat(10, 1, 1, 1), real, extractor, None, cuda=False)
+    assert few["precision"] == 1 and few["recall"] < 0.5
+
+
+@pytest.mark.parametrize("settings", [{}, {"permute": 3}, {"preprocessing": "logit"}])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_samples_are_compared_as_the_data_are(channels, settings, extractor):
+    """Of a flow that recites the test images nothing is left, through every way back to levels."""
+    pipe = pipeline(splits(levels=17, channels=channels), **settings)
+    found = measure(pipe, Recital(pipe))
+    assert abs(found.row["fid"]) < 1e-6 and found.row["precision"] == found.row["recall"] == 1
+    assert (found.row["samples"], found.row["extractor"]) == (64, NAME)
+    assert found.notes == {"fidelity": f"samples and 64 of 64 test images; features of {NAME}"}
+
+
+def test_swapped_colours_are_seen(extractor):
+    pipe = pipeline(splits())
+    assert measure(pipe, Recital(pipe, lambda x: x.flip(1))).row["fid"] > 100
+
+
+def test_levels_are_spread_over_eight_bits():
+    values = torch.tensor([0, 8, 16], dtype=torch.uint8).reshape(3, 1, 1, 1).expand(3, 1, 2, 2)
+    spread = eight_bit(values, 17)
+    assert spread.shape == (3, 3, 2, 2) and spread.dtype == torch.uint8
+    assert [int(one.unique()) for one in spread] == [0, 128, 255]
+    colours = torch.arange(256, dtype=torch.uint8).repeat(3).reshape(1, 3, 16, 16)
+    assert torch.equal(eight_bit(colours, 256), colours)
+
+
+def test_samples_that_are_not_finite_are_counted(extractor):
+    pipe = pipeline(splits())
+
+    def break_three(x):
+        x[[1, 30, 60], 0, 0, 0] = torch.tensor([math.nan, math.inf, -math.inf])
+        return x
+
+    found = measure(pipe, Recital(pipe, break_three))
+    assert found.row["fid"] > 0
+    assert found.notes["fidelity_lost"] == "3 of 64 samples are not finite, and count as what they decode to"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "text"),
+    [
+        ({"test": 40, "train": 400}, "50 of 400 training images"),
+        ({"test": 400, "train": 40}, "50 of 400 test images"),
+        ({"test": 30, "train": 20}, "30 of 30 test images"),
+    ],
+)
+def test_training_images_stand_in_where_there_are_too_few_others(sizes, text, extractor):
+    pipe = pipeline(splits(**sizes))
+    flow = Recital(pipeline(splits(test=50)))
+    found = measure(pipe, flow, count=50)
+    assert text in found.notes["fidelity"] and found.row["samples"] == int(text.split()[0])
+
+
+def test_without_weights_there_is_a_line_and_no_number(offline, tmp_path, monkeypatch):
+    """Nothing is drawn, imported or fetched for it."""
+    pipe = pipeline(splits())
+    for name in [name for name in sys.modules if name.split(".")[0] == "torch_fidelity"]:
+        monkeypatch.delitem(sys.modules, name)
+    found = measure(pipe, None, name=INCEPTION, root=tmp_path)
+    assert "torch_fidelity" not in sys.modules
+    assert found.row == dict.fromkeys((*MEASURES, "samples")) | {"extractor": INCEPTION}
+    line = found.notes["fidelity"]
+    assert "Inception's weights are not there" in line and WEIGHTS in line and "\n" not in line
+    assert str(tmp_path) not in line, "records name no places of a machine"
+
+
+def test_weights_are_taken_from_either_place_and_only_the_right_ones(offline, tmp_path, monkeypatch):
+    import hashlib
+
+    content = b"weights"
+    digest = hashlib.sha256(content).hexdigest()
+    mine, cache = tmp_path / "weights", tmp_path / "torch" / "hub" / "checkpoints"
+    for folder in (mine, cache):
+        folder.mkdir(parents=True)
+    (cache / WEIGHTS).write_bytes(content)
+    assert find_weights(tmp_path, digest) == find_weights(None, digest) == cache / WEIGHTS
+    (mine / WEIGHTS).write_bytes(content)
+    assert find_weights(tmp_path, digest) == mine / WEIGHTS
+    (mine / WEIGHTS).write_bytes(b"other")
+    assert find_weights(tmp_path, digest) == cache / WEIGHTS
+    (cache / WEIGHTS).unlink()
+    with pytest.raises(Unavailable, match=r"weights/ has another file of this name, of SHA-256 d9298a10d1b0…"):
+        find_weights(tmp_path, digest)
+
+
+@pytest.mark.parametrize("name", ["vgg16", "clip-rn50", "dinov2-vit-s-14", "no-such-network"])
+def test_a_network_that_would_be_fetched_is_not_used(name, offline):
+    found = measure(pipeline(splits()), None, name=name)
+    assert found.row["fid"] is None and f"'{name}'" in found.notes["fidelity"]
+
+
+def test_a_flow_that_gives_no_samples_keeps_its_record(extractor):
+    class Broken(Recital):
+        def sample(self, n, temperature=1.0, generator=None):
+            raise RuntimeError("singular")
+
+    pipe = pipeline(splits())
+    found = measure(pipe, Broken(pipe))
+    assert found.row["fid"] is None and found.notes["fidelity"].endswith("RuntimeError: singular")
+
+
+@pytest.mark.parametrize("channels", [2, 3])
+def test_what_is_no_image_is_not_compared(channels, extractor):
+    data = splits(channels=channels) if channels == 2 else Splits(*[images(20).astype(float)] * 3, None, "", False)
+    found = measure(pipeline(data), None, count=10)
+    assert found.row["fid"] is None and "no grey or RGB images on levels" in found.notes["fidelity"]
+
+
+def trial(layer="conv1x1", baseline=False, **training):
+    steps = {"steps": 2, "batch_size": 16, "evaluate_every": 2, "evaluation_batch": 9} | training
+    return DensityTrial(
+        suite="toy",
+        profile="smoke",
+        data=DataRef(label="toy", name="toy", permute=1),
+        layer=LayerRef(row=layer, layer=layer, baseline=baseline),
+        flow=FlowSettings(levels=1, steps=1, width=4),
+        training=TrainingSettings(**steps),
+        seed=0,
+    )
+
+
+@pytest.fixture
+def toy_data(monkeypatch):
+    data = SimpleNamespace(load=lambda root, options: splits())
+    monkeypatch.setattr(harness.trials.density, "find_dataset", lambda name: data)
+
+
+@pytest.mark.parametrize("layer", ["conv1x1", "maf", "realnvp", "residual_flow"])
+def test_a_trial_has_the_measures_of_its_model_the_same_twice(layer, toy_data, extractor, offline, tmp_path):
+    one = trial(layer, layer != "conv1x1", samples=SampleSettings(count=30, extractor=extractor))
+    content = []
+    for _ in range(2):
+        record = run_density(one, None, tmp_path, lambda done, text: None)
+        assert record.status == "ok", record.reason
+        row = record.rows[0]
+        assert all(math.isfinite(row[name]) for name in MEASURES) and row["samples"] == 30
+        assert row["fid"] > 0 and 0 <= row["precision"] <= 1
+        row.pop("train_seconds")
+        record.curves.pop("seconds")
+        content.append(write_record(tmp_path, record).read_bytes())
+        torch.rand(3)
+    assert content[0] == content[1]
+
+
+def test_samples_are_those_of_the_weights_that_were_kept(toy_data, extractor, tmp_path):
+    """Averages, here: the file beside the record gives the same numbers."""
+    one = trial(samples=SampleSettings(count=30, extractor=extractor), ema="all", ema_decay=0.5, learning_rate=0.1)
+    record = run_density(one, None, tmp_path, lambda done, text: None)
+    flow = load_flow(one, weights_path(one, tmp_path))
+    again = measure_fidelity(flow, pipeline(splits(), permute=1), one.training.samples, 0, 9, None)
+    assert again.row["fid"] > 0 and again.row.items() <= record.rows[0].items()
+
+
+def test_a_trial_that_asks_for_nothing_is_the_trial_it_was(toy_data, tmp_path):
+    plain = trial()
+    assert "samples" not in json.loads(plain.model_dump_json())["training"]
+    assert plain.id == trial(samples=None).id != trial(samples=SampleSettings(count=30)).id
+    again = DensityTrial.model_validate_json(trial(samples=SampleSettings(count=30)).model_dump_json())
+    assert again.id == trial(samples=SampleSettings(count=30)).id
+    record = run_density(plain, None, tmp_path, lambda done, text: None)
+    assert all(record.rows[0][name] is None for name in (*MEASURES, "samples", "extractor"))
+    assert "fidelity" not in asdict(record)["notes"]

@@ -1,0 +1,148 @@
+"""The table of samples against real images: a column per measure, a line where there is none, kinds kept apart."""
+
+import pytest
+
+from harness.errors import SuiteError
+from harness.planning.plan import make_plan
+from harness.planning.suite import load_suite
+from harness.reporting.rendering import latex, markdown
+from harness.reporting.results import plan_lines, results
+from harness.reporting.tables import tables
+from harness.reporting.tables_fidelity import fidelity_table
+from harness.settings import DensityTrial, SampleSettings
+
+MISSING_WEIGHTS = "no FID, KID, precision and recall: Inception's weights are not there"
+
+
+@pytest.fixture
+def asked(density_run):
+    """The run of densities, its digits compared in the features of one extractor; the seeds' FID are 10 + seed."""
+
+    def make(settings_of=lambda trial: SampleSettings(count=256, extractor="toy-net")):
+        plan, records = density_run
+        trials, changed = [], []
+        for trial, record in zip(plan.trials, records, strict=True):
+            if isinstance(trial, DensityTrial) and trial.data.label == "digits":
+                fields = trial.model_dump()
+                fields["training"]["samples"] = settings_of(trial).model_dump()
+                trial = DensityTrial.model_validate(fields)
+                record.id, record.trial = trial.id, trial.model_dump(mode="json")
+                samples = trial.training.samples
+                record.rows[0] |= {"kid": 0.01, "kid_sd": 0.002, "precision": 0.5, "recall": 0.25}
+                record.rows[0] |= {"fid": 10.0 + trial.seed, "samples": 250, "extractor": samples.extractor}
+                record.notes["fidelity"] = f"samples and 250 of 250 test images; features of {samples.extractor}"
+            trials.append(trial)
+            changed.append(record)
+        return plan.model_copy(update={"trials": tuple(trials)}), changed
+
+    return make
+
+
+def fidelity(plan, records):
+    table = fidelity_table(plan, plan_lines(records, plan))
+    assert table in tables(plan, plan_lines(records, plan))
+    return table
+
+
+def test_of_a_suite_that_asks_for_nothing_there_is_no_table(density_run):
+    plan, records = density_run
+    lines = plan_lines(records, plan)
+    assert fidelity_table(plan, lines) is None
+    assert not any("FID" in markdown(table) for table in tables(plan, lines))
+
+
+def test_every_measure_has_its_column_and_its_source(asked):
+    plan, records = asked()
+    table = fidelity(plan, records)
+    assert table.header == ("layer", "digits, FID ↓", "digits, KID ↓", "digits, precision ↑", "digits, recall ↑")
+    first = table.rows[0]
+    assert first[1].startswith("11.0 [10.") and first[2:] == (
+        "0.0100 [0.0100, 0.0100] (0.0020)",
+        "0.500 [0.500, 0.500]",
+        "0.250 [0.250, 0.250]",
+    )
+    assert "features of toy-net" in table.caption and "bias FID upward" in table.caption and "256" in table.caption
+    assert table.notes == ("digits: samples and 250 of 250 test images; features of toy-net",)
+    assert r"FID $\downarrow$" in latex(table) and r"recall $\uparrow$" in latex(table)
+    line = results(records, plan).iloc[0]
+    assert (line.fid, line.kid, line.kid_sd, line.precision, line.recall) == (10.0, 0.01, 0.002, 0.5, 0.25)
+    assert (line.samples, line.extractor) == (250, "toy-net")
+
+
+def test_without_weights_a_column_is_empty_and_one_line_says_so(asked):
+    plan, records = asked()
+    for record in records:
+        if "fidelity" in record.notes:
+            record.rows[0] |= dict.fromkeys(("fid", "kid", "kid_sd", "precision", "recall", "samples"))
+            record.notes["fidelity"] = MISSING_WEIGHTS
+    table = fidelity(plan, records)
+    assert [row[1:] for row in table.rows] == [("– [1]", "–", "–", "–")] * 3
+    assert table.notes == (f"[1] {MISSING_WEIGHTS}",)
+
+
+def test_what_failed_and_what_was_lost_is_said(asked):
+    plan, records = asked()
+    mine = [record for record in records if "fidelity" in record.notes]
+    mine[0].notes["fidelity_lost"] = "3 of 250 samples are not finite"
+    mine[1].status, mine[1].reason, mine[1].rows = "diverged", "loss is nan", []
+    for record in mine[2::3]:
+        record.status, record.reason, record.rows = "oom", "too large", []
+    rows = fidelity(plan, records).rows
+    assert rows[0][1].endswith("[1]") and rows[1][1].endswith("(2 of 3 seeds) [2]") and rows[2][1] == "oom [3]"
+    assert fidelity(plan, records).notes[:3] == (
+        "[1] conv1x1 on digits, seed 0: 3 of 250 samples are not finite",
+        "[2] my_layer & co on digits: diverged: loss is nan",
+        "[3] <script> on digits: oom: too large",
+    )
+    assert {row[1] for row in fidelity(plan, []).rows} == {"missing"}
+
+
+@pytest.mark.parametrize("other", [{"count": 256, "extractor": "other-net"}, {"count": 128, "extractor": "toy-net"}])
+def test_other_extractors_and_counts_are_never_in_one_column(other, asked):
+    usual = {"count": 256, "extractor": "toy-net"}
+    plan, records = asked(lambda trial: SampleSettings.model_validate(other if trial.layer.row == "conv1x1" else usual))
+    table = fidelity(plan, records)
+    headings = [f"digits ({one['count']} in {one['extractor']})" for one in (other, usual)]
+    assert [head for head in table.header if "FID" in head] == [f"{heading}, FID ↓" for heading in headings]
+    assert [[row[column][:2] for row in table.rows] for column in (1, 5)] == [["11", "–", "–"], ["–", "11", "11"]]
+    assert ("do not compare" in table.caption) == (other["extractor"] != "toy-net")
+
+
+SUITE = """
+suite: mine
+kind: density
+title: Mine
+layers: {conv1x1: {}}
+profiles:
+  quick:
+    training: {samples: {count: 64}}
+    datasets: {digits: {}, WAVES}
+"""
+
+
+@pytest.fixture
+def load(tmp_path):
+    """A suite from its text."""
+
+    def load(text):
+        path = tmp_path / "mine.yaml"
+        path.write_text(text)
+        return load_suite(path)
+
+    return load
+
+
+def test_samples_of_sequences_are_refused_where_they_are_asked_for(load):
+    with pytest.raises(SuiteError, match=r":9:\d+: waveforms: training.samples compares images"):
+        load(SUITE.replace("WAVES", "waveforms: {}"))
+    suite = load(SUITE.replace("WAVES", "waveforms: {training: {samples: null}}"))
+    plan = make_plan(suite, "quick", "cpu", settings=["datasets.digits.training.samples.count=32"])
+    assert [trial.training.samples for trial in plan.trials] == [SampleSettings(count=32), None]
+    with pytest.raises(SuiteError, match=r"--set training.samples.count=32: waveforms"):
+        make_plan(suite, "quick", "cpu", settings=["training.samples.count=32"])
+
+
+@pytest.mark.parametrize("count", ["9", "100001", "2.5", "true"])
+def test_an_odd_count_is_refused(count, load):
+    with pytest.raises(SuiteError, match="count"):
+        load(SUITE.replace("64", count).replace(", WAVES", ""))

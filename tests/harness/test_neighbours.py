@@ -1,0 +1,147 @@
+"""The training examples nearest to samples: what a search of everything finds, in parts and in little memory."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from harness.datasets.base import Splits
+from harness.reporting.figures_neighbours import neighbour_figures, pair_mosaic
+from harness.settings import DataRef
+from harness.trials.neighbours import QUERIES, embedding, nearest, neighbour_arrays, positions
+from harness.trials.pipeline import Pipeline
+from harness.trials.split_values import SplitValues
+
+
+def flat(values):
+    return values.double().flatten(1)
+
+
+def toy(kind, seed=0):
+    draw = np.random.default_rng(seed)
+    sizes = (150, 30, 40)
+    if kind == "image":
+        parts = [draw.integers(0, 17, (n, 3, 4, 4)).astype(np.uint8) for n in sizes]
+        return Splits(*parts, levels=17, description="toy")
+    scale = np.array([1, 50])[:, None]
+    parts = [(draw.normal(size=(n, 2, 8)) * scale * 20).round().astype(np.int16) for n in sizes]
+    return Splits(*parts, levels=None, description="toy")
+
+
+def by_hand(queries, train, scale):
+    """Every distance, one by one."""
+    rows = [[math.sqrt((((q.astype(float) - t) * scale) ** 2).sum()) for t in train.astype(float)] for q in queries]
+    return np.argmin(rows, axis=1), np.min(rows, axis=1)
+
+
+@pytest.mark.parametrize("chunk", [48, 7 * 48, 10**6])
+def test_finds_what_a_search_of_everything_finds(chunk):
+    data = toy("image")
+    queries = np.concatenate([data.test, data.train[[0, 77, 149]]])
+    index, distance = nearest(torch.from_numpy(queries), SplitValues(data.train), flat, chunk_entries=chunk)
+    places, distances = by_hand(queries, data.train, 1)
+    assert np.array_equal(index.numpy(), places) and np.allclose(distance, distances, rtol=1e-12)
+    assert index[-3:].tolist() == [0, 77, 149] and distance[-3:].tolist() == [0, 0, 0], "the first and last count too"
+
+
+@pytest.mark.parametrize("permute", [None, 4])
+@pytest.mark.parametrize("kind", ["image", "sequence"])
+def test_what_is_stored_is_in_the_units_of_the_data(kind, permute):
+    """8-bit units of pixels in their places; of sequences each channel's range in the training split as [-1, 1)."""
+    data = toy(kind)
+    scale = 255 / 16
+    if kind == "sequence":
+        low, high = (getattr(data.train, name)(axis=(0, 2)).astype(float) for name in ("min", "max"))
+        scale = (2 / (high + 1 - low))[:, None]
+    samples = toy(kind, seed=1).test
+    pipeline = Pipeline(data, DataRef(label="toy", name="toy", permute=permute))
+    arrays = neighbour_arrays(pipeline, data.test, samples)
+    for name, queries in (("data", data.test[:QUERIES]), ("samples", samples[:QUERIES])):
+        places, distances = by_hand(queries, data.train, scale)
+        assert np.array_equal(arrays[f"{name}_neighbour_index"], places)
+        assert np.allclose(arrays[f"{name}_neighbour_distance"], distances, rtol=1e-9)
+        assert np.array_equal(arrays[f"{name}_neighbours"], data.train[places])
+        assert arrays[f"{name}_neighbours"].dtype == data.train.dtype
+    assert arrays["neighbours_searched"] == 150
+
+
+def test_a_model_that_recites_is_told_from_one_that_draws():
+    data = toy("image")
+    arrays = neighbour_arrays(Pipeline(data, DataRef(label="toy", name="toy")), data.test, data.train[50:90])
+    assert np.array_equal(arrays["samples_neighbour_index"], np.arange(50, 50 + QUERIES))
+    assert arrays["samples_neighbour_distance"].max() == 0 < arrays["data_neighbour_distance"].min()
+
+
+class Watched(SplitValues):
+    """Remembers how many entries were asked for at once, and in all."""
+
+    def __init__(self, values):
+        super().__init__(values)
+        self.asked = []
+
+    def __getitem__(self, chosen):
+        part = super().__getitem__(chosen)
+        self.asked.append(part.numel())
+        return part
+
+
+def test_a_large_split_is_never_held_as_a_whole():
+    train = Watched(np.zeros((1000, 1, 4, 4), dtype=np.uint8))
+    queries = torch.ones(3, 1, 4, 4, dtype=torch.uint8)
+    index, distance = nearest(queries, train, flat, chunk_entries=320, most=4000)
+    assert max(train.asked) <= 320 and sum(train.asked) <= 4000 + 3 * 16
+    assert distance.tolist() == [4.0] * 3 and set(index.tolist()) <= set(positions(train, 16, 4000).tolist())
+    assert positions(train, 16, 4000).tolist() == list(range(0, 1000, 4)), "evenly spaced"
+    assert len(positions(train, 16)) == 1000
+
+
+def test_pixels_are_compared_without_rounding():
+    """Images that differ by one level in one entry are told apart, however bright."""
+    train = np.full((64, 3, 32, 32), 255, dtype=np.uint8)
+    train[np.arange(64), 0, np.arange(64) % 32, 0] = 254
+    pipeline = Pipeline(Splits(train, train[:1], train[:1], 256, "bright"), DataRef(label="toy", name="toy"))
+    index, distance = nearest(torch.from_numpy(train[:32]), pipeline.raw("train"), embedding(pipeline))
+    assert index.tolist() == list(range(32)) and distance.abs().max() == 0
+
+
+@pytest.fixture
+def neighbour_run(density_run, write_run):
+    """The run of densities, with neighbours beside its samples."""
+    plan, records = density_run
+    folder = write_run(plan, records) / "records"
+    for number, record in enumerate(records):
+        if record.arrays is not None:
+            with np.load(folder / record.arrays) as stored:
+                arrays = dict(stored)
+            for name in ("data", "samples"):
+                arrays[f"{name}_neighbours"] = arrays[name][:4] // 2
+                arrays[f"{name}_neighbour_index"] = np.arange(4)
+                arrays[f"{name}_neighbour_distance"] = np.full(4, 100.0 + number)
+            np.savez_compressed(folder / record.arrays, **arrays)
+    return plan, records, folder
+
+
+def test_a_figure_shows_each_layers_samples_with_their_neighbours(neighbour_run):
+    plan, records, folder = neighbour_run
+    drawn = neighbour_figures(plan, records, folder)
+    assert set(drawn) == {"neighbours-digits", "neighbours-waveforms"}
+    titles = [axes.get_title() for axes in drawn["neighbours-digits"].axes if axes.axison or axes.images]
+    assert titles == ["held-out data (100)", *(f"{row} ({100 + n})" for n, row in enumerate(plan.rows))]
+    assert all(axes.images for axes in drawn["neighbours-digits"].axes[:4])
+
+
+def test_arrays_of_an_older_version_have_no_figure(density_run, write_run):
+    plan, records = density_run
+    folder = write_run(plan, records) / "records"
+    assert neighbour_figures(plan, records, folder) == {}
+
+
+def test_an_image_stands_above_its_neighbour():
+    images, near = np.zeros((2, 10, 1, 8, 8), dtype=np.uint8)
+    images[9], near[9] = 255, 100  # the second pair of the second line
+    whole = pair_mosaic(images, near, 255)
+    assert whole.shape == (2 * 17 + 2, 8 * 9 - 1)
+    assert (whole[19:27, 9:17] == 1).all() and (whole[28:36, 9:17] == 100 / 255).all()
+    assert (whole[27, 9:17] == 1).all() and (whole[17:19] == 1).all(), "white between"
+    assert (whole[0:8, 0:8] == 0).all() and (whole[9:17, 0:8] == 0).all()
