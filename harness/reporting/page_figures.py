@@ -66,7 +66,7 @@ def drawing(name: str, figure: Figure) -> Drawing:
         name: begins every id in the panels, and so must be another one for each figure of a page.
         figure: without pictures.
     """
-    caption = ". ".join(unescaped(text) for text in (figure.get_suptitle(), figure.get_supxlabel()) if text)
+    caption = "; ".join(unescaped(text) for text in (figure.get_suptitle(), figure.get_supxlabel()) if text)
     figure.suptitle("")
     figure.supxlabel("")
     shown = [axes for axes in figure.axes if axes.axison]
