@@ -134,6 +134,7 @@ class Selection:
     layer: tuple[str, ...] = ()
     dataset: tuple[str, ...] = ()
     seed: tuple[str, ...] = ()
+    claim: tuple[str, ...] = ()
 
     def pick(self, key: str, candidates: Mapping[str, str]) -> list[str]:
         """The labels that this key picks.
@@ -156,9 +157,8 @@ class Selection:
         return [label for label in candidates if not wanted or label in picked]
 
 
-def parse_only(texts: Sequence[str]) -> Selection:
+def parse_only(texts: Sequence[str], keys: Sequence[str] = ("layer", "dataset", "seed")) -> Selection:
     """Read `--only key=value[,value...]` options; values of one key add up, keys narrow each other down."""
-    keys = ("layer", "dataset", "seed")
     picked: dict[str, list[str]] = {key: [] for key in keys}
     for text in texts:
         key = ""

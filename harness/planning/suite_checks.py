@@ -18,24 +18,30 @@ from harness.settings import FlowSettings, Settings, augmentation_fault
 # Which kinds of suite use a key; keys that are not named here mean something in every kind.
 _USED_BY: dict[tuple[type, str], set[Kind]] = {
     (Suite, "operations"): {"runtime"},
+    (Suite, "examine"): {"examination"},
     **{(part, "flows"): {"density"} for part in (Suite, Profile, DataEntry)},
     (Profile, "seeds"): {"density"},
-    (Profile, "datasets"): {"density", "parameters"},
+    (Profile, "datasets"): {"density", "parameters", "examination"},
     (Profile, "averages"): {"density"},
     (Profile, "timing"): {"density", "runtime"},
     (Profile, "widths"): {"parameters"},
     (Profile, "sweeps"): {"runtime"},
-    (DataEntry, "shape"): {"parameters"},
+    (DataEntry, "shape"): {"parameters", "examination"},
     (DataEntry, "widths"): {"parameters"},
     (Row, "oracle"): {"density"},
     **{(DataEntry, key): {"density"} for key in MAP},
-    **{(part, "flow"): {"density", "parameters"} for part in (Suite, Profile, DataEntry, Row, Overlay)},
+    **{(part, "flow"): {"density", "parameters", "examination"} for part in (Suite, Profile, DataEntry, Row, Overlay)},
     **{(part, "training"): {"density"} for part in (Suite, Profile, DataEntry, Row, Overlay)},
 }
 
 
-def suite_findings(suite: Suite) -> list[Finding]:
-    """What is wrong with the file apart from shapes: keys of another kind, unknown layers, data sets, options."""
+def suite_findings(suite: Suite, examined: bool = False) -> list[Finding]:
+    """What is wrong with the file apart from shapes: keys of another kind, unknown layers, data sets, options.
+
+    Args:
+        suite: as read.
+        examined: whether it belongs to a suite of claims, and may train on a published mistake.
+    """
     found = list(_misplaced(suite, suite.kind, Where(())))
     for label, (row, where) in rows_of(suite).items():
         if isinstance(row, FlowRow):
@@ -54,6 +60,16 @@ def suite_findings(suite: Suite) -> list[Finding]:
             message = f"profiles.{name} has no widths; say at which coupling widths to count: widths: [64]"
             found.append(Where(scope.place).says(message, at_key=True))
         found += scope_findings(scope)
+        if suite.kind == "density" and not examined and any(one.training.accounting != "true" for one in cells(scope)):
+            message = (
+                f"profiles.{name} trains on a log-determinant that is none (training.accounting); only a suite that "
+                "belongs to one of kind claims may: remove it"
+            )
+            found.append(Where(scope.place).says(message, at_key=True))
+    if suite.kind == "examination" and not suite.examine:
+        found.append(
+            Where(()).says("the key 'examine' is missing; a list of what to compute of each layer", at_key=True)
+        )
     return found
 
 
@@ -115,7 +131,7 @@ def _unknown_layer(suite: Suite, spec: str, where: Where) -> list[Finding]:
 def _data_findings(scope: Scope, column: Column) -> Iterator[Finding]:
     entry, name = column.entry, column.entry.data or column.label
     place_of = _entry_places(scope, column)
-    if entry.shape is not None and scope.suite.kind == "parameters":
+    if entry.shape is not None and scope.suite.kind in ("parameters", "examination"):
         return  # only the shape counts
     if name not in DATASETS:
         where = place_of("data") if entry.data else column.where

@@ -29,6 +29,14 @@ def figures(plan: Plan, records: Sequence[Record], folder: Path) -> dict[str, by
         records: what was measured.
         folder: where the records lie, with their arrays of samples.
     """
+    if plan.sections:
+        files: dict[str, bytes] = {}
+        for section in plan.sections:
+            part = plan.part(section)
+            ids = {trial.id for trial in part.trials}
+            own = figures(part, [record for record in records if record.id in ids], folder)
+            files |= {f"{section.name}-{name}": image for name, image in own.items()}
+        return files
     lines = plan_lines(records, plan)
     made: dict[str, Figure | None] = {}
     with style():
@@ -41,10 +49,10 @@ def figures(plan: Plan, records: Sequence[Record], folder: Path) -> dict[str, by
         elif plan.kind == "runtime":
             for sweep in dict.fromkeys(line["sweep"] for line in lines):
                 mine = [line for line in lines if line["sweep"] == sweep]
-                for suffix, drawn in sweep_figures(plan, sweep, mine).items():
-                    made[f"runtime-{slug(sweep)}{suffix}"] = drawn
-        files: dict[str, bytes] = {}
+                for suffix, curve in sweep_figures(plan, sweep, mine).items():
+                    made[f"runtime-{slug(sweep)}{suffix}"] = curve
+        drawn: dict[str, bytes] = {}
         for name, figure in made.items():
             if figure is not None:
-                files |= render(name, figure)
-    return files
+                drawn |= render(name, figure)
+    return drawn

@@ -18,7 +18,7 @@ from harness.reporting.likelihoods import UNITS, suspect
 from harness.reporting.machines import described, machine_of
 from harness.reporting.merge import cell
 from harness.reporting.results import read_records, record_lines
-from harness.settings import AnyTrial, RuntimeTrial
+from harness.settings import AnyTrial, ExaminationTrial, RuntimeTrial
 from harness.sources import changes
 
 LISTED = 3  # of differing settings or files, the rest as a number
@@ -214,6 +214,8 @@ def _place(trial: AnyTrial, case: tuple[str | None, str | None]) -> Place:
         return Place(f"{point}, {OPERATIONS.get(case[1] or '', case[1] or 'all')}", case[0] or rows)
     if trial.kind == "density":
         return Place(trial.data.label, trial.layer.row)
+    if isinstance(trial, ExaminationTrial):
+        return Place(f"{trial.examine}, {trial.label}", trial.layer.row)
     return Place(f"{trial.label}, width {trial.flow.width}", trial.layer.row)
 
 

@@ -13,7 +13,7 @@ from harness.errors import UserError
 from harness.planning.plan import FILE, Plan
 from harness.records import Record, read_record, verdict, write_atomically, write_record
 from harness.reporting.machines import elsewhere, is_timed, machine_name, timing_machine
-from harness.settings import AnyTrial, DensityTrial, ParametersTrial, RuntimeTrial
+from harness.settings import AnyTrial, DensityTrial, ExaminationTrial, ParametersTrial, RuntimeTrial
 
 MARK = "merged.json"
 CONFLICT = "conflict"
@@ -96,11 +96,13 @@ def cell(trial: AnyTrial) -> tuple[Any, ...]:
     """What a table has one place for."""
     match trial:
         case DensityTrial():
-            return "density", trial.data.label, trial.layer.row, trial.seed
+            return trial.suite, "density", trial.data.label, trial.layer.row, trial.seed
         case ParametersTrial():
-            return "parameters", trial.label, trial.shape, trial.layer.row, trial.flow.width
+            return trial.suite, "parameters", trial.label, trial.shape, trial.layer.row, trial.flow.width
         case RuntimeTrial():
-            return "runtime", trial.sweep, trial.shape, trial.batch, trial.process
+            return trial.suite, "runtime", trial.sweep, trial.shape, trial.batch, trial.process
+        case ExaminationTrial():
+            return trial.suite, "examination", trial.examine, trial.label, trial.shape, trial.layer.row
 
 
 def _order(trial: AnyTrial, rows: Sequence[str], columns: Sequence[str]) -> tuple[int, ...]:
@@ -109,6 +111,8 @@ def _order(trial: AnyTrial, rows: Sequence[str], columns: Sequence[str]) -> tupl
             return 0, trial.seed, columns.index(trial.data.label), rows.index(trial.layer.row)
         case ParametersTrial():
             return 0, columns.index(trial.label), trial.flow.width, rows.index(trial.layer.row)
+        case ExaminationTrial():
+            return 0, columns.index(trial.label), rows.index(trial.layer.row)
         case RuntimeTrial():
             return 1, trial.process, columns.index(trial.sweep), *trial.shape, trial.batch
 

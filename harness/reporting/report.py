@@ -11,6 +11,7 @@ from harness.errors import UserError
 from harness.planning.plan import Plan
 from harness.records import write_atomically
 from harness.reporting.benchmarks import benchmark_figure, benchmark_table, read_benchmarks
+from harness.reporting.claims import examine, section_text, summary
 from harness.reporting.equal_terms import Terms, equal_terms_table
 from harness.reporting.figure_style import render, style
 from harness.reporting.figures import figures
@@ -53,8 +54,12 @@ def write_report(folder: Path, at: Sequence[Terms] = (), benchmarks: Sequence[Pa
     plan = Plan.load(folder)
     records = read_records(folder / "records", [trial.id for trial in plan.trials])
     lines = plan_lines(records, plan)
-    made = tables(plan, lines)
+    examined = examine(plan, records)
+    made = [summary(examined)] if examined else tables(plan, lines)
     parts = [f"# {one_line(plan.title)}", one_line(plan.question), *map(markdown, made), status_line(lines)]
+    for one in examined:
+        parts.append(section_text(one))
+        made += one.tables
     parts += [f"Conflict: {record.id}: {record.notes[CONFLICT]}." for record in records if CONFLICT in record.notes]
     text = "\n\n".join(part for part in parts if part) + "\n"
     tex = NEEDS + "\n\n".join(map(latex, made)) + "\n"

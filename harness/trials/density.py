@@ -20,7 +20,7 @@ from harness.trials.audit import Audit, audit
 from harness.trials.evaluation import Evaluation, evaluate, generator
 from harness.trials.models import build_flow, make_layer
 from harness.trials.pipeline import Pipeline
-from harness.trials.training import Fit, fit
+from harness.trials.training import Fit, claimed_shift, fit
 from harness.trials.weights import save_flow
 from layers import InvertibleLinear, UnsupportedShape, free_parameters
 
@@ -109,6 +109,8 @@ def run_density(
         )
     _fill(record, training, test, findings, pipeline)
     row |= {"floor": floor, "below_floor": fault is not None}
+    if trial.training.accounting != "true":
+        row["claimed"] = finite(getattr(test, pipeline.unit) + claimed_shift(flow, pipeline))
     progress(0.98, "samples")
     record.arrays = _save_samples(record, flow, pipeline, trial, out)
     progress(1.0, f"{pipeline.unit} {getattr(test, pipeline.unit):.3f}, audit {findings.verdict}")
