@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, ValidationError
 
@@ -158,19 +158,22 @@ def plan_claims(
 ) -> tuple[Plan, tuple[AnyTrial, ...]]:
     """Settle the trials of every claim; see `harness.planning.plan.plan_run` for the arguments.
 
+    `only` picks claims. Where it picks a single one, `settings`, `layers` and `seeds` change that one's suite.
+
     Raises:
-        UserError: an option that only a claim's own suite takes, or a profile that not all have.
+        UserError: changes for more than one claim, or a profile that not all have.
     """
-    if settings or layers or seeds is not None:
-        option = "--set" if settings else "--layer" if layers else "--seeds"
-        files = ", ".join(claim.suite for claim in claims.file.claims.values())
-        raise UserError(f"{option}: a suite of claims takes none; run the suite of one claim by itself ({files})")
     claims.names(profile)
     wanted = _picked(only, list(claims.suites))
+    if len(wanted) != 1 and (settings or layers or seeds is not None):
+        option = "--set" if settings else "--layer" if layers else "--seeds"
+        raise UserError(f"{option}: changes the suite of one claim; say which: --only claim=NAME")
+    changes: dict[str, Any] = {"settings": settings, "layers": layers, "seeds": seeds}
     used = resolve_device(device) if elsewhere is None or device == "auto" else device
     sections, trials, picked = [], list[AnyTrial](), list[AnyTrial]()
     for label, suite in claims.suites.items():
-        part, own = plan_run(suite, profile, used, jobs=jobs, elsewhere=elsewhere)
+        changed = changes if label in wanted and len(wanted) == 1 else {}
+        part, own = plan_run(suite, profile, used, jobs=jobs, elsewhere=elsewhere, **changed)
         claim = claims.file.claims[label]
         about = {"name": label, "claim": claim.claim, "where": claim.where, "test": claim.test, "judge": claim.judge}
         sections.append(Section.model_validate(about | {"head": part.model_copy(update={"trials": ()})}))

@@ -56,9 +56,9 @@ def _load(source: str | Path, *, shapes: bool, examined: bool) -> Suite:
     from harness.planning.suite_checks import suite_findings
     from harness.planning.suite_shapes import shape_findings
 
-    document, suite, faults, trusted = _parse(source)
+    document, suite, faults, trusted = _parse(source, examined)
     if suite is not None:
-        faults += [finding.fault(document) for finding in suite_findings(suite, examined)]
+        faults += [finding.fault(document) for finding in suite_findings(suite)]
         # A suite that is refused anyway is told about its shapes in the same go; one that is not waits for
         # the command line, which may change them.
         if (shapes or faults) and trusted:
@@ -70,7 +70,7 @@ def _load(source: str | Path, *, shapes: bool, examined: bool) -> Suite:
     return suite
 
 
-def _parse(source: str | Path) -> tuple[Document, Suite | None, list[Fault], bool]:
+def _parse(source: str | Path, examined: bool = False) -> tuple[Document, Suite | None, list[Fault], bool]:
     """Document, suite, faults, and whether the suite's models can be told from the rest despite the faults."""
     document, folder = find_document(source)
     if not isinstance(document.value, dict):
@@ -89,7 +89,7 @@ def _parse(source: str | Path) -> tuple[Document, Suite | None, list[Fault], boo
             rule = fault.message.removeprefix(dotted(finding.place)).replace(dotted(finding.place[:-1]), "")
             schema.setdefault((fault.line, fault.column, rule), fault)
     trusted = not document.faults and not any(_touches_models(finding.place) for finding in found)
-    return document, suite and suite.attach(document, folder), [*document.faults, *schema.values()], trusted
+    return document, suite and suite.attach(document, folder, examined), [*document.faults, *schema.values()], trusted
 
 
 def _validated(value: dict[str, Any]) -> tuple[list[Finding], Suite | None]:

@@ -35,13 +35,8 @@ _USED_BY: dict[tuple[type, str], set[Kind]] = {
 }
 
 
-def suite_findings(suite: Suite, examined: bool = False) -> list[Finding]:
-    """What is wrong with the file apart from shapes: keys of another kind, unknown layers, data sets, options.
-
-    Args:
-        suite: as read.
-        examined: whether it belongs to a suite of claims, and may train on a published mistake.
-    """
+def suite_findings(suite: Suite) -> list[Finding]:
+    """What is wrong with the file apart from shapes: keys of another kind, unknown layers, data sets, options."""
     found = list(_misplaced(suite, suite.kind, Where(())))
     for label, (row, where) in rows_of(suite).items():
         if isinstance(row, FlowRow):
@@ -60,12 +55,6 @@ def suite_findings(suite: Suite, examined: bool = False) -> list[Finding]:
             message = f"profiles.{name} has no widths; say at which coupling widths to count: widths: [64]"
             found.append(Where(scope.place).says(message, at_key=True))
         found += scope_findings(scope)
-        if suite.kind == "density" and not examined and any(one.training.accounting != "true" for one in cells(scope)):
-            message = (
-                f"profiles.{name} trains on a log-determinant that is none (training.accounting); only a suite that "
-                "belongs to one of kind claims may: remove it"
-            )
-            found.append(Where(scope.place).says(message, at_key=True))
     if suite.kind == "examination" and not suite.examine:
         found.append(
             Where(()).says("the key 'examine' is missing; a list of what to compute of each layer", at_key=True)
@@ -95,7 +84,20 @@ def scope_findings(scope: Scope) -> list[Finding]:
     for one in cells(scope):
         for option, message in cell_faults(one):
             found.append(one.option_places.get(option, one.where).says(f"{one.row}: option {message}"))
-    return found
+    return found + _quarantine(scope)
+
+
+def _quarantine(scope: Scope) -> list[Finding]:
+    """A training on what is no log-determinant, anywhere but in a claim that is examined."""
+    if scope.suite.examined or all(one.training.accounting == "true" for one in cells(scope)):
+        return []
+    asked = any(place[-1:] == ("accounting",) for place in scope.overrides.origins)
+    where = scope.overrides.where(("training",)) if asked else Where(scope.place)
+    message = (
+        "training.accounting: what the released code counts is no log-determinant, and no likelihood comes of it; only "
+        "a suite that one of kind claims names may train on it (python -m harness run claims); remove it"
+    )
+    return [where.says(message, at_key=True)]
 
 
 SIZES = ("levels", "steps", "width")

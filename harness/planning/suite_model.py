@@ -238,6 +238,7 @@ class Suite(Settings):
 
     _document: Document | None = PrivateAttr(default=None)
     _folder: Path | None = PrivateAttr(default=None)
+    _examined: bool = PrivateAttr(default=False)
 
     @property
     def document(self) -> Document:
@@ -249,7 +250,12 @@ class Suite(Settings):
         """Where the file lies; a row's FILE.py:CLASS is looked for there first."""
         return self._folder
 
-    def attach(self, document: Document, folder: Path | None) -> Suite:
+    @property
+    def examined(self) -> bool:
+        """Whether the suite belongs to one of kind claims, and may train on a published mistake."""
+        return self._examined
+
+    def attach(self, document: Document, folder: Path | None, examined: bool = False) -> Suite:
         """Remember where the suite came from."""
-        self._document, self._folder = document, folder
+        self._document, self._folder, self._examined = document, folder, examined
         return self

@@ -95,6 +95,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "reason": "string",
         "density": "Float64",
         "classes": "Int64",
+        "sizes": "string",
         "log10_permutations": "Float64",
         "factors": "Int64",
         "realised": "Int64",

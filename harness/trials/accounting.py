@@ -18,10 +18,10 @@ from torch import Tensor
 from layers import LAYERS
 
 if TYPE_CHECKING:
-    from flows import Glow
+    from flows import Flow
 
 
-def uncounted(flow: Glow) -> Tensor:
+def uncounted(flow: Flow) -> Tensor:
     """The part of log|det dz/dx| that the released code leaves out, shape (), in nats of one event; differentiable."""
     left_out = next(flow.parameters()).new_zeros(())
     for _, module in flow.linear_layers():

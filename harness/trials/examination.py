@@ -46,6 +46,7 @@ def mixing(trial: ExaminationTrial) -> dict[str, Any]:
     Returns:
         density: the share of nonzero entries of W.
         classes: how many there are.
+        sizes: how many entries they hold, "1 of 512, 1 of 16".
         log10_permutations: log10(prod(n_c!) / D!), 0 where all entries are of one class.
     """
     import numpy as np
@@ -63,6 +64,7 @@ def mixing(trial: ExaminationTrial) -> dict[str, Any]:
     return {
         "density": float(support.mean()),
         "classes": int(classes),
+        "sizes": ", ".join(f"{sum(sizes == n)} of {n}" for n in sorted(set(sizes), reverse=True)),
         "log10_permutations": (sum(_log_factorial(n) for n in sizes) - _log_factorial(len(support))) / math.log(10),
     }
 
@@ -73,11 +75,15 @@ def permutations(trial: ExaminationTrial) -> dict[str, Any]:
     Returns:
         factors: 2k - 1.
         realised: how many of DRAWS random ones are reproduced exactly.
-        log10_one_pass: log10 of the largest share of all D! that k factors of switches could hold, 2^(k D / 2) / D!.
+        log10_one_pass: log10 of the largest share of all D! that k factors of different levels could hold,
+            2^(k D / 2) / D!. Exactly one path of them joins an input to an output, so nothing cancels, and in a product
+            that permutes every 2x2 matrix passes or swaps its pair.
     """
     size = math.prod(trial.shape)
     if trial.layer.layer != "butterfly" or trial.mixer != "none":
         raise UnsupportedShape("permutations: asked of butterflies alone, without a 1x1 before them")
+    if size & (size - 1):
+        raise UnsupportedShape(f"permutations: D = {size} is no power of two, of which alone it is claimed")
     generator = torch.Generator().manual_seed(0)
     x = torch.arange(size, dtype=torch.float32).reshape(1, *trial.shape)
     realised = 0

@@ -1,8 +1,9 @@
 """Whether training takes a layer across a singular matrix, and how near it comes.
 
 The loss grows without bound as det W -> 0, which keeps a gradient flow from crossing, but not a step of finite length.
-After every step each layer under test is applied to the identity; a sign of its determinant that differs from the step
-before means that the path between the two crossed a singular matrix. Complex layers have no sign and are left out.
+A determinant whose sign differs from that of the step before was zero somewhere on the straight line between the two.
+Of a butterfly these are the determinants of its 2x2 matrices, of any other layer that of its matrix W, of which an even
+number of crossings in one step goes unseen.
 """
 
 from __future__ import annotations
@@ -15,41 +16,38 @@ from torch import Tensor
 
 from harness.trials.matrices import matrix_of
 from harness.trials.updates import layers_under_test
+from layers import InvertibleLinear, butterfly_factors
+from layers.butterfly import Butterfly
 
 if TYPE_CHECKING:
-    from flows import Glow
+    from flows import Flow
 
 LARGEST = 1024  # entries of an event that is watched: a matrix of this size at each step and layer
 
 
 class Watch:
-    """The determinants of a flow's layers under test, step by step.
+    """The signs of determinants of a flow's layers under test, step by step.
 
     Args:
         flow: whose layers are watched; those with D above LARGEST are not.
 
     Attributes:
-        crossings: changes of a determinant's sign between two steps so far, over all layers.
+        crossings: changes of a sign from one step to the next so far, over all determinants.
     """
 
-    def __init__(self, flow: Glow) -> None:
+    def __init__(self, flow: Flow) -> None:
         self._layers = [layer for _, layer in layers_under_test(flow) if layer.dim <= LARGEST]
-        self._signs = self._matrices_signs()
+        self._signs = self._signs_now()
         self.crossings = 0
-
-    @property
-    def layers(self) -> int:
-        """How many are watched."""
-        return len(self._layers)
 
     def step(self) -> None:
         """Compare with the step before."""
-        signs = self._matrices_signs()
+        signs = self._signs_now()
         self.crossings += int((signs != self._signs).sum())
         self._signs = signs
 
     def smallest_singular_value(self) -> float:
-        """Of all watched layers as they are now."""
+        """Of the matrices W of all watched layers as they are now."""
         return min(
             (float(torch.linalg.svdvals(matrix_of(layer).double())[-1]) for layer in self._layers), default=math.nan
         )
@@ -60,8 +58,16 @@ class Watch:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""
-        self._signs, self.crossings = state["signs"], int(state["crossings"])
+        self._signs, self.crossings = state["signs"].to(self._signs), int(state["crossings"])
 
-    def _matrices_signs(self) -> Tensor:
-        signs = [torch.linalg.slogdet(matrix).sign for matrix in map(matrix_of, self._layers)]
-        return torch.stack(signs) if signs else torch.empty(0)
+    def _signs_now(self) -> Tensor:
+        signs = [_determinants(layer).sign() for layer in self._layers]
+        return torch.cat(signs) if signs else torch.empty(0)
+
+
+@torch.no_grad()
+def _determinants(layer: InvertibleLinear) -> Tensor:
+    """Those that must not vanish, or their signs; shape (number,)."""
+    if isinstance(layer, Butterfly) and layer.block_size == 1 and layer.mixed is None:
+        return butterfly_factors.determinants(layer.weight)
+    return torch.linalg.slogdet(matrix_of(layer)).sign[None]
