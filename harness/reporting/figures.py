@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from harness.records import Record
 from harness.reporting.figure_style import render, slug, style
 from harness.reporting.figures_density import cost_figure, likelihood_figure
+from harness.reporting.figures_examined import accounting_figure, singular_figure
 from harness.reporting.figures_pareto import pareto_figure
 from harness.reporting.figures_runtime import sweep_figures
 from harness.reporting.figures_samples import sample_figures
@@ -19,6 +20,9 @@ from harness.reporting.results import plan_lines
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan
+
+OF_CLAIMS = ("accounting", "singular", "likelihood", "training", "runtime")
+"""Figures that a section of a report on claims has."""
 
 
 def figures(plan: Plan, records: Sequence[Record], folder: Path) -> dict[str, bytes]:
@@ -35,7 +39,7 @@ def figures(plan: Plan, records: Sequence[Record], folder: Path) -> dict[str, by
             part = plan.part(section)
             ids = {trial.id for trial in part.trials}
             own = figures(part, [record for record in records if record.id in ids], folder)
-            files |= {f"{section.name}-{name}": image for name, image in own.items()}
+            files |= {f"{section.name}-{name}": image for name, image in own.items() if name.startswith(OF_CLAIMS)}
         return files
     lines = plan_lines(records, plan)
     made: dict[str, Figure | None] = {}
@@ -44,7 +48,10 @@ def figures(plan: Plan, records: Sequence[Record], folder: Path) -> dict[str, by
             made["likelihood"] = likelihood_figure(plan, lines)
             made["pareto"] = pareto_figure(plan, lines)
             made["cost"] = cost_figure(plan, lines)
-            made["training"] = training_figure(plan, records)
+            made["accounting"] = accounting_figure(plan, records)
+            if made["accounting"] is None:  # else some of the curves are of what is no likelihood
+                made["training"] = training_figure(plan, records)
+            made["singular"] = singular_figure(plan, records)
             made |= sample_figures(plan, records, folder)
         elif plan.kind == "runtime":
             for sweep in dict.fromkeys(line["sweep"] for line in lines):

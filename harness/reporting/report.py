@@ -11,7 +11,7 @@ from harness.errors import UserError
 from harness.planning.plan import Plan
 from harness.records import write_atomically
 from harness.reporting.benchmarks import benchmark_figure, benchmark_table, read_benchmarks
-from harness.reporting.claims import examine, section_text, summary
+from harness.reporting.claims import examine, section_text, summary, summary_text
 from harness.reporting.equal_terms import Terms, equal_terms_table
 from harness.reporting.figure_style import render, style
 from harness.reporting.figures import figures
@@ -55,11 +55,14 @@ def write_report(folder: Path, at: Sequence[Terms] = (), benchmarks: Sequence[Pa
     records = read_records(folder / "records", [trial.id for trial in plan.trials])
     lines = plan_lines(records, plan)
     examined = examine(plan, records)
-    made = [summary(examined)] if examined else tables(plan, lines)
-    parts = [f"# {one_line(plan.title)}", one_line(plan.question), *map(markdown, made), status_line(lines)]
-    for one in examined:
-        parts.append(section_text(one))
-        made += one.tables
+    drawn = figures(plan, records, folder / "records")
+    parts = [f"# {one_line(plan.title)}", one_line(plan.question)]
+    if examined:
+        made = [summary(examined), *(table for one in examined for table in one.tables)]
+        parts += [summary_text(examined), status_line(lines), *(section_text(one, drawn) for one in examined)]
+    else:
+        made = tables(plan, lines)
+        parts += [*map(markdown, made), status_line(lines)]
     parts += [f"Conflict: {record.id}: {record.notes[CONFLICT]}." for record in records if CONFLICT in record.notes]
     text = "\n\n".join(part for part in parts if part) + "\n"
     tex = NEEDS + "\n\n".join(map(latex, made)) + "\n"
@@ -68,7 +71,7 @@ def write_report(folder: Path, at: Sequence[Terms] = (), benchmarks: Sequence[Pa
         "table.md": text.encode(),
         "table.tex": tex.encode(),
     }
-    content |= {f"figures/{name}": image for name, image in figures(plan, records, folder / "records").items()}
+    content |= {f"figures/{name}": image for name, image in drawn.items()}
     more: dict[str, Table] = {}
     for terms in dict.fromkeys(at):
         if plan.kind != "density":

@@ -29,6 +29,7 @@ MEASURES: dict[str, dict[str, tuple[str, Callable[[Any], str]]]] = {
     "mixing": {
         "density": ("nonzero entries of W", _share),
         "classes": ("classes that never mix", str),
+        "sizes": ("their entries", str),
         "log10_permutations": ("share of all permutations that keep them", _power),
     },
     "permutations": {

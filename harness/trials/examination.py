@@ -21,6 +21,7 @@ from layers.permutations import benes_levels, butterfly_from_permutation
 
 DRAWS = 100
 PERTURBATION = 0.3  # of every parameter, so that no entry is zero by its initialisation alone
+LISTED = 4  # sizes of classes
 VISIBLE = 1e-12  # relative to the largest entry, in float64; what is smaller is rounding
 
 
@@ -46,7 +47,7 @@ def mixing(trial: ExaminationTrial) -> dict[str, Any]:
     Returns:
         density: the share of nonzero entries of W.
         classes: how many there are.
-        sizes: how many entries they hold, "1 of 512, 1 of 16".
+        sizes: how many entries they hold, "512 + 256 + 16".
         log10_permutations: log10(prod(n_c!) / D!), 0 where all entries are of one class.
     """
     import numpy as np
@@ -64,7 +65,7 @@ def mixing(trial: ExaminationTrial) -> dict[str, Any]:
     return {
         "density": float(support.mean()),
         "classes": int(classes),
-        "sizes": ", ".join(f"{sum(sizes == n)} of {n}" for n in sorted(set(sizes), reverse=True)),
+        "sizes": _sum(sorted(map(int, sizes), reverse=True)),
         "log10_permutations": (sum(_log_factorial(n) for n in sizes) - _log_factorial(len(support))) / math.log(10),
     }
 
@@ -143,6 +144,13 @@ def _built(layer: LayerRef, shape: tuple[int, ...], seed: int) -> InvertibleLine
 
 def _drawn(layer: LayerRef, shape: tuple[int, ...], seed: int) -> Tensor:
     return matrix_of(_built(layer, shape, seed))
+
+
+def _sum(sizes: list[int]) -> str:
+    """Up to a few numbers each, more of them by how often they occur."""
+    if len(sizes) <= LISTED:
+        return " + ".join(map(str, sizes))
+    return " + ".join(f"{sizes.count(n)} x {n}" for n in dict.fromkeys(sizes))
 
 
 def _log_factorial(n: int) -> float:
