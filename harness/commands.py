@@ -151,14 +151,9 @@ def show_plan(args: Namespace) -> int:
 
 def validate(args: Namespace) -> int:
     """`validate SUITE`: check a suite file in all of its profiles, or one."""
-    from harness.planning.plan import count_trials, make_plan
-    from harness.planning.suite import load_suite, validate_suite
+    from harness.planning.any_suite import count_any
 
-    if args.profile is None:
-        suite = validate_suite(args.suite)
-        counts = {name: count_trials(suite, name) for name in suite.profiles}
-    else:
-        counts = {args.profile: len(make_plan(load_suite(args.suite), args.profile, "cpu").trials)}
+    counts = count_any(args.suite, args.profile)
     print(f"ok: {args.suite} ({', '.join(f'{name} {trials_text(count)}' for name, count in counts.items())})")
     return 0
 
@@ -261,28 +256,19 @@ def run_folders(folder: Path) -> list[Path]:
 
 def _plan(args: Namespace) -> tuple[Plan, tuple[AnyTrial, ...]]:
     """The plan, and the trials that `--only` picks."""
+    from harness.planning.any_suite import plan_any
     from harness.planning.overrides import run_command
-    from harness.planning.plan import plan_run
-    from harness.planning.suite import load_suite
 
-    suite = load_suite(args.suite)
     cluster = _cluster(args)
     device, elsewhere = args.device, None
     if cluster is not None:  # whose nodes have what this machine may lack
         elsewhere = cluster.cpus or 1
         device = cluster.device if args.device == "auto" else args.device
-    plan, picked = plan_run(
-        suite,
-        args.profile,
-        device,
-        seeds=args.seeds,
-        only=args.only,
-        settings=args.settings,
-        layers=args.layers,
-        jobs=args.jobs,
-        elsewhere=elsewhere,
-    )
-    command = run_command(args.suite, args.profile, plan.device, args.seeds, args.settings, args.layers, args.data)
+    changes = {name: getattr(args, name) for name in ("only", "settings", "layers", "seeds")}
+    plan, picked = plan_any(args.suite, args.profile, device, **changes, jobs=args.jobs, elsewhere=elsewhere)
+    if not plan.sections:  # of which parts alone may be changed
+        changes["only"] = ()
+    command = run_command(args.suite, args.profile, plan.device, **changes, data=args.data)
     return plan.model_copy(update={"command": command}), picked
 
 
@@ -304,11 +290,11 @@ def _start_imports(args: Namespace) -> None:
 
 def _cluster(args: Namespace) -> Cluster | None:
     """What jobs ask for; None where trials run on this machine."""
+    from harness.planning.any_suite import cluster_of_any
     from harness.planning.cluster import cluster_of
-    from harness.planning.suite import read_suite
 
     if args.executor == "slurm":
-        return cluster_of(read_suite(args.suite).cluster, args.cluster)
+        return cluster_of(cluster_of_any(args.suite), args.cluster)
     if args.cluster:
         raise UserError(
             f"--cluster {args.cluster[0]}: there is a cluster with --executor slurm only; give both or none"

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TaskID,
 from rich.text import Text
 
 from harness.records import Record, verdict
-from harness.settings import DensityTrial, ParametersTrial, RuntimeTrial, Trial
+from harness.settings import DensityTrial, ExaminationTrial, ParametersTrial, RuntimeTrial, Trial
 
 REASON_WIDTH = 160
 UNITS = {"bits_per_dim": "bits/dim", "nats_per_dim": "nats/dim"}
@@ -136,6 +136,8 @@ def name(trial: Trial) -> str:
         case RuntimeTrial():
             again = f", process {trial.process + 1}" if trial.process else ""
             return f"time {trial.sweep} {'x'.join(map(str, trial.shape))} batch {trial.batch}{again}"
+        case ExaminationTrial():
+            return f"{trial.examine} {trial.label} {trial.layer.row}"
         case ParametersTrial():
             return f"{trial.label} {trial.layer.row} width {trial.flow.width}"
     return trial.id

@@ -42,6 +42,12 @@ def _frozen(value: Any) -> Any:
 Operation = Literal["forward", "forward_backward", "inverse", "inverse_warm"]
 """What is timed of a layer; `harness.trials.operations` defines each."""
 
+Accounting = Literal["true", "once_per_sequence"]
+"""How a 1x1 convolution's log-determinant enters the loss; `harness.trials.accounting` defines each."""
+
+Examination = Literal["mixing", "permutations", "block_determinant"]
+"""What is computed of a layer as a matrix; `harness.trials.examination` defines each."""
+
 Progress = Callable[[float, str], None]
 """Called with the fraction of a trial that is done (0 to 1) and a short text such as "step 120/300 val 2.31"."""
 
@@ -162,9 +168,14 @@ class TrainingSettings(Settings):
     # After training, of image data: FID, KID, precision and recall (see `harness.trials.fidelity`). None: not measured.
     samples: SampleSettings | None = None
 
+    # Whose log-determinant is trained on: "once_per_sequence" is a mistake of released code, for suites that examine it
+    # (`harness.trials.accounting`).
+    accounting: Accounting = "true"
+    watch: Flag = False  # whether steps take layers under test across a singular matrix (see `harness.trials.watch`)
+
     @model_serializer(mode="wrap")
     def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_defaults(self, handler, ("cuda_graph", "precision", "samples"))
+        return without_defaults(self, handler, ("cuda_graph", "precision", "samples", "accounting", "watch"))
 
 
 class LayerRef(Settings):
@@ -311,4 +322,20 @@ class ParametersTrial(Trial):
         return False
 
 
-AnyTrial = Annotated[DensityTrial | RuntimeTrial | ParametersTrial, Field(discriminator="kind")]
+class ExaminationTrial(Trial):
+    """Compute something of one layer as a matrix, without data and without training."""
+
+    kind: Literal["examination"] = "examination"
+    label: str
+    shape: tuple[Count, ...]
+    layer: LayerRef
+    mixer: Literal["plu", "qr", "dense", "none"] = "none"  # the 1x1 before it
+    examine: Examination
+
+    @property
+    def slug(self) -> str:
+        """What is examined, of which row, on what."""
+        return f"{self.examine}-{self.label}-{self.layer.row}"
+
+
+AnyTrial = Annotated[DensityTrial | RuntimeTrial | ParametersTrial | ExaminationTrial, Field(discriminator="kind")]

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from harness.conditions import PROJECT
-from harness.settings import DensityTrial, LayerRef, ParametersTrial, RuntimeTrial, Trial
+from harness.settings import DensityTrial, ExaminationTrial, LayerRef, ParametersTrial, RuntimeTrial, Trial
 
 FOLLOWED = ("flows", "layers", "harness.trials", "harness.datasets")
 KERNELS = ("*.cpp", "*.cu", "*.h", "*.cuh")
@@ -115,6 +115,9 @@ def _starts(trial: Trial) -> list[Path]:
         case ParametersTrial():
             modules.append("harness.trials.parameters")
             layers, mixer = (trial.layer,), trial.flow.mixer != "none"
+        case ExaminationTrial():
+            modules.append("harness.trials.examination")
+            layers, mixer = (trial.layer,), trial.mixer != "none"
     if any(layer.baseline for layer in layers):  # a whole flow, without the backbone's mixer
         classes: list[type] = [find_baseline(layer.layer) for layer in layers]
     else:

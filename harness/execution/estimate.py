@@ -59,5 +59,6 @@ def _keys(trial: dict[str, Any]) -> list[tuple[str, float]]:
             ([*common, trial["sweep"], layers, trial["timing"]], 1.0),
         ]
     else:
-        keys = [([*common, trial["flow"], trial["layer"]["row"]], 1.0), (common, 1.0)]
+        same = [trial[name] for name in ("flow", "shape", "examine") if name in trial]
+        keys = [([*common, *same, trial["layer"]["row"]], 1.0), (common, 1.0)]
     return [(json.dumps(key, sort_keys=True), work) for key, work in keys]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.settings import DensityTrial, ParametersTrial, RuntimeTrial, Trial
+from harness.settings import DensityTrial, ExaminationTrial, ParametersTrial, RuntimeTrial, Trial
 
 
 def identity(trial: Trial) -> tuple[str, str, str, str]:
@@ -12,6 +12,8 @@ def identity(trial: Trial) -> tuple[str, str, str, str]:
             return trial.kind, trial.data.label, trial.layer.row, str(trial.seed)
         case ParametersTrial():
             return trial.kind, trial.label, f"{trial.layer.row}, width {trial.flow.width}", ""
+        case ExaminationTrial():
+            return trial.kind, f"{trial.examine}, {trial.label}", trial.layer.row, ""
         case RuntimeTrial():
             shape = "x".join(map(str, trial.shape))
             column = f"{trial.sweep}, {shape}, batch {trial.batch}"

@@ -136,6 +136,7 @@ class Selection:
     layer: tuple[str, ...] = ()
     dataset: tuple[str, ...] = ()
     seed: tuple[str, ...] = ()
+    claim: tuple[str, ...] = ()
 
     def pick(self, key: str, candidates: Mapping[str, str]) -> list[str]:
         """The labels that this key picks.
@@ -158,9 +159,8 @@ class Selection:
         return [label for label in candidates if not wanted or label in picked]
 
 
-def parse_only(texts: Sequence[str]) -> Selection:
+def parse_only(texts: Sequence[str], keys: Sequence[str] = ("layer", "dataset", "seed")) -> Selection:
     """Read `--only key=value[,value...]` options; values of one key add up, keys narrow each other down."""
-    keys = ("layer", "dataset", "seed")
     picked: dict[str, list[str]] = {key: [] for key in keys}
     for text in texts:
         key = ""
@@ -179,9 +179,11 @@ def run_command(
     suite: str,
     profile: str,
     device: str,
-    seeds: int | None,
+    *,
+    only: Sequence[str],
     settings: Sequence[str],
     layers: Sequence[str],
+    seeds: int | None,
     data: Path | None,
 ) -> str:
     """The command that makes the same plan again, for a report: without folders of this machine."""
@@ -190,6 +192,7 @@ def run_command(
         return Path(place).name if Path(place).is_absolute() else place
 
     words = ["python", "-m", "harness", "run", shown(suite), "--profile", profile, "--device", device]
+    words += [word for text in only for word in ("--only", text)]
     words += ["--seeds", str(seeds)] if seeds is not None else []
     words += ["--data", "ROOT"] if data is not None else []
     words += [word for setting in settings for word in ("--set", setting)]

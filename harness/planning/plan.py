@@ -19,6 +19,7 @@ from harness.settings import (
     AnyTrial,
     DataRef,
     DensityTrial,
+    ExaminationTrial,
     LayerRef,
     ParametersTrial,
     RuntimeTrial,
@@ -29,6 +30,24 @@ from harness.settings import (
 FILE = "plan.json"
 
 Device = Literal["cpu", "cuda"]
+
+
+class Section(Settings):
+    """A claim and what tests it, of a plan of kind claims.
+
+    Attributes:
+        name: of the section.
+        claim, where, test: the sentence, its place in the publication, what is done about it.
+        judge: of `harness.reporting.judges`.
+        head: the plan of its suite, without the trials, which are those of that suite's name.
+    """
+
+    name: str
+    claim: str
+    where: str
+    test: str
+    judge: str
+    head: Plan
 
 
 class Plan(Settings):
@@ -44,10 +63,11 @@ class Plan(Settings):
         command: what was typed to make it, as far as it decides what the trials are; empty where nobody knows.
         trials: in the order in which they start: seeds outermost, so that an unfinished run compares all
             layers on the first seed; runtime trials last.
+        sections: of a plan of kind claims; else empty.
     """
 
     suite: str
-    kind: Kind
+    kind: Kind | Literal["claims"]
     title: str
     question: str
     profile: str
@@ -62,6 +82,12 @@ class Plan(Settings):
     published: Published | None = None
     command: str = ""
     trials: tuple[AnyTrial, ...]
+    sections: tuple[Section, ...] = ()
+
+    def part(self, section: Section) -> Plan:
+        """The plan of a section, by itself."""
+        own = tuple(trial for trial in self.trials if trial.suite == section.head.suite)
+        return section.head.model_copy(update={"trials": own})
 
     def save(self, folder: Path) -> Path:
         """Write `folder/plan.json`, whole or not at all."""
@@ -182,7 +208,7 @@ def _is_in(trial: AnyTrial, rows: Sequence[str], columns: Sequence[str], seeds: 
     match trial:
         case DensityTrial():
             return trial.layer.row in rows and trial.data.label in columns and trial.seed in seeds
-        case ParametersTrial():
+        case ParametersTrial() | ExaminationTrial():
             return trial.layer.row in rows and trial.label in columns
         case RuntimeTrial():
             return trial.sweep in columns and any(layer.row in rows for layer in trial.layers)
@@ -270,6 +296,8 @@ def _trials(
         yield from _density(scope, common, picked, seeds)
     elif scope.suite.kind == "parameters":
         yield from _parameters(scope, common, picked)
+    elif scope.suite.kind == "examination":
+        yield from _examinations(scope, common, picked)
     else:
         yield from _runtime(scope, common, picked)
 
@@ -318,6 +346,17 @@ def _parameters(scope: Scope, common: dict[str, Any], picked: list[list[Cell]]) 
                 for one in row:
                     flow = one.flow.model_copy(update={"width": width})
                     yield ParametersTrial(**common, label=one.column, shape=shape, layer=one.layer, flow=flow)
+
+
+def _examinations(scope: Scope, common: dict[str, Any], picked: list[list[Cell]]) -> Iterator[ExaminationTrial]:
+    from harness.planning.suite_shapes import event_shapes
+
+    for row in picked:
+        for shape in event_shapes(scope, row[0].column):
+            for one in row:
+                about = {"label": one.column, "shape": shape, "layer": one.layer, "mixer": one.flow.mixer}
+                for examine in scope.suite.examine:
+                    yield ExaminationTrial.model_validate(common | about | {"examine": examine})
 
 
 def _runtime(scope: Scope, common: dict[str, Any], picked: list[list[Cell]]) -> Iterator[RuntimeTrial]:

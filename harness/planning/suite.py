@@ -23,22 +23,23 @@ def packaged_suites() -> list[str]:
     return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
 
 
-def load_suite(source: str | Path) -> Suite:
+def load_suite(source: str | Path, *, examined: bool = False) -> Suite:
     """Read a suite file and check everything about it that does not depend on the command line.
 
     Args:
         source: a path, or the name of a packaged suite ("quickstart"; "suites/quickstart.yaml" is found outside
             of a checkout, too).
+        examined: whether it belongs to a suite of claims, and may train on a published mistake.
 
     Raises:
         SuiteError: with every fault, each as ``file:line:column: message``.
     """
-    return _load(source, shapes=False)
+    return _load(source, shapes=False, examined=examined)
 
 
-def validate_suite(source: str | Path) -> Suite:
+def validate_suite(source: str | Path, *, examined: bool = False) -> Suite:
     """As `load_suite`, and build every layer on every shape that it meets in any profile."""
-    return _load(source, shapes=True)
+    return _load(source, shapes=True, examined=examined)
 
 
 def read_suite(source: str | Path) -> Suite:
@@ -50,12 +51,12 @@ def read_suite(source: str | Path) -> Suite:
     return suite
 
 
-def _load(source: str | Path, *, shapes: bool) -> Suite:
+def _load(source: str | Path, *, shapes: bool, examined: bool) -> Suite:
     from harness.planning.resolve import Scope
     from harness.planning.suite_checks import suite_findings
     from harness.planning.suite_shapes import shape_findings
 
-    document, suite, faults, trusted = _parse(source)
+    document, suite, faults, trusted = _parse(source, examined)
     if suite is not None:
         faults += [finding.fault(document) for finding in suite_findings(suite)]
         # A suite that is refused anyway is told about its shapes in the same go; one that is not waits for
@@ -69,9 +70,9 @@ def _load(source: str | Path, *, shapes: bool) -> Suite:
     return suite
 
 
-def _parse(source: str | Path) -> tuple[Document, Suite | None, list[Fault], bool]:
+def _parse(source: str | Path, examined: bool = False) -> tuple[Document, Suite | None, list[Fault], bool]:
     """Document, suite, faults, and whether the suite's models can be told from the rest despite the faults."""
-    document, folder = _document(source)
+    document, folder = find_document(source)
     if not isinstance(document.value, dict):
         what = "the file is empty" if document.value is None else "the top level is not a mapping"
         if not document.faults:
@@ -88,7 +89,7 @@ def _parse(source: str | Path) -> tuple[Document, Suite | None, list[Fault], boo
             rule = fault.message.removeprefix(dotted(finding.place)).replace(dotted(finding.place[:-1]), "")
             schema.setdefault((fault.line, fault.column, rule), fault)
     trusted = not document.faults and not any(_touches_models(finding.place) for finding in found)
-    return document, suite and suite.attach(document, folder), [*document.faults, *schema.values()], trusted
+    return document, suite and suite.attach(document, folder, examined), [*document.faults, *schema.values()], trusted
 
 
 def _validated(value: dict[str, Any]) -> tuple[list[Finding], Suite | None]:
@@ -126,7 +127,12 @@ def _touches_models(place: Place) -> bool:
     return not harmless.intersection(place)
 
 
-def _document(source: str | Path) -> tuple[Document, Path | None]:
+def find_document(source: str | Path) -> tuple[Document, Path | None]:
+    """A suite file as YAML, with its faults, and the folder that it lies in; None for a packaged one.
+
+    Raises:
+        SuiteError: there is no such file, or it cannot be read.
+    """
     path, name = Path(source).expanduser(), str(source)
     try:
         packaged = None if path.is_file() else _packaged_name(name)
@@ -146,8 +152,12 @@ def _document(source: str | Path) -> tuple[Document, Path | None]:
 
 def _packaged_name(name: str) -> str | None:
     """The packaged suite that `quickstart`, `quickstart.yaml` or `suites/quickstart.yaml` means."""
-    folder, _, stem = name.replace("\\", "/").removesuffix(".yaml").rpartition("/")
-    return stem if folder in ("", "suites") and stem in packaged_suites() else None
+    stem = name.replace("\\", "/").removesuffix(".yaml").removeprefix("suites/")
+    if stem in packaged_suites():
+        return stem
+    folder, _, part = stem.rpartition("/")
+    inner = files("suites") / folder / f"{part}.yaml"  # a part of a packaged suite of claims
+    return stem if folder in packaged_suites() and inner.is_file() else None
 
 
 __all__ = ["Suite", "load_suite", "packaged_suites", "read_suite", "validate_suite"]

@@ -18,18 +18,19 @@ from harness.settings import FlowSettings, Settings, augmentation_fault
 # Which kinds of suite use a key; keys that are not named here mean something in every kind.
 _USED_BY: dict[tuple[type, str], set[Kind]] = {
     (Suite, "operations"): {"runtime"},
+    (Suite, "examine"): {"examination"},
     **{(part, "flows"): {"density"} for part in (Suite, Profile, DataEntry)},
     (Profile, "seeds"): {"density"},
-    (Profile, "datasets"): {"density", "parameters"},
+    (Profile, "datasets"): {"density", "parameters", "examination"},
     (Profile, "averages"): {"density"},
     (Profile, "timing"): {"density", "runtime"},
     (Profile, "widths"): {"parameters"},
     (Profile, "sweeps"): {"runtime"},
-    (DataEntry, "shape"): {"parameters"},
+    (DataEntry, "shape"): {"parameters", "examination"},
     (DataEntry, "widths"): {"parameters"},
     (Row, "oracle"): {"density"},
     **{(DataEntry, key): {"density"} for key in MAP},
-    **{(part, "flow"): {"density", "parameters"} for part in (Suite, Profile, DataEntry, Row, Overlay)},
+    **{(part, "flow"): {"density", "parameters", "examination"} for part in (Suite, Profile, DataEntry, Row, Overlay)},
     **{(part, "training"): {"density"} for part in (Suite, Profile, DataEntry, Row, Overlay)},
 }
 
@@ -54,6 +55,10 @@ def suite_findings(suite: Suite) -> list[Finding]:
             message = f"profiles.{name} has no widths; say at which coupling widths to count: widths: [64]"
             found.append(Where(scope.place).says(message, at_key=True))
         found += scope_findings(scope)
+    if suite.kind == "examination" and not suite.examine:
+        found.append(
+            Where(()).says("the key 'examine' is missing; a list of what to compute of each layer", at_key=True)
+        )
     return found
 
 
@@ -80,7 +85,20 @@ def scope_findings(scope: Scope) -> list[Finding]:
     for one in cells(scope):
         for option, message in cell_faults(one):
             found.append(one.option_places.get(option, one.where).says(f"{one.row}: option {message}"))
-    return found
+    return found + _quarantine(scope)
+
+
+def _quarantine(scope: Scope) -> list[Finding]:
+    """A training on what is no log-determinant, anywhere but in a claim that is examined."""
+    if scope.suite.examined or all(one.training.accounting == "true" for one in cells(scope)):
+        return []
+    asked = any(place[-1:] == ("accounting",) for place in scope.overrides.origins)
+    where = scope.overrides.where(("training",)) if asked else Where(scope.place)
+    message = (
+        "training.accounting: what the released code counts is no log-determinant, and no likelihood comes of it; only "
+        "a suite that one of kind claims names may train on it (python -m harness run claims); remove it"
+    )
+    return [where.says(message, at_key=True)]
 
 
 SIZES = ("levels", "steps", "width")
@@ -116,7 +134,7 @@ def _unknown_layer(suite: Suite, spec: str, where: Where) -> list[Finding]:
 def _data_findings(scope: Scope, column: Column) -> Iterator[Finding]:
     entry, name = column.entry, column.entry.data or column.label
     place_of = _entry_places(scope, column)
-    if entry.shape is not None and scope.suite.kind == "parameters":
+    if entry.shape is not None and scope.suite.kind in ("parameters", "examination"):
         return  # only the shape counts
     if name not in DATASETS:
         where = place_of("data") if entry.data else column.where

@@ -20,6 +20,7 @@ from harness.settings import (
     Augmentation,
     Count,
     DataRef,
+    Examination,
     Flag,
     FlowSettings,
     Operation,
@@ -28,7 +29,7 @@ from harness.settings import (
     TrainingSettings,
 )
 
-Kind = Literal["density", "parameters", "runtime"]
+Kind = Literal["density", "parameters", "runtime", "examination"]
 ProfileName = Literal["smoke", "quick", "local", "paper"]
 
 MAP = ("permute", "augmentation", "preprocessing", "dequantise", "allow_unbounded")
@@ -128,7 +129,7 @@ class DataEntry(Settings):
 
     data: Annotated[str, Field(min_length=1)] | None = None  # None: the column's label is the data set's name
     options: OptionValues = Field(default_factory=dict)
-    shape: Shape | None = None  # of a suite of parameters, in place of the data set's own
+    shape: Shape | None = None  # of a suite of parameters or examinations, in place of the data set's own
     widths: Annotated[tuple[Count, ...], Field(min_length=1)] | None = None  # likewise, in place of the profile's
     permute: Annotated[int, Field(ge=0, strict=True)] | None = None
     augmentation: Augmentation = "none"
@@ -225,6 +226,7 @@ class Suite(Settings):
     cluster: Annotated[Cluster, BeforeValidator(_empty_mapping)] = Cluster()
     flow: FlowSettings = FlowSettings()
     training: Training = TrainingSettings()
+    examine: tuple[Examination, ...] = ()  # of a suite of examinations
     operations: Annotated[tuple[Operation, ...], Field(min_length=1)] = ("forward", "forward_backward", "inverse")
     layers: Annotated[dict[Label, Annotated[Row, BeforeValidator(_empty_mapping)]], Field(min_length=1)]
     # Rows that are no layer in the backbone but flows of their own: a list of baselines, or a mapping like `layers`.
@@ -236,6 +238,7 @@ class Suite(Settings):
 
     _document: Document | None = PrivateAttr(default=None)
     _folder: Path | None = PrivateAttr(default=None)
+    _examined: bool = PrivateAttr(default=False)
 
     @property
     def document(self) -> Document:
@@ -247,7 +250,12 @@ class Suite(Settings):
         """Where the file lies; a row's FILE.py:CLASS is looked for there first."""
         return self._folder
 
-    def attach(self, document: Document, folder: Path | None) -> Suite:
+    @property
+    def examined(self) -> bool:
+        """Whether the suite belongs to one of kind claims, and may train on a published mistake."""
+        return self._examined
+
+    def attach(self, document: Document, folder: Path | None, examined: bool = False) -> Suite:
         """Remember where the suite came from."""
-        self._document, self._folder = document, folder
+        self._document, self._folder, self._examined = document, folder, examined
         return self

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from harness.records import Record
 from harness.reporting.figure_style import render, slug, style
 from harness.reporting.figures_density import cost_figure, likelihood_figure
+from harness.reporting.figures_examined import accounting_figure, singular_figure
 from harness.reporting.figures_neighbours import neighbour_figures
 from harness.reporting.figures_pareto import pareto_figure
 from harness.reporting.figures_runtime import sweep_figures
@@ -20,6 +21,9 @@ from harness.reporting.results import plan_lines
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan
+
+OF_CLAIMS = ("accounting", "singular", "likelihood", "training", "runtime")
+"""Figures that a section of a report on claims has."""
 
 
 def figures(plan: Plan, records: Sequence[Record], folder: Path) -> dict[str, bytes]:
@@ -44,6 +48,14 @@ def drawn(plan: Plan, records: Sequence[Record], folder: Path) -> dict[str, Figu
         records: what was measured.
         folder: where the records lie, with their arrays of samples.
     """
+    if plan.sections:
+        parts: dict[str, Figure] = {}
+        for section in plan.sections:
+            part = plan.part(section)
+            ids = {trial.id for trial in part.trials}
+            own = drawn(part, [record for record in records if record.id in ids], folder)
+            parts |= {f"{section.name}-{name}": figure for name, figure in own.items() if name.startswith(OF_CLAIMS)}
+        return parts
     lines = plan_lines(records, plan)
     made: dict[str, Figure | None] = {}
     with style():
@@ -51,12 +63,15 @@ def drawn(plan: Plan, records: Sequence[Record], folder: Path) -> dict[str, Figu
             made["likelihood"] = likelihood_figure(plan, lines)
             made["pareto"] = pareto_figure(plan, lines)
             made["cost"] = cost_figure(plan, lines)
-            made["training"] = training_figure(plan, records)
+            made["accounting"] = accounting_figure(plan, records)
+            if made["accounting"] is None:  # else some of the curves are of what is no likelihood
+                made["training"] = training_figure(plan, records)
+            made["singular"] = singular_figure(plan, records)
             made |= sample_figures(plan, records, folder)
             made |= neighbour_figures(plan, records, folder)
         elif plan.kind == "runtime":
             for sweep in dict.fromkeys(line["sweep"] for line in lines):
                 mine = [line for line in lines if line["sweep"] == sweep]
-                for suffix, drawn in sweep_figures(plan, sweep, mine).items():
-                    made[f"runtime-{slug(sweep)}{suffix}"] = drawn
+                for suffix, curve in sweep_figures(plan, sweep, mine).items():
+                    made[f"runtime-{slug(sweep)}{suffix}"] = curve
     return {name: figure for name, figure in made.items() if figure is not None}

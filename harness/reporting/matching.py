@@ -6,8 +6,9 @@ may differ: that is the change to be judged, and it is said.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,14 +19,15 @@ from harness.reporting.likelihoods import UNITS, suspect
 from harness.reporting.machines import described, machine_of
 from harness.reporting.merge import cell
 from harness.reporting.results import read_records, record_lines
-from harness.settings import AnyTrial, RuntimeTrial
+from harness.reporting.tables_examination import MEASURES
+from harness.settings import AnyTrial, ExaminationTrial, RuntimeTrial
 from harness.sources import changes
 
 LISTED = 3  # of differing settings or files, the rest as a number
 
 
 class Place(NamedTuple):
-    """Where trials of several seeds or processes belong together: a data set or timed case, and a layer."""
+    """Where trials of several seeds or processes belong together: a data set, timed case or question, and a layer."""
 
     what: str
     layer: str
@@ -70,7 +72,11 @@ class Pair:
     def change(self) -> float | None:
         """second - first; of times and counts as a part of the first. None where they are not to be compared."""
         one, other = self.values
-        if self.obstacle is not None or self.fault is not None or one is None or other is None:
+        if self.obstacle is not None or self.fault is not None:
+            return None
+        if self.kind == "examination":  # what is computed without chance differs, which is a fault, or does not
+            return 0.0
+        if one is None or other is None:
             return None
         if self.kind != "density" and one == 0:
             return None
@@ -89,7 +95,7 @@ class Run(NamedTuple):
         """Of OUT/<suite>; a UserError names what cannot be read."""
         plan = Plan.load(folder)
         records = read_records(folder / "records", [trial.id for trial in plan.trials])
-        return cls(plan, {cell(trial): trial for trial in plan.trials}, {record.id: record for record in records})
+        return cls(plan, {cell(plan, trial): trial for trial in plan.trials}, {record.id: record for record in records})
 
 
 def matched(first: Run, second: Run, other_code: bool) -> Iterator[Pair]:
@@ -103,7 +109,12 @@ def matched(first: Run, second: Run, other_code: bool) -> Iterator[Pair]:
         sides = [{} if record is None else _by_case(record) for record in records]
         known = next(trial for trial in reversed(trials) if trial is not None)
         for case in dict.fromkeys([*sides[1], *sides[0]]) or [(None, None)]:
-            yield _pair(known, case, trials, records, (sides[0].get(case), sides[1].get(case)), other_code)
+            pair = _pair(known, case, trials, records, (sides[0].get(case), sides[1].get(case)), other_code)
+            claim = next((one.name for one in second.plan.sections if one.head.suite == known.suite), None)
+            if claim is None:
+                yield pair
+            else:  # several of which may have a data set of one name
+                yield replace(pair, place=pair.place._replace(what=f"{claim}: {pair.place.what}"))
 
 
 def _by_case(record: Record) -> dict[tuple[str | None, str | None], Line]:
@@ -160,7 +171,23 @@ def _outcome(lines: tuple[Line | None, Line | None], unit: str) -> tuple[str | N
         return None, ((True, f"{ends[1]} in B") if ends[1] is not None else (False, f"{ends[0]} in A"))
     if unit in UNITS and len({line.get("unit", unit) for line in lines if line is not None}) > 1:
         return "likelihoods in different units", None
-    return None, None
+    return None, _changed(*(line or {} for line in lines))
+
+
+def _changed(one: Line, other: Line) -> tuple[bool, str] | None:
+    """The fault of an examination that found something else."""
+    if one.get("kind") != "examination":
+        return None
+    names = [name for name in MEASURES[one["examine"]] if _differ(one.get(name), other.get(name))]
+    found = [f"{name} is {one.get(name)} in A, {other.get(name)} in B" for name in names]
+    return (True, listed(found)) if found else None
+
+
+def _differ(one: Any, other: Any) -> bool:
+    """By more than rounding."""
+    if isinstance(one, float) and isinstance(other, float):
+        return not math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-9)
+    return bool(one != other)
 
 
 def _end(line: Line) -> str | None:
@@ -214,6 +241,8 @@ def _place(trial: AnyTrial, case: tuple[str | None, str | None]) -> Place:
         return Place(f"{point}, {OPERATIONS.get(case[1] or '', case[1] or 'all')}", case[0] or rows)
     if trial.kind == "density":
         return Place(trial.data.label, trial.layer.row)
+    if isinstance(trial, ExaminationTrial):
+        return Place(f"{trial.examine}, {trial.label}", trial.layer.row)
     return Place(f"{trial.label}, width {trial.flow.width}", trial.layer.row)
 
 

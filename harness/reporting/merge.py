@@ -13,7 +13,7 @@ from harness.errors import UserError
 from harness.planning.plan import FILE, Plan
 from harness.records import Record, read_record, verdict, write_atomically, write_record
 from harness.reporting.machines import elsewhere, is_timed, machine_name, timing_machine
-from harness.settings import AnyTrial, DensityTrial, ParametersTrial, RuntimeTrial
+from harness.settings import AnyTrial, DensityTrial, ExaminationTrial, ParametersTrial, RuntimeTrial
 
 MARK = "merged.json"
 CONFLICT = "conflict"
@@ -73,14 +73,16 @@ def join_plans(plans: Mapping[Path, Plan]) -> Plan:
     first_folder, first = next(iter(plans.items()))
     cells: dict[tuple[Any, ...], tuple[Path, AnyTrial]] = {}
     for folder, plan in plans.items():
-        for name in ("kind", "profile", "device"):
+        for name in ("kind", "profile", "device", "sections"):
             one, other = getattr(first, name), getattr(plan, name)
+            if one != other and name == "sections":
+                raise UserError(f"{first_folder} and {folder} have other claims: not one table; report each by itself")
             if one != other:
                 raise UserError(
                     f"{first_folder} is of {name} {one}, {folder} of {other}: not one table; report each by itself"
                 )
         for trial in plan.trials:
-            before = cells.setdefault(cell(trial), (folder, trial))
+            before = cells.setdefault(cell(plan, trial), (folder, trial))
             if before[1].id != trial.id:
                 raise UserError(
                     f"{before[0]} and {folder} have trials of one cell that differ in "
@@ -92,15 +94,18 @@ def join_plans(plans: Mapping[Path, Plan]) -> Plan:
     return first.model_copy(update={"rows": rows, "columns": columns, "seeds": seeds, "trials": tuple(trials)})
 
 
-def cell(trial: AnyTrial) -> tuple[Any, ...]:
-    """What a table has one place for."""
+def cell(plan: Plan, trial: AnyTrial) -> tuple[Any, ...]:
+    """What a table has one place for; each claim of a plan of claims has tables of its own."""
+    claim = trial.suite if plan.sections else ""
     match trial:
         case DensityTrial():
-            return "density", trial.data.label, trial.layer.row, trial.seed
+            return claim, "density", trial.data.label, trial.layer.row, trial.seed
         case ParametersTrial():
-            return "parameters", trial.label, trial.shape, trial.layer.row, trial.flow.width
+            return claim, "parameters", trial.label, trial.shape, trial.layer.row, trial.flow.width
         case RuntimeTrial():
-            return "runtime", trial.sweep, trial.shape, trial.batch, trial.process
+            return claim, "runtime", trial.sweep, trial.shape, trial.batch, trial.process
+        case ExaminationTrial():
+            return claim, "examination", trial.examine, trial.label, trial.shape, trial.layer.row
 
 
 def _order(trial: AnyTrial, rows: Sequence[str], columns: Sequence[str]) -> tuple[int, ...]:
@@ -109,6 +114,8 @@ def _order(trial: AnyTrial, rows: Sequence[str], columns: Sequence[str]) -> tupl
             return 0, trial.seed, columns.index(trial.data.label), rows.index(trial.layer.row)
         case ParametersTrial():
             return 0, columns.index(trial.label), trial.flow.width, rows.index(trial.layer.row)
+        case ExaminationTrial():
+            return 0, columns.index(trial.label), rows.index(trial.layer.row)
         case RuntimeTrial():
             return 1, trial.process, columns.index(trial.sweep), *trial.shape, trial.batch
 

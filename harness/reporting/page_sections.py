@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +24,8 @@ HEADINGS = {
     "pareto": "Likelihood against cost",
     "cost": "Time of a layer",
     "training": "Training curves",
+    "accounting": "Claimed and true likelihood",
+    "singular": "Smallest singular value",
 }
 FAMILIES = {"runtime-": "Runtime curves", "neighbours-": "Nearest training examples"}
 """The beginning of a figure's name -> the heading below which all such figures stand together."""
@@ -92,31 +94,21 @@ def suite_sections(
     return [*shown, whole] if plan.kind == "runtime" else [whole, *shown]
 
 
-def figure_sections(
-    plan: Plan, records: Sequence[Record], drawn: Mapping[str, Figure], folder: Path, prefix: str = ""
-) -> list[Section]:
+def figure_sections(plan: Plan, records: Sequence[Record], drawn: Mapping[str, Figure], folder: Path) -> list[Section]:
     """The figures by heading, then for each data set its samples, then what the layers became.
 
     Args:
         plan, records, drawn, folder: see `suite_sections`.
-        prefix: begins every id inside the figures; where a page shows several plans, each has its own.
     """
-    by_heading: dict[str, list[Part]] = {}
-    names = {name: f"{prefix}f{number}" for number, name in enumerate(drawn)}
-    for name, figure in drawn.items():
-        if any(axes.images for axes in figure.axes) and not name.startswith(SAMPLES):
-            caption, panels = figure_pictures(figure)
-            by_heading.setdefault(_heading(name), []).append(Part("", caption, pictures=panels, large=True))
-        elif not name.startswith(SAMPLES):
-            by_heading.setdefault(_heading(name), []).append(Part(drawings=(drawing(names[name], figure),)))
+    by_heading = figure_parts({name: figure for name, figure in drawn.items() if not name.startswith(SAMPLES)})
     pictures = sample_pictures(plan, records, folder)
-    for column in plan.columns:
+    for number, column in enumerate(plan.columns):
         name = f"{SAMPLES}{slug(column)}"
         if column in pictures:
             part = Part(column, _sample_caption(plan, column), pictures=tuple(pictures[column]))
             by_heading.setdefault("Samples", []).append(part)
         elif name in drawn:
-            waves = replace(drawing(names[name], drawn[name]), caption="")
+            waves = replace(drawing(f"s{number}", drawn[name]), caption="")
             part = Part(column, _sample_caption(plan, column), drawings=(waves,))
             by_heading.setdefault("Samples", []).append(part)
     learned = [Part(column, maps=tuple(maps)) for column, maps in learned_pictures(plan, records, folder).items()]
@@ -125,13 +117,22 @@ def figure_sections(
     return [Section(heading, parts=tuple(parts)) for heading, parts in by_heading.items()]
 
 
-def joined(sections: Iterable[Section]) -> tuple[Part, ...]:
-    """The parts of several sections as those of one: each keeps its section's heading as its own."""
-    return tuple(
-        replace(part, heading=f"{section.heading}: {part.heading}" if part.heading else section.heading)
-        for section in sections
-        for part in section.parts
-    )
+def figure_parts(drawn: Mapping[str, Figure], prefix: str = "") -> dict[str, list[Part]]:
+    """Figures by heading, those of pixels as pictures, all others as drawings.
+
+    Args:
+        drawn: by name.
+        prefix: begins every id inside the drawings; where a page shows several plans, each has its own.
+    """
+    by_heading: dict[str, list[Part]] = {}
+    for number, (name, figure) in enumerate(drawn.items()):
+        if any(axes.images for axes in figure.axes):
+            caption, panels = figure_pictures(figure)
+            part = Part("", caption, pictures=panels, large=True)
+        else:
+            part = Part(drawings=(drawing(f"{prefix}f{number}", figure),))
+        by_heading.setdefault(_heading(name), []).append(part)
+    return by_heading
 
 
 def _sample_caption(plan: Plan, column: str) -> str:

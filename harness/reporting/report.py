@@ -11,11 +11,13 @@ from harness.errors import UserError
 from harness.planning.plan import Plan
 from harness.records import write_atomically
 from harness.reporting.benchmarks import benchmark_figure, benchmark_table, read_benchmarks
+from harness.reporting.claims import examine, section_text, summary, summary_text
 from harness.reporting.equal_terms import Terms, equal_terms_table
 from harness.reporting.figure_style import style
 from harness.reporting.figures import drawn, rendered
 from harness.reporting.merge import CONFLICT
 from harness.reporting.page import page
+from harness.reporting.page_claims import claims_sections
 from harness.reporting.page_sections import suite_sections
 from harness.reporting.rendering import Table, latex, markdown, one_line
 from harness.reporting.results import csv_bytes, plan_lines, read_records, results
@@ -55,8 +57,15 @@ def write_report(folder: Path, at: Sequence[Terms] = (), benchmarks: Sequence[Pa
     plan = Plan.load(folder)
     records = read_records(folder / "records", [trial.id for trial in plan.trials])
     lines = plan_lines(records, plan)
-    made = tables(plan, lines)
-    parts = [f"# {one_line(plan.title)}", one_line(plan.question), *map(markdown, made), status_line(lines)]
+    examined = examine(plan, records)
+    pictures = drawn(plan, records, folder / "records")
+    parts = [f"# {one_line(plan.title)}", one_line(plan.question)]
+    if examined:
+        made = [summary(examined), *(table for one in examined for table in one.tables)]
+        parts += [summary_text(examined), status_line(lines), *(section_text(one, pictures) for one in examined)]
+    else:
+        made = tables(plan, lines)
+        parts += [*map(markdown, made), status_line(lines)]
     parts += [f"Conflict: {record.id}: {record.notes[CONFLICT]}." for record in records if CONFLICT in record.notes]
     text = "\n\n".join(part for part in parts if part) + "\n"
     tex = NEEDS + "\n\n".join(map(latex, made)) + "\n"
@@ -66,7 +75,6 @@ def write_report(folder: Path, at: Sequence[Terms] = (), benchmarks: Sequence[Pa
         "table.md": text.encode(),
         "table.tex": tex.encode(),
     }
-    pictures = drawn(plan, records, folder / "records")
     more: dict[str, Table] = {}
     for terms in dict.fromkeys(at):
         if plan.kind != "density":
@@ -84,7 +92,10 @@ def write_report(folder: Path, at: Sequence[Terms] = (), benchmarks: Sequence[Pa
         content[f"table-{name}.md"] = f"{markdown(table)}\n".encode()
         content[f"table-{name}.tex"] = f"{NEEDS}{latex(table)}\n".encode()
         text += f"\n{markdown(table)}\n"
-    sections = suite_sections(plan, records, [*made, *more.values()], pictures, folder / "records")
+    if examined:
+        sections = claims_sections(examined, pictures)
+    else:
+        sections = suite_sections(plan, records, [*made, *more.values()], pictures, folder / "records")
     content["index.html"] = page(plan, records, lines, sections, frame)
     for name, data in content.items():
         write_atomically(folder / name, data)

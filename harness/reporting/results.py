@@ -95,6 +95,27 @@ COLUMNS: dict[str, dict[str, str]] = {
         "device": "string",
         "id": "string",
     },
+    "examination": IDENTITY
+    | {
+        "examine": "string",
+        "mixer": "string",
+        "seed": "Int64",
+        "status": "string",
+        "reason": "string",
+        "density": "Float64",
+        "classes": "Int64",
+        "sizes": "string",
+        "log10_permutations": "Float64",
+        "factors": "Int64",
+        "realised": "Int64",
+        "draws": "Int64",
+        "log10_one_pass": "Float64",
+        "block_size": "Int64",
+        "layer_error": "Float64",
+        "blocks_error": "Float64",
+        "device": "string",
+        "id": "string",
+    },
 }
 """Kind of trial -> its columns and their types, in the order of results.csv."""
 
@@ -174,6 +195,9 @@ def _lines(
         common["data"] = trial["data"]
     elif trial["kind"] == "parameters":
         common |= {"dataset": trial["label"], "layer": trial["layer"]["row"], "width": trial["flow"]["width"]}
+    elif trial["kind"] == "examination":
+        common |= {"dataset": trial["label"], "layer": trial["layer"]["row"]}
+        common |= {"examine": trial["examine"], "mixer": trial["mixer"]}
     elif trial["kind"] == "runtime":
         common |= {
             "sweep": trial["sweep"],

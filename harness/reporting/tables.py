@@ -14,6 +14,7 @@ from harness.records import AUDIT_FAILED
 from harness.reporting.cells import Line
 from harness.reporting.rendering import Table
 from harness.reporting.tables_density import density_tables
+from harness.reporting.tables_examination import examination_tables
 from harness.reporting.tables_parameters import parameters_tables
 from harness.reporting.tables_runtime import runtime_tables
 
@@ -32,6 +33,8 @@ def tables(plan: Plan, lines: Sequence[Line]) -> list[Table]:
         return density_tables(plan, lines)
     if plan.kind == "runtime":
         return runtime_tables(plan, lines)
+    if plan.kind == "examination":
+        return examination_tables(plan, lines)
     return parameters_tables(plan, lines)
 
 

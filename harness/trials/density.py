@@ -23,7 +23,7 @@ from harness.trials.learned_maps import learned_maps
 from harness.trials.models import build_flow, make_layer
 from harness.trials.neighbours import neighbour_arrays
 from harness.trials.pipeline import Pipeline
-from harness.trials.training import Fit, fit
+from harness.trials.training import Fit, claimed_shift, fit
 from harness.trials.weights import save_flow
 from layers import InvertibleLinear, UnsupportedShape, free_parameters
 
@@ -112,6 +112,8 @@ def run_density(
         )
     _fill(record, training, test, findings, pipeline)
     row |= {"floor": floor, "below_floor": fault is not None}
+    if trial.training.accounting != "true":
+        row["claimed"] = finite(getattr(test, pipeline.unit) + claimed_shift(flow, pipeline))
     progress(0.98, "samples")
     record.arrays = _save_samples(record, flow, pipeline, trial, out)
     asked, batch = trial.training.samples, trial.training.evaluation_batch

@@ -14,10 +14,12 @@ from torch import Tensor
 from harness.errors import Diverged
 from harness.records import finite
 from harness.settings import Progress, TrainingSettings
+from harness.trials.accounting import uncounted
 from harness.trials.evaluation import evaluate, generator, has_estimates
 from harness.trials.graphs import steps_of
 from harness.trials.precision import lowered
 from harness.trials.updates import Measures, Updates, smallest_log_det
+from harness.trials.watch import Watch
 
 if TYPE_CHECKING:
     from flows import Flow
@@ -36,7 +38,9 @@ class Fit:
     Attributes:
         curves: "step", "train" (mean loss since the step before) and "validation", in the data's unit, and "seconds",
             as `train_seconds` up to there; with averages "average_log_det", the smallest log|det W| / D of the averaged
-            layers under test, in nats.
+            layers under test, in nats. Under another accounting these are what it claims, and "true_validation" is
+            the likelihood of the same weights; with `watch`, "crossings" and "smallest_singular_value" stand beside
+            them (see `harness.trials.watch`).
         best_step: the step whose weights were kept, the one of the lowest validation value.
         steps_done: fewer than asked for when training stopped early.
         passes: forward and backward passes over a batch; two per step under "separate" averages.
@@ -171,6 +175,9 @@ def fit(
     course = _Course(losses, best_weights=flow.state_dict())
     clock = _Clock(device)
     parts: dict[str, Any] = {"flow": flow, "updates": updates, "batches": batches, "course": course, "clock": clock}
+    watch = None
+    if settings.watch:
+        watch = parts["watch"] = Watch(flow)
     if checkpoints is not None:
         checkpoints.restore(parts)
     reported = time.monotonic()
@@ -178,6 +185,8 @@ def fit(
     def measure(model: Flow, x: Tensor, log_det: Tensor) -> Measures:
         with lowered(model, settings.precision):
             log_prob = model.log_prob(x) if chance is None else model.log_prob(x, chance)
+            if settings.accounting == "once_per_sequence":
+                log_prob = log_prob - uncounted(model)
         return pipeline.measures(log_prob, log_det)
 
     steps = steps_of(updates, measure, settings, device, drawn=chance is not None)
@@ -186,13 +195,15 @@ def fit(
         course.step += 1
         x, log_det = first if course.step == 1 else next(batches)
         measures = steps.take(x, log_det, course.step)
+        if watch is not None:
+            watch.step()
         course.losses[(course.step - 1) % settings.evaluate_every] = measures[pipeline.unit].detach().mean()
         if course.step % settings.evaluate_every == 0 or course.step == settings.steps:
             clock.pause()
             # The curves of a checkpoint from before these seconds were kept have none.
             course.curves.setdefault("seconds", [None] * len(course.curves["step"])).append(clock.seconds)
             flow.eval()  # a layer may apply another map there than in training
-            value = _evaluate(flow, pipeline, settings, seed, course)
+            value = _evaluate(flow, pipeline, settings, seed, course, watch)
             flow.train()
             progress(course.step / settings.steps, f"step {course.step}/{settings.steps} val {value:.3f}")
             clock.resume()
@@ -220,7 +231,9 @@ def fit(
     )
 
 
-def _evaluate(flow: Flow, pipeline: Pipeline, settings: TrainingSettings, seed: int, course: _Course) -> float:
+def _evaluate(
+    flow: Flow, pipeline: Pipeline, settings: TrainingSettings, seed: int, course: _Course, watch: Watch | None
+) -> float:
     """Enter the losses and the validation value into the curves; keep the weights if they are the best so far."""
     step, curves = course.step, course.curves
     curves["step"].append(step)
@@ -230,6 +243,9 @@ def _evaluate(flow: Flow, pipeline: Pipeline, settings: TrainingSettings, seed: 
     curves["train"][-1] = _mean_loss(course.losses[: since + 1].tolist(), step, curves)
     if settings.ema != "none":
         _watch_average(flow, step, curves)
+    if watch is not None:
+        curves.setdefault("crossings", []).append(watch.crossings)
+        curves.setdefault("smallest_singular_value", []).append(finite(watch.smallest_singular_value()))
     value = curves["validation"][-1] = _validate(flow, pipeline, settings, seed, step, curves)
     course.waited += 1
     if value < course.best:
@@ -271,7 +287,18 @@ def _validate(
             f"of {result.values.numel()} points",
             curves,
         )
-    return result.bits_per_dim if pipeline.unit == "bits_per_dim" else result.nats_per_dim
+    value = result.bits_per_dim if pipeline.unit == "bits_per_dim" else result.nats_per_dim
+    if settings.accounting == "true":
+        return value
+    curves.setdefault("true_validation", []).append(finite(value))
+    return value + claimed_shift(flow, pipeline)
+
+
+@torch.no_grad()
+def claimed_shift(flow: Flow, pipeline: Pipeline) -> float:
+    """What the released accounting adds to a value in the data's unit (see `harness.trials.accounting`)."""
+    nats = float(uncounted(flow)) / pipeline.dim
+    return nats / math.log(2) if pipeline.unit == "bits_per_dim" else nats
 
 
 class _Clock:

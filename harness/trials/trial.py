@@ -17,11 +17,12 @@ import torch
 from harness.conditions import PROJECT, Conditions
 from harness.errors import Diverged, UserError
 from harness.records import Record, Status, blank_record, write_record
-from harness.settings import DensityTrial, LayerRef, ParametersTrial, Progress, RuntimeTrial, Trial
+from harness.settings import DensityTrial, ExaminationTrial, LayerRef, ParametersTrial, Progress, RuntimeTrial, Trial
 from harness.sources import file_digest
 from harness.trials.checkpoints import Checkpoints
 from harness.trials.density import run_density
 from harness.trials.environment import environment
+from harness.trials.examination import run_examination
 from harness.trials.flags import configure
 from harness.trials.parameters import run_parameters
 from harness.trials.runtime import run_runtime
@@ -45,6 +46,8 @@ def dispatch(trial: Trial, conditions: Conditions, progress: Progress, checkpoin
             return run_runtime(trial, conditions.root, conditions.out, progress)
         case ParametersTrial():
             return run_parameters(trial, conditions.root, conditions.out, progress)
+        case ExaminationTrial():
+            return run_examination(trial, conditions.root, conditions.out, progress)
     raise TypeError(f"no way to run a {type(trial).__name__}")
 
 
@@ -97,7 +100,7 @@ def execute(
 def check_layer_files(trial: Trial) -> None:
     """Make sure that a FILE.py:CLASS is the file that the trial was planned with: it is imported only now."""
     match trial:
-        case DensityTrial() | ParametersTrial():
+        case DensityTrial() | ParametersTrial() | ExaminationTrial():
             layers: tuple[LayerRef, ...] = (trial.layer,)
         case RuntimeTrial():
             layers = trial.layers

@@ -1,0 +1,113 @@
+"""The report of a suite of claims: a section for each claim, with what was found and whether it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from harness.records import Record
+from harness.reporting.cells import Line
+from harness.reporting.judges import JUDGES
+from harness.reporting.rendering import Table, escape_markdown, markdown, one_line
+from harness.reporting.results import MISSING, plan_lines
+from harness.reporting.tables import status_line, tables
+from harness.reporting.verdicts import UNDECIDED, Verdict
+
+if TYPE_CHECKING:
+    from harness.planning.plan import Plan, Section
+
+SHOWN = ("accounting", "singular")
+"""Figures that stand in the text, as the claim is about what they show."""
+
+
+@dataclass(frozen=True)
+class Examined:
+    """One claim after its test.
+
+    Attributes:
+        section: the claim, its place, its test.
+        part: the plan of its suite.
+        records, lines: of its trials.
+        verdict: of its judge.
+        tables: the judge's own, then those of its suite; none before anything has run.
+    """
+
+    section: Section
+    part: Plan
+    records: tuple[Record, ...]
+    lines: tuple[Line, ...]
+    verdict: Verdict
+    tables: tuple[Table, ...]
+
+    @property
+    def title(self) -> str:
+        """The heading; as an anchor of Markdown it is the claim's name."""
+        return one_line(self.section.name.replace("-", " "))
+
+    @property
+    def paragraphs(self) -> tuple[tuple[str, str], ...]:
+        """(heading, plain text): the claim, where it stands, the test, what was found, the verdict."""
+        about = self.section
+        texts = (about.claim, about.where, about.test, self.verdict.text, f"{self.verdict.holds}.")
+        return tuple(zip(("Claim", "Where", "Test", "Found", "Verdict"), map(one_line, texts), strict=True))
+
+
+def examine(plan: Plan, records: Sequence[Record]) -> list[Examined]:
+    """Judge every claim of a plan by the records that there are."""
+    return [_examined(plan, section, records) for section in plan.sections]
+
+
+def _examined(plan: Plan, section: Section, records: Sequence[Record]) -> Examined:
+    part = plan.part(section)
+    ids = {trial.id for trial in part.trials}
+    mine = tuple(record for record in records if record.id in ids)
+    lines = tuple(plan_lines(mine, part))
+    waiting = len({line["id"] for line in lines if line["status"] == MISSING})
+    if waiting:
+        short = f"{waiting} of its {len(ids)} trials have not run yet"
+        verdict = Verdict(UNDECIDED, short, f"{short}.")
+    elif section.judge not in JUDGES:
+        short = f"this version has no judge {section.judge!r}"
+        verdict = Verdict(UNDECIDED, short, f"{short}.")
+    else:
+        verdict = JUDGES[section.judge](part, lines, mine)
+    own = (*verdict.tables, *tables(part, lines)) if mine else ()
+    return Examined(section, part, mine, lines, verdict, own)
+
+
+HEADER = ("claim", "verdict", "in one line")
+
+
+def summary(examined: Sequence[Examined]) -> Table:
+    """The verdicts in one table."""
+    rows = tuple((one.title, one.verdict.holds, one.verdict.short) for one in examined)
+    return Table("claims", "Each claim of the publication and what was found.", HEADER, rows)
+
+
+def summary_text(examined: Sequence[Examined]) -> str:
+    """The same as Markdown, each claim linked to its section; not padded, as one long cell would widen all."""
+    rows = [HEADER, ("---",) * len(HEADER)]
+    rows += [
+        (
+            f"[{escape_markdown(one.title)}](#{one.section.name})",
+            f"**{one.verdict.holds}**",
+            escape_markdown(one.verdict.short),
+        )
+        for one in examined
+    ]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def section_text(one: Examined, figures: Iterable[str]) -> str:
+    """A section as Markdown.
+
+    Args:
+        one: the claim.
+        figures: names of all of the report's, of which those of `SHOWN` are shown.
+    """
+    parts = [f"## {escape_markdown(one.title)}"]
+    parts += [f"**{heading}.** {escape_markdown(text)}" for heading, text in one.paragraphs]
+    shown = [name for name in SHOWN if f"{one.section.name}-{name}" in figures]
+    parts += [f"![{one.title}: {name}](figures/{one.section.name}-{name}.png)" for name in shown]
+    return "\n\n".join([*parts, *map(markdown, one.tables), status_line(one.lines)])

@@ -1,0 +1,77 @@
+"""The tables of a suite of examinations: what was computed of each layer, one table for each kind of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from harness.reporting.cells import EMPTY, Line, Notes, failed_cell
+from harness.reporting.rendering import Table
+
+if TYPE_CHECKING:
+    from harness.planning.plan import Plan
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.3g} %"
+
+
+def _power(value: float) -> str:
+    """A number given by its decimal logarithm."""
+    return "1" if value > -1e-9 else f"10^{value:,.0f}" if value <= -3 else f"{10**value:.2g}"
+
+
+def _small(value: float) -> str:
+    return f"{value:.1e}"
+
+
+MEASURES: dict[str, dict[str, tuple[str, Callable[[Any], str]]]] = {
+    "mixing": {
+        "density": ("nonzero entries of W", _share),
+        "classes": ("classes that never mix", str),
+        "sizes": ("their entries", str),
+        "log10_permutations": ("share of all permutations that keep them", _power),
+    },
+    "permutations": {
+        "factors": ("factors, 2k - 1", str),
+        "realised": ("random permutations reproduced exactly", str),
+        "draws": ("of", str),
+        "log10_one_pass": ("at most within reach of k factors", _power),
+    },
+    "block_determinant": {
+        "block_size": ("block size C", str),
+        "layer_error": ("error of the layer's log-det, nats", _small),
+        "blocks_error": ("error of what the blocks' LU factors give, nats", _small),
+    },
+}
+"""What is computed -> measure -> its heading and how it is written."""
+
+CAPTIONS = {
+    "mixing": (
+        "Which entries can come together, with weights drawn at random: entries of two classes are joined by no "
+        "product of such layers."
+    ),
+    "permutations": "Permutations of D = 2^k entries as butterflies of levels 1, ..., k, ..., 1.",
+    "block_determinant": (
+        "log|det| of one pair of C x C blocks, in float64 over random weights: the layer's largest error, and the "
+        "median error of |det A det D - det B det C|, all that the LU factors of the four blocks give."
+    ),
+}
+
+
+def examination_tables(plan: Plan, lines: Sequence[Line]) -> list[Table]:
+    """A row per data set and layer; layers that cannot be asked this are left out."""
+    made = []
+    for kind in dict.fromkeys(line["examine"] for line in lines):
+        notes, rows = Notes(), []
+        mine = [line for line in lines if line["examine"] == kind and line["status"] != "unsupported"]
+        for line in mine:
+            if line["status"] != "ok":
+                cells = [failed_cell(line, notes), *[EMPTY] * (len(MEASURES[kind]) - 1)]
+            else:
+                cells = [show(line[measure]) for measure, (_, show) in MEASURES[kind].items()]
+            rows.append((line["layer"], line["dataset"], *cells))
+        if rows:
+            header = ("layer", "on", *(title for title, _ in MEASURES[kind].values()))
+            made.append(Table(f"{plan.suite}-{kind}", CAPTIONS[kind], header, tuple(rows), notes.numbered()))
+    return made

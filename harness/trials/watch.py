@@ -1,0 +1,73 @@
+"""Whether training takes a layer across a singular matrix, and how near it comes.
+
+The loss grows without bound as det W -> 0, which keeps a gradient flow from crossing, but not a step of finite length.
+A determinant whose sign differs from that of the step before was zero somewhere on the straight line between the two.
+Of a butterfly these are the determinants of its 2x2 matrices, of any other layer that of its matrix W, of which an even
+number of crossings in one step goes unseen.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from harness.trials.matrices import matrix_of
+from harness.trials.updates import layers_under_test
+from layers import InvertibleLinear, butterfly_factors
+from layers.butterfly import Butterfly
+
+if TYPE_CHECKING:
+    from flows import Flow
+
+LARGEST = 1024  # entries of an event that is watched: a matrix of this size at each step and layer
+
+
+class Watch:
+    """The signs of determinants of a flow's layers under test, step by step.
+
+    Args:
+        flow: whose layers are watched; those with D above LARGEST are not.
+
+    Attributes:
+        crossings: changes of a sign from one step to the next so far, over all determinants.
+    """
+
+    def __init__(self, flow: Flow) -> None:
+        self._layers = [layer for _, layer in layers_under_test(flow) if layer.dim <= LARGEST]
+        self._signs = self._signs_now()
+        self.crossings = 0
+
+    def step(self) -> None:
+        """Compare with the step before."""
+        signs = self._signs_now()
+        self.crossings += int((signs != self._signs).sum())
+        self._signs = signs
+
+    def smallest_singular_value(self) -> float:
+        """Of the matrices W of all watched layers as they are now."""
+        return min(
+            (float(torch.linalg.svdvals(matrix_of(layer).double())[-1]) for layer in self._layers), default=math.nan
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """The signs after the last step."""
+        return {"signs": self._signs, "crossings": self.crossings}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self._signs, self.crossings = state["signs"].to(self._signs), int(state["crossings"])
+
+    def _signs_now(self) -> Tensor:
+        signs = [_determinants(layer).sign() for layer in self._layers]
+        return torch.cat(signs) if signs else torch.empty(0)
+
+
+@torch.no_grad()
+def _determinants(layer: InvertibleLinear) -> Tensor:
+    """Those that must not vanish, or their signs; shape (number,)."""
+    if isinstance(layer, Butterfly) and layer.block_size == 1 and layer.mixed is None:
+        return butterfly_factors.determinants(layer.weight)
+    return torch.linalg.slogdet(matrix_of(layer)).sign[None]
