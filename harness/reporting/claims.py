@@ -82,7 +82,7 @@ HEADER = ("claim", "verdict", "in one line")
 def summary(examined: Sequence[Examined]) -> Table:
     """The verdicts in one table."""
     rows = tuple((one.title, one.verdict.holds, one.verdict.short) for one in examined)
-    return Table("claims", "Each claim of the publication and what was found.", HEADER, rows)
+    return Table("claims", "Each claim of the publication and what was found.", HEADER, rows, words=frozenset({1, 2}))
 
 
 def summary_text(examined: Sequence[Examined]) -> str:

@@ -131,7 +131,7 @@ def singularity(plan: Plan, lines: Sequence[Line], records: Sequence[Record]) ->
         "Signs of determinants after every step (of every 2x2 matrix of a butterfly, of the whole matrix of another "
         "layer), and the smallest singular value of any watched layer at any evaluation."
     )
-    table = Table(f"{plan.suite}-crossings", caption, header, tuple(rows))
+    table = Table(f"{plan.suite}-crossings", caption, header, tuple(rows), words=frozenset({1, 5}))
     parts = [f"{sum(found)} of {len(found)} at {column}" for column, found in crossed.items()]
     text = f"Trainings in which a step took a determinant across zero: {', '.join(parts)}."
     every = [one for found in crossed.values() for one in found]
@@ -230,7 +230,9 @@ def settings(plan: Plan, lines: Sequence[Line], records: Sequence[Record]) -> Ve
     if not tested and set(outcomes) <= {"open"}:
         return nothing_to_judge(lines)
     caption = "One thing changed of the published setting: difference of the likelihood from it over paired seeds."
-    table = Table(f"{plan.suite}-changes", caption, ("changed", "difference", "is"), tuple(rows_of_table))
+    table = Table(
+        f"{plan.suite}-changes", caption, ("changed", "difference", "is"), tuple(rows_of_table), words=frozenset({2})
+    )
     better, worse = outcomes.count("against"), outcomes.count("for")
     short = (
         f"of {len(outcomes)} single changes of the published settings {better} make it better, {worse} worse, "

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from tabulate import tabulate
 
+LONG = 48  # characters of a cell that does not fit into a line
+
 
 @dataclass(frozen=True)
 class Table:
@@ -17,12 +19,13 @@ class Table:
     Attributes:
         name: a short word, for references.
         caption: what the table shows and what it rests on.
-        header: one text per column. The first column is aligned left, the others right.
+        header: one text per column. The first column is aligned left, as are `words`, the others right.
         rows: as many texts per row.
         notes: remarks below the table.
         groups: (text, number of columns) of headings above the header, in order; "" heads nothing. The header of a
             column below one begins with its text and a comma, which LaTeX does not repeat.
         bold: (row, column) of cells that stand out.
+        words: columns of text, not of numbers.
     """
 
     name: str
@@ -32,11 +35,16 @@ class Table:
     notes: tuple[str, ...] = ()
     groups: tuple[tuple[str, int], ...] = ()
     bold: frozenset[tuple[int, int]] = frozenset()
+    words: frozenset[int] = frozenset()
 
     @property
     def alignment(self) -> tuple[str, ...]:
         """Of the columns, in tabulate's words."""
-        return ("left",) + ("right",) * (len(self.header) - 1)
+        return tuple("left" if column in {0, *self.words} else "right" for column in range(len(self.header)))
+
+    def is_long(self, column: int) -> bool:
+        """Whether the text of a column needs more than a line."""
+        return column in self.words and max((len(row[column]) for row in self.rows), default=0) > LONG
 
 
 def markdown(table: Table) -> str:
@@ -72,6 +80,8 @@ def latex(table: Table) -> str:
     for rule in (r"\toprule", r"\midrule", r"\bottomrule"):
         text = text.replace(r"\hline", rule, 1)
     text = text.replace(r"\toprule", "\n".join([r"\toprule", *above]), 1)
+    columns = "".join("p{24em}" if table.is_long(n) else side[0] for n, side in enumerate(table.alignment))
+    text = re.sub(r"\\begin{tabular}{[lr]+}", lambda _: rf"\begin{{tabular}}{{{columns}}}", text, count=1)
     notes = [rf"\par\smallskip{{\footnotesize\raggedright {escape_latex(note)}\par}}" for note in table.notes]
     return "\n".join(
         [

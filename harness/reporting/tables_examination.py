@@ -73,5 +73,9 @@ def examination_tables(plan: Plan, lines: Sequence[Line]) -> list[Table]:
             rows.append((line["layer"], line["dataset"], *cells))
         if rows:
             header = ("layer", "on", *(title for title, _ in MEASURES[kind].values()))
-            made.append(Table(f"{plan.suite}-{kind}", CAPTIONS[kind], header, tuple(rows), notes.numbered()))
+            made.append(
+                Table(
+                    f"{plan.suite}-{kind}", CAPTIONS[kind], header, tuple(rows), notes.numbered(), words=frozenset({1})
+                )
+            )
     return made

@@ -25,7 +25,7 @@ from harness.reporting.page_facts import (
 )
 from harness.reporting.page_figures import drawing
 from harness.reporting.page_pictures import image_picture, matrix_picture
-from harness.reporting.page_sections import Section, figure_sections, joined, suite_sections
+from harness.reporting.page_sections import Section, figure_parts, suite_sections
 from harness.reporting.rendering import Table
 from harness.reporting.report import write_report
 from harness.reporting.results import csv_bytes, plan_lines, results
@@ -220,8 +220,9 @@ def test_a_matrix_is_blue_and_orange_on_nothing():
 def test_a_section_may_be_anything_that_has_a_heading(density_run, tmp_path):
     plan, records = density_run
     table = Table("t", "of /home/me/x/y", ("a", "b"), (("r", "<b>1</b>"), ("s", "2")), bold=frozenset({(1, 1)}))
-    figures = figure_sections(plan, records, drawn(plan, records, tmp_path), tmp_path, "first-")
-    claim = Section("Any permutation: not", (("Claim", "as <i> said"),), (table,), joined(figures))
+    by_heading = figure_parts(drawn(plan, records, tmp_path), prefix="first-")
+    figures = tuple(part for parts in by_heading.values() for part in parts)
+    claim = Section("Any permutation: not", (("Claim", "as <i> said"),), (table,), figures)
     lines = plan_lines(records, plan)
     text = page(
         plan, records, lines, [claim, Section("Any permutation: not"), Section("Trials")], results(records)
@@ -233,11 +234,7 @@ def test_a_section_may_be_anything_that_has_a_heading(density_run, tmp_path):
     words = " ".join(parts.text)
     assert "as <i> said" in words and "<b>1</b>" in words and "of …/y" in words
     assert "<strong>2</strong>" in text and text.count("<strong>") == 1
-    assert [part.heading for part in claim.parts] == [
-        "Likelihood",
-        "Likelihood against cost",
-        *("Time of a layer", "Training curves"),
-    ]
+    assert list(by_heading) == ["Likelihood", "Likelihood against cost", "Time of a layer", "Training curves"]
     assert 'id="first-' in text
 
 
