@@ -167,10 +167,10 @@ def test_what_surrounds_trials_is_counted_where_it_differs(runtime_run):
 
 def test_the_command_is_the_one_that_was_given_without_folders_of_the_machine(tmp_path):
     given = ["training.steps=10", "layers.a b.options.levels=[2, 1]"]
-    text = run_command("/home/me/x.yaml", "quick", "cpu", 2, given, ["/home/me/a.py:A", "./b.py:B"], tmp_path)
-    assert text == (
-        "python -m harness run x.yaml --profile quick --device cpu --seeds 2 --data ROOT --set training.steps=10 "
-        "--set 'layers.a b.options.levels=[2, 1]' --layer a.py:A --layer ./b.py:B"
+    changes = {"only": ["claim=a"], "settings": given, "layers": ["/home/me/a.py:A", "./b.py:B"], "seeds": 2}
+    assert run_command("/home/me/x.yaml", "quick", "cpu", **changes, data=tmp_path) == (
+        "python -m harness run x.yaml --profile quick --device cpu --only claim=a --seeds 2 --data ROOT "
+        "--set training.steps=10 --set 'layers.a b.options.levels=[2, 1]' --layer a.py:A --layer ./b.py:B"
     )
 
 
@@ -265,8 +265,9 @@ def test_tables_and_figures_asked_for_are_on_the_page(density_run, write_run, tm
     assert "At equal training steps" in words and "At equal coupling width" in words and "Benchmarks" in words
     names = [path.rpartition("/")[2].removesuffix(".png") for path in report.files if path.endswith(".png")]
     assert names[:4] == ["likelihood", "pareto", "cost", "training"] and names[-1] == "benchmarks"
-    for number, name in enumerate(names):
-        assert f'id="f{number}-0-0"' in text or name == "samples-digits", name
+    assert names[4:6] == ["samples-digits", "samples-waveforms"] and 'id="s1-0-0"' in text
+    for number, name in enumerate(names[:4] + names[6:]):
+        assert f'id="f{number}-0-0"' in text, name
 
 
 @pytest.mark.parametrize("channels", [1, 3])
