@@ -250,6 +250,9 @@ def _save_samples(record: Record, flow: Flow, pipeline: Pipeline, trial: Density
     arrays |= neighbour_arrays(pipeline, arrays["data"], arrays["samples"])
     for name, measure in (("samples", "neighbour_distance"), ("data", "neighbour_distance_test")):
         row[measure] = finite(np.median(arrays[f"{name}_neighbour_distance"]))
+    searched, known = int(arrays["neighbours_searched"]), len(pipeline.raw("train"))
+    if searched < known:
+        record.notes["neighbours"] = f"sought among {searched:,} of {known:,} training events, evenly spaced"
     content = io.BytesIO()
     np.savez_compressed(content, **arrays)
     name = f"{trial.id}.npz"
