@@ -114,6 +114,8 @@ def run_density(
     progress(0.98, "samples")
     record.arrays = _save_samples(record, flow, pipeline, trial, out)
     asked, batch = trial.training.samples, trial.training.evaluation_batch
+    if asked is not None:
+        progress(0.99, f"{asked.count} samples against real images")
     fidelity = measure_fidelity(flow, pipeline, asked, trial.seed, batch, root)
     row |= fidelity.row
     record.notes |= fidelity.notes
