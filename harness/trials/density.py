@@ -117,6 +117,8 @@ def run_density(
     progress(0.98, "samples")
     record.arrays = _save_samples(record, flow, pipeline, trial, out)
     asked, batch = trial.training.samples, trial.training.evaluation_batch
+    if asked is not None:
+        progress(0.99, f"{asked.count} samples against real images")
     fidelity = measure_fidelity(flow, pipeline, asked, trial.seed, batch, root)
     row |= fidelity.row
     record.notes |= fidelity.notes
@@ -253,6 +255,9 @@ def _save_samples(record: Record, flow: Flow, pipeline: Pipeline, trial: Density
     arrays |= neighbour_arrays(pipeline, arrays["data"], arrays["samples"])
     for name, measure in (("samples", "neighbour_distance"), ("data", "neighbour_distance_test")):
         row[measure] = finite(np.median(arrays[f"{name}_neighbour_distance"]))
+    searched, known = int(arrays["neighbours_searched"]), len(pipeline.raw("train"))
+    if searched < known:
+        record.notes["neighbours"] = f"sought among {searched:,} of {known:,} training events, evenly spaced"
     try:
         arrays |= learned_maps(flow)
     except Exception as error:

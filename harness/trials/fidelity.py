@@ -27,6 +27,7 @@ from torch.utils.data import Dataset
 
 from flows import Flow
 from harness.settings import INCEPTION, LEAST_SAMPLES, SampleSettings
+from harness.trials.environment import package_version
 from harness.trials.evaluation import generator
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ MEASURES = {
 WEIGHTS = "weights-inception-2015-12-05-6726825d.pth"
 SHA256 = "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2"
 SUBSETS, SUBSET = 100, 1000  # of KID: how many, and how large at most
-FEATURE_BATCH = 64  # images at once under the network
+FEATURE_BATCH = 32  # images at once under the network, whose maps take tens of MB for each
 DISTANCES = 1000  # rows at once of a matrix of distances
 SEED = 0  # of the real images that are taken and of KID's subsets: the same for every trial
 
@@ -111,9 +112,9 @@ def measure_fidelity(
     else:
         found.row.update({name: value if math.isfinite(value) else None for name, value in values.items()})
         found.row["samples"] = len(drawn)
-        found.notes["fidelity"] = f"samples and {origin}; features of {asked.extractor}" + (
-            f", SHA-256 {SHA256[:12]}…" if weights is not None else ""
-        )
+        network = asked.extractor + (f" (SHA-256 {SHA256[:12]}…)" if weights is not None else "")
+        by = f"torch-fidelity {package_version('torch-fidelity')}"
+        found.notes["fidelity"] = f"samples and {origin}; features of {network}, {by}"
         odd = ", ".join(f"{name} is {value}" for name, value in values.items() if not math.isfinite(value))
         if odd:
             found.notes["fidelity"] += f"; {odd}"

@@ -5,6 +5,7 @@ import math
 import socket
 import sys
 from dataclasses import asdict
+from importlib.metadata import version
 from types import SimpleNamespace
 
 import numpy as np
@@ -139,7 +140,8 @@ def test_samples_are_compared_as_the_data_are(channels, settings, extractor):
     found = measure(pipe, Recital(pipe))
     assert abs(found.row["fid"]) < 1e-6 and found.row["precision"] == found.row["recall"] == 1
     assert (found.row["samples"], found.row["extractor"]) == (64, NAME)
-    assert found.notes == {"fidelity": f"samples and 64 of 64 test images; features of {NAME}"}
+    by = f"features of {NAME}, torch-fidelity {version('torch-fidelity')}"
+    assert found.notes == {"fidelity": f"samples and 64 of 64 test images; {by}"}
 
 
 def test_swapped_colours_are_seen(extractor):
