@@ -96,7 +96,8 @@ def _audit_cells(record: Record | None) -> tuple[str, ...]:
     if not audit:
         return (EMPTY,) * len(_AUDIT)
     numbers = (_number(audit.get(name)) for name in ("logdet_error", "inverse_error", "condition"))
-    return audit["verdict"], *numbers, f"{audit.get('audited_layers', 0)} of {audit.get('linear_layers', 0)}"
+    layers = audit.get("linear_layers", 0)
+    return audit["verdict"], *numbers, f"{audit.get('audited_layers', 0)} of {layers}" if layers else EMPTY
 
 
 def _number(value: float | None) -> str:

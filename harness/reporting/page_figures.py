@@ -91,11 +91,11 @@ def _arranged(panels: Sequence[Bbox], legends: Sequence[Bbox]) -> tuple[int, boo
 
     Of a row that is too long the half is taken, so that rows stay equal.
     """
-    across = max(1, sum(box.y0 == panels[0].y0 for box in panels))
-    width = PIXELS * max(box.width for box in panels) + GAP
+    across = len([box for box in panels if box.y0 == panels[0].y0]) or 1
+    width = float(PIXELS * max(box.width for box in panels) + GAP)
     while across > 1 and across * width - GAP > ROOM:
         across = -(-across // 2)
-    return across, bool(legends) and across * width + PIXELS * legends[0].width <= ROOM
+    return across, bool(legends and across * width + PIXELS * legends[0].width <= ROOM)
 
 
 def unescaped(text: str) -> str:
