@@ -29,7 +29,8 @@ LABEL_INCHES = 0.9  # that the labels of an axis take which another panel has le
 
 _SVG = "http://www.w3.org/2000/svg"
 _LINK = "{http://www.w3.org/1999/xlink}href"
-_GROUP = f"{{{_SVG}}}g"
+_GROUP, _DEFS = f"{{{_SVG}}}g", f"{{{_SVG}}}defs"
+_PAINTED = (f"{{{_SVG}}}use", f"{{{_SVG}}}path")
 
 # What a figure draws in, and what the page's style sheet calls it, in its light and its dark form.
 _INKS = {"#333333": "var(--ink)", "#999999": "var(--rule)", "#777777": "var(--soft)", "#e6e6e6": "var(--grid)"}
@@ -165,7 +166,10 @@ def _panel(root: ET.Element, gid: str, box: Bbox, prefix: str, styles: dict[str,
         definitions.extend(copy.deepcopy(elsewhere[name]) for name in wanted)
     document.append(content)
     _rename(document, prefix)
+    defined = {element for definitions in document.iter(_DEFS) for element in definitions.iter()}
     for element in document.iter():
+        if element.tag in _PAINTED and element not in defined and "fill:" not in element.get("style", ""):
+            element.set("style", f"fill: #000000; {element.get('style', '')}")  # matplotlib leaves black out
         _repaint(element)
         _tidy(element)
         _classify(element, styles)

@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from PIL import Image
 
 from harness.planning.overrides import run_command
-from harness.reporting.figure_style import panels, side_legend, style
+from harness.reporting.figure_style import COLOURS, panels, side_legend, style
 from harness.reporting.figures import drawn
 from harness.reporting.page import anchors, page
 from harness.reporting.page_facts import (
@@ -142,6 +142,8 @@ def test_a_runtime_trial_says_which_of_its_layers_failed(runtime_run):
     rows = trial_rows(plan, records, plan_lines(records, plan))
     assert [row.cells[1] for row in rows[:2]] == ["3×4×4, batch 4", "3×8×8, batch 4"]
     assert rows[1].cells[3] == "unsupported" and rows[1].reasons == ("<script>: side 8 is even",)
+    expected = plan.model_copy(update={"unsupported": True})
+    assert [trial_rows(one, records, plan_lines(records, one))[1].good for one in (plan, expected)] == [False, True]
 
 
 def test_nothing_that_a_suite_says_is_markup(hostile_run, write_run):
@@ -300,8 +302,22 @@ def test_panels_stand_in_even_rows_and_the_legend_where_there_is_room():
 
     assert arranged(2, 3, 4) == (2, True)
     assert arranged(6, 3, 2) == (2, True)
-    assert arranged(3, 3.4, 4) == (3, False)
+    assert arranged(3, 3.7, 4) == (3, False)
     assert arranged(4, 3.6, 4) == (2, True), "four would not fit: two and two"
+
+
+def test_what_is_black_on_paper_is_not_black_in_the_dark():
+    with style():
+        figure, (axes,) = panels(1, 3, 2)
+        axes.plot([1], [1], "o", color=COLOURS[6])
+        axes.fill_between([1, 2], [1, 1], [2, 2], color=COLOURS[6], linewidth=0)
+        side_legend(figure, [Line2D([], [], color=COLOURS[6], marker="s", label="row")])
+        taken = drawing("f", figure)
+    for part in (taken.panels[0], taken.legend):
+        outside = re.sub(r"<defs>.*?</defs>", "", part)
+        painted = [taken.styles[name] for name in re.findall(r'<(?:use|path)[^>]* class="(\w+)"', outside)]
+        assert len(painted) == len(re.findall(r"<(?:use|path)\b", outside))
+        assert all("fill:" in one for one in painted) and any("fill:var(--c6)" in one for one in painted)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
