@@ -121,7 +121,7 @@ def _rendered(figure: Figure, parts: Sequence[Axes | Legend]) -> tuple[ET.Elemen
     """The SVG of the figure, and the box of each part in its coordinates."""
     figure.set_dpi(POINTS)
     measure = FigureCanvasAgg(figure)
-    measure.draw()
+    figure.draw_without_rendering()
     figure.set_layout_engine("none")  # drawn again, everything stays where it was measured
     height = figure.get_size_inches()[1] * POINTS
     renderer = measure.get_renderer()
