@@ -11,6 +11,7 @@ from typing import Any
 
 import matplotlib
 import matplotlib.style
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
@@ -18,6 +19,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 INK = "#333333"
 PALE = "#d9d9d9"
+
+LEGEND_LINE, LEGEND_COLUMN = 0.19, 1.8  # inches: height of an entry, width of a column
 
 # Okabe & Ito's palette, which people with any common colour vision tell apart, without its yellow.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -93,6 +96,15 @@ def layer_axis(axes: Axes, rows: Sequence[str]) -> None:
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
+
+
+def side_legend(figure: Figure, handles: Sequence[Artist], labels: Sequence[str] | None = None) -> None:
+    """A legend right of the panels, in as many columns as it needs not to be cut off; the figure widens for them."""
+    width, height = figure.get_size_inches()
+    columns = -(-len(handles) // max(1, int((height - 0.3) / LEGEND_LINE)))
+    figure.set_size_inches(width + LEGEND_COLUMN * (columns - 1), height)
+    names = [str(handle.get_label()) for handle in handles] if labels is None else labels
+    figure.legend(handles, names, loc="outside right center", ncols=columns)
 
 
 def logarithmic(axis: Axis) -> None:

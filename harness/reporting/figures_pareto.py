@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from harness.reporting.cells import Line
-from harness.reporting.figure_style import INK, colour, marker, panels, plain
+from harness.reporting.figure_style import INK, colour, marker, panels, plain, side_legend
 from harness.reporting.likelihoods import UNITS
 from harness.reporting.models import Field, Model, fields
 from harness.reporting.statistics import estimate
@@ -40,7 +41,7 @@ def pareto_figure(plan: Plan, lines: Sequence[Line]) -> Figure | None:
         for i, row in enumerate(plan.rows)
     ]
     handles.append(Line2D([], [], color="#777777", linewidth=1, linestyle="--", label="Pareto front"))
-    figure.legend(handles=handles, loc="outside right center")
+    side_legend(figure, handles)
     if any(not model.competes for field, _ in shown for model in field.models):
         figure.supxlabel("hollow: not a likelihood to compare, or told the permutation", fontsize=8, color=INK)
     return figure
@@ -90,7 +91,8 @@ def _panel(axes: Axes, plan: Plan, field: Field, cost: str) -> None:
     costs = [x for x, _ in known]
     if max(costs) >= DECADE * min(costs) > 0:  # a log scale of less has no round numbers to show
         axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        decades = math.log10(max(costs) / min(costs))
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 1.5 else (1, 3) if decades < 2 else (1,)))
         axes.xaxis.set_minor_formatter(NullFormatter())
     else:
         axes.xaxis.set_major_locator(MaxNLocator(4))

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from harness.reporting.cells import OPERATIONS, Line, shape_text
-from harness.reporting.figure_style import INK, colour, logarithmic, marker, panels, plain
+from harness.reporting.figure_style import INK, colour, logarithmic, marker, panels, plain, side_legend
 from harness.reporting.runtime_points import merged
 from harness.settings import RuntimeTrial
 
@@ -60,7 +60,7 @@ def _figure(plan: Plan, sweep: str, points: Sequence[Line], which: str) -> Figur
         logarithmic(axes.yaxis)
     grid[0].set_ylabel("ms, median, and its spread")
     handles, names = grid[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside right center")
+    side_legend(figure, handles, names)
     figure.suptitle(plain(f"{sweep}: {rest}{which}"), x=0.01, ha="left", fontsize=10)
     if any(line["unstable"] for line in points):
         figure.supxlabel("hollow: unstable, † in the tables", fontsize=8, color=INK)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from harness.records import Record
-from harness.reporting.figure_style import INK, colour, panels, plain
+from harness.reporting.figure_style import INK, colour, panels, plain, side_legend
 from harness.reporting.likelihoods import UNITS, unit_of
 from harness.reporting.results import record_lines
 
@@ -60,7 +60,7 @@ def training_figure(plan: Plan, records: Sequence[Record]) -> Figure | None:
         Line2D([], [], color=INK, linewidth=2, label="validation"),
         Line2D([], [], color=INK, linewidth=1.2, linestyle=":", label="training batches"),
     ]
-    figure.legend(handles=handles, loc="outside right center")
+    side_legend(figure, handles)
     return figure
 
 

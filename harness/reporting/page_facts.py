@@ -40,7 +40,7 @@ class TrialRow:
     Attributes:
         id: as its record is named.
         cells: one text per column of `trial_columns`.
-        good: whether its status is ok.
+        good: whether its status is ok, or what the suite expects.
         reasons: why it is not, and the faults that the audit found.
     """
 
@@ -75,7 +75,8 @@ def trial_rows(plan: Plan, records: Sequence[Record], lines: Sequence[Line]) -> 
         audit = _audit_cells(record) if _audited(plan) else ()
         where = _identity(trial) if plan.kind in _WHERE else (trial.suite, *identity(trial))
         cells = (*where, state, *audit, seconds)
-        rows.append(TrialRow(trial.id, cells, state == "ok", tuple(without_paths(shortened(text)) for text in found)))
+        good = state == "ok" or (state == "unsupported" and plan.unsupported)
+        rows.append(TrialRow(trial.id, cells, good, tuple(without_paths(shortened(text)) for text in found)))
     return rows
 
 
@@ -96,7 +97,8 @@ def _audit_cells(record: Record | None) -> tuple[str, ...]:
     if not audit:
         return (EMPTY,) * len(_AUDIT)
     numbers = (_number(audit.get(name)) for name in ("logdet_error", "inverse_error", "condition"))
-    return audit["verdict"], *numbers, f"{audit.get('audited_layers', 0)} of {audit.get('linear_layers', 0)}"
+    layers = audit.get("linear_layers", 0)
+    return audit["verdict"], *numbers, f"{audit.get('audited_layers', 0)} of {layers}" if layers else EMPTY
 
 
 def _number(value: float | None) -> str:

@@ -29,7 +29,8 @@ LABEL_INCHES = 0.9  # that the labels of an axis take which another panel has le
 
 _SVG = "http://www.w3.org/2000/svg"
 _LINK = "{http://www.w3.org/1999/xlink}href"
-_GROUP = f"{{{_SVG}}}g"
+_GROUP, _DEFS = f"{{{_SVG}}}g", f"{{{_SVG}}}defs"
+_PAINTED = (f"{{{_SVG}}}use", f"{{{_SVG}}}path")
 
 # What a figure draws in, and what the page's style sheet calls it, in its light and its dark form.
 _INKS = {"#333333": "var(--ink)", "#999999": "var(--rule)", "#777777": "var(--soft)", "#e6e6e6": "var(--grid)"}
@@ -91,11 +92,11 @@ def _arranged(panels: Sequence[Bbox], legends: Sequence[Bbox]) -> tuple[int, boo
 
     Of a row that is too long the half is taken, so that rows stay equal.
     """
-    across = max(1, sum(box.y0 == panels[0].y0 for box in panels))
-    width = PIXELS * max(box.width for box in panels) + GAP
+    across = len([box for box in panels if box.y0 == panels[0].y0]) or 1
+    width = float(PIXELS * max(box.width for box in panels) + GAP)
     while across > 1 and across * width - GAP > ROOM:
         across = -(-across // 2)
-    return across, bool(legends) and across * width + PIXELS * legends[0].width <= ROOM
+    return across, bool(legends and across * width + PIXELS * legends[0].width <= ROOM)
 
 
 def unescaped(text: str) -> str:
@@ -120,7 +121,7 @@ def _rendered(figure: Figure, parts: Sequence[Axes | Legend]) -> tuple[ET.Elemen
     """The SVG of the figure, and the box of each part in its coordinates."""
     figure.set_dpi(POINTS)
     measure = FigureCanvasAgg(figure)
-    measure.draw()
+    figure.draw_without_rendering()
     figure.set_layout_engine("none")  # drawn again, everything stays where it was measured
     height = figure.get_size_inches()[1] * POINTS
     renderer = measure.get_renderer()
@@ -165,7 +166,10 @@ def _panel(root: ET.Element, gid: str, box: Bbox, prefix: str, styles: dict[str,
         definitions.extend(copy.deepcopy(elsewhere[name]) for name in wanted)
     document.append(content)
     _rename(document, prefix)
+    defined = {element for definitions in document.iter(_DEFS) for element in definitions.iter()}
     for element in document.iter():
+        if element.tag in _PAINTED and element not in defined and "fill:" not in element.get("style", ""):
+            element.set("style", f"fill: #000000; {element.get('style', '')}")  # matplotlib leaves black out
         _repaint(element)
         _tidy(element)
         _classify(element, styles)

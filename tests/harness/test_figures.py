@@ -4,9 +4,11 @@ import json
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.image import imread
+from matplotlib.lines import Line2D
 
-from harness.reporting.figure_style import COLOURS, MARKERS, colour, marker
+from harness.reporting.figure_style import COLOURS, MARKERS, colour, marker, panels, side_legend, style
 from harness.reporting.figures import figures
 from harness.reporting.figures_density import likelihood_figure
 from harness.reporting.figures_runtime import sweep_figures, varying
@@ -117,6 +119,19 @@ def test_the_axis_of_a_sweep_is_what_varies_in_it(points, label, values):
     lines = [{"shape": shape, "batch": batch} for shape, batch in points]
     value_of, text, _ = varying(lines)
     assert text == label and [value_of(line) for line in lines] == values
+
+
+@pytest.mark.parametrize("rows", [3, 18, 40])
+def test_a_legend_beside_panels_is_not_cut_off_nor_takes_their_place(rows):
+    with style():
+        figure, grid = panels(1, 3.2, 3.0)
+        side_legend(figure, [Line2D([], [], label=f"rather-long-row-{row}") for row in range(rows)])
+        FigureCanvasAgg(figure).draw()
+    legend = figure.legends[0].get_window_extent()
+    assert legend.y0 >= 0 and legend.y1 <= figure.bbox.y1 and legend.x1 <= figure.bbox.x1
+    assert len(figure.legends[0].get_texts()) == rows
+    panel = grid[0].get_window_extent()
+    assert panel.width > 1.8 * figure.dpi and panel.x1 < legend.x0
 
 
 def test_mosaic_places_images_in_reading_order():

@@ -10,9 +10,11 @@ from urllib.parse import unquote_to_bytes
 
 import numpy as np
 import pytest
+from matplotlib.lines import Line2D
 from PIL import Image
 
 from harness.planning.overrides import run_command
+from harness.reporting.figure_style import COLOURS, panels, side_legend, style
 from harness.reporting.figures import drawn
 from harness.reporting.page import anchors, page
 from harness.reporting.page_facts import (
@@ -24,7 +26,7 @@ from harness.reporting.page_facts import (
     without_paths,
 )
 from harness.reporting.page_figures import drawing
-from harness.reporting.page_pictures import image_picture, matrix_picture
+from harness.reporting.page_pictures import figure_pictures, image_picture, matrix_picture
 from harness.reporting.page_sections import Section, figure_parts, suite_sections
 from harness.reporting.rendering import Table
 from harness.reporting.report import write_report
@@ -128,6 +130,8 @@ def test_every_planned_trial_is_listed_whatever_became_of_it(density_run, write_
     assert rows[0].cells[4:9] == ("failed", "1", "–", "3.2", "3 of 4") and not rows[0].good
     assert rows[0].reasons[0].startswith("level0/step0/layer: log-det") and "beyond 4096" in rows[0].reasons[1]
     assert rows[1].reasons == ("not finite at step 3",)
+    records[0].audit["linear_layers"] = 0
+    assert trial_rows(plan, records[:1], [])[0].cells[8] == "–", "a flow without linear layers"
     text = index(plan, records[:-3], write_run(plan, records[:-3]))
     assert Parts(text).values("title").count(plan.trials[-1].id) == 1
     assert all(f'title="{trial.id}"' in text for trial in plan.trials)
@@ -138,6 +142,8 @@ def test_a_runtime_trial_says_which_of_its_layers_failed(runtime_run):
     rows = trial_rows(plan, records, plan_lines(records, plan))
     assert [row.cells[1] for row in rows[:2]] == ["3×4×4, batch 4", "3×8×8, batch 4"]
     assert rows[1].cells[3] == "unsupported" and rows[1].reasons == ("<script>: side 8 is even",)
+    expected = plan.model_copy(update={"unsupported": True})
+    assert [trial_rows(one, records, plan_lines(records, one))[1].good for one in (plan, expected)] == [False, True]
 
 
 def test_nothing_that_a_suite_says_is_markup(hostile_run, write_run):
@@ -268,6 +274,48 @@ def test_tables_and_figures_asked_for_are_on_the_page(density_run, write_run, tm
     assert names[4:6] == ["samples-digits", "samples-waveforms"] and 'id="s1-0-0"' in text
     for number, name in enumerate(names[:4] + names[6:]):
         assert f'id="f{number}-0-0"' in text, name
+
+
+def test_a_figure_of_pictures_is_shown_panel_by_panel():
+    figure, (first, second) = panels(2, 2, 2)
+    first.imshow(np.array([[0.0, 1.0]]), cmap="gray", vmin=0, vmax=1)
+    second.imshow(np.array([[[1.0, 0, 0]], [[0, 0, 1.0]]]))
+    for axes, title in ((first, r"of \$1"), (second, "b")):
+        axes.set_title(title, loc="left")
+    figure.suptitle("near")
+    caption, shown = figure_pictures(figure)
+    assert caption == "near" and [one.title for one in shown] == ["of $1", "b"]
+    assert np.abs(pixels(shown[0])[0, :, 0] - [0, 255]).max() < 2
+    assert (pixels(shown[1])[:, 0] == [[255, 0, 0, 255], [0, 0, 255, 255]]).all()
+
+
+def test_panels_stand_in_even_rows_and_the_legend_where_there_is_room():
+    def arranged(count, width, across):
+        with style():
+            figure, _ = panels(count, width, 2, columns=across)
+            side_legend(figure, [Line2D([], [], label="a name of some length")])
+            taken = drawing("f", figure)
+        assert len(taken.panels) == count and taken.legend is not None
+        return taken.across, taken.beside
+
+    assert arranged(2, 3, 4) == (2, True)
+    assert arranged(6, 3, 2) == (2, True)
+    assert arranged(3, 3.7, 4) == (3, False)
+    assert arranged(4, 3.6, 4) == (2, True), "four would not fit: two and two"
+
+
+def test_what_is_black_on_paper_is_not_black_in_the_dark():
+    with style():
+        figure, (axes,) = panels(1, 3, 2)
+        axes.plot([1], [1], "o", color=COLOURS[6])
+        axes.fill_between([1, 2], [1, 1], [2, 2], color=COLOURS[6], linewidth=0)
+        side_legend(figure, [Line2D([], [], color=COLOURS[6], marker="s", label="row")])
+        taken = drawing("f", figure)
+    for part in (taken.panels[0], taken.legend):
+        outside = re.sub(r"<defs>.*?</defs>", "", part)
+        painted = [taken.styles[name] for name in re.findall(r'<(?:use|path)[^>]* class="(\w+)"', outside)]
+        assert len(painted) == len(re.findall(r"<(?:use|path)\b", outside))
+        assert all("fill:" in one for one in painted) and any("fill:var(--c6)" in one for one in painted)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
