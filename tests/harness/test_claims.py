@@ -14,6 +14,7 @@ from harness.records import read_record, write_record
 from harness.reporting.claims import examine
 from harness.reporting.figures_examined import accounting_figure, singular_figure
 from harness.reporting.judges import JUDGES
+from harness.reporting.merge import cell
 from harness.reporting.results import read_records
 
 FILE = """\
@@ -182,6 +183,16 @@ def test_runs_of_single_claims_are_joined(done, tmp_path):
     section = plan.sections[0].model_copy(update={"claim": "It mixes nothing."})
     plan.model_copy(update={"sections": (section, *plan.sections[1:])}).save(parts[0])
     assert main(["report", *map(str, parts), "--out", str(tmp_path / "again")]) == 2
+
+
+def test_claims_have_cells_of_their_own(done):
+    """Two of them may have rows and data sets of the same names."""
+    plan = Plan.load(done)
+    one = plan.trials[0]
+    other = type(one).model_validate(one.model_dump() | {"suite": "part-blocks"})
+    assert cell(plan, one) != cell(plan, other)
+    alone = plan.model_copy(update={"sections": ()})
+    assert cell(alone, one) == cell(alone, other), "a suite by itself may be renamed, and compared"
 
 
 def test_examinations_are_compared(done, tmp_path, capsys):

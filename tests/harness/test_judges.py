@@ -98,6 +98,7 @@ def test_without_a_claimed_value_nothing_is_said():
         ({("butterfly", 16): 100, ("butterfly", 64): 400, ("conv1x1", 16): 90, ("conv1x1", 64): 300}, "holds in part"),
         ({("butterfly", 16): 100, ("butterfly", 64): 400, ("conv1x1", 16): 250, ("conv1x1", 64): 900}, "holds"),
         ({("butterfly", 16): 100, ("butterfly", 64): 400, ("conv1x1", 16): 90, ("conv1x1", 64): 190}, "does not hold"),
+        ({("butterfly", 16): 100, ("butterfly", 64): 400, ("conv1x1", 16): 250, ("conv1x1", 64): 300}, "holds in part"),
         ({("butterfly", 16): 100, ("conv1x1", 64): 300}, "undecided"),
     ],
 )
