@@ -70,7 +70,7 @@ def singular_figure(plan: Plan, records: Sequence[Record]) -> Figure | None:
     columns = [c for c in plan.columns if any(record.trial["data"]["label"] == c for record in watched)]
     if not columns:
         return None
-    figure, grid = panels(len(columns), 3.1, 3.4, share_y=True, columns=3)
+    figure, grid = panels(len(columns), 3.4, 2.9, share_y=True, columns=2)
     for axes, column in zip(grid, columns, strict=True):
         for record in watched:
             if record.trial["data"]["label"] != column:
@@ -94,9 +94,9 @@ def singular_figure(plan: Plan, records: Sequence[Record]) -> Figure | None:
         axes.set_yscale("log")
         axes.set_title(plain(column))
         axes.set_xlabel("training step")
-    grid[0].set_ylabel("smallest singular value of any layer")
+    figure.supylabel("smallest singular value of any layer", fontsize=9, color=INK)
     handles = [Line2D([], [], color=colour(i), label=plain(row)) for i, row in enumerate(plan.rows)]
     crossing = "a step before crossed a singular matrix"
     handles.append(Line2D([], [], color=INK, linestyle="none", marker="o", label=crossing))
-    figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    figure.legend(handles=handles, loc="outside lower center", ncols=2)
     return figure

@@ -9,6 +9,7 @@ from harness.records import Record
 from harness.reporting.cells import EMPTY, OPERATIONS, Line, shape_text
 from harness.reporting.rendering import Table
 from harness.reporting.runtime_points import merged
+from harness.reporting.tables_examination import power
 from harness.reporting.verdicts import (
     FAILS,
     HOLDS,
@@ -72,8 +73,7 @@ def mixing(plan: Plan, lines: Sequence[Line], records: Sequence[Record]) -> Verd
         return nothing_to_judge(lines)
     sizes = [
         f"{line['realised']} of {line['draws']} random permutations of {shape_text(line['dataset'])} entries by "
-        f"{line['factors']} factors (half of them, one pass, hold at most a share of "
-        f"10^{line['log10_one_pass']:,.0f})"
+        f"{line['factors']} factors (within reach of one pass: a share of at most {power(line['log10_one_pass'])})"
         for line in exact
     ]
     split = [line for line in alone if line["classes"] > 1]

@@ -128,8 +128,8 @@ def singularity(plan: Plan, lines: Sequence[Line], records: Sequence[Record]) ->
         return nothing_to_judge(lines)
     header = ("layer", "data", "seed", "determinants that crossed zero", "smallest singular value", "status")
     caption = (
-        "Signs of determinants after every step (of every 2x2 matrix of a butterfly, of the whole matrix of another "
-        "layer), and the smallest singular value of any watched layer at any evaluation."
+        "Signs of determinants after every step (of every 2x2 matrix of a butterfly, of a 1x1's matrix, of the whole "
+        "matrix of another layer), and the smallest singular value of any watched layer at any evaluation."
     )
     table = Table(f"{plan.suite}-crossings", caption, header, tuple(rows), words=frozenset({1, 5}))
     parts = [f"{sum(found)} of {len(found)} at {column}" for column, found in crossed.items()]

@@ -16,7 +16,7 @@ def _share(value: float) -> str:
     return f"{100 * value:.3g} %"
 
 
-def _power(value: float) -> str:
+def power(value: float) -> str:
     """A number given by its decimal logarithm."""
     return "1" if value > -1e-9 else f"10^{value:,.0f}" if value <= -3 else f"{10**value:.2g}"
 
@@ -30,13 +30,13 @@ MEASURES: dict[str, dict[str, tuple[str, Callable[[Any], str]]]] = {
         "density": ("nonzero entries of W", _share),
         "classes": ("classes that never mix", str),
         "sizes": ("their entries", str),
-        "log10_permutations": ("share of all permutations that keep them", _power),
+        "log10_permutations": ("share of all permutations that keep them", power),
     },
     "permutations": {
         "factors": ("factors, 2k - 1", str),
         "realised": ("random permutations reproduced exactly", str),
         "draws": ("of", str),
-        "log10_one_pass": ("at most within reach of k factors", _power),
+        "log10_one_pass": ("at most within reach of k factors", power),
     },
     "block_determinant": {
         "block_size": ("block size C", str),

@@ -2,8 +2,8 @@
 
 The loss grows without bound as det W -> 0, which keeps a gradient flow from crossing, but not a step of finite length.
 A determinant whose sign differs from that of the step before was zero somewhere on the straight line between the two.
-Of a butterfly these are the determinants of its 2x2 matrices, of any other layer that of its matrix W, of which an even
-number of crossings in one step goes unseen.
+Of a butterfly these are the determinants of its 2x2 matrices, of a 1x1 convolution that of the matrix of one position,
+of any other layer that of the whole matrix, of which an even number of crossings in one step goes unseen.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from harness.trials.matrices import matrix_of
 from harness.trials.updates import layers_under_test
 from layers import InvertibleLinear, butterfly_factors
 from layers.butterfly import Butterfly
+from layers.conv1x1 import Conv1x1
 
 if TYPE_CHECKING:
     from flows import Flow
@@ -70,4 +71,5 @@ def _determinants(layer: InvertibleLinear) -> Tensor:
     """Those that must not vanish, or their signs; shape (number,)."""
     if isinstance(layer, Butterfly) and layer.block_size == 1 and layer.mixed is None:
         return butterfly_factors.determinants(layer.weight)
-    return torch.linalg.slogdet(matrix_of(layer)).sign[None]
+    matrix = layer.matrix() if isinstance(layer, Conv1x1) else matrix_of(layer)
+    return torch.linalg.slogdet(matrix).sign[None]

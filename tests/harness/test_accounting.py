@@ -1,0 +1,109 @@
+"""The released accounting of the 1x1: what it leaves out, what is recorded, and who may train on it."""
+
+import math
+
+import pytest
+import torch
+
+from flows import Glow
+from harness.cli import main
+from harness.errors import SuiteError
+from harness.planning.claims import load_claims, plan_claims
+from harness.planning.plan import plan_run
+from harness.planning.suite import load_suite
+from harness.settings import FlowSettings, LayerRef
+from harness.trials.accounting import uncounted
+from harness.trials.density import run_density
+from harness.trials.models import build_flow
+from layers import LAYERS
+
+
+def flow_of(shape, levels=1):
+    row = LayerRef(row="conv1x1", layer="conv1x1", options=(("parameterisation", "plu"),))
+    flow = build_flow(shape, row, FlowSettings(levels=levels, steps=1, width=4), seed=0)
+    assert isinstance(flow, Glow)
+    return flow
+
+
+def test_what_is_left_out_is_all_positions_but_one():
+    """n log|det W| is counted once: of c = 4 channels at n = 16 positions, log|det W| = 1.2 and true 19.2."""
+    flow = flow_of((2, 32))
+    [layer] = [module for _, module in flow.linear_layers() if isinstance(module, LAYERS["conv1x1"])]
+    assert layer.shape == (4, 16)
+    with torch.no_grad():
+        layer.log_s.fill_(0.3)
+        assert float(layer(torch.zeros(1, 4, 16))[1]) == pytest.approx(19.2)
+        assert float(uncounted(flow)) == pytest.approx(19.2 - 1.2)
+
+
+def test_every_1x1_is_counted_at_its_own_number_of_positions():
+    flow = flow_of((2, 32), levels=2)
+    expected = 0.0
+    with torch.no_grad():
+        for number, (_, layer) in enumerate(flow.linear_layers(), start=1):
+            layer.log_s.fill_(0.1 * number)
+            n = layer.shape[1]
+            expected += 0.1 * number * 4 * (n - 1)
+        assert float(uncounted(flow)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_loss_moves_what_is_left_out():
+    """Training on the claim lowers log_s: its gradient is that of the true loss less the n - 1 uncounted positions."""
+    flow = flow_of((2, 32))
+    [layer] = [module for _, module in flow.linear_layers()]
+    uncounted(flow).backward()
+    assert torch.allclose(layer.log_s.grad, torch.full_like(layer.log_s, 15.0))
+
+
+def test_both_values_of_the_same_weights_are_recorded(tmp_path):
+    claims = load_claims("claims")
+    _, trials = plan_claims(claims, "smoke", "cpu", only=["claim=mimic-table"])
+    released, fair = trials
+    record = run_density(released, None, tmp_path, lambda done, text: None)
+    [row] = record.rows
+    assert record.status == "ok" and record.audit["verdict"] == "passed", "the true log-determinant is audited"
+    claimed, true = record.curves["validation"], record.curves["true_validation"]
+    assert len(claimed) == len(true) == len(record.curves["step"]) == 2 and claimed != true
+    # The same difference on both splits: it is the weights', not the data's. The best step is one of the two.
+    gap = row["nats_per_dim"] - row["claimed"]
+    assert any(gap == pytest.approx(t - c, abs=1e-5) for t, c in zip(true, claimed, strict=True))
+    assert math.isfinite(row["floor"])
+    other = run_density(fair, None, tmp_path, lambda done, text: None)
+    assert "true_validation" not in other.curves and "claimed" not in other.rows[0]
+    assert released.id != fair.id
+
+
+QUARANTINED = "only a suite that one of kind claims names may train on it"
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["training", "profiles/quick/training", "layers/conv1x1/training", "profiles/quick/datasets/digits/training"],
+)
+def test_no_other_suite_may_train_on_it(tmp_path, place):
+    text = f"""\
+suite: tiny
+kind: density
+title: Tiny
+training: {{steps: 2{"" if place != "training" else ", accounting: once_per_sequence"}}}
+layers:
+  conv1x1: {{{"training: {accounting: once_per_sequence}" if place.startswith("layers") else ""}}}
+profiles:
+  quick:
+    flow: {{levels: 1, steps: 1, width: 8}}
+    {"training: {accounting: once_per_sequence}" if place == "profiles/quick" else "seeds: 1"}
+    datasets:
+      digits: {{{"training: {accounting: once_per_sequence}" if place.endswith("digits") else ""}}}
+"""
+    path = tmp_path / "tiny.yaml"
+    path.write_text(text)
+    with pytest.raises(SuiteError) as caught:
+        load_suite(path)
+    assert len(str(caught.value).splitlines()) == 1 and QUARANTINED in str(caught.value)
+
+
+def test_nor_may_set_or_a_claims_own_suite_alone(capsys):
+    with pytest.raises(SuiteError, match=r"^--set training\.accounting=once_per_sequence: .*" + QUARANTINED):
+        plan_run(load_suite("quickstart"), "quick", "cpu", settings=["training.accounting=once_per_sequence"])
+    assert main(["run", "suites/claims/mimic_table.yaml", "--profile", "smoke"]) == 2
+    assert QUARANTINED in capsys.readouterr().err

@@ -1,0 +1,239 @@
+"""Suites of kind claims: what they say, what is picked of them, their report, and runs that are joined and compared."""
+
+import json
+import re
+import shutil
+
+import pytest
+
+from harness.cli import main
+from harness.errors import SuiteError, UserError
+from harness.planning.claims import load_claims, plan_claims
+from harness.planning.plan import Plan
+from harness.records import read_record, write_record
+from harness.reporting.claims import examine
+from harness.reporting.figures_examined import accounting_figure, singular_figure
+from harness.reporting.judges import JUDGES
+from harness.reporting.merge import cell
+from harness.reporting.results import read_records
+
+FILE = """\
+suite: two
+kind: claims
+title: Two claims
+claims:
+  mixes:
+    claim: It mixes | all <entries>.
+    where: table 1
+    test: Look.
+    judge: mixing
+    suite: parts/mixes.yaml
+  blocks:
+    claim: Blocks give it.
+    where: section 2
+    test: Compute.
+    judge: block_determinant
+    suite: parts/blocks.yaml
+"""
+
+PART = """\
+suite: {name}
+kind: examination
+title: {name}
+examine: [{examine}]
+unsupported: true
+layers:
+  butterfly: {{flow: {{mixer: none}}, options: {options}}}
+profiles:
+  quick:
+    datasets:
+      same: {{shape: {shape}}}
+      other: {{shape: {other}}}
+"""
+
+
+def lay_out(folder):
+    """A file of two claims; both have columns of the same names."""
+    (folder / "parts").mkdir()
+    mixes = {"examine": "mixing, permutations", "options": "{levels: 2}", "shape": [1, 4], "other": [3, 4]}
+    blocks = {"examine": "block_determinant", "options": "{levels: 1}", "shape": [1, 2], "other": [1, 4]}
+    (folder / "parts" / "mixes.yaml").write_text(PART.format(name="part-mixes", **mixes))
+    (folder / "parts" / "blocks.yaml").write_text(PART.format(name="part-blocks", **blocks))
+    (folder / "two.yaml").write_text(FILE)
+    return folder / "two.yaml"
+
+
+@pytest.fixture
+def two(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return lay_out(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The folder of a run of it."""
+    folder = tmp_path_factory.mktemp("claims")
+    lay_out(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(["run", "two.yaml", "--out", "out", "--jobs", "1"]) == 0
+    return folder / "out"
+
+
+@pytest.fixture
+def done(two, finished):
+    """A copy of it, beside the file."""
+    shutil.copytree(finished, two.parent / "out")
+    return two.parent / "out" / "two"
+
+
+def test_the_packaged_claims_have_judges_and_every_profile():
+    claims = load_claims("claims")
+    assert {claim.judge for claim in claims.file.claims.values()} == set(JUDGES)
+    assert claims.profiles == ["smoke", "quick", "local"]
+    plan, trials = plan_claims(claims, "quick", "cpu")
+    assert set(trials) == set(plan.trials) and len({trial.id for trial in trials}) == len(trials)
+    kinds = [trial.kind for trial in plan.trials]
+    assert kinds == sorted(kinds, key=lambda kind: kind == "runtime"), "times are taken last"
+    assert sum(len(plan.part(section).trials) for section in plan.sections) == len(plan.trials)
+
+
+def test_validate_counts_all_claims(two, capsys):
+    assert main(["validate", "two.yaml"]) == 0
+    assert "two.yaml (quick 6 trials)" in capsys.readouterr().out
+    assert main(["validate", "two.yaml", "--profile", "smoke"]) == 2
+    assert "no profile 'smoke' in all of its claims; it has quick" in capsys.readouterr().err
+
+
+def test_only_picks_claims(two, capsys):
+    assert main(["plan", "two.yaml", "--only", "claim=blocks"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("block_determinant, ") == 2 and "mixing" not in out
+    assert main(["plan", "two.yaml", "--only", "claim=block"]) == 2
+    assert "there is no such claim; did you mean blocks?" in capsys.readouterr().err
+    assert main(["plan", "two.yaml", "--only", "layer=butterfly"]) == 2
+    assert "claim" in capsys.readouterr().err
+
+
+def test_changes_are_of_one_claim(two):
+    claims = load_claims("two.yaml")
+    change = ["layers.butterfly.options.initialisation=rotation"]
+    with pytest.raises(UserError, match=r"--set: changes the suite of one claim; say which: --only claim=NAME"):
+        plan_claims(claims, "quick", "cpu", settings=change)
+    before, _ = plan_claims(claims, "quick", "cpu")
+    after, picked = plan_claims(claims, "quick", "cpu", settings=change, only=["claim=blocks"])
+    changed = {trial.id for trial in after.trials} - {trial.id for trial in before.trials}
+    assert changed == {trial.id for trial in picked} and {trial.suite for trial in picked} == {"part-blocks"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("judge: mixing", "judge: mixing\n    verdict: holds", "unknown key 'verdict'"),
+        ("suite: parts/mixes.yaml", "suite: ../mixes.yaml", "suite"),
+        ("suite: parts/mixes.yaml", "suite: parts/gone.yaml", "no such file"),
+        ("suite: parts/mixes.yaml", "suite: parts/blocks.yaml", "is called part-blocks, as is that of 'mixes'"),
+    ],
+)
+def test_faults_of_a_file_of_claims(two, old, new, words):
+    two.write_text(FILE.replace(old, new))
+    with pytest.raises(SuiteError) as caught:
+        load_claims("two.yaml")
+    assert words in str(caught.value)
+
+
+def test_a_run_of_claims_and_its_report(done, capsys):
+    text = (done / "table.md").read_text()
+    links = re.findall(r"^\| \[(.+?)\]\(#(.+?)\) \| \*\*(.+?)\*\* \|", text, re.MULTILINE)
+    assert links == [("mixes", "mixes", "holds in part"), ("blocks", "blocks", "undecided")]
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == ["mixes", "blocks"]
+    assert "**Claim.** It mixes \\| all &lt;entries>." in text and "**Verdict.** holds in part." in text
+    summary = [line for line in text.splitlines() if line.startswith("| [")]
+    assert not any("  " in line for line in summary), "no cell is padded"
+    tex = (done / "table.tex").read_text()
+    assert tex.count(r"\toprule") == 1 + 3, "the verdicts, and a table for each kind of examination"
+    assert "classes" in (done / "results.csv").read_text().splitlines()[0]
+    assert main(["run", "two.yaml", "--out", "out", "--jobs", "1"]) == 0
+    assert "nothing to run" in capsys.readouterr().out
+
+
+def test_what_has_not_run_is_undecided(done):
+    for path in (done / "records").glob("mixing-*"):
+        path.unlink()
+    assert main(["report", str(done)]) == 1
+    text = (done / "table.md").read_text()
+    assert "| [mixes](#mixes) | **undecided** | 2 of its 4 trials have not run yet |" in text
+
+
+def half(folder, out, start):
+    """A copy of a run with the records of one claim."""
+    shutil.copytree(folder, out)
+    for path in (out / "records").glob("*.json"):
+        if path.name.startswith("block") != (start == "block"):
+            path.unlink()
+    return out
+
+
+def test_runs_of_single_claims_are_joined(done, tmp_path):
+    whole = (done / "table.md").read_text()
+    parts = [half(done, tmp_path / name, name) for name in ("block", "mixing")]
+    assert main(["report", *map(str, parts), "--out", str(tmp_path / "merged")]) == 0
+    assert (tmp_path / "merged" / "two" / "table.md").read_text() == whole
+    plan = Plan.load(parts[0])
+    section = plan.sections[0].model_copy(update={"claim": "It mixes nothing."})
+    plan.model_copy(update={"sections": (section, *plan.sections[1:])}).save(parts[0])
+    assert main(["report", *map(str, parts), "--out", str(tmp_path / "again")]) == 2
+
+
+def test_claims_have_cells_of_their_own(done):
+    """Two of them may have rows and data sets of the same names."""
+    plan = Plan.load(done)
+    one = plan.trials[0]
+    other = type(one).model_validate(one.model_dump() | {"suite": "part-blocks"})
+    assert cell(plan, one) != cell(plan, other)
+    alone = plan.model_copy(update={"sections": ()})
+    assert cell(alone, one) == cell(alone, other), "a suite by itself may be renamed, and compared"
+
+
+def test_examinations_are_compared(done, tmp_path, capsys):
+    other = tmp_path / "other"
+    shutil.copytree(done, other)
+    assert main(["compare", str(done), str(other)]) == 0
+    out = capsys.readouterr().out
+    assert "6 same" not in out and "4 same" in out and "2 not comparable" in out, "two are unsupported in both"
+    assert "mixes: mixing, same" in out and "blocks: block_determinant, same" in out
+    [path] = (other / "records").glob("mixing-other-*.json")
+    record = read_record(path)
+    record.rows[0]["classes"] = 4
+    record.rows[0]["density"] += 1e-12
+    write_record(path.parent, record)
+    assert main(["compare", str(done), str(other)]) == 1
+    out = capsys.readouterr().out
+    assert "classes is 3 in A, 4 in B" in out and "density is" not in out
+
+
+def test_figures_of_what_is_examined(done, density_run):
+    plan, records = density_run
+    density = [record for record in records if record.trial["kind"] == "density"]
+    assert accounting_figure(plan, density) is None and singular_figure(plan, density) is None
+    waves = [record for record in density if record.trial["data"]["label"] == "waveforms"]
+    for record in waves[:3]:
+        record.curves["true_validation"] = [value + 5 for value in record.curves["validation"]]
+        record.curves["smallest_singular_value"] = [0.5, 0.4, 0.3, 0.2]
+        record.curves["crossings"] = [0, 2, 2, 3]
+        record.rows[0]["floor"] = -5.4
+    figure = accounting_figure(plan, waves[:3])
+    claimed, true, floor = figure.axes[0].lines
+    assert list(true.get_ydata() - claimed.get_ydata()) == pytest.approx([5.0] * 4)
+    assert set(floor.get_ydata()) == {-5.4}
+    marks = singular_figure(plan, waves[:1]).axes[0].lines[1]
+    assert list(marks.get_xdata()) == [20, 40] and list(marks.get_ydata()) == [0.4, 0.2]
+
+
+def test_a_plan_of_claims_reads_as_it_was_written(done):
+    plan = Plan.load(done)
+    assert [section.name for section in plan.sections] == ["mixes", "blocks"]
+    records = read_records(done / "records", [trial.id for trial in plan.trials])
+    found = examine(plan, records)
+    assert [len(one.records) for one in found] == [4, 2]
+    assert json.loads((done / "plan.json").read_text())["kind"] == "claims"

@@ -1,0 +1,97 @@
+"""Examinations of small layers, against everything that they could be, tried one by one."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from harness.execution.estimate import Experience
+from harness.records import blank_record
+from harness.settings import ExaminationTrial, LayerRef
+from harness.trials.examination import run_examination
+from harness.trials.matrices import matrix_of
+from layers.butterfly import Butterfly
+
+
+def trial(examine, shape, mixer="none", layer="butterfly", **options):
+    label = "x".join(map(str, shape))
+    ref = LayerRef(row=layer, layer=layer, options=tuple(sorted(options.items())))
+    return ExaminationTrial(
+        suite="tiny", profile="quick", label=label, shape=shape, layer=ref, mixer=mixer, examine=examine
+    )
+
+
+def found(*args, **options):
+    record = run_examination(trial(*args, **options), None, None, lambda done, text: None)
+    assert record.status == "ok", record.reason
+    return record.rows[0]
+
+
+def test_a_matrix_is_what_the_layer_does_to_the_basis():
+    layer = Butterfly((3, 4), levels=2, initialisation="rotation", flatten="channels_last")
+    x = torch.randn(5, 3, 4)
+    torch.testing.assert_close(layer(x)[0].flatten(1), x.flatten(1) @ matrix_of(layer).T)
+
+
+def test_classes_are_the_residues_of_what_is_no_power_of_two():
+    """D = 12 = 3 * 4 in the order (c, t): two levels pair entries 6 and 3 apart."""
+    row = found("mixing", (3, 4), levels=2, initialisation="rotation")
+    assert (row["classes"], row["sizes"], row["density"]) == (3, "4 + 4 + 4", pytest.approx(1 / 3))
+    kept = sum(
+        all(before % 3 == after % 3 for before, after in enumerate(order)) for order in itertools.permutations(range(6))
+    )
+    row = found("mixing", (3, 2), levels=1, initialisation="rotation")
+    assert row["log10_permutations"] == pytest.approx(math.log10(kept / math.factorial(6)))
+
+
+def test_a_1x1_joins_classes_only_where_its_channels_lie_in_several():
+    options = {"levels": [2, 1], "partition": [8, 4], "initialisation": "rotation"}
+    assert found("mixing", (2, 6), **options)["sizes"] == "4 + 4 + 2 + 2", "residues of two in each part"
+    options["levels"] = [3, 2]
+    assert found("mixing", (2, 6), **options)["sizes"] == "8 + 4"
+    assert found("mixing", (2, 6), "dense", **options)["classes"] == 1
+    # By position, 8 entries are four whole ones, which a matrix of two channels does not leave.
+    assert found("mixing", (2, 6), "dense", **options, flatten="channels_last")["sizes"] == "8 + 4"
+    assert found("mixing", (1, 12), "dense", **options)["sizes"] == "8 + 4", "one channel has nothing to mix"
+
+
+def test_many_classes_are_counted():
+    assert found("mixing", (1, 12), levels=1)["sizes"] == "6 x 2"
+
+
+def test_permutations_of_2k_minus_1_factors_and_of_one_pass():
+    row = found("permutations", (1, 4), levels=2)
+    assert (row["factors"], row["realised"], row["draws"]) == (3, 100, 100)
+    reached = set()
+    layer = Butterfly((1, 4), levels=2)
+    for swaps in itertools.product((0.0, 1.0), repeat=4):
+        swap = torch.tensor(swaps)
+        with torch.no_grad():
+            layer.weight.copy_(torch.stack((torch.stack((1 - swap, swap)), torch.stack((swap, 1 - swap)))))
+            reached.add(tuple(layer(torch.arange(4.0).reshape(1, 1, 4))[0].flatten().tolist()))
+    assert row["log10_one_pass"] == pytest.approx(math.log10(len(reached) / 24))
+
+
+@pytest.mark.parametrize(("shape", "mixer"), [((3, 4), "none"), ((1, 4), "dense")])
+def test_permutations_are_asked_where_they_are_claimed(shape, mixer):
+    record = run_examination(trial("permutations", shape, mixer, levels=2), None, None, lambda done, text: None)
+    assert record.status == "unsupported" and "permutations" in record.reason
+
+
+def test_blocks_give_the_determinant_where_they_are_numbers():
+    row = found("block_determinant", (1, 2), levels=1, initialisation="rotation")
+    assert row["block_size"] == 1 and row["layer_error"] < 1e-12 and row["blocks_error"] < 1e-12
+    row = found("block_determinant", (2, 2), levels=1, initialisation="rotation", block_size=2)
+    assert row["block_size"] == 2 and row["layer_error"] < 1e-12 and row["blocks_error"] > 0.1
+
+
+def test_the_time_of_an_examination_is_that_of_one_like_it():
+    one = trial("mixing", (3, 4), levels=2)
+    record = blank_record(one, "ok", None)
+    record.seconds = 7.0
+    other = blank_record(trial("permutations", (1, 4), levels=2), "ok", None)
+    other.seconds = 1.0
+    told = Experience([other, record])
+    assert told.seconds(trial("mixing", (3, 4), levels=1)) == 7.0
+    assert told.seconds(trial("mixing", (3, 8), levels=1)) == 4.0, "of the kind in general"

@@ -1,0 +1,330 @@
+"""Judges on records made up: every verdict, and none from noise."""
+
+import pytest
+
+from harness.planning.plan import Plan
+from harness.planning.suite_model import Published
+from harness.records import blank_record
+from harness.reporting.judges import JUDGES
+from harness.reporting.results import plan_lines
+from harness.reporting.statistics import Difference, Estimate
+from harness.reporting.verdicts import of_outcomes, outcome_of
+from harness.settings import (
+    DataRef,
+    DensityTrial,
+    ExaminationTrial,
+    FlowSettings,
+    LayerRef,
+    ParametersTrial,
+    RuntimeTrial,
+    TrainingSettings,
+)
+
+HEAD = {"suite": "tiny", "profile": "quick"}
+
+
+def ref(row, layer=None):
+    return LayerRef(row=row, layer=layer or row)
+
+
+def made(kind, trials, columns, **fields):
+    rows = [layer.row for trial in trials for layer in (trial.layers if kind == "runtime" else [trial.layer])]
+    about = {"title": "Tiny", "question": "", "device": "cpu", "rows": tuple(dict.fromkeys(rows))}
+    return Plan(**HEAD, **about, kind=kind, columns=tuple(columns), trials=tuple(trials), **fields)
+
+
+def judge(name, plan, records):
+    found = JUDGES[name](plan, plan_lines(records, plan), records)
+    assert found.short and found.text and "\n" not in found.short
+    return found
+
+
+def density(row, column, seed=0, layer=None, **training):
+    return DensityTrial(
+        **HEAD,
+        data=DataRef(label=column, name="waveforms"),
+        layer=ref(row, layer or row),
+        flow=FlowSettings(),
+        training=TrainingSettings(**training),
+        seed=seed,
+    )
+
+
+def trained(trial, value, status="ok", **more):
+    record = blank_record(trial, status, None if status == "ok" else "why")
+    if status == "ok":
+        record.rows = [{"unit": "nats_per_dim", "nats_per_dim": value, "audit": "passed", "below_floor": False} | more]
+    return record
+
+
+def claiming(claimed, true, floor):
+    """Two trainings of the butterfly, on the released and on the true accounting."""
+    released = density("butterfly", "released", accounting="once_per_sequence")
+    fair = density("butterfly", "true")
+    one = trained(released, true, claimed=claimed, floor=floor, standard_error=0.01)
+    one.curves = {"step": [100, 200, 300], "validation": [-1.0, -2.0, -4.0], "true_validation": [1.0, 1.0, 1.0]}
+    return made("density", [released, fair], ("released", "true")), [one, trained(fair, true - 0.1, floor=floor)]
+
+
+def test_a_claim_below_the_floor_is_no_likelihood():
+    found = judge("accounting", *claiming(-16.0, -1.75, -5.4))
+    assert found.holds == "does not hold" and "claims -16.00, has -1.75 nats/dim; the floor is -5.40" in found.short
+    assert "1 of 1 claimed values lie below the resolution floor of -5.40" in found.text
+    assert "grows by 2.00 nats/dim per 100 steps" in found.text, "from a gap of 3 at step 200 to 5 at step 300"
+    assert found.tables[0].rows == (("butterfly", "-16.00", "-1.75", "-5.40", "-1.85"),)
+
+
+def test_a_claim_above_the_floor_that_is_not_the_likelihood_is_none_either():
+    found = judge("accounting", *claiming(-4.0, -1.75, -5.4))
+    assert found.holds == "does not hold" and "is no likelihood of these weights" in found.short
+
+
+@pytest.mark.parametrize(("claimed", "true"), [(-1.79, -1.75), (-5.41, -5.40)])
+def test_a_small_gap_with_nothing_below_the_floor_is_undecided(claimed, true):
+    """The second is below the floor of -5.40 by chance: one standard error of the mean."""
+    assert judge("accounting", *claiming(claimed, true, -5.4)).holds == "undecided"
+
+
+def test_without_a_claimed_value_nothing_is_said():
+    plan, records = claiming(-16.0, -1.75, -5.4)
+    failed = trained(plan.trials[0], None, "diverged")
+    found = judge("accounting", plan, [failed, records[1]])
+    assert found.holds == "undecided" and "diverged: why" in found.text
+
+
+@pytest.mark.parametrize(
+    ("counts", "holds"),
+    [
+        ({("butterfly", 16): 100, ("butterfly", 64): 400, ("conv1x1", 16): 90, ("conv1x1", 64): 300}, "holds in part"),
+        ({("butterfly", 16): 100, ("butterfly", 64): 400, ("conv1x1", 16): 250, ("conv1x1", 64): 900}, "holds"),
+        ({("butterfly", 16): 100, ("butterfly", 64): 400, ("conv1x1", 16): 90, ("conv1x1", 64): 190}, "does not hold"),
+        ({("butterfly", 16): 100, ("butterfly", 64): 400, ("conv1x1", 16): 250, ("conv1x1", 64): 300}, "holds in part"),
+        ({("butterfly", 16): 100, ("conv1x1", 64): 300}, "undecided"),
+    ],
+)
+def test_half_of_the_parameters(counts, holds):
+    trials = [
+        ParametersTrial(**HEAD, label="mimic", shape=(2, 64), layer=ref(row), flow=FlowSettings(width=width))
+        for row, width in counts
+    ]
+    values = {"butterfly": {"width": 16, "mimic": 100}, "conv1x1": {"width": 64, "mimic": 300}}
+    published = Published(source="A Paper", measure="parameters", values=values)
+    records = []
+    for trial in trials:
+        records.append(blank_record(trial, "ok", None))
+        records[-1].rows = [{"parameters": counts[trial.layer.row, trial.flow.width]}]
+    assert judge("parameters", made("parameters", trials, ["mimic"], published=published), records).holds == holds
+
+
+def examined(rows):
+    """(examine, label, mixer, found) each."""
+    trials, records = [], []
+    for examine, label, mixer, found in rows:
+        trials.append(
+            ExaminationTrial(**HEAD, label=label, shape=(1, 4), layer=ref("butterfly"), mixer=mixer, examine=examine)
+        )
+        records.append(blank_record(trials[-1], "ok", None))
+        records[-1].rows = [{"layer": "butterfly", "dataset": label} | found]
+    return made("examination", trials, dict.fromkeys(label for _, label, _, _ in rows)), records
+
+
+def classes(number):
+    return {"classes": number, "sizes": " + ".join(["4"] * number), "density": 1.0, "log10_permutations": -1.0}
+
+
+def exact(realised):
+    return {"factors": 3, "realised": realised, "draws": 100, "log10_one_pass": -2.0}
+
+
+@pytest.mark.parametrize(
+    ("alone", "realised", "holds"),
+    [(1, 100, "holds"), (3, 100, "holds in part"), (1, 99, "does not hold"), (3, 0, "does not hold")],
+)
+def test_any_permutation(alone, realised, holds):
+    rows = [
+        ("mixing", "3x4", "none", classes(alone)),
+        ("mixing", "3x4", "dense", classes(1)),
+        ("permutations", "1x4", "none", exact(realised)),
+    ]
+    found = judge("mixing", *examined(rows))
+    assert found.holds == holds and f"{realised} of 100" in found.text
+    assert ("A 1x1 before it joins them" in found.text) == (alone > 1)
+
+
+def test_any_permutation_needs_both_examinations():
+    assert judge("mixing", *examined([("mixing", "3x4", "none", classes(3))])).holds == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("errors", "holds"),
+    [
+        ({1: 0.0, 2: 1.5, 3: 2.0}, "does not hold"),
+        ({1: 0.0, 2: 1e-14, 3: 2.0}, "holds in part"),
+        ({1: 0.0, 2: 1e-14}, "holds"),
+        ({1: 0.0}, "undecided"),
+    ],
+)
+def test_determinants_of_blocks(errors, holds):
+    rows = [
+        ("block_determinant", f"blocks of {c}", "none", {"block_size": c, "layer_error": 1e-15, "blocks_error": error})
+        for c, error in errors.items()
+    ]
+    assert judge("block_determinant", *examined(rows)).holds == holds
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "holds"),
+    [(0, 0, "holds"), (0, 5, "holds in part"), (1, 5, "does not hold"), (1, 0, "does not hold")],
+)
+def test_crossings(low, high, holds):
+    trials = [density("butterfly", "1e-3"), density("butterfly", "1e-1")]
+    records = [trained(trials[0], 1.0), trained(trials[1], None, "diverged")]
+    for record, count in zip(records, (low, high), strict=True):
+        record.curves = {"step": [1, 2], "crossings": [0, count], "smallest_singular_value": [0.5, 0.1]}
+    found = judge("singularity", made("density", trials, ("1e-3", "1e-1")), records)
+    assert found.holds == holds and found.tables[0].rows[1][3:] == (str(high), "0.1", "diverged")
+
+
+def test_crossings_that_nobody_watched_are_undecided():
+    trial = density("butterfly", "1e-3")
+    assert judge("singularity", made("density", [trial], ["1e-3"]), [trained(trial, 1.0)]).holds == "undecided"
+
+
+def timed(mine, other, mine_bytes=100, other_bytes=200, row="emerging", **more):
+    """One point in two processes: (median, iqr) of the butterfly and of another row."""
+    layers = (ref(row), ref("butterfly"))
+    trials, records = [], []
+    for process in (0, 1):
+        trial = RuntimeTrial(
+            **HEAD, sweep="spatial", shape=(3, 4, 4), batch=2, layers=layers, operations=("forward",), process=process
+        )
+        trials.append(trial)
+        records.append(blank_record(trial, "ok", None))
+        about = {
+            "operation": "forward",
+            "sweep": "spatial",
+            "shape": "3x4x4",
+            "batch": 2,
+            "drift": 0.0,
+            "cpu_share": 1.0,
+        }
+        for name, (median, iqr), size in (("butterfly", mine, mine_bytes), (row, other, other_bytes)):
+            line = {"layer": name, "status": "ok", "median_ms": median, "iqr_ms": iqr, "peak_bytes": size}
+            records[-1].rows.append(line | about | (more if name == "butterfly" else {}))
+    return made("runtime", trials, ["spatial"]), records
+
+
+@pytest.mark.parametrize(
+    ("run", "holds"),
+    [
+        (timed((1.0, 0.1), (2.0, 0.1)), "holds"),
+        (timed((1.0, 0.1), (2.0, 0.1), mine_bytes=300), "holds in part"),
+        (timed((2.0, 0.1), (1.0, 0.1), mine_bytes=300), "does not hold"),
+        (timed((1.0, 0.2), (1.1, 0.2)), "undecided"),  # the spreads meet
+        (timed((1.0, 0.1), (2.0, 0.1), drift=0.5), "undecided"),  # unstable
+        (timed((1.0, 0.1), (2.0, 0.1), row="conv1x1"), "undecided"),  # conceded
+    ],
+)
+def test_runtime_and_memory(run, holds):
+    assert judge("runtime", *run).holds == holds
+
+
+def test_processes_that_lie_apart_widen_a_time():
+    """Medians of 1.0 and 1.1 ms: 1.05 with 0.05 to each side, which meets 1.12 with 0.03, but not 1.2."""
+    for other, holds in ((1.12, "undecided"), (1.2, "holds")):
+        plan, records = timed((1.0, 0.01), (other, 0.06))
+        records[1].rows[0]["median_ms"] = 1.1
+        assert judge("runtime", plan, records).holds == holds
+
+
+def ranked(values, seeds, wobble=0.0):
+    """column -> row -> mean; seeds move all rows alike, and each a little by itself."""
+    trials, records = [], []
+    for column, rows in values.items():
+        for number, (row, mean) in enumerate(rows.items()):
+            for seed in range(seeds):
+                trials.append(density(row, column, seed))
+                own = wobble * ((seed * (number + 1)) % 3 - 1)
+                records.append(trained(trials[-1], mean + 0.3 * seed + own))
+    return made("density", trials, values), records
+
+
+FIRST, LAST = {"conv1x1": 2.0, "butterfly": 1.0}, {"conv1x1": 1.0, "butterfly": 2.0}
+
+
+@pytest.mark.parametrize("seeds", [3, 8])
+@pytest.mark.parametrize(
+    ("values", "holds"),
+    [
+        ({"a": FIRST, "b": FIRST}, "holds"),
+        ({"a": FIRST, "b": LAST}, "holds in part"),
+        ({"a": LAST, "b": LAST}, "does not hold"),
+    ],
+)
+def test_the_best_row(values, seeds, holds):
+    assert judge("ranked", *ranked(values, seeds, 0.05)).holds == holds
+
+
+def test_no_row_is_the_best_by_noise():
+    close = {"conv1x1": 1.01, "butterfly": 1.0}
+    assert judge("ranked", *ranked({"a": close}, 8, 0.2)).holds == "undecided"
+    assert judge("ranked", *ranked({"a": FIRST}, 1)).holds == "undecided", "one seed has no interval"
+    assert judge("ranked", *ranked({"a": FIRST, "b": close}, 8, 0.2)).holds == "undecided", "one column is open"
+
+
+def test_a_row_that_failed_its_audit_is_not_ranked():
+    plan, records = ranked({"a": FIRST}, 3)
+    for record in records:
+        if record.trial["layer"]["row"] == "butterfly":
+            record.rows[0] |= {"audit": "failed", "audit_reason": "singular"}
+    assert judge("ranked", plan, records).holds == "undecided"
+
+
+def tried(values, failed=()):
+    """(row, column) -> value, three seeds each; rows k 51 and k 3 of one layer at two rates."""
+    trials, records = [], []
+    for (row, column), value in values.items():
+        for seed in range(3):
+            trials.append(density(row, column, seed, layer="emerging"))
+            gone = (row, column) in failed
+            records.append(trained(trials[-1], value + 0.01 * seed, "diverged" if gone else "ok"))
+    return made("density", trials, ("1e-4", "1e-3")), records
+
+
+SETTINGS = [("k 51", "1e-4"), ("k 51", "1e-3"), ("k 3", "1e-4"), ("k 3", "1e-3")]
+
+
+@pytest.mark.parametrize(
+    ("values", "holds"),
+    [
+        ((1.0, 2.0, 2.0, 3.0), "holds"),
+        ((2.0, 1.0, 3.0, 2.0), "holds in part"),  # the kernel is right, the rate is not
+        ((3.0, 2.0, 2.0, 1.0), "does not hold"),
+        ((1.0, 1.0, 1.0, 1.0), "undecided"),
+    ],
+)
+def test_published_settings(values, holds):
+    assert judge("settings", *tried(dict(zip(SETTINGS, values, strict=True)))).holds == holds
+
+
+def test_a_setting_that_diverged_is_beaten():
+    values = dict(zip(SETTINGS, (1.0, 2.0, 2.0, 3.0), strict=True))
+    found = judge("settings", *tried(values, failed=[("k 51", "1e-3"), ("k 3", "1e-3")]))
+    assert found.holds == "undecided", "nothing is said of k 3 for k 51 at the rate at which neither trains"
+    assert sum("diverged" in row[1] for row in found.tables[0].rows) == 2
+
+
+def test_outcomes_add_up():
+    assert of_outcomes([]) == "undecided"
+    assert of_outcomes(["for", "open"]) == "undecided"
+    assert of_outcomes(["against", "open"]) == "does not hold"
+    assert of_outcomes(["against", "for", "open"]) == "holds in part"
+
+
+def test_a_test_goes_before_an_interval():
+    apart = Estimate(1.0, 0.5, 1.5, 8)
+    assert outcome_of(Difference(apart, p=0.2)) == "open"
+    assert outcome_of(Difference(apart, p=0.01)) == "for"
+    assert outcome_of(Difference(apart)) == "for"
+    assert outcome_of(Difference(Estimate(-1.0, -1.5, -0.5, 3))) == "against"
+    assert outcome_of(None) == outcome_of(Difference(Estimate(1.0, None, None, 1))) == "open"

@@ -1,0 +1,69 @@
+"""Crossings of singular matrices, planted one by one."""
+
+import pytest
+import torch
+
+from harness.settings import FlowSettings, LayerRef
+from harness.trials.models import build_flow
+from harness.trials.updates import layers_under_test
+from harness.trials.watch import LARGEST, Watch
+
+
+def watched(layer, shape=(1, 4, 4), **options):
+    row = LayerRef(row=layer, layer=layer, options=tuple(sorted(options.items())))
+    flow = build_flow(shape, row, FlowSettings(levels=1, steps=1, width=4, mixer="plu"), seed=0)
+    [(_, inner)] = layers_under_test(flow)
+    return flow, inner
+
+
+def test_a_planted_crossing_is_counted_and_none_without():
+    flow, layer = watched("butterfly", levels=2, initialisation="rotation")
+    watch = Watch(flow)
+    with torch.no_grad():
+        layer.weight.mul_(0.5)  # nearer, on the same side
+    watch.step()
+    assert watch.crossings == 0
+    with torch.no_grad():  # two at once: the determinant of the whole keeps its sign
+        layer.weight[0, :, :2].neg_()
+    watch.step()
+    assert watch.crossings == 2
+    watch.step()
+    assert watch.crossings == 2, "a crossing is the step's, not the side's"
+
+
+def test_a_1x1_is_watched_by_the_matrix_of_one_position():
+    """That of all positions keeps the sign of its determinant where their number is even."""
+    flow, layer = watched("conv1x1", parameterisation="dense")
+    assert layer.shape == (4, 2, 2)
+    watch = Watch(flow)
+    with torch.no_grad():
+        layer.weight[0].neg_()
+    watch.step()
+    assert watch.crossings == 1
+
+
+def test_the_smallest_singular_value_is_that_of_the_layer():
+    flow, layer = watched("butterfly", levels=2)  # the identity
+    assert Watch(flow).smallest_singular_value() == pytest.approx(1.0)
+    with torch.no_grad():
+        layer.weight[:, :, 0] *= 1e-3  # one pair of the first factor
+    assert Watch(flow).smallest_singular_value() == pytest.approx(1e-3, rel=1e-4)
+
+
+def test_a_layer_too_large_to_watch_is_left_out():
+    flow, layer = watched("butterfly", (1, 48, 48), levels=2)
+    assert layer.dim > LARGEST
+    watch = Watch(flow)
+    watch.step()
+    assert watch.crossings == 0
+
+
+def test_a_state_goes_on_from_where_it_was():
+    flow, layer = watched("butterfly", levels=2)
+    watch, other = Watch(flow), Watch(flow)
+    with torch.no_grad():
+        layer.weight[0, :, 0].neg_()
+    watch.step()
+    other.load_state_dict(watch.state_dict())
+    other.step()
+    assert other.crossings == 1
