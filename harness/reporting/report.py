@@ -93,7 +93,7 @@ def write_report(folder: Path, at: Sequence[Terms] = (), benchmarks: Sequence[Pa
         content[f"table-{name}.tex"] = f"{NEEDS}{latex(table)}\n".encode()
         text += f"\n{markdown(table)}\n"
     if examined:
-        sections = claims_sections(examined, pictures)
+        sections = claims_sections(examined, pictures, list(more.values()))
     else:
         sections = suite_sections(plan, records, [*made, *more.values()], pictures, folder / "records")
     content["index.html"] = page(plan, records, lines, sections, frame)

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -12,9 +13,12 @@ from harness.planning.claims import load_claims, plan_claims
 from harness.planning.plan import Plan
 from harness.records import read_record, write_record
 from harness.reporting.claims import examine
+from harness.reporting.figure_style import panels, style
 from harness.reporting.figures_examined import accounting_figure, singular_figure
 from harness.reporting.judges import JUDGES
 from harness.reporting.merge import cell
+from harness.reporting.page_claims import claims_sections
+from harness.reporting.rendering import Table
 from harness.reporting.results import read_records
 
 FILE = """\
@@ -153,6 +157,9 @@ def test_a_run_of_claims_and_its_report(done, capsys):
     tex = (done / "table.tex").read_text()
     assert tex.count(r"\toprule") == 1 + 3, "the verdicts, and a table for each kind of examination"
     assert "classes" in (done / "results.csv").read_text().splitlines()[0]
+    page = (done / "index.html").read_text()
+    assert re.findall(r'<section id="(.+?)">', page) == ["verdicts", "mixes", "blocks", "trials", "origin", "numbers"]
+    assert "It mixes | all &lt;entries&gt;." in page
     assert main(["run", "two.yaml", "--out", "out", "--jobs", "1"]) == 0
     assert "nothing to run" in capsys.readouterr().out
 
@@ -237,3 +244,22 @@ def test_a_plan_of_claims_reads_as_it_was_written(done):
     found = examine(plan, records)
     assert [len(one.records) for one in found] == [4, 2]
     assert json.loads((done / "plan.json").read_text())["kind"] == "claims"
+
+
+def test_each_section_of_the_page_has_the_figures_of_its_claim(done):
+    plan = Plan.load(done)
+    examined = examine(plan, read_records(done / "records", [trial.id for trial in plan.trials]))
+    longer = replace(examined[1], section=examined[1].section.model_copy(update={"name": "mixes-too"}))
+    names = ("mixes-likelihood", "mixes-too-training", "mixes-singular", "benchmarks")
+    drawn = {}
+    for name in names:
+        with style():
+            drawn[name], (axes,) = panels(1, 3, 2)
+            axes.set_title(name)
+    table = Table("t", "asked for", ("a",), (("b",),))
+    first, one, other, beside = claims_sections([examined[0], longer], drawn, [table])
+    assert first.heading == "Verdicts" and beside.tables == (table,)
+    assert [part.heading for part in one.parts] == ["Likelihood", "Smallest singular value"]
+    assert [part.heading for part in other.parts] == ["Training curves"]
+    assert [part.heading for part in beside.parts] == ["Benchmarks"]
+    assert len({part.drawings[0].panels[0] for part in one.parts + other.parts + beside.parts}) == 4
