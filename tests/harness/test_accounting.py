@@ -91,9 +91,9 @@ layers:
 profiles:
   quick:
     flow: {{levels: 1, steps: 1, width: 8}}
-    {"training: {accounting: once_per_sequence}" if place == "profiles/quick" else "seeds: 1"}
+    {"training: {accounting: once_per_sequence}" if place == "profiles/quick/training" else "seeds: 1"}
     datasets:
-      digits: {{{"training: {accounting: once_per_sequence}" if place.endswith("digits") else ""}}}
+      digits: {{{"training: {accounting: once_per_sequence}" if "digits" in place else ""}}}
 """
     path = tmp_path / "tiny.yaml"
     path.write_text(text)
