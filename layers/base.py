@@ -120,6 +120,13 @@ class InvertibleLinear(nn.Module):
         """
         return push_identity(self)
 
+    def factors(self) -> list[tuple[str, Tensor]]:
+        """(name, matrix) of each sparse factor, the first applied first, of a layer that is a product of such.
+
+        A factor of one part of the entries is as large as the part. Any other layer has none.
+        """
+        return []
+
     def check_event(self, x: Tensor) -> None:
         """Raise ValueError unless x is a batch of this layer's events."""
         if x.ndim != len(self.shape) + 1 or tuple(x.shape[1:]) != self.shape:

@@ -257,6 +257,26 @@ class Butterfly(InvertibleLinear, name="butterfly"):
         place = row_major.permute(2, 1, 0).flatten().argsort()
         return product[place][:, place]
 
+    @torch.no_grad()
+    def factors(self) -> list[tuple[str, Tensor]]:
+        """B(i, D), block-wise B(i, D, C), as the paper writes a factor; of a mixed radix, its stages.
+
+        They act on the entries in the order of `flatten`.
+        """
+        if self.mixed is not None:
+            return [(stage.name, matrix.to_dense()) for stage, matrix in self.mixed.factors()]
+        weight = self.weight.permute(2, 0, 1) if self.block_size == 1 else self.pairs.matrices()
+        places = [(level, part.size) for part in self.plan.parts for level in part.levels]
+        pieces = weight.split(self.plan.lengths) if places else ()
+        blocks = f", {self.block_size}" if self.block_size > 1 else ""
+        return [
+            (
+                f"B({level}, {size * self.block_size}{blocks})",
+                block_factors.factor_matrix(matrices, level, size).to_dense(),
+            )
+            for (level, size), matrices in zip(places, pieces, strict=True)
+        ]
+
     @property
     def remark(self) -> str | None:
         """That D was cut into parts that do not mix, where nobody asked for it."""

@@ -54,6 +54,11 @@ class Stage:
     stride: int
     width: int = 1
 
+    @property
+    def name(self) -> str:
+        """In words, the stride in entries."""
+        return f"radix {self.radix}, stride {self.stride * self.width}"
+
 
 def prime_factors(number: int) -> list[int]:
     """The primes that multiply to `number`, ascending: 784 -> [2, 2, 2, 2, 7, 7]; none for 1."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,8 +13,6 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path as Outline
 
 from harness.reporting.figure_style import COLOURS, PALE, panels, render, style
-from harness.trials.learned_maps import factor_name, factor_places
-from layers import block_factors
 from layers.butterfly import Butterfly
 
 
@@ -23,12 +22,12 @@ def factor_supports(layer: Butterfly) -> dict[str, np.ndarray]:
     The name is B(i, D), block-wise B(i, D, C). A level that returns is listed once; a factor of a partition's part is
     as large as the part.
     """
-    width = layer.block_size
-    supports = {}
-    for level, blocks in factor_places(layer):
-        pattern = block_factors.factor_matrix(torch.ones(2 ** (level - 1), 2 * width, 2 * width), level, blocks)
-        supports[factor_name(layer, level, blocks)] = pattern.to_dense().bool().numpy()
-    return supports
+    drawn = copy.deepcopy(layer)
+    chance = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in drawn.parameters():  # so that no free entry is 0
+            parameter.normal_(generator=chance)
+    return {name: matrix.bool().numpy() for name, matrix in drawn.factors()}
 
 
 def support_figure(layers: Sequence[Butterfly], columns: int = 4) -> Figure:

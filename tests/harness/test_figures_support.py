@@ -49,10 +49,12 @@ def test_draws_the_factors_of_the_paper():
             assert axes.get_ylim() == (size, 0)  # row 0 on top, as a matrix is written
 
 
-@pytest.mark.parametrize(("shape", "width"), [((1, 16), 1), ((3, 8), 3), ((2, 6), 2)])
-def test_supports_are_those_of_the_map(shape, width):
+@pytest.mark.parametrize(("shape", "width", "levels"), [((1, 16), 1, 4), ((3, 8), 3, 3), ((2, 6), 2, 1)])
+def test_supports_are_those_of_the_map(shape, width, levels):
     """A layer of one factor with weights away from the identity is non-zero exactly where its picture is blue."""
-    for level, support in enumerate(factor_supports(Butterfly(shape, block_size=width)).values(), start=1):
+    supports = factor_supports(Butterfly(shape, block_size=width, levels=levels))
+    assert len(supports) == levels
+    for level, support in enumerate(supports.values(), start=1):
         layer = Butterfly(shape, block_size=width, levels=[level], initialisation="rotation")
         assert torch.equal(layer.dense() != 0, torch.from_numpy(support))
 

@@ -1,35 +1,12 @@
 """What a trial keeps of the layers that it trained."""
 
 import numpy as np
-import pytest
 import torch
 
 from harness.records import MAP
 from harness.settings import FlowSettings, LayerRef
-from harness.trials.learned_maps import SIDE, factors, learned_maps, reduced
+from harness.trials.learned_maps import SIDE, learned_maps, reduced
 from harness.trials.models import build_flow
-from layers.butterfly import Butterfly
-
-
-@pytest.mark.parametrize(
-    ("shape", "options"),
-    [
-        ((1, 16), {}),
-        ((3, 8), {"block_size": 3}),
-        ((2, 8), {"shared": True, "bi_direction": True, "levels": 3}),
-        ((2, 4), {"levels": [2, 1, 2]}),
-        ((3, 20), {}),
-        ((3, 20), {"block_size": 3, "bi_direction": True, "shared": True}),
-    ],
-)
-def test_the_factors_in_their_order_are_the_layer(shape, options):
-    torch.manual_seed(0)
-    layer = Butterfly(shape, initialisation="rotation", **options)
-    product = torch.eye(layer.dim)
-    for _, matrix in factors(layer):
-        product = matrix @ product
-    assert torch.allclose(product, layer.dense(), atol=1e-6)
-    assert not torch.allclose(product, product.T, atol=1e-2), "the other order would do as well"
 
 
 def test_a_flow_keeps_the_matrix_of_its_first_layer_and_the_factors_of_a_butterfly():

@@ -276,3 +276,24 @@ def test_walsh_hadamard():
     expected = (1.0 - 2.0 * parity.double()) / 4
     torch.testing.assert_close(layer.dense(), expected)
     torch.testing.assert_close(layer(torch.eye(16, dtype=torch.float64)[:, None])[0][:, 0].T, expected)
+
+
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        ((1, 16), {}),
+        ((3, 8), {"block_size": 3}),
+        ((2, 8), {"shared": True, "bi_direction": True, "levels": 3}),
+        ((2, 4), {"levels": [2, 1, 2]}),
+        ((3, 20), {}),
+        ((3, 20), {"block_size": 3, "bi_direction": True, "shared": True}),
+    ],
+)
+def test_the_factors_in_their_order_are_the_layer(shape, options):
+    torch.manual_seed(0)
+    layer = Butterfly(shape, initialisation="rotation", **options)
+    product = torch.eye(layer.dim)
+    for _, matrix in layer.factors():
+        product = matrix @ product
+    assert torch.allclose(product, layer.dense(), atol=1e-6)
+    assert not torch.allclose(product, product.T, atol=1e-2), "the other order would do as well"
