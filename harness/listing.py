@@ -129,14 +129,14 @@ def _shape(dataset: Dataset) -> str:
 
 def suites() -> str:
     """Every packaged suite; a file that cannot be read is listed with the first thing wrong with it."""
-    from harness.planning.claims import is_claims, load_claims
+    from harness.planning.claims import is_claims, outline
     from harness.planning.suite import packaged_suites, read_suite
 
     lines: list[tuple[str, str, str, str]] = []
     for name in packaged_suites():
         try:
             if is_claims(name):
-                claims = load_claims(name)
+                claims = outline(name)
                 lines.append((name, claims.file.kind, claims.file.title, ", ".join(claims.profiles)))
                 continue
             suite = read_suite(name)

@@ -16,8 +16,9 @@ One run does the trials of all of them; the report has a section for each claim,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,7 +29,7 @@ from harness.planning.cluster import Cluster
 from harness.planning.overrides import parse_only
 from harness.planning.plan import Plan, Section, count_trials, plan_run, resolve_device
 from harness.planning.strict_yaml import Document
-from harness.planning.suite import find_document, load_suite, validate_suite
+from harness.planning.suite import find_document, load_suite, read_suite, validate_suite
 from harness.planning.suite_errors import Finding, findings, raise_faults
 from harness.planning.suite_model import Slug, Suite
 from harness.settings import AnyTrial, Settings
@@ -120,11 +121,19 @@ def load_claims(source: str, *, shapes: bool = False) -> Claims:
     Raises:
         SuiteError: of the first file that has faults, with all of its.
     """
+    return _with_suites(source, partial(validate_suite if shapes else load_suite, examined=True))
+
+
+def outline(source: str) -> Claims:
+    """As `load_claims`, with a look at the structure of the files alone (and without torch)."""
+    return _with_suites(source, read_suite)
+
+
+def _with_suites(source: str, load: Callable[[str | Path], Suite]) -> Claims:
     file, document, folder = _read(source)
-    load = validate_suite if shapes else load_suite
     suites, found, names = {}, [], dict[str, str]()
     for label, claim in file.claims.items():
-        suites[label] = load(claim.suite if folder is None else folder / claim.suite, examined=True)
+        suites[label] = load(claim.suite if folder is None else folder / claim.suite)
         other = names.setdefault(suites[label].suite, label)
         if other != label:
             place = ("claims", label, "suite")
