@@ -221,8 +221,10 @@ def timed(mine, other, mine_bytes=100, other_bytes=200, row="emerging", **more):
         (timed((1.0, 0.1), (2.0, 0.1), mine_bytes=300), "holds in part"),
         (timed((2.0, 0.1), (1.0, 0.1), mine_bytes=300), "does not hold"),
         (timed((1.0, 0.2), (1.1, 0.2)), "undecided"),  # the spreads meet
-        (timed((1.0, 0.1), (2.0, 0.1), drift=0.5), "undecided"),  # unstable
-        (timed((1.0, 0.1), (2.0, 0.1), row="conv1x1"), "undecided"),  # conceded
+        (timed((1.0, 0.1), (2.0, 0.1), drift=0.5), "undecided"),  # unstable, and not twice as long
+        (timed((1.0, 0.1), (2.5, 0.1), drift=0.5), "holds"),
+        (timed((2.5, 0.1), (1.0, 0.1), drift=0.5, mine_bytes=300), "does not hold"),
+        (timed((1.0, 0.1), (2.0, 0.1), row="conv1x1"), "undecided"),  # not among those compared
     ],
 )
 def test_runtime_and_memory(run, holds):
