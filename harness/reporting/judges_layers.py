@@ -151,8 +151,8 @@ def runtime(plan: Plan, lines: Sequence[Line], records: Sequence[Record]) -> Ver
     used = [i for i in range(len(header)) if i == 0 or any(row[i] != EMPTY for row in rows)]
     caption = (
         f"Points of all sweeps at which {SUBJECT} takes less / more time or memory than the layer / is not told apart "
-        "from it: where the spreads of two times meet or, if either is unstable, do not lie a factor of two apart. Judged "
-        f"are {' and '.join(COMPARED)}, which the publication compares with."
+        "from it: where the spreads of two times meet or, if either is unstable, do not lie a factor of two apart. "
+        f"Judged are {' and '.join(COMPARED)}, which the publication compares with."
     )
     kept = tuple(tuple(row[i] for i in used) for row in rows)
     table = Table(f"{plan.suite}-faster", caption, tuple(header[i] for i in used), kept)
