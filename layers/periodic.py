@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from layers.base import InvertibleLinear
+from layers.matrix_batches import by_matrix
 
 # Up to 16 taps a padded convolution is the faster forward pass, above it the FFT (measured on a CPU with 1 to
 # 48 channels: 3 x 3 against 5 x 5 on images, and 9, 15 and 25 taps on sequences, forward and backward).
@@ -90,15 +91,14 @@ class Periodic(InvertibleLinear, name="periodic"):
         """One complex system per frequency; differentiable in y and in the parameters."""
         self.check_event(y)
         spectrum = self._spectrum()
-        # The `_ex` forms because the others wait for the device.
         if len(y) < self.channels:  # fewer right-hand sides than the inverse itself would have
-            return self._filter(lambda transform: torch.linalg.solve_ex(spectrum, transform)[0], y - self._offset())
-        return self._filter(torch.linalg.inv_ex(spectrum)[0].matmul, y - self._offset())
+            return self._filter(lambda transform: by_matrix(_solve, spectrum, transform), y - self._offset())
+        return self._filter(by_matrix(_invert, spectrum).matmul, y - self._offset())
 
     @torch.no_grad()
     def inverter(self) -> Callable[[Tensor], Tensor]:
         """Invert the matrices of all frequencies once."""
-        inverses, offset = torch.linalg.inv_ex(self._spectrum())[0], self._offset().clone()
+        inverses, offset = by_matrix(_invert, self._spectrum()), self._offset().clone()
 
         @torch.no_grad()
         def invert(y: Tensor) -> Tensor:
@@ -152,7 +152,7 @@ class Periodic(InvertibleLinear, name="periodic"):
     def _log_det(self, spectrum: Tensor) -> Tensor:
         """The sum of log|det What(f)| over all n frequencies, mirrored ones included: ()."""
         width = self.shape[-1]
-        logs = torch.linalg.slogdet(spectrum).logabsdet.reshape(-1, width // 2 + 1)
+        logs = by_matrix(_log_abs_det, spectrum).reshape(-1, width // 2 + 1)
         total = 2 * logs.sum() - logs[:, 0].sum()
         return total - logs[:, -1].sum() if width % 2 == 0 else total
 
@@ -173,3 +173,16 @@ class Periodic(InvertibleLinear, name="periodic"):
         changed = change(columns.unflatten(0, (self.channels, -1)).transpose(0, 1))
         rows = changed.transpose(0, 1).reshape(columns.shape).T.contiguous()
         return torch.fft.irfftn(rows.view(half.shape), s=self.shape[1:], dim=self._axes)
+
+
+# The `_ex` forms because the others wait for the device.
+def _solve(matrices: Tensor, right: Tensor) -> Tensor:
+    return torch.linalg.solve_ex(matrices, right)[0]
+
+
+def _invert(matrices: Tensor) -> Tensor:
+    return torch.linalg.inv_ex(matrices)[0]
+
+
+def _log_abs_det(matrices: Tensor) -> Tensor:
+    return torch.linalg.slogdet(matrices).logabsdet

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from layers.matrix_batches import by_matrix
+
 
 class PLUMatrices(nn.Module):
     """A batch of n x n matrices, each parameterised as W = P (L o strictly-lower + I) (U o strictly-upper + diag(s)).
@@ -44,7 +46,7 @@ class PLUMatrices(nn.Module):
     @torch.no_grad()
     def set_matrices(self, matrices: Tensor) -> None:
         """Represent these matrices from now on: (count, n, n), real and every one invertible."""
-        permutation, lower, upper = torch.linalg.lu(matrices.double())
+        permutation, lower, upper = by_matrix(_factorised, matrices.double())
         pivots = upper.diagonal(dim1=-2, dim2=-1)
         self.lower.copy_(lower.tril(-1))
         self.upper.copy_(upper.triu(1))
@@ -78,10 +80,14 @@ class PLUMatrices(nn.Module):
         return self.log_s.sum(-1)
 
 
+def _factorised(matrices: Tensor) -> tuple[Tensor, ...]:
+    return tuple(torch.linalg.lu(matrices))
+
+
 def random_rotations(count: int, size: int) -> Tensor:
     """Rotations (orthogonal, determinant 1) drawn uniformly with torch's global generator: (count, n, n), float64."""
     q, r = torch.linalg.qr(torch.randn(count, size, size, dtype=torch.float64))
     # Without the signs the draw would follow LAPACK's convention.
     q = q * r.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
-    q[:, :, 0] *= torch.linalg.det(q).sign().unsqueeze(-1)
+    q[:, :, 0] *= by_matrix(torch.linalg.det, q).sign().unsqueeze(-1)
     return q

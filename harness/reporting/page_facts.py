@@ -161,7 +161,7 @@ def _commit(about: Mapping[str, Any]) -> str | None:
     git = about.get("git")
     if not git:
         return None
-    change = f", with changes (source/{git['diff']}.diff)" if git.get("diff") else ", with changes"
+    change = f", with changes (source/{git['diff']}.diff)" if git.get("diff") else ", other files than source changed"
     return f"{git['commit']}{change if git.get('dirty') else ''}"
 
 

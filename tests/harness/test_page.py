@@ -168,6 +168,8 @@ def test_what_surrounds_trials_is_counted_where_it_differs(runtime_run):
     records[0].environment = {"git": None}
     records[1].environment = SURROUNDINGS | {"git": {"commit": "1" * 40, "dirty": True, "diff": "abc"}}
     assert "source/abc.diff (1 trial)" in dict(environment_rows(records))["commit"].replace(")", "", 1)
+    del records[1].environment["git"]["diff"]
+    assert dict(environment_rows(records[1:2]))["commit"] == f"{'1' * 40}, other files than source changed"
     assert rebuild_lines(plan, records)[0] == "pip install -e .", "of two commits none can be named"
 
 
