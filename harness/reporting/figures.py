@@ -26,11 +26,6 @@ OF_CLAIMS = ("accounting", "singular", "likelihood", "training", "runtime")
 """Figures that a section of a report on claims has."""
 
 
-def figures(plan: Plan, records: Sequence[Record], folder: Path) -> dict[str, bytes]:
-    """Every figure of a plan (see `drawn`) as files by their names (see `rendered`)."""
-    return rendered(drawn(plan, records, folder))
-
-
 def rendered(made: Mapping[str, Figure]) -> dict[str, bytes]:
     """Every figure as PNG and, but for pictures, SVG, by file name."""
     files: dict[str, bytes] = {}

@@ -13,10 +13,10 @@ from torch import Tensor
 from flows import seeded
 from harness.records import Record, blank_record
 from harness.settings import ExaminationTrial, LayerRef, Progress
-from harness.trials.matrices import matrix_of
 from harness.trials.models import make_layer
 from harness.trials.operations import perturb
 from layers import InvertibleLinear, UnsupportedShape
+from layers.base import push_identity
 from layers.butterfly import Butterfly
 from layers.permutations import benes_levels, butterfly_from_permutation
 
@@ -120,7 +120,7 @@ def block_determinant(trial: ExaminationTrial) -> dict[str, Any]:
         layer = _built(trial.layer, trial.shape, seed)
         if not isinstance(layer, Butterfly) or layer.block_size != half:
             raise UnsupportedShape(f"block_determinant: asked of one pair of blocks; give block_size: {half}")
-        weight = matrix_of(layer)
+        weight = push_identity(layer)
         truth = torch.linalg.slogdet(weight).logabsdet
         a, b, c, d = (torch.linalg.det(weight[i : i + half, j : j + half]) for i in (0, half) for j in (0, half))
         with torch.no_grad():
@@ -147,7 +147,7 @@ def _built(layer: LayerRef, shape: tuple[int, ...], seed: int) -> InvertibleLine
 
 
 def _drawn(layer: LayerRef, shape: tuple[int, ...], seed: int) -> Tensor:
-    return matrix_of(_built(layer, shape, seed))
+    return push_identity(_built(layer, shape, seed))
 
 
 def _sum(sizes: list[int]) -> str:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
-from harness.trials.matrices import matrix_of
 from harness.trials.updates import layers_under_test
 from layers import LAYERS, InvertibleLinear
+from layers.base import push_identity
 
 if TYPE_CHECKING:
     from flows import Flow
@@ -50,7 +50,7 @@ class Watch:
     def smallest_singular_value(self) -> float:
         """Of the matrices W of all watched layers as they are now."""
         return min(
-            (float(torch.linalg.svdvals(matrix_of(layer).double())[-1]) for layer in self._layers), default=math.nan
+            (float(torch.linalg.svdvals(push_identity(layer).double())[-1]) for layer in self._layers), default=math.nan
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -78,5 +78,5 @@ def _determinants(layer: InvertibleLinear) -> Tensor:
     if isinstance(layer, LAYERS["conv1x1"]):
         matrix = cast("Conv1x1", layer).matrix()
     else:
-        matrix = matrix_of(layer)
+        matrix = push_identity(layer)
     return torch.linalg.slogdet(matrix).sign[None]

@@ -10,7 +10,7 @@ from harness.execution.estimate import Experience
 from harness.records import blank_record
 from harness.settings import ExaminationTrial, LayerRef
 from harness.trials.examination import run_examination
-from harness.trials.matrices import matrix_of
+from layers.base import push_identity
 from layers.butterfly import Butterfly
 
 
@@ -31,7 +31,7 @@ def found(*args, **options):
 def test_a_matrix_is_what_the_layer_does_to_the_basis():
     layer = Butterfly((3, 4), levels=2, initialisation="rotation", flatten="channels_last")
     x = torch.randn(5, 3, 4)
-    torch.testing.assert_close(layer(x)[0].flatten(1), x.flatten(1) @ matrix_of(layer).T)
+    torch.testing.assert_close(layer(x)[0].flatten(1), x.flatten(1) @ push_identity(layer).T)
 
 
 def test_classes_are_the_residues_of_what_is_no_power_of_two():

@@ -9,7 +9,7 @@ from matplotlib.image import imread
 from matplotlib.lines import Line2D
 
 from harness.reporting.figure_style import COLOURS, MARKERS, colour, marker, panels, side_legend, style
-from harness.reporting.figures import figures
+from harness.reporting.figures import drawn, rendered
 from harness.reporting.figures_density import likelihood_figure
 from harness.reporting.figures_runtime import sweep_figures, varying
 from harness.reporting.figures_samples import mosaic
@@ -25,10 +25,10 @@ def density_files(density_run, write_run):
 
 
 def test_a_density_suite_has_its_figures_the_same_bytes_whatever_the_users_style(density_files):
-    files = figures(*density_files)
+    files = rendered(drawn(*density_files))
     names = {"likelihood", "pareto", "cost", "training", "samples-waveforms"}
-    drawn = {f"{name}.{form}" for name in names for form in ("png", "svg")}
-    assert set(files) == drawn | {"samples-digits.png"}, "pictures have no vector form"
+    expected = {f"{name}.{form}" for name in names for form in ("png", "svg")}
+    assert set(files) == expected | {"samples-digits.png"}, "pictures have no vector form"
     for name, data in files.items():
         if name.endswith("png"):
             height, width, _ = imread(io.BytesIO(data)).shape
@@ -36,26 +36,30 @@ def test_a_density_suite_has_its_figures_the_same_bytes_whatever_the_users_style
         else:
             assert b"<svg" in data and b"dc:date" not in data
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red", "svg.hashsalt": "other"}):
-        assert figures(*density_files) == files
+        assert rendered(drawn(*density_files)) == files
 
 
 def test_without_records_there_are_no_figures(density_run, tmp_path):
-    assert figures(density_run[0], [], tmp_path) == {}
+    assert rendered(drawn(density_run[0], [], tmp_path)) == {}
 
 
 def test_a_runtime_suite_has_two_figures_per_sweep(runtime_run, tmp_path):
     """The 1x1 convolution has one of its own."""
     plan, records = runtime_run
     names = {f"runtime-{sweep}{suffix}" for sweep in ("spatial", "batch") for suffix in ("", "-conv1x1")}
-    assert set(figures(plan, records, tmp_path)) == {f"{name}.{form}" for name in names for form in ("png", "svg")}
+    assert set(rendered(drawn(plan, records, tmp_path))) == {
+        f"{name}.{form}" for name in names for form in ("png", "svg")
+    }
 
 
 def test_runtime_curves_are_the_medians_beside_the_copy(runtime_run):
     plan, records = runtime_run
     records[0].rows[3]["drift"] = 0.5  # the second layer's forward on the first shape
-    drawn = sweep_figures(plan, "spatial", [line for line in plan_lines(records, plan) if line["sweep"] == "spatial"])
-    assert list(drawn) == ["", "-conv1x1"]
-    forward = drawn[""].axes[0]
+    curves_by_suffix = sweep_figures(
+        plan, "spatial", [line for line in plan_lines(records, plan) if line["sweep"] == "spatial"]
+    )
+    assert list(curves_by_suffix) == ["", "-conv1x1"]
+    forward = curves_by_suffix[""].axes[0]
     curves = {line.get_label(): line for line in forward.lines if not line.get_label().startswith("_")}
     assert list(curves) == ["my_layer & co", "<script>", "copy"]
     assert list(curves["my_layer & co"].get_xdata()) == [4, 8, 16]
@@ -64,11 +68,11 @@ def test_runtime_curves_are_the_medians_beside_the_copy(runtime_run):
     assert list(curves["copy"].get_ydata()) == [0.0025, 0.005, 0.01]
     hollow = [line for line in forward.lines if line.get_markerfacecolor() == "white"]
     assert [(list(line.get_xdata()), list(line.get_ydata())) for line in hollow] == [([4], [0.5])]
-    assert [axes.get_yscale() for axes in drawn["-conv1x1"].axes] == ["log"] * 3
+    assert [axes.get_yscale() for axes in curves_by_suffix["-conv1x1"].axes] == ["log"] * 3
 
 
 def test_counts_need_no_figure(parameters_run, tmp_path):
-    assert figures(*parameters_run, tmp_path) == {}
+    assert rendered(drawn(*parameters_run, tmp_path)) == {}
 
 
 def test_likelihood_figure_shows_every_seed_its_mean_and_what_failed(density_run):
@@ -152,5 +156,5 @@ def test_samples_that_are_gone_are_left_out(density_files):
     plan, records, folder = density_files
     for record in records:
         (folder / f"{record.id}.npz").unlink(missing_ok=True)
-    assert not any(name.startswith("samples") for name in figures(plan, records, folder))
+    assert not any(name.startswith("samples") for name in rendered(drawn(plan, records, folder)))
     assert json.loads((folder / f"{records[0].id}.json").read_text())["arrays"]
