@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from pathlib import Path
+
+UNKNOWN_MEMORY = 4 << 30  # bytes taken as available on a system that does not say
+_FIELD = re.compile(r"^(\w+):\s+(\d+) kB$", re.MULTILINE)
 
 
 def usable_cores() -> int:
@@ -34,6 +38,22 @@ def cpu_model() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
+
+
+def available_memory() -> int:
+    """Return the bytes that this process may still take: what the system has left, within its own limit on data."""
+    try:
+        fields = dict(_FIELD.findall(Path("/proc/meminfo").read_text(encoding="utf-8")))
+        left = 1024 * int(fields["MemAvailable"])
+        own = dict(_FIELD.findall(Path("/proc/self/status").read_text(encoding="utf-8")))
+        import resource
+
+        limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
+        if limit != resource.RLIM_INFINITY:
+            left = min(left, limit - 1024 * int(own["VmData"]))
+    except (OSError, KeyError, ImportError):
+        return UNKNOWN_MEMORY
+    return max(left, 0)
 
 
 def memory_watched() -> bool:

@@ -141,10 +141,17 @@ class InvertibleLinear(nn.Module):
 
 
 @torch.no_grad()
-def push_identity(layer: InvertibleLinear, chunk: int = 256) -> Tensor:
-    """Read W off a layer's `forward`, `chunk` columns a pass: column j is f(e_j) - f(0). Returns (D, D)."""
+def push_identity(layer: InvertibleLinear, chunk: int = 256, dtype: torch.dtype | None = None) -> Tensor:
+    """Read W off a layer's `forward`, `chunk` columns a pass: column j is f(e_j) - f(0). Returns (D, D).
+
+    Args:
+        layer: any layer.
+        chunk: columns per pass.
+        dtype: of the events; None: that of the layer's first floating-point tensor, or torch's default.
+    """
     held = (*layer.parameters(), *layer.buffers())
     like = next((tensor for tensor in held if tensor.is_floating_point()), torch.empty(0))
+    like = torch.empty(0, dtype=dtype or like.dtype, device=held[0].device if held else None)
     offset = layer(like.new_zeros(1, *layer.shape))[0].reshape(1, layer.dim)
     basis = torch.eye(layer.dim, dtype=like.dtype, device=like.device).reshape(layer.dim, *layer.shape)
     rows = [layer(part)[0].reshape(-1, layer.dim) - offset for part in basis.split(chunk)]

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from harness.checking import layer_checks, layer_module_checks
-from harness.checking.layer_case import LayerCase
+from harness.checking.large_checks import LARGE_SHAPES, large_events
+from harness.checking.layer_case import LayerCase, Remark
 from harness.checking.layer_checks import Check
 from harness.layer_files import check_options, resolve_layer
 from layers import InvertibleLinear, UnsupportedShape
@@ -34,7 +35,8 @@ SHAPES: tuple[tuple[int, ...], ...] = (
 DTYPES = (torch.float64, torch.float32)
 
 CHECKS: dict[str, Check] = {
-    check.__name__.replace("_", "-"): check for check in (*layer_checks.CHECKS, *layer_module_checks.CHECKS)
+    check.__name__.replace("_", "-"): check
+    for check in (*layer_checks.CHECKS, *layer_module_checks.CHECKS, large_events)
 }
 """Name -> check of every rule, in the order in which they are reported."""
 
@@ -67,8 +69,8 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether no check found a fault."""
-        return not self.findings
+        """Return True if no check found a fault."""
+        return all(isinstance(finding.message, Remark) for finding in self.findings)
 
     def lines(self) -> list[str]:
         """The report as text: one line per check, and under a failed one its distinct faults."""
@@ -102,6 +104,7 @@ def check_layer(
     folder: Path | None = None,
     *,
     shapes: Sequence[tuple[int, ...]] = SHAPES,
+    large: bool = True,
     device: str = "cpu",
 ) -> Report:
     """Run every check on every one of `shapes` that the layer serves.
@@ -111,6 +114,7 @@ def check_layer(
         options: of the layer's constructor.
         folder: where a relative FILE.py is looked for before the working directory.
         shapes: event shapes to try; small, since a check builds D x D matrices.
+        large: whether to go on to `LARGE_SHAPES`.
         device: where to run, such as "cuda"; float64 only there, since convolutions may round to TF32.
 
     Raises:
@@ -129,9 +133,9 @@ def check_layer(
     if not served and not findings:
         findings.append(Finding("construction", "all shapes", "the layer serves none of the shapes tried"))
     dtypes = DTYPES if device == "cpu" else (torch.float64,)
-    modes = (True, False) if cls.hardens else (True,)
     cases = [
-        LayerCase(cls, shape, dtype, options, device, mode) for shape, dtype, mode in product(served, dtypes, modes)
+        LayerCase(cls, shape, dtype, options, device, training)
+        for shape, dtype, training in product(served, dtypes, (True, False))
     ]
     sound = []  # where forward fails there is nothing to hold the rest against
     for case in cases:
@@ -140,9 +144,26 @@ def check_layer(
         if not faults:
             sound.append(case)
     for name in CHECKS:
-        if name != "forward":
+        if name not in ("forward", "large-events"):
             findings += [Finding(name, str(case), fault) for case in sound for fault in run_check(name, case)]
+    if sound and large:
+        findings += _check_large(cls, options, device)
     return Report(spec, tuple(served), dtypes, refused, tuple(findings))
+
+
+def _check_large(cls: type[InvertibleLinear], options: Mapping[str, Any], device: str) -> list[Finding]:
+    """Check events of some thousand entries, smaller ones first, until one of them takes too long."""
+    findings = []
+    for shape in LARGE_SHAPES:
+        reason, _ = construct(cls, shape, options)
+        if reason is not None:
+            continue
+        case = LayerCase(cls, shape, torch.float64, options, device, training=False)
+        found = run_check("large-events", case)
+        findings += [Finding("large-events", str(case), fault) for fault in found]
+        if found:
+            break
+    return findings
 
 
 def construct(

@@ -25,6 +25,10 @@ MARGIN = 300.0
 """Times condition * eps: how far from exact a layer may be. The faults looked for are far above it."""
 
 
+class Remark(str):
+    """A finding that the author of a layer should know of, and that does not make the layer wrong."""
+
+
 @dataclass(frozen=True)
 class LayerCase:
     """One layer class with its options on one event shape, in one dtype, on one device, in training or in eval()."""
@@ -37,6 +41,7 @@ class LayerCase:
     training: bool = True
 
     def __str__(self) -> str:
+        """Return the shape, the dtype and the mode, as reports name them."""
         mode = "" if self.training else ", in eval()"
         return f"shape {self.shape}, {str(self.dtype).removeprefix('torch.')}{mode}"
 
@@ -56,7 +61,7 @@ class LayerCase:
     def _conditioning(self) -> tuple[float, float]:
         """The scale of the noise that `build` adds, and the condition number of W then."""
         for scale in SCALES:
-            condition = torch.linalg.cond(matrix(self.perturbed(scale))).item()
+            condition = torch.linalg.cond(matrix(self.perturbed(scale), self.dtype)).item()
             if condition < WELL_CONDITIONED:
                 break
         return scale, condition
@@ -81,15 +86,15 @@ class LayerCase:
         return x.to(device=self.device, dtype=self.dtype)
 
 
-def matrix(layer: InvertibleLinear) -> Tensor:
-    """W (D, D) in float64, by pushing the identity through `forward`."""
-    return push_identity(layer).double()
+def matrix(layer: InvertibleLinear, dtype: torch.dtype) -> Tensor:
+    """Return W (D, D) in float64, by pushing the identity in `dtype` through `forward`."""
+    return push_identity(layer, dtype=dtype).double()
 
 
 @torch.no_grad()
-def inverse_matrix(layer: InvertibleLinear) -> Tensor:
-    """The linear part (D, D) of `inverse` in float64, by pushing the identity through it."""
-    like = push_identity(layer)
+def inverse_matrix(layer: InvertibleLinear, dtype: torch.dtype) -> Tensor:
+    """Return the linear part (D, D) of `inverse` in float64, by pushing the identity in `dtype` through it."""
+    like = push_identity(layer, dtype=dtype)
     basis = torch.eye(layer.dim, dtype=like.dtype, device=like.device).reshape(layer.dim, *layer.shape)
     origin = layer.inverse(torch.zeros_like(basis[:1]))
     return (layer.inverse(basis) - origin).reshape(layer.dim, layer.dim).T.double()

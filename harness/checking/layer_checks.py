@@ -1,4 +1,4 @@
-"""What a layer's map must keep to: each rule a function from a case to the faults it finds.
+"""The rules of a layer's map: each is a function from a case to the faults that it finds.
 
 A check builds the layer with weights away from initialisation and yields one message per fault. Errors are bounded
 by condition * eps (`LayerCase.tolerance`).
@@ -14,7 +14,7 @@ from torch.autograd.gradcheck import GradcheckError, gradcheck
 from torch.func import functional_call
 
 from harness.checking.layer_case import LayerCase, matrix, relative_error
-from harness.checking.layer_faults import explain_dense, explain_inverse, explain_log_det
+from harness.checking.layer_faults import explain_dense, explain_inverse, explain_log_det, shown_apart
 from harness.trials.operations import perturb
 from layers import InvertibleLinear
 
@@ -59,7 +59,7 @@ def affine(case: LayerCase) -> Iterator[str]:
 def dense(case: LayerCase) -> Iterator[str]:
     """dense() is the matrix of forward, (D, D) on events in row-major order."""
     layer, x = case.build(), case.events()
-    w, claimed = matrix(layer), layer.dense().detach().double()
+    w, claimed = matrix(layer, case.dtype), layer.dense().detach().double()
     if claimed.shape != w.shape:
         yield f"dense() has shape {tuple(claimed.shape)}, expected (D, D) = {tuple(w.shape)}"
         return
@@ -79,10 +79,10 @@ def log_det(case: LayerCase) -> Iterator[str]:
     """The log-det is log|det W| of one whole event."""
     layer = case.build()
     claimed = _log_det(layer, case.events())
-    truth = torch.linalg.slogdet(matrix(layer))[1].item()
+    truth = torch.linalg.slogdet(matrix(layer, case.dtype))[1].item()
     if not abs(claimed - truth) <= case.tolerance() * (1 + abs(truth)):
-        why = explain_log_det(claimed, truth, layer)
-        yield f"log-det is {claimed:.4g} but slogdet of the map is {truth:.4g}{why}"
+        one, other = shown_apart(claimed, truth)
+        yield f"log-det is {one} but slogdet of the map is {other}{explain_log_det(claimed, truth, layer)}"
 
 
 def log_det_form(case: LayerCase) -> Iterator[str]:
@@ -114,7 +114,21 @@ def inverse(case: LayerCase) -> Iterator[str]:
     for what, result in (("inverse(forward(x))", back), ("forward(inverse(x))", there)):
         error = relative_error(result, x)
         if error > tolerance:
-            yield f"{what} differs from x by {error:.2g} (relative){explain_inverse(layer, tolerance)}"
+            yield f"{what} differs from x by {error:.2g} (relative){explain_inverse(layer, tolerance, case.dtype)}"
+
+
+def scales(case: LayerCase) -> Iterator[str]:
+    """forward and inverse are affine at any size of the input: at 10 and at 100 standard deviations."""
+    layer, x = case.build(), case.events()
+    tolerance = case.tolerance()
+    with torch.no_grad():
+        for what, function in (("forward", lambda value: layer(value)[0]), ("inverse", layer.inverse)):
+            origin = function(torch.zeros_like(x))
+            linear = function(x) - origin
+            for scale in (10.0, 100.0):
+                error = relative_error((function(scale * x) - origin) / scale, linear)
+                if error > tolerance:
+                    yield f"{what} is off by {error:.2g} (relative) from an affine map at {scale:g} times the input"
 
 
 def inverter(case: LayerCase) -> Iterator[str]:
@@ -141,6 +155,8 @@ def gradients(case: LayerCase) -> Iterator[str]:
         if not _differentiates(by_input, x):
             yield f"the gradient of {output} by x differs from finite differences"
         for name, parameter in layer.named_parameters():
+            if not parameter.requires_grad:
+                continue
 
             def by_parameter(value: Tensor, target: int = target, name: str = name) -> Tensor:
                 return functional_call(layer, {name: value}, (x,))[target]
@@ -153,15 +169,30 @@ def gradients(case: LayerCase) -> Iterator[str]:
 
 
 def weight_updates(case: LayerCase) -> Iterator[str]:
-    """Whatever was called before, a change of weights shows at once: nothing is cached."""
-    layer, x = case.build(), case.events()
-    before = _disagreement(layer, x)
-    with torch.no_grad():
-        perturb(layer, 0.01, torch.Generator().manual_seed(3))
-    tolerance = case.tolerance()
-    for what, error in _disagreement(layer, x).items():
-        if before[what] <= tolerance < error:
-            yield f"after a change of weights {what} still uses the old ones (relative error {error:.2g})"
+    """Change the weights after every method was called, then load other ones: both show at once, nothing is cached.
+
+    The same tensor objects go in before and after, so that a cache by input shows too.
+    """
+    layer, unused, x = case.build(), case.build(), case.events()
+    _every_result(layer, x)
+    layer(x)  # dense() may have pushed something else since
+    for twin in (layer, unused):
+        perturb(twin, 0.01, torch.Generator().manual_seed(3))
+    yield from _stale(case, layer, unused, x, "a change of weights")
+    other, fresh = case.build(), case.build()
+    for twin in (other, fresh):
+        perturb(twin, 0.02, torch.Generator().manual_seed(4))
+    layer.load_state_dict(other.state_dict())
+    yield from _stale(case, layer, fresh, x, "load_state_dict")
+
+
+def _stale(case: LayerCase, layer: InvertibleLinear, unused: InvertibleLinear, x: Tensor, after: str) -> Iterator[str]:
+    """Compare a layer that was used before with one of the same weights that was not."""
+    expected = _every_result(unused, x)
+    for what, value in _every_result(layer, x).items():
+        error = relative_error(value.double(), expected[what].double())
+        if error > case.tolerance():
+            yield f"after {after} {what} still uses the old weights (relative error {error:.2g})"
 
 
 CHECKS: tuple[Check, ...] = (
@@ -172,6 +203,7 @@ CHECKS: tuple[Check, ...] = (
     log_det,
     log_det_form,
     inverse,
+    scales,
     inverter,
     gradients,
     weight_updates,
@@ -184,15 +216,15 @@ def _log_det(layer: InvertibleLinear, x: Tensor) -> float:
 
 
 @torch.no_grad()
-def _disagreement(layer: InvertibleLinear, x: Tensor) -> dict[str, float]:
-    """How far everything else is from forward."""
-    y, w = layer(x)[0], matrix(layer)
-    truth = torch.linalg.slogdet(w)[1].item()
+def _every_result(layer: InvertibleLinear, x: Tensor) -> dict[str, Tensor]:
+    """Return the result of every method, the log-det on the scale of 1 nat at least."""
+    y, log_det = layer(x)
     return {
-        "the log-det": abs(_log_det(layer, x) - truth) / (1 + abs(truth)),
-        "inverse": relative_error(layer.inverse(y), x),
-        "inverter()": relative_error(layer.inverter()(y), x),
-        "dense()": relative_error(layer.dense().double(), w),
+        "forward": y,
+        "the log-det": torch.cat([log_det.reshape(-1), log_det.new_ones(1)]),
+        "inverse": layer.inverse(x),
+        "inverter()": layer.inverter()(x),
+        "dense()": layer.dense(),
     }
 
 

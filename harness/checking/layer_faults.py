@@ -1,6 +1,7 @@
-"""What a wrong result looks like: a guess at the fault, in the words of whoever writes a layer.
+"""Hints at the fault behind a wrong result, for the author of a layer.
 
-Every function returns text to append to a message, empty where nothing is recognised.
+Every function returns text to append to a message, empty where nothing is recognised. A hint is given only where it
+explains the whole error, up to rounding.
 """
 
 from __future__ import annotations
@@ -12,6 +13,17 @@ from torch import Tensor
 
 from harness.checking.layer_case import inverse_matrix, matrix, relative_error
 from layers import InvertibleLinear
+
+EXPLAINED = 1e-3  # relative: what a hint may leave unexplained of an error
+
+
+def shown_apart(one: float, other: float) -> tuple[str, str]:
+    """Format two numbers with as many digits, four at least, as it takes to see that they differ."""
+    for digits in range(4, 18):
+        texts = f"{one:.{digits}g}", f"{other:.{digits}g}"
+        if texts[0] != texts[1]:
+            return texts
+    return repr(one), repr(other)
 
 
 def explain_log_det(claimed: float, truth: float, layer: InvertibleLinear) -> str:
@@ -29,11 +41,10 @@ def explain_log_det(claimed: float, truth: float, layer: InvertibleLinear) -> st
         0.5: "all of it is counted twice",
         1 / c: "one over the number of channels: C is counted too often",
     }
-    ratio = truth / claimed
-    for value, meaning in known.items():
-        if math.isclose(ratio, value, rel_tol=1e-3):
-            return f": ratio {value:.4g}, {meaning}"
-    return f": ratio {ratio:.4g} (n = {n} positions, C = {c} channels)"
+    for ratio, meaning in known.items():
+        if ratio != 1 and abs(truth - ratio * claimed) <= EXPLAINED * abs(truth - claimed):
+            return f": ratio {ratio:.4g}, {meaning}"
+    return ""
 
 
 def explain_dense(claimed: Tensor, w: Tensor, tolerance: float) -> str:
@@ -45,15 +56,18 @@ def explain_dense(claimed: Tensor, w: Tensor, tolerance: float) -> str:
     return ""
 
 
-def explain_inverse(layer: InvertibleLinear, tolerance: float) -> str:
+def explain_inverse(layer: InvertibleLinear, tolerance: float, dtype: torch.dtype) -> str:
     """Compare the matrix of a wrong inverse with that of forward."""
-    w, claimed = matrix(layer), inverse_matrix(layer)
-    if relative_error(claimed, torch.linalg.inv(w)) <= tolerance:
+    w, claimed = matrix(layer, dtype), inverse_matrix(layer, dtype)
+    inverted = torch.linalg.inv(w)
+    if relative_error(claimed, inverted) <= tolerance:
         return ": the linear part is right, the offset is not; subtract the bias before solving"
-    if relative_error(claimed, torch.linalg.inv(w).T) <= tolerance:
+    if relative_error(claimed, inverted.T) <= tolerance:
         return ": it inverts the transpose of W"
     if relative_error(claimed, w.T) <= tolerance:
         return ": it applies the transpose of W, which is the inverse of an orthogonal W only"
     if relative_error(claimed, w) <= tolerance:
         return ": it applies W again"
-    return ": its matrix is not the inverse of forward's (are the factors undone in reverse order?)"
+    if relative_error(claimed, inverted) > EXPLAINED:
+        return ": its matrix is not the inverse of forward's (are the factors undone in reverse order?)"
+    return ""

@@ -1,4 +1,4 @@
-"""What a layer must keep to as a module: construction, state, copies, precisions, batches and messages.
+"""The rules of a layer as a module: construction, state, copies, precisions, modes, batches and messages.
 
 Each rule is a function from a case to the faults it finds, as in `harness.checking.layer_checks`.
 """
@@ -12,8 +12,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from harness.checking.layer_case import SCALES, LayerCase, relative_error, state
+from harness.checking.layer_case import SCALES, LayerCase, Remark, relative_error, state
 from harness.checking.layer_checks import Check
 from harness.trials.operations import perturb
 from layers import InvertibleLinear, layer_options
@@ -70,17 +72,19 @@ def unchanged_state(case: LayerCase) -> Iterator[str]:
 def modes(case: LayerCase) -> Iterator[str]:
     """Grad mode and no_grad give the same values, so do train() and eval() unless the layer hardens; y has a graph."""
     layer, x = case.build(), case.events().requires_grad_()
-    y, _ = layer(x)
+    y, log_det = layer(x)
     if not y.requires_grad:
         yield "y carries no gradient in grad mode"
-    with torch.no_grad():
-        variants = {"under no_grad": layer(x)[0]}
-        if not case.cls.hardens:
-            variants["after eval()"] = layer.eval()(x)[0]
-    for what, value in variants.items():
-        error = relative_error(value, y)
-        if error > case.tolerance():
-            yield f"forward differs by {error:.2g} (relative) {what}"
+    first = {"y": y, "log-det": log_det, "inverse": layer.inverse(x)}
+    variants = {"under no_grad": _results(layer, x)}
+    if not case.cls.hardens:
+        variants["after eval()"] = _results(layer.eval(), x)
+        variants["after train()"] = _results(layer.train(), x)
+        variants["in eval() from the start"] = _results(case.build().eval(), x)
+    for what, values in variants.items():
+        for part, error in _changes(first, values).items():
+            if error > case.tolerance():
+                yield f"{part} differs by {error:.2g} (relative) {what}"
 
 
 def masks(case: LayerCase) -> Iterator[str]:
@@ -149,21 +153,123 @@ def precision(case: LayerCase) -> Iterator[str]:
             yield f"{what} differs by {error:.2g} (relative) after a change to {target}"
 
 
+MANY = 300  # events: beyond any size of a batch at which a map might change
+FEW = 12
+
+
 def batches(case: LayerCase) -> Iterator[str]:
-    """Every event is served alone: a batch of one, and memory in any order, give the same."""
-    layer, x = case.build(), case.events()
+    """Every event is served alone: the size, order and memory order of a batch change nothing, nor does its log-det."""
+    layer, x = case.build(), case.events(MANY)
     expected = _results(layer, x)
-    alone = [_results(layer, event[None]) for event in x]
-    variants = {
-        "one by one": {what: torch.cat([one[what] for one in alone]) for what in ("y", "inverse")},
-        "in other memory order": _results(layer, x.transpose(1, -1).contiguous().transpose(1, -1)),
-        "as every second of a batch": _results(layer, x.repeat_interleave(2, dim=0)[::2]),
+    few = x[:: MANY // FEW]
+    backwards = _results(layer, x.flip(0))
+    backwards = {what: value.flip(0) if value.ndim else value for what, value in backwards.items()}
+    strided = x.transpose(1, -1).contiguous().transpose(1, -1)
+    variants: dict[str, tuple[slice, dict[str, Tensor]]] = {
+        "one by one": (slice(None, None, MANY // FEW), _split(layer, few, 1)),
+        "by sevens": (slice(None), _split(layer, x, 7)),
+        "in reverse order": (slice(None), backwards),
+        "in other memory order": (slice(None), _results(layer, strided)),
+        "as every second of a batch": (slice(0, FEW), _results(layer, x[:FEW].repeat_interleave(2, dim=0)[::2])),
     }
-    for what, variant in variants.items():
-        for part in ("y", "inverse"):
-            error = relative_error(variant[part], expected[part])
+    for what, (places, variant) in variants.items():
+        known = {part: expected[part][places] for part in ("y", "inverse")} | {"log-det": expected["log-det"]}
+        for part, error in _changes(known, variant).items():
             if error > case.tolerance():
-                yield f"{part} of events {what} differs by {error:.2g} (relative)"
+                yield f"{part} of events {what} differs by {error:.2g} (relative) from that in a batch of {MANY}"
+
+
+def _split(layer: InvertibleLinear, x: Tensor, size: int) -> dict[str, Tensor]:
+    """Return the results of a batch in parts; of the log-dets the one that differs most from their mean."""
+    parts = [_results(layer, part) for part in x.split(size)]
+    log_dets = torch.stack([part["log-det"] for part in parts])
+    together = {what: torch.cat([part[what] for part in parts]) for what in ("y", "inverse")}
+    return together | {"log-det": log_dets[(log_dets - log_dets.mean()).abs().argmax()]}
+
+
+def unused_parameters(case: LayerCase) -> Iterator[str]:
+    """Every parameter that is trained reaches y or the log-det.
+
+    A parameter of which single entries do not is a remark: a kernel may well be larger than a small event. Events with
+    one channel or one position in a row are left out, on which a sound layer may not need all of its weights.
+    """
+    layer, x = case.build(), case.events(FEW)
+    named = {name: value for name, value in layer.named_parameters() if value.requires_grad}
+    if min(case.shape) == 1 or not case.training or not named:
+        return
+    y, log_det = layer(x)
+    # Weights that differ from entry to entry: the gradients of a plain sum may cancel.
+    weights = torch.randn(y.shape, generator=torch.Generator().manual_seed(6), dtype=torch.float64).to(y)
+    output = (y * weights).sum() + 0.7 * log_det.sum()
+    if not output.requires_grad:
+        gradients: tuple[Tensor | None, ...] = (None,) * len(named)
+    else:
+        gradients = torch.autograd.grad(output, list(named.values()), allow_unused=True)
+    buffers = dict(layer.named_buffers())
+    for (name, parameter), gradient in zip(named.items(), gradients, strict=True):
+        idle = torch.ones_like(parameter, dtype=torch.bool) if gradient is None else gradient == 0
+        mask = buffers.get(f"{name}_mask")
+        free = torch.ones_like(idle) if mask is None else mask.bool().expand_as(idle)
+        count, total = int((idle & free).sum()), int(free.sum())
+        if not count:
+            continue
+        message = f"{count:,} of {total:,} entries of {name!r} receive no gradient from y or the log-det"
+        if count == total:
+            yield f"{message}, yet count as parameters: leave {name!r} out or freeze it"
+        else:
+            yield Remark(f"{message}; a boolean buffer '{name}_mask' takes them out of the count")
+
+
+def registered(case: LayerCase) -> Iterator[str]:
+    """Every tensor that the map rests on is a parameter or a buffer of the module, or computed from those and x."""
+    layer, x = case.build(), case.events()
+    known = {_storage(value) for value in (x, *layer.parameters(), *layer.buffers())}
+    with _Inputs(known) as seen:
+        layer(x)
+        layer.inverse(x)
+    for tensor in seen.strangers.values():
+        what = f"a tensor of shape {tuple(tensor.shape)} and type {str(tensor.dtype).removeprefix('torch.')}"
+        if tensor.requires_grad:
+            yield (
+                f"the map uses {what} that requires a gradient and is not among the module's parameters, so it is "
+                "neither trained, counted nor saved: make it an attribute of its own, or use nn.ParameterList"
+            )
+        else:
+            yield Remark(f"the map uses {what} that is not registered, so .to() and a state_dict leave it out")
+
+
+class _Inputs(TorchDispatchMode):
+    """Collect the tensors that operators are given and that none of them has made, but for known ones.
+
+    Attributes:
+        strangers: storage -> tensor.
+    """
+
+    def __init__(self, known: set[int]) -> None:
+        super().__init__()
+        self.known = known
+        self.strangers: dict[int, Tensor] = {}
+        self._kept: list[Tensor] = []  # a storage that is freed could be given out again
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Note the inputs, run the operator, and note its outputs as known."""
+        for tensor in _tensors((args, kwargs)):
+            place = _storage(tensor)
+            if tensor.ndim and place not in self.known:
+                self.strangers.setdefault(place, tensor)
+        result = func(*args, **(kwargs or {}))
+        for tensor in _tensors(result):
+            self.known.add(_storage(tensor))
+            self._kept.append(tensor)
+        return result
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 def wrong_input(case: LayerCase) -> Iterator[str]:
@@ -207,15 +313,17 @@ CHECKS: tuple[Check, ...] = (
     copies,
     precision,
     batches,
+    unused_parameters,
+    registered,
     wrong_input,
 )
 
 
 @torch.no_grad()
 def _results(layer: InvertibleLinear, x: Tensor) -> dict[str, Tensor]:
-    """Everything a layer computes from x."""
+    """Return everything that a layer computes from x; of a log-det of a wrong shape the first entry."""
     y, log_det = layer(x)
-    return {"y": y, "log-det": log_det, "inverse": layer.inverse(x)}
+    return {"y": y, "log-det": log_det.flatten()[0], "inverse": layer.inverse(x)}
 
 
 def _changes(before: dict[str, Tensor], after: dict[str, Tensor]) -> dict[str, float]:

@@ -1,9 +1,10 @@
-"""The audit of a trained flow: what makes its likelihood a likelihood, and its inverse an inverse.
+"""The audit of a trained flow: is its likelihood a likelihood, and its inverse an inverse?
 
-On held-out samples, with a float64 copy of the evaluated weights, every claimed log-determinant is held
-against derivatives that know nothing of it:
+With the evaluated weights, on held-out samples. Every claimed log-determinant is compared, in float64, with derivatives
+that do not use it:
 
-- linear layers, mixers included: `slogdet` of the matrix read off by pushing the identity through;
+- linear layers, mixers included: `slogdet` of the matrix read off by pushing the identity through, and above D = 4096
+  what `harness.trials.audit_layers` says;
 - couplings, split priors and ActNorm: vector-Jacobian products (see harness.trials.jacobians); squeezes and
   permutations: that they only move entries, each to a place of its own;
 - maps of no such form (autoregressive ones): their whole Jacobian;
@@ -11,8 +12,9 @@ against derivatives that know nothing of it:
 - the flow: the sum of its parts, the standard normal prior, and where D <= 256 its whole autograd Jacobian;
 - preprocessing: the derivative of its closed form, entry by entry, and the log-det that the pipeline hands on.
 
-Beside that: round trips x -> z -> x in float64 and in the flow's own precision, the condition numbers of the
-linear layers, and the log-likelihood in the flow's precision against float64.
+Beside that: every test event as it was evaluated (harness.trials.audit_events), the flow built anew from its saved
+weights, the state of every module before and after the evaluation, the condition numbers of the linear layers, and the
+log-likelihood in the flow's precision against float64.
 """
 
 from __future__ import annotations
@@ -29,17 +31,19 @@ from torch import Tensor
 
 from flows import Dense, Estimated, Permutation
 from harness.trials.audit_estimates import bounded, compare_estimates
-from harness.trials.audit_layers import DENSE_LIMIT, LayerMaker, chosen_layers, smaller
-from harness.trials.conditioning import condition_number
-from harness.trials.evaluation import generator, has_estimates
+from harness.trials.audit_events import Events, fresh_round_trips
+from harness.trials.audit_layers import DENSE_LIMIT, LayerMaker, chosen_layers, exact_layers, smaller
+from harness.trials.conditioning import log_det_and_condition
+from harness.trials.evaluation import Evaluation, generator, has_estimates
 from harness.trials.jacobians import NotTriangular, autograd_log_det, coupled_log_det
+from harness.trials.stochastic_log_det import NotDifferentiable, stochastic_log_det
 from layers import InvertibleLinear
 from layers.base import push_identity
 
 if TYPE_CHECKING:
     from flows import Flow
     from flows.bijection import Bijection
-    from harness.trials.pipeline import Pipeline, Split
+    from harness.trials.pipeline import Pipeline
 
 LOGDET_LIMIT = 1e-3  # nats per event
 INVERSE_LIMIT = 1e-3  # relative
@@ -48,44 +52,72 @@ LINEARITY_LIMIT = 1e-6  # relative, in float64
 WHOLE_LIMIT = 256  # D up to which the flow's whole Jacobian is formed
 SAMPLES = 8
 WHOLE_SAMPLES = 2
+SCALES = (1.0, 100.0)  # standard deviations at which a linear layer's inverse is checked
 
 
 @dataclass
 class Audit:
-    """The findings; `record()` is what a trial keeps.
+    """The findings; `record()` gives them as a trial keeps them.
 
     Attributes:
         reasons: one per fault, each with the path of the module.
         logdet_error: the largest absolute difference between a claimed and a derived log-det, or between a
             claimed and a derived log-likelihood, in nats per event, of all checks in float64.
-        inverse_error: the largest |x - inverse(forward(x))| / max(1, |x|) of the flow in its own precision.
-        inverse_error_float64: the same in float64.
+        events: how many test events were examined one by one; `test_events`: of how many.
+        batch_error: the largest difference of one event's log-likelihood, as evaluated, from that in batches of 8 in
+            another order, in nats per dimension; that of event `batch_worst`. `batch_failures` events exceed the limit.
+        reload_error: the largest difference of one event's log-likelihood, as evaluated, from that of a flow built anew
+            with the saved weights, in nats per dimension; None where no such flow was given.
+        inverse_error: the largest |x - inverse(forward(x))| / max(1, |x|) of the flow in its own precision, that of
+            event `inverse_worst`. `inverse_failures` events exceed the limit.
+        inverse_error_float64: the same in float64, of the eight events with the largest errors.
+        sample_error: the largest |z - forward(inverse(z))| / max(1, |z|) over `samples` fresh normal z, that of number
+            `sample_worst`. `sample_failures` exceed the limit.
         precision_error: the largest difference between the flow's own log-likelihood and float64's, in nats
             per dimension.
         condition: the largest condition number of the audited linear layers, that of `condition_path`.
         linear_layers: how many the flow has.
         audited_layers: how many of them were audited: all, or a sample where that is too much work.
+        large_layers: path -> how the log-det of a layer above D = 4096 was checked.
+        smallest_fault: the largest over such layers of the smallest log-det error that their check detects, in nats per
+            event; None where every audited layer was checked exactly.
         not_audited: path -> reason of each that was to be audited and is beyond what can be.
         estimate_error: of estimated log-dets, the largest difference of the mean of many from the exact value, in nats
             per dimension; None where there are none. `logdet_error` is of what is computed.
         estimate_bias: the sum over blocks of what their series may be off in the mean, in nats per dimension.
         lipschitz: the largest bound on the Lipschitz constant of a residual block, that of `lipschitz_path`.
+        seconds: wall time of the audit, which whoever calls it enters.
     """
 
     reasons: list[str] = field(default_factory=list)
     logdet_error: float = 0.0
+    events: int = 0
+    test_events: int = 0
+    batch_error: float = 0.0
+    batch_failures: int = 0
+    batch_worst: int | None = None
+    reload_error: float | None = None
     inverse_error: float = 0.0
+    inverse_failures: int = 0
+    inverse_worst: int | None = None
     inverse_error_float64: float = 0.0
+    samples: int = 0
+    sample_error: float = 0.0
+    sample_failures: int = 0
+    sample_worst: int | None = None
     precision_error: float = 0.0
     condition: float = 1.0
     condition_path: str | None = None
     linear_layers: int = 0
     audited_layers: int = 0
+    large_layers: dict[str, str] = field(default_factory=dict)
+    smallest_fault: float | None = None
     not_audited: dict[str, str] = field(default_factory=dict)
     estimate_error: float | None = None
     estimate_bias: float | None = None
     lipschitz: float | None = None
     lipschitz_path: str | None = None
+    seconds: float | None = None
 
     @property
     def verdict(self) -> Literal["passed", "failed", "incomplete"]:
@@ -123,28 +155,40 @@ class Audit:
 
 
 @torch.no_grad()
-def audit(flow: Flow, pipeline: Pipeline, split: Split, seed: int, make_layer: LayerMaker | None = None) -> Audit:
-    """Audit a flow on the first samples of a split; the flow itself stays as it is.
+def audit(
+    flow: Flow,
+    pipeline: Pipeline,
+    evaluation: Evaluation,
+    make_layer: LayerMaker | None = None,
+    reload: Callable[[], Flow] | None = None,
+) -> Audit:
+    """Audit a flow on the split that it was evaluated on; the flow itself is left unchanged.
 
     Args:
         flow: with the weights that were evaluated.
         pipeline: as it was trained and evaluated with.
-        split: of held-out samples.
-        seed: draws the noise, the probes, and which layers are audited where all would be too much work.
+        evaluation: of the flow; its seed also draws the audit's own noise, probes and choice of layers.
         make_layer: (layer, shape) -> a new layer of the same kind and options on another shape; layers too
             large for a dense matrix are audited on a smaller event with it, and are not audited without it.
+        reload: build the flow anew and load the saved weights; None: that is not checked.
     """
     result = Audit()
-    raw = pipeline.raw(split)[:SAMPLES]
+    seed = evaluation.seed
+    raw = pipeline.raw(evaluation.split)[:SAMPLES]
     x, log_det = pipeline.prepare(raw, generator(pipeline.device, seed, "audit noise"))
     probes = generator(torch.device("cpu"), seed, "audit probes")
     flow.eval()
     exact = deepcopy(flow).double()
     wide = x.double()
+    _audit_state(result, evaluation)
+    events = Events(pipeline, evaluation)
+    _audit_batches(result, flow, events)
+    if reload is not None:
+        _audit_reload(result, reload().eval(), events)
     _audit_preprocessing(result, pipeline, wide, log_det, probes)
     _audit_modules(result, exact, wide, probes, make_layer, seed, x.dtype)
     _audit_whole(result, exact, wide, seed)
-    _audit_inverse(result, flow, x, exact, wide)
+    _audit_inverse(result, flow, exact, events)
     used, better = flow.log_prob(x, *_chance(flow, seed)).double(), exact.log_prob(wide, *_chance(flow, seed))
     result.precision_error = _largest(used - better) / pipeline.dim
     if result.precision_error > PRECISION_LIMIT:
@@ -152,6 +196,39 @@ def audit(flow: Flow, pipeline: Pipeline, split: Split, seed: int, make_layer: L
             f"log-likelihood in {_name(x.dtype)} is off by {result.precision_error:.1e} nats/dim against float64"
         )
     return result
+
+
+def _audit_state(result: Audit, evaluation: Evaluation) -> None:
+    """Evaluation must not change the model: the values of later batches would be those of another one."""
+    if evaluation.changed:
+        names = ", ".join(evaluation.changed[:3]) + (", ..." if len(evaluation.changed) > 3 else "")
+        result.reasons.append(f"evaluation changes the state of the flow: {names}")
+
+
+def _audit_batches(result: Audit, flow: Flow, events: Events) -> None:
+    """An event's likelihood must depend neither on its batch nor on the batch's order."""
+    found = events.compare_batches(flow)
+    result.events, result.test_events = len(found.errors), len(events.evaluation.prior)
+    result.batch_error, result.batch_worst = found.worst, found.worst_event
+    result.batch_failures = found.beyond(PRECISION_LIMIT)
+    if result.batch_failures:
+        result.reasons.append(
+            f"log-likelihood depends on the batch: for {result.batch_failures} of {result.events} test events it "
+            f"differs by more than {PRECISION_LIMIT:g} nats/dim between batches of {events.evaluation.batch}, as "
+            f"evaluated, and of 8 in another order, for event {result.batch_worst} by {result.batch_error:.2g}"
+        )
+
+
+def _audit_reload(result: Audit, flow: Flow, events: Events) -> None:
+    """Everything that the likelihood rests on must be in the saved weights."""
+    found = events.compare_flow(flow)
+    result.reload_error = found.worst
+    if found.beyond(PRECISION_LIMIT):
+        result.reasons.append(
+            f"the flow built anew from its saved weights has another log-likelihood, by {found.worst:.2g} nats/dim for "
+            f"event {found.worst_event}: something that the map rests on is neither a parameter nor a buffer, or is a "
+            "value computed from earlier weights"
+        )
 
 
 def _audit_preprocessing(
@@ -185,6 +262,7 @@ def _audit_modules(
     parts = list(flow.trace(x))
     linear = {path: module for path, module, _ in parts if isinstance(module, InvertibleLinear)}
     chosen = chosen_layers(linear, seed)
+    exact = exact_layers({path: linear[path] for path in linear if path in chosen}, seed)
     result.linear_layers = len(linear)
     total = x.new_zeros(len(x))
     chance = _chance(flow, seed)
@@ -197,7 +275,11 @@ def _audit_modules(
             _audit_dense(result, path, module, value, claimed)
         elif isinstance(module, InvertibleLinear):
             if path in chosen:
-                _audit_linear(result, path, module, value, make_layer, used)
+                if path in exact:
+                    _audit_linear(result, path, module, value, used)
+                else:
+                    _audit_large(result, path, module, make_layer, used, probes)
+            _audit_scales(result, path, module, value)
         elif y.shape != value.shape or isinstance(module, Permutation):
             if not _moves_entries(module, value, y):
                 result.reasons.append(f"{path}: it does not merely move entries")
@@ -241,31 +323,77 @@ def _moves_entries(module: Callable[[Tensor], tuple[Tensor, Tensor]], x: Tensor,
     return torch.equal(order.sort().values, numbers) and torch.equal(y.flatten(1), x.flatten(1)[:, order.long()])
 
 
-def _audit_linear(
+def _audit_linear(result: Audit, path: str, layer: InvertibleLinear, value: Tensor, used: torch.dtype) -> None:
+    """Compare the log-det with the matrix; check linearity at the flow's own input, and the condition number."""
+    matrix = push_identity(layer, dtype=value.dtype)
+    y, claimed = layer(value)
+    offset = layer(torch.zeros_like(value[:1]))[0]
+    expected = (value.flatten(1) @ matrix.T).reshape(y.shape) + offset
+    if not _largest((y - expected) / expected.abs().clamp(min=1.0)) <= LINEARITY_LIMIT:
+        result.reasons.append(f"{path}: it is not the linear map of its own matrix")
+    log_det, condition = log_det_and_condition(matrix)
+    result.compare(path, claimed, log_det)
+    result.audited_layers += 1
+    _enter_condition(result, path, condition, used)
+    if layer.dim > DENSE_LIMIT:
+        result.large_layers[path] = f"exactly, by slogdet of its matrix, D = {layer.dim}"
+
+
+def _audit_large(
     result: Audit,
     path: str,
     layer: InvertibleLinear,
-    value: Tensor,
     make_layer: LayerMaker | None,
     used: torch.dtype,
+    probes: torch.Generator,
 ) -> None:
-    """Log-det against the matrix, linearity at the flow's own input, condition."""
+    """Audit a layer whose matrix is too large: exactly on a smaller event, and stochastically on its own."""
     small, reason = smaller(layer, make_layer)
     if small is None:
         result.not_audited[path] = reason
         return
-    if small is not layer:
-        start = torch.Generator().manual_seed(0)
-        value = torch.randn(len(value), *small.shape, generator=start, dtype=value.dtype).to(value.device)
-    matrix = push_identity(small).to(value)
-    y, claimed = small(value)
-    offset = small(torch.zeros_like(value[:1]))[0]
-    expected = (value.flatten(1) @ matrix.T).reshape(y.shape) + offset
-    if not _largest((y - expected) / expected.abs().clamp(min=1.0)) <= LINEARITY_LIMIT:
-        result.reasons.append(f"{path}: it is not the linear map of its own matrix")
-    result.compare(path, claimed, torch.linalg.slogdet(matrix).logabsdet)
-    condition = condition_number(matrix)
-    result.audited_layers += 1
+    try:
+        estimate = stochastic_log_det(layer, probes)
+    except NotDifferentiable as error:
+        result.not_audited[path] = f"D = {layer.dim} is beyond {DENSE_LIMIT}, and {error}"
+        return
+    tensor = next((t for t in (*small.parameters(), *small.buffers()) if t.is_floating_point()), None)
+    device = None if tensor is None else tensor.device
+    start = torch.Generator().manual_seed(0)
+    value = torch.randn(SAMPLES, *small.shape, generator=start, dtype=torch.float64).to(device)
+    _audit_linear(result, path, small, value, used)
+    _enter_condition(result, path, estimate.condition, used)
+    claimed = float(layer(torch.zeros(1, *layer.shape, dtype=torch.float64, device=device))[1].flatten()[0])
+    result.smallest_fault = max(result.smallest_fault or 0.0, estimate.allowance)
+    result.large_layers[path] = (
+        f"exactly on a stand-in of shape {small.shape}, and at its own shape, D = {layer.dim}, by a stochastic check "
+        f"that detects an error of {estimate.allowance:.3g} nats"
+    )
+    if estimate.excludes(claimed):
+        result.logdet_error = max(result.logdet_error, abs(claimed - estimate.value))
+        result.reasons.append(
+            f"{path}: log-det is {claimed:.6g} nats, but a stochastic estimate gives {estimate.value:.6g}, with "
+            f"{estimate.allowance:.3g} allowed (five standard errors)"
+        )
+
+
+def _audit_scales(result: Audit, path: str, layer: InvertibleLinear, like: Tensor) -> None:
+    """The inverse of a linear map is linear: it holds at any scale, whatever values the data happen to have."""
+    start = torch.Generator().manual_seed(0)
+    y = torch.randn(2, *layer.shape, generator=start, dtype=torch.float64).to(like)
+    for scale in SCALES:
+        try:
+            error = _largest(layer(layer.inverse(scale * y))[0] - scale * y) / scale
+        except Exception:  # third-party code may raise anything: an inverse that raises is not an inverse
+            error = math.inf
+        if not error <= INVERSE_LIMIT:
+            result.reasons.append(
+                f"{path}: y -> x -> y is off by {error:.1e} (relative) for y of standard deviation {scale:g}"
+            )
+            return
+
+
+def _enter_condition(result: Audit, path: str, condition: float, used: torch.dtype) -> None:
     if result.condition_path is None or condition > result.condition:
         result.condition, result.condition_path = condition, path
     if condition * torch.finfo(used).eps >= 1:
@@ -286,26 +414,48 @@ def _audit_whole(result: Audit, flow: Flow, x: Tensor, seed: int) -> None:
         result.compare("flow", claimed[: len(few)], autograd_log_det(partial(_output, flow), few))
 
 
-def _audit_inverse(result: Audit, flow: Flow, x: Tensor, exact: Flow, wide: Tensor) -> None:
-    """Both round trips; where one fails, the module whose own round trip is worst is named."""
-    result.inverse_error = round_trip_error(flow, x)
-    result.inverse_error_float64 = round_trip_error(exact, wide)
-    for model, start, error in ((flow, x, result.inverse_error), (exact, wide, result.inverse_error_float64)):
-        if error <= max(INVERSE_LIMIT, result.condition * torch.finfo(start.dtype).eps):
-            continue
-        own = {path: round_trip_error(cast("Bijection", module), value) for path, module, value in model.trace(start)}
-        worst = max(own, key=lambda path: own[path])
+def _audit_inverse(result: Audit, flow: Flow, exact: Flow, events: Events) -> None:
+    """Round trips of every event and of fresh z; where one fails, the module whose own round trip is worst is named."""
+    found = events.round_trips(flow)
+    worst = events.inputs[found.largest(SAMPLES).to(events.inputs.device)]
+    allowed = max(INVERSE_LIMIT, result.condition * torch.finfo(worst.dtype).eps)
+    result.inverse_error, result.inverse_worst = found.worst, found.worst_event
+    result.inverse_failures = found.beyond(allowed)
+    result.inverse_error_float64 = round_trip_error(exact, worst.double())
+    count = f"{result.inverse_failures} of {len(found.errors)} test events"
+    if result.inverse_failures:
+        result.reasons.append(_inverse_reason(flow, worst[:1], found.worst, count))
+    if not result.inverse_error_float64 <= max(INVERSE_LIMIT, result.condition * torch.finfo(torch.float64).eps):
+        result.reasons.append(_inverse_reason(exact, worst.double(), result.inverse_error_float64, "the worst of them"))
+    fresh = fresh_round_trips(flow, worst.dtype, worst.device, result.test_events, events.evaluation.seed)
+    result.samples, result.sample_error, result.sample_worst = len(fresh.errors), fresh.worst, fresh.worst_event
+    result.sample_failures = fresh.beyond(allowed)
+    if not result.sample_failures:
+        return
+    # Far from the data a trained flow may stretch so much that float32 does not suffice: that is recorded. An inverse
+    # that is wrong is wrong in float64 as well.
+    wide = fresh_round_trips(exact, torch.float64, worst.device, result.test_events, events.evaluation.seed)
+    if wide.beyond(INVERSE_LIMIT):
         result.reasons.append(
-            f"{worst}: x -> z -> x is off by {error:.1e} (relative) in {_name(start.dtype)}; "
-            f"this module alone by {own[worst]:.1e}, more than any other"
+            f"z -> x -> z is off by {wide.worst:.1e} (relative) in float64, for {wide.beyond(INVERSE_LIMIT)} of "
+            f"{len(wide.errors)} fresh z ~ N(0, I)"
         )
 
 
+def _inverse_reason(flow: Flow, x: Tensor, error: float, count: str) -> str:
+    own = {path: round_trip_error(cast("Bijection", module), value) for path, module, value in flow.trace(x)}
+    worst = max(own, key=lambda path: own[path])
+    return (
+        f"{worst}: x -> z -> x is off by {error:.1e} (relative) in {_name(x.dtype)}, for {count}; "
+        f"this module alone by {own[worst]:.1e}, more than any other"
+    )
+
+
 def round_trip_error(bijection: Bijection, x: Tensor) -> float:
-    """max |x - inverse(forward(x))| / max(1, |x|); inf where it is not finite or the inverse gives up."""
+    """Return max |x - inverse(forward(x))| / max(1, |x|); inf where it is not finite or the inverse raises."""
     try:
         back = bijection.inverse(bijection(x)[0])
-    except Exception:  # the layer may be anybody's: an inverse that raises is no inverse
+    except Exception:  # third-party code may raise anything: an inverse that raises is not an inverse
         return math.inf
     return _largest((back - x) / x.abs().clamp(min=1.0))
 

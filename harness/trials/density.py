@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from harness.trials.models import build_flow, make_layer
 from harness.trials.neighbours import neighbour_arrays
 from harness.trials.pipeline import Pipeline
 from harness.trials.training import Fit, claimed_shift, fit
-from harness.trials.weights import save_flow
+from harness.trials.weights import load_flow, save_flow
 from layers import InvertibleLinear, UnsupportedShape, free_parameters
 
 if TYPE_CHECKING:
@@ -97,11 +98,15 @@ def run_density(
         record.notes["cuda_graph"] = training.graph
     if trial.training.precision != "float32":
         record.notes["precision"] = f"coupling networks in {trial.training.precision} in training steps, else float32"
-    save_flow(flow, trial, out)
+    saved = save_flow(flow, trial, out)
     progress(TRAINING_SHARE, "test likelihood")
     test = evaluate(flow, pipeline, "test", trial.training.draws, trial.training.evaluation_batch, trial.seed)
     progress(0.93, "audit")
-    findings = audit(flow, pipeline, "test", trial.seed, lambda old, shape: _rebuild(trial, old, shape))
+    begin = time.perf_counter()
+    findings = audit(
+        flow, pipeline, test, lambda old, shape: _rebuild(trial, old, shape), lambda: load_flow(trial, saved)
+    )
+    findings.seconds = time.perf_counter() - begin
     floor = pipeline.floor()
     fault = below_floor(test, pipeline, floor)
     if fault is not None:

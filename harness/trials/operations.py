@@ -30,8 +30,10 @@ OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 
 @torch.no_grad()
 def perturb(layer: InvertibleLinear, scale: float, generator: torch.Generator) -> None:
-    """Add N(0, scale^2 / fan) noise to every parameter, fan being its last dimension."""
+    """Add N(0, scale^2 / fan) noise to every parameter that is not frozen, fan being its last dimension."""
     for parameter in layer.parameters():
+        if not parameter.requires_grad:
+            continue
         fan = max(parameter.shape[-1], 1) if parameter.ndim else 1
         noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
         parameter.add_((scale * fan**-0.5 * noise).to(parameter))

@@ -1,6 +1,7 @@
 """Real layers with one fault each, of the kinds that layers have had; loaded by file name, as a user's would be."""
 
 import torch
+from torch import nn
 
 from layers.butterfly import Butterfly
 from layers.butterfly_factors import apply, dense, invert_weight
@@ -126,3 +127,165 @@ class StaleInverse(Conv1x1):
         if not hasattr(self, "kept"):
             self.kept = super().inverse_matrix().detach()
         return self.kept
+
+
+class ChunkedLogDet(Conv1x1):
+    """The log-dets of chunks of 64 events added up: right in any batch of up to 64."""
+
+    def forward(self, x):
+        parts = [super(ChunkedLogDet, self).forward(part) for part in x.split(64)]
+        return torch.cat([y for y, _ in parts]), sum(log_det for _, log_det in parts)
+
+
+class FlatteredLogDet(Conv1x1):
+    """A log-det that is too large by a quarter of a nat per entry in batches above 64."""
+
+    def forward(self, x):
+        y, log_det = super().forward(x)
+        return y, log_det + 0.25 * self.dim * (len(x) > 64)
+
+
+class ShrunkEvents(Conv1x1):
+    """All but the first 8 events a tenth as large in batches above 64."""
+
+    def forward(self, x):
+        y, log_det = super().forward(x)
+        return (torch.cat([y[:8], 0.1 * y[8:]]) if len(x) > 64 else y), log_det
+
+
+class CentredBatch(Conv1x1):
+    """The mean of the batch subtracted in batches above 100."""
+
+    def forward(self, x):
+        y, log_det = super().forward(x)
+        return (y - y.mean(0) if len(x) > 100 else y), log_det
+
+
+class HalvedWhenLarge(Conv1x1):
+    """Half of the log-det above D = 4096, where no matrix is formed."""
+
+    def forward(self, x):
+        y, log_det = super().forward(x)
+        return y, log_det / 2 if self.dim > 4096 else log_det
+
+
+class WrongWhenLarge(Periodic):
+    """A log-det that is right up to D = 64 only."""
+
+    def forward(self, x):
+        y, log_det = super().forward(x)
+        return y, 0.9 * log_det if self.dim > 64 else log_det
+
+
+class CachedLogDet(Conv1x1):
+    """The log-det of the first call in eval(), kept for all later ones there."""
+
+    kept = None
+
+    def forward(self, x):
+        y, log_det = super().forward(x)
+        if self.training:
+            return y, log_det
+        if self.kept is None:
+            self.kept = log_det.detach()
+        return y, self.kept.to(log_det)
+
+
+class WrongInEval(Conv1x1):
+    """Another log-det in eval(), where everything is reported."""
+
+    def forward(self, x):
+        y, log_det = super().forward(x)
+        return y, log_det if self.training else log_det + 0.1 * self.dim
+
+
+class AdaptsInEval(Periodic):
+    """A bias that follows the data in eval()."""
+
+    def forward(self, x):
+        y, log_det = super().forward(x)
+        if not self.training:
+            with torch.no_grad():
+                self.bias.sub_(0.1 * y.mean([0, *range(2, y.ndim)]))
+        return y, log_det
+
+
+class FrozenInEval(Conv1x1):
+    """The weights of the first call in eval(), used there for ever."""
+
+    kept = None
+
+    def _matrix(self, x):
+        if self.training:
+            return super().matrix()
+        if self.kept is None:
+            self.kept = super().matrix().detach()
+        return self.kept.to(x)
+
+    def forward(self, x):
+        self.check_event(x)
+        w = self._matrix(x)
+        y = torch.einsum("oc,ncp->nop", w, x.flatten(2)).reshape(x.shape)
+        return y, self.positions * torch.linalg.slogdet(w).logabsdet
+
+    def inverse(self, y):
+        self.check_event(y)
+        return torch.linalg.solve(self._matrix(y), y.flatten(2)).reshape(y.shape)
+
+    def inverter(self):
+        return self.inverse
+
+
+class ClampedInverse(Conv1x1):
+    """An inverse that clamps what it is given to [-6, 6]."""
+
+    def inverse(self, y):
+        return super().inverse(y.clamp(-6, 6))
+
+    def inverter(self):
+        return self.inverse
+
+
+class RepeatedInverse(Conv1x1):
+    """An inverse that gives back what forward was last called with."""
+
+    def forward(self, x):
+        self.last = x.detach()
+        return super().forward(x)
+
+    def inverse(self, y):
+        self.check_event(y)
+        return self.last if self.last.shape == y.shape else super().inverse(y)
+
+    def inverter(self):
+        return self.inverse
+
+
+class IdleParameters(Conv1x1):
+    """10,000 parameters that nothing uses."""
+
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.idle = nn.Parameter(torch.randn(100, 100))
+
+
+class ParameterInList(Conv1x1):
+    """A bias in a plain list, where the module does not see it."""
+
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.hidden = [nn.Parameter(torch.randn(self.channels))]
+
+    def _offset(self, y):
+        return self.hidden[0].to(y).reshape(-1, *[1] * (len(self.shape) - 1))
+
+    def forward(self, x):
+        y, log_det = super().forward(x)
+        return y + self._offset(y), log_det
+
+    def inverse(self, y):
+        self.check_event(y)
+        return super().inverse(y - self._offset(y))
+
+    def inverter(self):
+        return self.inverse

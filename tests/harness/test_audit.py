@@ -15,6 +15,7 @@ from harness.settings import DataRef
 from harness.trials.audit import audit
 from harness.trials.audit_layers import chosen_layers, smaller
 from harness.trials.conditioning import condition_number
+from harness.trials.evaluation import evaluate
 from harness.trials.jacobians import NotTriangular, coupled_log_det
 from harness.trials.operations import perturb
 from harness.trials.pipeline import Pipeline
@@ -43,6 +44,11 @@ def make_flow(data, make_layer=Conv1x1, make_mixer=None, noise=0.3, **options):
     return flow
 
 
+def audited(flow, data, make_layer=None, reload=None, batch=4):
+    """Evaluate the test split and audit that, as a trial does."""
+    return audit(flow, data, evaluate(flow, data, "test", 1, batch, 0), make_layer, reload)
+
+
 def replace(flow, name, make):
     """Put `make(part)` in the place of a part of the first step."""
     step = flow.levels[0].steps[0]
@@ -56,7 +62,7 @@ def test_passes_every_layer(name, shape):
     data = pipeline(shape)
     flow = make_flow(data, lambda event: LAYERS[name](event, **OPTIONS.get(name, {})), Conv1x1)
     before = deepcopy(flow.state_dict())
-    result = audit(flow, data, "test", 0)
+    result = audited(flow, data)
     assert result.verdict == "passed", result.reasons
     assert result.logdet_error < 1e-9
     assert result.inverse_error < 1e-3 and result.inverse_error_float64 < 1e-9
@@ -78,14 +84,14 @@ def test_passes_every_layer(name, shape):
 )
 def test_passes_every_backbone(options, data_options):
     data = pipeline(**data_options)
-    result = audit(make_flow(data, **options), data, "test", 0)
+    result = audited(make_flow(data, noise=0.1, **options), data)
     assert result.verdict == "passed", result.reasons
     assert result.logdet_error < 1e-9
 
 
 def test_repeats_itself():
     data = pipeline()
-    one, other = (audit(make_flow(data), data, "test", 0).record() for _ in range(2))
+    one, other = (audited(make_flow(data), data).record() for _ in range(2))
     assert one == other
 
 
@@ -149,7 +155,7 @@ def singular(smallest):
 )
 def test_fails_layers(make_layer, noise, reason):
     data = pipeline()
-    result = audit(make_flow(data, make_layer, noise=noise, levels=1), data, "test", 0)
+    result = audited(make_flow(data, make_layer, noise=noise, levels=1), data)
     assert result.verdict == "failed"
     assert any(text.startswith(reason) for text in result.reasons), result.reasons
     json.dumps(result.record(), allow_nan=False)
@@ -157,11 +163,11 @@ def test_fails_layers(make_layer, noise, reason):
 
 def test_a_singular_layer_is_a_finding_and_not_a_crash():
     data = pipeline()
-    result = audit(make_flow(data, singular(0.0), noise=0.0), data, "test", 0)
+    result = audited(make_flow(data, singular(0.0), noise=0.0), data)
     assert result.verdict == "failed"
     zero = make_flow(data, singular(0.5), noise=0.0)
     zero.levels[0].steps[0].layer.weight.data.zero_()
-    result = audit(zero, data, "test", 0)
+    result = audited(zero, data)
     assert result.verdict == "failed" and result.condition == math.inf
     assert result.record()["condition"] is None
     json.dumps(result.record(), allow_nan=False)
@@ -238,7 +244,7 @@ def recast(cls):
 )
 def test_fails_other_parts(name, cls, reason):
     data = pipeline()
-    result = audit(replace(make_flow(data), name, recast(cls)), data, "test", 0)
+    result = audited(replace(make_flow(data), name, recast(cls)), data)
     assert result.verdict == "failed"
     assert any(text.startswith(reason) for text in result.reasons), result.reasons
 
@@ -272,7 +278,7 @@ class Coarse(Glow):
 )
 def test_fails_the_flow_as_a_whole(cls, reason):
     data = pipeline()
-    result = audit(recast(cls)(make_flow(data)), data, "test", 0)
+    result = audited(recast(cls)(make_flow(data)), data)
     assert result.verdict == "failed"
     assert any(text.startswith(reason) for text in result.reasons), result.reasons
 
@@ -281,7 +287,7 @@ def test_fails_the_flow_as_a_whole(cls, reason):
 def test_a_lost_term_is_found_twice(limit, found, monkeypatch):
     monkeypatch.setattr("harness.trials.audit.WHOLE_LIMIT", limit)
     data = pipeline()
-    result = audit(recast(ForgetsATerm)(make_flow(data)), data, "test", 0)
+    result = audited(recast(ForgetsATerm)(make_flow(data)), data)
     assert sum(text.startswith("flow: log-det is") for text in result.reasons) == found, result.reasons
 
 
@@ -296,15 +302,15 @@ def test_fails_preprocessing_without_its_jacobian(preprocessing):
     data = pipeline(preprocessing=preprocessing)
     flow = make_flow(data)
     data.preprocessing.__class__ = NoJacobian
-    result = audit(flow, data, "test", 0)
+    result = audited(flow, data)
     assert any(text.startswith("preprocessing: log-det is") for text in result.reasons), result.reasons
 
 
 def test_fails_a_pipeline_that_loses_the_jacobian(monkeypatch):
     data = pipeline()
     flow, prepare = make_flow(data), data.prepare
-    monkeypatch.setattr(data, "prepare", lambda *args: (prepare(*args)[0], torch.zeros(8)))
-    result = audit(flow, data, "test", 0)
+    monkeypatch.setattr(data, "prepare", lambda *args: (prepare(*args)[0], torch.zeros(len(args[0]))))
+    result = audited(flow, data)
     assert any("handed on with the data is off" in text for text in result.reasons), result.reasons
 
 
@@ -320,8 +326,9 @@ def test_too_many_layers_are_sampled_with_both_ends(monkeypatch):
     assert chosen == chosen_layers(layers, 0) != chosen_layers(layers, 1)
 
 
-def as_large(monkeypatch, limit):
+def as_large(monkeypatch, limit, work=0.0):
     monkeypatch.setattr(harness.trials.audit_layers, "DENSE_LIMIT", limit)
+    monkeypatch.setattr(harness.trials.audit_layers, "LARGE_WORK_LIMIT", work)
     monkeypatch.setattr(harness.trials.audit_layers, "STAND_IN_LIMIT", limit)
 
 
@@ -345,15 +352,15 @@ def test_a_large_layer_is_audited_smaller(name, monkeypatch):
 def test_a_fault_of_a_large_layer_is_found_on_the_smaller(monkeypatch):
     as_large(monkeypatch, 20)
     data = pipeline()
-    assert audit(make_flow(data), data, "test", 0, build).verdict == "passed"
-    result = audit(make_flow(data, PerPosition), data, "test", 0, build)
+    assert audited(make_flow(data), data, build).verdict == "passed"
+    result = audited(make_flow(data, PerPosition), data, build)
     assert any(text.startswith("level0/step0/layer: log-det is") for text in result.reasons)
 
 
 def test_what_cannot_be_audited_is_said(monkeypatch):
     as_large(monkeypatch, 40)
     data = pipeline()
-    result = audit(make_flow(data), data, "test", 0)
+    result = audited(make_flow(data), data)
     assert result.verdict == "incomplete"
     assert set(result.not_audited) == {"level0/step0/layer"} and result.audited_layers == 1
 

@@ -73,7 +73,7 @@ def test_trained_and_audited_as_the_backbone_is(name):
     flow, training = fitted(name, data)
     assert training.steps_done == 6 and training.passes == 6
     before = deepcopy(flow.state_dict())
-    result = audit(flow, data, "test", 0)
+    result = audit(flow, data, evaluate(flow, data, "test", 1, 4, 0))
     assert result.verdict == "passed", result.reasons
     assert (result.estimate_error is not None) == (name in ESTIMATED)
     assert name not in ESTIMATED or 0 < result.lipschitz < 1
@@ -87,7 +87,7 @@ def test_averages_keep_their_bound(ema):
     data = pipeline()
     flow, training = fitted("residual_flow", data, steps=20, ema=ema, ema_decay=0.8, learning_rate=0.02)
     assert training.passes == 20  # of "separate", no layer is under test
-    assert audit(flow, data, "test", 0).verdict == "passed"
+    assert audit(flow, data, evaluate(flow, data, "test", 1, 4, 0)).verdict == "passed"
 
 
 @pytest.mark.parametrize("name", ESTIMATED)
@@ -155,8 +155,9 @@ def test_the_audit_catches(name, old, new, reason):
     for module in flow.modules():
         if isinstance(module, nn.Module) and type(module) is SpectralConvolution:
             module.weight.data.mul_(4)
-    assert audit(flow, data, "test", 0).verdict == "passed"
-    result = audit(retype(flow, old, new), data, "test", 0)
+    assert audit(flow, data, evaluate(flow, data, "test", 1, 4, 0)).verdict == "passed"
+    faulty = retype(flow, old, new)
+    result = audit(faulty, data, evaluate(faulty, data, "test", 1, 4, 0))
     assert result.verdict == "failed" and any(reason in text for text in result.reasons), result.reasons
 
 
@@ -181,8 +182,9 @@ def test_the_audit_catches_a_biased_estimate():
                 module.weight.mul_(0.1)
                 centre = module.weight.shape[-1] // 2
                 module.weight[:, :, centre, centre] += torch.eye(*module.weight.shape[:2])
-    assert audit(flow, data, "test", 0).verdict == "passed"
-    result = audit(retype(flow, Contraction, TruncatedBlock), data, "test", 0)
+    assert audit(flow, data, evaluate(flow, data, "test", 1, 4, 0)).verdict == "passed"
+    faulty = retype(flow, Contraction, TruncatedBlock)
+    result = audit(faulty, data, evaluate(faulty, data, "test", 1, 4, 0))
     assert result.verdict == "failed" and "the mean of its estimated log-dets is" in result.reasons[0]
     assert any(text.startswith("flow: the mean") for text in result.reasons)
 

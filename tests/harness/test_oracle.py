@@ -133,7 +133,7 @@ def test_the_audit_covers_it(mutant, reason):
     flow = build_flow(data.shape, one.layer, one.flow, 0, one.data.permute)
     flow.permutation = mutant(flow.permutation.shape, flow.permutation.order)
     flow.initialise(data.prepare(data.raw("train")[:], torch.Generator().manual_seed(0))[0])
-    result = audit(flow, data, "test", 0)
+    result = audit(flow, data, evaluate(flow, data, "test", 1, 4, 0))
     assert (result.verdict == "passed") == (reason is None), result.reasons
     assert reason is None or any(text.startswith(reason) for text in result.reasons), result.reasons
 

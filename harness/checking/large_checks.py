@@ -1,0 +1,117 @@
+"""The rules of a layer on large events, where its D x D matrix is expensive or cannot be formed at all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from harness.checking.layer_case import MARGIN, LayerCase, Remark, relative_error
+from harness.checking.layer_faults import explain_log_det, shown_apart
+from harness.trials.stochastic_log_det import LogDetEstimate, stochastic_log_det
+from layers import InvertibleLinear
+from layers.base import push_identity
+
+LARGE_SHAPES: tuple[tuple[int, ...], ...] = ((2, 512), (3, 32, 32), (3, 64, 64))
+"""In the order in which they are tried: D = 1024, 3072 and 12,288."""
+
+EXACT_LIMIT = 4096  # D up to which the matrix is formed: 0.1 GB and a second
+SLOWEST_PASS = 0.5  # seconds of a forward pass of 16 events; a slower layer is not checked on larger events
+EVENTS = 16
+SCALES = (0.1, 0.03, 0.01)
+WORST_CONDITION = 1e6
+ROUNDING = 1e-14  # nats per entry: of slogdet itself, where log|det W| is near 0
+SHARE = 0.1  # of D, in nats: the log-det that the weights are moved to, so that a wrong share of it shows
+
+
+def large_events(case: LayerCase) -> Iterator[str]:
+    """The log-det, the inverse and linearity hold on events of some thousand entries, in any batch."""
+    layer, condition = _conditioned(case)
+    x = case.events(EVENTS)
+    begin = time.perf_counter()
+    with torch.no_grad():
+        layer(x)
+    seconds = time.perf_counter() - begin
+    if seconds > SLOWEST_PASS:
+        yield Remark(f"not checked: a forward pass of {EVENTS} events takes {seconds:.1f} s")
+        return
+    tolerance = MARGIN * torch.finfo(case.dtype).eps * condition
+    yield from _maps(layer, x, tolerance)
+    if layer.dim <= EXACT_LIMIT:
+        yield from _exact(case, layer, tolerance)
+    else:
+        yield from _stochastic(case, layer)
+
+
+def _conditioned(case: LayerCase) -> tuple[InvertibleLinear, float]:
+    """Return the layer with as much noise on its weights as leaves it well conditioned, its log-det far from 0."""
+    condition = float("inf")
+    for scale in SCALES:
+        layer = case.perturbed(scale)
+        _raise_log_det(layer, case)
+        condition = _estimate(layer, probes=2).condition
+        if condition < WORST_CONDITION:
+            break
+    return layer, condition
+
+
+def _raise_log_det(layer: InvertibleLinear, case: LayerCase) -> None:
+    """Move the weights along the gradient of the log-det until it has changed by about a tenth of D nats."""
+    log_det = layer(torch.zeros_like(case.events(1)))[1]
+    parameters = [parameter for parameter in layer.parameters() if parameter.requires_grad]
+    if not log_det.requires_grad or not parameters:
+        return
+    gradients = torch.autograd.grad(log_det.sum(), parameters, allow_unused=True)
+    squared = sum(float(gradient.square().sum()) for gradient in gradients if gradient is not None)
+    if not 0 < squared < float("inf"):
+        return
+    with torch.no_grad():
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            if gradient is not None:
+                parameter += SHARE * layer.dim / squared * gradient
+
+
+@torch.no_grad()
+def _maps(layer: InvertibleLinear, x: Tensor, tolerance: float) -> Iterator[str]:
+    y = layer(x)[0]
+    offset = layer(torch.zeros_like(x[:1]))[0]
+    cases = {
+        "inverse(forward(x)) differs from x": (layer.inverse(y), x),
+        "forward(inverse(x)) differs from x": (layer(layer.inverse(x))[0], x),
+        "f(x[0] - x[1]) differs from f(x[0]) - f(x[1])": (layer(x[:1] - x[1:2])[0] - offset, y[:1] - y[1:2]),
+        "forward of events one by one differs from that of a batch": (torch.cat([layer(one[None])[0] for one in x]), y),
+    }
+    for what, (value, expected) in cases.items():
+        error = relative_error(value, expected)
+        if error > tolerance:
+            yield f"{what} by {error:.2g} (relative)"
+
+
+def _exact(case: LayerCase, layer: InvertibleLinear, tolerance: float) -> Iterator[str]:
+    truth = float(torch.linalg.slogdet(push_identity(layer, dtype=case.dtype))[1])
+    for batch in (1, EVENTS):
+        claimed = _claimed(layer, case.events(batch))
+        if not abs(claimed - truth) <= tolerance * (1 + abs(truth)) + ROUNDING * layer.dim:
+            one, other = shown_apart(claimed, truth)
+            yield f"log-det is {one} but slogdet of the map is {other}{explain_log_det(claimed, truth, layer)}"
+            return
+
+
+def _stochastic(case: LayerCase, layer: InvertibleLinear) -> Iterator[str]:
+    estimate, claimed = _estimate(layer), _claimed(layer, case.events(1))
+    if estimate.excludes(claimed):
+        yield (
+            f"log-det is {claimed:.6g} but a stochastic estimate gives {estimate.value:.6g}, with "
+            f"{estimate.allowance:.3g} allowed (five standard errors){explain_log_det(claimed, estimate.value, layer)}"
+        )
+
+
+def _estimate(layer: InvertibleLinear, **options: int) -> LogDetEstimate:
+    return stochastic_log_det(layer, torch.Generator().manual_seed(0), **options)
+
+
+@torch.no_grad()
+def _claimed(layer: InvertibleLinear, x: Tensor) -> float:
+    return float(layer(x)[1].double().flatten()[0])

@@ -1,0 +1,147 @@
+"""Estimate log|det W| of a layer from products with W and its transpose alone, where W is too large to be formed.
+
+Stochastic Lanczos quadrature (Ubaru, Chen and Saad, SIAM J. Matrix Anal. Appl. 38, 2017):
+
+    log|det W| = 1/2 tr log(W^T W) = 1/2 E[v^T log(W^T W) v],   v uniform on {-1, 1}^D,
+
+where each quadratic form is the Gauss quadrature of a Lanczos decomposition started at v. The estimator is unbiased up
+to the error of the quadrature; its variance is that of the off-diagonal part of log(W^T W).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from layers import InvertibleLinear
+
+PROBES = 32
+STANDARD_ERRORS = 5.0  # by which a claim may differ
+CHECK_EVERY = 8  # Lanczos iterations between two looks at the quadrature
+MOST_ITERATIONS = 96
+CONVERGED = 0.1  # standard errors by which the mean may still move between two looks
+SYMMETRY = 1e-8  # relative, in float64, of <W v, u> = <v, W^T u>
+
+
+class NotDifferentiable(Exception):
+    """The layer gives no product with the transpose of W; the message says why."""
+
+
+@dataclass(frozen=True)
+class LogDetEstimate:
+    """log|det W| in nats per event.
+
+    Attributes:
+        value: the mean over the probes.
+        allowance: five standard errors, and the change of the quadrature between its last two looks: the smallest
+            fault that a comparison with `value` detects.
+        condition: ratio of the largest to the smallest singular value that the Lanczos iterations found, a lower bound
+            on the condition number.
+    """
+
+    value: float
+    allowance: float
+    condition: float
+
+    def excludes(self, claimed: float) -> bool:
+        """Return True if the claimed log-det differs from the estimate by more than the allowance."""
+        return not abs(claimed - self.value) <= self.allowance
+
+
+def stochastic_log_det(layer: InvertibleLinear, generator: torch.Generator, probes: int = PROBES) -> LogDetEstimate:
+    """Estimate log|det W| of a layer with float64 weights, on its own event shape.
+
+    Args:
+        layer: any layer whose forward is differentiable by its input.
+        generator: draws the probes, on the CPU.
+        probes: number of probes, one batch.
+
+    Raises:
+        NotDifferentiable: the backward pass by the input fails, or is not the transpose of the forward pass.
+    """
+    signs = torch.randint(0, 2, (probes, layer.dim), generator=generator).double() * 2 - 1
+    tensor = next((t for t in (*layer.parameters(), *layer.buffers()) if t.is_floating_point()), signs)
+    start = signs.to(tensor.device)
+    product = _Product(layer, start)
+    basis = [start / math.sqrt(layer.dim)]
+    diagonal: list[Tensor] = []
+    beside: list[Tensor] = []
+    estimates = previous = torch.full((probes,), math.nan, dtype=torch.float64)
+    condition = math.inf
+    for iteration in range(1, min(MOST_ITERATIONS, layer.dim) + 1):
+        vector = product.gram(basis[-1])
+        diagonal.append((vector * basis[-1]).sum(1))
+        # Full reorthogonalisation, twice: without it the Ritz values repeat and the weights are wrong.
+        known = torch.stack(basis, 1)
+        for _ in range(2):
+            vector = vector - torch.einsum("nk,nkd->nd", torch.einsum("nkd,nd->nk", known, vector), known)
+        length = vector.norm(dim=1)
+        exhausted = bool((length <= 1e-10 * torch.stack(diagonal).abs().amax(0)).all())
+        if exhausted or iteration % CHECK_EVERY == 0:
+            previous = estimates
+            estimates, condition = _quadrature(diagonal, beside, layer.dim)
+            moved = abs(float((estimates - previous).mean()))
+            if exhausted or moved <= CONVERGED * _standard_error(estimates):
+                break
+        beside.append(length)
+        basis.append(vector / length.clamp(min=torch.finfo(torch.float64).tiny)[:, None])
+    moved = 0.0 if exhausted else abs(float((estimates - previous).mean()))
+    allowance = STANDARD_ERRORS * _standard_error(estimates) + (moved if math.isfinite(moved) else 0.0)
+    # Where all probes agree exactly (a diagonal W), rounding is what remains.
+    return LogDetEstimate(float(estimates.mean()), allowance + 1e-9 * layer.dim, condition)
+
+
+class _Product:
+    """v -> W^T W v for a batch of flattened events, the transpose by the vector-Jacobian product of forward."""
+
+    def __init__(self, layer: InvertibleLinear, start: Tensor) -> None:
+        self.layer = layer
+        forward, transposed = self._both(start, start.roll(1, 0))
+        ahead, back = (forward * start.roll(1, 0)).sum(1), (transposed * start).sum(1)
+        error = float(((ahead - back).abs() / ahead.abs().clamp(min=1.0)).max())
+        if not error <= SYMMETRY * math.sqrt(layer.dim):
+            raise NotDifferentiable(
+                f"the gradient of y by x is not the transpose of forward: <W v, u> and <v, W^T u> differ by {error:.1e}"
+            )
+
+    def gram(self, vector: Tensor) -> Tensor:
+        """Return W^T W v, (N, D)."""
+        return self._both(vector, None)[1]
+
+    def _both(self, vector: Tensor, cotangent: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return W v and W^T u, u = W v where no cotangent is given."""
+        with torch.enable_grad():
+            x = vector.detach().reshape(-1, *self.layer.shape).requires_grad_()
+            y = self.layer(x)[0]
+            offset = self.layer(torch.zeros_like(x[:1]))[0].detach()
+            if not y.requires_grad:
+                raise NotDifferentiable("y carries no gradient, so there is no product with the transpose of W")
+            forward = (y.detach() - offset).flatten(1)
+            u = forward if cotangent is None else cotangent
+            (back,) = torch.autograd.grad(y, x, u.reshape(y.shape), allow_unused=True)
+        if back is None:
+            raise NotDifferentiable("y does not depend on x in autograd's graph, so there is no product with W^T")
+        return forward, back.flatten(1)
+
+
+def _quadrature(diagonal: list[Tensor], beside: list[Tensor], dim: int) -> tuple[Tensor, float]:
+    """Return 1/2 v^T log(W^T W) v for each probe on the CPU, and the ratio of the extreme Ritz values' roots."""
+    matrix = torch.diag_embed(torch.stack(diagonal, 1))
+    if beside:
+        off = torch.diag_embed(torch.stack(beside, 1), offset=1)
+        matrix = matrix + off + off.transpose(1, 2)
+    if not bool(matrix.isfinite().all()):
+        return torch.full((len(matrix),), math.nan, dtype=torch.float64), math.inf
+    values, vectors = torch.linalg.eigh(matrix.cpu())
+    weights = vectors[:, 0].square()
+    logs = values.clamp(min=torch.finfo(torch.float64).tiny).log()
+    smallest = float(values.min())
+    condition = math.sqrt(float(values.max()) / smallest) if smallest > 0 else math.inf
+    return dim / 2 * (weights * logs).sum(1), condition
+
+
+def _standard_error(estimates: Tensor) -> float:
+    return float(estimates.std() / math.sqrt(len(estimates)))
