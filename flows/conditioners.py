@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from flows.actnorm import ActNorm, standardisation
+from flows.gates import ExponentialGate, Gate, SigmoidGate
 from flows.perceptron import Perceptron
 
 _CONVOLUTION: dict[int, type[nn.Conv1d] | type[nn.Conv2d]] = {1: nn.Conv1d, 2: nn.Conv2d}
@@ -28,25 +29,26 @@ class Conditioner(nn.Module):
 
 
 class WeightNormConditioner(Conditioner):
-    """The image coupling of ButterflyFlow (Meng et al., ICML 2022): scale = sigmoid(s + 2), shift = mu.
+    """The image coupling of ButterflyFlow (Meng et al., ICML 2022): scale = gate(s), shift = mu.
 
     3x3 convolution (kept -> width), ELU, 1x1, ELU, 3x3 zero-initialised (-> 2 * moved), each weight-normalised
     and with a bias. Weight normalisation is initialised on data (Salimans & Kingma 2016), so that every hidden
-    channel starts with zero mean and unit variance.
+    channel starts with zero mean and unit variance. The published gate is sigmoid(s + 2).
     """
 
-    def __init__(self, kept: int, moved: int, width: int, axes: int) -> None:
+    def __init__(self, kept: int, moved: int, width: int, axes: int, gate: Gate | None = None) -> None:
         super().__init__()
+        self.gate = gate or SigmoidGate()
         self.first = weight_norm_convolution(axes, kept, width, 3)
         self.second = weight_norm_convolution(axes, width, width, 1)
         self.last = weight_norm_convolution(axes, width, 2 * moved, 3)
         nn.init.zeros_(gain(self.last))
 
     def forward(self, kept: Tensor) -> tuple[Tensor, Tensor]:
-        """log sigmoid(s + 2) and mu."""
+        """log gate(s) and mu."""
         hidden = F.elu(self.second(F.elu(self.first(kept))))
-        shift, scale = self.last(hidden).chunk(2, dim=1)
-        return F.logsigmoid(scale + 2), shift
+        shift, s = self.last(hidden).chunk(2, dim=1)
+        return self.gate.log_scale(s), shift
 
     @torch.no_grad()
     def initialise(self, kept: Tensor) -> None:
@@ -61,13 +63,15 @@ class WeightNormConditioner(Conditioner):
 
 
 class GlowConditioner(Conditioner):
-    """Glow's coupling (Kingma & Dhariwal 2018): y = (x + shift) * sigmoid(s + 2).
+    """Glow's coupling (Kingma & Dhariwal 2018): y = (x + shift) * gate(s).
 
-    3x3 convolution (kept -> width), ActNorm, ReLU, 1x1, ActNorm, ReLU, 3x3 zero convolution (-> 2 * moved).
+    3x3 convolution (kept -> width), ActNorm, ReLU, 1x1, ActNorm, ReLU, 3x3 zero convolution (-> 2 * moved). The
+    published gate is sigmoid(s + 2).
     """
 
-    def __init__(self, kept: int, moved: int, width: int, axes: int) -> None:
+    def __init__(self, kept: int, moved: int, width: int, axes: int, gate: Gate | None = None) -> None:
         super().__init__()
+        self.gate = gate or SigmoidGate()
         convolution = _CONVOLUTION[axes]
         self.first = convolution(kept, width, 3, padding=1, bias=False)
         self.first_norm = ActNorm(width)
@@ -78,11 +82,11 @@ class GlowConditioner(Conditioner):
             nn.init.normal_(hidden.weight, std=0.05)
 
     def forward(self, kept: Tensor) -> tuple[Tensor, Tensor]:
-        """log sigmoid(s + 2), and shift * sigmoid(s + 2)."""
+        """log gate(s), and shift * gate(s)."""
         hidden = F.relu(self.first_norm(self.first(kept))[0])
         hidden = F.relu(self.second_norm(self.second(hidden))[0])
-        shift, scale = self.last(hidden).chunk(2, dim=1)
-        return F.logsigmoid(scale + 2), shift * torch.sigmoid(scale + 2)
+        shift, s = self.last(hidden).chunk(2, dim=1)
+        return self.gate.log_scale(s), shift * self.gate.scale(s)
 
     @torch.no_grad()
     def initialise(self, kept: Tensor) -> None:
@@ -95,23 +99,24 @@ class GlowConditioner(Conditioner):
 
 
 class PointwiseConditioner(Conditioner):
-    """The sequence coupling of ButterflyFlow (Meng et al., ICML 2022): scale = exp(log_s), shift = t.
+    """The sequence coupling of ButterflyFlow (Meng et al., ICML 2022): scale = gate(s), shift = t.
 
     Two MLPs over the channels of one position, without any context in time: kept -> width -> width -> moved
-    with biases, tanh in the one for log_s and ReLU in the one for t, orthogonal initial weights. Whatever mixes
-    positions is the linear layer of the step alone.
+    with biases, tanh in the one for s and ReLU in the one for t, orthogonal initial weights. Whatever mixes
+    positions is the linear layer of the step alone. The published gate is exp(s).
     """
 
-    def __init__(self, kept: int, moved: int, width: int) -> None:
+    def __init__(self, kept: int, moved: int, width: int, gate: Gate | None = None) -> None:
         super().__init__()
+        self.gate = gate or ExponentialGate()
         self.log_scale = Perceptron(kept, moved, width, nn.Tanh)
         self.shift = Perceptron(kept, moved, width, nn.ReLU)
 
     def forward(self, kept: Tensor) -> tuple[Tensor, Tensor]:
-        """log_s and t."""
+        """log gate(s) and t."""
         places = kept.flatten(2)
-        log_scale, shift = (net(places).unflatten(2, kept.shape[2:]) for net in (self.log_scale, self.shift))
-        return log_scale, shift
+        s, shift = (net(places).unflatten(2, kept.shape[2:]) for net in (self.log_scale, self.shift))
+        return self.gate.log_scale(s), shift
 
 
 class GaussianConditioner(Conditioner):
@@ -119,7 +124,7 @@ class GaussianConditioner(Conditioner):
 
     z = (x - mean) * exp(-log_sigma), which makes z standard normal where x given the kept channels is
     N(mean, exp(log_sigma)^2): Glow's learned prior at a split. |log_sigma| < 5, so that no value of the
-    network's output can overflow the scale or its inverse.
+    network's output can overflow the scale or its inverse; it takes no gate.
     """
 
     bound = 5.0

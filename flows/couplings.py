@@ -14,6 +14,7 @@ from flows.conditioners import (
     PointwiseConditioner,
     WeightNormConditioner,
 )
+from flows.gates import BoundedGate, GateName
 
 Coupling = Literal["auto", "image", "glow", "sequence"]
 
@@ -92,7 +93,9 @@ class MaskedCoupling(nn.Module):
         return log_scale * moved, shift * moved
 
 
-def make_coupling(coupling: Coupling, shape: tuple[int, ...], width: int) -> AffineCoupling:
+def make_coupling(
+    coupling: Coupling, shape: tuple[int, ...], width: int, gate: GateName = "published"
+) -> AffineCoupling:
     """The coupling of a step on events of `shape`; of an odd number of channels it keeps the larger part.
 
     Args:
@@ -100,22 +103,26 @@ def make_coupling(coupling: Coupling, shape: tuple[int, ...], width: int) -> Aff
             (pointwise MLPs), or "auto": image for (C, H, W), sequence for (C, L). All serve both kinds.
         shape: (C, *spatial), at least two channels.
         width: hidden channels of the network.
+        gate: "published" (each coupling's own) or "bounded" (`flows.gates.BoundedGate`).
 
     Raises:
-        ValueError: an unknown coupling, fewer than two channels, or no width.
+        ValueError: an unknown coupling or gate, fewer than two channels, or no width.
     """
     if coupling not in get_args(Coupling):
         raise ValueError(f"coupling {coupling!r} is not known; use one of {', '.join(get_args(Coupling))}")
+    if gate not in get_args(GateName):
+        raise ValueError(f"gate {gate!r} is not known; use one of {', '.join(get_args(GateName))}")
     if width < 1:
         raise ValueError(f"width = {width}: a coupling network needs at least 1 hidden channel")
     kept, moved, axes = _halves(shape)
     if coupling == "auto":
         coupling = "image" if axes == 2 else "sequence"
+    bounded = BoundedGate() if gate == "bounded" else None
     if coupling == "image":
-        return AffineCoupling(kept, WeightNormConditioner(kept, moved, width, axes))
+        return AffineCoupling(kept, WeightNormConditioner(kept, moved, width, axes, bounded))
     if coupling == "glow":
-        return AffineCoupling(kept, GlowConditioner(kept, moved, width, axes))
-    return AffineCoupling(kept, PointwiseConditioner(kept, moved, width))
+        return AffineCoupling(kept, GlowConditioner(kept, moved, width, axes, bounded))
+    return AffineCoupling(kept, PointwiseConditioner(kept, moved, width, bounded))
 
 
 def make_split_prior(shape: tuple[int, ...]) -> AffineCoupling:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from flows.actnorm import ActNorm
 from flows.couplings import AffineCoupling, Coupling, make_coupling, make_split_prior
+from flows.gates import GateName
 from flows.permutation import Permutation
 from flows.protocol import Flow, Part, Shape
 from flows.seeding import seeded
@@ -29,6 +30,7 @@ class Step(nn.Module):
         make_layer: MakeLayer,
         make_mixer: MakeLayer | None,
         coupling: Coupling,
+        gate: GateName,
         width: int,
         seed: int,
         path: str,
@@ -43,7 +45,7 @@ class Step(nn.Module):
         with seeded(seed, f"{path}/layer"):
             self.layer = make_layer(shape)
         with seeded(seed, f"{path}/coupling"):
-            self.coupling = make_coupling(coupling, shape, width)
+            self.coupling = make_coupling(coupling, shape, width, gate)
 
     def parts(self) -> list[tuple[str, nn.Module]]:
         """(path, module) in the order of application."""
@@ -85,7 +87,7 @@ class Glow(Flow):
         levels: number of levels; every spatial axis must be divisible by 2^levels.
         steps: steps per level.
         width: hidden channels of the coupling networks.
-        coupling: see `flows.couplings.make_coupling`.
+        coupling, gate: see `flows.couplings.make_coupling`.
         prior: of the half that leaves at a split: "standard" takes it as N(0, I); "learned" standardises it by
             a Gaussian that depends on the kept half, one more affine coupling, so z is standard normal anyway.
         seed: draws the initial weights.
@@ -96,7 +98,7 @@ class Glow(Flow):
 
     Raises:
         UnsupportedEvent: the shape does not allow these levels.
-        ValueError: an unknown coupling or prior, no step, no width, an order that is no permutation.
+        ValueError: an unknown coupling, gate or prior, no step, no width, an order that is no permutation.
         Whatever make_layer and make_mixer raise, unchanged.
     """
 
@@ -110,6 +112,7 @@ class Glow(Flow):
         steps: int,
         width: int,
         coupling: Coupling = "auto",
+        gate: GateName = "published",
         prior: Prior = "standard",
         seed: int = 0,
         split_step: bool = False,
@@ -131,7 +134,7 @@ class Glow(Flow):
             widths = {f"{path}/step{number}": width for number in range(steps)}
             if split_step and not last:
                 widths[f"{path}/split_step"] = min(8 * inner[0], 512)
-            built = [Step(inner, make_layer, make_mixer, coupling, w, seed, p) for p, w in widths.items()]
+            built = [Step(inner, make_layer, make_mixer, coupling, gate, w, seed, p) for p, w in widths.items()]
             split_prior = None
             if prior == "learned" and not last:
                 with seeded(seed, f"{path}/split_prior"):

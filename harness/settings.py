@@ -125,9 +125,14 @@ class FlowSettings(Settings):
     steps: Count = 4
     width: Count = 64
     coupling: Literal["auto", "image", "glow", "sequence"] = "auto"  # auto: image or sequence, by the event
+    gate: Literal["published", "bounded"] = "published"  # of the couplings' scale: each one's own, or in (0.5, 1.5)
     mixer: Literal["plu", "qr", "dense", "none"] = "plu"  # the 1x1 beside the layer under test
     prior: Literal["standard", "learned"] = "standard"
     split_step: Flag = False  # one more full step before each split, as in ButterflyFlow's released image code
+
+    @model_serializer(mode="wrap")
+    def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_defaults(self, handler, ("gate",))
 
 
 class SampleSettings(Settings):

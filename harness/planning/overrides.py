@@ -18,7 +18,7 @@ from harness.planning.suite_errors import findings
 from harness.planning.suite_model import Profile
 
 PATHS = (
-    "seeds, threads, timeout, memory, rows, widths, flow.X, training.X, timing.X, "
+    "seeds, threads, timeout, memory, remark, rows, widths, flow.X, training.X, timing.X, "
     "(layers|flows).ROW.(options|flow|training).X, datasets.LABEL.X, averages.LABEL"
 )
 

@@ -60,6 +60,7 @@ class Plan(Settings):
         unsupported: whether a trial of this status is what the suite expects.
         timeout, memory: limits of each trial, in seconds and bytes; None: none.
         published: quoted numbers.
+        remark: of the profile, below its table of likelihoods.
         command: what was typed to make it, as far as it decides what the trials are; empty where nobody knows.
         trials: in the order in which they start: seeds outermost, so that an unfinished run compares all
             layers on the first seed; runtime trials last.
@@ -80,6 +81,7 @@ class Plan(Settings):
     timeout: float | None = None
     memory: int | None = None
     published: Published | None = None
+    remark: str = ""
     command: str = ""
     trials: tuple[AnyTrial, ...]
     sections: tuple[Section, ...] = ()
@@ -185,6 +187,7 @@ def plan_run(
         timeout=scope.limit("timeout"),
         memory=scope.limit("memory"),
         published=suite.published,
+        remark=scope.setting("remark"),
         trials=tuple(_trials(scope, used, rows, columns, every_seed, jobs, elsewhere)),
     )
     wanted = [trial for trial in plan.trials if _is_in(trial, picked_rows, picked_columns, picked_seeds)]

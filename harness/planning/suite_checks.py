@@ -23,6 +23,7 @@ _USED_BY: dict[tuple[type, str], set[Kind]] = {
     (Profile, "seeds"): {"density"},
     (Profile, "datasets"): {"density", "parameters", "examination"},
     (Profile, "averages"): {"density"},
+    (Profile, "remark"): {"density"},
     (Profile, "timing"): {"density", "runtime"},
     (Profile, "widths"): {"parameters"},
     (Profile, "sweeps"): {"runtime"},

@@ -184,6 +184,7 @@ class Profile(Settings):
     threads: Threads = 1
     timeout: Duration = None  # of each trial; None: the suite's
     memory: Memory = None  # likewise
+    remark: str = ""  # below the table of likelihoods
     rows: Annotated[tuple[Label, ...], Field(min_length=1)] | None = None  # those that this profile trains; None: all
     flow: FlowSettings = FlowSettings()
     training: Training = TrainingSettings()

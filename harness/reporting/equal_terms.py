@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Literal
 from harness.conditions import shown_seconds
 from harness.records import Record
 from harness.reporting.cells import EMPTY, Line, Notes, failed_status
-from harness.reporting.likelihoods import UNITS, is_estimate, suspect, unit_of
+from harness.reporting.likelihoods import ESTIMATE, ESTIMATED, SUSPECT, UNITS, is_estimate, marked, suspect, unit_of
 from harness.reporting.models import Field, Model, fields
 from harness.reporting.rendering import Table
-from harness.reporting.tables_density import ESTIMATE, ESTIMATED, mean_and_interval
+from harness.reporting.tables_density import mean_and_interval
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan
 
 Terms = Literal["steps", "seconds", "parameters", "width"]
 
-DOUBT = "† not a likelihood to compare: the audit failed or the value is below the resolution floor; or it is an oracle"
+DOUBT = f"{SUSPECT}; or it is an oracle"
 
 
 def equal_terms_table(plan: Plan, records: Sequence[Record], lines: Sequence[Line], terms: Terms) -> Table:
@@ -71,7 +71,7 @@ def _along_training(plan: Plan, records: Sequence[Record], lines: Sequence[Line]
                 cells[row] = EMPTY + notes.mark(f"{column}: no validation as early as {shown}")
             else:
                 doubtful, estimated = any(map(suspect, own)), any(map(is_estimate, own))
-                cells[row] = _marked(mean_and_interval(known), doubtful, estimated) + failed
+                cells[row] = marked(mean_and_interval(known), doubtful, estimated) + failed
         columns.append(cells)
     what = "training steps" if axis == "step" else "seconds of training"
     caption = (
@@ -159,11 +159,7 @@ def _ratio(one: int, other: int) -> float:
 
 
 def _value(model: Model) -> str:
-    return _marked(mean_and_interval(model.values), not model.competes, model.estimated)
-
-
-def _marked(text: str, doubtful: bool, estimated: bool) -> str:
-    return (f"{ESTIMATE} " if estimated else "") + text + (" †" if doubtful else "")
+    return marked(mean_and_interval(model.values), not model.competes, model.estimated)
 
 
 def _table(

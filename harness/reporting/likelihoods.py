@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from harness.planning.plan import Plan
 
 UNITS = {"bits_per_dim": "bits/dim", "nats_per_dim": "nats/dim"}
+ESTIMATE = "≈"  # before a likelihood that is an estimate
+ESTIMATED = f"{ESTIMATE} an estimate of the likelihood: the flow's log-determinant is not computed exactly"
+SUSPECT = "† not a likelihood to compare: the audit failed or the value is below the resolution floor"
 
 
 def unit_of(density: Sequence[Line], column: str) -> str:
@@ -51,8 +54,13 @@ def is_estimate(line: Line) -> bool:
     return line.get("estimate_error") is not None
 
 
+def marked(text: str, doubtful: bool, estimated: bool) -> str:
+    """Return a value with the marks of an estimate and of what is not to be compared."""
+    return (f"{ESTIMATE} " if estimated else "") + text + (" †" if doubtful else "")
+
+
 def has_value(line: Line, unit: str) -> bool:
-    """Whether a trial came to a likelihood."""
+    """Whether a trial came to a likelihood, or to another measure."""
     return line["status"] == "ok" and line.get(unit) is not None
 
 

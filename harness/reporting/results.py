@@ -29,6 +29,8 @@ COLUMNS: dict[str, dict[str, str]] = {
         "bits_per_dim": "Float64",
         "nats_per_dim": "Float64",
         "standard_error": "Float64",
+        "median": "Float64",
+        "worst": "Float64",
         "estimate_error": "Float64",
         "draws": "Int64",
         "importance_weighted": "Float64",

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 from harness.reporting.cells import EMPTY, Line, Notes, device_text, failed_reason, failed_status
 from harness.reporting.data_remarks import data_remarks
 from harness.reporting.likelihoods import (
+    ESTIMATE,
+    ESTIMATED,
+    SUSPECT,
     UNITS,
     Ranking,
     by_seed,
@@ -24,6 +27,7 @@ from harness.reporting.results import MISSING
 from harness.reporting.statistics import LEAST_SEEDS, SIGNIFICANCE, estimate
 from harness.reporting.tables_cost import cost_table
 from harness.reporting.tables_differences import differences_table
+from harness.reporting.tables_events import events_table
 from harness.reporting.tables_fidelity import fidelity_table
 from harness.settings import DensityTrial
 
@@ -31,13 +35,11 @@ if TYPE_CHECKING:
     from harness.planning.plan import Plan
     from harness.planning.suite_model import Published
 
-ESTIMATE = "≈"  # before a likelihood that is an estimate
-ESTIMATED = f"{ESTIMATE} an estimate of the likelihood: the flow's log-determinant is not computed exactly"
 MEASURED, PUBLISHED, QUOTED = "measured", "published", "quoted"
 
 
 def density_tables(plan: Plan, lines: Sequence[Line]) -> list[Table]:
-    """Likelihoods, their paired differences, costs; published numbers beside them under the published protocol only."""
+    """Likelihoods, test events, differences, costs; published numbers beside them under the published protocol only."""
     density = [line for line in lines if line["kind"] == "density"]
     quoted = plan.published if plan.published is not None and plan.published.measure in UNITS else None
     beside = quoted if plan.profile == "paper" else None
@@ -45,6 +47,7 @@ def density_tables(plan: Plan, lines: Sequence[Line]) -> list[Table]:
     rankings = {label: ranking(plan, density, label) for label in labels}
     made = [
         _likelihoods(plan, lines, density, rankings, beside),
+        events_table(plan, lines),
         differences_table(plan, rankings),
         fidelity_table(plan, lines),
         cost_table(plan, lines),
@@ -87,9 +90,10 @@ def _likelihoods(
     if any(cell.startswith(ESTIMATE) for row in rows for cell in row):
         remarks.append(ESTIMATED)
     if any("†" in cell for row in rows for cell in row):
-        remarks.append("† not a likelihood to compare: the audit failed or the value is below the resolution floor")
+        remarks.append(SUSPECT)
     remarks += [f"{label}: the mean over {', '.join(members)}" for label, members in plan.averages.items()]
     remarks += data_remarks(plan, density)
+    remarks += [plan.remark] if plan.remark else []
     if beside is not None:
         remarks.append(f"{PUBLISHED}: {beside.source}")
     if extra:
@@ -140,7 +144,8 @@ def seeds_text(seeds: int) -> str:
 def _size(trial: DensityTrial) -> str:
     levels, steps = trial.flow.levels, trial.flow.steps
     parts = f"{levels} level{'s' * (levels != 1)} of {steps} step{'s' * (steps != 1)}"
-    return f"{parts}, width {trial.flow.width}"
+    bounded = trial.flow.gate == "bounded" and not trial.layer.baseline
+    return f"{parts}, width {trial.flow.width}" + ", coupling scales bounded to (0.5, 1.5)" * bounded
 
 
 def _budget(trial: DensityTrial) -> str:

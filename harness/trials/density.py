@@ -53,10 +53,10 @@ def run_density(
         checkpoints: see `fit`.
 
     Returns:
-        A record of one row. `standard_error`, `estimate_error` (of a flow of estimates: the part of the standard
-        error that these make), `importance_weighted` (over `draws` draws), `validation` and `floor` are in the data
-        set's own unit, and the three parts `*_nats_per_dim` sum to `nats_per_dim`; a trial whose
-        audit failed keeps the status "ok" and is marked by `audit` and `audit_reason`.
+        A record of one row. `median` and `worst` (over the test events), `standard_error`, `estimate_error` (of a flow
+        of estimates: the part of the standard error that these make), `importance_weighted` (over `draws` draws),
+        `validation` and `floor` are in the data set's own unit, and the three parts `*_nats_per_dim` sum to
+        `nats_per_dim`; a trial whose audit failed keeps the status "ok" and is marked by `audit` and `audit_reason`.
 
     Raises:
         DataError: the data are not those that the trial was planned for.
@@ -177,6 +177,8 @@ def _fill(record: Record, training: Fit, test: Evaluation, findings: Audit, pipe
         "bits_per_dim": test.bits_per_dim,
         "nats_per_dim": test.nats_per_dim,
         "standard_error": test.standard_error,
+        "median": test.median,
+        "worst": test.worst,
         "importance_weighted": test.importance_weighted,
         "prior_nats_per_dim": test.parts.prior,
         "log_det_nats_per_dim": test.parts.log_det,

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -88,6 +89,16 @@ class Evaluation:
     def non_finite(self) -> int:
         """How many values are not finite; they are in the means, which are then not finite: none is dropped."""
         return int((~self.values.isfinite()).sum())
+
+    @property
+    def median(self) -> float:
+        """Median over the points, each point's draws averaged first, in the data's own unit."""
+        return float(np.median(self.values.mean(0).numpy()))
+
+    @property
+    def worst(self) -> float:
+        """Largest value of a point, its draws averaged first, in the data's own unit."""
+        return float(self.values.mean(0).max())
 
 
 def has_estimates(flow: Flow) -> bool:

@@ -74,6 +74,7 @@ def build_flow(
         steps=flow.steps,
         width=flow.width,
         coupling=flow.coupling,
+        gate=flow.gate,
         prior=flow.prior,
         seed=seed,
         split_step=flow.split_step,

@@ -191,6 +191,7 @@ def test_wrong_input_is_named(make, parts, channelwise):
         ({"width": 0}, ValueError, "width = 0"),
         ({"prior": "uniform"}, ValueError, "'uniform'"),
         ({"coupling": "additive"}, ValueError, "'additive'"),
+        ({"gate": "closed"}, ValueError, "gate 'closed' is not known; use one of published, bounded"),
     ],
 )
 def test_wrong_options_are_named(options, error, part, channelwise):

@@ -74,6 +74,7 @@ def test_a_record_has_every_measure(kind, data, tmp_path):
     identity = {"suite", "profile", "dataset", "layer", "seed", "status", "reason", "device", "id"}
     assert set(COLUMNS["density"]) - identity <= set(row)
     assert all(math.isfinite(row[name]) for name in ("bits_per_dim", "nats_per_dim", "standard_error", "condition"))
+    assert row["median"] <= row["worst"] and row[row["unit"]] <= row["worst"]
     assert row["validation"] == min(record.curves["validation"]) and row["steps"] == 6
     total = row["prior_nats_per_dim"] + row["log_det_nats_per_dim"] + row["preprocessing_nats_per_dim"]
     assert total == pytest.approx(row["nats_per_dim"], abs=1e-12)
@@ -216,6 +217,8 @@ def test_a_measure_that_is_not_finite_is_none_with_its_reason(data, tmp_path, mo
     assert record.rows[0]["bits_per_dim"] is None and record.rows[0]["standard_error"] is None
     assert record.notes["bits_per_dim"] == "not finite for 1 of 3 test values"
     assert record.notes["standard_error"] == "the value is nan"
+    assert record.rows[0]["median"] == 2 and record.rows[0]["worst"] is None
+    assert record.notes["worst"] == "the value is inf" and "median" not in record.notes
     assert record.rows[0]["audit"] == "failed" and "not finite" in record.rows[0]["audit_reason"]
 
 

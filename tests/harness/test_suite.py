@@ -119,6 +119,7 @@ def test_a_local_file_goes_before_a_packaged_one(tmp_path, monkeypatch):
         ("digits: {}", "digits: {dequantise: false}", 13, 28, "on a lattice"),
         ("digits: {}", "waveforms: {preprocessing: logit}", 13, 34, "for pixels"),
         ("digits: {}", "digits: {shape: [1, 8, 8]}", 13, 16, "no effect in a suite of kind density"),
+        ("width: 8", "gate: closed", 11, 39, "flow.gate: the string 'closed' is not one of 'published' or 'bounded'"),
         ("levels: 1,", "levels: 4,", 13, 7, "use at most 3 levels"),
         ("    datasets:\n      digits: {}\n", "", 9, 3, "profiles.quick has no datasets"),
         ("seeds: 2", "widths: [3]", 10, 5, "widths: has no effect in a suite of kind density"),

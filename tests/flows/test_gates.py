@@ -1,0 +1,143 @@
+"""The gates of couplings: their formulas, and inverses that survive whatever the network returns."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from flows import Glow, make_coupling
+from flows.gates import BoundedGate, ExponentialGate, SigmoidGate
+
+COUPLINGS = ["image", "glow", "sequence"]
+PUBLISHED = {"image": SigmoidGate, "glow": SigmoidGate, "sequence": ExponentialGate}
+SCALES = {
+    SigmoidGate: lambda s: 1 / (1 + math.exp(-s - 2)),
+    ExponentialGate: math.exp,
+    BoundedGate: lambda s: 0.5 + 1 / (1 + math.exp(-s)),
+}
+SHAPE = (4, 3, 3)
+
+
+def raw(module, kept):
+    """The s and the shift that the network of a coupling returns, before any gate."""
+    net = module.net
+    if hasattr(net, "log_scale"):
+        places = kept.flatten(2)
+        return tuple(one(places).unflatten(2, kept.shape[2:]) for one in (net.log_scale, net.shift))
+    heads = []
+    with net.last.register_forward_hook(lambda *call: heads.append(call[-1])):
+        net(kept)
+    shift, s = heads[0].chunk(2, dim=1)
+    return s, shift
+
+
+def saturate(module, s):
+    """Make a coupling's network return s everywhere and a shift of 0, by the biases of its last layers."""
+    net = module.net
+    with torch.no_grad():
+        if hasattr(net, "log_scale"):
+            for head, value in ((net.log_scale, s), (net.shift, 0.0)):
+                head[-1].weight.zero_()
+                head[-1].bias.fill_(value)
+        else:
+            bias = next(value for name, value in net.last.named_parameters() if name.endswith("bias"))
+            bias.copy_(torch.tensor([0.0, s]).repeat_interleave(len(bias) // 2))
+    return module
+
+
+@pytest.mark.parametrize("gate", SCALES)
+def test_gates_follow_their_formulas(gate):
+    points = [-40.0, -3.0, -0.2, 0.0, 1e-9, 0.7, 5.0, 40.0]
+    s = torch.tensor(points, dtype=torch.float64)
+    expected = torch.tensor([SCALES[gate](point) for point in points], dtype=torch.float64)
+    torch.testing.assert_close(gate().scale(s), expected, rtol=1e-14, atol=0)
+    log_scale = gate().log_scale(s)
+    torch.testing.assert_close(log_scale.exp(), expected, rtol=1e-13, atol=0)
+    slopes = torch.func.vmap(torch.func.grad(gate().log_scale))(s)
+    ahead, behind = (gate().log_scale(s + step) for step in (1e-6, -1e-6))
+    torch.testing.assert_close(slopes, (ahead - behind) / 2e-6, rtol=1e-6, atol=1e-8)
+
+
+def test_the_bounded_gate_is_stable():
+    gate = BoundedGate()
+    s = torch.tensor([-1e30, -200.0, 200.0, 1e30], requires_grad=True)
+    log_scale = gate.log_scale(s)
+    torch.testing.assert_close(log_scale, torch.tensor([0.5, 0.5, 1.5, 1.5]).log(), rtol=1e-6, atol=0)
+    log_scale.sum().backward()
+    assert s.grad.isfinite().all()
+    small = torch.tensor([-1e-7, 0.0, 1e-7])  # of which 0.5 + sigmoid(s) in float32 keeps nothing
+    torch.testing.assert_close(gate.log_scale(small), small / 4, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("coupling", COUPLINGS)
+@pytest.mark.parametrize("gate", ["published", "bounded"])
+def test_couplings_apply_their_gate_to_what_the_network_returns(coupling, gate, perturb):
+    module = perturb(make_coupling(coupling, SHAPE, 5, gate))
+    x = torch.randn(3, *SHAPE, dtype=torch.float64)
+    s, shift = raw(module, x[:, :2])
+    formula = SCALES[BoundedGate if gate == "bounded" else PUBLISHED[coupling]]
+    scale = s.detach().clone().apply_(formula)
+    assert scale.std() > 0.01
+    y, log_det = module(x)
+    moved = (x[:, 2:] + shift) * scale if coupling == "glow" else x[:, 2:] * scale + shift
+    torch.testing.assert_close(y[:, 2:], moved)
+    torch.testing.assert_close(log_det, scale.log().flatten(1).sum(1))
+
+
+@pytest.mark.parametrize("coupling", COUPLINGS)
+def test_the_published_gate_is_the_default_to_the_last_bit(coupling):
+    module, default = make_coupling(coupling, SHAPE, 5, "published"), make_coupling(coupling, SHAPE, 5)
+    with torch.no_grad():
+        for parameter in default.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    module.load_state_dict(default.state_dict())
+    kept = torch.randn(3, 2, 3, 3)
+    s, shift = raw(default, kept)
+    expected = {
+        "image": (F.logsigmoid(s + 2), shift),
+        "glow": (F.logsigmoid(s + 2), shift * torch.sigmoid(s + 2)),
+        "sequence": (s, shift),
+    }[coupling]
+    for one in (module, default):
+        assert all(map(torch.equal, one.net(kept), expected))
+
+
+@pytest.mark.parametrize("coupling", COUPLINGS)
+@pytest.mark.parametrize("shape", [(4, 3, 2), (5, 2, 2), (4, 6), (3, 5)])
+def test_a_bounded_coupling_is_a_bijection_with_its_log_det(coupling, shape, perturb, check_bijection):
+    x = torch.randn(3, *shape, dtype=torch.float64)
+    check_bijection(perturb(make_coupling(coupling, shape, 6, "bounded")), x)
+
+
+@pytest.mark.parametrize("coupling", ["image", "glow"])
+def test_bounded_convolutional_couplings_start_as_the_identity(coupling):
+    x = torch.randn(2, *SHAPE)
+    module = make_coupling(coupling, SHAPE, 5, "bounded")
+    module.initialise(x)
+    y, log_det = module(x)
+    assert torch.equal(y, x) and torch.equal(log_det, torch.zeros(2))
+
+
+@pytest.mark.parametrize("coupling", COUPLINGS)
+@pytest.mark.parametrize("s", [-50.0, 50.0])
+def test_a_saturated_gate_keeps_the_inverse_only_if_bounded(coupling, s):
+    x = torch.randn(4, *SHAPE)
+    for gate in ("published", "bounded"):
+        module = saturate(make_coupling(coupling, SHAPE, 5, gate), s)
+        y, log_det = module(x)
+        lost = (module.inverse(y + 1e-6) - x).abs().max()  # 1e-6: an error of rounding in y
+        if gate == "bounded":
+            assert lost < 1e-5
+            assert log_det.tolist() == pytest.approx([18 * math.log(0.5 if s < 0 else 1.5)] * 4)
+        elif s < 0:
+            assert lost > 1e6
+
+
+def test_a_flow_gives_its_gate_to_every_coupling_and_to_no_prior(channelwise):
+    options = {"levels": 2, "steps": 1, "width": 4, "prior": "learned", "split_step": True}
+    for gate, kind in (("published", SigmoidGate), ("bounded", BoundedGate)):
+        parts = dict(part for level in Glow((1, 8, 8), channelwise, gate=gate, **options).parts() for part in level)
+        couplings = [part for path, part in parts.items() if path.endswith("/coupling")]
+        assert len(couplings) == 3 and all(type(part.net.gate) is kind for part in couplings)
+        assert not hasattr(parts["level0/split_prior"].net, "gate")

@@ -1,0 +1,102 @@
+"""The table of test events: mean, median and worst of each model, over the seeds."""
+
+import math
+
+import pytest
+import torch
+
+from harness.records import blank_record
+from harness.reporting.rendering import latex, markdown
+from harness.reporting.results import plan_lines, results
+from harness.reporting.tables import tables
+from harness.reporting.tables_events import events_table
+from harness.settings import DensityTrial
+from harness.trials.evaluation import Evaluation, Parts
+
+
+@pytest.fixture
+def measured(density_run):
+    """The run of densities; of each trial the median lies 0.25 below the mean and the worst event 5 above."""
+    plan, records = density_run
+    for trial, record in zip(plan.trials, records, strict=True):
+        if isinstance(trial, DensityTrial):
+            mean = record.rows[0][record.rows[0]["unit"]]
+            record.rows[0] |= {"median": mean - 0.25, "worst": mean + 5}
+    return plan, records
+
+
+def events(plan, records):
+    lines = plan_lines(records, plan)
+    table = events_table(plan, lines)
+    assert table == tables(plan, lines)[1], "beside the likelihoods"
+    return table
+
+
+def test_records_without_these_measures_make_no_table(density_run):
+    plan, records = density_run
+    assert events_table(plan, plan_lines(records, plan)) is None
+    assert not any(table.name.endswith("-events") for table in tables(plan, plan_lines(records, plan)))
+
+
+def test_three_columns_per_data_set_in_its_unit_over_the_seeds(measured):
+    plan, records = measured
+    table = events(plan, records)
+    digits, waves = "digits, bits/dim ↓", "waveforms, nats/dim ↓"
+    assert table.header == (
+        "layer",
+        *(f"{one}, {name}" for one in (digits, waves) for name in ("mean", "median", "worst")),
+    )
+    assert table.rows == (
+        ("conv1x1", "2.010", "1.760", "7.010", "-2.010", "-2.260", "2.990"),
+        ("my_layer & co", "3.010", "2.760", "8.010", "-3.010", "-3.260", "1.990"),
+        ("<script>", "4.010", "3.760", "9.010", "-4.010", "-4.260", "0.990"),
+    )
+    assert table.notes == () and "mean over 3 seeds" in table.caption
+    line = results(records, plan).iloc[0]
+    assert (line["median"], line["worst"]) == (1.75, 7.0)
+
+
+def test_both_forms(measured):
+    table = events(*measured)
+    text = markdown(table)
+    assert "Test events: mean, median and worst" in text
+    assert "digits, bits/dim ↓, worst |" in text and "| 7.010 |" in " ".join(text.split())
+    text = latex(table)
+    assert r"\multicolumn{3}{c}{digits, bits/dim $\downarrow$}" in text and r"& median & worst" in " ".join(
+        text.split()
+    )
+    assert r"\label{tab:made_up-events}".replace("_", "-") in text
+
+
+def test_one_event_decides_a_mean_and_shows_in_the_worst():
+    values = torch.tensor([[1.0, 2.0, 3.0, 4.0, 90.0], [3.0, 2.0, 9.0, 4.0, 110.0]], dtype=torch.float64)
+    found = Evaluation(22.2, 0.0, 0.0, None, values, 0.0, Parts(0.0, 0.0, 0.0))
+    assert (found.median, found.worst) == (4.0, 100.0), "draws are averaged first"
+    for bad, median, worst in ((math.inf, 4.0, math.inf), (math.nan, math.nan, math.nan)):
+        values[0, 4] = bad
+        assert (found.median, found.worst) == pytest.approx((median, worst), nan_ok=True)
+
+
+def test_failures_doubts_estimates_and_values_that_are_not_finite_are_said(measured):
+    plan, records = measured
+    records[0] = blank_record(plan.trials[0], "diverged", "loss is nan")
+    for record in records[2:18:6]:
+        record.rows[0]["worst"] = None
+        record.notes["worst"] = "the value is inf"
+    records[3].rows[0] |= {"audit": "failed", "audit_reason": "x -> z -> x is lost"}
+    records[4].rows[0]["estimate_error"] = 0.1
+    table = events(plan, records)
+    assert table.rows[0][1:] == (
+        "2.015 (2 of 3 seeds, diverged)",
+        "1.765 (2 of 3 seeds, diverged)",
+        "7.015 (2 of 3 seeds, diverged)",
+        "-2.010 †",
+        "-2.260 †",
+        "2.990 †",
+    )
+    assert table.rows[1][4:] == ("≈ -3.010", "≈ -3.260", "≈ 1.990")
+    assert table.rows[2][1:4] == ("4.010", "3.760", "no value [1]")
+    assert [note[:3] for note in table.notes] == ["[1]", "≈ a", "† n"]
+    assert table.notes[0] == "[1] <script> on digits, worst: the value is inf"
+    few = events(plan, records[1:2])
+    assert few.rows[0][1:] == ("missing",) * 6 and few.rows[1][1] == "3.000 (1 of 3 seeds, missing)"

@@ -1,0 +1,86 @@
+"""The gate of a trial's couplings: what the audit says of a closed one, what a suite may ask, what its report says."""
+
+import numpy as np
+import pytest
+import torch
+
+from harness.datasets.base import Splits
+from harness.planning.plan import make_plan
+from harness.planning.suite import load_suite
+from harness.reporting.results import plan_lines
+from harness.reporting.tables import tables
+from harness.settings import DataRef, DensityTrial, FlowSettings, LayerRef, ParametersTrial, TrainingSettings
+from harness.trials.audit import audit
+from harness.trials.models import build_flow
+from harness.trials.pipeline import Pipeline
+
+FLOW = {"levels": 1, "steps": 1, "width": 4}
+
+
+@pytest.fixture
+def data():
+    draw = np.random.default_rng(0)
+    parts = [draw.integers(0, 17, (n, 1, 8, 8), dtype=np.int16) for n in (32, 8, 8)]
+    return Pipeline(Splits(*parts, levels=17, description="random"), DataRef(label="random", name="random"))
+
+
+def trial(**flow):
+    return DensityTrial(
+        suite="toy",
+        profile="quick",
+        data=DataRef(label="digits", name="digits"),
+        layer=LayerRef(row="conv1x1", layer="conv1x1"),
+        flow=FlowSettings(**FLOW | flow),
+        training=TrainingSettings(steps=10),
+        seed=0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("gate", "s", "verdict"),
+    [("published", -50.0, "failed"), ("bounded", -50.0, "passed"), ("bounded", 50.0, "passed")],
+)
+@pytest.mark.parametrize("coupling", ["image", "glow", "sequence"])
+def test_a_saturated_gate_passes_the_audit_only_if_bounded(coupling, gate, s, verdict, data):
+    settings = trial(coupling=coupling, gate=gate, steps=2)  # the second step mixes both halves, which loses the small
+    flow = build_flow(data.shape, settings.layer, settings.flow, 0)
+    flow.initialise(data.prepare(data.raw("train")[:], torch.Generator().manual_seed(0))[0])
+    net = flow.levels[0].steps[0].coupling.net
+    head = net.log_scale[-1] if coupling == "sequence" else net.last
+    bias = next(value for name, value in head.named_parameters() if name.endswith("bias"))
+    with torch.no_grad():
+        bias[-2:] = s  # of the two moved channels
+    result = audit(flow, data, "test", 0)
+    assert result.verdict == verdict, result.reasons
+    if verdict == "failed":
+        assert any("x -> z -> x" in reason for reason in result.reasons), result.reasons
+
+
+def test_trials_of_the_published_gate_keep_their_ids():
+    assert trial().id == trial(gate="published").id == "digits-conv1x1-s0-097d28dc76d9"
+    parts = {"label": "digits", "shape": (1, 8, 8), "layer": trial().layer, "flow": trial().flow}
+    count = ParametersTrial(suite="toy", profile="quick", **parts)
+    assert count.id == "digits-conv1x1-w4-239187f88d4e"
+    bounded = trial(gate="bounded")
+    assert bounded.id != trial().id
+    assert DensityTrial.model_validate_json(bounded.model_dump_json()) == bounded
+    assert DensityTrial.model_validate_json(trial().model_dump_json()).flow.gate == "published"
+
+
+def test_the_galaxy_suite_bounds_the_gate_but_for_its_published_protocol():
+    suite = load_suite("galaxy")
+    for profile in ("smoke", "quick", "local", "paper"):
+        plan = make_plan(suite, profile, "cpu")
+        assert {one.flow.gate for one in plan.trials} == {"published" if profile == "paper" else "bounded"}
+        (likelihood, *_) = tables(plan, plan_lines([], plan))
+        assert ("coupling scales bounded to (0.5, 1.5)" in likelihood.caption) == (profile != "paper")
+        remarked = [note for note in likelihood.notes if "fails its audit" in note]
+        assert len(remarked) == (profile == "paper")
+    changed = make_plan(suite, "paper", "cpu", settings=["flow.gate=bounded"])
+    assert {one.flow.gate for one in changed.trials} == {"bounded"}
+
+
+def test_the_caption_names_the_gate_of_layers_alone():
+    plan = make_plan(load_suite("density"), "smoke", "cpu", settings=["flow.gate=bounded"])
+    glow, baselines = tables(plan, plan_lines([], plan))[0].caption.split("No Glow")
+    assert "scales bounded" in glow and "scales bounded" not in baselines
