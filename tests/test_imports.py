@@ -1,4 +1,4 @@
-"""The direction of imports is the architecture: csrc <- layers <- harness, flows <- harness, layers.kernels <- flows."""
+"""The direction of imports is the architecture: csrc <- layers <- harness, layers.kernels <- flows <- harness."""
 
 import ast
 import sys
@@ -70,7 +70,7 @@ HARNESS = [
     {"errors"},
     {"conditions", "machine", "checkpoint_files"},
     {"settings", "layer_files"},
-    {"records", "datasets"},
+    {"records", "datasets", "kernel_sources"},
     {"sources"},
     {"planning", "trials"},
     {"checking", "reporting", "progress", "listing"},
