@@ -69,7 +69,7 @@ def test_imports_point_one_way(folder):
 HARNESS = [
     {"errors"},
     {"conditions", "machine", "checkpoint_files"},
-    {"settings", "layer_files"},
+    {"settings", "layer_files", "measures"},
     {"records", "datasets", "kernel_sources"},
     {"sources"},
     {"planning", "trials"},
