@@ -129,18 +129,22 @@ def _starts(trial: Trial) -> list[Path]:
 
 
 def _unused(trial: Trial) -> list[Path]:
-    """Files that are imported on the way, and that the trial does not run.
+    """Files that are imported on the way, and that the trial does not run: the perceptron, where no coupling is one."""
+    file = _file("flows.perceptron")
+    return [] if file is None or _runs_perceptron(trial) else [file]
 
-    A flow of images has no perceptron at each position, which only couplings of sequences are.
-    """
+
+def _runs_perceptron(trial: Trial) -> bool:
+    """Whether a trial may have a perceptron at each position, which only couplings of sequences are."""
+    if isinstance(trial, RuntimeTrial | ExaminationTrial):
+        return False  # of layers alone, without a flow
     if not isinstance(trial, DensityTrial) or trial.layer.baseline:
-        return []
+        return True
+    if trial.flow.coupling != "auto":
+        return trial.flow.coupling == "sequence"
     from harness.datasets import find_dataset
 
-    axes = len(find_dataset(trial.data.name).shape(dict(trial.data.options))) - 1
-    pointwise = trial.flow.coupling == "sequence" or (trial.flow.coupling == "auto" and axes == 1)
-    file = _file("flows.perceptron")
-    return [] if pointwise or file is None else [file]
+    return len(find_dataset(trial.data.name).shape(dict(trial.data.options))) == 2
 
 
 def _name(path: Path) -> str:

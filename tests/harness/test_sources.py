@@ -64,9 +64,12 @@ def test_each_kind_of_trial_rests_on_its_own():
     )
     files = set(Sources().of(timed))
     assert {"layers/emerging.py", "layers/butterfly.py", "harness/trials/timing.py"} <= files
-    assert "harness/trials/training.py" not in files
+    assert not {"harness/trials/training.py", "flows/perceptron.py", "csrc/perceptron.cpp"} & files
+    assert {"csrc/emerging_cpu.cpp", "csrc/butterfly_cpu.cpp"} <= files
     counted = ParametersTrial(suite="s", profile="smoke", label="a", shape=(2, 4), layer=layer(), flow=FlowSettings())
-    assert "harness/trials/timing.py" not in Sources().of(counted)
+    files = set(Sources().of(counted))
+    assert "flows/perceptron.py" in files and "harness/trials/timing.py" not in files
+    assert not any(file.startswith("csrc/") for file in files), "counting runs no kernel"
 
 
 EDITS = {
