@@ -1,9 +1,9 @@
 """A perceptron of three layers over the channels of every position, laid out for a processor's caches.
 
 The couplings of sequences are such perceptrons, and most of what a training step takes (docs/throughput.md). On a CPU,
-with the compiled operators loaded (`layers.kernels`) and a width up to `WIDEST`, `invertbench::perceptron` computes
-them: tiles of points go through all three layers in the first-level cache, and so they do backward. Else plain PyTorch
-does, and what counts for its time there, besides the arithmetic:
+where the compiled operators can be loaded (`layers.kernels`) and up to a width of `WIDEST`, `invertbench::perceptron`
+computes them: tiles of points go through all three layers in the first-level cache, and so they do backward. Else plain
+PyTorch does, and what counts for its time there, besides the arithmetic:
 
 - Hidden values of all points at once do not fit any cache. The points are taken in parts of `PART` hidden values;
   autograd goes through them in the opposite order, each part in the cache again.
@@ -20,6 +20,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from layers import kernels
 
 PART = 2**19  # 2 MB in float32; from 2^17 to 2^20 all is alike (AMD EPYC, 1 MB of second-level cache per core)
 WIDEST = 128  # above, a matrix of weights leaves the first-level cache, and a matrix library is the faster
@@ -79,14 +81,10 @@ class _Compiled(torch.autograd.Function):
 
 
 def _kernel_serves(*tensors: Tensor) -> bool:
-    """Whether the compiled operator is there, and takes these; where fewer bits are asked for, it does not."""
-    dtype, width = tensors[0].dtype, tensors[1].shape[0]
-    if dtype not in (torch.float32, torch.float64) or width > WIDEST:
+    """Whether the compiled operator takes these: on a CPU, not too wide, and not where fewer bits are asked for."""
+    if not tensors[0].is_cpu or tensors[1].shape[0] > WIDEST or torch.is_autocast_enabled("cpu"):
         return False
-    if torch.is_autocast_enabled("cpu") or torch._C._are_functorch_transforms_active():
-        return False
-    alike = all(tensor.is_cpu and tensor.dtype == dtype for tensor in tensors)
-    return alike and hasattr(torch.ops.invertbench, "perceptron")
+    return kernels.serve(*tensors)
 
 
 def _plain(

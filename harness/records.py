@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, ClassVar, Literal
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from harness.errors import UserError
+from harness.measures import check_measures
 from harness.settings import Trial
 
 FORMAT = 1
@@ -35,8 +36,8 @@ class Record:
         trial: the trial's settings, as `Trial.model_dump(mode="json")`.
         status: one of `Status`; `reason` says why when it is not `ok`.
         rows: the measures, one mapping per line of results.csv (a runtime trial has one per layer and
-            operation). Values are plain numbers, strings or None; a measure that is not a finite number is
-            None, with the reason in `notes[measure]`.
+            operation); their names are columns of `harness.measures.COLUMNS`. Values are plain numbers, strings
+            or None; a measure that is not a finite number is None, with the reason in `notes[measure]`.
         curves: name -> list of numbers, for training curves ("step", "train", "validation").
         audit: the outcome of the audit (see harness.trials.audit), or empty.
         environment: provenance (see harness.trials.environment).
@@ -118,7 +119,12 @@ def _sync_folder(folder: Path) -> None:
 
 
 def write_record(folder: Path, record: Record) -> Path:
-    """Write `folder/<id>.json`; numbers must be finite (None plus a note stands for the others)."""
+    """Write `folder/<id>.json`.
+
+    Raises:
+        ValueError: a number is not finite (None plus a note stands for it), or a measure is no column.
+    """
+    check_measures(record.trial["kind"], record.rows)
     path = folder / f"{record.id}.json"
     text = json.dumps(asdict(record), allow_nan=False, indent=1, sort_keys=True)
     write_atomically(path, text.encode() + b"\n")
@@ -135,6 +141,7 @@ def read_record(path: Path) -> Record:
             raise ValueError(f"it is the record of {record.id}")
         if not record.trial:
             raise ValueError("it has no settings")
+        check_measures(record.trial.get("kind", ""), record.rows)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "the file"

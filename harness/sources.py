@@ -1,9 +1,10 @@
 """Which source can change a trial's result: a digest of every file that its code imports from this project.
 
 From the module that runs the trial's kind, the layers' files and the data set's, imports are followed through
-flows/, layers/, harness/trials/ and harness/datasets/; a layer that speaks of csrc brings all of csrc along. Settings,
-plans, records and reports are not followed: what they decide is in the trial's settings. Files count by what
-they say to Python: comments, docstrings and layout change no digest.
+flows/, layers/, harness/trials/ and harness/datasets/. Where one of these files calls a compiled operator, the files of
+csrc that the operator is made of on the trial's device come along (`harness.kernel_sources`). Settings, plans, records
+and reports are not followed: what they decide is in the trial's settings. Python files count by what they say to
+Python: comments, docstrings and layout change no digest.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from __future__ import annotations
 import ast
 import hashlib
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from harness.conditions import PROJECT
+from harness.kernel_sources import ALL, kernel_files
 from harness.settings import DensityTrial, ExaminationTrial, LayerRef, ParametersTrial, RuntimeTrial, Trial
 
 FOLLOWED = ("flows", "layers", "harness.trials", "harness.datasets")
-KERNELS = ("*.cpp", "*.cu", "*.h", "*.cuh")
 LENGTH = 12  # of a digest, in hexadecimal digits
 
 
@@ -44,8 +45,8 @@ class Sources:
     """The source of this moment: each file is read once, however many trials share it."""
 
     def __init__(self) -> None:
-        self._files: dict[Path, tuple[str, tuple[str, ...], bool]] = {}
-        self._trials: dict[tuple[str, ...], dict[str, str]] = {}
+        self._files: dict[Path, tuple[str, tuple[str, ...], frozenset[str]]] = {}
+        self._trials: dict[tuple[str | None, ...], dict[str, str]] = {}
 
     def of(self, trial: Trial) -> dict[str, str]:
         """Path below the project -> digest, of every file that can change the result of a trial.
@@ -53,45 +54,45 @@ class Sources:
         Raises:
             UserError: a layer of the trial is not to be found.
         """
-        starts = _starts(trial)
-        key = tuple(sorted(map(str, starts)))
+        starts, unused = _starts(trial), _unused(trial)
+        device = None if isinstance(trial, ParametersTrial) else trial.device  # counting runs no operator
+        key = (device, *sorted(map(str, starts)), *sorted(map(str, unused)))
         if key not in self._trials:
-            self._trials[key] = self._closure(starts)
+            self._trials[key] = self._closure(starts, device, unused)
         return self._trials[key]
 
-    def _closure(self, starts: list[Path]) -> dict[str, str]:
-        waiting, seen, kernels = list(starts), set(starts), False
+    def _closure(self, starts: list[Path], device: str | None, unused: Iterable[Path] = ()) -> dict[str, str]:
+        waiting, seen = list(starts), {*starts, *unused}
         found: dict[str, str] = {}
+        operators: set[str] = set()
         while waiting:
             path = waiting.pop()
-            digest, imports, speaks_of_csrc = self._read(path)
-            found[_name(path)] = digest
-            kernels = kernels or speaks_of_csrc
+            found[_name(path)], imports, called = self._read(path)
+            operators |= called
             for module in imports:
                 file = _file(module)
                 if file is not None and file not in seen:
                     seen.add(file)
                     waiting.append(file)
-        if kernels:
-            files = sorted(file for pattern in KERNELS for file in (PROJECT / "csrc").glob(pattern))
+        if operators and device is not None:
+            files = kernel_files(PROJECT / "csrc", operators, device)
             found |= {_name(file): hashlib.sha256(file.read_bytes()).hexdigest()[:LENGTH] for file in files}
         return dict(sorted(found.items()))
 
-    def _read(self, path: Path) -> tuple[str, tuple[str, ...], bool]:
-        """Digest, followed imports, and whether the file is a layer's and speaks of csrc."""
+    def _read(self, path: Path) -> tuple[str, tuple[str, ...], frozenset[str]]:
+        """Digest, followed imports, and the compiled operators that the file calls."""
         if path not in self._files:
             content = path.read_bytes()
             try:
                 tree = ast.parse(content)
             except (SyntaxError, ValueError):  # importing it will say what is wrong
-                self._files[path] = (hashlib.sha256(content).hexdigest()[:LENGTH], (), False)
+                self._files[path] = (hashlib.sha256(content).hexdigest()[:LENGTH], (), frozenset())
             else:
                 _remove_docstrings(tree)
                 text = "".join(_words(tree))
                 digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:LENGTH]
                 followed = tuple(dict.fromkeys(name for name in _imports(tree) if name.startswith(FOLLOWED)))
-                layer = _name(path).startswith("layers/") or not path.is_relative_to(PROJECT)
-                self._files[path] = (digest, followed, layer and "csrc" in text)
+                self._files[path] = (digest, followed, _operators(tree))
         return self._files[path]
 
 
@@ -125,6 +126,25 @@ def _starts(trial: Trial) -> list[Path]:
         classes = [resolve_layer(name) for name in dict.fromkeys(names)]
     files = [Path(inspect.getfile(cls)).resolve() for cls in classes]
     return list(dict.fromkeys([*(file for name in modules if (file := _file(name)) is not None), *files]))
+
+
+def _unused(trial: Trial) -> list[Path]:
+    """Files that are imported on the way, and that the trial does not run: the perceptron, where no coupling is one."""
+    file = _file("flows.perceptron")
+    return [] if file is None or _runs_perceptron(trial) else [file]
+
+
+def _runs_perceptron(trial: Trial) -> bool:
+    """Whether a trial may have a perceptron at each position, which only couplings of sequences are."""
+    if isinstance(trial, RuntimeTrial | ExaminationTrial):
+        return False  # of layers alone, without a flow
+    if not isinstance(trial, DensityTrial) or trial.layer.baseline:
+        return True
+    if trial.flow.coupling != "auto":
+        return trial.flow.coupling == "sequence"
+    from harness.datasets import find_dataset
+
+    return len(find_dataset(trial.data.name).shape(dict(trial.data.options))) == 2
 
 
 def _name(path: Path) -> str:
@@ -166,6 +186,20 @@ def _defined_in(package: str, name: str) -> Iterator[str]:
     for node in ast.parse(gathered.read_bytes()).body:
         if isinstance(node, ast.ImportFrom) and node.module and any(alias.name == name for alias in node.names):
             yield node.module
+
+
+def _operators(tree: ast.Module) -> frozenset[str]:
+    """Names of the compiled operators in a file, `torch.ops.invertbench.NAME`; ALL where it takes them otherwise."""
+    spaces = {id(node) for node in ast.walk(tree) if _is_namespace(node)}
+    named = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and id(node.value) in spaces]
+    return frozenset([*(node.attr for node in named), *[ALL] * (len(named) < len(spaces))])
+
+
+def _is_namespace(node: ast.AST) -> bool:
+    """Whether a node is `torch.ops.invertbench`."""
+    if not isinstance(node, ast.Attribute) or node.attr != "invertbench":
+        return False
+    return isinstance(node.value, ast.Attribute) and node.value.attr == "ops"
 
 
 def _remove_docstrings(tree: ast.Module) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 # The tests' tensors are small: a second thread costs more than it brings. Set before anything imports torch.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from layers import LAYERS, InvertibleLinear, UnsupportedShape
 from layers.kernel_build import cache_folder
 
 # No test reads or fills the cache of whoever runs it.
@@ -58,3 +60,19 @@ def data_root() -> Path:
     if not root.is_dir():
         pytest.skip(f"real data: {root} is not there; set $INVERTBENCH_DATA to a data root")
     return root
+
+
+@pytest.fixture(scope="session")
+def build_layer() -> Callable[..., InvertibleLinear]:
+    """A function that builds a registered layer, and skips the test where the layer refuses the shape.
+
+    Refusing a shape is allowed; any other error fails the test.
+    """
+
+    def build(name: str, shape: tuple[int, ...], **options: object) -> InvertibleLinear:
+        try:
+            return LAYERS[name](shape, **options)
+        except UnsupportedShape as error:
+            pytest.skip(f"refused: {error}")
+
+    return build

@@ -7,8 +7,9 @@ from pathlib import Path
 import pandas as pd
 
 from harness.errors import UserError
+from harness.measures import COLUMNS
 from harness.planning.plan import FILE, Plan
-from harness.reporting.results import COLUMNS, read_records, results
+from harness.reporting.results import read_records, results
 
 TABLE = "results.csv"
 

@@ -9,117 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from harness.measures import COLUMNS
 from harness.records import Record, read_record
 from harness.reporting.machines import ELSEWHERE, Machine, elsewhere, machine_name, timing_machine
 from harness.settings import Trial
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan
-
-IDENTITY = {"suite": "string", "profile": "string", "dataset": "string", "layer": "string"}
-
-COLUMNS: dict[str, dict[str, str]] = {
-    "density": IDENTITY
-    | {
-        "seed": "Int64",
-        "status": "string",
-        "reason": "string",
-        "parameters": "Int64",
-        "masked_free": "Int64",
-        "bits_per_dim": "Float64",
-        "nats_per_dim": "Float64",
-        "standard_error": "Float64",
-        "median": "Float64",
-        "worst": "Float64",
-        "estimate_error": "Float64",
-        "draws": "Int64",
-        "importance_weighted": "Float64",
-        "prior_nats_per_dim": "Float64",
-        "log_det_nats_per_dim": "Float64",
-        "preprocessing_nats_per_dim": "Float64",
-        "validation": "Float64",
-        "inverse_error": "Float64",
-        "logdet_error": "Float64",
-        "condition": "Float64",
-        "floor": "Float64",
-        "below_floor": "boolean",
-        "audit": "string",
-        "fid": "Float64",
-        "kid": "Float64",
-        "kid_sd": "Float64",
-        "precision": "Float64",
-        "recall": "Float64",
-        "samples": "Int64",
-        "extractor": "string",
-        "neighbour_distance": "Float64",
-        "neighbour_distance_test": "Float64",
-        "steps": "Int64",
-        "passes": "Int64",
-        "train_seconds": "Float64",
-        "device": "string",
-        "id": "string",
-    },
-    "runtime": IDENTITY
-    | {
-        "seed": "Int64",
-        "status": "string",
-        "reason": "string",
-        "parameters": "Int64",
-        "operation": "string",
-        "sweep": "string",
-        "shape": "string",
-        "batch": "Int64",
-        "process": "Int64",
-        "median_ms": "Float64",
-        "iqr_ms": "Float64",
-        "drift": "Float64",
-        "copy_ms": "Float64",
-        "cpu_share": "Float64",
-        "page_faults": "Float64",
-        "rounds": "Int64",
-        "calls": "Int64",
-        "peak_bytes": "Int64",
-        "inverse_error": "Float64",
-        "backend": "string",
-        "dtype": "string",
-        "device": "string",
-        "id": "string",
-    },
-    "parameters": IDENTITY
-    | {
-        "width": "Int64",
-        "seed": "Int64",
-        "status": "string",
-        "reason": "string",
-        "parameters": "Int64",
-        "published": "Int64",
-        "masked_free": "Int64",
-        "device": "string",
-        "id": "string",
-    },
-    "examination": IDENTITY
-    | {
-        "examine": "string",
-        "mixer": "string",
-        "seed": "Int64",
-        "status": "string",
-        "reason": "string",
-        "density": "Float64",
-        "classes": "Int64",
-        "sizes": "string",
-        "log10_permutations": "Float64",
-        "factors": "Int64",
-        "realised": "Int64",
-        "draws": "Int64",
-        "log10_one_pass": "Float64",
-        "block_size": "Int64",
-        "layer_error": "Float64",
-        "blocks_error": "Float64",
-        "device": "string",
-        "id": "string",
-    },
-}
-"""Kind of trial -> its columns and their types, in the order of results.csv."""
 
 MISSING = "missing"
 """The status of a planned trial that has no record yet."""

@@ -89,7 +89,7 @@ def execute(
     try:
         write_record(conditions.out / "records", record)
     except (ValueError, TypeError) as error:
-        unwritable = failure(trial, ValueError(f"the trial's record cannot be stored as JSON: {error}"))
+        unwritable = failure(trial, ValueError(f"the trial's record cannot be stored: {error}"))
         record = replace(unwritable, **facts)
         write_record(conditions.out / "records", record)
     if record.status in SETTLED:

@@ -1,5 +1,7 @@
 """The backbone around the real layers."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -15,16 +17,16 @@ PUBLISHED = {  # parameters on MIMIC-III: ButterflyFlow (ICML 2022); without the
 }
 
 
-def around(name, shape, options, **settings):
+def around(name, shape, options, make=None, **settings):
     layer = LAYERS[name]
     mixer = None if layer.replaces_mixer else LAYERS["conv1x1"]
-    return Glow(shape, lambda event: layer(event, **options), mixer, **settings)
+    return Glow(shape, partial(make or layer, **options), mixer, **settings)
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 4, 8), (2, 16)])
 @pytest.mark.parametrize("name", sorted(LAYERS))
-def test_flow_around_a_layer_is_a_bijection_with_its_log_det(name, shape, perturb, check_bijection):
-    flow = around(name, shape, {}, levels=2, steps=1, width=4, prior="learned")
+def test_flow_around_a_layer_is_a_bijection_with_its_log_det(name, shape, perturb, check_bijection, build_layer):
+    flow = around(name, shape, {}, partial(build_layer, name), levels=2, steps=1, width=4, prior="learned")
     perturb(flow, 0.1)
     check_bijection(flow, torch.randn(2, *shape, dtype=torch.float64))
 

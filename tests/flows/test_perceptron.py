@@ -1,5 +1,9 @@
 """The perceptron of the couplings is a plain sequence of layers, however it is computed."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -172,3 +176,34 @@ def test_names_and_draws_are_those_of_the_layers():
     assert list(net.state_dict()) == [f"{place}.{name}" for place in (0, 2, 4) for name in ("weight", "bias")]
     for place, linear in zip((0, 2, 4), linears, strict=True):
         assert torch.equal(net[place].weight, linear.weight) and not net[place].bias.any()
+
+
+ALONE = """\
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from flows import Glow
+from layers.conv1x1 import Conv1x1
+
+
+class Watch(TorchDispatchMode):
+    seen = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.seen.add(str(func).removesuffix(".default"))
+        return func(*args, **(kwargs or {}))
+
+
+flow = Glow((2, 32), Conv1x1, levels=1, steps=1, width=8)
+with Watch() as watch:
+    flow.log_prob(torch.randn(3, 2, 32)).sum().backward()
+print(*sorted(name for name in watch.seen if name.startswith("invertbench.")))
+"""
+
+
+def test_a_flow_loads_the_kernel_itself(way):
+    """In a new process that imports flows and layers alone."""
+    environment = os.environ | {"INVERTBENCH_KERNELS": "off" if way == "plain" else "on"}
+    done = subprocess.run([sys.executable, "-c", ALONE], env=environment, capture_output=True, text=True, check=True)
+    used = ["invertbench.perceptron", "invertbench.perceptron_backward"] if way == "compiled" else []
+    assert done.stdout.split() == used, done.stderr

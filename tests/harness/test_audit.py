@@ -58,9 +58,9 @@ def replace(flow, name, make):
 
 @pytest.mark.parametrize("shape", [IMAGE, SEQUENCE], ids=["image", "sequence"])
 @pytest.mark.parametrize("name", sorted(LAYERS))
-def test_passes_every_layer(name, shape):
+def test_passes_every_layer(name, shape, build_layer):
     data = pipeline(shape)
-    flow = make_flow(data, lambda event: LAYERS[name](event, **OPTIONS.get(name, {})), Conv1x1)
+    flow = make_flow(data, lambda event: build_layer(name, event, **OPTIONS.get(name, {})), Conv1x1)
     before = deepcopy(flow.state_dict())
     result = audited(flow, data)
     assert result.verdict == "passed", result.reasons
@@ -337,11 +337,12 @@ def build(layer, shape):
 
 
 @pytest.mark.parametrize("name", sorted(LAYERS))
-def test_a_large_layer_is_audited_smaller(name, monkeypatch):
+def test_a_large_layer_is_audited_smaller(name, monkeypatch, build_layer):
     as_large(monkeypatch, 20)
-    layer = LAYERS[name]((4, 8, 8), **OPTIONS.get(name, {})).double().eval()
+    options = OPTIONS.get(name, {})
+    layer = build_layer(name, (4, 8, 8), **options).double().eval()
     perturb(layer, 0.3, torch.Generator().manual_seed(0))
-    small, reason = smaller(layer, build)
+    small, reason = smaller(layer, lambda _, shape: build_layer(name, shape, **options))
     assert small.shape == (4, 2, 2), reason
     assert not small.training, "what is audited is the map in eval()"
     assert all(value.dtype == torch.float64 for value in small.parameters())

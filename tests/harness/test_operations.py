@@ -39,8 +39,8 @@ class Counting(InvertibleLinear):
 
 @pytest.mark.parametrize("name", sorted(LAYERS))
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_every_layer_can_be_timed(name, operation):
-    layer = LAYERS[name]((4, 8, 8))
+def test_every_layer_can_be_timed(name, operation, build_layer):
+    layer = build_layer(name, (4, 8, 8))
     call = prepare(layer, 3, operation, dtype=torch.float32, device=CPU)
     call()
     call()  # a graph that is freed by the first call would fail in the second

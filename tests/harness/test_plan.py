@@ -259,13 +259,18 @@ def test_cuda_is_asked_for_where_there_is_none(suite, monkeypatch):
 
 
 def test_every_layer_by_a_star(tmp_path):
-    from layers import LAYERS
-
     path = tmp_path / "star.yaml"
     path.write_text(SUITE.replace("conv1x1: {}", 'mixer: {layer: conv1x1}\n  "*": {}'))
     made = plan(load_suite(path), "smoke")
     ours = {name for name, cls in LAYERS.items() if cls.__module__.startswith("layers.")}
     assert set(made.rows) == ours - {"conv1x1"} | {"mixer"}
+
+
+@pytest.mark.parametrize("name", ["layers", "layers_runtime"])
+def test_a_suite_of_all_layers_has_every_registered_one(name):
+    made = make_plan(load_suite(name), "smoke", "cpu")
+    timed = {one.layer for trial in made.trials if trial.kind == "runtime" for one in trial.layers}
+    assert timed == {name for name, cls in LAYERS.items() if cls.__module__.startswith("layers.")}
 
 
 def test_a_third_party_layer_is_one_more_row(suite, tmp_path, monkeypatch):
@@ -378,6 +383,3 @@ def test_the_whole_runtime_suite_is_planned():
         channels = [one.shape for one in made.trials if one.sweep == "channels"]
         assert (min(channels), max(channels)) == ((3, 32, 32), (192, 32, 32))
         assert made.trials[0].operations == ("forward", "forward_backward", "inverse", "inverse_warm")
-    others = make_plan(load_suite("layers_runtime"), "quick", "cpu")
-    timed = {one.layer for made in (quick, others) for trial in made.trials for one in trial.layers}
-    assert timed == {name for name, cls in LAYERS.items() if cls.__module__.startswith("layers.")}

@@ -18,18 +18,26 @@ TRIAL = ParametersTrial(
 
 def test_a_record_survives_the_disk(tmp_path):
     record = blank_record(TRIAL, "diverged", "loss is nan at step 3 – ±")
-    record.rows = [{"bits_per_dim": 0.1 + 0.2, "missing": None, "below_floor": True}]
+    record.rows = [{"parameters": 0.1 + 0.2, "published": None, "masked_free": True}]
     path = write_record(tmp_path, record)
     assert path.name == f"{TRIAL.id}.json"
     assert read_record(path) == record
     assert ParametersTrial.model_validate(read_record(path).trial).id == TRIAL.id
 
 
+def test_a_measure_that_is_no_column_is_refused(tmp_path):
+    record = blank_record(TRIAL, "ok", None)
+    record.rows = [{"parameters": 1}, {"parameters": 2, "bits_per_dim": 0.5, "paramters": 3}]
+    with pytest.raises(ValueError, match="'bits_per_dim', 'paramters' is no column of results of kind 'parameters'"):
+        write_record(tmp_path, record)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), object()])
 def test_what_json_cannot_hold_is_refused_and_the_old_record_stays(tmp_path, value):
     record = blank_record(TRIAL, "ok", None)
     path = write_record(tmp_path, record)
-    record.rows = [{"bits_per_dim": value}]
+    record.rows = [{"parameters": value}]
     with pytest.raises((ValueError, TypeError)):
         write_record(tmp_path, record)
     assert read_record(path).rows == []
@@ -47,6 +55,7 @@ def test_what_json_cannot_hold_is_refused_and_the_old_record_stays(tmp_path, val
         lambda text: json.dumps(json.loads(text) | {"stranger": 1}).encode(),
         lambda text: json.dumps(json.loads(text) | {"rows": "abc"}).encode(),
         lambda text: json.dumps(json.loads(text) | {"rows": [1]}).encode(),
+        lambda text: json.dumps(json.loads(text) | {"rows": [{"parameters": 1, "stranger": 2}]}).encode(),
         lambda text: json.dumps(json.loads(text) | {"curves": []}).encode(),
         lambda text: json.dumps(json.loads(text) | {"environment": None}).encode(),
         lambda text: json.dumps(json.loads(text) | {"trial": {}}).encode(),

@@ -4,8 +4,9 @@ import pandas as pd
 import pytest
 
 from harness.errors import UserError
+from harness.measures import COLUMNS
 from harness.records import blank_record, write_record
-from harness.reporting.results import COLUMNS, csv_bytes, read_records, results
+from harness.reporting.results import csv_bytes, read_records, results
 
 
 def test_density_columns_and_values(density_run):
@@ -81,3 +82,11 @@ def test_read_records_takes_those_that_exist_in_the_given_order(parameters_run, 
     (tmp_path / f"{ids[0]}.json").write_text("{")
     with pytest.raises(UserError, match=ids[0]):
         read_records(tmp_path, ids)
+
+
+def test_every_measure_of_a_record_is_in_the_table(density_run):
+    plan, records = density_run
+    measures = {"claimed": -1.5, "best_step": 30, "stopped_early": True, "audit_reason": "log-det is 1"}
+    records[0].rows[0] |= measures
+    line = results(records, plan).iloc[0]
+    assert {name: line[name] for name in measures} == measures and line.unit == "bits_per_dim"

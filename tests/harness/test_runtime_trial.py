@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from harness.checking.check_layer import construct
 from harness.settings import LayerRef, RuntimeTrial, TimingSettings
 from harness.trials.runtime import run_runtime
 from layers import LAYERS, InvertibleLinear, UnsupportedShape
@@ -48,6 +49,10 @@ def test_rows_of_all_layers(tmp_path):
         (name, operation) for name in sorted(LAYERS) for operation in ("forward", "inverse")
     ]
     for row in record.rows:
+        refusal, _ = construct(LAYERS[row["layer"]], (3, 4, 4), {})
+        if refusal is not None:
+            assert row["status"] == "unsupported" and row["reason"] == refusal
+            continue
         assert row["status"] == "ok" and row["median_ms"] > 0 and row["iqr_ms"] >= 0 and row["shape"] == "3x4x4"
         assert row["backend"] and row["process"] == 0 and row["copy_ms"] > 0 and row["rounds"] == 2
         assert row["peak_bytes"] >= 4 * 2 * 48  # the output at least

@@ -1,10 +1,13 @@
 """Which source a result rests on: everything that can change it, and nothing else."""
 
+import itertools
 import shutil
 from pathlib import Path
 
 import pytest
 
+from flows.perceptron import Perceptron
+from harness.kernel_sources import ALL, kernel_files
 from harness.settings import (
     DataRef,
     DensityTrial,
@@ -14,7 +17,8 @@ from harness.settings import (
     RuntimeTrial,
     TrainingSettings,
 )
-from harness.sources import Sources, changes
+from harness.sources import Sources, _starts, changes
+from harness.trials.models import build_flow
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -23,10 +27,10 @@ def layer(name="butterfly"):
     return LayerRef(row="one", layer=name)
 
 
-def density(name="butterfly", data="digits", mixer="plu"):
+def density(name="butterfly", data="digits", mixer="plu", device="cpu"):
     flow = FlowSettings(mixer=mixer)
     settings = {"layer": layer(name), "flow": flow, "training": TrainingSettings(), "seed": 0}
-    return DensityTrial(suite="s", profile="smoke", data=DataRef(label="d", name=data), **settings)
+    return DensityTrial(suite="s", profile="smoke", device=device, data=DataRef(label="d", name=data), **settings)
 
 
 def test_a_density_trial_rests_on_its_layer_the_backbone_the_training_and_the_loader():
@@ -60,9 +64,12 @@ def test_each_kind_of_trial_rests_on_its_own():
     )
     files = set(Sources().of(timed))
     assert {"layers/emerging.py", "layers/butterfly.py", "harness/trials/timing.py"} <= files
-    assert "harness/trials/training.py" not in files
+    assert not {"harness/trials/training.py", "flows/perceptron.py", "csrc/perceptron.cpp"} & files
+    assert {"csrc/emerging_cpu.cpp", "csrc/butterfly_cpu.cpp"} <= files
     counted = ParametersTrial(suite="s", profile="smoke", label="a", shape=(2, 4), layer=layer(), flow=FlowSettings())
-    assert "harness/trials/timing.py" not in Sources().of(counted)
+    files = set(Sources().of(counted))
+    assert "flows/perceptron.py" in files and "harness/trials/timing.py" not in files
+    assert not any(file.startswith("csrc/") for file in files), "counting runs no kernel"
 
 
 EDITS = {
@@ -84,25 +91,99 @@ def test_a_digest_changes_with_what_it_stands_for(tmp_path, monkeypatch, edit):
         shutil.copytree(PROJECT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr("harness.sources.PROJECT", tmp_path)
     starts = [tmp_path / "layers" / "woodbury.py", tmp_path / "harness" / "trials" / "density.py"]
-    before = Sources()._closure(list(starts))
+    before = Sources()._closure(list(starts), "cpu")
     path, old, new, differs = EDITS[edit]
     text = (tmp_path / path).read_text()
     assert old in text
     (tmp_path / path).write_text(text.replace(old, new, 1))
-    assert changes(before, Sources()._closure(list(starts))) == ([f"{path} changed"] if differs else [])
+    assert changes(before, Sources()._closure(list(starts), "cpu")) == ([f"{path} changed"] if differs else [])
 
 
-def test_kernels_belong_to_the_layers_that_speak_of_them(tmp_path, monkeypatch):
+def test_kernels_belong_to_the_files_that_call_them(tmp_path, monkeypatch):
     for name in ("layers", "csrc"):
         (tmp_path / name).mkdir()
-    (tmp_path / "csrc" / "fast.cpp").write_text("int a;")
-    (tmp_path / "layers" / "kernels.py").write_text("from importlib.resources import files\nSOURCE = files('csrc')\n")
+    for name in ("fast", "slow"):
+        (tmp_path / "csrc" / f"{name}.cpp").write_text(f'm.def("{name}() -> ()");')
+    (tmp_path / "layers" / "fast.py").write_text("import torch\ntorch.ops.invertbench.fast()\n")
     own = tmp_path / "layers" / "own.py"
-    own.write_text("from layers.kernels import SOURCE\n")
+    own.write_text("import layers.fast\n")
     monkeypatch.setattr("harness.sources.PROJECT", tmp_path)
-    assert set(Sources()._closure([own])) == {"layers/own.py", "layers/kernels.py", "csrc/fast.cpp"}
-    (tmp_path / "layers" / "kernels.py").write_text("'''No word of it.'''\n")
-    assert set(Sources()._closure([own])) == {"layers/own.py", "layers/kernels.py"}
+    assert set(Sources()._closure([own], "cpu")) == {"layers/own.py", "layers/fast.py", "csrc/fast.cpp"}
+    assert set(Sources()._closure([own], None)) == {"layers/own.py", "layers/fast.py"}, "no operator is run"
+    own.write_text("import torch\ngetattr(torch.ops.invertbench, chosen)()\n")
+    assert set(Sources()._closure([own], "cpu")) == {"layers/own.py", "csrc/fast.cpp", "csrc/slow.cpp"}
+
+
+KERNEL_EDITS = {  # the edited file, and the trials that it makes stale: layer, data and device
+    "a CUDA header": (
+        "csrc/butterfly_cuda_tile.h",
+        {("butterfly", "digits", "cuda"), ("butterfly", "waveforms", "cuda")},
+    ),
+    "a header of all CUDA kernels": (
+        "csrc/cuda_block.h",
+        {(name, data, "cuda") for name in ("butterfly", "emerging") for data in ("digits", "waveforms")},
+    ),
+    "a CPU kernel": ("csrc/butterfly_lanes.h", {("butterfly", "digits", "cpu"), ("butterfly", "waveforms", "cpu")}),
+    "an operator of both": (
+        "csrc/emerging.cpp",
+        {("emerging", data, device) for data in ("digits", "waveforms") for device in ("cpu", "cuda")},
+    ),
+    "the couplings of sequences": (
+        "csrc/perceptron_tile.h",
+        {(name, "waveforms", "cpu") for name in ("butterfly", "conv1x1", "emerging")},
+    ),
+    "what calls it": (
+        "flows/perceptron.py",
+        {(name, "waveforms", device) for name in ("butterfly", "conv1x1", "emerging") for device in ("cpu", "cuda")},
+    ),
+}
+
+
+def test_a_kernel_makes_stale_what_runs_it(tmp_path, monkeypatch):
+    """In a copy of the project; only where a trial starts is looked up in the modules that this process imported."""
+    for package in ("csrc", "flows", "layers", "harness"):
+        shutil.copytree(PROJECT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    cases = list(itertools.product(("butterfly", "conv1x1", "emerging"), ("digits", "waveforms"), ("cpu", "cuda")))
+    starts = {case: _starts(density(case[0], case[1])) for case in cases}
+    monkeypatch.setattr("harness.sources.PROJECT", tmp_path)
+    monkeypatch.setattr("harness.sources._starts", lambda trial: copied(starts[case_of(trial)], tmp_path))
+
+    def digests():
+        sources = Sources()
+        return {case: sources.of(density(case[0], case[1], device=case[2])) for case in cases}
+
+    before = digests()
+    for path, stale in KERNEL_EDITS.values():
+        text = (tmp_path / path).read_text()
+        (tmp_path / path).write_text(f"{text}\nint ODD = 1;\n" if path.endswith(("h", "cpp")) else f"{text}\nODD = 1\n")
+        now = digests()
+        assert {case for case in cases if changes(before[case], now[case])} == stale, path
+        (tmp_path / path).write_text(text)
+
+
+def copied(files, folder):
+    return [folder / file.relative_to(PROJECT) for file in files]
+
+
+def case_of(trial):
+    return trial.layer.layer, trial.data.name, trial.device
+
+
+def test_every_kernel_is_of_some_operator():
+    """A source that no operator reaches could change a result, and no record would be stale."""
+    folder = PROJECT / "csrc"
+    reached = {file for device in ("cpu", "cuda") for file in kernel_files(folder, {ALL}, device)}
+    assert reached == {file for file in folder.rglob("*") if file.is_file() and file.suffix not in (".py", ".pyc")}
+
+
+@pytest.mark.parametrize("coupling", ["auto", "image", "glow", "sequence"])
+@pytest.mark.parametrize("data", ["digits", "waveforms"])
+def test_the_perceptron_belongs_to_the_flows_that_have_one(data, coupling):
+    trial = density("conv1x1", data)
+    trial = trial.model_copy(update={"flow": trial.flow.model_copy(update={"coupling": coupling})})
+    flow = build_flow((4, 4, 4) if data == "digits" else (4, 16), trial.layer, trial.flow, 0)
+    built = any(isinstance(module, Perceptron) for module in flow.modules())
+    assert built == ("flows/perceptron.py" in Sources().of(trial))
 
 
 def test_a_file_from_elsewhere_is_called_by_its_name(tmp_path, monkeypatch):

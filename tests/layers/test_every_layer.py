@@ -54,7 +54,8 @@ def choices() -> list[tuple[str, str, object]]:
 
 @pytest.mark.parametrize(("name", "option", "value"), choices())
 @pytest.mark.parametrize("shape", [(4, 4, 4), (3, 5, 4), (4, 8)], ids=name_of)
-def test_every_choice_of_an_option(name: str, option: str, value: object, shape: tuple[int, ...]):
+def test_every_choice_of_an_option(name: str, option: str, value: object, shape: tuple[int, ...], build_layer):
+    build_layer(name, shape, **{option: value})
     case = LayerCase(LAYERS[name], shape, torch.float64, {option: value})
     assert [fault for check in CHECKS for fault in run_check(check, case)] == []
 
@@ -90,8 +91,9 @@ def test_every_number_of_an_option(name: str, option: str, value: int):
 
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("shape", [(4, 8, 8), (4, 16)], ids=name_of)
-def test_every_counted_parameter_reaches_the_map(name: str, shape: tuple[int, ...]):
+def test_every_counted_parameter_reaches_the_map(name: str, shape: tuple[int, ...], build_layer):
     """Masks hide all entries that do not count, so that parameters without masked entries are counted right."""
+    build_layer(name, shape)
     case = LayerCase(LAYERS[name], shape)
     layer, x = case.build(), case.events().requires_grad_()
     y, log_det = layer(x)
