@@ -6,6 +6,7 @@ Imports of torch, pandas and matplotlib wait for the command that needs them.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 from argparse import Namespace
@@ -212,12 +213,13 @@ def show_list(args: Namespace) -> int:
 
 def check_layer(args: Namespace) -> int:
     """`check-layer LAYER`: 0 if it keeps every rule, else 1."""
-    from harness.checking.check_layer import check_layer as check
+    from harness.checking.isolated import check_in_process, start_check_server
     from harness.planning.overrides import parse_options
 
-    found = check(args.layer, parse_options(args.settings), Path.cwd())
-    print("\n".join(found.lines()))
-    return 0 if found.ok else 1
+    start_check_server()
+    report = check_in_process(args.layer, parse_options(args.settings), Path.cwd(), args.timeout)
+    print(json.dumps(report.document(), indent=1) if args.json else "\n".join(report.lines()))
+    return 0 if report.ok else 1
 
 
 COMMANDS: dict[str, Callable[[Namespace], int]] = {

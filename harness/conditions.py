@@ -17,6 +17,7 @@ PROJECT = Path(__file__).resolve().parents[1]
 """The folder that holds the packages: a checkout, or where they are installed."""
 
 CHECKPOINT_SECONDS = 60.0
+CHECK_SECONDS = 300.0  # for all rules of check-layer on one layer
 
 _SECONDS = {"": 1, "s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600, "hours": 3600, "d": 86400, "days": 86400}
 _BYTES = {
