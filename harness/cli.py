@@ -93,6 +93,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="save the state of a training this often (default: 60 s)",
     )
     run.add_argument("--fail-fast", action="store_true", help="end the run with the first trial that fails")
+    run.add_argument("--unchecked", action="store_true", help="run third-party layers that check-layer may refuse")
     run.add_argument("--host", action="store_true", help="name this machine in records")
 
     plan = _command(commands, "plan", "print the trials of a suite and what is done of them")

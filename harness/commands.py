@@ -46,6 +46,7 @@ def run(args: Namespace) -> int:
 
 
 def _run_in(folder: Path, plan: Plan, picked: Sequence[Trial], root: Path | None, args: Namespace) -> int:
+    from harness.execution.gate import check_layers, leave_out_refused
     from harness.execution.provenance import RunProvenance
     from harness.execution.slots import make_slots
     from harness.execution.supervisor import run_trials
@@ -88,10 +89,17 @@ def _run_in(folder: Path, plan: Plan, picked: Sequence[Trial], root: Path | None
             checkpoint=args.checkpoint,
             stale=args.stale,
             host=args.host,
+            checks=check_layers(doing, args.unchecked),
         )
+        with writing(folder):
+            doing, planned = leave_out_refused(doing, conditions, provenance.of), len(doing)
+        if args.fail_fast and len(doing) < planned:
+            doing = attached = []
         good = _good(plan)
         stop_at = (lambda record: verdict(record) not in good) if args.fail_fast else None
-        if cluster is not None:
+        if not doing and not attached:
+            print("nothing left to run")
+        elif cluster is not None:
             from harness.execution.slurm import run_on_cluster
 
             run_on_cluster(doing, attached, conditions, cluster, args.jobs, stop_at)
@@ -270,7 +278,9 @@ def _plan(args: Namespace) -> tuple[Plan, tuple[AnyTrial, ...]]:
     plan, picked = plan_any(args.suite, args.profile, device, **changes, jobs=args.jobs, elsewhere=elsewhere)
     if not plan.sections:  # of which parts alone may be changed
         changes["only"] = ()
-    command = run_command(args.suite, args.profile, plan.device, **changes, data=args.data)
+    command = run_command(
+        args.suite, args.profile, plan.device, **changes, data=args.data, unchecked=getattr(args, "unchecked", False)
+    )
     return plan.model_copy(update={"command": command}), picked
 
 

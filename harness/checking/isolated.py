@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import tempfile
 import time
 from collections.abc import Mapping
@@ -82,7 +83,8 @@ def _listen(child: Child, collector: Collector, begin: float, timeout: float) ->
             return ""
         if ended:  # and what is left in the pipe, which holds no more than one look takes
             child.process.join()
-            return f"{ending_text(child.exit_code)} before every rule was answered"
+            memory = "; if nobody sent it, the system was out of memory" if child.exit_code == -signal.SIGKILL else ""
+            return f"{ending_text(child.exit_code)} before every rule was answered{memory}"
     return f"it took longer than {shown_seconds(timeout)}, the time limit (--timeout), and was ended"
 
 

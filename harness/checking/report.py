@@ -135,15 +135,14 @@ class Report:
         }
 
     def reason(self, most: int = 2) -> str:
-        """The first faults in a sentence; "" where there are none."""
-        first = {
-            finding.message: f"{finding.check}, {finding.place}: {finding.message}" for finding in self.faults[::-1]
-        }
-        shown = list(first.values())[::-1]
-        parts = [visible(text) for text in shown[:most]]
-        if len(shown) > most:
-            parts.append(f"and {len(shown) - most} more findings")
-        return "; ".join([*([self.ended] if self.ended else []), *parts])
+        """How the check ended early, if it did, and the first fault of each of the first rules that failed."""
+        first = {finding.check: finding for finding in reversed(self.faults)}
+        failed = [rule for rule in self.rules if rule in first]
+        parts = [self.ended] if self.ended else []
+        parts += [f"{rule}, {first[rule].place}: {first[rule].message}" for rule in failed[:most]]
+        if len(failed) > most:
+            parts.append(f"and {', '.join(failed[most:])}")
+        return visible("; ".join(parts))
 
 
 def _distinct(findings: Iterable[Finding], before: str = "") -> list[str]:
