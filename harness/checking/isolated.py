@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,11 @@ def start_check_server() -> Context:
 
 
 def check_in_process(
-    spec: str, options: Mapping[str, Any], folder: Path | None = None, timeout: float = CHECK_SECONDS
+    spec: str,
+    options: Mapping[str, Any],
+    folder: Path | None = None,
+    timeout: float = CHECK_SECONDS,
+    shapes: Sequence[tuple[int, ...]] | None = None,
 ) -> Report:
     """Run every check of a layer in a process of its own.
 
@@ -40,6 +44,7 @@ def check_in_process(
     Args:
         spec, options, folder: see `harness.checking.check_layer.check_layer`.
         timeout: seconds after which the check is ended.
+        shapes: to check it on; None: those of check-layer.
 
     Raises:
         UserError: there is no such layer, or it does not have these options.
@@ -48,7 +53,7 @@ def check_in_process(
     collector = Collector(spec)
     with tempfile.TemporaryDirectory(prefix="invertbench-check-") as place, Reaper() as reaper:
         log = Path(place) / "log"
-        child = start(context, _check, (spec, dict(options), folder), log=log, name=f"check {spec}")
+        child = start(context, _check, (spec, dict(options), folder, shapes), log=log, name=f"check {spec}")
         begin = time.monotonic()
         try:
             reaper.watch(child)
@@ -94,15 +99,21 @@ def _shown_log(log: Path) -> str:
     return "\n".join(shortened(visible(line), LOG_WIDTH) for line in lines)
 
 
-def _check(spec: str, options: dict[str, Any], folder: Path | None, sender: Sender) -> None:
+def _check(
+    spec: str,
+    options: dict[str, Any],
+    folder: Path | None,
+    shapes: Sequence[tuple[int, ...]] | None,
+    sender: Sender,
+) -> None:
     """The main function of the process."""
-    from harness.checking.check_layer import check_layer
+    from harness.checking.check_layer import SHAPES, check_layer
 
     def tell(event: Event) -> None:
         sender.send(_bounded(event).model_dump())
 
     try:
-        check_layer(spec, options, folder, tell=tell)
+        check_layer(spec, options, folder, shapes=SHAPES if shapes is None else shapes, tell=tell)
     except UserError as error:
         tell(Wrong(message=str(error)))
 

@@ -32,6 +32,8 @@ def without_refused(trial: Trial, checks: Mapping[str, str]) -> Trial:
 def with_checks(record: Record, trial: Trial, checks: Mapping[str, str]) -> Record:
     """The record of `without_refused(trial, checks)` as the record of the trial, with the column in its rows."""
     layers = {layer.row: layer for layer in layers_of(trial)}
+    if not checks:
+        return record
     for row in record.rows:
         key = layers[row["layer"] if isinstance(trial, RuntimeTrial) else next(iter(layers))].check_key
         if key is not None and key in checks:
