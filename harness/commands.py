@@ -160,8 +160,10 @@ def show_plan(args: Namespace) -> int:
 
 def validate(args: Namespace) -> int:
     """`validate SUITE`: check a suite file in all of its profiles, or one."""
+    from harness.checking.imports import try_imports
     from harness.planning.any_suite import count_any
 
+    try_imports(args.suite)
     counts = count_any(args.suite, args.profile)
     print(f"ok: {args.suite} ({', '.join(f'{name} {trials_text(count)}' for name, count in counts.items())})")
     return 0
@@ -266,9 +268,11 @@ def run_folders(folder: Path) -> list[Path]:
 
 def _plan(args: Namespace) -> tuple[Plan, tuple[AnyTrial, ...]]:
     """The plan, and the trials that `--only` picks."""
+    from harness.checking.imports import try_imports
     from harness.planning.any_suite import plan_any
     from harness.planning.overrides import run_command
 
+    try_imports(args.suite, args.layers)
     cluster = _cluster(args)
     device, elsewhere = args.device, None
     if cluster is not None:  # whose nodes have what this machine may lack

@@ -1,4 +1,7 @@
-"""Check a layer in a process of its own, which cannot end, stop or mislead the one that asks."""
+"""Check a layer in a process of its own, whose end, hang or output cannot pass for an answer.
+
+This is for code with faults, not for malice: the layer shares its process with the checks, and could forge them.
+"""
 
 from __future__ import annotations
 
