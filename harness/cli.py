@@ -10,7 +10,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from harness.conditions import CHECKPOINT_SECONDS, Stale, parse_bytes, parse_seconds, parse_timeout
+from harness.conditions import (
+    CHECK_SECONDS,
+    CHECKPOINT_SECONDS,
+    Stale,
+    parse_bytes,
+    parse_seconds,
+    parse_timeout,
+    shown_seconds,
+)
 from harness.errors import UserError
 from harness.planning.suite_model import ProfileName
 
@@ -47,9 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print(
-            "interrupted; finished trials keep their records, and the same command goes on from there", file=sys.stderr
-        )
+        rest = "; finished trials keep their records, and the same command resumes" if args.command == "run" else ""
+        print(f"interrupted{rest}", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         # The interpreter flushes standard output once more as it ends, and would complain.
@@ -86,6 +93,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="save the state of a training this often (default: 60 s)",
     )
     run.add_argument("--fail-fast", action="store_true", help="end the run with the first trial that fails")
+    run.add_argument("--unchecked", action="store_true", help="run third-party layers that check-layer may refuse")
     run.add_argument("--host", action="store_true", help="name this machine in records")
 
     plan = _command(commands, "plan", "print the trials of a suite and what is done of them")
@@ -147,11 +155,19 @@ def make_parser() -> argparse.ArgumentParser:
     listing = _command(commands, "list", "list what there is")
     listing.add_argument("what", choices=["layers", "flows", "datasets", "suites"])
 
-    check = _command(commands, "check-layer", "hold a layer against every rule of the interface")
+    check = _command(commands, "check-layer", "check a layer by every rule of the interface")
     check.add_argument("layer", metavar="LAYER", help="NAME, FILE.py:CLASS or package.module:CLASS")
     check.add_argument(
         "--set", action="append", default=[], metavar="OPTION=VALUE", dest="settings", help="an option of the layer"
     )
+    check.add_argument(
+        "--timeout",
+        type=_quantity(parse_timeout),
+        default=CHECK_SECONDS,
+        metavar="TIME",
+        help=f"end the check after 90, 30min, 2h (seconds; default: {shown_seconds(CHECK_SECONDS)})",
+    )
+    check.add_argument("--json", action="store_true", help="print the report as one JSON document")
     return parser
 
 

@@ -6,6 +6,7 @@ Imports of torch, pandas and matplotlib wait for the command that needs them.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 from argparse import Namespace
@@ -45,6 +46,7 @@ def run(args: Namespace) -> int:
 
 
 def _run_in(folder: Path, plan: Plan, picked: Sequence[Trial], root: Path | None, args: Namespace) -> int:
+    from harness.execution.gate import check_layers, leave_out_refused
     from harness.execution.provenance import RunProvenance
     from harness.execution.slots import make_slots
     from harness.execution.supervisor import run_trials
@@ -87,10 +89,17 @@ def _run_in(folder: Path, plan: Plan, picked: Sequence[Trial], root: Path | None
             checkpoint=args.checkpoint,
             stale=args.stale,
             host=args.host,
+            checks=check_layers(doing, args.unchecked),
         )
+        with writing(folder):
+            doing, planned = leave_out_refused(doing, conditions, provenance.of), len(doing)
+        if args.fail_fast and len(doing) < planned:
+            doing = attached = []
         good = _good(plan)
         stop_at = (lambda record: verdict(record) not in good) if args.fail_fast else None
-        if cluster is not None:
+        if not doing and not attached:
+            print("nothing left to run")
+        elif cluster is not None:
             from harness.execution.slurm import run_on_cluster
 
             run_on_cluster(doing, attached, conditions, cluster, args.jobs, stop_at)
@@ -151,8 +160,10 @@ def show_plan(args: Namespace) -> int:
 
 def validate(args: Namespace) -> int:
     """`validate SUITE`: check a suite file in all of its profiles, or one."""
+    from harness.checking.imports import try_imports
     from harness.planning.any_suite import count_any
 
+    try_imports(args.suite)
     counts = count_any(args.suite, args.profile)
     print(f"ok: {args.suite} ({', '.join(f'{name} {trials_text(count)}' for name, count in counts.items())})")
     return 0
@@ -212,12 +223,13 @@ def show_list(args: Namespace) -> int:
 
 def check_layer(args: Namespace) -> int:
     """`check-layer LAYER`: 0 if it keeps every rule, else 1."""
-    from harness.checking.check_layer import check_layer as check
+    from harness.checking.isolated import check_in_process, start_check_server
     from harness.planning.overrides import parse_options
 
-    found = check(args.layer, parse_options(args.settings), Path.cwd())
-    print("\n".join(found.lines()))
-    return 0 if found.ok else 1
+    start_check_server()
+    report = check_in_process(args.layer, parse_options(args.settings), Path.cwd(), args.timeout)
+    print(json.dumps(report.document(), indent=1) if args.json else "\n".join(report.lines()))
+    return 0 if report.ok else 1
 
 
 COMMANDS: dict[str, Callable[[Namespace], int]] = {
@@ -256,9 +268,11 @@ def run_folders(folder: Path) -> list[Path]:
 
 def _plan(args: Namespace) -> tuple[Plan, tuple[AnyTrial, ...]]:
     """The plan, and the trials that `--only` picks."""
+    from harness.checking.imports import try_imports
     from harness.planning.any_suite import plan_any
     from harness.planning.overrides import run_command
 
+    try_imports(args.suite, args.layers)
     cluster = _cluster(args)
     device, elsewhere = args.device, None
     if cluster is not None:  # whose nodes have what this machine may lack
@@ -268,7 +282,9 @@ def _plan(args: Namespace) -> tuple[Plan, tuple[AnyTrial, ...]]:
     plan, picked = plan_any(args.suite, args.profile, device, **changes, jobs=args.jobs, elsewhere=elsewhere)
     if not plan.sections:  # of which parts alone may be changed
         changes["only"] = ()
-    command = run_command(args.suite, args.profile, plan.device, **changes, data=args.data)
+    command = run_command(
+        args.suite, args.profile, plan.device, **changes, data=args.data, unchecked=getattr(args, "unchecked", False)
+    )
     return plan.model_copy(update={"command": command}), picked
 
 

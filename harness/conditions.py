@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +18,9 @@ PROJECT = Path(__file__).resolve().parents[1]
 """The folder that holds the packages: a checkout, or where they are installed."""
 
 CHECKPOINT_SECONDS = 60.0
+CHECK_SECONDS = 300.0  # for all rules of check-layer on one layer
+
+PASSED, UNCHECKED = "passed", "unchecked"
 
 _SECONDS = {"": 1, "s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600, "hours": 3600, "d": 86400, "days": 86400}
 _BYTES = {
@@ -39,6 +43,8 @@ class Conditions:
         checkpoint: seconds between two checkpoints of training; 0: after every step.
         stale: whether training goes on from a checkpoint that other source made.
         host: whether records name the machine that they were made on.
+        checks: what check-layer said of third-party layers: `LayerRef.check_key` -> PASSED, UNCHECKED where it was not
+            asked, or the reason for which it refused the layer, which then must not run.
     """
 
     out: Path
@@ -48,6 +54,7 @@ class Conditions:
     checkpoint: float = CHECKPOINT_SECONDS
     stale: Stale = "keep"
     host: bool = False
+    checks: Mapping[str, str] = field(default_factory=dict)
 
 
 def parse_seconds(value: object) -> float:

@@ -204,6 +204,11 @@ class LayerRef(Settings):
             return None
         return f"{self.row}: an oracle is told the permutation of the data, and these have none; give them `permute`"
 
+    @property
+    def check_key(self) -> str | None:
+        """What check-layer is asked of this row, equal for rows of the same answer; None of a layer of this project."""
+        return None if self.baseline or ":" not in self.layer else json.dumps([self.layer, dict(self.options)])
+
     @model_serializer(mode="wrap")
     def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         return without_defaults(self, handler, ("source", "oracle", "baseline"))
@@ -341,6 +346,16 @@ class ExaminationTrial(Trial):
     def slug(self) -> str:
         """What is examined, of which row, on what."""
         return f"{self.examine}-{self.label}-{self.layer.row}"
+
+
+def layers_of(trial: Trial) -> tuple[LayerRef, ...]:
+    """The rows that a trial runs."""
+    match trial:
+        case DensityTrial() | ParametersTrial() | ExaminationTrial():
+            return (trial.layer,)
+        case RuntimeTrial():
+            return trial.layers
+    return ()
 
 
 AnyTrial = Annotated[DensityTrial | RuntimeTrial | ParametersTrial | ExaminationTrial, Field(discriminator="kind")]

@@ -68,7 +68,7 @@ def test_imports_point_one_way(folder):
 # Inside the harness, from what is used to what uses it; a part imports only parts above it.
 HARNESS = [
     {"errors"},
-    {"conditions", "machine", "checkpoint_files"},
+    {"conditions", "machine", "checkpoint_files", "isolation"},
     {"settings", "layer_files", "measures"},
     {"records", "datasets", "kernel_sources"},
     {"sources"},

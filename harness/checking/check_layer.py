@@ -1,4 +1,4 @@
-"""Hold a layer against every rule of the interface, on several event shapes, in both precisions."""
+"""Check a layer by every rule of the interface, on several event shapes, in both precisions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import inspect
 import math
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,13 @@ from typing import Any
 import torch
 
 from harness.checking import layer_checks, layer_module_checks
+from harness.checking.events import Answered, Begins, Collector, Done, Event, Found, Rules, Served, Tell
 from harness.checking.large_checks import LARGE_SHAPES, large_events
-from harness.checking.layer_case import LayerCase, Remark
+from harness.checking.layer_case import LayerCase
 from harness.checking.layer_checks import Check
+from harness.checking.report import CONSTRUCTION, Remark, Report
 from harness.layer_files import check_options, resolve_layer
+from harness.trials.environment import package_version
 from layers import InvertibleLinear, UnsupportedShape
 
 SHAPES: tuple[tuple[int, ...], ...] = (
@@ -41,63 +43,6 @@ CHECKS: dict[str, Check] = {
 """Name -> check of every rule, in the order in which they are reported."""
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One fault: the check that found it, the shape and precision it was found on, and what is wrong."""
-
-    check: str
-    place: str
-    message: str
-
-
-@dataclass(frozen=True)
-class Report:
-    """The outcome of all checks of one layer.
-
-    Attributes:
-        spec: the layer as the user named it.
-        served: the shapes that the layer was checked on, each in every one of `dtypes`.
-        refused: the layer's reason for each shape that it does not serve.
-        findings: every fault, in the order of the checks.
-    """
-
-    spec: str
-    served: tuple[tuple[int, ...], ...]
-    dtypes: tuple[torch.dtype, ...]
-    refused: dict[tuple[int, ...], str]
-    findings: tuple[Finding, ...]
-
-    @property
-    def ok(self) -> bool:
-        """Return True if no check found a fault."""
-        return all(isinstance(finding.message, Remark) for finding in self.findings)
-
-    def lines(self) -> list[str]:
-        """The report as text: one line per check, and under a failed one its distinct faults."""
-        lines = [f"{self.spec}: {len(self.served)} shapes, {' and '.join(map(_name, self.dtypes))}"]
-        lines += [f"  not served  {shape}: {reason}" for shape, reason in self.refused.items()]
-        failed = []
-        for check in ("construction", *CHECKS):
-            places: dict[str, list[str]] = {}
-            for finding in self.findings:
-                if finding.check == check:
-                    places.setdefault(finding.message, []).append(finding.place)
-            if places:
-                failed.append(check)
-                lines.append(f"  FAIL  {check}")
-                lines += [f"          {_listed(where)}: {what}" for what, where in list(places.items())[:SHOWN]]
-                if len(places) > SHOWN:
-                    lines.append(f"          and {len(places) - SHOWN} more like these")
-            elif self.served:
-                lines.append(f"  pass  {check}")
-        lines.append(f"{self.spec}: " + ("ok" if self.ok else f"{len(failed)} failed: {', '.join(failed)}"))
-        return lines
-
-
-SHOWN = 3
-"""Distinct faults that a report shows for each check."""
-
-
 def check_layer(
     spec: str,
     options: Mapping[str, Any] | None = None,
@@ -106,8 +51,11 @@ def check_layer(
     shapes: Sequence[tuple[int, ...]] = SHAPES,
     large: bool = True,
     device: str = "cpu",
+    tell: Tell | None = None,
 ) -> Report:
     """Run every check on every one of `shapes` that the layer serves.
+
+    This imports the layer and runs it in this process; `harness.checking.isolated` does so in another.
 
     Args:
         spec: a registered name, ``FILE.py:CLASS`` or ``package.module:CLASS``.
@@ -116,54 +64,80 @@ def check_layer(
         shapes: event shapes to try; small, since a check builds D x D matrices.
         large: whether to go on to `LARGE_SHAPES`.
         device: where to run, such as "cuda"; float64 only there, since convolutions may round to TF32.
+        tell: told each event of the check when it happens, such as that a rule on a case begins or is answered.
 
     Raises:
         UserError: there is no such layer, or it does not have these options.
     """
+    asked = _Asked(spec, tell)
+    dtypes = DTYPES if device == "cpu" else (torch.float64,)
+    versions = {"torch": str(torch.__version__), "invertbench": package_version("invertbench")}
+    names = [name for name, check in CHECKS.items() if large or check is not large_events]
+    asked.say(Rules(rules=[CONSTRUCTION, *names], dtypes=[_name(one) for one in dtypes], versions=versions))
+    asked.say(Begins(rule=CONSTRUCTION, place="import"))
     cls = resolve_layer(spec, folder)
     options = check_options(cls, options or {})
-    served, refused, findings = [], {}, []
+    asked.say(Answered(findings=0))
+    served, faulty = [], False
     for shape in shapes:
+        asked.say(Begins(rule=CONSTRUCTION, place=f"shape {shape}"))
         reason, faults = construct(cls, shape, options)
-        if reason is not None:
-            refused[shape] = reason
-        elif not faults:
+        faulty |= asked.answer(faults)
+        if reason is not None or not faults:
+            asked.say(Served(shape=list(shape), refusal=reason))
+        if reason is None and not faults:
             served.append(shape)
-        findings += [Finding("construction", f"shape {shape}", fault) for fault in faults]
-    if not served and not findings:
-        findings.append(Finding("construction", "all shapes", "the layer serves none of the shapes tried"))
-    dtypes = DTYPES if device == "cpu" else (torch.float64,)
+    if not served and not faulty:
+        asked.say(Begins(rule=CONSTRUCTION, place="all shapes"))
+        asked.answer(["the layer serves none of the shapes tried"])
     cases = [
         LayerCase(cls, shape, dtype, options, device, training)
         for shape, dtype, training in product(served, dtypes, (True, False))
     ]
-    sound = []  # where forward fails there is nothing to hold the rest against
-    for case in cases:
-        faults = run_check("forward", case)
-        findings += [Finding("forward", str(case), fault) for fault in faults]
-        if not faults:
-            sound.append(case)
-    for name in CHECKS:
-        if name not in ("forward", "large-events"):
-            findings += [Finding(name, str(case), fault) for case in sound for fault in run_check(name, case)]
-    if sound and large:
-        findings += _check_large(cls, options, device)
-    return Report(spec, tuple(served), dtypes, refused, tuple(findings))
-
-
-def _check_large(cls: type[InvertibleLinear], options: Mapping[str, Any], device: str) -> list[Finding]:
-    """Check events of some thousand entries, smaller ones first, until one of them takes too long."""
-    findings = []
-    for shape in LARGE_SHAPES:
-        reason, _ = construct(cls, shape, options)
-        if reason is not None:
+    sound: list[LayerCase] = []  # where forward fails there is nothing to compare the rest with
+    for name in names:
+        if CHECKS[name] is large_events:
+            _check_large(cls, options, device, asked)
             continue
+        for case in cases if name == "forward" else sound:
+            asked.say(Begins(rule=name, place=str(case)))
+            faulty = asked.answer(run_check(name, case))
+            if name == "forward" and not faulty:
+                sound.append(case)
+    asked.say(Done())
+    return asked.collector.report()
+
+
+def _check_large(cls: type[InvertibleLinear], options: Mapping[str, Any], device: str, asked: _Asked) -> None:
+    """Check events of some thousand entries, smaller ones first, until one has a fault or takes too long."""
+    for shape in LARGE_SHAPES:
         case = LayerCase(cls, shape, torch.float64, options, device, training=False)
-        found = run_check("large-events", case)
-        findings += [Finding("large-events", str(case), fault) for fault in found]
+        asked.say(Begins(rule="large-events", place=str(case)))
+        reason, _ = construct(cls, shape, options)
+        found = [] if reason is not None else run_check("large-events", case)
+        asked.answer(found)
         if found:
-            break
-    return findings
+            return
+
+
+class _Asked:
+    """Collect the events of a check, and pass them on."""
+
+    def __init__(self, spec: str, tell: Tell | None) -> None:
+        self.collector = Collector(spec)
+        self._tell = tell
+
+    def say(self, event: Event) -> None:
+        self.collector.take(event)
+        if self._tell is not None:
+            self._tell(event)
+
+    def answer(self, found: Sequence[str]) -> bool:
+        """Tell what the check that has begun found; return whether a fault is among it."""
+        for message in found:
+            self.say(Found(message=str(message), severity="remark" if isinstance(message, Remark) else "fault"))
+        self.say(Answered(findings=len(found)))
+        return any(not isinstance(message, Remark) for message in found)
 
 
 def construct(
@@ -198,10 +172,6 @@ def _describe(error: BaseException, cls: type[InvertibleLinear]) -> str:
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == inspect.getfile(cls)]
     place = f" at {own[-1].filename}:{own[-1].lineno}, in {own[-1].name}" if own else ""
     return f"{type(error).__name__}{place}: {error}"
-
-
-def _listed(places: list[str]) -> str:
-    return places[0] if len(places) == 1 else f"{places[0]}, and {len(places) - 1} more"
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -25,10 +25,6 @@ MARGIN = 300.0
 """Times condition * eps: how far from exact a layer may be. The faults looked for are far above it."""
 
 
-class Remark(str):
-    """A finding that the author of a layer should know of, and that does not make the layer wrong."""
-
-
 @dataclass(frozen=True)
 class LayerCase:
     """One layer class with its options on one event shape, in one dtype, on one device, in training or in eval()."""

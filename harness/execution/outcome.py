@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +9,10 @@ from typing import Any
 
 from harness.conditions import Conditions, shown_bytes, shown_seconds
 from harness.errors import UserError
+from harness.isolation.endings import SERVER_GONE, ending_text, log_tail, signal_name
 from harness.records import Record, Status, blank_record, read_record
 from harness.settings import Trial
 
-LOG_TAIL = 60  # lines; the stack of a crash in a model is long, and begins with what it was
-LOG_TAIL_BYTES = 32 << 10
-SERVER_GONE = 255  # what Python says of a process whose fork server has not lived to see its end
 FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
 """Signals that a machine or a person sends; a program's own faults end it by others."""
 
@@ -35,6 +31,7 @@ class Ending:
         held: bytes that it held then.
         out_of_memory: whether the kernel killed processes for want of memory while it ran.
         last_words: the last progress that it told.
+        bad_message: what it wrote to the pipe of its messages, for which the supervisor ended it; "": nothing.
     """
 
     exit_code: int | None
@@ -43,6 +40,7 @@ class Ending:
     held: int = 0
     out_of_memory: bool = False
     last_words: str = ""
+    bad_message: str = ""
 
 
 def record_path(out: Path, trial: Trial) -> Path:
@@ -107,36 +105,21 @@ def missing_record(
 def _status(conditions: Conditions, ending: Ending, fault: str) -> tuple[Status, str, str | None]:
     """Status, reason, and the signal that is the reason."""
     code = ending.exit_code
+    if ending.bad_message:
+        return "error", f"it was ended, as it wrote {ending.bad_message}, to the pipe of its messages", None
     if ending.limit == "timeout" and conditions.timeout is not None:
         return "timeout", f"it ran for longer than {shown_seconds(conditions.timeout)}, its timeout", None
     if ending.limit == "oom" and conditions.memory is not None:
         allowed = shown_bytes(conditions.memory)
         return "oom", f"its processes held {shown_bytes(ending.held)} of memory, and may hold {allowed} (memory)", None
     if code == SERVER_GONE:
-        return "killed", "the process ended together with the server that had started it", None
+        return "killed", ending_text(code), None
     if code is None or code >= 0:
-        return "error", f"the process ended with exit code {code} and {fault}", None
+        return "error", f"{ending_text(code)} and {fault}", None
     name = signal_name(-code)
     if name == "SIGKILL" and ending.out_of_memory:
         return "oom", "the system was out of memory and ended the process; run fewer --jobs or give a --memory", None
-    reason = f"the process was ended by {name} ({signal.strsignal(-code) or 'unknown'})"
+    reason = ending_text(code)
     if name == "SIGKILL":
         reason += "; if nobody sent it, the system was out of memory: run with fewer --jobs or a smaller batch"
     return "killed", reason, name
-
-
-def signal_name(number: int) -> str:
-    """ "SIGSEGV"; a number without a name stays one."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-def log_tail(path: Path) -> str | None:
-    """The last lines of a log, however long it is; None where there is none."""
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        size = file.seek(0, 2)
-        file.seek(max(0, size - LOG_TAIL_BYTES))
-        return "\n".join(file.read().decode("utf-8", "replace").splitlines()[-LOG_TAIL:])
-    return None

@@ -6,27 +6,22 @@ over reads its record, or writes one that says how it ended without. It computes
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkServerContext, SpawnContext
-from multiprocessing.process import BaseProcess
+from multiprocessing.connection import wait
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from harness.conditions import Conditions
 from harness.errors import UserError
 from harness.execution.memory import LOOK_SECONDS, MemoryWatch, kernel_kills
 from harness.execution.outcome import Ending, left_record, log_path, missing_record, record_path, stamp
-from harness.execution.process import NO_SPACE_LEFT, Assignment, Work, execute, run_assignment, start_server
+from harness.execution.process import NO_SPACE_LEFT, Assignment, Work, execute, run_assignment, start_server, told
 from harness.execution.slots import Lease, Slots
+from harness.isolation.messages import BadMessage
+from harness.isolation.process import Child, Context, start
+from harness.isolation.reaper import Reaper
 from harness.machine import memory_watched
 from harness.progress import Reporter
 from harness.records import Record, Status, write_record
@@ -83,7 +78,7 @@ def run_trials(
         kernels=any(trial.uses_kernels for trial in trials),
     )
     alone = Slots(1, slots.cores, slots.gpus)
-    with _Reaper() as reaper:
+    with Reaper() as reaper:
         pool = _Pool(context, conditions, reporter, provenance, stop_at, work, reaper)
         for group, room in ((others, slots), (timed, alone)):
             if not pool.run(group, room):
@@ -110,8 +105,7 @@ def run_one(
 @dataclass
 class _Running:
     trial: Trial
-    process: BaseProcess
-    messages: Connection
+    child: Child
     lease: Lease
     provenance: Mapping[str, Any]
     begin: float
@@ -120,6 +114,12 @@ class _Running:
     limit: Status | None = None
     held: int = 0
     last_words: str = ""
+    bad_message: str = ""
+
+    @property
+    def ending(self) -> bool:
+        """Whether the supervisor has ended it."""
+        return self.limit is not None or self.bad_message != ""
 
 
 class _Pool:
@@ -127,13 +127,13 @@ class _Pool:
 
     def __init__(
         self,
-        context: ForkServerContext | SpawnContext,
+        context: Context,
         conditions: Conditions,
         reporter: Reporter,
         provenance: Provenance,
         stop_at: Callable[[Record], bool] | None,
         work: Work,
-        reaper: _Reaper,
+        reaper: Reaper,
     ) -> None:
         self.context = context
         self.conditions = conditions
@@ -166,27 +166,24 @@ class _Pool:
         log = log_path(out, trial)
         log.parent.mkdir(parents=True, exist_ok=True)
         known = self.provenance(trial)
-        given = Assignment(trial, self.conditions, known, lease.gpu, log)
-        receiver, sender = self.context.Pipe(duplex=False)
-        process = self.context.Process(target=run_assignment, args=(self.work, given, sender), name=trial.id)
+        given = Assignment(trial, self.conditions, known, lease.gpu)
         before, kills = stamp(record_path(out, trial)), kernel_kills()
-        process.start()
-        self.reaper.watch(process)
-        sender.close()
-        self.running.append(_Running(trial, process, receiver, lease, known, time.perf_counter(), before, kills))
+        child = start(self.context, run_assignment, (self.work, given), log=log, name=trial.id)
+        self.reaper.watch(child)
+        self.running.append(_Running(trial, child, lease, known, time.perf_counter(), before, kills))
         self.reporter.started(trial)
 
     def _wait(self) -> list[tuple[Record, Lease]]:
         """Sleep until a trial says something, ends, or is due to be looked at; the records of those that ended."""
         by_handle: dict[Any, _Running] = {}
         for one in self.running:
-            by_handle[one.process.sentinel] = one
-            if not one.messages.closed:
-                by_handle[one.messages] = one
+            by_handle[one.child.process.sentinel] = one
+            if not one.child.messages.closed:
+                by_handle[one.child.messages.connection] = one
         ended = []
         for handle in wait(list(by_handle), self._patience()):
             one = by_handle[handle]
-            if handle is one.messages:
+            if handle is one.child.messages.connection:
                 self._receive(one)
             else:
                 ended.append((self._finish(one), one.lease))
@@ -199,38 +196,41 @@ class _Pool:
         if self.conditions.timeout is None:
             return LONGEST_WAIT
         now = time.perf_counter()
-        left = (self.conditions.timeout - (now - one.begin) for one in self.running if one.limit is None)
+        left = (self.conditions.timeout - (now - one.begin) for one in self.running if not one.ending)
         return min(LONGEST_WAIT, max(0.0, min(left, default=LONGEST_WAIT)))
 
     def _enforce(self) -> None:
         """End what is beyond its time or its memory; its end is noticed like any other."""
         now = time.perf_counter()
-        running = [one for one in self.running if one.limit is None]
-        over = {} if self.memory is None else self.memory.over([_pid(one.process) for one in running])
+        running = [one for one in self.running if not one.ending]
+        over = {} if self.memory is None else self.memory.over([one.child.pid for one in running])
         for one in running:
-            if _pid(one.process) in over:
-                one.limit, one.held = "oom", over[_pid(one.process)]
+            if one.child.pid in over:
+                one.limit, one.held = "oom", over[one.child.pid]
             elif self.conditions.timeout is not None and now - one.begin >= self.conditions.timeout:
                 one.limit = "timeout"
             if one.limit is not None:
-                _end(one.process)
+                one.child.end()
 
     def _receive(self, one: _Running) -> None:
         try:
-            while one.messages.poll():
-                fraction, one.last_words = one.messages.recv()
+            for message in one.child.messages.receive():
+                fraction, one.last_words = told(message)
                 self.reporter.update(one.trial, fraction, one.last_words)
-        except (EOFError, OSError):  # the process ends; its sentinel tells how
-            one.messages.close()
+        except BadMessage as error:
+            one.bad_message = str(error)
+            one.child.messages.close()
+            one.child.end()
 
     def _finish(self, one: _Running) -> Record:
-        one.process.join()
-        if not one.messages.closed:
-            self._receive(one)  # what it said last
-        _end_group(one.process)  # what the trial itself started
-        self.reaper.forget(one.process)
+        one.child.process.join()
+        one.child.end_group()  # what the trial itself started
+        self._receive(one)  # what it said last
+        if one.child.messages.partial and one.child.exit_code == 0:  # else the end of the process has cut it
+            one.bad_message = one.bad_message or "the beginning of a message and no end"
+        self.reaper.forget(one.child)
         self.running.remove(one)
-        one.messages.close()
+        one.child.messages.close()
         record = self._outcome(one)
         self.reporter.finished(one.trial, record)
         return record
@@ -239,18 +239,19 @@ class _Pool:
         """The record that the process left, or a new one that says how it ended without."""
         out = self.conditions.out
         record, fault = left_record(one.trial, out, one.stamp)
-        if record is not None:
+        if record is not None and not one.bad_message:
             return record
-        if one.process.exitcode == NO_SPACE_LEFT:
+        if one.child.exit_code == NO_SPACE_LEFT:
             raise _unwritable(out, f"what trial {one.trial.id} found {one.last_words}")
         kills = kernel_kills()
         ending = Ending(
-            exit_code=one.process.exitcode,
+            exit_code=one.child.exit_code,
             seconds=time.perf_counter() - one.begin,
             limit=one.limit,
             held=one.held,
             out_of_memory=kills is not None and one.kills is not None and kills > one.kills,
             last_words=one.last_words,
+            bad_message=one.bad_message,
         )
         record = missing_record(one.trial, self.conditions, ending, fault, one.provenance)
         try:
@@ -262,11 +263,11 @@ class _Pool:
 
     def _end_all(self) -> None:
         for one in self.running:
-            _end(one.process)
+            one.child.end()
         for one in self.running:
-            one.process.join()
-            self.reaper.forget(one.process)
-            one.messages.close()
+            one.child.process.join()
+            self.reaper.forget(one.child)
+            one.child.messages.close()
         self.running.clear()
 
 
@@ -275,61 +276,3 @@ def _unwritable(out: Path, what: str) -> UserError:
         f"{out}: {what}; make room there and give the same command again: finished trials keep their records, and "
         "the others go on from their checkpoints"
     )
-
-
-def _pid(process: BaseProcess) -> int:
-    """A process that has been started has one."""
-    return process.pid or 0
-
-
-def _end(process: BaseProcess) -> None:
-    """End a process and its group; the group is not there before the process has made it."""
-    _end_group(process)
-    process.kill()
-
-
-def _end_group(process: BaseProcess) -> None:
-    if process.pid is not None and hasattr(os, "killpg"):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-class _Reaper:
-    """The process that ends the trials when this one is killed (see `harness.execution.reaper`)."""
-
-    def __enter__(self) -> Self:
-        self._process: subprocess.Popen[bytes] | None = None
-        if hasattr(os, "killpg"):
-            script = Path(__file__).with_name("reaper.py")
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(script)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._process is not None:
-            with contextlib.suppress(OSError):
-                if self._process.stdin is not None:
-                    self._process.stdin.close()
-            self._process.wait()
-
-    def watch(self, process: BaseProcess) -> None:
-        """A process group that ends with this process."""
-        self._say(f"+{process.pid}\n")
-
-    def forget(self, process: BaseProcess) -> None:
-        """It has ended."""
-        self._say(f"-{process.pid}\n")
-
-    def _say(self, line: str) -> None:
-        if self._process is None or self._process.stdin is None:
-            return
-        with contextlib.suppress(OSError):  # without a reaper, trials watch for this process's end themselves
-            self._process.stdin.write(line.encode())
-            self._process.stdin.flush()

@@ -185,6 +185,7 @@ def run_command(
     layers: Sequence[str],
     seeds: int | None,
     data: Path | None,
+    unchecked: bool = False,
 ) -> str:
     """The command that makes the same plan again, for a report: without folders of this machine."""
 
@@ -197,4 +198,5 @@ def run_command(
     words += ["--data", "ROOT"] if data is not None else []
     words += [word for setting in settings for word in ("--set", setting)]
     words += [word for layer in layers for word in ("--layer", shown(layer))]
+    words += ["--unchecked"] if unchecked else []
     return shlex.join(words)

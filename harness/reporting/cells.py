@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from harness.conditions import UNCHECKED
 from harness.reporting.results import MISSING
 
 Line = Mapping[str, Any]
@@ -36,6 +37,13 @@ class Notes:
     def numbered(self) -> tuple[str, ...]:
         """All remarks with their numbers."""
         return tuple(f"[{number}] {text}" for number, text in enumerate(self.texts, start=1))
+
+
+def layer_cell(row: str, lines: Iterable[Line], notes: Notes) -> str:
+    """The label of a row, with a remark where its layer is a third party's and was not checked."""
+    if any(line["layer"] == row and line.get("check") == UNCHECKED for line in lines):
+        return row + notes.mark("not checked by check-layer (--unchecked)")
+    return row
 
 
 def failed_status(line: Line) -> str:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.reporting.cells import EMPTY, Line, Notes, device_text, failed_reason, failed_status
+from harness.reporting.cells import EMPTY, Line, Notes, device_text, failed_reason, failed_status, layer_cell
 from harness.reporting.data_remarks import data_remarks
 from harness.reporting.likelihoods import (
     ESTIMATE,
@@ -84,7 +84,7 @@ def _likelihoods(
             columns.append({row: _quoted(values, label) for row, values in beside.values.items()})
         groups.append((heading if published else "", 1 + published))
     extra = [] if beside is None else [row for row in beside.values if row not in plan.rows]
-    rows = [(row, *(cells.get(row, EMPTY) for cells in columns)) for row in plan.rows]
+    rows = [(layer_cell(row, density, notes), *(cells.get(row, EMPTY) for cells in columns)) for row in plan.rows]
     rows += [(f"{row} ({QUOTED})", *(cells.get(row, EMPTY) for cells in columns)) for row in extra]
     remarks = list(notes.numbered())
     if any(cell.startswith(ESTIMATE) for row in rows for cell in row):

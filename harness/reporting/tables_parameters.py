@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from harness.reporting.cells import EMPTY, Line, Notes, count_cell
+from harness.reporting.cells import EMPTY, Line, Notes, count_cell, layer_cell
 from harness.reporting.rendering import Table
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def _table(plan: Plan, column: str, lines: Sequence[Line]) -> Table:
     rows = []
     for row in plan.rows:
         mine = {line["width"]: line for line in lines if line["layer"] == row}
-        cells = [row]
+        cells = [layer_cell(row, lines, notes)]
         cells += [count_cell(mine.get(width), "parameters", notes) for width in widths]
         cells += [count_cell(mine.get(width), "masked_free", notes) for width in widths]
         if plan.published is not None:

@@ -12,6 +12,7 @@ from harness.reporting.cells import (
     Notes,
     device_text,
     failed_cell,
+    layer_cell,
     milliseconds,
     shape_text,
     threads_text,
@@ -85,7 +86,7 @@ class _Sweep:
                 if line is not None and line["unstable"]:
                     cells[-1] += UNSTABLE
                     unstable.append(f"{row} at {label}: {', '.join(line['unstable'])}")
-            rows.append((row, *cells, self._growth(operation, row)))
+            rows.append((layer_cell(row, self.measured, notes), *cells, self._growth(operation, row)))
         copies = [self._copy(operation, point) for point in self.points]
         if any(copy is not None for copy in copies):
             rows.append(("copy", *(EMPTY if copy is None else milliseconds(copy) for copy in copies), EMPTY))
@@ -147,7 +148,7 @@ class _Sweep:
                 found = [self.by_case.get((operation, row, *point)) for operation in operations]
                 parts = [EMPTY if line is None else cell(line, notes) for line in found]
                 cells.append(parts[0] if len(set(parts)) == 1 and "[" in parts[0] else " / ".join(parts))
-            rows.append((row, *cells))
+            rows.append((layer_cell(row, self.measured, notes), *cells))
         header = ("layer", *self.header)
         return Table(f"{self.plan.suite}-{self.sweep}-{name}", caption, header, tuple(rows), notes.numbered())
 

@@ -17,8 +17,9 @@ import torch
 from harness.conditions import PROJECT, Conditions
 from harness.errors import Diverged, UserError
 from harness.records import Record, Status, blank_record, write_record
-from harness.settings import DensityTrial, ExaminationTrial, LayerRef, ParametersTrial, Progress, RuntimeTrial, Trial
+from harness.settings import DensityTrial, ExaminationTrial, ParametersTrial, Progress, RuntimeTrial, Trial, layers_of
 from harness.sources import file_digest
+from harness.trials.check_column import with_checks, without_refused
 from harness.trials.checkpoints import Checkpoints
 from harness.trials.density import run_density
 from harness.trials.environment import environment
@@ -75,7 +76,8 @@ def execute(
     try:
         check_layer_files(trial)
         surroundings = environment(trial.device)  # before the trial: a device that it crashes answers no question
-        record = run(trial, conditions, progress, checkpoints)
+        record = run(without_refused(trial, conditions.checks), conditions, progress, checkpoints)
+        record = with_checks(record, trial, conditions.checks)
     except (Exception, SystemExit) as error:  # a layer may be anybody's code: whatever it raises is its result
         if isinstance(error, OSError) and error.errno in NO_SPACE:
             raise
@@ -99,14 +101,7 @@ def execute(
 
 def check_layer_files(trial: Trial) -> None:
     """Make sure that a FILE.py:CLASS is the file that the trial was planned with: it is imported only now."""
-    match trial:
-        case DensityTrial() | ParametersTrial() | ExaminationTrial():
-            layers: tuple[LayerRef, ...] = (trial.layer,)
-        case RuntimeTrial():
-            layers = trial.layers
-        case _:
-            layers = ()
-    for layer in layers:
+    for layer in layers_of(trial):
         file = Path(layer.layer.rpartition(":")[0])
         if layer.source is not None and layer.source != file_digest(file):
             raise UserError(f"{file.name} has changed since the run was planned; give the same command again")

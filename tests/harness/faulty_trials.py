@@ -4,7 +4,10 @@ import ctypes
 import errno
 import json
 import os
+import pickle
 import signal
+import stat
+import struct
 import subprocess
 import sys
 import time
@@ -133,6 +136,53 @@ def not_a_number(trial):
     return record
 
 
+def write_to_every_pipe(content):
+    for number in range(3, 256):
+        try:
+            if stat.S_ISFIFO(os.fstat(number).st_mode):
+                left = memoryview(content)
+                while left:
+                    left = left[os.write(number, left) :]
+        except OSError:  # not open, for reading only, or nobody reads any more
+            continue
+
+
+def write_four_bytes(trial):
+    write_to_every_pipe(struct.pack("!i", 4))  # as of a message that never comes
+    return fine(trial)
+
+
+def write_four_bytes_and_hang(trial):
+    write_to_every_pipe(struct.pack("!i", 1 << 20))
+    time.sleep(60)
+
+
+def write_garbage(trial):
+    write_to_every_pipe(b"\x1b[2J\xff\x00 no message\n")
+    return fine(trial)
+
+
+def write_wrong_types(trial):
+    write_to_every_pipe(b'{"fraction": "much", "text": 5}\n')
+    return fine(trial)
+
+
+class TouchesAFile:
+    def __reduce__(self):
+        return open, ("unpickled", "w")
+
+
+def write_a_pickle(trial):
+    content = pickle.dumps((TouchesAFile(), "text"))
+    write_to_every_pipe(struct.pack("!i", len(content)) + content + b"\n")
+    return fine(trial)
+
+
+def write_100_megabytes(trial):
+    write_to_every_pipe(bytes(100 << 20))
+    return fine(trial)
+
+
 BEHAVIOURS = {
     behaviour.__name__: behaviour
     for behaviour in (
@@ -155,6 +205,12 @@ BEHAVIOURS = {
         fill_the_disk,
         fill_the_disk_at_the_record,
         visible_gpus,
+        write_four_bytes,
+        write_four_bytes_and_hang,
+        write_garbage,
+        write_wrong_types,
+        write_a_pickle,
+        write_100_megabytes,
     )
 }
 

@@ -1,6 +1,7 @@
 """The command line: one message and the right exit code for whatever is wrong, and no work done twice."""
 
 import errno
+import json
 import os
 import platform
 import re
@@ -9,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from harness.cli import main
 from harness.datasets import DATASETS
@@ -514,8 +514,6 @@ def test_lists_without_torch(tmp_path):
 
 def test_check_layer_exit_codes(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("harness.checking.check_layer.SHAPES", ((2, 3),))  # the checks have tests of their own
-    monkeypatch.setattr("harness.checking.check_layer.DTYPES", (torch.float64,))
     assert main(["check-layer", "conv1x1", "--set", "parameterisation=dense"]) == 0
     Path("mine.py").write_text(
         "from layers.conv1x1 import Conv1x1\n\n\n"
@@ -525,5 +523,13 @@ def test_check_layer_exit_codes(tmp_path, capsys, monkeypatch):
         "        return y, log_det / self.positions\n"
     )
     capsys.readouterr()
-    assert main(["check-layer", "mine.py:Mine"]) == 1
-    assert "log-det" in capsys.readouterr().out
+    assert main(["check-layer", "mine.py:Mine", "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert (document["layer"], document["verdict"], document["ended"]) == ("mine.py:Mine", "refused", None)
+    verdicts = {one["rule"]: one["verdict"] for one in document["rules"]}
+    assert {rule for rule, verdict in verdicts.items() if verdict != "passed"} == {"log-det"}
+    assert verdicts["log-det"] == "failed" and len(verdicts) > 20
+    found = next(one["findings"] for one in document["rules"] if one["rule"] == "log-det")
+    assert "multiply by n" in found[0]["message"] and found[0]["place"].startswith("shape (")
+    assert [4, 4, 4] in document["shapes"]["served"] and document["shapes"]["refused"] == []
+    assert document["remarks"] == [] and document["seconds"] > 0 and document["versions"]["torch"]

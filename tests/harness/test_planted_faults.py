@@ -105,7 +105,7 @@ def run(tmp_path_factory):
     (folder / "faults.yaml").write_text(SUITE)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        code = main(["run", "faults.yaml", "--out", "out"])
+        code = main(["run", "faults.yaml", "--out", "out", "--unchecked"])
     out = folder / "out" / "faults"
     records = {one.layer.row: read_record(out / "records" / f"{one.id}.json") for one in Plan.load(out).trials}
     return code, records, (out / "table.md").read_text()
@@ -125,6 +125,7 @@ def test_each_fault_ends_its_own_trial(run, row):
 def test_the_report_has_them_all(run):
     code, records, table = run
     assert code == 1 and set(records) == set(EXPECTED)
+    assert all(row["check"] == "unchecked" for row in records["returns nan"].rows)
     assert "8 trials: 2 ok, 1 diverged, 1 error, 2 killed, 1 oom, 1 timeout" in table
     assert "Segmentation fault" in records["segfaults"].notes["log"]
     assert Path(records["raises"].reason.rpartition("(")[2].partition(":")[0]) == Path("faulty.py")

@@ -17,6 +17,7 @@ from harness.execution.outcome import interrupted
 from harness.execution.process import teller
 from harness.execution.slots import Slots
 from harness.execution.supervisor import run_one, run_trials
+from harness.isolation.messages import Receiver, Sender
 from harness.progress import Reporter, make_reporter
 from harness.records import blank_record, read_record, write_record
 from harness.settings import FlowSettings, LayerRef, ParametersTrial, RuntimeTrial
@@ -265,6 +266,34 @@ def test_a_timeout_ends_the_whole_group_in_time(work, warm, tmp_path, label):
     assert not [one for one in every_process() if session(one) == pid and alive(one)]
 
 
+WRITES = {
+    "write_four_bytes": "the beginning of a message and no end",
+    "write_garbage": r"b'\x1b[2J\xff\x00 no message', which is no message",
+    "write_wrong_types": "which is no message of progress",
+    "write_a_pickle": "which is no message",
+    "write_100_megabytes": "more than 32768 bytes without the end of a message",
+}
+
+
+def test_what_a_trial_writes_into_its_pipes_ends_that_trial_alone(work, warm, tmp_path, monkeypatch):
+    """Neither the supervisor nor the fork server nor the resource tracker obeys it."""
+    monkeypatch.chdir(tmp_path)
+    labels = ["sleep", *WRITES, "write_four_bytes_and_hang", "fine"]
+    trials = [trial(label) for label in labels]
+    begin = time.monotonic()
+    run_trials(trials, Conditions(tmp_path, timeout=5), Slots(3, cores=3), Listener(), work=work)
+    assert time.monotonic() - begin < 30
+    records = {
+        label: read_record(tmp_path / "records" / f"{one.id}.json") for label, one in zip(labels, trials, strict=True)
+    }
+    assert records["sleep"].status == records["fine"].status == "ok"
+    for label, reason in WRITES.items():
+        assert (records[label].status, records[label].rows) == ("error", [])
+        assert records[label].reason.startswith("it was ended, as it wrote ") and reason in records[label].reason
+    assert records["write_four_bytes_and_hang"].status == "timeout"
+    assert not Path("unpickled").exists()
+
+
 def every_process():
     return [int(path.name) for path in Path("/proc").glob("[0-9]*")]
 
@@ -328,10 +357,10 @@ def test_no_space_left_for_what_the_supervisor_writes(work, tmp_path, monkeypatc
 def test_a_trial_that_nobody_listens_to_any_more_is_not_at_fault():
     """Its supervisor has just been killed, and it has an instant left to write a wrong record."""
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    tell = teller(sender)
+    tell, heard = teller(Sender(sender)), Receiver(receiver)
     tell(0.1, "heard")
-    assert receiver.recv() == (0.1, "heard")
-    receiver.close()
+    assert heard.receive() == [{"fraction": 0.1, "text": "heard"}]
+    heard.close()
     time.sleep(0.11)
     tell(0.2, "not heard")
 

@@ -1,8 +1,9 @@
-"""Ends what a supervisor leaves behind when it is killed: run as a script, its standard input held by the supervisor.
+"""Ends the process groups that a killed process leaves behind: run as a script, whose standard input that process
+holds.
 
-Lines "+PID" and "-PID" say which process groups run. The end of the input is the end of the supervisor, however it
-came about, and every group that still runs is ended with it. A trial cannot see to that alone: one that hangs
-inside a library may never get to look.
+Lines "+PID" and "-PID" say which groups run. The end of the input is the end of the process that holds it, however it
+came about, and every group that still runs is ended with it. A child cannot see to that alone: one that hangs inside
+a library may never get to look.
 """
 
 import contextlib
@@ -12,7 +13,7 @@ import sys
 
 
 def main() -> None:
-    """Follow the supervisor to its end."""
+    """Follow the process that holds the input to its end."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     groups: set[int] = set()

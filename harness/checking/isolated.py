@@ -1,0 +1,131 @@
+"""Check a layer in a process of its own, whose end, hang or output cannot pass for an answer.
+
+This is for code with faults, not for malice: the layer shares its process with the checks, and could forge them.
+"""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
+
+from harness.checking.events import Collector, Event, Found, Served, Wrong, event_of
+from harness.checking.report import Report
+from harness.conditions import CHECK_SECONDS, shown_seconds
+from harness.errors import UserError
+from harness.isolation.endings import ending_text, log_tail
+from harness.isolation.messages import BadMessage, Sender, shortened, visible
+from harness.isolation.process import Child, Context, start, start_server
+from harness.isolation.reaper import Reaper
+
+PRELOAD = ("torch", "harness.checking.check_layer", "harness.trials.preload_kernels")
+LONGEST_TEXT = 2000  # characters of a finding or a reason
+LOG_LINES, LOG_WIDTH = 20, 300  # of what is shown of the process's log
+
+
+def start_check_server() -> Context:
+    """Start the fork server with what checks import (see `harness.isolation.process.start_server`)."""
+    return start_server(PRELOAD)
+
+
+def check_in_process(
+    spec: str,
+    options: Mapping[str, Any],
+    folder: Path | None = None,
+    timeout: float = CHECK_SECONDS,
+    shapes: Sequence[tuple[int, ...]] | None = None,
+) -> Report:
+    """Run every check of a layer in a process of its own.
+
+    A process that ends before every rule was answered, for whatever reason, makes a report that is not ok and says how
+    it ended. What it prints is in the report only then.
+
+    Args:
+        spec, options, folder: see `harness.checking.check_layer.check_layer`.
+        timeout: seconds after which the check is ended.
+        shapes: to check it on; None: those of check-layer.
+
+    Raises:
+        UserError: there is no such layer, or it does not have these options.
+    """
+    context = start_check_server()
+    collector = Collector(spec)
+    with tempfile.TemporaryDirectory(prefix="invertbench-check-") as place, Reaper() as reaper:
+        log = Path(place) / "log"
+        child = start(context, _check, (spec, dict(options), folder, shapes), log=log, name=f"check {spec}")
+        begin = time.monotonic()
+        try:
+            reaper.watch(child)
+            how = _listen(child, collector, begin, timeout)
+        finally:
+            child.end()
+            child.process.join()
+            reaper.forget(child)
+            child.messages.close()
+        if collector.wrong is not None:
+            raise UserError(visible(collector.wrong))
+        seconds = time.monotonic() - begin
+        if not how:
+            return collector.report(seconds=seconds)
+        ended = f"check-layer {spec} ended early ({collector.at}): {how}"
+        return collector.report(ended, _shown_log(log), seconds)
+
+
+def _listen(child: Child, collector: Collector, begin: float, timeout: float) -> str:
+    """Take the events until the check is over; return how it ended before that, or ""."""
+    while (left := begin + timeout - time.monotonic()) > 0:
+        handles: list[Any] = [child.process.sentinel]
+        if not child.messages.closed:
+            handles.append(child.messages.connection)
+        ended = child.process.sentinel in wait(handles, left)
+        try:
+            for message in child.messages.receive():
+                collector.take(event_of(message))
+        except BadMessage as error:
+            return f"it wrote {error}, to the pipe of its messages, and was ended"
+        if collector.over or collector.wrong is not None:
+            return ""
+        if ended:  # and what is left in the pipe, which holds no more than one look takes
+            child.process.join()
+            memory = "; if nobody sent it, the system was out of memory" if child.exit_code == -signal.SIGKILL else ""
+            return f"{ending_text(child.exit_code)} before every rule was answered{memory}"
+    return f"it took longer than {shown_seconds(timeout)}, the time limit (--timeout), and was ended"
+
+
+def _shown_log(log: Path) -> str:
+    """The last lines of the log, of bearable width, with control characters as escapes."""
+    lines = (log_tail(log, LOG_LINES) or "").split("\n")
+    return "\n".join(shortened(visible(line), LOG_WIDTH) for line in lines)
+
+
+def _check(
+    spec: str,
+    options: dict[str, Any],
+    folder: Path | None,
+    shapes: Sequence[tuple[int, ...]] | None,
+    sender: Sender,
+) -> None:
+    """The main function of the process."""
+    from harness.checking.check_layer import SHAPES, check_layer
+
+    def tell(event: Event) -> None:
+        sender.send(_bounded(event).model_dump())
+
+    try:
+        check_layer(spec, options, folder, shapes=SHAPES if shapes is None else shapes, tell=tell)
+    except UserError as error:
+        tell(Wrong(message=str(error)))
+
+
+def _bounded(event: Event) -> Event:
+    """The event with its texts shortened, so that it makes a message."""
+    match event:
+        case Found() | Wrong():
+            return event.model_copy(update={"message": shortened(event.message, LONGEST_TEXT)})
+        case Served(refusal=str(refusal)):
+            return event.model_copy(update={"refusal": shortened(refusal, LONGEST_TEXT)})
+    return event

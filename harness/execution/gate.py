@@ -1,0 +1,66 @@
+"""Before a run: every third-party layer is put through check-layer, and trials of one that is refused do not start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from harness.checking.isolated import check_in_process
+from harness.conditions import PASSED, UNCHECKED, Conditions, shown_seconds
+from harness.errors import UserError
+from harness.execution.supervisor import Provenance
+from harness.isolation.messages import shortened, visible
+from harness.records import blank_record, write_record
+from harness.settings import LayerRef, Trial, layers_of
+from harness.trials.check_column import refusal
+
+REFUSED = "check-layer refused it:"
+LONGEST_FAULT = 180  # characters, so that tables, which shorten reasons, show the way out
+WAY_OUT = "mend the layer, or run it all the same: --unchecked with --retry-failed"
+
+
+def check_layers(trials: Iterable[Trial], unchecked: bool) -> dict[str, str]:
+    """Check each third-party layer of these trials, once for each of its options, and print the outcome.
+
+    Args:
+        trials: that are to run.
+        unchecked: whether to check nothing (--unchecked).
+
+    Returns:
+        See `harness.conditions.Conditions.checks`.
+    """
+    layers = {layer.check_key: layer for trial in trials for layer in layers_of(trial)}
+    return {key: UNCHECKED if unchecked else _check(layer) for key, layer in layers.items() if key is not None}
+
+
+def _check(layer: LayerRef) -> str:
+    try:
+        report = check_in_process(layer.layer, dict(layer.options))
+    except UserError as error:
+        fault = visible(str(error))
+    else:
+        if report.ok:
+            print(f"check-layer {layer.layer}: passed, in {shown_seconds(report.seconds)}", flush=True)
+            return PASSED
+        fault = report.reason()
+    # Records and reports name no folders of this machine.
+    fault = fault.replace(f"{Path(layer.layer.rpartition(':')[0]).resolve().parent}/", "")
+    print(f"check-layer {layer.layer}: refused, so its trials do not run: {fault}", flush=True)
+    return f"{REFUSED} {shortened(fault, LONGEST_FAULT)}; {WAY_OUT}"
+
+
+def leave_out_refused(trials: Sequence[Trial], conditions: Conditions, provenance: Provenance) -> list[Trial]:
+    """Write a record for each trial of whose layers all were refused; return the others.
+
+    A runtime trial with another layer runs without those that were refused, and has their reasons in their rows.
+    """
+    left = []
+    for trial in trials:
+        reasons = [refusal(layer, conditions.checks) for layer in layers_of(trial)]
+        if not reasons or None in reasons:
+            left.append(trial)
+            continue
+        record = blank_record(trial, "error", "; ".join(dict.fromkeys(filter(None, reasons))))
+        record.environment = dict(provenance(trial))
+        write_record(conditions.out / "records", record)
+    return left

@@ -1,0 +1,1 @@
+"""Processes that run third-party code, and what keeps them from harming the process that started them."""

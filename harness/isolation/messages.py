@@ -1,0 +1,109 @@
+"""Messages from a process that runs third-party code: JSON objects, one a line, read from a pipe without waiting.
+
+Such code may write to the pipe itself. What it writes is never unpickled, is bounded before it is parsed, and raises
+`BadMessage` in the process that reads where it is no message; reading never waits for the rest of one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from typing import Any
+
+LONGEST = 32 << 10  # bytes of a message
+READ = 64 << 10  # bytes of one look at the pipe, so that a process that floods it delays the others little
+
+
+class BadMessage(Exception):
+    """The bytes in the pipe are no message; the text says why, after "it wrote ... to the pipe of its messages"."""
+
+
+class Sender:
+    """The end of the process that runs third-party code."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Write one message of at most `LONGEST` bytes; OSError where nobody reads any more."""
+        line = json.dumps(message).encode("ascii") + b"\n"
+        if len(line) > LONGEST:
+            raise ValueError(f"a message of {len(line)} bytes; the most is {LONGEST}: shorten its text")
+        while line:
+            line = line[os.write(self._connection.fileno(), line) :]
+
+
+class Receiver:
+    """The end of the process that listens."""
+
+    def __init__(self, connection: Connection) -> None:
+        os.set_blocking(connection.fileno(), False)
+        self.connection = connection  # to wait for
+        self._begun = b""
+
+    @property
+    def closed(self) -> bool:
+        """Whether no message will come any more."""
+        return self.connection.closed
+
+    @property
+    def partial(self) -> bool:
+        """Whether the last bytes are the beginning of a message."""
+        return bool(self._begun)
+
+    def close(self) -> None:
+        """Read no more."""
+        self.connection.close()
+
+    def receive(self) -> list[dict[str, Any]]:
+        """Return the whole messages among the next `READ` bytes, without waiting; close at the end of the pipe.
+
+        Raises:
+            BadMessage: for bytes that are no message; the pipe is closed then.
+        """
+        if self.closed:
+            return []
+        try:
+            new = os.read(self.connection.fileno(), READ)
+        except BlockingIOError:
+            return []
+        except OSError:
+            new = b""
+        if not new:
+            self.close()
+            return []
+        *lines, self._begun = (self._begun + new).split(b"\n")
+        try:
+            messages = [_parsed(line) for line in lines]
+            if len(self._begun) > LONGEST:
+                raise BadMessage(f"more than {LONGEST} bytes without the end of a message")
+        except BadMessage:
+            self.close()
+            raise
+        return messages
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    if len(line) > LONGEST:
+        raise BadMessage(f"a line of {len(line)} bytes, where a message has at most {LONGEST}")
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        message = None
+    if not isinstance(message, dict):
+        raise BadMessage(f"{visible(repr(line[:40]))}, which is no message")
+    return message
+
+
+def visible(text: str) -> str:
+    """The text with its control characters, but for tabs and ends of lines, written as escapes."""
+    return "".join(
+        one if one.isprintable() or one in "\n\t" else one.encode("unicode_escape").decode("ascii") for one in text
+    )
+
+
+def shortened(text: str, most: int) -> str:
+    """The text, or its first `most` characters and an ellipsis."""
+    return text if len(text) <= most else f"{text[:most]}…"

@@ -1,0 +1,164 @@
+"""Start, and end, a process that runs third-party code.
+
+A process is forked from a clean server that has imported what is needed and has computed nothing ("forkserver"), which
+makes its start a matter of milliseconds and leaves no state of one process to the next.
+
+Python imports the main module again in every process that it starts this way: a script that starts one must do so
+under `if __name__ == "__main__":`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import multiprocessing
+import os
+import signal
+import stat
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from multiprocessing import forkserver, resource_tracker
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext, SpawnContext
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from harness.isolation.messages import Receiver, Sender
+
+Context = ForkServerContext | SpawnContext
+
+PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
+OOM_SCORE = "500"  # of 1000; where the kernel has to choose, it ends this process, not the one that started it
+
+
+def start_server(preload: Iterable[str]) -> Context:
+    """Start the fork server, if there is one and it does not run yet, and return before it is done importing.
+
+    A caller that will need it and has seconds of other work to do starts it first.
+
+    Args:
+        preload: modules to import once, in the server; those of the first call count.
+    """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(dict.fromkeys(preload)))
+    # Ctrl-C goes to every process of the terminal; a fork server that is still importing would die of it aloud.
+    # It inherits this block, and each child lifts its own. The tracker's start would lift it here: it goes first.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return context
+
+
+@dataclass(frozen=True)
+class Child:
+    """A process that runs third-party code, seen from the one that started it.
+
+    Attributes:
+        process: leader of a session and a group of its own, once it runs.
+        messages: from it.
+    """
+
+    process: BaseProcess
+    messages: Receiver
+
+    @property
+    def pid(self) -> int:
+        """The process id, which is that of its group."""
+        return self.process.pid or 0
+
+    @property
+    def exit_code(self) -> int | None:
+        """The negated signal's number where one ended it; None while it runs."""
+        return self.process.exitcode
+
+    def end(self) -> None:
+        """End the process and its group; the group is not there before the process has made it."""
+        self.end_group()
+        self.process.kill()
+
+    def end_group(self) -> None:
+        """End what the process has started."""
+        if self.process.pid is not None and hasattr(os, "killpg"):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+
+
+def start(context: Context, target: Callable[..., None], args: tuple[Any, ...], *, log: Path, name: str) -> Child:
+    """Start a process that calls `target(*args, sender)`, the sender being of its messages.
+
+    Args:
+        context: of `start_server`.
+        target: defined at the top level of a module, as it is pickled.
+        args: picklable.
+        log: file for all that the process prints.
+        name: of the process.
+    """
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_main, args=(target, args, log, sender), name=name)
+    process.start()
+    sender.close()
+    return Child(process, Receiver(receiver))
+
+
+def _main(target: Callable[..., None], args: tuple[Any, ...], log: Path, messages: Connection) -> None:
+    _detach()
+    with log.open("wb", buffering=0) as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    _cut_pipes(messages)
+    faulthandler.enable(all_threads=False)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(OOM_SCORE, encoding="ascii")
+    target(*args, Sender(messages))
+
+
+def _detach() -> None:
+    """Leave the terminal's process group, and make sure of an end with the parent, however it ends.
+
+    The parent's reaper ends the group of this process; until that knows of it, a thread watches for the parent's end.
+    To the kernel, the parent of this process is the fork server, whose end it watches for.
+    """
+    if hasattr(os, "setsid"):
+        os.setsid()
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+    parent.join()
+    if hasattr(os, "killpg"):
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
+def _cut_pipes(messages: Connection) -> None:
+    """Lead every inherited pipe and socket but that of the messages to nowhere.
+
+    Among them are those of the fork server and the resource tracker: a byte in them would end the server, and with it
+    every other process that it has started.
+    """
+    parent = multiprocessing.parent_process()
+    kept = {0, 1, 2, messages.fileno(), None if parent is None else parent.sentinel}
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    with contextlib.suppress(OSError):
+        for number in map(int, os.listdir("/dev/fd")):  # noqa: PTH208  names alone
+            with contextlib.suppress(OSError):
+                mode = os.fstat(number).st_mode
+                if number not in kept and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+                    os.dup2(nowhere, number, inheritable=False)
+    os.close(nowhere)

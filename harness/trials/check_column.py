@@ -1,0 +1,57 @@
+"""The column `check` of results: what check-layer said of a third-party layer before the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from harness.conditions import PASSED, UNCHECKED
+from harness.records import Record
+from harness.settings import LayerRef, RuntimeTrial, Trial, layers_of
+
+
+def refusal(layer: LayerRef, checks: Mapping[str, str]) -> str | None:
+    """The reason for which check-layer refused a layer; None where it did not.
+
+    Args:
+        layer: any row.
+        checks: of the run (see `harness.conditions.Conditions`).
+    """
+    said = checks.get(layer.check_key or "")
+    return None if said in (None, PASSED, UNCHECKED) else said
+
+
+def without_refused(trial: Trial, checks: Mapping[str, str]) -> Trial:
+    """The trial without the layers that check-layer refused, where it measures several."""
+    if not isinstance(trial, RuntimeTrial):
+        return trial
+    kept = [layer.model_dump() for layer in trial.layers if refusal(layer, checks) is None]
+    return RuntimeTrial.model_validate(trial.model_dump() | {"layers": kept})
+
+
+def with_checks(record: Record, trial: Trial, checks: Mapping[str, str]) -> Record:
+    """The record of `without_refused(trial, checks)` as the record of the trial, with the column in its rows."""
+    layers = {layer.row: layer for layer in layers_of(trial)}
+    if not checks:
+        return record
+    for row in record.rows:
+        key = layers[row["layer"] if isinstance(trial, RuntimeTrial) else next(iter(layers))].check_key
+        if key is not None and key in checks:
+            row["check"] = checks[key]
+    refused = {name: why for name, layer in layers.items() if (why := refusal(layer, checks)) is not None}
+    if not refused or not isinstance(trial, RuntimeTrial):
+        return record
+    rows = [
+        {"layer": name, "operation": operation, "status": "error", "reason": why}
+        for name, why in refused.items()
+        for operation in trial.operations
+    ]
+    reasons = [*refused.values(), *([record.reason] if record.reason else [])]
+    return replace(
+        record,
+        id=trial.id,
+        trial=trial.model_dump(mode="json"),
+        status="error",
+        reason="; ".join(dict.fromkeys(reasons)),
+        rows=[*record.rows, *rows],
+    )

@@ -1,0 +1,314 @@
+"""check-layer of layers that end, stop, flood or mislead its process: never passed, and the end is named."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.checking.check_layer import CHECKS, check_layer
+from harness.checking.events import Answered, Begins, Collector, Done, Found, Rules, event_of
+from harness.checking.isolated import check_in_process
+from harness.checking.report import CONSTRUCTION, Remark
+from harness.isolation.messages import LONGEST, BadMessage, Receiver, Sender, visible
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+HOSTILE = """\
+import atexit
+import ctypes
+import os
+import signal
+import threading
+import time
+
+from layers.conv1x1 import Conv1x1
+
+
+class ExitsInForward(Conv1x1):
+    def forward(self, x):
+        os._exit(0)
+
+
+class ExitsInInit(Conv1x1):
+    def __init__(self, shape):
+        os._exit(0)
+
+
+class ExitsInAThread(Conv1x1):
+    def inverse(self, y):
+        threading.Thread(target=os._exit, args=(0,), daemon=True).start()
+        time.sleep(5)
+
+
+class ExitsAtTheEnd(Conv1x1):
+    def inverse(self, y):
+        atexit.register(os._exit, 0)
+        raise KeyboardInterrupt
+
+
+class Hangs(Conv1x1):
+    def inverse(self, y):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+        open("hangs", "w").write(str(os.getpid()))
+        ctypes.PyDLL(None).sleep(600)
+
+
+class Segfaults(Conv1x1):
+    def inverse(self, y):
+        ctypes.string_at(0)
+
+
+class PrintsAndIsKilled(Conv1x1):
+    def inverse(self, y):
+        print("all is well\\n" * 1_000_000 + "\\x1b[2Jwell", flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class WritesEverywhere(Conv1x1):
+    def inverse(self, y):
+        for number in range(3, 256):
+            try:
+                os.write(number, b'{"event": "done"}\\n')
+            except OSError:
+                pass
+        return super().inverse(y)
+
+
+class Forks(Conv1x1):
+    def inverse(self, y):
+        os.fork()
+        return super().inverse(y)
+
+
+class Prints(Conv1x1):
+    def inverse(self, y):
+        print("x" * 100_000)
+        return super().inverse(y)
+"""
+
+# Where the check was, and how its process ended.
+ENDS = {
+    "exits.py:Any": ("construction, import", "exit code 0 before every rule"),
+    "hostile.py:ExitsInForward": ("forward, shape (2, 3), float64", "exit code 0 before every rule"),
+    "hostile.py:ExitsInInit": ("construction, shape (2, 3)", "exit code 0 before every rule"),
+    "hostile.py:ExitsInAThread": ("inverse, shape (2, 3), float64", "exit code 0 before every rule"),
+    "hostile.py:ExitsAtTheEnd": ("inverse, shape (2, 3), float64", "the process ended with exit code"),
+    "hostile.py:Segfaults": ("inverse, shape (2, 3), float64", "SIGSEGV (Segmentation fault)"),
+    "hostile.py:PrintsAndIsKilled": ("inverse, shape (2, 3), float64", "SIGKILL (Killed)"),
+    "hostile.py:WritesEverywhere": ("inverse, shape (2, 3), float64", "which does not follow what it wrote before"),
+    "hostile.py:Forks": ("inverse, shape (2, 3), float64", "which does not follow what it wrote before"),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hostile")
+    (folder / "hostile.py").write_text(HOSTILE)
+    (folder / "exits.py").write_text("import os\n\nos._exit(0)\n")
+    return folder
+
+
+def hostile(folder, spec, **limits):
+    return check_in_process(spec, {}, folder, shapes=[(2, 3)], **limits)
+
+
+@pytest.mark.parametrize("spec", ENDS)
+def test_a_check_that_ends_early_is_not_passed(folder, spec):
+    report = hostile(folder, spec)
+    place, how = ENDS[spec]
+    assert not report.ok
+    assert f"check-layer {spec} ended early (" in report.ended and how in report.ended
+    rule = place.partition(",")[0]
+    if rule != "inverse" or "follow" not in how:  # a forked process may have answered for the other
+        assert place in report.ended
+        assert report.verdict(rule) == "not answered"
+    assert report.verdict("wrong-input") == "not answered"
+    lines = report.lines()
+    assert lines[-1].startswith(f"{spec}: refused, as ") and f"  {report.ended}" in lines
+    if rule == "inverse":
+        assert report.verdict("dense") == "passed" and "  pass  dense" in lines
+
+
+def test_what_it_printed_is_shown_bounded_and_without_control_characters(folder):
+    report = hostile(folder, "hostile.py:PrintsAndIsKilled")
+    text = "\n".join(report.lines())
+    assert "printed last:" in text and r"\x1b[2Jwell" in text and "\x1b" not in text
+    assert len(text) < 5000
+    printed = hostile(folder, "hostile.py:Prints")
+    assert printed.ok and printed.log == "" and "xxx" not in "\n".join(printed.lines())
+
+
+def test_a_check_that_hangs_is_ended(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    begin = time.monotonic()
+    report = hostile(folder, "hostile.py:Hangs", timeout=4)
+    assert time.monotonic() - begin < 30
+    assert "it took longer than 4 s, the time limit (--timeout), and was ended" in report.ended
+    assert not alive(int(Path("hangs").read_text()))
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def start(folder):
+    """Start `check-layer` with these arguments."""
+    (folder / "hangs").unlink(missing_ok=True)
+
+    def start(*arguments):
+        command = [sys.executable, "-m", "harness", "check-layer", *arguments]
+        environment = os.environ | {"PYTHONPATH": str(PROJECT)}
+        return subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    return start
+
+
+def test_the_command_ends_with_1_and_one_document(start):
+    process = start("exits.py:Any", "--json")
+    out, error = process.communicate()
+    assert (process.returncode, error) == (1, "")
+    document = json.loads(out)
+    assert document["verdict"] == "refused" and "exit code 0" in document["ended"]
+    assert {one["verdict"] for one in document["rules"]} == {"not answered"} and len(document["rules"]) > 20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupt_leaves_no_process_behind(start, folder, number):
+    process = start("hostile.py:Hangs")
+    while not (folder / "hangs").exists() or not (folder / "hangs").read_text():
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, error = process.communicate()
+    if number == signal.SIGINT:
+        assert (process.returncode, error) == (130, "interrupted\n")
+    end = time.monotonic() + 3
+    while alive(pid := int((folder / "hangs").read_text())) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not alive(pid)
+
+
+def test_the_command_imports_no_torch(folder):
+    code = (
+        "import sys; from harness.cli import main\n"
+        "if __name__ == '__main__':\n"
+        "    code = main(['check-layer', 'absent']); print('torch' in sys.modules); sys.exit(code)\n"
+    )
+    (folder / "command.py").write_text(code)
+    environment = os.environ | {"PYTHONPATH": str(PROJECT)}
+    done = subprocess.run(
+        [sys.executable, "command.py"], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "False\n") and "'absent' is not registered" in done.stderr
+
+
+def test_every_rule_and_case_is_told_and_makes_the_same_report():
+    events = []
+    report = check_layer("conv1x1", shapes=[(2, 3)], tell=events.append)
+    collector = Collector("conv1x1")
+    for event in events:
+        collector.take(event_of(json.loads(json.dumps(event.model_dump()))))
+    assert collector.report() == report and report.ok
+    begun = [event.rule for event in events if isinstance(event, Begins)]
+    assert list(dict.fromkeys(begun)) == [CONSTRUCTION, *CHECKS] == list(report.rules)
+    assert sum(isinstance(event, Answered) for event in events) == len(begun)
+
+
+def test_a_remark_does_not_refuse(monkeypatch):
+    def remarks(case):
+        yield Remark("slow")
+
+    monkeypatch.setitem(CHECKS, "dense", remarks)
+    report = check_layer("conv1x1", shapes=[(2, 3)])
+    assert report.ok and report.verdict("dense") == "passed"
+    assert {finding.message for finding in report.remarks} == {"slow"}
+    lines = report.lines()
+    assert lines[lines.index("  remarks") + 1] == "          dense, shape (2, 3), float64, and 1 more: slow"
+    assert report.document()["remarks"][0] == {
+        "rule": "dense",
+        "place": "shape (2, 3), float64",
+        "message": "slow",
+    }
+
+
+def test_a_rule_that_no_case_reached_is_not_passed(monkeypatch):
+    def fails(case):
+        yield "never"
+
+    monkeypatch.setitem(CHECKS, "forward", fails)
+    report = check_layer("conv1x1", shapes=[(2, 3)])
+    assert report.verdict("forward") == "failed" and report.verdict("dense") == "not answered"
+
+
+RULES = Rules(rules=[CONSTRUCTION, "forward", "dense"], dtypes=["float64"], versions={})
+BEGINS = Begins(rule="forward", place="here")
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [Done()],
+        [RULES, RULES],
+        [RULES, Answered(findings=0)],
+        [RULES, Found(message="no")],
+        [RULES, BEGINS, BEGINS],
+        [RULES, BEGINS, Done()],
+        [RULES, BEGINS, Answered(findings=1)],
+        [RULES, BEGINS, Answered(findings=0), BEGINS],
+        [RULES, BEGINS, Answered(findings=0), Begins(rule=CONSTRUCTION, place="here")],
+        [RULES, Begins(rule="unknown", place="here")],
+        [RULES, Done(), BEGINS],
+    ],
+)
+def test_events_out_of_order_are_refused(events):
+    collector = Collector("any")
+    for event in events[:-1]:
+        collector.take(event)
+    with pytest.raises(BadMessage, match="does not follow"):
+        collector.take(events[-1])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\0\0\0\4",
+        b"[]\n",
+        b"nothing\n",
+        b"\xff\xfe\n",
+        b"[" * 20_000 + b"\n",
+        b'{"a": 1' + b" " * LONGEST + b"}\n",
+        b"x" * (LONGEST + 1),
+        b"9" * 5000 + b"\n",
+    ],
+)
+def test_bytes_that_are_no_message_are_refused_without_waiting(content):
+    import multiprocessing
+
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    heard = Receiver(receiver)
+    Sender(sender).send({"a": "ä" * 1000})
+    assert heard.receive() == [{"a": "ä" * 1000}]
+    os.write(sender.fileno(), content)
+    if content == b"\0\0\0\4":
+        assert heard.receive() == [] and heard.partial
+    else:
+        with pytest.raises(BadMessage):
+            heard.receive()
+        assert heard.closed and heard.receive() == []
+
+
+def test_control_characters_are_made_visible():
+    assert visible("a\x1b[2J\u202e\r\n\té\ud800") == "a\\x1b[2J\\u202e\\r\n\té\\ud800"

@@ -1,0 +1,185 @@
+"""run puts third-party layers through check-layer before trials start."""
+
+import contextlib
+import io
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from harness.cli import main
+from harness.conditions import Conditions
+from harness.execution.gate import REFUSED, WAY_OUT
+from harness.execution.submissions import Submission
+from harness.planning.plan import Plan
+from harness.records import read_record
+from harness.reporting.results import plan_lines
+from harness.reporting.tables_density import density_tables
+from harness.reporting.tables_parameters import parameters_tables
+from harness.reporting.tables_runtime import runtime_tables
+from harness.settings import LayerRef
+
+LAYERS = """\
+import os
+
+from layers.conv1x1 import Conv1x1
+
+
+class Sound(Conv1x1):
+    pass
+
+
+class Wrong(Conv1x1):
+    def forward(self, x):
+        y, log_det = super().forward(x)
+        return y, log_det / self.positions
+
+
+class Exits(Conv1x1):
+    def forward(self, x):
+        os._exit(0)
+"""
+
+COUNTED = """\
+suite: counted
+kind: parameters
+title: Counted
+layers:
+  conv1x1: {}
+  sound: {layer: "theirs.py:Sound"}
+  again: {layer: "theirs.py:Sound"}
+  wrong: {layer: "theirs.py:Wrong"}
+  exits: {layer: "theirs.py:Exits"}
+profiles:
+  quick: {widths: [8], datasets: {digits: {shape: [1, 8, 8]}}, flow: {levels: 1, steps: 1}}
+"""
+
+TIMED = """\
+suite: timed
+kind: runtime
+title: Timed
+operations: [forward]
+layers: {conv1x1: {}, sound: {layer: "theirs.py:Sound"}, wrong: {layer: "theirs.py:Wrong"}}
+profiles:
+  quick: {timing: {warmup: 1, rounds: 2}, sweeps: {side: {shapes: [[2, 4, 4]], batch: 2}}}
+"""
+
+UNCHECKED = "not checked by check-layer (--unchecked)"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gate")
+    for name, text in {"theirs.py": LAYERS, "counted.yaml": COUNTED, "timed.yaml": TIMED}.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def here(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+
+
+def records(suite):
+    folder = Path("reports") / suite
+    plan = Plan.load(folder)
+    found = {trial: folder / "records" / f"{trial.id}.json" for trial in plan.trials}
+    return {getattr(trial, "layer", None) and trial.layer.row: read_record(path) for trial, path in found.items()}
+
+
+@pytest.fixture(scope="module")
+def said(folder):
+    """What the first run of the suite printed."""
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as stream:
+        patch.chdir(folder)
+        assert main(["run", "counted.yaml"]) == 1
+    return stream.getvalue()
+
+
+def test_trials_of_a_refused_layer_do_not_run_and_the_others_do(said):
+    assert said.count("check-layer theirs.py:Sound: passed") == 1, "once for each layer and its options"
+    assert "check-layer theirs.py:Wrong: refused, so its trials do not run: log-det, shape" in said
+    found = records("counted")
+    assert {row: record.status for row, record in found.items()} == {
+        "conv1x1": "ok",
+        "sound": "ok",
+        "again": "ok",
+        "wrong": "error",
+        "exits": "error",
+    }
+    assert found["wrong"].reason.startswith(f"{REFUSED} log-det, shape") and found["wrong"].reason.endswith(WAY_OUT)
+    assert "(forward, shape (4, 4, 4), float64): the process ended with exit code 0" in found["exits"].reason
+    assert found["wrong"].environment["sources"] and str(Path.cwd()) not in found["wrong"].reason
+    frame = pd.read_csv("reports/counted/results.csv").set_index("layer")
+    assert frame.check.fillna("").to_dict() == {
+        "conv1x1": "",
+        "sound": "passed",
+        "again": "passed",
+        "wrong": "",
+        "exits": "",
+    }
+
+
+def test_unchecked_runs_it_all_the_same_and_the_table_says_so(said, capsys):
+    assert main(["run", "counted.yaml"]) == 1
+    assert "check-layer" not in capsys.readouterr().out.partition("# Counted")[0], "nothing of it is to run"
+    assert main(["run", "counted.yaml", "--unchecked", "--retry-failed", "--only", "layer=wrong"]) == 0
+    found = records("counted")
+    assert found["wrong"].status == "ok" and found["wrong"].rows[0]["check"] == "unchecked"
+    assert found["exits"].status == "error"
+    table = Path("reports/counted/table.md").read_text()
+    assert r"| wrong \[1] " in table and rf"- \[1] {UNCHECKED}" in table
+    assert "--unchecked" in Plan.load(Path("reports/counted")).command
+
+
+def test_a_sweep_point_is_measured_without_the_refused_layer():
+    assert main(["run", "timed.yaml"]) == 1
+    [record] = records("timed").values()
+    assert record.status == "error" and record.reason.startswith(f"{REFUSED} log-det")
+    rows = {row["layer"]: row for row in record.rows}
+    assert rows["conv1x1"]["median_ms"] > 0 and "check" not in rows["conv1x1"]
+    assert rows["sound"]["median_ms"] > 0 and rows["sound"]["check"] == "passed"
+    assert rows["wrong"]["status"] == "error" and "median_ms" not in rows["wrong"]
+    assert [layer["row"] for layer in record.trial["layers"]] == list(rows)
+    assert main(["run", "timed.yaml", "--unchecked", "--retry-failed"]) == 0
+    assert r"| wrong \[1] " in Path("reports/timed/table.md").read_text()
+
+
+@pytest.mark.parametrize("command", ["run", "plan", "validate"])
+def test_a_layer_whose_import_ends_the_process_is_the_users_error(folder, capsys, command):
+    (folder / "leaves.py").write_text("import os\n\nos._exit(0)\n")
+    (folder / "leaves.yaml").write_text(COUNTED.replace("theirs.py:Wrong", "leaves.py:Any"))
+    assert main([command, "leaves.yaml"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("check-layer leaves.py:Any ended early (construction, import)") and "exit code 0" in said
+
+
+@pytest.mark.parametrize("kind", ["density", "runtime", "parameters"])
+def test_every_table_marks_a_row_that_was_not_checked(kind, request):
+    plan, found = request.getfixturevalue(f"{kind}_run")
+    name = plan.rows[1]
+    for record in found:
+        for row in record.rows:
+            if row.get("layer", record.trial.get("layer", {}).get("row")) == name:
+                row["check"] = "unchecked"
+    tables = {"density": density_tables, "runtime": runtime_tables, "parameters": parameters_tables}[kind]
+    table = tables(plan, plan_lines(found, plan))[0]
+    assert any(UNCHECKED in remark for remark in table.notes)
+    assert [row[0] for row in table.rows if "[" in row[0]] == [f"{name} [1]"]
+
+
+def test_layers_of_this_project_are_not_checked():
+    assert LayerRef(row="a", layer="conv1x1").check_key is None
+    assert LayerRef(row="a", layer="maf:flow", baseline=True).check_key is None
+    one = LayerRef(row="a", layer="mine.py:Mine", options={"rank": 1})
+    assert one.check_key == LayerRef(row="b", layer="mine.py:Mine", options={"rank": 1}).check_key
+    assert one.check_key != LayerRef(row="a", layer="mine.py:Mine", options={"rank": 2}).check_key
+
+
+def test_a_cluster_is_told_what_was_checked(tmp_path):
+    conditions = Conditions(tmp_path, checks={"a": "passed"})
+    submission = Submission(
+        name="invertbench-a", jobs=(), before={}, conditions=conditions, cache=tmp_path, heartbeat=1.0
+    )
+    submission.save(tmp_path)
+    assert Submission.load(tmp_path).conditions == conditions
