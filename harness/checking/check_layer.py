@@ -97,7 +97,8 @@ def check_layer(
     sound: list[LayerCase] = []  # where forward fails there is nothing to compare the rest with
     for name in names:
         if CHECKS[name] is large_events:
-            _check_large(cls, options, device, asked)
+            if sound:
+                _check_large(cls, options, device, asked)
             continue
         for case in cases if name == "forward" else sound:
             asked.say(Begins(rule=name, place=str(case)))

@@ -48,13 +48,12 @@ def large_events(case: LayerCase) -> Iterator[str]:
 
 def _conditioned(case: LayerCase) -> tuple[InvertibleLinear, float]:
     """Return the layer with as much noise on its weights as leaves it well conditioned, its log-det far from 0."""
-    condition = float("inf")
     for scale in SCALES:
         layer = case.perturbed(scale)
         _raise_log_det(layer, case)
         condition = _estimate(layer, probes=2).condition
         if condition < WORST_CONDITION:
-            break
+            return layer, condition
     return layer, condition
 
 
@@ -71,7 +70,11 @@ def _raise_log_det(layer: InvertibleLinear, case: LayerCase) -> None:
     with torch.no_grad():
         for parameter, gradient in zip(parameters, gradients, strict=True):
             if gradient is not None:
-                parameter += SHARE * layer.dim / squared * gradient
+                parameter.add_(gradient, alpha=SHARE * layer.dim / squared)
+
+
+def _one_by_one(layer: InvertibleLinear, x: Tensor) -> Tensor:
+    return torch.cat([layer(event)[0] for event in x.split(1)])
 
 
 @torch.no_grad()
@@ -82,7 +85,7 @@ def _maps(layer: InvertibleLinear, x: Tensor, tolerance: float) -> Iterator[str]
         "inverse(forward(x)) differs from x": (layer.inverse(y), x),
         "forward(inverse(x)) differs from x": (layer(layer.inverse(x))[0], x),
         "f(x[0] - x[1]) differs from f(x[0]) - f(x[1])": (layer(x[:1] - x[1:2])[0] - offset, y[:1] - y[1:2]),
-        "forward of events one by one differs from that of a batch": (torch.cat([layer(one[None])[0] for one in x]), y),
+        "forward of events one by one differs from that of a batch": (_one_by_one(layer, x), y),
     }
     for what, (value, expected) in cases.items():
         error = relative_error(value, expected)

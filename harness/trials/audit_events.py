@@ -26,6 +26,7 @@ MOST_EVENTS = 10_000
 SECONDS = 60.0  # for each comparison, after its first batch
 SMALL_BATCH = 8
 FRESH = 256  # fresh normal z at most
+EXPLODED = 1e6  # |x| beyond which float64 itself has lost the digits that a round trip compares; data lie within +-1
 
 
 @dataclass(frozen=True)
@@ -106,15 +107,26 @@ class Events:
         return (value - known).abs() / self.dim
 
     def _examine(self, errors: Callable[[Tensor, Tensor], Tensor], batch: int) -> EventErrors:
-        found = []
+        found: list[Tensor] = []
+        done = 0
         for part in _in_time(self.events.split(batch)):
-            start = sum(map(len, found))
-            found.append(_finite(errors(self.inputs[start : start + len(part)], part)))
-        done = torch.cat(found)
-        return EventErrors(done, self.events[: len(done)])
+            found.append(_finite(errors(self.inputs[done : done + len(part)], part)))
+            done += len(part)
+        return EventErrors(torch.cat(found), self.events[:done])
 
 
-def fresh_round_trips(flow: Flow, dtype: torch.dtype, device: torch.device, count: int, seed: int) -> EventErrors:
+@dataclass(frozen=True)
+class FreshErrors(EventErrors):
+    """The errors of fresh z.
+
+    Attributes:
+        exploded: which of them the inverse maps beyond `EXPLODED`, or to values that are not finite, (n,).
+    """
+
+    exploded: Tensor
+
+
+def fresh_round_trips(flow: Flow, dtype: torch.dtype, device: torch.device, count: int, seed: int) -> FreshErrors:
     """Compare z with forward(inverse(z)) for z ~ N(0, I): the largest |difference| / max(1, |z|) of each.
 
     The inverse comes first and no forward pass of the same events before it, so an inverse that repeats what forward
@@ -123,7 +135,15 @@ def fresh_round_trips(flow: Flow, dtype: torch.dtype, device: torch.device, coun
     count = min(count, FRESH)
     noise = generator(torch.device("cpu"), seed, "audit fresh z")
     z = torch.randn(count, flow.dim, generator=noise, dtype=torch.float64).to(device=device, dtype=dtype)
-    return EventErrors(_finite(_round_trip(lambda: flow(flow.inverse(z))[0], z)), torch.arange(count))
+    largest = torch.full((count,), math.inf)
+
+    def back() -> Tensor:
+        x = flow.inverse(z)
+        largest.copy_(x.abs().flatten(1).amax(1).nan_to_num(nan=math.inf))
+        return flow(x)[0]
+
+    errors = _finite(_round_trip(back, z))
+    return FreshErrors(errors, torch.arange(count), largest > EXPLODED)
 
 
 def _round_trip(back: Callable[[], Tensor], start: Tensor) -> Tensor:

@@ -231,6 +231,11 @@ def _fill(record: Record, training: Fit, test: Evaluation, findings: Audit, pipe
         "train_seconds": training.train_seconds,
     }
     record.audit = findings.record()
+    if findings.sample_failures:
+        record.notes["fresh z"] = (
+            f"z -> x -> z is lost in float32 for {findings.sample_failures} of {findings.samples} fresh z; the inverse "
+            f"explodes for {findings.sample_exploded}"
+        )
 
 
 def _rebuild(trial: DensityTrial, old: InvertibleLinear, shape: tuple[int, ...]) -> InvertibleLinear:

@@ -3,6 +3,7 @@
 import json
 import math
 from copy import deepcopy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,25 +12,30 @@ import torch
 import harness.trials.audit_layers
 from flows import ActNorm, AffineCoupling, Glow, Preprocessing
 from harness.datasets.base import Splits
+from harness.layer_files import resolve_layer
 from harness.settings import DataRef
 from harness.trials.audit import audit
+from harness.trials.audit_events import Events
 from harness.trials.audit_layers import chosen_layers, smaller
 from harness.trials.conditioning import condition_number
 from harness.trials.evaluation import evaluate
 from harness.trials.jacobians import NotTriangular, coupled_log_det
 from harness.trials.operations import perturb
 from harness.trials.pipeline import Pipeline
+from harness.trials.stochastic_log_det import NotDifferentiable, stochastic_log_det
 from layers import LAYERS
+from layers.base import push_identity
 from layers.conv1x1 import Conv1x1
 
 IMAGE, SEQUENCE = (1, 8, 8), (2, 32)
 OPTIONS = {"woodbury": {"rank_channels": 2, "rank_space": 2}, "butterfly": {"levels": 3}}
 
 
-def pipeline(shape=IMAGE, **options):
+def pipeline(shape=IMAGE, test_events=8, **options):
     draw = np.random.default_rng(0)
     top = 17 if len(shape) == 3 else 1024
-    train, validation, test = (draw.integers(0, top, (n, *shape), dtype=np.int16) for n in (32, 8, 8))
+    sizes = (32, 8, test_events)
+    train, validation, test = (draw.integers(0, top, (n, *shape), dtype=np.int16) for n in sizes)
     levels = 17 if len(shape) == 3 else None
     splits = Splits(train, validation, test, levels=levels, description="random")
     return Pipeline(splits, DataRef(label="random", name="random", **options))
@@ -84,7 +90,7 @@ def test_passes_every_layer(name, shape, build_layer):
 )
 def test_passes_every_backbone(options, data_options):
     data = pipeline(**data_options)
-    result = audited(make_flow(data, noise=0.1, **options), data)
+    result = audited(make_flow(data, **options), data)
     assert result.verdict == "passed", result.reasons
     assert result.logdet_error < 1e-9
 
@@ -171,6 +177,122 @@ def test_a_singular_layer_is_a_finding_and_not_a_crash():
     assert result.verdict == "failed" and result.condition == math.inf
     assert result.record()["condition"] is None
     json.dumps(result.record(), allow_nan=False)
+
+
+MUTANTS = Path(__file__).with_name("mutants.py")
+
+
+def mutant(name):
+    return resolve_layer(f"{MUTANTS.name}:{name}", MUTANTS.parent)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("ChunkedLogDet", "log-likelihood depends on the batch: for 150 of 150 test events"),
+        ("FlatteredLogDet", "log-likelihood depends on the batch: for 150 of 150 test events"),
+        ("ShrunkEvents", "log-likelihood depends on the batch: for 142 of 150 test events"),
+        ("CentredBatch", "log-likelihood depends on the batch"),
+        ("WrongInEval", "level0/step0/layer: log-det is"),
+        ("CachedLogDet", "level0/step0/layer: log-det is"),
+        ("AdaptsInEval", "evaluation changes the state of the flow: levels.0.steps.0.layer.bias"),
+        ("FrozenInEval", "the flow built anew from its saved weights has another log-likelihood"),
+        ("ClampedInverse", "level0/step0/layer: y -> x -> y is off"),
+        ("RepeatedInverse", "level0/step0/layer: y -> x -> y is off"),
+        ("WrongWhenLarge", "level0/step0/layer: log-det is"),
+    ],
+)
+def test_fails_what_check_layer_refuses(name, reason):
+    """Each as a trial would meet it: validated in eval(), trained on, evaluated in one large batch."""
+    data = pipeline((2, 8, 8), test_events=150)
+    flow = make_flow(data, mutant(name), levels=1)
+    flow.eval()(data.prepare(data.raw("validation")[:])[0])
+    perturb(flow.train(), 0.1, torch.Generator().manual_seed(1))
+
+    def reload():
+        torch.manual_seed(1)
+        fresh = Glow(data.shape, mutant(name), levels=1, steps=1, width=4)
+        fresh.load_state_dict(flow.state_dict())
+        return fresh
+
+    result = audited(flow, data, reload=reload, batch=150)
+    assert result.verdict == "failed"
+    assert any(text.startswith(reason) for text in result.reasons), result.reasons
+    json.dumps(result.record(), allow_nan=False)
+
+
+def test_single_events_are_counted_and_named():
+    data = pipeline((2, 8, 8), test_events=150)
+    flow = make_flow(data, levels=1)
+    result = audited(flow, data, reload=lambda: deepcopy(flow), batch=150)
+    assert result.verdict == "passed", result.reasons
+    assert (result.events, result.test_events, result.samples) == (150, 150, 150)
+    assert 0 < result.batch_error < 1e-5 and result.reload_error == 0
+    assert result.inverse_failures == result.sample_failures == result.batch_failures == 0
+    assert 0 < result.sample_error < 1e-3
+    # One event beyond what float32 can give back: a gate of exp(-33) at that event alone.
+    found = Events(data, evaluate(flow, data, "test", 1, 150, 0))
+    odd = int((found.events == 77).nonzero())
+    found.inputs[odd] = 1e9
+    errors = found.round_trips(flow)
+    assert errors.worst_event == 77 and errors.beyond(1e-3) >= 1
+
+
+def test_a_large_split_is_sampled(monkeypatch):
+    monkeypatch.setattr("harness.trials.audit_events.MOST_EVENTS", 20)
+    data = pipeline(test_events=50)
+    result = audited(make_flow(data), data)
+    assert (result.events, result.test_events) == (20, 50)
+    monkeypatch.setattr("harness.trials.audit_events.SECONDS", 0.0)
+    assert audited(make_flow(data), data).events == 8, "the first batch is examined whatever the time"
+
+
+@pytest.mark.parametrize(("work", "how"), [(1e12, "exactly, by slogdet"), (0.0, "a stochastic check")])
+def test_a_wrong_log_det_of_a_large_layer_is_found_at_its_own_shape(work, how, monkeypatch):
+    """Its stand-in is right, so only a check at the true size can see it."""
+    monkeypatch.setattr(harness.trials.audit_layers, "LARGE_WORK_LIMIT", work)
+    monkeypatch.setattr("harness.trials.audit.SAMPLES", 2)
+    data = pipeline((2, 48, 48), test_events=2)
+
+    def build(layer, shape):
+        return type(layer)(shape)
+
+    for cls, verdict in ((Conv1x1, "passed"), (mutant("HalvedWhenLarge"), "failed")):
+        flow = make_flow(data, cls, levels=1)
+        result = audited(flow, data, build)
+        assert result.verdict == verdict, result.reasons
+        assert how in result.large_layers["level0/step0/layer"]
+        assert (result.smallest_fault is None) == bool(work)
+        assert result.smallest_fault is None or 1e-6 < result.smallest_fault < 200
+    assert any(text.startswith("level0/step0/layer: log-det is") for text in result.reasons)
+
+
+def test_a_stochastic_log_det_agrees_with_slogdet():
+    """For every layer within the allowance; where all singular values are 1, exactly."""
+    for name in ("conv1x1", "periodic", "butterfly", "woodbury", "orthogonal"):
+        layer = LAYERS[name]((3, 8, 8), **OPTIONS.get(name, {})).double().eval()
+        perturb(layer, 0.3, torch.Generator().manual_seed(0))
+        truth = float(torch.linalg.slogdet(push_identity(layer)).logabsdet)
+        found = stochastic_log_det(layer, torch.Generator().manual_seed(0))
+        assert not found.excludes(truth)
+        assert found.excludes(truth + found.allowance * 1.5 + 1e-3), "and nothing much larger is allowed"
+        assert found.condition <= condition_number(push_identity(layer)) * (1 + 1e-6)
+
+
+class WrongGradient(Conv1x1):
+    """Its gradient by x is that of W^T."""
+
+    def forward(self, x):
+        y, log_det = super().forward(x)
+        other = torch.einsum("co,nchw->nohw", self.matrix(), x)
+        return y.detach() + other - other.detach(), log_det
+
+
+def test_a_stochastic_log_det_needs_the_transpose():
+    layer = WrongGradient((3, 4, 4)).double()
+    perturb(layer, 0.3, torch.Generator().manual_seed(0))
+    with pytest.raises(NotDifferentiable, match="not the transpose of forward"):
+        stochastic_log_det(layer, torch.Generator().manual_seed(0))
 
 
 class FlippedSign(AffineCoupling):
