@@ -57,6 +57,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "claimed": "Float64",
         "best_step": "Int64",
         "stopped_early": "boolean",
+        "audit_seconds": "Float64",
     },
     "runtime": IDENTITY
     | {

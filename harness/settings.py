@@ -206,7 +206,7 @@ class LayerRef(Settings):
 
     @property
     def check_key(self) -> str | None:
-        """What check-layer is asked of this row, equal for rows of the same answer; None of a layer of this project."""
+        """Return the third-party layer and its options as text, equal for equal layers; None for any other row."""
         return None if self.baseline or ":" not in self.layer else json.dumps([self.layer, dict(self.options)])
 
     @model_serializer(mode="wrap")
@@ -349,7 +349,7 @@ class ExaminationTrial(Trial):
 
 
 def layers_of(trial: Trial) -> tuple[LayerRef, ...]:
-    """The rows that a trial runs."""
+    """Return the layers that a trial runs."""
     match trial:
         case DensityTrial() | ParametersTrial() | ExaminationTrial():
             return (trial.layer,)

@@ -18,6 +18,7 @@ from harness.checking.large_checks import LARGE_SHAPES, large_events
 from harness.checking.layer_case import LayerCase
 from harness.checking.layer_checks import Check
 from harness.checking.report import CONSTRUCTION, Remark, Report
+from harness.isolation.messages import visible
 from harness.layer_files import check_options, resolve_layer
 from harness.trials.environment import package_version
 from layers import InvertibleLinear, UnsupportedShape
@@ -84,7 +85,7 @@ def check_layer(
         reason, faults = construct(cls, shape, options)
         faulty |= asked.answer(faults)
         if reason is not None or not faults:
-            asked.say(Served(shape=list(shape), refusal=reason))
+            asked.say(Served(shape=list(shape), refusal=None if reason is None else visible(reason)))
         if reason is None and not faults:
             served.append(shape)
     if not served and not faulty:
@@ -94,7 +95,7 @@ def check_layer(
         LayerCase(cls, shape, dtype, options, device, training)
         for shape, dtype, training in product(served, dtypes, (True, False))
     ]
-    sound: list[LayerCase] = []  # where forward fails there is nothing to compare the rest with
+    sound: list[LayerCase] = []  # where forward, the first check, fails there is nothing to compare the rest with
     for name in names:
         if CHECKS[name] is large_events:
             if sound:
@@ -136,7 +137,7 @@ class _Asked:
     def answer(self, found: Sequence[str]) -> bool:
         """Tell what the check that has begun found; return whether a fault is among it."""
         for message in found:
-            self.say(Found(message=str(message), severity="remark" if isinstance(message, Remark) else "fault"))
+            self.say(Found(message=visible(message), severity="remark" if isinstance(message, Remark) else "fault"))
         self.say(Answered(findings=len(found)))
         return any(not isinstance(message, Remark) for message in found)
 

@@ -1,4 +1,4 @@
-"""What a check of a layer tells while it runs, and the report that follows from it.
+"""Events of a running check of a layer, and the report that follows from them.
 
 The same events make the report whether the check runs in this process or, streamed as messages, in another. Nothing
 here imports torch.

@@ -67,7 +67,7 @@ def check_in_process(
             reaper.forget(child)
             child.messages.close()
         if collector.wrong is not None:
-            raise UserError(visible(collector.wrong))
+            raise UserError(collector.wrong)
         seconds = time.monotonic() - begin
         if not how:
             return collector.report(seconds=seconds)
@@ -118,7 +118,7 @@ def _check(
     try:
         check_layer(spec, options, folder, shapes=SHAPES if shapes is None else shapes, tell=tell)
     except UserError as error:
-        tell(Wrong(message=str(error)))
+        tell(Wrong(message=visible(str(error))))
 
 
 def _bounded(event: Event) -> Event:

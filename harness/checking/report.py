@@ -135,7 +135,7 @@ class Report:
         }
 
     def reason(self, most: int = 2) -> str:
-        """How the check ended early, if it did, and the first fault of each of the first rules that failed."""
+        """Say how the check ended early, if it did, and the first fault of each of the first rules that failed."""
         first = {finding.check: finding for finding in reversed(self.faults)}
         failed = [rule for rule in self.rules if rule in first]
         parts = [self.ended] if self.ended else []

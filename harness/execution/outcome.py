@@ -31,7 +31,7 @@ class Ending:
         held: bytes that it held then.
         out_of_memory: whether the kernel killed processes for want of memory while it ran.
         last_words: the last progress that it told.
-        bad_message: what it wrote to the pipe of its messages, for which the supervisor ended it; "": nothing.
+        bad_message: why its messages could not be read, for which the supervisor ended it; "": they could.
     """
 
     exit_code: int | None

@@ -1,4 +1,4 @@
-"""What the process of a trial does before and around the trial itself."""
+"""The process of one trial: set its limits, run the trial, report its progress."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _message(fraction: float, text: str) -> dict[str, Any]:
 
 
 def told(message: Mapping[str, Any]) -> tuple[float, str]:
-    """The fraction, from 0 to 1, and the text of a progress message; BadMessage where it is none."""
+    """Return the fraction, from 0 to 1, and the text of a progress message; raise BadMessage where it is none."""
     fraction, text = message.get("fraction"), message.get("text")
     if len(message) != 2 or not isinstance(fraction, float) or not isinstance(text, str):
         raise BadMessage(f"{visible(repr(message)[:60])}, which is no message of progress")

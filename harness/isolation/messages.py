@@ -98,12 +98,12 @@ def _parsed(line: bytes) -> dict[str, Any]:
 
 
 def visible(text: str) -> str:
-    """The text with its control characters, but for tabs and ends of lines, written as escapes."""
+    """Return the text with its control characters, but for tabs and ends of lines, written as escapes."""
     return "".join(
         one if one.isprintable() or one in "\n\t" else one.encode("unicode_escape").decode("ascii") for one in text
     )
 
 
 def shortened(text: str, most: int) -> str:
-    """The text, or its first `most` characters and an ellipsis."""
+    """Return the text, or its first `most` characters and an ellipsis."""
     return text if len(text) <= most else f"{text[:most]}…"

@@ -40,7 +40,7 @@ class Notes:
 
 
 def layer_cell(row: str, lines: Iterable[Line], notes: Notes) -> str:
-    """The label of a row, with a remark where its layer is a third party's and was not checked."""
+    """Return the label of a row, with a remark where its layer was not checked."""
     if any(line["layer"] == row and line.get("check") == UNCHECKED for line in lines):
         return row + notes.mark("not checked by check-layer (--unchecked)")
     return row

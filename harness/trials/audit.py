@@ -87,7 +87,6 @@ class Audit:
             per dimension; None where there are none. `logdet_error` is of what is computed.
         estimate_bias: the sum over blocks of what their series may be off in the mean, in nats per dimension.
         lipschitz: the largest bound on the Lipschitz constant of a residual block, that of `lipschitz_path`.
-        seconds: wall time of the audit, which whoever calls it enters.
     """
 
     reasons: list[str] = field(default_factory=list)
@@ -119,7 +118,6 @@ class Audit:
     estimate_bias: float | None = None
     lipschitz: float | None = None
     lipschitz_path: str | None = None
-    seconds: float | None = None
 
     @property
     def verdict(self) -> Literal["passed", "failed", "incomplete"]:

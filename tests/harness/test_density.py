@@ -72,7 +72,9 @@ def test_a_record_has_every_measure(kind, data, tmp_path):
     (row,) = record.rows
     assert record.status == "ok" and record.audit["verdict"] == row["audit"] == "passed"
     identity = {"suite", "profile", "dataset", "layer", "seed", "status", "reason", "device", "id"}
-    assert set(row) == set(COLUMNS["density"]) - identity - {"claimed"}, "claimed by a released accounting alone"
+    assert set(row) == set(COLUMNS["density"]) - identity - {"claimed", "check"}, (
+        "of released accounting and third-party layers"
+    )
     assert all(math.isfinite(row[name]) for name in ("bits_per_dim", "nats_per_dim", "standard_error", "condition"))
     assert row["median"] <= row["worst"] and row[row["unit"]] <= row["worst"]
     assert row["validation"] == min(record.curves["validation"]) and row["steps"] == 6
@@ -95,7 +97,7 @@ def test_a_trial_repeats_itself(data, tmp_path):
     for _ in range(2):
         record = run(trial(), tmp_path)
         first, last = record.curves.pop("seconds")
-        assert 0 < first < last <= record.rows[0].pop("train_seconds")
+        assert 0 < first < last <= record.rows[0].pop("train_seconds") and record.rows[0].pop("audit_seconds") > 0
         records.append(record)
         arrays.append((tmp_path / "records" / record.arrays).read_bytes())
         torch.rand(7)  # the state of the global generator is no part of a trial
@@ -183,7 +185,7 @@ def test_raw_lattice_values_end_below_the_floor(data, tmp_path):
     splits = toy()
     flat = [np.repeat(part[:, :, :1], 4, axis=2) for part in splits.parts().values()]
     data(replace(splits, train=flat[0], validation=flat[1], test=flat[2]))
-    training = {"steps": 100, "evaluate_every": 50, "learning_rate": 1e-1}
+    training = {"steps": 200, "evaluate_every": 50, "learning_rate": 1e-1}
     record = run(trial(training=training, dequantise=False, allow_unbounded=True), tmp_path)
     (row,) = record.rows
     assert record.status == "ok" and row["bits_per_dim"] < 0 and row["below_floor"]
@@ -194,7 +196,25 @@ def test_raw_lattice_values_end_below_the_floor(data, tmp_path):
 
 
 def result(mean, error):
-    return Evaluation(mean, mean, error, None, torch.zeros(1, 1), mean, Parts(0.0, 0.0, mean))
+    parts = Parts(0.0, 0.0, mean)
+    one, none = torch.zeros(1), torch.zeros(1, 1)
+    return Evaluation(
+        mean,
+        mean,
+        error,
+        None,
+        none,
+        mean,
+        parts,
+        None,
+        "test",
+        1,
+        0,
+        torch.float32,
+        prior=one,
+        log_det=one,
+        changed=(),
+    )
 
 
 def test_the_floor_allows_for_chance_where_there_is_noise():
@@ -211,8 +231,8 @@ def test_the_floor_allows_for_chance_where_there_is_noise():
 
 def test_a_measure_that_is_not_finite_is_none_with_its_reason(data, tmp_path, monkeypatch):
     values = torch.tensor([[1.0, math.inf, 2.0]])
-    lost = replace(result(math.inf, math.nan), values=values)
-    monkeypatch.setattr(harness.trials.density, "evaluate", lambda *args: lost)
+    lost = {"bits_per_dim": math.inf, "nats_per_dim": math.inf, "standard_error": math.nan, "values": values}
+    monkeypatch.setattr(harness.trials.density, "evaluate", lambda *args: replace(evaluate(*args), **lost))
     record = run(trial(), tmp_path)
     assert record.rows[0]["bits_per_dim"] is None and record.rows[0]["standard_error"] is None
     assert record.notes["bits_per_dim"] == "not finite for 1 of 3 test values"

@@ -86,6 +86,11 @@ class Forks(Conv1x1):
         return super().inverse(y)
 
 
+class RaisesOddText(Conv1x1):
+    def inverse(self, y):
+        raise ValueError("\\x1b[2J \\ud800 " + "\\U0001f600" * 100_000)
+
+
 class Prints(Conv1x1):
     def inverse(self, y):
         print("x" * 100_000)
@@ -142,6 +147,15 @@ def test_what_it_printed_is_shown_bounded_and_without_control_characters(folder)
     assert len(text) < 5000
     printed = hostile(folder, "hostile.py:Prints")
     assert printed.ok and printed.log == "" and "xxx" not in "\n".join(printed.lines())
+
+
+def test_odd_text_of_a_layer_is_a_finding_like_any_other(folder):
+    report = hostile(folder, "hostile.py:RaisesOddText")
+    assert (
+        report.ended == "" and report.verdict("inverse") == "failed" and report.verdict("wrong-input") != "not answered"
+    )
+    text = "\n".join(report.lines())
+    assert r"\x1b[2J \ud800" in text and "\x1b" not in text and len(text) < 50_000
 
 
 def test_a_check_that_hangs_is_ended(folder, monkeypatch):
@@ -236,7 +250,7 @@ def test_a_remark_does_not_refuse(monkeypatch):
     assert report.ok and report.verdict("dense") == "passed"
     assert {finding.message for finding in report.remarks} == {"slow"}
     lines = report.lines()
-    assert lines[lines.index("  remarks") + 1] == "          dense, shape (2, 3), float64, and 1 more: slow"
+    assert lines[lines.index("  remarks") + 1] == "          dense, shape (2, 3), float64, and 3 more: slow"
     assert report.document()["remarks"][0] == {
         "rule": "dense",
         "place": "shape (2, 3), float64",

@@ -52,7 +52,8 @@ def test_parameters_report(parameters_run, write_run):
     report = write_report(write_run(*parameters_run))
     assert report.files == ("results.csv", "table.md", "table.tex", "index.html")
     header = (report.folder / "results.csv").read_text().splitlines()[0]
-    assert header == "suite,profile,dataset,layer,width,seed,status,reason,parameters,published,masked_free,device,id"
+    columns = "status,reason,check,parameters,published,masked_free,device,id"
+    assert header == f"suite,profile,dataset,layer,width,seed,{columns}"
 
 
 def test_a_folder_without_a_plan_or_with_a_damaged_record_is_named(parameters_run, write_run, tmp_path):
