@@ -14,17 +14,23 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
 
 from flows import Flow
+from harness.trials.audit_findings import INVERSE_LIMIT, PRECISION_LIMIT, Audit, dtype_name, largest
 from harness.trials.evaluation import Evaluation, evaluated_inputs, generator, has_estimates
 from harness.trials.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from flows.bijection import Bijection
 
 MOST_EVENTS = 10_000
 SECONDS = 60.0  # for each comparison, after its first batch
 SMALL_BATCH = 8
+WORST = 8  # events whose round trip is repeated in float64
 FRESH = 256  # fresh normal z at most
 EXPLODED = 1e6  # |x| beyond which float64 itself has lost the digits that a round trip compares; data lie within +-1
 
@@ -166,3 +172,84 @@ def _in_time(parts: tuple[Tensor, ...]) -> Iterator[Tensor]:
         if number and time.monotonic() - begin > SECONDS:
             return
         yield part
+
+
+def audit_state(result: Audit, evaluation: Evaluation) -> None:
+    """Evaluation must not change the model: the values of later batches would be those of another one."""
+    if evaluation.changed:
+        names = ", ".join(evaluation.changed[:3]) + (", ..." if len(evaluation.changed) > 3 else "")
+        result.reasons.append(f"evaluation changes the state of the flow: {names}")
+
+
+def audit_batches(result: Audit, flow: Flow, events: Events) -> None:
+    """An event's likelihood must depend neither on its batch nor on the batch's order."""
+    found = events.compare_batches(flow)
+    result.events, result.test_events = len(found.errors), len(events.evaluation.prior)
+    result.batch_error, result.batch_worst = found.worst, found.worst_event
+    result.batch_failures = found.beyond(PRECISION_LIMIT)
+    if result.batch_failures:
+        result.reasons.append(
+            f"log-likelihood depends on the batch: for {result.batch_failures} of {result.events} test events it "
+            f"differs by more than {PRECISION_LIMIT:g} nats/dim between batches of {events.evaluation.batch}, as "
+            f"evaluated, and of 8 in another order, for event {result.batch_worst} by {result.batch_error:.2g}"
+        )
+
+
+def audit_reload(result: Audit, flow: Flow, events: Events) -> None:
+    """Everything that the likelihood rests on must be in the saved weights."""
+    found = events.compare_flow(flow)
+    result.reload_error = found.worst
+    if found.beyond(PRECISION_LIMIT):
+        result.reasons.append(
+            f"the flow built anew from its saved weights has another log-likelihood, by {found.worst:.2g} nats/dim for "
+            f"event {found.worst_event}: something that the map rests on is neither a parameter nor a buffer, or is a "
+            "value computed from earlier weights"
+        )
+
+
+def audit_inverse(result: Audit, flow: Flow, exact: Flow, events: Events) -> None:
+    """Round trips of every event and of fresh z; where one fails, the module whose own round trip is worst is named."""
+    found = events.round_trips(flow)
+    worst = events.inputs[found.largest(WORST).to(events.inputs.device)]
+    allowed = max(INVERSE_LIMIT, result.condition * torch.finfo(worst.dtype).eps)
+    result.inverse_error, result.inverse_worst = found.worst, found.worst_event
+    result.inverse_failures = found.beyond(allowed)
+    result.inverse_error_float64 = round_trip_error(exact, worst.double())
+    count = f"{result.inverse_failures} of {len(found.errors)} test events"
+    if result.inverse_failures:
+        result.reasons.append(_inverse_reason(flow, worst[:1], found.worst, count))
+    if not result.inverse_error_float64 <= max(INVERSE_LIMIT, result.condition * torch.finfo(torch.float64).eps):
+        result.reasons.append(_inverse_reason(exact, worst.double(), result.inverse_error_float64, "the worst of them"))
+    fresh = fresh_round_trips(flow, worst.dtype, worst.device, result.test_events, events.evaluation.seed)
+    result.samples, result.sample_error, result.sample_worst = len(fresh.errors), fresh.worst, fresh.worst_event
+    result.sample_failures = fresh.beyond(allowed)
+    if not result.sample_failures:
+        return
+    # Far from the data the inverse of a sound flow may explode (Behrmann et al., AISTATS 2021), which spoils samples
+    # but no likelihood: it is recorded. An inverse that is wrong is wrong in float64, at values of ordinary size.
+    wide = fresh_round_trips(exact, torch.float64, worst.device, result.test_events, events.evaluation.seed)
+    result.sample_exploded = int(wide.exploded.sum())
+    wrong = int((~(wide.errors <= INVERSE_LIMIT) & ~wide.exploded).sum())
+    if wrong:
+        result.reasons.append(
+            f"z -> x -> z is off by up to {wide.worst:.1e} (relative) in float64, for {wrong} of {len(wide.errors)} "
+            "fresh z ~ N(0, I) whose x is of ordinary size"
+        )
+
+
+def _inverse_reason(flow: Flow, x: Tensor, error: float, count: str) -> str:
+    own = {path: round_trip_error(cast("Bijection", module), value) for path, module, value in flow.trace(x)}
+    worst = max(own, key=lambda path: own[path])
+    return (
+        f"{worst}: x -> z -> x is off by {error:.1e} (relative) in {dtype_name(x.dtype)}, for {count}; "
+        f"this module alone by {own[worst]:.1e}, more than any other"
+    )
+
+
+def round_trip_error(bijection: Bijection, x: Tensor) -> float:
+    """Return max |x - inverse(forward(x))| / max(1, |x|); inf where it is not finite or the inverse raises."""
+    try:
+        back = bijection.inverse(bijection(x)[0])
+    except Exception:  # third-party code may raise anything: an inverse that raises is not an inverse
+        return math.inf
+    return largest((back - x) / x.abs().clamp(min=1.0))

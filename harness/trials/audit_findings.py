@@ -1,0 +1,123 @@
+"""The findings of an audit, as a trial's record keeps them, and the limits of what passes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+LOGDET_LIMIT = 1e-3  # nats per event
+INVERSE_LIMIT = 1e-3  # relative
+PRECISION_LIMIT = 1e-3  # nats per dimension: the last digit of a table
+
+
+@dataclass
+class Audit:
+    """The findings; `record()` gives them as a trial keeps them.
+
+    Attributes:
+        reasons: one per fault, each with the path of the module.
+        logdet_error: the largest absolute difference between a claimed and a derived log-det, or between a
+            claimed and a derived log-likelihood, in nats per event, of all checks in float64.
+        events: how many test events were examined one by one; `test_events`: of how many.
+        batch_error: the largest difference of one event's log-likelihood, as evaluated, from that in batches of 8 in
+            another order, in nats per dimension; that of event `batch_worst`. `batch_failures` events exceed the limit.
+        reload_error: the largest difference of one event's log-likelihood, as evaluated, from that of a flow built anew
+            with the saved weights, in nats per dimension; None where no such flow was given.
+        inverse_error: the largest |x - inverse(forward(x))| / max(1, |x|) of the flow in its own precision, that of
+            event `inverse_worst`. `inverse_failures` events exceed the limit.
+        inverse_error_float64: the same in float64, of the eight events with the largest errors.
+        sample_error: the largest |z - forward(inverse(z))| / max(1, |z|) over `samples` fresh normal z, that of number
+            `sample_worst`. `sample_failures` exceed the limit; of these the inverse in float64 explodes, beyond 10^6,
+            for `sample_exploded`.
+        precision_error: the largest difference between the flow's own log-likelihood and float64's, in nats
+            per dimension.
+        condition: the largest condition number of the audited linear layers, that of `condition_path`.
+        linear_layers: how many the flow has.
+        audited_layers: how many of them were audited: all, or a sample where that is too much work.
+        large_layers: path -> how the log-det of a layer above D = 4096 was checked.
+        smallest_fault: the largest over such layers of the smallest log-det error that their check detects, in nats per
+            event; None where every audited layer was checked exactly.
+        not_audited: path -> reason of each that was to be audited and is beyond what can be.
+        estimate_error: of estimated log-dets, the largest difference of the mean of many from the exact value, in nats
+            per dimension; None where there are none. `logdet_error` is of what is computed.
+        estimate_bias: the sum over blocks of what their series may be off in the mean, in nats per dimension.
+        lipschitz: the largest bound on the Lipschitz constant of a residual block, that of `lipschitz_path`.
+    """
+
+    reasons: list[str] = field(default_factory=list)
+    logdet_error: float = 0.0
+    events: int = 0
+    test_events: int = 0
+    batch_error: float = 0.0
+    batch_failures: int = 0
+    batch_worst: int | None = None
+    reload_error: float | None = None
+    inverse_error: float = 0.0
+    inverse_failures: int = 0
+    inverse_worst: int | None = None
+    inverse_error_float64: float = 0.0
+    samples: int = 0
+    sample_error: float = 0.0
+    sample_failures: int = 0
+    sample_exploded: int = 0
+    sample_worst: int | None = None
+    precision_error: float = 0.0
+    condition: float = 1.0
+    condition_path: str | None = None
+    linear_layers: int = 0
+    audited_layers: int = 0
+    large_layers: dict[str, str] = field(default_factory=dict)
+    smallest_fault: float | None = None
+    not_audited: dict[str, str] = field(default_factory=dict)
+    estimate_error: float | None = None
+    estimate_bias: float | None = None
+    lipschitz: float | None = None
+    lipschitz_path: str | None = None
+
+    @property
+    def verdict(self) -> Literal["passed", "failed", "incomplete"]:
+        """Return "failed", "passed", or "incomplete" where nothing failed but a layer could not be audited."""
+        if self.reasons:
+            return "failed"
+        return "incomplete" if self.not_audited else "passed"
+
+    def record(self) -> dict[str, Any]:
+        """Everything as JSON can hold it: a number that is not finite is None, and its reason is a fault."""
+        content = {"verdict": self.verdict, **asdict(self)}
+        return {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in content.items()
+        }
+
+    def estimate(self, path: str, error: float, allowed: float) -> None:
+        """Enter how far the mean of estimates is from the exact log-det, in nats per dimension."""
+        self.estimate_error = max(self.estimate_error or 0.0, error)
+        if not error <= allowed:
+            self.reasons.append(
+                f"{path}: the mean of its estimated log-dets is {error:.2g} nats/dim from that of its Jacobian, more "
+                f"than {allowed:.2g} (four standard errors and {PRECISION_LIMIT:g})"
+            )
+
+    def compare(self, path: str, claimed: Tensor, derived: Tensor, what: str = "log-det") -> None:
+        """Compare a claim, (N,) or (), with what was derived, in nats per event."""
+        error = largest(claimed - derived)
+        self.logdet_error = max(self.logdet_error, error)
+        if error > LOGDET_LIMIT:
+            pair = torch.broadcast_tensors(claimed, derived)
+            worst = int((pair[0] - pair[1]).abs().nan_to_num(nan=math.inf).argmax())
+            one, other = (float(values.flatten()[worst]) for values in pair)
+            self.reasons.append(f"{path}: {what} is {one:.6g} nats, but its derivatives give {other:.6g}")
+
+
+def largest(difference: Tensor) -> float:
+    """Return max |difference|; inf where an entry is not a number, which no limit would stop."""
+    return float(difference.abs().nan_to_num(nan=math.inf, posinf=math.inf).max())
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return "float32" for torch.float32."""
+    return str(dtype).removeprefix("torch.")

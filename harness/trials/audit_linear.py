@@ -1,0 +1,96 @@
+"""The audit of linear layers: log-det, linearity, condition and inverse."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from harness.trials.audit_findings import INVERSE_LIMIT, Audit, dtype_name, largest
+from harness.trials.audit_layers import DENSE_LIMIT, LayerMaker, smaller
+from harness.trials.conditioning import log_det_and_condition
+from harness.trials.stochastic_log_det import NotDifferentiable, stochastic_log_det
+from layers import InvertibleLinear
+from layers.base import push_identity
+
+LINEARITY_LIMIT = 1e-6  # relative, in float64
+SAMPLES = 8  # random events on which a stand-in is checked
+SCALES = (1.0, 100.0)  # standard deviations at which a linear layer's inverse is checked
+
+
+def audit_linear(result: Audit, path: str, layer: InvertibleLinear, value: Tensor, used: torch.dtype) -> None:
+    """Compare the log-det with the matrix; check linearity at the flow's own input, and the condition number."""
+    matrix = push_identity(layer, dtype=value.dtype)
+    y, claimed = layer(value)
+    offset = layer(torch.zeros_like(value[:1]))[0]
+    expected = (value.flatten(1) @ matrix.T).reshape(y.shape) + offset
+    if not largest((y - expected) / expected.abs().clamp(min=1.0)) <= LINEARITY_LIMIT:
+        result.reasons.append(f"{path}: it is not the linear map of its own matrix")
+    log_det, condition = log_det_and_condition(matrix)
+    result.compare(path, claimed, log_det)
+    result.audited_layers += 1
+    _enter_condition(result, path, condition, used)
+    if layer.dim > DENSE_LIMIT:
+        result.large_layers[path] = f"exactly, by slogdet of its matrix, D = {layer.dim}"
+
+
+def audit_large(
+    result: Audit,
+    path: str,
+    layer: InvertibleLinear,
+    make_layer: LayerMaker | None,
+    used: torch.dtype,
+    probes: torch.Generator,
+) -> None:
+    """Audit a layer whose matrix is too large: exactly on a smaller event, and stochastically on its own."""
+    small, reason = smaller(layer, make_layer)
+    if small is None:
+        result.not_audited[path] = reason
+        return
+    try:
+        estimate = stochastic_log_det(layer, probes)
+    except NotDifferentiable as error:
+        result.not_audited[path] = f"D = {layer.dim} is beyond {DENSE_LIMIT}, and {error}"
+        return
+    tensor = next((t for t in (*small.parameters(), *small.buffers()) if t.is_floating_point()), None)
+    device = None if tensor is None else tensor.device
+    start = torch.Generator().manual_seed(0)
+    value = torch.randn(SAMPLES, *small.shape, generator=start, dtype=torch.float64).to(device)
+    audit_linear(result, path, small, value, used)
+    _enter_condition(result, path, estimate.condition, used)
+    claimed = float(layer(torch.zeros(1, *layer.shape, dtype=torch.float64, device=device))[1].flatten()[0])
+    result.smallest_fault = max(result.smallest_fault or 0.0, estimate.allowance)
+    result.large_layers[path] = (
+        f"exactly on a stand-in of shape {small.shape}, and at its own shape, D = {layer.dim}, by a stochastic check "
+        f"that detects an error of {estimate.allowance:.3g} nats"
+    )
+    if estimate.excludes(claimed):
+        result.logdet_error = max(result.logdet_error, abs(claimed - estimate.value))
+        result.reasons.append(
+            f"{path}: log-det is {claimed:.6g} nats, but a stochastic estimate gives {estimate.value:.6g}, with "
+            f"{estimate.allowance:.3g} allowed (five standard errors)"
+        )
+
+
+def audit_scales(result: Audit, path: str, layer: InvertibleLinear, like: Tensor) -> None:
+    """The inverse of a linear map is linear: it holds at any scale, whatever values the data happen to have."""
+    start = torch.Generator().manual_seed(0)
+    y = torch.randn(2, *layer.shape, generator=start, dtype=torch.float64).to(like)
+    for scale in SCALES:
+        try:
+            error = largest(layer(layer.inverse(scale * y))[0] - scale * y) / scale
+        except Exception:  # third-party code may raise anything: an inverse that raises is not an inverse
+            error = math.inf
+        if not error <= INVERSE_LIMIT:
+            result.reasons.append(
+                f"{path}: y -> x -> y is off by {error:.1e} (relative) for y of standard deviation {scale:g}"
+            )
+            return
+
+
+def _enter_condition(result: Audit, path: str, condition: float, used: torch.dtype) -> None:
+    if result.condition_path is None or condition > result.condition:
+        result.condition, result.condition_path = condition, path
+    if condition * torch.finfo(used).eps >= 1:
+        result.reasons.append(f"{path}: condition {condition:.1e} makes it singular in {dtype_name(used)}")
