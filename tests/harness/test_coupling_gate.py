@@ -11,6 +11,7 @@ from harness.reporting.results import plan_lines
 from harness.reporting.tables import tables
 from harness.settings import DataRef, DensityTrial, FlowSettings, LayerRef, ParametersTrial, TrainingSettings
 from harness.trials.audit import audit
+from harness.trials.evaluation import evaluate
 from harness.trials.models import build_flow
 from harness.trials.pipeline import Pipeline
 
@@ -50,7 +51,7 @@ def test_a_saturated_gate_passes_the_audit_only_if_bounded(coupling, gate, s, ve
     bias = next(value for name, value in head.named_parameters() if name.endswith("bias"))
     with torch.no_grad():
         bias[-2:] = s  # of the two moved channels
-    result = audit(flow, data, "test", 0)
+    result = audit(flow, data, evaluate(flow, data, "test", 1, 8, 0))
     assert result.verdict == verdict, result.reasons
     if verdict == "failed":
         assert any("x -> z -> x" in reason for reason in result.reasons), result.reasons
