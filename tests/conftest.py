@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,9 @@ os.environ["INVERTBENCH_CACHE"] = _CACHE.name
 with contextlib.suppress(OSError):
     _KERNELS.mkdir(parents=True, exist_ok=True)
     (Path(_CACHE.name) / "kernels").symlink_to(_KERNELS)
+
+# A shell's background job ignores SIGINT, and so would every process that a test starts and interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
 

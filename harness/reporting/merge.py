@@ -19,7 +19,7 @@ MARK = "merged.json"
 CONFLICT = "conflict"
 """The note of a record that another one contradicts."""
 
-TIMES = frozenset({"train_seconds"})  # measures that differ from run to run
+TIMES = frozenset({"train_seconds", "audit_seconds"})  # measures that differ from run to run
 
 
 @dataclass(frozen=True)

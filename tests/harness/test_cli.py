@@ -527,7 +527,7 @@ def test_check_layer_exit_codes(tmp_path, capsys, monkeypatch):
     document = json.loads(capsys.readouterr().out)
     assert (document["layer"], document["verdict"], document["ended"]) == ("mine.py:Mine", "refused", None)
     verdicts = {one["rule"]: one["verdict"] for one in document["rules"]}
-    assert {rule for rule, verdict in verdicts.items() if verdict != "passed"} == {"log-det"}
+    assert {rule for rule, verdict in verdicts.items() if verdict != "passed"} == {"log-det", "large-events"}
     assert verdicts["log-det"] == "failed" and len(verdicts) > 20
     found = next(one["findings"] for one in document["rules"] if one["rule"] == "log-det")
     assert "multiply by n" in found[0]["message"] and found[0]["place"].startswith("shape (")

@@ -70,7 +70,9 @@ def test_both_forms(measured):
 
 def test_one_event_decides_a_mean_and_shows_in_the_worst():
     values = torch.tensor([[1.0, 2.0, 3.0, 4.0, 90.0], [3.0, 2.0, 9.0, 4.0, 110.0]], dtype=torch.float64)
-    found = Evaluation(22.2, 0.0, 0.0, None, values, 0.0, Parts(0.0, 0.0, 0.0))
+    none = torch.zeros(0)
+    parts = Parts(0.0, 0.0, 0.0)
+    found = Evaluation(22.2, 0.0, 0.0, None, values, 0.0, parts, None, "test", 5, 0, torch.float32, none, none, ())
     assert (found.median, found.worst) == (4.0, 100.0), "draws are averaged first"
     for bad, median, worst in ((math.inf, 4.0, math.inf), (math.nan, math.nan, math.nan)):
         values[0, 4] = bad

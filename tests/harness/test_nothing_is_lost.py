@@ -101,6 +101,7 @@ def content(out):
         record = read_record(path)
         [row] = record.rows
         row.pop("train_seconds")
+        row.pop("audit_seconds")
         record.curves.pop("seconds")
         with np.load(path.with_suffix(".npz")) as arrays:
             samples = {name: arrays[name].tobytes() for name in arrays}

@@ -163,7 +163,10 @@ def values(out):
     found = {}
     for path in sorted((out / "records").glob("*.json")):
         record = read_record(path)
-        rows = [{name: value for name, value in row.items() if name != "train_seconds"} for row in record.rows]
+        rows = [
+            {name: value for name, value in row.items() if name not in ("train_seconds", "audit_seconds")}
+            for row in record.rows
+        ]
         curves = {name: values for name, values in record.curves.items() if name != "seconds"}
         found[record.id] = record.status, rows, curves
     table = [line for line in (out / "table.md").read_text().splitlines() if " s |" not in line]
@@ -229,9 +232,9 @@ def test_jobs_that_are_cut_short_go_on_where_they_were(slurm, tmp_path, start, h
 
     # A node is lost with its job, and comes back; the controller queues the job again.
     slurm.kill_node()
-    wait_for(lambda: "no heartbeat for" in harness("status", "out")[1])
+    wait_for(lambda: "no heartbeat for" in (said := harness("status", "out")[1]) and "3 lost" in said)
     said = harness("status", "out")[1]
-    assert "3 lost" in said and "TIMEOUT" in said and "CANCELLED" in said
+    assert "TIMEOUT" in said and "CANCELLED" in said
     slurm.start_node()
     (tmp_path / "hold").unlink()
     assert run.wait(timeout=90) == 1, run.said()

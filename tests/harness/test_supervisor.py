@@ -170,7 +170,7 @@ def test_runtime_trials_run_alone_and_last(work, tmp_path):
             assert spans[one.id][0] > max(spans[other.id][1] for other in trials if not isinstance(other, RuntimeTrial))
         else:
             assert overlaps, "others run side by side"
-    assert read_record(tmp_path / "records" / f"{trials[-1].id}.json").rows[0]["threads"] == 2
+    assert read_record(tmp_path / "records" / f"{trials[-1].id}.json").notes["threads"] == "2"
 
 
 def test_interrupt_ends_running_trials_and_keeps_finished_ones(work, tmp_path):
@@ -411,7 +411,7 @@ def test_each_gpu_is_leased_to_one_trial(work, tmp_path):
             return super().lease(one.model_copy(update={"device": "cuda"}))
 
     run_trials(trials, Conditions(tmp_path), Pretend(cores=4, gpus=("5", "GPU-7")), Listener(), work=work)
-    given = [read_record(tmp_path / "records" / f"{one.id}.json").rows[0]["gpus"] for one in trials]
+    given = [read_record(tmp_path / "records" / f"{one.id}.json").notes["gpus"] for one in trials]
     assert set(given) == {"5", "GPU-7"}
 
 

@@ -1,6 +1,8 @@
 """Every registered layer keeps to every rule of the interface: a file dropped into layers/ is tested by this."""
 
 import math
+from collections.abc import Iterable
+from itertools import product
 from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
@@ -8,29 +10,36 @@ import torch
 
 from harness.checking.check_layer import CHECKS, DTYPES, SHAPES, check_layer, construct, run_check
 from harness.checking.layer_case import LayerCase
+from harness.checking.report import Remark
 from layers import LAYERS, layer_options
 
 SERVED = {name: [shape for shape in SHAPES if construct(cls, shape, {}) == (None, [])] for name, cls in LAYERS.items()}
-CASES = [
-    LayerCase(cls, shape, dtype, training=training)
-    for name, cls in LAYERS.items()
-    for shape in SERVED[name]
-    for dtype in DTYPES
-    for training in ((True, False) if cls.hardens else (True,))
-]
+# What a layer keeps, and how it is copied, does not depend on its shape: those rules run once per layer.
+STATE = {"options", "refusals", "seeding", "reload", "copies", "precision", "wrong-input"}
+MAP = [name for name in CHECKS if name not in STATE | {"large-events"}]
 
 
 def name_of(value: object) -> str:
-    if isinstance(value, LayerCase):
-        mode = "" if value.training else "-eval"
-        return f"{value.cls.registered_name}-{name_of(value.shape)}-{str(value.dtype).removeprefix('torch.')}{mode}"
     return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-@pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("case", CASES, ids=name_of)
-def test_layer(case: LayerCase, check: str):
-    assert run_check(check, case) == []
+def faults(rules: Iterable[str], case: LayerCase) -> list[str]:
+    """Return what the rules find, each fault with the rule and the case."""
+    found = [(rule, text) for rule in rules for text in run_check(rule, case)]
+    return [f"{rule}, {case}: {text}" for rule, text in found if not isinstance(text, Remark)]
+
+
+@pytest.mark.parametrize(("name", "shape"), [(name, shape) for name in LAYERS for shape in SERVED[name]], ids=name_of)
+def test_the_map(name: str, shape: tuple[int, ...]):
+    for dtype, training in product(DTYPES, (True, False)):
+        assert faults(MAP, LayerCase(LAYERS[name], shape, dtype, training=training)) == []
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_check_layer(name: str):
+    """Every rule on one shape, the rules of state and of large events among them."""
+    report = check_layer(name, shapes=SERVED[name][:1])
+    assert report.ok, "\n".join(report.lines())
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -56,8 +65,7 @@ def choices() -> list[tuple[str, str, object]]:
 @pytest.mark.parametrize("shape", [(4, 4, 4), (3, 5, 4), (4, 8)], ids=name_of)
 def test_every_choice_of_an_option(name: str, option: str, value: object, shape: tuple[int, ...], build_layer):
     build_layer(name, shape, **{option: value})
-    case = LayerCase(LAYERS[name], shape, torch.float64, {option: value})
-    assert [fault for check in CHECKS for fault in run_check(check, case)] == []
+    assert faults([*MAP, *sorted(STATE)], LayerCase(LAYERS[name], shape, torch.float64, {option: value})) == []
 
 
 def numbers() -> list[tuple[str, str, int]]:
