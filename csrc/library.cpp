@@ -1,6 +1,6 @@
 // What the library says of itself, for whoever loaded it. Operators are in the other files, each with its kernel.
 
-#include "cpu.h"
+#include "simd/cpu.h"
 
 extern "C" __attribute__((visibility("default"))) const char* invertbench_instructions() {
   return invertbench::name(invertbench::instructions());

@@ -17,13 +17,17 @@ import torch
 from layers.kernel_build import (
     BuildFailed,
     all_source_files,
+    csrc_folder,
     find_compiler,
     find_or_make,
     fingerprint,
+    for_cuda,
+    includes,
+    object_file,
     run_compiler,
     run_together,
+    source_name,
     torch_folder,
-    torch_includes,
 )
 
 LIBRARY = "libinvertbench_cuda.so"
@@ -64,7 +68,7 @@ def compile_command(nvcc: Path, source: Path, made: Path, architectures: Sequenc
         f"-gencode=arch=compute_{architecture.removeprefix('sm_')},code={architecture}"
         for architecture in architectures
     ]
-    return [str(nvcc), *COMPILE, *targets, "-c", str(source), "-o", str(made)]
+    return [str(nvcc), *COMPILE, *targets, f"-I{csrc_folder()}", "-c", str(source), "-o", str(made)]
 
 
 def find_or_build(folder: Path) -> tuple[Path, list[str]]:
@@ -78,7 +82,7 @@ def find_or_build(folder: Path) -> tuple[Path, list[str]]:
     """
     nvcc, compiler = find_nvcc(), find_compiler()
     architectures = present_architectures()
-    contents = [f"{path.name}\0{path.read_text(encoding='utf-8')}" for path in all_source_files()]
+    contents = [f"{source_name(path)}\0{path.read_text(encoding='utf-8')}" for path in all_source_files()]
     code = fingerprint(*contents, *COMPILE, *BIND, *LIBRARIES, *architectures, str(torch.__version__))
     versions = [run_compiler([str(nvcc), "--version"], NVCC), run_compiler([*compiler, "--version"])]
     name = f"cuda-{code}-{fingerprint(*versions)[:8]}"
@@ -87,10 +91,10 @@ def find_or_build(folder: Path) -> tuple[Path, list[str]]:
         print("invertbench: building the CUDA kernels (once, about a minute) ...", file=sys.stderr, flush=True)
         commands, objects = [], []
         for source in all_source_files():
-            made = unfinished / f"{source.stem}-{source.suffix[1:]}.o"
+            made = object_file(unfinished, source)
             if source.suffix == ".cu":
                 commands.append(compile_command(nvcc, source, made, architectures))
-            elif source.name.endswith("_cuda_binding.cpp"):
+            elif source.suffix == ".cpp" and for_cuda(source):
                 commands.append(bind_command(nvcc, source, made))
             else:
                 continue
@@ -107,4 +111,4 @@ def bind_command(nvcc: Path, source: Path, made: Path) -> list[str]:
 
     nvcc hands the file to the C++ compiler, and alone knows where CUDA's headers are: it may be a script elsewhere.
     """
-    return [str(nvcc), *BIND, *torch_includes(), "-c", str(source), "-o", str(made)]
+    return [str(nvcc), *BIND, *includes(), "-c", str(source), "-o", str(made)]

@@ -64,7 +64,7 @@ def find_or_build(folder: Path) -> Path:
         BuildFailed: there is none, and none can be made; with what the compiler said, where one was asked.
     """
     sources = source_files()
-    contents = [f"{path.name}\0{path.read_text(encoding='utf-8')}" for path in sources]
+    contents = [f"{source_name(path)}\0{path.read_text(encoding='utf-8')}" for path in sources]
     code = fingerprint(*contents, *COMPILE, *LINK, *LIBRARIES, str(torch.__version__), sys.platform, platform.machine())
     try:
         compiler = find_compiler()
@@ -97,14 +97,33 @@ def find_or_make(library: Path, make: Callable[[Path], None]) -> Path:
 
 
 def source_files() -> list[Path]:
-    """What is compiled for the processor, and the headers of it."""
-    return [path for path in all_source_files() if path.suffix in (".cpp", ".h") and "cuda" not in path.stem]
+    """Return what is compiled for the processor, and the headers of it."""
+    return [path for path in all_source_files() if path.suffix in (".cpp", ".h") and not for_cuda(path)]
 
 
 def all_source_files() -> list[Path]:
-    """Every source and header, those for a CUDA device included: they have "cuda" in their names."""
-    folder = Path(str(resources.files("csrc")))
-    return sorted(path for path in folder.iterdir() if path.suffix in (".cpp", ".cu", ".h"))
+    """Return every source and header, those for a CUDA device included."""
+    return sorted(path for path in csrc_folder().rglob("*") if path.suffix in (".cpp", ".cu", ".h"))
+
+
+def for_cuda(source: Path) -> bool:
+    """Return whether a source is for a CUDA device: it is in a folder of that name."""
+    return "cuda" in source_name(source).split("/")
+
+
+def csrc_folder() -> Path:
+    """Return csrc/, which the paths of includes are relative to."""
+    return Path(str(resources.files("csrc")))
+
+
+def source_name(source: Path) -> str:
+    """Return the path of a source below csrc/, such as "butterfly/cpu/kernels.cpp"."""
+    return source.relative_to(csrc_folder()).as_posix()
+
+
+def object_file(folder: Path, source: Path) -> Path:
+    """Return the file in `folder` that a source is compiled to, named by its whole path: file names repeat."""
+    return folder / f"{source_name(source).replace('/', '_')}.o"
 
 
 def find_compiler() -> list[str]:
@@ -148,8 +167,8 @@ def _compile(compiler: Sequence[str], sources: Sequence[Path], folder: Path) -> 
     commands, objects = [], []
     for source in sources:
         if source.suffix == ".cpp":
-            objects.append(str(folder / f"{source.stem}.o"))
-            commands.append([*compiler, *COMPILE, *torch_includes(), "-c", str(source), "-o", objects[-1]])
+            objects.append(str(object_file(folder, source)))
+            commands.append([*compiler, *COMPILE, *includes(), "-c", str(source), "-o", objects[-1]])
     run_together(commands)
     library = folder / LIBRARY
     run_compiler([*compiler, *LINK, *objects, f"-L{torch_folder() / 'lib'}", *LIBRARIES, "-o", str(library)])
@@ -162,10 +181,10 @@ def torch_folder() -> Path:
     return Path(torch.__file__).parent
 
 
-def torch_includes() -> list[str]:
-    """The flags that lead to torch's headers."""
+def includes() -> list[str]:
+    """The flags that lead to our headers and to torch's."""
     include = torch_folder() / "include"
-    return ["-isystem", str(include), "-isystem", str(include / "torch/csrc/api/include")]
+    return [f"-I{csrc_folder()}", "-isystem", str(include), "-isystem", str(include / "torch/csrc/api/include")]
 
 
 def run_together(commands: Sequence[Sequence[str]], who: str = "the C++ compiler") -> None:

@@ -64,8 +64,8 @@ def test_each_kind_of_trial_rests_on_its_own():
     )
     files = set(Sources().of(timed))
     assert {"layers/emerging.py", "layers/butterfly.py", "harness/trials/timing.py"} <= files
-    assert not {"harness/trials/training.py", "flows/perceptron.py", "csrc/perceptron.cpp"} & files
-    assert {"csrc/emerging_cpu.cpp", "csrc/butterfly_cpu.cpp"} <= files
+    assert not {"harness/trials/training.py", "flows/perceptron.py", "csrc/coupling/perceptron.cpp"} & files
+    assert {"csrc/emerging/cpu/operators.cpp", "csrc/butterfly/cpu/kernels.cpp"} <= files
     counted = ParametersTrial(suite="s", profile="smoke", label="a", shape=(2, 4), layer=layer(), flow=FlowSettings())
     files = set(Sources().of(counted))
     assert "flows/perceptron.py" in files and "harness/trials/timing.py" not in files
@@ -116,20 +116,23 @@ def test_kernels_belong_to_the_files_that_call_them(tmp_path, monkeypatch):
 
 KERNEL_EDITS = {  # the edited file, and the trials that it makes stale: layer, data and device
     "a CUDA header": (
-        "csrc/butterfly_cuda_tile.h",
+        "csrc/butterfly/cuda/tile.h",
         {("butterfly", "digits", "cuda"), ("butterfly", "waveforms", "cuda")},
     ),
     "a header of all CUDA kernels": (
-        "csrc/cuda_block.h",
+        "csrc/cuda/block.h",
         {(name, data, "cuda") for name in ("butterfly", "emerging") for data in ("digits", "waveforms")},
     ),
-    "a CPU kernel": ("csrc/butterfly_lanes.h", {("butterfly", "digits", "cpu"), ("butterfly", "waveforms", "cpu")}),
+    "a CPU kernel": (
+        "csrc/butterfly/cpu/entry_lanes/lanes.h",
+        {("butterfly", "digits", "cpu"), ("butterfly", "waveforms", "cpu")},
+    ),
     "an operator of both": (
-        "csrc/emerging.cpp",
+        "csrc/emerging/operators.cpp",
         {("emerging", data, device) for data in ("digits", "waveforms") for device in ("cpu", "cuda")},
     ),
     "the couplings of sequences": (
-        "csrc/perceptron_tile.h",
+        "csrc/coupling/perceptron_tile.h",
         {(name, "waveforms", "cpu") for name in ("butterfly", "conv1x1", "emerging")},
     ),
     "what calls it": (

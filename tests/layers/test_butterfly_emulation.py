@@ -5,6 +5,7 @@ barrier between them, and where anything is read that nothing wrote; what comes 
 """
 
 import ctypes
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -282,24 +283,24 @@ def test_no_further_from_the_truth_than_twice_plain_pytorch(emulation):
 # A fault in the sources: what stands there, what stands there instead, how it shows.
 FAULTS = {
     "no barrier": (
-        "butterfly_cuda_tile.h",
+        "butterfly/cuda/tile.h",
         "fetch(group + chunks, 1 - buffer, thread)",
         "fetch(group + chunks, buffer, thread)",
         "under way|another|before it arrived",
     ),
     "a tile's edge": (
-        "butterfly_cuda_events.h",
+        "butterfly/cuda/gather.h",
         "origin.column + column >= stage.columns",
         "false",
         "not stored once|stored twice|not the launch's",
     ),
     "a logarithm twice": (
-        "butterfly_cuda_matrices.h",
+        "butterfly/cuda/matrices.h",
         "number) * block.threads() + thread;",
         "number) + thread;",
         "not close",
     ),
-    "transposed": ("butterfly_cuda_backward.h", "sum.b += du * v;", "sum.b += dv * u;", "not close"),
+    "transposed": ("butterfly/cuda/backward.h", "sum.b += du * v;", "sum.b += dv * u;", "not close"),
 }
 
 
@@ -307,9 +308,7 @@ FAULTS = {
 def test_a_fault_in_the_kernels_is_seen(tmp_path, emulation, fault):
     name, right, wrong, seen = FAULTS[fault]
     sources = tmp_path / "csrc"
-    sources.mkdir()
-    for source in CSRC.glob("*.h"):
-        (sources / source.name).write_text(source.read_text())
+    shutil.copytree(CSRC, sources)
     text = (sources / name).read_text()
     assert right in text
     (sources / name).write_text(text.replace(right, wrong))

@@ -10,7 +10,7 @@ from layers import cuda_build, kernel_build, kernels
 
 pytestmark = pytest.mark.system
 
-SOURCES = sorted(path.name for path in kernel_build.all_source_files() if path.suffix == ".cu")
+SOURCES = sorted(kernel_build.source_name(path) for path in kernel_build.all_source_files() if path.suffix == ".cu")
 
 
 @pytest.fixture(scope="module")
@@ -22,11 +22,11 @@ def nvcc():
 
 
 def source(name):
-    return next(path for path in kernel_build.all_source_files() if path.name == name)
+    return kernel_build.csrc_folder() / name
 
 
 def test_there_are_sources():
-    assert {"butterfly_cuda.cu", "emerging_cuda.cu"} <= set(SOURCES)
+    assert {"butterfly/cuda/kernels.cu", "emerging/cuda/kernels.cu"} <= set(SOURCES)
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -42,7 +42,7 @@ def test_every_source_compiles_without_a_warning(nvcc, tmp_path, name):
 @pytest.mark.parametrize("name", SOURCES)
 def test_the_sources_need_nothing_but_the_runtime(name):
     """Of CUDA's and of torch's headers: a kernel file is compiled in seconds, and by any torch."""
-    text = "".join(path.read_text() for path in (source(name), *source(name).parent.glob("*cuda*.h")))
+    text = "".join(path.read_text() for path in (source(name), *kernel_build.csrc_folder().rglob("cuda/*.h")))
     assert not any(word in text for word in ("ATen", "torch/", "c10/", "cublas", "thrust", "cub/"))
 
 

@@ -1,6 +1,7 @@
 """The bodies of the kernels of Emerging's CUDA inverse, run thread by thread on the processor."""
 
 import ctypes
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -141,12 +142,10 @@ FAULTS = {
 def test_a_fault_in_the_kernels_is_seen(tmp_path, emulation, fault):
     right, wrong, seen = FAULTS[fault]
     sources = tmp_path / "csrc"
-    sources.mkdir()
-    for source in CSRC.glob("*.h"):
-        (sources / source.name).write_text(source.read_text())
-    text = (sources / "emerging_cuda.h").read_text()
+    shutil.copytree(CSRC, sources)
+    text = (sources / "emerging/cuda/kernels.h").read_text()
     assert right in text
-    (sources / "emerging_cuda.h").write_text(text.replace(right, wrong))
+    (sources / "emerging/cuda/kernels.h").write_text(text.replace(right, wrong))
     broken = compile_emulation(tmp_path, sources)
     with pytest.raises(AssertionError, match=seen):
         for shape, kernel_size in (((3, 5, 4), 3), ((4, 70), 51)):

@@ -1,4 +1,4 @@
-// The launches of csrc/butterfly_cuda.cu, run on the processor; called by tests through plain functions.
+// The launches of csrc/butterfly/cuda/kernels.cu, run on the processor; called by tests through plain functions.
 //
 // Each returns nullptr, or what was wrong. Numbers are float64 or float32 (`precise`); events may be bfloat16 (`half`).
 
@@ -11,7 +11,7 @@ using std::fabs;
 using std::frexp;
 using std::log;
 
-#include "butterfly_cuda_driver.h"
+#include "butterfly/cuda/driver.h"
 #include "host_block.h"
 
 namespace invertbench::emulation {

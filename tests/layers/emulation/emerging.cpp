@@ -1,10 +1,10 @@
-// The launches of csrc/emerging_cuda.cu, run on the processor; called by tests through one plain function.
+// The launches of csrc/emerging/cuda/kernels.cu, run on the processor; called by tests through one plain function.
 
 #include <algorithm>
 #include <string>
 #include <vector>
 
-#include "emerging_cuda.h"
+#include "emerging/cuda/kernels.h"
 #include "host_block.h"
 
 namespace invertbench::emulation {

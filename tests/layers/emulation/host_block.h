@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "cuda_block.h"
+#include "cuda/block.h"
 
 namespace invertbench::emulation {
 

@@ -1,0 +1,165 @@
+// The butterfly's operators on the processor.
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/library.h>
+
+#include "butterfly/arguments.h"
+#include "butterfly/cpu/entry_lanes/staged.h"
+#include "butterfly/cpu/example_lanes/tiled.h"
+
+namespace invertbench {
+namespace {
+
+using at::IntArrayRef;
+using at::Tensor;
+using OptionalTensor = std::optional<Tensor>;
+using Two = std::tuple<Tensor, Tensor>;
+
+constexpr int64_t FEW = 3;  // samples that are cheaper one by one, by the weight as it is
+
+double log_abs_det(const Butterfly& butterfly, const auto& kernels, const auto* weight) {
+  struct Task {
+    int64_t weight, count, uses;
+    double sum;
+  };
+  std::vector<Task> tasks;
+  for (const Part& part : butterfly.parts) {
+    for (const Factor& factor : part.factors) {
+      const int64_t uses = butterfly.shared ? factor.half : 1;
+      tasks.push_back({factor.weight, part.size / 2 / uses, uses, 0});
+    }
+  }
+  at::parallel_for(0, tasks.size(), grain(tasks.size(), double(butterfly.matrices)), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      tasks[i].sum = kernels.log_abs_dets(weight + tasks[i].weight, butterfly.matrices, tasks[i].count);
+    }
+  });
+  double total = 0;
+  for (const Task& task : tasks) total += task.sum * double(task.uses);
+  return total;
+}
+
+// Calls body(ready): a batch cut into what the kernels take, and the weight in the order of its use.
+template <class T, class Body>
+void prepared(const Butterfly& butterfly, const Layout& layout, int64_t batch, const Tensor& like, const T* weight,
+              const Body& body) {
+  auto staged = stage_butterfly(butterfly, layout, butterfly_kernels<T>().lanes);
+  if (staged) body(Staged<T>(std::move(*staged), batch, like, weight));
+  else body(Tiled<T>(butterfly, layout, batch, like, weight));
+}
+
+template <class T>
+Two forward_of(const Tensor& x, const Tensor& weight, Butterfly butterfly, const Layout& layout) {
+  const auto& kernels = butterfly_kernels<T>();
+  const T* w = weight.const_data_ptr<T>();
+  Tensor y = at::empty_like(x), log_det = at::empty({}, x.options());
+  *log_det.mutable_data_ptr<T>() = T(log_abs_det(butterfly, kernels, w));
+  const int64_t batch = x.size(0);
+  if (batch == 0) return {y, log_det};
+  if (batch <= FEW) {
+    const Tensor row = at::empty({butterfly.dim}, x.options());
+    kernels.apply_few(butterfly, false, runs_of(layout, butterfly.dim), w, batch, x.const_data_ptr<T>(),
+                      y.mutable_data_ptr<T>(), row.mutable_data_ptr<T>());
+  } else {
+    prepared<T>(butterfly, layout, batch, x, w, [&](const auto& ready) { ready.apply(x, y); });
+  }
+  return {y, log_det};
+}
+
+template <class T>
+Tensor inverse_of(const Tensor& y, const Tensor& weight, Butterfly butterfly, const Layout& layout) {
+  const auto& kernels = butterfly_kernels<T>();
+  const T* w = weight.const_data_ptr<T>();
+  Tensor x = at::empty_like(y);
+  const int64_t batch = y.size(0);
+  reverse(butterfly);
+  if (batch == 0) return x;
+  if (batch <= FEW) {
+    const Tensor row = at::empty({butterfly.dim}, x.options());
+    kernels.apply_few(butterfly, true, runs_of(layout, butterfly.dim), w, batch, y.const_data_ptr<T>(),
+                      x.mutable_data_ptr<T>(), row.mutable_data_ptr<T>());
+  } else {
+    const Tensor inverse = at::empty_like(weight);
+    kernels.invert(w, butterfly.matrices, inverse.mutable_data_ptr<T>());
+    const T* v = inverse.const_data_ptr<T>();
+    prepared<T>(butterfly, layout, batch, y, v, [&](const auto& ready) { ready.apply(y, x); });
+  }
+  return x;
+}
+
+template <class T>
+Two backward_of(const OptionalTensor& dy, const OptionalTensor& dlog_det, const Tensor& x, const Tensor& weight,
+                Butterfly butterfly, const Layout& layout) {
+  Tensor dx = dy ? at::empty_like(x) : at::zeros_like(x), gradient = at::zeros_like(weight);
+  const T* w = weight.const_data_ptr<T>();
+  T* g = gradient.mutable_data_ptr<T>();
+  if (dlog_det) {
+    const T scale = *dlog_det->const_data_ptr<T>();
+    butterfly_kernels<T>().add_log_abs_det_gradient(butterfly, w, scale, g);
+  }
+  if (dy && x.size(0)) {
+    const Tensor given = dy->contiguous();
+    prepared<T>(butterfly, layout, x.size(0), x, w, [&](const auto& ready) { ready.backward(x, given, dx, g); });
+  }
+  return {dx, gradient};
+}
+
+template <class T>
+Two inverse_backward_of(const Tensor& dx, const Tensor& y, const Tensor& weight, Butterfly butterfly,
+                        const Layout& layout) {
+  const auto& kernels = butterfly_kernels<T>();
+  const int64_t count = butterfly.matrices;
+  Tensor dy = at::empty_like(y), gradient = at::zeros_like(weight);
+  const Tensor inverse = at::empty_like(weight);
+  reverse(butterfly);
+  kernels.invert(weight.const_data_ptr<T>(), count, inverse.mutable_data_ptr<T>());
+  const T* w = inverse.const_data_ptr<T>();
+  T* g = gradient.mutable_data_ptr<T>();
+  if (y.size(0)) {
+    prepared<T>(butterfly, layout, y.size(0), y, w, [&](const auto& ready) { ready.backward(y, dx, dy, g); });
+  }
+  kernels.invert_gradient(w, count, g);
+  return {dy, gradient};
+}
+
+Two forward_cpu(const Tensor& x, const Tensor& weight, IntArrayRef plan, IntArrayRef layout, bool shared) {
+  Butterfly butterfly = butterfly_of(x, weight, plan, layout, shared);
+  const auto run = x.scalar_type() == at::kFloat ? forward_of<float> : forward_of<double>;
+  return run(x.contiguous(), weight.contiguous(), std::move(butterfly), layout_of(layout));
+}
+
+Tensor inverse_cpu(const Tensor& y, const Tensor& weight, IntArrayRef plan, IntArrayRef layout, bool shared) {
+  Butterfly butterfly = butterfly_of(y, weight, plan, layout, shared);
+  const auto run = y.scalar_type() == at::kFloat ? inverse_of<float> : inverse_of<double>;
+  return run(y.contiguous(), weight.contiguous(), std::move(butterfly), layout_of(layout));
+}
+
+Two backward_cpu(const OptionalTensor& dy, const OptionalTensor& dlog_det, const Tensor& x, const Tensor& weight,
+                 IntArrayRef plan, IntArrayRef layout, bool shared) {
+  Butterfly butterfly = butterfly_of(x, weight, plan, layout, shared);
+  const auto run = x.scalar_type() == at::kFloat ? backward_of<float> : backward_of<double>;
+  return run(dy, dlog_det, x.contiguous(), weight.contiguous(), std::move(butterfly), layout_of(layout));
+}
+
+Two inverse_backward_cpu(const Tensor& dx, const Tensor& y, const Tensor& weight, IntArrayRef plan, IntArrayRef layout,
+                         bool shared) {
+  Butterfly butterfly = butterfly_of(y, weight, plan, layout, shared);
+  const auto run = y.scalar_type() == at::kFloat ? inverse_backward_of<float> : inverse_backward_of<double>;
+  return run(dx.contiguous(), y.contiguous(), weight.contiguous(), std::move(butterfly), layout_of(layout));
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(invertbench, CPU, m) {
+  m.impl("butterfly", forward_cpu);
+  m.impl("butterfly_inverse", inverse_cpu);
+  m.impl("butterfly_backward", backward_cpu);
+  m.impl("butterfly_inverse_backward", inverse_backward_cpu);
+}
+
+}  // namespace invertbench
