@@ -9,11 +9,13 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from layers import block_factors, butterfly_fused, kernels
-from layers import butterfly_factors as factors
+from layers import kernels
 from layers.base import InvertibleLinear, UnsupportedShape
-from layers.butterfly_plan import check_choice, make_plan
-from layers.mixed_radix import MixedRadix
+from layers.butterflies import blocks as block_factors
+from layers.butterflies import fused as butterfly_fused
+from layers.butterflies import pairs as factors
+from layers.butterflies.plan import check_choice, make_plan
+from layers.butterflies.stages import MixedRadix
 from layers.plu import PLUMatrices, random_rotations
 from layers.transposition import transposed
 
@@ -28,10 +30,10 @@ class Butterfly(InvertibleLinear, name="butterfly"):
     place of entries, each pair through one 2C x 2C matrix, given by its PLU factors (`layers.plu`). The factors of
     the four C x C blocks alone would not give its determinant.
 
-    With neither `levels` nor `partition` it is a butterfly of mixed radix (`layers.mixed_radix`): after all levels of
-    two, one stage for every odd prime p of D / C, with a pC x pC matrix, in PLU form, for each group of p blocks a
-    stride apart. So one pass lets every entry reach every other, whatever D is. On a power of two there is no such
-    stage. A prime above 31 is no radix: D is then cut into parts that do not mix, as `remark` says.
+    With neither `levels` nor `partition` it is a butterfly of mixed radix (`layers.butterflies.stages`): after all
+    levels of two, one stage for every odd prime p of D / C, with a pC x pC matrix, in PLU form, for each group of p
+    blocks a stride apart. So one pass lets every entry reach every other, whatever D is. On a power of two there is no
+    such stage. A prime above 31 is no radix: D is then cut into parts that do not mix, as `remark` says.
 
     Determinant:
         log|det| = sum over all 2x2 matrices of log|ad - bc|, times l / 2 where the pairs of a block share one;
@@ -52,7 +54,7 @@ class Butterfly(InvertibleLinear, name="butterfly"):
             more, whole vectors pair in memory       entries as lanes, the weight packed once per call
             else (small or odd strides)              events as lanes
         CUDA, the same and events in bfloat16        csrc: all factors in one launch, or a few (docs/cuda.md)
-        otherwise, 32 events and 3 levels or more    plain PyTorch, levels fused (layers.butterfly_fused)
+        otherwise, 32 events and 3 levels or more    plain PyTorch, levels fused (layers.butterflies.fused)
         otherwise                                    plain PyTorch, level by level; block-wise and odd primes always
     Parameters:
         2D per factor; shared, 4 * 2^{i-1} for one of level i, so 4 (2^M - 1) for levels 1..M. Block-wise

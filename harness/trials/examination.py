@@ -17,8 +17,8 @@ from harness.trials.models import make_layer
 from harness.trials.operations import perturb
 from layers import InvertibleLinear, UnsupportedShape
 from layers.base import push_identity
+from layers.butterflies.permutations import benes_levels, butterfly_from_permutation
 from layers.butterfly import Butterfly
-from layers.permutations import benes_levels, butterfly_from_permutation
 
 DRAWS = 100
 PERTURBATION = 0.3  # of every parameter, so that no entry is zero by its initialisation alone

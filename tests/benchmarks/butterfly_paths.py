@@ -1,6 +1,6 @@
 """When fused factors pay: `python tests/benchmarks/butterfly_paths.py [THREADS]`.
 
-Prints the table in the docstring of layers/butterfly_fused.py: level by level against fused, in milliseconds of wall
+Prints the table in the docstring of layers/butterflies/fused.py: level by level against fused, in milliseconds of wall
 time, both from events in rows to events in rows, the two alternating.
 """
 
@@ -14,8 +14,9 @@ from collections.abc import Callable
 import torch
 
 from harness.trials.flags import keep_freed_memory
-from layers import butterfly_factors, butterfly_fused
-from layers.butterfly_plan import make_plan
+from layers.butterflies import fused as butterfly_fused
+from layers.butterflies import pairs
+from layers.butterflies.plan import make_plan
 
 ROUNDS = 31
 SAMPLE_SECONDS = 0.004
@@ -61,7 +62,7 @@ def main(threads: int) -> None:
             def backward(module, rows=rows, weight=weight, seed=seed, forward=forward):
                 return torch.autograd.grad(forward(module), (rows, weight), seed)
 
-            paths = (butterfly_factors, butterfly_fused)
+            paths = (pairs, butterfly_fused)
             times = medians([lambda way=way, path=path: way(path) for way in (forward, backward) for path in paths])
             print(f"{name:28} {batch:5} " + " ".join(f"{one:8.2f}" for one in times))
 

@@ -74,7 +74,7 @@ def timed(call: Callable[[], object]) -> Row:
 def rows_of(shape: tuple[int, int, int], batch: int) -> list[Row]:
     """Every operation of one point, after a copy of its tensor."""
     from harness.trials.operations import prepare
-    from layers import butterfly_factors
+    from layers.butterflies import pairs
     from layers.butterfly import Butterfly
     from layers.conv1x1 import Conv1x1
     from layers.emerging import Emerging
@@ -96,8 +96,8 @@ def rows_of(shape: tuple[int, int, int], batch: int) -> list[Row]:
     if batch * butterfly.dim <= YARDSTICK_ENTRIES:
 
         def levels() -> object:
-            entries = butterfly_factors.apply(butterfly.weight, butterfly._entries(x), butterfly.plan)
-            return entries, butterfly_factors.log_abs_det(butterfly.weight, butterfly.multiplicity)
+            entries = pairs.apply(butterfly.weight, butterfly._entries(x), butterfly.plan)
+            return entries, pairs.log_abs_det(butterfly.weight, butterfly.multiplicity)
 
         rows.append(point | {"layer": YARDSTICK, "operation": "forward"} | timed(levels))
     return rows

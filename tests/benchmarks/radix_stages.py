@@ -1,7 +1,7 @@
 """What a stage costs by its radix: `python tests/benchmarks/radix_stages.py`.
 
-Prints the table in the docstring of layers/mixed_radix.py: nanoseconds of wall time for each entry of each event, one
-stage on about 3,000 entries, a batch of 64, float32, one thread; and its free parameters for each entry.
+Prints the table in the docstring of layers/butterflies/stages.py: nanoseconds of wall time for each entry of each
+event, one stage on about 3,000 entries, a batch of 64, float32, one thread; and its free parameters for each entry.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import torch
 
-from layers.butterfly_factors import Part, Plan
-from layers.mixed_radix import PLUStages, RadixTwo, Stage
+from layers.butterflies.pairs import Part, Plan
+from layers.butterflies.stages import PLUStages, RadixTwo, Stage
 
 RADICES = (2, 3, 5, 7, 11, 13, 17, 23, 31, 37, 61, 127)
 ENTRIES, BATCH, SAMPLES, CALLS = 3072, 64, 21, 4

@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
+from layers.butterflies.pairs import apply, dense, invert_weight
 from layers.butterfly import Butterfly
-from layers.butterfly_factors import apply, dense, invert_weight
 from layers.conv1x1 import Conv1x1
 from layers.emerging import Emerging
 from layers.periodic import Periodic

@@ -38,7 +38,7 @@ def test_a_density_trial_rests_on_its_layer_the_backbone_the_training_and_the_lo
     expected = {
         "layers/base.py",
         "layers/butterfly.py",
-        "layers/butterfly_factors.py",
+        "layers/butterflies/pairs.py",
         "layers/conv1x1.py",  # the mixer
         "flows/glow.py",
         "flows/couplings.py",

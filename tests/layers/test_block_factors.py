@@ -1,8 +1,9 @@
 import pytest
 import torch
 
-from layers import block_factors, butterfly_factors
-from layers.butterfly_factors import Part, Plan
+from layers.butterflies import blocks as block_factors
+from layers.butterflies import pairs
+from layers.butterflies.pairs import Part, Plan
 
 PLANS = [
     Plan((Part(8, (1, 2, 3)),)),
@@ -19,7 +20,7 @@ def random_weight(plan, width, dtype):
 
 
 def multiplicity_of(plan):
-    return butterfly_factors.multiplicities(plan).double() if plan.shared else None
+    return pairs.multiplicities(plan).double() if plan.shared else None
 
 
 def factor_by_hand(matrices, level, blocks):
@@ -44,14 +45,14 @@ def test_blocks_of_one_are_the_butterfly(plan, dtype):
     weight = random_weight(plan, 1, dtype)
     scalars = weight.permute(1, 2, 0)
     x = torch.randn(sum(plan.sizes), 3, dtype=torch.float64)
-    torch.testing.assert_close(block_factors.apply(weight, x, plan), butterfly_factors.apply(scalars, x, plan))
+    torch.testing.assert_close(block_factors.apply(weight, x, plan), pairs.apply(scalars, x, plan))
     inverse = torch.linalg.inv(weight)
-    expected = butterfly_factors.apply_inverse(butterfly_factors.invert_weight(scalars), x, plan)
+    expected = pairs.apply_inverse(pairs.invert_weight(scalars), x, plan)
     torch.testing.assert_close(block_factors.apply_inverse(inverse, x, plan), expected)
     multiplicity = multiplicity_of(plan)
     log_det = block_factors.log_abs_det(weight, multiplicity)
-    torch.testing.assert_close(log_det, butterfly_factors.log_abs_det(scalars, multiplicity))
-    torch.testing.assert_close(block_factors.dense(weight, plan), butterfly_factors.dense(scalars, plan))
+    torch.testing.assert_close(log_det, pairs.log_abs_det(scalars, multiplicity))
+    torch.testing.assert_close(block_factors.dense(weight, plan), pairs.dense(scalars, plan))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])

@@ -7,8 +7,8 @@ from flows import Squeeze
 from harness.checking.check_layer import CHECKS, check_layer, run_check
 from harness.checking.layer_case import LayerCase
 from layers import UnsupportedShape, free_parameters
+from layers.butterflies.plan import make_plan
 from layers.butterfly import Butterfly
-from layers.butterfly_plan import make_plan
 from layers.plu import PLUMatrices, random_rotations
 
 

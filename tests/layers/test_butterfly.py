@@ -5,9 +5,9 @@ from itertools import pairwise
 import pytest
 import torch
 
-from layers import butterfly_factors as factors
+from layers.butterflies import pairs as factors
+from layers.butterflies.pairs import Part, Plan
 from layers.butterfly import Butterfly
-from layers.butterfly_factors import Part, Plan
 
 
 def perturbed(shape, scale=0.3, **options):

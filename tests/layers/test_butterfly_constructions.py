@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 
-from layers import block_factors
+from layers.butterflies import blocks as block_factors
+from layers.butterflies.pairs import Part, Plan
+from layers.butterflies.permutations import benes_levels
 from layers.butterfly import Butterfly
-from layers.butterfly_factors import Part, Plan
 from layers.conv1x1 import Conv1x1
 from layers.periodic import Periodic
-from layers.permutations import benes_levels
 
 
 def perturbed(layer, scale=0.2):

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from layers import butterfly_factors as factors
+from layers.butterflies import pairs as factors
 from layers.butterfly import Butterfly
 from layers.kernel_build import BuildFailed, find_compiler
 

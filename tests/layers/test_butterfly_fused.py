@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from layers import butterfly_factors, butterfly_fused
-from layers.butterfly_plan import make_plan
+from layers.butterflies import fused, pairs
+from layers.butterflies.plan import make_plan
 
 PLANS = [
     (3072, {"levels": 10}),  # the paper's: an odd part of 3
@@ -35,8 +35,8 @@ def weight_and_events(size, batch, dtype=torch.float64, shared=False, **options)
 def test_same_as_level_by_level(size, options, batch, shared):
     plan, weight, x = weight_and_events(size, batch, shared=shared, **options)
     for name in ("apply", "apply_inverse"):
-        expected = getattr(butterfly_factors, name)(weight, x, plan)
-        got = getattr(butterfly_fused, name)(weight, x, plan)
+        expected = getattr(pairs, name)(weight, x, plan)
+        got = getattr(fused, name)(weight, x, plan)
         assert got.shape == expected.shape
         scale = float(expected.abs().amax()) if expected.numel() else 1.0
         torch.testing.assert_close(got, expected, rtol=0, atol=1e-14 * scale * max(1, len(plan.factors)))
@@ -46,11 +46,11 @@ def test_same_as_level_by_level(size, options, batch, shared):
 @pytest.mark.parametrize("most", [1, 2, 3, 5, 8])
 def test_runs_of_any_length(monkeypatch, most, shared):
     """The length of a run is a matter of speed alone."""
-    runs = butterfly_fused.runs
-    monkeypatch.setattr(butterfly_fused, "runs", lambda levels: runs(levels, most))
+    runs = fused.runs
+    monkeypatch.setattr(fused, "runs", lambda levels: runs(levels, most))
     plan, weight, x = weight_and_events(192, 3, shared=shared, levels=6)
-    expected = butterfly_factors.apply(weight, x, plan)
-    torch.testing.assert_close(butterfly_fused.apply(weight, x, plan), expected)
+    expected = pairs.apply(weight, x, plan)
+    torch.testing.assert_close(fused.apply(weight, x, plan), expected)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_runs_of_any_length(monkeypatch, most, shared):
     ],
 )
 def test_runs_are_few_and_short(levels, lengths):
-    cuts = butterfly_fused.runs(tuple(levels), 4)
+    cuts = fused.runs(tuple(levels), 4)
     assert [cut.stop - cut.start for cut in cuts] == lengths
     assert [level for cut in cuts for level in tuple(levels)[cut]] == list(levels)
 
@@ -76,14 +76,14 @@ def test_derivatives(size, options, shared):
     plan, weight, x = weight_and_events(size, 2, shared=shared, **options)
     weight.requires_grad_()
     x.requires_grad_()
-    assert torch.autograd.gradcheck(lambda w, e: butterfly_fused.apply(w, e, plan), (weight, x))
-    assert torch.autograd.gradgradcheck(lambda w, e: butterfly_fused.apply(w, e, plan), (weight, x))
+    assert torch.autograd.gradcheck(lambda w, e: fused.apply(w, e, plan), (weight, x))
+    assert torch.autograd.gradgradcheck(lambda w, e: fused.apply(w, e, plan), (weight, x))
 
 
 def test_gradients_are_those_of_level_by_level():
     """With a transposed gradient, as events in rows give one."""
     gradients = []
-    for module in (butterfly_factors, butterfly_fused):
+    for module in (pairs, fused):
         plan, weight, x = weight_and_events(192, 33)
         weight.requires_grad_()
         x.requires_grad_()
@@ -94,38 +94,33 @@ def test_gradients_are_those_of_level_by_level():
 
 def test_transforms_of_functions():
     plan, weight, x = weight_and_events(12, 3)
-    reverse = torch.func.jacrev(lambda e: butterfly_fused.apply(weight, e, plan))(x)
-    forward = torch.func.jacfwd(lambda e: butterfly_fused.apply(weight, e, plan))(x)
-    expected = torch.func.jacrev(lambda e: butterfly_factors.apply(weight, e, plan))(x)
+    reverse = torch.func.jacrev(lambda e: fused.apply(weight, e, plan))(x)
+    forward = torch.func.jacfwd(lambda e: fused.apply(weight, e, plan))(x)
+    expected = torch.func.jacrev(lambda e: pairs.apply(weight, e, plan))(x)
     torch.testing.assert_close(reverse, expected)
     torch.testing.assert_close(forward, expected)
 
 
 def test_complex_weights_on_real_events():
     plan, weight, x = weight_and_events(12, 3, dtype=torch.complex128)
-    torch.testing.assert_close(
-        butterfly_fused.apply(weight, x.real, plan), butterfly_factors.apply(weight, x.real, plan)
-    )
+    torch.testing.assert_close(fused.apply(weight, x.real, plan), pairs.apply(weight, x.real, plan))
 
 
 def test_error_in_single_precision():
     """At most twice that of level by level, against double precision."""
     plan, weight, x = weight_and_events(3072, 16, levels=10)
-    expected = butterfly_factors.apply(weight, x, plan)
-    error = [
-        (module.apply(weight.float(), x.float(), plan) - expected).norm()
-        for module in (butterfly_factors, butterfly_fused)
-    ]
+    expected = pairs.apply(weight, x, plan)
+    error = [(module.apply(weight.float(), x.float(), plan) - expected).norm() for module in (pairs, fused)]
     assert error[1] <= 2 * error[0]
 
 
 def test_memory_order_of_the_events_does_not_matter():
     plan, weight, x = weight_and_events(24, 3)
-    expected = butterfly_fused.apply(weight, x, plan)
-    torch.testing.assert_close(butterfly_fused.apply(weight, x.T.contiguous().T, plan), expected)
+    expected = fused.apply(weight, x, plan)
+    torch.testing.assert_close(fused.apply(weight, x.T.contiguous().T, plan), expected)
 
 
 def test_pays_for_batches_of_several_levels_only():
     deep, shallow = make_plan(64), make_plan(64, levels=2)
-    assert butterfly_fused.pays(deep, 256) and not butterfly_fused.pays(deep, 1)
-    assert not butterfly_fused.pays(shallow, 256) and not butterfly_fused.pays(make_plan(7), 256)
+    assert fused.pays(deep, 256) and not fused.pays(deep, 1)
+    assert not fused.pays(shallow, 256) and not fused.pays(make_plan(7), 256)

@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 import torch
 
-from layers import butterfly_factors as factors
 from layers import kernels
+from layers.butterflies import pairs as factors
 from layers.butterfly import Butterfly
 
 pytestmark = pytest.mark.system

@@ -4,7 +4,7 @@ import re
 import pytest
 
 from layers import UnsupportedShape
-from layers.butterfly_plan import make_plan
+from layers.butterflies.plan import make_plan
 
 
 def levels_of(dim, **options):

@@ -5,8 +5,8 @@ import warnings
 import pytest
 import torch
 
-from layers import butterfly_factors as factors
 from layers import kernels
+from layers.butterflies import pairs as factors
 from layers.butterfly import Butterfly
 from layers.emerging import Emerging
 

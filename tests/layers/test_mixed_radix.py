@@ -10,8 +10,7 @@ import torch
 from harness.listing import docstring_fields
 from layers import LAYERS
 from layers.base import push_identity
-from layers.butterfly import Butterfly
-from layers.mixed_radix import (
+from layers.butterflies.stages import (
     LARGEST_PRIME,
     MixedRadix,
     Stage,
@@ -21,6 +20,7 @@ from layers.mixed_radix import (
     stage_matrix,
     stages_of,
 )
+from layers.butterfly import Butterfly
 
 
 def perturbed(layer, scale=0.3):

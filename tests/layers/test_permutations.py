@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from layers import UnsupportedShape
+from layers.butterflies.permutations import benes_levels, benes_switches, butterfly_from_permutation
 from layers.butterfly import Butterfly
-from layers.permutations import benes_levels, benes_switches, butterfly_from_permutation
 
 
 def permuted(permutation, **options):

@@ -7,9 +7,9 @@ import random
 import pytest
 import torch
 
-from layers.mixed_radix import apply_stage, prime_factors, stages_of
-from layers.permutations import butterfly_from_permutation
-from layers.routing import edge_colours, routed_stages
+from layers.butterflies.permutations import butterfly_from_permutation
+from layers.butterflies.routing import edge_colours, routed_stages
+from layers.butterflies.stages import apply_stage, prime_factors, stages_of
 
 
 def applied(permutation, radices):

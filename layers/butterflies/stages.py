@@ -4,7 +4,8 @@ Write D = p_1 p_2 ... p_m, twos first, then the odd primes, each in ascending or
 b = p_1 ... p_{i-1} blocks of D / b entries; in each, the p_i entries that lie s = D / (b p_i) apart form a group, and
 every group is mapped by one p_i x p_i matrix. A stage with p_i = 2 is the butterfly factor of level i. An entry's
 place is a number with the digits of a mixed radix, and stage i changes digit i alone; so all m stages in any order let
-every entry reach every other, in one pass, and p_1 ... p_m ... p_1 hold every permutation (`layers.routing`).
+every entry reach every other, in one pass, and p_1 ... p_m ... p_1 hold every permutation
+(`layers.butterflies.routing`).
 
 Block-wise, the same is done to the D / C blocks of C consecutive entries in place of D entries, with one p C x p C
 matrix for every group of p blocks.
@@ -33,9 +34,10 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from layers import butterfly_factors as factors
-from layers import butterfly_fused, kernels
-from layers.butterfly_factors import Part, Plan
+from layers import kernels
+from layers.butterflies import fused
+from layers.butterflies import pairs as factors
+from layers.butterflies.pairs import Part, Plan
 from layers.plu import PLUMatrices, random_rotations
 from layers.transposition import transposed
 
@@ -140,7 +142,7 @@ class RadixTwo(nn.Module):
         """The stages on x (N, D), and their log|det|."""
         if kernels.serve(x, self.weight):
             return torch.ops.invertbench.butterfly(x, self.weight, self.plan.flat, [], self.plan.shared)
-        way = butterfly_fused if butterfly_fused.pays(self.plan, len(x)) else factors
+        way = fused if fused.pays(self.plan, len(x)) else factors
         y = transposed(way.apply(self.weight, transposed(x), self.plan))
         return y, factors.log_abs_det(self.weight, self.multiplicity)
 
@@ -153,7 +155,7 @@ class RadixTwo(nn.Module):
         inverse_weight = factors.invert_weight(self.weight)
 
         def invert(y: Tensor) -> Tensor:
-            way = butterfly_fused if butterfly_fused.pays(plan, len(y)) else factors
+            way = fused if fused.pays(plan, len(y)) else factors
             return transposed(way.apply_inverse(inverse_weight, transposed(y), plan))
 
         return invert

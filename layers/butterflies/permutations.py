@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from layers.base import UnsupportedShape
+from layers.butterflies.routing import routed_stages
+from layers.butterflies.stages import LARGEST_PRIME, prime_factors
 from layers.butterfly import Butterfly
-from layers.mixed_radix import LARGEST_PRIME, prime_factors
-from layers.routing import routed_stages
 
 
 def butterfly_from_permutation(permutation: Sequence[int] | Tensor, shape: tuple[int, ...] | None = None) -> Butterfly:
@@ -19,7 +19,7 @@ def butterfly_from_permutation(permutation: Sequence[int] | Tensor, shape: tuple
 
     On 2^k entries its levels are 1, ..., k, ..., 1: 2k - 1 factors, one fewer than there and back, and every 2x2 matrix
     is the identity or a swap. On any other D = p_1 ... p_m it has the 2m - 1 stages of a mixed radix there and back,
-    of p_i x p_i permutation matrices (`layers.routing`). The weights are parameters like any others.
+    of p_i x p_i permutation matrices (`layers.butterflies.routing`). The weights are parameters like any others.
 
     Args:
         permutation: p, each of 0, ..., D - 1 once; D without a prime factor above 31.

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from layers.base import UnsupportedShape
-from layers.butterfly_factors import Part, Plan, most_levels
+from layers.butterflies.pairs import Part, Plan, most_levels
 
 
 def make_plan(

@@ -45,7 +45,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from layers.butterfly_factors import Plan
+from layers.butterflies.pairs import Plan
 
 MOST_LEVELS = 4  # 16 x 16; with 5 the products do more arithmetic than they save in passes over the data
 LEAST_LEVELS = 3  # two levels are as fast one by one

@@ -24,7 +24,7 @@ def routed_stages(permutation: Sequence[int], radices: Sequence[int]) -> list[Te
 
     Returns:
         2m - 1 stages (none for m = 0), the first applied first, of radix p_1 ... p_m ... p_1: (D / r, r, r) each, as
-        `layers.mixed_radix.apply_stage` takes them.
+        `layers.butterflies.stages.apply_stage` takes them.
 
     In O(D) colourings of an edge for each radix but the last; one walks along a path, short in general and D / r steps
     at worst. Source: Slepian (1952), Duguid (1959), on rearrangeable Clos networks.

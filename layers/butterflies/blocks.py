@@ -17,8 +17,8 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from layers import butterfly_factors
-from layers.butterfly_factors import Plan
+from layers.butterflies import pairs as butterfly_factors
+from layers.butterflies.pairs import Plan
 
 Chain = Sequence[tuple[int, Tensor]]
 """(level, matrices) of the factors of one part, the first applied first."""
