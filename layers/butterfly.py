@@ -16,8 +16,8 @@ from layers.butterflies import fused as butterfly_fused
 from layers.butterflies import pairs as factors
 from layers.butterflies.plan import check_choice, make_plan
 from layers.butterflies.stages import MixedRadix
-from layers.plu import PLUMatrices, random_rotations
-from layers.transposition import transposed
+from layers.linalg.layout import transposed
+from layers.linalg.plu import PLUMatrices, random_rotations
 
 
 class Butterfly(InvertibleLinear, name="butterfly"):
@@ -27,8 +27,8 @@ class Butterfly(InvertibleLinear, name="butterfly"):
     entry k of its second half through one 2x2 matrix [[a, b], [c, d]]. D need only be divisible by 2^i.
 
     Block-wise, the D entries are D / C blocks of C consecutive ones (`block_size`): the same factors pair blocks in
-    place of entries, each pair through one 2C x 2C matrix, given by its PLU factors (`layers.plu`). The factors of
-    the four C x C blocks alone would not give its determinant.
+    place of entries, each pair through one 2C x 2C matrix, given by its PLU factors (`layers.linalg.plu`). The factors
+    of the four C x C blocks alone would not give its determinant.
 
     With neither `levels` nor `partition` it is a butterfly of mixed radix (`layers.butterflies.stages`): after all
     levels of two, one stage for every odd prime p of D / C, with a pC x pC matrix, in PLU form, for each group of p

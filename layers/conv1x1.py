@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from layers.base import InvertibleLinear
-from layers.householder import householder_vectors, product_of_reflections
+from layers.linalg.householder import householder_vectors, product_of_reflections
 
 
 class Conv1x1(InvertibleLinear, name="conv1x1"):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from layers import kernels
 from layers.base import InvertibleLinear
-from layers.triangular_conv import factorise, solve
+from layers.linalg.causal import factorise, solve
 
 
 class Emerging(InvertibleLinear, name="emerging"):
@@ -22,7 +22,7 @@ class Emerging(InvertibleLinear, name="emerging"):
 
     Determinant: log|det W| = n * sum over channels of log|w1_cc| + log|w2_cc| at the centre taps.
     Inverse: w2 first, then w1, each an exact triangular solve, differentiable: by `invertbench::emerging_inverse` on
-    a CPU or a CUDA device in 32 or 64 bits, else by `layers.triangular_conv`.
+    a CPU or a CUDA device in 32 or 64 bits, else by `layers.linalg.causal`.
     Family: convolutions
     Cost:
         forward: 2 c^2 n (m + 1)^2 multiply-adds per event (m + 1 for a sequence), since only the taps that a mask

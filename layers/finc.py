@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from layers import kernels
 from layers.base import InvertibleLinear
-from layers.triangular_conv import factorise, solve
+from layers.linalg.causal import factorise, solve
 
 
 class FInC(InvertibleLinear, name="finc"):
@@ -28,7 +28,7 @@ class FInC(InvertibleLinear, name="finc"):
 
     Determinant: 1, so log|det| = 0.
     Inverse: forward substitution from the padded corner, exact and differentiable: by `invertbench::emerging_inverse`
-    on a CPU in 32 or 64 bits, with an identity as its second kernel, else by `layers.triangular_conv`.
+    on a CPU in 32 or 64 bits, with an identity as its second kernel, else by `layers.linalg.causal`.
     Parameters: k^2 for each pair of channels of a group (k for a sequence), those of the triangle masked.
     Singular cases: none. With large weights the inverse grows geometrically across the event.
 

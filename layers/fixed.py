@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from layers.base import InvertibleLinear
-from layers.cosine_transform import dct, dct_matrix, inverse_dct
+from layers.linalg.dct import dct, dct_matrix, inverse_dct
 
 
 class Fixed(InvertibleLinear, name="fixed"):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from layers.base import InvertibleLinear, UnsupportedShape
-from layers.plu import PLUMatrices
+from layers.linalg.plu import PLUMatrices
 
 
 class Monarch(InvertibleLinear, name="monarch"):
@@ -20,8 +20,8 @@ class Monarch(InvertibleLinear, name="monarch"):
         X[i, :] <- R_i X[i, :]   for each row i, then   X[:, j] <- L_j X[:, j]   for each column j:
 
     a block-diagonal matrix of p blocks q x q, then one of q blocks p x p between two transpositions. Every entry of
-    the output depends on every entry of the input. Each block is given by its PLU factors (`layers.plu`) and starts
-    at the identity.
+    the output depends on every entry of the input. Each block is given by its PLU factors (`layers.linalg.plu`) and
+    starts at the identity.
 
     Determinant: log|det| = sum of log_s over all p + q blocks.
     Inverse: L_j^-1 for each column, then R_i^-1 for each row.

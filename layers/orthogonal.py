@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from layers.base import InvertibleLinear
 from layers.conv1x1 import mix_channels, random_orthogonal
-from layers.householder import householder_vectors, product_of_reflections
+from layers.linalg.householder import householder_vectors, product_of_reflections
 
 
 class Orthogonal(InvertibleLinear, name="orthogonal"):

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from layers.base import InvertibleLinear
-from layers.matrix_batches import by_matrix
+from layers.linalg.batched import by_matrix
 
 # Up to 16 taps a padded convolution is the faster forward pass, above it the FFT (measured on a CPU with 1 to
 # 48 channels: 3 x 3 against 5 x 5 on images, and 9, 15 and 25 taps on sequences, forward and backward).

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from layers.base import InvertibleLinear
-from layers.cosine_transform import dct, dct_matrix, inverse_dct
+from layers.linalg.dct import dct, dct_matrix, inverse_dct
 
 
 class Spectral(InvertibleLinear, name="spectral"):

@@ -38,8 +38,8 @@ from layers import kernels
 from layers.butterflies import fused
 from layers.butterflies import pairs as factors
 from layers.butterflies.pairs import Part, Plan
-from layers.plu import PLUMatrices, random_rotations
-from layers.transposition import transposed
+from layers.linalg.layout import transposed
+from layers.linalg.plu import PLUMatrices, random_rotations
 
 LARGEST_PRIME = 31
 

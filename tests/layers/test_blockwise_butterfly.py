@@ -9,7 +9,7 @@ from harness.checking.layer_case import LayerCase
 from layers import UnsupportedShape, free_parameters
 from layers.butterflies.plan import make_plan
 from layers.butterfly import Butterfly
-from layers.plu import PLUMatrices, random_rotations
+from layers.linalg.plu import PLUMatrices, random_rotations
 
 
 def perturbed(shape, scale=0.1, **options):

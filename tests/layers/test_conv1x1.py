@@ -5,7 +5,7 @@ import torch
 
 from layers import LAYERS, free_parameters
 from layers.conv1x1 import Conv1x1, random_orthogonal
-from layers.householder import product_of_reflections
+from layers.linalg.householder import product_of_reflections
 
 SHAPES = [(4, 5), (3, 4, 3), (1, 7), (2, 1, 1), (5, 1)]
 EVERY = ["plu", "qr", "dense"]

@@ -4,8 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from layers import free_parameters, kernels, triangular_conv
+from layers import free_parameters, kernels
 from layers.emerging import Emerging
+from layers.linalg import causal
 
 # One channel, one pixel, one row, one column, odd and rectangular sizes; several blocks a row (40, 7 columns).
 SHAPES = [(1, 1, 1), (2, 4, 4), (3, 5, 4), (2, 1, 9), (2, 9, 1), (1, 3, 7), (40, 2, 7), (1, 6), (3, 1), (4, 60)]
@@ -103,7 +104,7 @@ def test_against_dense(shape, kernel_size):
 )
 @torch.no_grad()
 def test_inverse_is_exact_for_every_block_size(shape, kernel_size, unknowns, monkeypatch):
-    monkeypatch.setattr(triangular_conv, "BLOCK_UNKNOWNS", unknowns)
+    monkeypatch.setattr(causal, "BLOCK_UNKNOWNS", unknowns)
     layer = perturbed(shape, kernel_size, 0.1)
     x = torch.randn(4, *shape, dtype=torch.float64)
     torch.testing.assert_close(layer.inverse(layer(x)[0]), x, rtol=1e-8, atol=1e-8)
@@ -184,7 +185,7 @@ def test_initialisation():
 @pytest.mark.parametrize("shape", [(2, 2, 4), (2, 5)])
 @pytest.mark.parametrize("unknowns", [4, 128])
 def test_gradients(shape, unknowns, monkeypatch):
-    monkeypatch.setattr(triangular_conv, "BLOCK_UNKNOWNS", unknowns)
+    monkeypatch.setattr(causal, "BLOCK_UNKNOWNS", unknowns)
     layer = gentle(shape, 3)
     x = torch.randn(1, *shape, dtype=torch.float64, requires_grad=True)
     for module in (layer, Inverse(layer)):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from layers.matrix_batches import LARGEST, by_matrix
+from layers.linalg.batched import LARGEST, by_matrix
+from layers.linalg.plu import PLUMatrices, random_rotations
 from layers.periodic import Periodic
-from layers.plu import PLUMatrices, random_rotations
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from layers.matrix_batches import by_matrix
+from layers.linalg.batched import by_matrix
 
 
 class PLUMatrices(nn.Module):
