@@ -1,9 +1,9 @@
 """A perceptron of three layers over the channels of every position, laid out for a processor's caches.
 
 The couplings of sequences are such perceptrons, and most of what a training step takes (docs/throughput.md). On a CPU,
-where the compiled operators can be loaded (`layers.kernels`) and up to a width of `WIDEST`, `invertbench::perceptron`
-computes them: tiles of points go through all three layers in the first-level cache, and so they do backward. Else plain
-PyTorch does, and what counts for its time there, besides the arithmetic:
+where the compiled operators can be loaded (`layers.kernels.load`) and up to a width of `WIDEST`,
+`invertbench::perceptron` computes them: tiles of points go through all three layers in the first-level cache, and so
+they do backward. Else plain PyTorch does, and what counts for its time there, besides the arithmetic:
 
 - Hidden values of all points at once do not fit any cache. The points are taken in parts of `PART` hidden values;
   autograd goes through them in the opposite order, each part in the cache again.
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layers import kernels
+from layers.kernels import load as kernels
 
 PART = 2**19  # 2 MB in float32; from 2^17 to 2^20 all is alike (AMD EPYC, 1 MB of second-level cache per core)
 WIDEST = 128  # above, a matrix of weights leaves the first-level cache, and a matrix library is the faster

@@ -15,7 +15,7 @@ from layers.base import (
     layer_options,
 )
 
-for _module in sorted(module.name for module in pkgutil.iter_modules(__path__)):
+for _module in sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg):
     importlib.import_module(f"{__name__}.{_module}")
 
 __all__ = [

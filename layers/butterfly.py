@@ -9,13 +9,13 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from layers import kernels
 from layers.base import InvertibleLinear, UnsupportedShape
 from layers.butterflies import blocks as block_factors
 from layers.butterflies import fused as butterfly_fused
 from layers.butterflies import pairs as factors
 from layers.butterflies.plan import check_choice, make_plan
 from layers.butterflies.stages import MixedRadix
+from layers.kernels import load as kernels
 from layers.linalg.layout import transposed
 from layers.linalg.plu import PLUMatrices, random_rotations
 

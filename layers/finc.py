@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from layers import kernels
 from layers.base import InvertibleLinear
+from layers.kernels import load as kernels
 from layers.linalg.causal import factorise, solve
 
 

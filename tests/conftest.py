@@ -13,7 +13,7 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from layers import LAYERS, InvertibleLinear, UnsupportedShape
-from layers.kernel_build import cache_folder
+from layers.kernels.build import cache_folder
 
 # No test reads or fills the cache of whoever runs it.
 _CACHE = tempfile.TemporaryDirectory(prefix="invertbench-test-cache-")

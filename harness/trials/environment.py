@@ -82,7 +82,7 @@ def environment(device: str) -> dict[str, Any]:
 
 def _backend(device: str) -> dict[str, Any]:
     """ "cpp" or "cuda" where the layers' kernels were loaded, with what they were built from, else "torch" and why."""
-    from layers import kernels
+    from layers.kernels import load as kernels
 
     used = kernels.loaded(device)
     if used is None:

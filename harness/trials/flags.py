@@ -8,7 +8,7 @@ import sys
 import torch
 
 from harness.settings import DensityTrial, ParametersTrial, Trial
-from layers import kernels
+from layers.kernels import load as kernels
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # of glibc's <malloc.h>
 LARGEST_KEPT = 32 << 20  # bytes; the highest threshold that glibc takes

@@ -34,10 +34,10 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from layers import kernels
 from layers.butterflies import fused
 from layers.butterflies import pairs as factors
 from layers.butterflies.pairs import Part, Plan
+from layers.kernels import load as kernels
 from layers.linalg.layout import transposed
 from layers.linalg.plu import PLUMatrices, random_rotations
 

@@ -257,7 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("device_run: there is no CUDA device here, and nothing to time; nothing was written", file=sys.stderr)
         return 2
     from harness.trials.environment import environment
-    from layers import kernels
+    from layers.kernels import load as kernels
 
     out.mkdir(parents=True, exist_ok=True)
     begin = time.monotonic()

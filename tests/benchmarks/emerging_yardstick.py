@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from harness.trials.flags import keep_freed_memory
-from layers import kernels
 from layers.emerging import Emerging
-from layers.kernel_build import find_compiler
+from layers.kernels import load as kernels
+from layers.kernels.build import find_compiler
 
 SOURCE = Path(__file__).with_suffix(".cpp")
 TURN = 20.0

@@ -26,7 +26,7 @@ from harness.settings import FlowSettings, LayerRef, TrainingSettings
 from harness.trials.flags import keep_freed_memory
 from harness.trials.models import build_flow
 from harness.trials.updates import Updates
-from layers import kernels
+from layers.kernels import load as kernels
 
 WARM_UP = 3
 OPTIONS: dict[str, dict[str, dict[str, Any]]] = {

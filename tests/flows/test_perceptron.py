@@ -10,7 +10,7 @@ from torch import nn
 
 from flows import perceptron
 from flows.perceptron import Perceptron
-from layers import kernels
+from layers.kernels import load as kernels
 
 
 @pytest.fixture(params=["compiled", "plain"], autouse=True)

@@ -14,7 +14,8 @@ from harness.checking.layer_case import LayerCase
 from harness.checking.layer_faults import explain_log_det, shown_apart
 from harness.checking.report import Remark
 from harness.errors import UserError
-from layers import InvertibleLinear, kernels
+from layers import InvertibleLinear
+from layers.kernels import load as kernels
 
 MUTANTS = Path(__file__).with_name("mutants.py")
 

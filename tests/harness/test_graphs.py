@@ -17,9 +17,9 @@ from harness.trials.capture import WARM_UPS, CudaRecorder
 from harness.trials.graphs import CapturedSteps, PlainSteps, steps_of
 from harness.trials.precision import lowered
 from harness.trials.updates import Updates
-from layers import kernels
 from layers.butterfly import Butterfly
 from layers.conv1x1 import Conv1x1
+from layers.kernels import load as kernels
 from layers.woodbury import Woodbury
 
 SHAPE = (2, 16)

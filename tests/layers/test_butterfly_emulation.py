@@ -15,7 +15,7 @@ from torch import Tensor
 
 from layers.butterflies import pairs as factors
 from layers.butterfly import Butterfly
-from layers.kernel_build import BuildFailed, find_compiler
+from layers.kernels.build import BuildFailed, find_compiler
 
 pytestmark = pytest.mark.system
 

@@ -7,9 +7,9 @@ from functools import partial
 import pytest
 import torch
 
-from layers import kernels
 from layers.butterflies import pairs as factors
 from layers.butterfly import Butterfly
+from layers.kernels import load as kernels
 
 pytestmark = pytest.mark.system
 

@@ -6,7 +6,9 @@ import sys
 import pytest
 import torch
 
-from layers import cuda_build, kernel_build, kernels
+from layers.kernels import build as kernel_build
+from layers.kernels import cuda as cuda_build
+from layers.kernels import load as kernels
 
 pytestmark = pytest.mark.system
 
@@ -56,7 +58,8 @@ def test_a_warning_is_an_error(nvcc, tmp_path):
 
 LOADED = """
 import torch
-from layers import cuda_build, kernels
+from layers.kernels import cuda as cuda_build
+from layers.kernels import load as kernels
 cuda_build.present_architectures = lambda: ["sm_90"]
 assert kernels.load("cuda"), kernels.backend("cuda")
 operators = ("butterfly", "butterfly_inverse", "butterfly_backward", "butterfly_inverse_backward", "emerging_inverse")

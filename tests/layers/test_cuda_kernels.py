@@ -5,10 +5,10 @@ import warnings
 import pytest
 import torch
 
-from layers import kernels
 from layers.butterflies import pairs as factors
 from layers.butterfly import Butterfly
 from layers.emerging import Emerging
+from layers.kernels import load as kernels
 
 pytestmark = [
     pytest.mark.cuda,

@@ -4,8 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from layers import free_parameters, kernels
+from layers import free_parameters
 from layers.emerging import Emerging
+from layers.kernels import load as kernels
 from layers.linalg import causal
 
 # One channel, one pixel, one row, one column, odd and rectangular sizes; several blocks a row (40, 7 columns).

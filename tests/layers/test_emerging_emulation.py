@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from layers.emerging import Emerging
-from layers.kernel_build import BuildFailed, find_compiler
+from layers.kernels.build import BuildFailed, find_compiler
 
 pytestmark = pytest.mark.system
 

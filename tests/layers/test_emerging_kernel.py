@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from layers import kernels
 from layers.emerging import Emerging
+from layers.kernels import load as kernels
 
 pytestmark = pytest.mark.system
 
@@ -119,7 +119,7 @@ def again_with(capability: str, instructions: str) -> None:
     again = "strides or empty_batch or depend_on_its_batch or no_more_than_twice or those_of_plain_torch"
     script = f"""
 import pytest, sys
-from layers import kernels
+from layers.kernels import load as kernels
 assert kernels.backend().instructions == {instructions!r}, kernels.backend()
 sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-k", {again!r}, {__file__!r}]))
 """

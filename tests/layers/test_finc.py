@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from harness.trials.operations import perturb
-from layers import kernels
 from layers.finc import FInC
+from layers.kernels import load as kernels
 
 
 def perturbed(shape, **options):

@@ -9,7 +9,7 @@ import pytest
 
 LAYER = """
 import sys, warnings, torch
-from layers import kernels
+from layers.kernels import load as kernels
 from layers.butterfly import Butterfly
 layer = Butterfly((3, 8, 8), levels=4)
 x = torch.randn(5, 3, 8, 8)

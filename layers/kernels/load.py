@@ -1,10 +1,10 @@
 """The compiled operators of csrc/, loaded on first use; plain PyTorch is their reference and their fallback.
 
 `torch.ops.invertbench` holds them once `load()` has said True. The first load on a machine compiles them
-(`layers.kernel_build`). Where that cannot be done, or INVERTBENCH_KERNELS=off, layers run as plain PyTorch: `load()`
+(`layers.kernels.build`). Where that cannot be done, or INVERTBENCH_KERNELS=off, layers run as plain PyTorch: `load()`
 says False, and has warned once with the reason. The outcome holds for the process and those forked from it; a new
 process tries again. The kernels for CUDA devices are a second library, loaded and built by the first layer that runs on
-such a device (`layers.cuda_build`); the first declares the operators of both.
+such a device (`layers.kernels.cuda`); the first declares the operators of both.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from layers import cuda_build
-from layers.kernel_build import BuildFailed, cache_folder, find_or_build
+from layers.kernels import cuda as cuda_build
+from layers.kernels.build import BuildFailed, cache_folder, find_or_build
 
 SWITCH = "INVERTBENCH_KERNELS"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from layers.kernel_build import (
+from layers.kernels.build import (
     BuildFailed,
     all_source_files,
     csrc_folder,

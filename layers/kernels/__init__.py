@@ -1,0 +1,1 @@
+"""Build and load the compiled kernels of csrc/."""
