@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def load_results(folder: str | Path) -> pd.DataFrame:
     """The results of a run as a pandas frame: a line for every measure of every planned trial, in plan order.
 
-    Columns and types are those of `harness.measures.COLUMNS`, as in results.csv: text is "string", counts are
+    Columns and types are those of `harness.core.measures.COLUMNS`, as in results.csv: text is "string", counts are
     "Int64", measures "Float64", flags "boolean", and what was not measured is <NA>. `status` is "ok", another status
     of a trial, or "missing" for one that has not run; likelihoods with `audit` "failed" are none to compare.
 

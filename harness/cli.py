@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from harness.conditions import (
+from harness.core.errors import UserError
+from harness.core.run_options import (
     CHECK_SECONDS,
     CHECKPOINT_SECONDS,
     Stale,
@@ -19,7 +20,6 @@ from harness.conditions import (
     parse_timeout,
     shown_seconds,
 )
-from harness.errors import UserError
 from harness.planning.suite_model import ProfileName
 
 INTERRUPTED = 130

@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.conditions import Conditions, shown_seconds
-from harness.errors import DataError, DataMissing, UserError
+from harness.core.errors import DataError, DataMissing, UserError
+from harness.core.records import verdict
+from harness.core.run_options import Conditions, shown_seconds
+from harness.core.settings import NO_LOGIT, AnyTrial, DataRef, DensityTrial, Trial
 from harness.execution.agenda import MISSING, Choice, agenda, counted, forget_settled, outlook, trials_text
 from harness.execution.folder import claimed, make_folder, remove_leftovers, writing
 from harness.execution.outcome import record_path
@@ -24,8 +26,6 @@ from harness.execution.submissions import lines as cluster_lines
 from harness.planning.cluster import Cluster
 from harness.planning.identity import identity
 from harness.planning.plan import FILE, Plan, data_key, with_checksum
-from harness.records import verdict
-from harness.settings import NO_LOGIT, AnyTrial, DataRef, DensityTrial, Trial
 
 
 def run(args: Namespace) -> int:
@@ -127,7 +127,7 @@ def show_plan(args: Namespace) -> int:
     """`plan SUITE`: print the trials of a profile, what became of each, and what a run would do."""
     from tabulate import tabulate
 
-    from harness.sources import Sources
+    from harness.core.sources import Sources
 
     plan, picked = _plan(args)
     folder = args.out / plan.suite

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
-from harness.errors import UserError
+from harness.core.errors import UserError
 
 if TYPE_CHECKING:
     from harness.datasets import Dataset

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from harness.records import Record, verdict
-from harness.settings import DensityTrial, ExaminationTrial, ParametersTrial, RuntimeTrial, Trial
+from harness.core.records import Record, verdict
+from harness.core.settings import DensityTrial, ExaminationTrial, ParametersTrial, RuntimeTrial, Trial
 
 REASON_WIDTH = 160
 UNITS = {"bits_per_dim": "bits/dim", "nats_per_dim": "nats/dim"}

@@ -18,9 +18,9 @@ from harness.checking.large_checks import LARGE_SHAPES, large_events
 from harness.checking.layer_case import LayerCase
 from harness.checking.layer_checks import Check
 from harness.checking.report import CONSTRUCTION, Remark, Report
-from harness.isolation.messages import visible
-from harness.layer_files import check_options, resolve_layer
-from harness.trials.environment import package_version
+from harness.core.environment import package_version
+from harness.core.isolation.messages import visible
+from harness.core.layer_files import check_options, resolve_layer
 from layers import InvertibleLinear, UnsupportedShape
 
 SHAPES: tuple[tuple[int, ...], ...] = (

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from harness.checking.report import CONSTRUCTION, Finding, Report, Severity
-from harness.isolation.messages import BadMessage, visible
+from harness.core.isolation.messages import BadMessage, visible
 
 MOST_FINDINGS = 20_000  # of one layer; a check that tells more is ended
 

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Sequence
 
 from harness.checking.isolated import check_in_process
-from harness.errors import UserError
+from harness.core.errors import UserError
 from harness.planning.suite import read_suite
 
 

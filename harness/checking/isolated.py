@@ -15,20 +15,20 @@ from typing import Any
 
 from harness.checking.events import Collector, Event, Found, Served, Wrong, event_of
 from harness.checking.report import Report
-from harness.conditions import CHECK_SECONDS, shown_seconds
-from harness.errors import UserError
-from harness.isolation.endings import ending_text, log_tail
-from harness.isolation.messages import BadMessage, Sender, shortened, visible
-from harness.isolation.process import Child, Context, start, start_server
-from harness.isolation.reaper import Reaper
+from harness.core.errors import UserError
+from harness.core.isolation.endings import ending_text, log_tail
+from harness.core.isolation.messages import BadMessage, Sender, shortened, visible
+from harness.core.isolation.process import Child, Context, start, start_server
+from harness.core.isolation.reaper import Reaper
+from harness.core.run_options import CHECK_SECONDS, shown_seconds
 
-PRELOAD = ("torch", "harness.checking.check_layer", "harness.trials.preload_kernels")
+PRELOAD = ("torch", "harness.checking.check_layer", "harness.core.preload_kernels")
 LONGEST_TEXT = 2000  # characters of a finding or a reason
 LOG_LINES, LOG_WIDTH = 20, 300  # of what is shown of the process's log
 
 
 def start_check_server() -> Context:
-    """Start the fork server with what checks import (see `harness.isolation.process.start_server`)."""
+    """Start the fork server with what checks import (see `harness.core.isolation.process.start_server`)."""
     return start_server(PRELOAD)
 
 

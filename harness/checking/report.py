@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from harness.isolation.messages import visible
+from harness.core.isolation.messages import visible
 
 CONSTRUCTION = "construction"
 """The rule that comes first: the layer is imported and built on every shape."""

@@ -1,5 +1,6 @@
 """Data sets by name. Importing this package needs neither torch nor scikit-learn: `load` imports what it needs."""
 
+from harness.core.errors import UserError, nearest
 from harness.datasets.arrays import Arrays
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 from harness.datasets.cifar10 import Cifar10
@@ -13,7 +14,6 @@ from harness.datasets.own_recordings import OwnRecordings
 from harness.datasets.patches import Patches
 from harness.datasets.store import Store
 from harness.datasets.waveforms import Waveforms
-from harness.errors import UserError, nearest
 
 DATASETS: dict[str, Dataset] = {
     dataset.info.name: dataset

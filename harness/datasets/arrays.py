@@ -10,6 +10,8 @@ import numpy as np
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
+from harness.core.errors import DataError
+from harness.core.settings import Count, Settings
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 from harness.datasets.encoding import Encoding, choose_encoding, identity
 from harness.datasets.lattice import MOST_LEVELS
@@ -18,8 +20,6 @@ from harness.datasets.pooling import pool
 from harness.datasets.selection import SEED, Filling, first_of, hold_out, seeded_order
 from harness.datasets.store import Prepared, Store, Writer, prepare
 from harness.datasets.value_survey import Survey
-from harness.errors import DataError
-from harness.settings import Count, Settings
 
 VERSION = 1  # of the prepared arrays
 HELD_OUT_PART = 10  # one in so many train events is validation, unless the options or the file say otherwise

@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import ValidationError
 
+from harness.core.errors import DataError, UserError, nearest
+from harness.core.settings import Settings
 from harness.datasets.store import Store
-from harness.errors import DataError, UserError, nearest
-from harness.settings import Settings
 
 Unit = Literal["bits_per_dim", "nats_per_dim"]
 

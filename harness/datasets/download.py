@@ -14,8 +14,8 @@ import tempfile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from harness.core.errors import DataError, DataMissing, UserError
 from harness.datasets.store import Store, sha256, unusable
-from harness.errors import DataError, DataMissing, UserError
 
 CHUNK = 1 << 16  # bytes that are written at once
 TIMEOUT = 30  # seconds of silence after which a server is given up

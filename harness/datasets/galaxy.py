@@ -9,13 +9,13 @@ from typing import Any, Literal, cast
 import numpy as np
 from pydantic import Field
 
+from harness.core.errors import DataError, DataMissing
+from harness.core.settings import Count, Settings
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 from harness.datasets.image_files import ImageFile, find_images, read_image, stamp
 from harness.datasets.pooling import pool
 from harness.datasets.selection import SEED, Filling, first_of, hold_out, seeded_order
 from harness.datasets.store import Prepared, Store, Writer, prepare
-from harness.errors import DataError, DataMissing
-from harness.settings import Count, Settings
 
 VERSION = 1  # of the prepared arrays
 PLACES = ("galaxy_mergers/noninteracting", "noninteracting")  # in the data root, the first that is there

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from harness.errors import DataError
+from harness.core.errors import DataError
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -10,12 +10,12 @@ import numpy as np
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
+from harness.core.errors import DataError
+from harness.core.settings import Count, Flag, Settings
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 from harness.datasets.image_files import SUFFIXES, ImageFile, find_images, read_image, stamp
 from harness.datasets.selection import Filling, divide, seeded_order
 from harness.datasets.store import Prepared, Store, Writer, prepare
-from harness.errors import DataError
-from harness.settings import Count, Flag, Settings
 
 VERSION = 1  # of the prepared arrays
 VALIDATION_NAMES = ("validation", "val")

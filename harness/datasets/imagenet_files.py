@@ -12,10 +12,10 @@ from typing import IO, Any
 
 import numpy as np
 
+from harness.core.errors import DataError, DataMissing
 from harness.datasets.image_files import read_image
 from harness.datasets.npz_stream import StoredArray, open_npz, reading
 from harness.datasets.store import CHUNK
-from harness.errors import DataError, DataMissing
 
 SHAPE = (3, 32, 32)
 DIM = 3 * 32 * 32

@@ -12,12 +12,12 @@ from typing import Annotated, Any, cast
 import numpy as np
 from pydantic import Field
 
+from harness.core.errors import DataError
+from harness.core.settings import Count, Settings
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 from harness.datasets.download import expect, fetch
 from harness.datasets.seeded_images import count_errors, cut, prepare_images
 from harness.datasets.store import Store
-from harness.errors import DataError
-from harness.settings import Count, Settings
 
 SHAPE = (1, 28, 28)
 TRAIN, TEST = 60_000, 10_000

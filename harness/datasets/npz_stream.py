@@ -19,7 +19,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from harness.errors import DataError
+from harness.core.errors import DataError
 
 BLOCK = 8 << 20  # bytes of a block of events, about
 NUMBERS = "uif"  # kinds of dtype: unsigned, signed, floating

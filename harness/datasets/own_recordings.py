@@ -8,11 +8,11 @@ from typing import Annotated, Any, cast
 
 from pydantic import Field
 
+from harness.core.errors import UserError
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 from harness.datasets.recording_options import RecordingOptions
 from harness.datasets.recordings import Source, in_folder, recording_splits
 from harness.datasets.store import Store
-from harness.errors import UserError
 
 RecordName = Annotated[str, Field(min_length=1, strict=True)]
 

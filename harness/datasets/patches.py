@@ -8,9 +8,9 @@ from typing import Annotated, Any, cast
 import numpy as np
 from pydantic import Field
 
+from harness.core.settings import Count, Settings
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 from harness.datasets.store import Store
-from harness.settings import Count, Settings
 
 SIDE = 32
 PHOTOGRAPHS, HEIGHT, WIDTH = 2, 427, 640

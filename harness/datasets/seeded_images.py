@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from harness.core.errors import DataError
 from harness.datasets.base import Splits
 from harness.datasets.store import Prepared, Store, Writer, prepare
-from harness.errors import DataError
 
 VERSION = 1  # of the prepared arrays
 ORDER_SEED = 0

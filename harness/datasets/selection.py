@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from harness.core.errors import DataError
 from harness.datasets.store import Writer
-from harness.errors import DataError
 
 SEED = 0  # of the choice of validation events, and of fewer events than there are
 

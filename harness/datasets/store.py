@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.errors import DataError, DataMissing
+from harness.core.errors import DataError, DataMissing
 
 if TYPE_CHECKING:
     import filelock

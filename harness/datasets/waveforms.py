@@ -8,10 +8,10 @@ from typing import Annotated, Any, cast
 import numpy as np
 from pydantic import Field
 
+from harness.core.settings import Settings
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 from harness.datasets.pulse_generator import RATE, simulate
 from harness.datasets.store import Store
-from harness.settings import Settings
 
 GAP = round(30 * RATE)  # samples left out between two splits: several breaths, and many beats
 

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.errors import DataError
+from harness.core.errors import DataError
 
 DEFAULT_RATE = 250.0  # samples per second, of a header that names none
 NO_DATA = "~"  # in place of a file or a segment

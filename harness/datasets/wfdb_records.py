@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from harness.core.errors import DataError
 from harness.datasets.wfdb_headers import NO_DATA, Header, read_header
-from harness.errors import DataError
 
 Locate = Callable[[str], Path]
 """From the name of a record's file to where it lies; raises DataMissing where it is not."""

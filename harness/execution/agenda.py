@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.checkpoint_files import checkpoint_folder, newest_header
-from harness.conditions import Stale, shown_seconds
-from harness.errors import UserError
+from harness.core.checkpoint_files import checkpoint_folder, newest_header
+from harness.core.errors import UserError
+from harness.core.records import AUDIT_FAILED, Record, read_record, verdict
+from harness.core.run_options import Stale, shown_seconds
+from harness.core.settings import DensityTrial, RuntimeTrial, Trial
+from harness.core.sources import changes
 from harness.execution.estimate import Experience
 from harness.execution.outcome import interrupted
-from harness.records import AUDIT_FAILED, Record, read_record, verdict
-from harness.settings import DensityTrial, RuntimeTrial, Trial
-from harness.sources import changes
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan
@@ -26,7 +26,7 @@ DAMAGED = "damaged"
 GOOD = ("ok", "unsupported", AUDIT_FAILED)
 
 Digests = Callable[[Trial], Mapping[str, str]]
-"""A trial to the digests of the source that it would run now (see `harness.sources`)."""
+"""A trial to the digests of the source that it would run now (see `harness.core.sources`)."""
 
 
 @dataclass(frozen=True)

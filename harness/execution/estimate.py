@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from statistics import fmean
 from typing import Any
 
-from harness.records import Record
-from harness.settings import DensityTrial, RuntimeTrial, Trial
+from harness.core.records import Record
+from harness.core.settings import DensityTrial, RuntimeTrial, Trial
 
 TOLD = ("ok", "unsupported", "diverged")  # the statuses of trials that came to their own end
 

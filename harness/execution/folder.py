@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.errors import UserError
+from harness.core.errors import UserError
+from harness.core.records import TEMPORARY, write_atomically
 from harness.execution.submissions import FOLDER as SUBMISSIONS
 from harness.planning.plan import FILE
-from harness.records import TEMPORARY, write_atomically
 
 LOCK = ".lock"
 OWNER = ".working.json"

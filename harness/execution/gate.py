@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from harness.checking.isolated import check_in_process
-from harness.conditions import PASSED, UNCHECKED, Conditions, shown_seconds
-from harness.errors import UserError
+from harness.core.errors import UserError
+from harness.core.isolation.messages import shortened, visible
+from harness.core.records import blank_record, write_record
+from harness.core.run_options import PASSED, UNCHECKED, Conditions, shown_seconds
+from harness.core.settings import LayerRef, Trial, layers_of
 from harness.execution.supervisor import Provenance
-from harness.isolation.messages import shortened, visible
-from harness.records import blank_record, write_record
-from harness.settings import LayerRef, Trial, layers_of
 from harness.trials.check_column import refusal
 
 REFUSED = "check-layer refused it:"
@@ -27,7 +27,7 @@ def check_layers(trials: Iterable[Trial], unchecked: bool) -> dict[str, str]:
         unchecked: whether to check nothing (--unchecked).
 
     Returns:
-        See `harness.conditions.Conditions.checks`.
+        See `harness.core.run_options.Conditions.checks`.
     """
     layers = {layer.check_key: layer for trial in trials for layer in layers_of(trial)}
     return {key: UNCHECKED if unchecked else _check(layer) for key, layer in layers.items() if key is not None}

@@ -10,11 +10,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from harness.errors import UserError
+from harness.core.errors import UserError
+from harness.core.records import TEMPORARY
+from harness.core.settings import Trial
 from harness.execution.submissions import Beat, beat_path, read_beat
 from harness.progress import Reporter
-from harness.records import TEMPORARY
-from harness.settings import Trial
 
 
 class Heart(Reporter):

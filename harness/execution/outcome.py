@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.conditions import Conditions, shown_bytes, shown_seconds
-from harness.errors import UserError
-from harness.isolation.endings import SERVER_GONE, ending_text, log_tail, signal_name
-from harness.records import Record, Status, blank_record, read_record
-from harness.settings import Trial
+from harness.core.errors import UserError
+from harness.core.isolation.endings import SERVER_GONE, ending_text, log_tail, signal_name
+from harness.core.records import Record, Status, blank_record, read_record
+from harness.core.run_options import Conditions, shown_bytes, shown_seconds
+from harness.core.settings import Trial
 
 FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
 """Signals that a machine or a person sends; a program's own faults end it by others."""

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness.conditions import Conditions
+from harness.core.isolation.messages import BadMessage, Sender, shortened, visible
+from harness.core.isolation.process import Context
+from harness.core.isolation.process import start_server as start_any_server
+from harness.core.run_options import Conditions
+from harness.core.settings import Progress, Trial
 from harness.datasets import DATASETS
 from harness.execution.memory import limit_this_process
-from harness.isolation.messages import BadMessage, Sender, shortened, visible
-from harness.isolation.process import Context
-from harness.isolation.process import start_server as start_any_server
-from harness.settings import Progress, Trial
 
 Work = Callable[[Any, Conditions, Mapping[str, Any], Progress], object]
 
@@ -27,7 +27,7 @@ LONGEST_TEXT = 300  # characters of one
 # Imported once, in the fork server, as together they take longer than many a trial. The kernels, built if need be, are
 # there before the first trial starts.
 PRELOAD = ("torch", "harness.trials.trial")
-PRELOAD_FOR_KERNELS = "harness.trials.preload_kernels"
+PRELOAD_FOR_KERNELS = "harness.core.preload_kernels"
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def execute(trial: Trial, conditions: Conditions, provenance: Mapping[str, Any],
 
 
 def start_server(datasets: Iterable[str], kernels: bool) -> Context:
-    """Start the fork server with what trials import (see `harness.isolation.process.start_server`).
+    """Start the fork server with what trials import (see `harness.core.isolation.process.start_server`).
 
     Args:
         datasets: names of the data sets that will be trained on, for what they import; unknown ones are nobody's

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.records import write_atomically
-from harness.settings import Trial
-from harness.sources import Sources
-from harness.trials.environment import run_provenance
+from harness.core.environment import run_provenance
+from harness.core.records import write_atomically
+from harness.core.settings import Trial
+from harness.core.sources import Sources
 
 
 class RunProvenance:

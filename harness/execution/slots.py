@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from harness.machine import usable_cores, usable_gpus
-from harness.settings import Trial
+from harness.core.machine import usable_cores, usable_gpus
+from harness.core.settings import Trial
 
 
 @dataclass(frozen=True)

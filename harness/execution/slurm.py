@@ -21,8 +21,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from harness.conditions import PROJECT, Conditions
-from harness.errors import UserError
+from harness.core.errors import UserError
+from harness.core.records import Record
+from harness.core.run_options import PROJECT, Conditions
+from harness.core.settings import RuntimeTrial, Trial
 from harness.execution.folder import writing
 from harness.execution.outcome import record_path
 from harness.execution.slurm_job import run_job
@@ -39,8 +41,6 @@ from harness.execution.submissions import (
 )
 from harness.planning.cluster import Cluster
 from harness.progress import Reporter, make_reporter, name
-from harness.records import Record
-from harness.settings import RuntimeTrial, Trial
 
 LONGEST_LOOK = 5.0  # seconds between two looks at the shared disk
 INSTALL = "pip install 'invertbench[slurm]'"

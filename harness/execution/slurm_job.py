@@ -13,16 +13,16 @@ import signal
 from pathlib import Path
 from types import FrameType
 
-from harness.conditions import Conditions
-from harness.errors import DataError, DataMissing, UserError
+from harness.core.errors import DataError, DataMissing, UserError
+from harness.core.machine import usable_gpus
+from harness.core.records import write_atomically
+from harness.core.run_options import Conditions
+from harness.core.settings import DensityTrial, Trial
 from harness.execution.heartbeat import Heart, wait_for_silence
 from harness.execution.process import Work, execute
 from harness.execution.provenance import RunProvenance
 from harness.execution.submissions import Beat, Submission, fault_path, is_cancelled
 from harness.execution.supervisor import run_one
-from harness.machine import usable_gpus
-from harness.records import write_atomically
-from harness.settings import DensityTrial, Trial
 
 ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
 """What a cluster sends before it kills: at a job's time limit, on `scancel`, when somebody else is to have the node."""

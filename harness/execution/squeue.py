@@ -13,7 +13,7 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from harness.errors import UserError
+from harness.core.errors import UserError
 
 PATIENCE = 60.0  # seconds to wait for the scheduler's answer
 # A state that is not one of these is an end.

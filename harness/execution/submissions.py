@@ -23,12 +23,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
-from harness.conditions import Conditions, shown_seconds
-from harness.errors import UserError
+from harness.core.errors import UserError
+from harness.core.records import Record, read_record, write_atomically
+from harness.core.run_options import Conditions, shown_seconds
+from harness.core.settings import AnyTrial, Settings, Trial
 from harness.execution.outcome import interrupted, record_path
 from harness.execution.squeue import Jobs, Queue
-from harness.records import Record, read_record, write_atomically
-from harness.settings import AnyTrial, Settings, Trial
 
 SLURM = "slurm"
 FOLDER = SLURM

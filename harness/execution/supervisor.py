@@ -13,19 +13,19 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from harness.conditions import Conditions
-from harness.errors import UserError
+from harness.core.errors import UserError
+from harness.core.isolation.messages import BadMessage
+from harness.core.isolation.process import Child, Context, start
+from harness.core.isolation.reaper import Reaper
+from harness.core.machine import memory_watched
+from harness.core.records import Record, Status, write_record
+from harness.core.run_options import Conditions
+from harness.core.settings import DensityTrial, RuntimeTrial, Trial
 from harness.execution.memory import LOOK_SECONDS, MemoryWatch, kernel_kills
 from harness.execution.outcome import Ending, left_record, log_path, missing_record, record_path, stamp
 from harness.execution.process import NO_SPACE_LEFT, Assignment, Work, execute, run_assignment, start_server, told
 from harness.execution.slots import Lease, Slots
-from harness.isolation.messages import BadMessage
-from harness.isolation.process import Child, Context, start
-from harness.isolation.reaper import Reaper
-from harness.machine import memory_watched
 from harness.progress import Reporter
-from harness.records import Record, Status, write_record
-from harness.settings import DensityTrial, RuntimeTrial, Trial
 
 LONGEST_WAIT = 1.0  # seconds between two looks at the clock
 

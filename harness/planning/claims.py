@@ -24,7 +24,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, ValidationError
 
-from harness.errors import UserError, nearest
+from harness.core.errors import UserError, nearest
+from harness.core.settings import AnyTrial, Settings
 from harness.planning.cluster import Cluster
 from harness.planning.overrides import parse_only
 from harness.planning.plan import Plan, Section, count_trials, plan_run, resolve_device
@@ -32,7 +33,6 @@ from harness.planning.strict_yaml import Document
 from harness.planning.suite import find_document, load_suite, read_suite, validate_suite
 from harness.planning.suite_errors import Finding, findings, raise_faults
 from harness.planning.suite_model import Slug, Suite
-from harness.settings import AnyTrial, Settings
 
 KIND = "claims"
 Sentence = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]

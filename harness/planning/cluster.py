@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
-from harness.conditions import parse_seconds
-from harness.errors import SuiteError
+from harness.core.errors import SuiteError
+from harness.core.run_options import parse_seconds
+from harness.core.settings import Count, Settings
 from harness.planning.quantities import Duration, Memory, said
 from harness.planning.strict_yaml import load
 from harness.planning.suite_errors import findings
-from harness.settings import Count, Settings
 
 OURS = (
     *("array", "chdir", "cpus-per-task", "error", "exclusive", "export", "gres", "job-name", "mem", "nodes", "ntasks"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.settings import DensityTrial, ExaminationTrial, ParametersTrial, RuntimeTrial, Trial
+from harness.core.settings import DensityTrial, ExaminationTrial, ParametersTrial, RuntimeTrial, Trial
 
 
 def identity(trial: Trial) -> tuple[str, str, str, str]:

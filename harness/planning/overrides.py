@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from harness.errors import SuiteError, UserError, nearest
+from harness.core.errors import SuiteError, UserError, nearest
 from harness.planning.resolve import Overrides
 from harness.planning.strict_yaml import Place, load
 from harness.planning.suite_errors import findings

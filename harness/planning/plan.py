@@ -8,14 +8,10 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from harness.errors import UserError
-from harness.machine import usable_cores
-from harness.planning.overrides import Selection, parse_only, parse_overrides
-from harness.planning.resolve import Cell, Scope, cells, column_of, overlay, row_name, rows_in, rows_of
-from harness.planning.suite_errors import raise_faults
-from harness.planning.suite_model import Kind, Published, Suite, Timing
-from harness.records import write_atomically
-from harness.settings import (
+from harness.core.errors import UserError
+from harness.core.machine import usable_cores
+from harness.core.records import write_atomically
+from harness.core.settings import (
     AnyTrial,
     DataRef,
     DensityTrial,
@@ -26,6 +22,10 @@ from harness.settings import (
     Settings,
     TimingSettings,
 )
+from harness.planning.overrides import Selection, parse_only, parse_overrides
+from harness.planning.resolve import Cell, Scope, cells, column_of, overlay, row_name, rows_in, rows_of
+from harness.planning.suite_errors import raise_faults
+from harness.planning.suite_model import Kind, Published, Suite, Timing
 
 FILE = "plan.json"
 

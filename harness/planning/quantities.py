@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
-from harness.conditions import parse_bytes, parse_timeout
+from harness.core.run_options import parse_bytes, parse_timeout
 
 
 def said(parse: Callable[[object], Any]) -> Callable[[Any], Any]:

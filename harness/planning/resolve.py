@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from harness.core.settings import FlowSettings, LayerRef, Settings, TrainingSettings
+from harness.core.sources import file_digest
 from harness.planning.strict_yaml import Place
 from harness.planning.suite_errors import Finding
 from harness.planning.suite_model import EVERY_LAYER, DataEntry, FlowRow, Overlay, Profile, Row, Suite
-from harness.settings import FlowSettings, LayerRef, Settings, TrainingSettings
-from harness.sources import file_digest
 
 AnyRow = Row | FlowRow
 AnySettings = TypeVar("AnySettings", bound=Settings)

@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from harness.errors import SuiteError
+from harness.core.errors import SuiteError
 
 MAX_BYTES = 1_000_000
 MAX_NODES = 100_000  # after expansion of aliases: ten lines of them can stand for a billion nodes

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from harness.errors import SuiteError, nearest
+from harness.core.errors import SuiteError, nearest
 from harness.planning.strict_yaml import Document, Fault, Place, read
 from harness.planning.suite_errors import Finding, dotted, findings, raise_faults
 from harness.planning.suite_model import Suite

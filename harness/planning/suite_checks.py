@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from flows.baselines import BASELINES
+from harness.core.errors import UserError, nearest
+from harness.core.layer_files import resolve_layer
+from harness.core.settings import FlowSettings, Settings, augmentation_fault
 from harness.datasets import DATASETS, Dataset
-from harness.errors import UserError, nearest
-from harness.layer_files import resolve_layer
 from harness.planning.resolve import Column, Scope, Where, cells, class_name, column_of, rows_of
 from harness.planning.strict_yaml import Place
 from harness.planning.suite_errors import Finding
 from harness.planning.suite_model import MAP, DataEntry, FlowRow, Kind, Overlay, Profile, Row, Suite, Timing
 from harness.planning.suite_shapes import cell_faults
-from harness.settings import FlowSettings, Settings, augmentation_fault
 
 # Which kinds of suite use a key; keys that are not named here mean something in every kind.
 _USED_BY: dict[tuple[type, str], set[Kind]] = {

@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from harness.errors import SuiteError, nearest
+from harness.core.errors import SuiteError, nearest
 from harness.planning.strict_yaml import Document, Fault, Place
 
 MAX_SHOWN = 50

@@ -13,10 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PrivateAttr, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
-from harness.planning.cluster import Cluster
-from harness.planning.quantities import Duration, Memory
-from harness.planning.strict_yaml import Document
-from harness.settings import (
+from harness.core.settings import (
     Augmentation,
     Count,
     DataRef,
@@ -28,6 +25,9 @@ from harness.settings import (
     TimingSettings,
     TrainingSettings,
 )
+from harness.planning.cluster import Cluster
+from harness.planning.quantities import Duration, Memory
+from harness.planning.strict_yaml import Document
 
 Kind = Literal["density", "parameters", "runtime", "examination"]
 ProfileName = Literal["smoke", "quick", "local", "paper"]

@@ -9,12 +9,12 @@ import torch
 
 from flows import UnsupportedEvent, level_shapes, seeded
 from flows.baselines import BASELINES, MissingLibrary, baseline_options, build_baseline, find_baseline
+from harness.core.errors import UserError
+from harness.core.layer_files import option_errors, resolve_layer
+from harness.core.settings import LayerRef
 from harness.datasets import find_dataset
-from harness.errors import UserError
-from harness.layer_files import option_errors, resolve_layer
 from harness.planning.resolve import Cell, Scope, Where, cells, column_of
 from harness.planning.suite_errors import Finding
-from harness.settings import LayerRef
 from layers import InvertibleLinear, UnsupportedShape
 
 Shape = tuple[int, ...]

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from pydantic import BaseModel, Field, ValidationError
 
-from harness.errors import UserError
+from harness.core.errors import UserError
 from harness.reporting.cells import EMPTY, milliseconds
 from harness.reporting.figure_style import COLOURS, INK, layer_axis, logarithmic, marker, panels, plain
 from harness.reporting.rendering import Table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from harness.conditions import UNCHECKED
+from harness.core.run_options import UNCHECKED
 from harness.reporting.results import MISSING
 
 Line = Mapping[str, Any]

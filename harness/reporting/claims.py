@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from harness.records import Record
+from harness.core.records import Record
 from harness.reporting.cells import Line
 from harness.reporting.judges import JUDGES
 from harness.reporting.rendering import Table, escape_markdown, markdown, one_line

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.errors import UserError
-from harness.records import write_atomically
+from harness.core.errors import UserError
+from harness.core.records import write_atomically
 from harness.reporting.comparing import Thresholds, compare
 from harness.reporting.rendering import markdown, plain
 from harness.reporting.tables_comparison import comparison_tables

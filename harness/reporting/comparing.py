@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from harness.errors import UserError
+from harness.core.errors import UserError
 from harness.reporting.matching import Pair, Place, Run, matched
 from harness.reporting.runtime_points import merged
 from harness.reporting.statistics import Difference, Estimate, judged

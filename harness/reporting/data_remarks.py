@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from harness.core.settings import DensityTrial
 from harness.reporting.cells import Line
-from harness.settings import DensityTrial
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

@@ -11,8 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from harness.conditions import shown_seconds
-from harness.records import Record
+from harness.core.records import Record
+from harness.core.run_options import shown_seconds
 from harness.reporting.cells import EMPTY, Line, Notes, failed_status
 from harness.reporting.likelihoods import ESTIMATE, ESTIMATED, SUSPECT, UNITS, is_estimate, marked, suspect, unit_of
 from harness.reporting.models import Field, Model, fields

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from harness.records import Record
+from harness.core.records import Record
 from harness.reporting.figure_style import INK, colour, marker, panels, plain
 from harness.reporting.figures_training import average, curve
 from harness.reporting.likelihoods import UNITS

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 
-from harness.records import Record
+from harness.core.records import Record
 from harness.reporting.figure_style import COLOURS, INK, panels, plain, slug
 from harness.reporting.figures_samples import arrays_of
 

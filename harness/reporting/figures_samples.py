@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from harness.records import Record
+from harness.core.records import Record
 from harness.reporting.figure_style import COLOURS, panels, plain, slug
 
 if TYPE_CHECKING:

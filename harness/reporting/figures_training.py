@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from harness.records import Record
+from harness.core.records import Record
 from harness.reporting.figure_style import INK, colour, panels, plain, side_legend
 from harness.reporting.likelihoods import UNITS, unit_of
 from harness.reporting.results import record_lines

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from harness.records import Record
+from harness.core.records import Record
 from harness.reporting.cells import Line
 from harness.reporting.judges_layers import block_determinant, mixing, parameters, runtime
 from harness.reporting.judges_training import accounting, ranked, settings, singularity

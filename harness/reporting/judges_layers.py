@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from harness.records import Record
+from harness.core.records import Record
 from harness.reporting.cells import EMPTY, OPERATIONS, Line, shape_text
 from harness.reporting.rendering import Table
 from harness.reporting.runtime_points import merged

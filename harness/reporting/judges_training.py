@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from harness.records import Record
+from harness.core.records import Record
 from harness.reporting.cells import EMPTY, Line, failed_status
 from harness.reporting.likelihoods import UNITS, by_seed, has_value, ranking, suspect, unit_of
 from harness.reporting.rendering import Table

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from harness.errors import UserError
+from harness.core.errors import UserError
+from harness.core.settings import DensityTrial
 from harness.reporting.cells import Line, shortened
 from harness.reporting.statistics import Difference, Estimate, paired_differences, winner
-from harness.settings import DensityTrial
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.errors import UserError
-from harness.measures import COLUMNS
+from harness.core.errors import UserError
+from harness.core.measures import COLUMNS
 from harness.planning.plan import FILE, Plan
 from harness.reporting.results import read_records, results
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from harness.records import Record
+from harness.core.records import Record
 
 ELSEWHERE = "elsewhere"
 """The status of a runtime trial in a report of another machine's times."""

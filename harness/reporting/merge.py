@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.errors import UserError
+from harness.core.errors import UserError
+from harness.core.records import Record, read_record, verdict, write_atomically, write_record
+from harness.core.settings import AnyTrial, DensityTrial, ExaminationTrial, ParametersTrial, RuntimeTrial
 from harness.planning.plan import FILE, Plan
-from harness.records import Record, read_record, verdict, write_atomically, write_record
 from harness.reporting.machines import elsewhere, is_timed, machine_name, timing_machine
-from harness.settings import AnyTrial, DensityTrial, ExaminationTrial, ParametersTrial, RuntimeTrial
 
 MARK = "merged.json"
 CONFLICT = "conflict"

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from harness.core.settings import DensityTrial
 from harness.reporting.cells import Line
 from harness.reporting.likelihoods import has_value, is_estimate, suspect, unit_of
-from harness.settings import DensityTrial
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

@@ -12,7 +12,8 @@ from urllib.parse import quote
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from harness.records import Record
+from harness.core.records import Record
+from harness.core.settings import DensityTrial
 from harness.reporting.cells import Line, device_text
 from harness.reporting.figure_style import slug
 from harness.reporting.merge import CONFLICT
@@ -28,7 +29,6 @@ from harness.reporting.page_sections import Section
 from harness.reporting.rendering import Table, one_line
 from harness.reporting.results import csv_bytes
 from harness.reporting.tables import status_line
-from harness.settings import DensityTrial
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

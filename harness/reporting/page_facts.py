@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from harness.core.records import Record
+from harness.core.settings import DensityTrial, ParametersTrial, RuntimeTrial
 from harness.planning.identity import identity
-from harness.records import Record
 from harness.reporting.cells import EMPTY, Line, shape_text, shortened
 from harness.reporting.results import MISSING
 from harness.reporting.tables import worst_statuses
-from harness.settings import DensityTrial, ParametersTrial, RuntimeTrial
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

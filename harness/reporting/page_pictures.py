@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
-from harness.records import MAP, Record
+from harness.core.records import MAP, Record
 from harness.reporting.figures_samples import arrays_of, mosaic, sample_blocks
 from harness.reporting.page_figures import unescaped
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.errors import UserError
+from harness.core.errors import UserError
+from harness.core.records import write_atomically
 from harness.planning.plan import Plan
-from harness.records import write_atomically
 from harness.reporting.benchmarks import benchmark_figure, benchmark_table, read_benchmarks
 from harness.reporting.claims import examine, section_text, summary, summary_text
 from harness.reporting.equal_terms import Terms, equal_terms_table

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from harness.measures import COLUMNS
-from harness.records import Record, read_record
+from harness.core.measures import COLUMNS
+from harness.core.records import Record, read_record
+from harness.core.settings import Trial
 from harness.reporting.machines import ELSEWHERE, Machine, elsewhere, machine_name, timing_machine
-from harness.settings import Trial
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

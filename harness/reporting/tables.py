@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from harness.records import AUDIT_FAILED
+from harness.core.records import AUDIT_FAILED
 from harness.reporting.cells import Line
 from harness.reporting.rendering import Table
 from harness.reporting.tables_density import density_tables

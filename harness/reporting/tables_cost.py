@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from harness.core.settings import RuntimeTrial
 from harness.reporting.cells import EMPTY, OPERATIONS, Line, Notes, device_text, threads_text, time_cell
 from harness.reporting.rendering import Table
-from harness.settings import RuntimeTrial
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

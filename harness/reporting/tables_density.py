@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from harness.core.settings import DensityTrial
 from harness.reporting.cells import EMPTY, Line, Notes, device_text, failed_reason, failed_status, layer_cell
 from harness.reporting.data_remarks import data_remarks
 from harness.reporting.likelihoods import (
@@ -29,7 +30,6 @@ from harness.reporting.tables_cost import cost_table
 from harness.reporting.tables_differences import differences_table
 from harness.reporting.tables_events import events_table
 from harness.reporting.tables_fidelity import fidelity_table
-from harness.settings import DensityTrial
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

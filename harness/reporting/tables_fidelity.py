@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from harness.core.settings import DensityTrial, SampleSettings
 from harness.reporting.cells import EMPTY, Line, Notes, failed_reason, failed_status
 from harness.reporting.rendering import Table
 from harness.reporting.results import MISSING
 from harness.reporting.statistics import estimate
-from harness.settings import DensityTrial, SampleSettings
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

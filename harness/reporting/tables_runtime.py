@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from harness.core.settings import RuntimeTrial
 from harness.reporting.cells import (
     EMPTY,
     OPERATIONS,
@@ -29,7 +30,6 @@ from harness.reporting.runtime_points import (
     growth,
     merged,
 )
-from harness.settings import RuntimeTrial
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

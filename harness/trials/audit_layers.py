@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from harness.machine import available_memory
+from harness.core.machine import available_memory
 from harness.trials.operations import perturb
 from layers import InvertibleLinear, UnsupportedShape
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from harness.settings import Augmentation, augmentation_margin
+from harness.core.settings import Augmentation, augmentation_margin
 
 
 def augment(values: Tensor, augmentation: Augmentation, generator: torch.Generator) -> Tensor:

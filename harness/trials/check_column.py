@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from harness.conditions import PASSED, UNCHECKED
-from harness.records import Record
-from harness.settings import LayerRef, RuntimeTrial, Trial, layers_of
+from harness.core.records import Record
+from harness.core.run_options import PASSED, UNCHECKED
+from harness.core.settings import LayerRef, RuntimeTrial, Trial, layers_of
 
 
 def refusal(layer: LayerRef, checks: Mapping[str, str]) -> str | None:
@@ -15,7 +15,7 @@ def refusal(layer: LayerRef, checks: Mapping[str, str]) -> str | None:
 
     Args:
         layer: any row.
-        checks: of the run (see `harness.conditions.Conditions`).
+        checks: of the run (see `harness.core.run_options.Conditions`).
     """
     said = checks.get(layer.check_key or "")
     return None if said in (None, PASSED, UNCHECKED) else said

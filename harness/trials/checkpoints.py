@@ -1,6 +1,6 @@
 """The state of a training, written now and then, from which it goes on after any end of its process.
 
-See `harness.checkpoint_files` for the files. The two newest stay, so that there is a good one while, or because, a
+See `harness.core.checkpoint_files` for the files. The two newest stay, so that there is a good one while, or because, a
 newer one is not.
 """
 
@@ -19,11 +19,11 @@ from typing import Any, BinaryIO, Protocol
 
 import torch
 
-from harness.checkpoint_files import SUFFIX, Header, checkpoint_files, checkpoint_folder, read_header
-from harness.conditions import Conditions
-from harness.records import atomic_file
-from harness.settings import Trial
-from harness.sources import changes
+from harness.core.checkpoint_files import SUFFIX, Header, checkpoint_files, checkpoint_folder, read_header
+from harness.core.records import atomic_file
+from harness.core.run_options import Conditions
+from harness.core.settings import Trial
+from harness.core.sources import changes
 
 KEPT = 2
 CHECKSUM_BYTES = 32

@@ -13,10 +13,10 @@ import torch
 
 from flows import Flow, UnsupportedEvent
 from flows.baselines import MissingLibrary
+from harness.core.errors import DataError, Diverged
+from harness.core.records import Record, blank_record, finite, write_atomically
+from harness.core.settings import DensityTrial, LayerRef, Progress
 from harness.datasets import Splits, Store, find_dataset
-from harness.errors import DataError, Diverged
-from harness.records import Record, blank_record, finite, write_atomically
-from harness.settings import DensityTrial, LayerRef, Progress
 from harness.trials.audit import Audit, audit
 from harness.trials.evaluation import Evaluation, evaluate, generator
 from harness.trials.fidelity import measure_fidelity

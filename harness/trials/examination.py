@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from flows import seeded
-from harness.records import Record, blank_record
-from harness.settings import ExaminationTrial, LayerRef, Progress
+from harness.core.records import Record, blank_record
+from harness.core.settings import ExaminationTrial, LayerRef, Progress
 from harness.trials.models import make_layer
 from harness.trials.operations import perturb
 from layers import InvertibleLinear, UnsupportedShape

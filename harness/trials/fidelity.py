@@ -26,8 +26,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from flows import Flow
-from harness.settings import INCEPTION, LEAST_SAMPLES, SampleSettings
-from harness.trials.environment import package_version
+from harness.core.environment import package_version
+from harness.core.settings import INCEPTION, LEAST_SAMPLES, SampleSettings
 from harness.trials.evaluation import generator
 
 if TYPE_CHECKING:

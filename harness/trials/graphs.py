@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from harness.settings import TrainingSettings
+from harness.core.settings import TrainingSettings
 from harness.trials.capture import WARM_UPS, CudaRecorder, Recorder
 from harness.trials.updates import Measures, Updates
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from flows import Flow
-from harness.records import MAP
+from harness.core.records import MAP
 from layers import InvertibleLinear
 
 LARGEST = 1024  # D up to which a matrix is formed

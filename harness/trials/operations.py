@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from harness.settings import Operation
+from harness.core.settings import Operation
 from layers import InvertibleLinear
 
 OPERATIONS: tuple[Operation, ...] = get_args(Operation)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.records import Record, blank_record
-from harness.settings import ParametersTrial, Progress
+from harness.core.records import Record, blank_record
+from harness.core.settings import ParametersTrial, Progress
 from harness.trials.models import build_flow
 from layers import free_parameters
 

@@ -19,9 +19,9 @@ from flows.preprocess import (
     scale_pixels,
     scale_range,
 )
+from harness.core.errors import UserError
+from harness.core.settings import NO_LOGIT, DataRef, augmentation_fault
 from harness.datasets.base import Splits, Unit
-from harness.errors import UserError
-from harness.settings import NO_LOGIT, DataRef, augmentation_fault
 from harness.trials.augmentation import augment
 from harness.trials.split_values import SplitValues
 

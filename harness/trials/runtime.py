@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.records import Record, blank_record, finite
-from harness.settings import LayerRef, Operation, Progress, RuntimeTrial
+from harness.core.records import Record, blank_record, finite
+from harness.core.settings import LayerRef, Operation, Progress, RuntimeTrial
 from harness.trials.memory import peak_bytes
 from harness.trials.models import make_layer
 from harness.trials.operations import backend_of, events, inverse_error, perturb, prepare

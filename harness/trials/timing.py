@@ -22,7 +22,7 @@ from typing import TypeVar
 
 import torch
 
-from harness.settings import TimingSettings
+from harness.core.settings import TimingSettings
 from harness.trials.device_clock import device_seconds
 
 Key = TypeVar("Key", bound=Hashable)

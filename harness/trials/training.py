@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from harness.errors import Diverged
-from harness.records import finite
-from harness.settings import Progress, TrainingSettings
+from harness.core.errors import Diverged
+from harness.core.records import finite
+from harness.core.settings import Progress, TrainingSettings
 from harness.trials.accounting import uncounted
 from harness.trials.evaluation import evaluate, generator, has_estimates
 from harness.trials.graphs import steps_of

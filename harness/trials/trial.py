@@ -14,17 +14,25 @@ from typing import Any
 
 import torch
 
-from harness.conditions import PROJECT, Conditions
-from harness.errors import Diverged, UserError
-from harness.records import Record, Status, blank_record, write_record
-from harness.settings import DensityTrial, ExaminationTrial, ParametersTrial, Progress, RuntimeTrial, Trial, layers_of
-from harness.sources import file_digest
+from harness.core.environment import environment
+from harness.core.errors import Diverged, UserError
+from harness.core.flags import configure
+from harness.core.records import Record, Status, blank_record, write_record
+from harness.core.run_options import PROJECT, Conditions
+from harness.core.settings import (
+    DensityTrial,
+    ExaminationTrial,
+    ParametersTrial,
+    Progress,
+    RuntimeTrial,
+    Trial,
+    layers_of,
+)
+from harness.core.sources import file_digest
 from harness.trials.check_column import with_checks, without_refused
 from harness.trials.checkpoints import Checkpoints
 from harness.trials.density import run_density
-from harness.trials.environment import environment
 from harness.trials.examination import run_examination
-from harness.trials.flags import configure
 from harness.trials.parameters import run_parameters
 from harness.trials.runtime import run_runtime
 from layers import UnsupportedShape

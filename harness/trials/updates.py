@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from harness.settings import TrainingSettings
+from harness.core.settings import TrainingSettings
 from harness.trials.adam import Adam
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from flows import Flow
-from harness.errors import UserError
-from harness.records import write_atomically
-from harness.settings import DensityTrial
+from harness.core.errors import UserError
+from harness.core.records import write_atomically
+from harness.core.settings import DensityTrial
 from harness.trials.models import build_flow
 
 

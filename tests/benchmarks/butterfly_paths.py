@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import torch
 
-from harness.trials.flags import keep_freed_memory
+from harness.core.flags import keep_freed_memory
 from layers.butterflies import fused as butterfly_fused
 from layers.butterflies import pairs
 from layers.butterflies.plan import make_plan

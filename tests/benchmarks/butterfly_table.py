@@ -18,7 +18,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 import butterfly_yardstick as yardstick  # the script's own folder
 
-from harness.trials.flags import keep_freed_memory
+from harness.core.flags import keep_freed_memory
 from layers.butterfly import Butterfly
 from layers.kernels import load as kernels
 

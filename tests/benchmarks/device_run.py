@@ -105,7 +105,7 @@ def rows_of(shape: tuple[int, int, int], batch: int) -> list[Row]:
 
 def mimic_row() -> Row:
     """A training step of ButterflyFlow on sequences, width 16, from a prepared batch on the device to new weights."""
-    from harness.settings import FlowSettings, LayerRef, TrainingSettings
+    from harness.core.settings import FlowSettings, LayerRef, TrainingSettings
     from harness.trials.capture import CudaRecorder
     from harness.trials.graphs import CapturedSteps, PlainSteps
     from harness.trials.models import build_flow
@@ -256,7 +256,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not torch.cuda.is_available():
         print("device_run: there is no CUDA device here, and nothing to time; nothing was written", file=sys.stderr)
         return 2
-    from harness.trials.environment import environment
+    from harness.core.environment import environment
     from layers.kernels import load as kernels
 
     out.mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from harness.trials.flags import keep_freed_memory
+from harness.core.flags import keep_freed_memory
 from layers.emerging import Emerging
 from layers.kernels import load as kernels
 from layers.kernels.build import find_compiler

@@ -22,8 +22,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from flows import Glow
-from harness.settings import FlowSettings, LayerRef, TrainingSettings
-from harness.trials.flags import keep_freed_memory
+from harness.core.flags import keep_freed_memory
+from harness.core.settings import FlowSettings, LayerRef, TrainingSettings
 from harness.trials.models import build_flow
 from harness.trials.updates import Updates
 from layers.kernels import load as kernels

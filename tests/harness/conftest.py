@@ -6,10 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.planning.plan import Plan
-from harness.planning.suite_model import Published
-from harness.records import MAP, blank_record, write_record
-from harness.settings import (
+from harness.core.records import MAP, blank_record, write_record
+from harness.core.settings import (
     DataRef,
     DensityTrial,
     FlowSettings,
@@ -19,6 +17,8 @@ from harness.settings import (
     TimingSettings,
     TrainingSettings,
 )
+from harness.planning.plan import Plan
+from harness.planning.suite_model import Published
 
 ROWS = ("conv1x1", "my_layer & co", "<script>")
 HOSTILE = "<script>alert(1)</script>"

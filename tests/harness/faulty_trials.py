@@ -15,8 +15,8 @@ from functools import partial
 
 import torch
 
-from harness.errors import Diverged
-from harness.records import blank_record
+from harness.core.errors import Diverged
+from harness.core.records import blank_record
 from harness.trials.trial import execute
 from layers import UnsupportedShape
 

@@ -7,11 +7,11 @@ import torch
 
 from flows import Glow
 from harness.cli import main
-from harness.errors import SuiteError
+from harness.core.errors import SuiteError
+from harness.core.settings import FlowSettings, LayerRef
 from harness.planning.claims import load_claims, plan_claims
 from harness.planning.plan import plan_run
 from harness.planning.suite import load_suite
-from harness.settings import FlowSettings, LayerRef
 from harness.trials.accounting import uncounted
 from harness.trials.density import run_density
 from harness.trials.models import build_flow

@@ -50,7 +50,7 @@ def test_a_step_without_gradients_changes_nothing():
 TRAIN = """
 import sys, torch
 import harness.trials.trial
-from harness.settings import FlowSettings, LayerRef, TrainingSettings
+from harness.core.settings import FlowSettings, LayerRef, TrainingSettings
 from harness.trials.models import build_flow
 from harness.trials.updates import Updates
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from harness.checkpoint_files import Header, checkpoint_folder
+from harness.core.checkpoint_files import Header, checkpoint_folder
+from harness.core.records import blank_record, write_record
 from harness.execution.agenda import Choice, Entry, agenda, counted, forget_settled, outlook
 from harness.execution.estimate import Experience
-from harness.records import blank_record, write_record
 
 SOURCES = {"flows/glow.py": "aaa"}
 

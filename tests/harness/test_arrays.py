@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.core.errors import DataError, DataMissing, UserError
 from harness.datasets import DATASETS, Splits, Store
 from harness.datasets.pooling import pool
 from harness.datasets.selection import divide, hold_out, seeded_order
-from harness.errors import DataError, DataMissing, UserError
 
 NPZ = DATASETS["npz"]
 RNG = np.random.default_rng(0)
@@ -125,7 +125,7 @@ def test_sequences_are_held_out_at_the_end_of_train(store):
 
 
 def test_values_on_no_lattice_get_no_noise_and_no_floor(store):
-    from harness.settings import DataRef
+    from harness.core.settings import DataRef
     from harness.trials.pipeline import Pipeline
 
     values = np.random.default_rng(0).normal(size=(400, 2, 16)).astype("f4")

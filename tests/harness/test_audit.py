@@ -11,9 +11,9 @@ import torch
 
 import harness.trials.audit_layers
 from flows import ActNorm, AffineCoupling, Glow, Preprocessing
+from harness.core.layer_files import resolve_layer
+from harness.core.settings import DataRef
 from harness.datasets.base import Splits
-from harness.layer_files import resolve_layer
-from harness.settings import DataRef
 from harness.trials.audit import audit
 from harness.trials.audit_events import Events
 from harness.trials.audit_layers import chosen_layers, smaller

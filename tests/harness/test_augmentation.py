@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from harness.core.errors import SuiteError, UserError
+from harness.core.settings import DataRef, augmentation_margin
 from harness.datasets.base import Splits
-from harness.errors import SuiteError, UserError
 from harness.planning.plan import make_plan
 from harness.planning.suite import load_suite
-from harness.settings import DataRef, augmentation_margin
 from harness.trials.augmentation import augment
 from harness.trials.evaluation import evaluate
 from harness.trials.pipeline import Pipeline, permutation

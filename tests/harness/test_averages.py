@@ -5,10 +5,10 @@ import statistics
 
 import pytest
 
-from harness.errors import SuiteError
+from harness.core.errors import SuiteError
+from harness.core.records import blank_record
 from harness.planning.plan import Plan, make_plan, plan_run
 from harness.planning.suite import validate_suite
-from harness.records import blank_record
 from harness.reporting.results import plan_lines
 from harness.reporting.tables import tables
 

@@ -14,12 +14,12 @@ from flows.baselines.contraction import Contraction
 from flows.baselines.lipschitz import SpectralConvolution
 from flows.baselines.maf import Autoregressive
 from harness.cli import main
+from harness.core.errors import SuiteError
+from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
+from harness.core.sources import Sources
 from harness.datasets.base import Splits
-from harness.errors import SuiteError
 from harness.planning.plan import plan_run
 from harness.planning.suite import load_suite
-from harness.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
-from harness.sources import Sources
 from harness.trials.audit import audit
 from harness.trials.audit_estimates import operator_norm
 from harness.trials.density import run_density

@@ -13,7 +13,7 @@ from harness.checking.check_layer import CHECKS, check_layer, run_check
 from harness.checking.layer_case import LayerCase
 from harness.checking.layer_faults import explain_log_det, shown_apart
 from harness.checking.report import Remark
-from harness.errors import UserError
+from harness.core.errors import UserError
 from layers import InvertibleLinear
 from layers.kernels import load as kernels
 

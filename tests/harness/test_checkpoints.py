@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness.checkpoint_files import checkpoint_files, newest_header
-from harness.conditions import Conditions
+from harness.core.checkpoint_files import checkpoint_files, newest_header
+from harness.core.run_options import Conditions
+from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
 from harness.datasets import Store, find_dataset
-from harness.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
 from harness.trials.checkpoints import Checkpoints, read_checkpoint
 from harness.trials.models import build_flow
 from harness.trials.pipeline import Pipeline

@@ -9,9 +9,9 @@ import tarfile
 import numpy as np
 import pytest
 
+from harness.core.errors import DataError, DataMissing, UserError
 from harness.datasets import DATASETS, Store
 from harness.datasets.cifar10 import ARCHIVE, FOLDER, SUMS, Cifar10
-from harness.errors import DataError, DataMissing, UserError
 
 SMALL = {"validation": 10}
 

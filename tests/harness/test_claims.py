@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from harness.cli import main
-from harness.errors import SuiteError, UserError
+from harness.core.errors import SuiteError, UserError
+from harness.core.records import read_record, write_record
 from harness.planning.claims import load_claims, plan_claims
 from harness.planning.plan import Plan
-from harness.records import read_record, write_record
 from harness.reporting.claims import examine
 from harness.reporting.figure_style import panels, style
 from harness.reporting.figures_examined import accounting_figure, singular_figure

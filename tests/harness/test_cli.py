@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
+from harness.core.errors import DataMissing, UserError
+from harness.core.records import blank_record, read_record, write_record
 from harness.datasets import DATASETS
-from harness.errors import DataMissing, UserError
-from harness.records import blank_record, read_record, write_record
 
 PROJECT = Path(__file__).resolve().parents[2]
 

@@ -3,11 +3,11 @@ import math
 import pytest
 
 from harness.cli import main
-from harness.errors import UserError
-from harness.records import blank_record, write_record
+from harness.core.errors import UserError
+from harness.core.records import blank_record, write_record
+from harness.core.settings import DensityTrial
 from harness.reporting.comparing import Thresholds, compare
 from harness.reporting.matching import Place
-from harness.settings import DensityTrial
 
 SOURCES = {"flows/glow.py": "1", "layers/conv1x1.py": "2"}
 ROWS = ("conv1x1", "my_layer & co", "<script>")

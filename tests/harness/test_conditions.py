@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.conditions import parse_bytes, parse_seconds, parse_timeout, shown_bytes, shown_seconds
+from harness.core.run_options import parse_bytes, parse_seconds, parse_timeout, shown_bytes, shown_seconds
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef, ParametersTrial, TrainingSettings
 from harness.datasets.base import Splits
 from harness.planning.plan import make_plan
 from harness.planning.suite import load_suite
 from harness.reporting.results import plan_lines
 from harness.reporting.tables import tables
-from harness.settings import DataRef, DensityTrial, FlowSettings, LayerRef, ParametersTrial, TrainingSettings
 from harness.trials.audit import audit
 from harness.trials.evaluation import evaluate
 from harness.trials.models import build_flow

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.core.errors import DataError, DataMissing, UserError
 from harness.datasets import DATASETS, Splits, Store, find_dataset
 from harness.datasets.patches import HEIGHT, WIDTH, PatchOptions, cut_patches
-from harness.errors import DataError, DataMissing, UserError
 
 STORE = Store(root=None, cache=Path("no-cache"), offline=True)  # nothing installed needs either
 INSTALLED = {

@@ -11,10 +11,10 @@ import torch
 
 import harness.trials.density
 from flows import Glow
+from harness.core.measures import COLUMNS
+from harness.core.records import read_record, write_record
+from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
 from harness.datasets.base import Splits
-from harness.measures import COLUMNS
-from harness.records import read_record, write_record
-from harness.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
 from harness.trials.density import below_floor, run_density
 from harness.trials.evaluation import Evaluation, Parts, evaluate
 from harness.trials.pipeline import Pipeline

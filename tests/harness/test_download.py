@@ -13,9 +13,9 @@ import time
 
 import pytest
 
+from harness.core.errors import DataError, DataMissing, UserError
 from harness.datasets import Store
 from harness.datasets.download import expect, fetch
-from harness.errors import DataError, DataMissing, UserError
 
 CONTENT = bytes(range(256)) * 4096  # one MiB
 SUM = hashlib.sha256(CONTENT).hexdigest()

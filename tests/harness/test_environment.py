@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from harness.machine import usable_cores
-from harness.trials.environment import environment, git_diff, git_state, package_version, run_provenance
+from harness.core.environment import environment, git_diff, git_state, package_version, run_provenance
+from harness.core.machine import usable_cores
 
 
 def git(folder, *arguments):

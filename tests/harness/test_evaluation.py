@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
+from harness.core.settings import DataRef
 from harness.datasets.base import Splits
-from harness.settings import DataRef
 from harness.trials.evaluation import evaluate, generator
 from harness.trials.pipeline import Pipeline
 

@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 
-from harness.records import blank_record
+from harness.core.records import blank_record
+from harness.core.settings import DensityTrial
 from harness.reporting.rendering import latex, markdown
 from harness.reporting.results import plan_lines, results
 from harness.reporting.tables import tables
 from harness.reporting.tables_events import events_table
-from harness.settings import DensityTrial
 from harness.trials.evaluation import Evaluation, Parts
 
 

@@ -6,9 +6,9 @@ import math
 import pytest
 import torch
 
+from harness.core.records import blank_record
+from harness.core.settings import ExaminationTrial, LayerRef
 from harness.execution.estimate import Experience
-from harness.records import blank_record
-from harness.settings import ExaminationTrial, LayerRef
 from harness.trials.examination import run_examination
 from layers.base import push_identity
 from layers.butterfly import Butterfly

@@ -13,9 +13,8 @@ import pytest
 import torch
 
 import harness.trials.density
-from harness.datasets.base import Splits
-from harness.records import write_record
-from harness.settings import (
+from harness.core.records import write_record
+from harness.core.settings import (
     INCEPTION,
     DataRef,
     DensityTrial,
@@ -24,6 +23,7 @@ from harness.settings import (
     SampleSettings,
     TrainingSettings,
 )
+from harness.datasets.base import Splits
 from harness.trials.density import run_density
 from harness.trials.fidelity import MEASURES, WEIGHTS, Unavailable, compare, eight_bit, find_weights, measure_fidelity
 from harness.trials.pipeline import Pipeline

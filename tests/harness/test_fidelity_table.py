@@ -2,14 +2,14 @@
 
 import pytest
 
-from harness.errors import SuiteError
+from harness.core.errors import SuiteError
+from harness.core.settings import DensityTrial, SampleSettings
 from harness.planning.plan import make_plan
 from harness.planning.suite import load_suite
 from harness.reporting.rendering import latex, markdown
 from harness.reporting.results import plan_lines, results
 from harness.reporting.tables import tables
 from harness.reporting.tables_fidelity import fidelity_table
-from harness.settings import DensityTrial, SampleSettings
 
 MISSING_WEIGHTS = "no FID, KID, precision and recall: Inception's weights are not there"
 

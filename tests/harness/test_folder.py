@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import UserError
+from harness.core.errors import UserError
 from harness.execution.folder import claimed, make_folder, remove_leftovers
 
 PROJECT = Path(__file__).resolve().parents[2]

@@ -7,7 +7,7 @@ import pytest
 
 PROBE = """
 import resource, sys, torch
-from harness.trials.flags import keep_freed_memory
+from harness.core.flags import keep_freed_memory
 
 if not keep_freed_memory():
     sys.exit(3)

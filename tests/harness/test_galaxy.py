@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.core.errors import DataError, DataMissing, UserError
 from harness.datasets import DATASETS, Store
-from harness.errors import DataError, DataMissing, UserError
 
 GALAXY = DATASETS["galaxy"]
 COUNTS = {"training": 12, "validation": 5, "test": 6}

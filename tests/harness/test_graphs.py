@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from flows import Glow, perceptron
-from harness.settings import TrainingSettings
+from harness.core.settings import TrainingSettings
 from harness.trials.adam import Adam
 from harness.trials.capture import WARM_UPS, CudaRecorder
 from harness.trials.graphs import CapturedSteps, PlainSteps, steps_of
@@ -265,8 +265,8 @@ def test_bfloat16_is_for_coupling_networks_alone():
 
 TRIAL = """
 import torch
-from harness.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
-from harness.trials.flags import configure
+from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
+from harness.core.flags import configure
 parts = {"data": DataRef(label="d", name="digits"), "layer": LayerRef(row="b", layer="butterfly")}
 configure(DensityTrial(suite="s", profile="smoke", flow=FlowSettings(), training=TrainingSettings(), seed=0, **parts))
 assert torch.are_deterministic_algorithms_enabled() and not torch.backends.cuda.matmul.allow_tf32

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.core.errors import DataError, DataMissing, UserError
 from harness.datasets import DATASETS, Store
 from harness.datasets.image_files import find_images, read_image, stamp
-from harness.errors import DataError, DataMissing, UserError
 
 FOLDER = DATASETS["images"]
 PIXELS = np.random.default_rng(0).integers(0, 256, (30, 6, 8, 3), dtype=np.uint8)

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.core.errors import DataError, DataMissing, UserError
 from harness.datasets import DATASETS, Splits, Store
-from harness.errors import DataError, DataMissing, UserError
 
 IMAGENET = DATASETS["imagenet32"]
 TRAIN = np.random.default_rng(0).integers(0, 256, (75, 3, 32, 32), dtype=np.uint8)

@@ -14,7 +14,7 @@ from harness.checking.check_layer import CHECKS, check_layer
 from harness.checking.events import Answered, Begins, Collector, Done, Found, Rules, event_of
 from harness.checking.isolated import check_in_process
 from harness.checking.report import CONSTRUCTION, Remark
-from harness.isolation.messages import LONGEST, BadMessage, Receiver, Sender, visible
+from harness.core.isolation.messages import LONGEST, BadMessage, Receiver, Sender, visible
 
 PROJECT = Path(__file__).resolve().parents[2]
 

@@ -2,14 +2,8 @@
 
 import pytest
 
-from harness.planning.plan import Plan
-from harness.planning.suite_model import Published
-from harness.records import blank_record
-from harness.reporting.judges import JUDGES
-from harness.reporting.results import plan_lines
-from harness.reporting.statistics import Difference, Estimate
-from harness.reporting.verdicts import of_outcomes, outcome_of
-from harness.settings import (
+from harness.core.records import blank_record
+from harness.core.settings import (
     DataRef,
     DensityTrial,
     ExaminationTrial,
@@ -19,6 +13,12 @@ from harness.settings import (
     RuntimeTrial,
     TrainingSettings,
 )
+from harness.planning.plan import Plan
+from harness.planning.suite_model import Published
+from harness.reporting.judges import JUDGES
+from harness.reporting.results import plan_lines
+from harness.reporting.statistics import Difference, Estimate
+from harness.reporting.verdicts import of_outcomes, outcome_of
 
 HEAD = {"suite": "tiny", "profile": "quick"}
 

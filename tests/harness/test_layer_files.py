@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field
 
-from harness.errors import UserError
-from harness.layer_files import check_options, option_errors, resolve_layer
+from harness.core.errors import UserError
+from harness.core.layer_files import check_options, option_errors, resolve_layer
 from layers import LAYERS, InvertibleLinear
 
 SOUND = """

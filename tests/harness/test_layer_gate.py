@@ -8,16 +8,16 @@ import pandas as pd
 import pytest
 
 from harness.cli import main
-from harness.conditions import Conditions
+from harness.core.records import read_record
+from harness.core.run_options import Conditions
+from harness.core.settings import LayerRef
 from harness.execution.gate import REFUSED, WAY_OUT
 from harness.execution.submissions import Submission
 from harness.planning.plan import Plan
-from harness.records import read_record
 from harness.reporting.results import plan_lines
 from harness.reporting.tables_density import density_tables
 from harness.reporting.tables_parameters import parameters_tables
 from harness.reporting.tables_runtime import runtime_tables
-from harness.settings import LayerRef
 
 LAYERS = """\
 import os

@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from harness.records import MAP
-from harness.settings import FlowSettings, LayerRef
+from harness.core.records import MAP
+from harness.core.settings import FlowSettings, LayerRef
 from harness.trials.learned_maps import SIDE, learned_maps, reduced
 from harness.trials.models import build_flow
 

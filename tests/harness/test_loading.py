@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import harness
-from harness.errors import UserError
+from harness.core.errors import UserError
 from harness.reporting.report import write_report
 
 PROJECT = Path(__file__).resolve().parents[2]

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from harness.cli import main
-from harness.errors import UserError
+from harness.core.errors import UserError
+from harness.core.records import blank_record, read_record, write_record
+from harness.core.settings import DensityTrial
 from harness.planning.plan import Plan
-from harness.records import blank_record, read_record, write_record
 from harness.reporting.merge import merge
 from harness.reporting.results import plan_lines
-from harness.settings import DensityTrial
 
 HERE = {"cpu": "Processor A", "cores": 8}
 THERE = {"cpu": "Processor B", "cores": 64}

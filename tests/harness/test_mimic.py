@@ -7,9 +7,9 @@ import threading
 import numpy as np
 import pytest
 
+from harness.core.errors import DataError, DataMissing
 from harness.datasets import DATASETS, Store
 from harness.datasets.mimic import Mimic
-from harness.errors import DataError, DataMissing
 from harness.planning.plan import make_plan
 from harness.planning.suite import load_suite
 

@@ -13,9 +13,9 @@ import threading
 import numpy as np
 import pytest
 
+from harness.core.errors import DataError, DataMissing, UserError
 from harness.datasets import DATASETS, Store
 from harness.datasets.mnist import SUMS, Mnist
-from harness.errors import DataError, DataMissing, UserError
 
 SMALL = {"validation": 10}
 

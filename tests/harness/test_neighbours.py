@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from harness.core.settings import DataRef
 from harness.datasets.base import Splits
 from harness.reporting.figures_neighbours import neighbour_figures, pair_mosaic
-from harness.settings import DataRef
 from harness.trials.neighbours import QUERIES, embedding, nearest, neighbour_arrays, positions
 from harness.trials.pipeline import Pipeline
 from harness.trials.split_values import SplitValues

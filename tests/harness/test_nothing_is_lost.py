@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from harness.records import read_record
+from harness.core.records import read_record
 
 PROJECT = Path(__file__).resolve().parents[2]
 TRIALS = 20

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from harness.settings import TimingSettings
+from harness.core.settings import TimingSettings
 from harness.trials import timing
 from harness.trials.memory import peak_bytes
 from harness.trials.operations import OPERATIONS, events, inverse_error, perturb, prepare

@@ -5,11 +5,11 @@ import pytest
 import torch
 
 from flows import Permutation
+from harness.core.errors import SuiteError
+from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
 from harness.datasets import Splits, Store, find_dataset
-from harness.errors import SuiteError
 from harness.planning.plan import make_plan, plan_run
 from harness.planning.suite import load_suite
-from harness.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
 from harness.trials.audit import audit
 from harness.trials.density import run_density
 from harness.trials.evaluation import evaluate

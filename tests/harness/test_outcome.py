@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from harness.conditions import Conditions
+from harness.core.records import blank_record, write_record
+from harness.core.run_options import Conditions
+from harness.core.settings import FlowSettings, LayerRef, ParametersTrial
 from harness.execution.outcome import Ending, interrupted, left_record, log_path, missing_record, stamp
-from harness.records import blank_record, write_record
-from harness.settings import FlowSettings, LayerRef, ParametersTrial
 
 TRIAL = ParametersTrial(
     suite="s",

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from harness.cli import main
+from harness.core.errors import DataError, DataMissing, UserError
+from harness.core.records import read_record
 from harness.datasets import DATASETS, Store
-from harness.errors import DataError, DataMissing, UserError
-from harness.records import read_record
 
 WFDB = DATASETS["wfdb"]
 ICU = {"records": ["icu/icu01", "icu/icu02"], "validation": 0.15, "test": 0.2}

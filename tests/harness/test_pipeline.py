@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from harness.core.errors import UserError
+from harness.core.settings import DataRef
 from harness.datasets import DATASETS, Splits, Store
-from harness.errors import UserError
-from harness.settings import DataRef
 from harness.trials.pipeline import Pipeline, permutation
 
 STORE = Store(root=None, cache=Path("no-cache"), offline=True)  # nothing installed needs either

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from harness.errors import SuiteError, UserError
+from harness.core.errors import SuiteError, UserError
+from harness.core.settings import DensityTrial, ParametersTrial, RuntimeTrial
 from harness.planning.plan import Plan, make_plan, plan_run
 from harness.planning.suite import load_suite
-from harness.settings import DensityTrial, ParametersTrial, RuntimeTrial
 from layers import LAYERS
 
 SUITE = """\

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
+from harness.core.records import read_record
 from harness.planning.plan import Plan
-from harness.records import read_record
 
 LAYERS = """\
 import ctypes

@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from harness.errors import UserError
-from harness.records import blank_record, finite, read_record, write_atomically, write_record
-from harness.settings import FlowSettings, LayerRef, ParametersTrial
+from harness.core.errors import UserError
+from harness.core.records import blank_record, finite, read_record, write_atomically, write_record
+from harness.core.settings import FlowSettings, LayerRef, ParametersTrial
 
 TRIAL = ParametersTrial(
     suite="s",

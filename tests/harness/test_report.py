@@ -1,6 +1,6 @@
 import pytest
 
-from harness.errors import UserError
+from harness.core.errors import UserError
 from harness.reporting.report import write_report
 
 

@@ -3,9 +3,9 @@ import io
 import pandas as pd
 import pytest
 
-from harness.errors import UserError
-from harness.measures import COLUMNS
-from harness.records import blank_record, write_record
+from harness.core.errors import UserError
+from harness.core.measures import COLUMNS
+from harness.core.records import blank_record, write_record
 from harness.reporting.results import csv_bytes, read_records, results
 
 

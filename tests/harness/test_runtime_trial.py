@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from harness.checking.check_layer import construct
-from harness.settings import LayerRef, RuntimeTrial, TimingSettings
+from harness.core.settings import LayerRef, RuntimeTrial, TimingSettings
 from harness.trials.runtime import run_runtime
 from layers import LAYERS, InvertibleLinear, UnsupportedShape
 

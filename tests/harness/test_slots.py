@@ -2,9 +2,9 @@
 
 import pytest
 
+from harness.core.machine import usable_gpus
+from harness.core.settings import FlowSettings, LayerRef, ParametersTrial
 from harness.execution.slots import Slots, at_once
-from harness.machine import usable_gpus
-from harness.settings import FlowSettings, LayerRef, ParametersTrial
 
 
 def trial(threads=1, device="cpu"):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
-from harness.records import read_record
+from harness.core.records import read_record
 
 HERE = Path(__file__).parent
 PROJECT = HERE.parents[1]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from flows.perceptron import Perceptron
-from harness.kernel_sources import ALL, kernel_files
-from harness.settings import (
+from harness.core.kernel_sources import ALL, kernel_files
+from harness.core.settings import (
     DataRef,
     DensityTrial,
     FlowSettings,
@@ -17,7 +17,7 @@ from harness.settings import (
     RuntimeTrial,
     TrainingSettings,
 )
-from harness.sources import Sources, _starts, changes
+from harness.core.sources import Sources, _starts, changes
 from harness.trials.models import build_flow
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -47,12 +47,12 @@ def test_a_density_trial_rests_on_its_layer_the_backbone_the_training_and_the_lo
         "harness/trials/evaluation.py",
         "harness/trials/pipeline.py",
         "harness/trials/audit.py",
-        "harness/trials/flags.py",
+        "harness/core/flags.py",
         "harness/datasets/digits.py",
     }
     assert expected <= files
     foreign = {"layers/emerging.py", "layers/__init__.py", "harness/datasets/waveforms.py", "harness/commands.py"}
-    foreign |= {"harness/trials/runtime.py", "harness/trials/checkpoints.py", "harness/records.py"}
+    foreign |= {"harness/trials/runtime.py", "harness/trials/checkpoints.py", "harness/core/records.py"}
     assert not foreign & files
     assert "layers/conv1x1.py" not in Sources().of(density("woodbury", mixer="none"))
     assert "harness/datasets/pulse_generator.py" in Sources().of(density(data="waveforms"))
@@ -80,7 +80,7 @@ EDITS = {
     "another layer": ("layers/emerging.py", "import torch", "import torch\n\nODD = 1", False),
     "the backbone": ("flows/protocol.py", "import torch", "import torch\n\nODD = 1", True),
     "the schedule": ("harness/trials/updates.py", "BETAS = (0.9,", "BETAS = (0.8,", True),
-    "records": ("harness/records.py", "FORMAT = 1", "FORMAT = 2", False),
+    "records": ("harness/core/records.py", "FORMAT = 1", "FORMAT = 2", False),
 }
 
 
@@ -89,7 +89,7 @@ def test_a_digest_changes_with_what_it_stands_for(tmp_path, monkeypatch, edit):
     """In a copy of the project."""
     for package in ("layers", "flows", "harness"):
         shutil.copytree(PROJECT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr("harness.sources.PROJECT", tmp_path)
+    monkeypatch.setattr("harness.core.sources.PROJECT", tmp_path)
     starts = [tmp_path / "layers" / "woodbury.py", tmp_path / "harness" / "trials" / "density.py"]
     before = Sources()._closure(list(starts), "cpu")
     path, old, new, differs = EDITS[edit]
@@ -107,7 +107,7 @@ def test_kernels_belong_to_the_files_that_call_them(tmp_path, monkeypatch):
     (tmp_path / "layers" / "fast.py").write_text("import torch\ntorch.ops.invertbench.fast()\n")
     own = tmp_path / "layers" / "own.py"
     own.write_text("import layers.fast\n")
-    monkeypatch.setattr("harness.sources.PROJECT", tmp_path)
+    monkeypatch.setattr("harness.core.sources.PROJECT", tmp_path)
     assert set(Sources()._closure([own], "cpu")) == {"layers/own.py", "layers/fast.py", "csrc/fast.cpp"}
     assert set(Sources()._closure([own], None)) == {"layers/own.py", "layers/fast.py"}, "no operator is run"
     own.write_text("import torch\ngetattr(torch.ops.invertbench, chosen)()\n")
@@ -148,8 +148,8 @@ def test_a_kernel_makes_stale_what_runs_it(tmp_path, monkeypatch):
         shutil.copytree(PROJECT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     cases = list(itertools.product(("butterfly", "conv1x1", "emerging"), ("digits", "waveforms"), ("cpu", "cuda")))
     starts = {case: _starts(density(case[0], case[1])) for case in cases}
-    monkeypatch.setattr("harness.sources.PROJECT", tmp_path)
-    monkeypatch.setattr("harness.sources._starts", lambda trial: copied(starts[case_of(trial)], tmp_path))
+    monkeypatch.setattr("harness.core.sources.PROJECT", tmp_path)
+    monkeypatch.setattr("harness.core.sources._starts", lambda trial: copied(starts[case_of(trial)], tmp_path))
 
     def digests():
         sources = Sources()

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.core.errors import DataError, DataMissing
 from harness.datasets.store import META, Store, prepare
-from harness.errors import DataError, DataMissing
 
 VALUES = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
 

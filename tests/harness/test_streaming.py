@@ -57,7 +57,7 @@ import numpy as np
 import torch
 
 from harness.datasets.base import Splits
-from harness.settings import DataRef
+from harness.core.settings import DataRef
 from harness.trials.evaluation import evaluate
 from harness.trials.pipeline import Pipeline
 from harness.trials.training import TrainingBatches

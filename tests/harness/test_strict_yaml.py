@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.errors import SuiteError, nearest
+from harness.core.errors import SuiteError, nearest
 from harness.planning.strict_yaml import MAX_BYTES, load, read
 
 

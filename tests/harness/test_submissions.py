@@ -5,8 +5,10 @@ import time
 
 import pytest
 
-from harness.conditions import Conditions
-from harness.errors import DataError, UserError
+from harness.core.errors import DataError, UserError
+from harness.core.records import blank_record, write_record
+from harness.core.run_options import Conditions
+from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef, ParametersTrial, TrainingSettings
 from harness.execution.heartbeat import Heart, wait_for_silence
 from harness.execution.outcome import SIGNAL
 from harness.execution.slurm_job import check_prepared
@@ -25,8 +27,6 @@ from harness.execution.submissions import (
     mark_cancelled,
     read_beat,
 )
-from harness.records import blank_record, write_record
-from harness.settings import DataRef, DensityTrial, FlowSettings, LayerRef, ParametersTrial, TrainingSettings
 
 LAYER = LayerRef(row="one", layer="conv1x1")
 NAME = "invertbench-s-1"

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from harness.conditions import Conditions
-from harness.errors import UserError
+from harness.core.errors import UserError
+from harness.core.isolation.messages import Receiver, Sender
+from harness.core.records import blank_record, read_record, write_record
+from harness.core.run_options import Conditions
+from harness.core.settings import FlowSettings, LayerRef, ParametersTrial, RuntimeTrial
 from harness.execution.outcome import interrupted
 from harness.execution.process import teller
 from harness.execution.slots import Slots
 from harness.execution.supervisor import run_one, run_trials
-from harness.isolation.messages import Receiver, Sender
 from harness.progress import Reporter, make_reporter
-from harness.records import blank_record, read_record, write_record
-from harness.settings import FlowSettings, LayerRef, ParametersTrial, RuntimeTrial
 
 HERE = Path(__file__).parent
 LAYER = LayerRef(row="one", layer="conv1x1")
@@ -198,12 +198,12 @@ sys.path.insert(0, {here!r})
 if __name__ == "__main__":
     from pathlib import Path
     import faulty_trials
-    from harness.conditions import Conditions
+    from harness.core.run_options import Conditions
     from harness.execution.process import teller
     from harness.execution.slots import Slots
     from harness.execution.supervisor import run_trials
     from harness.progress import make_reporter
-    from harness.settings import FlowSettings, LayerRef, ParametersTrial
+    from harness.core.settings import FlowSettings, LayerRef, ParametersTrial
 
     trials = [
         ParametersTrial(suite="s", profile="smoke", label=label, shape=(2, 4), flow=FlowSettings(),

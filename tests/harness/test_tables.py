@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.records import blank_record
+from harness.core.records import blank_record
 from harness.reporting.cells import milliseconds
 from harness.reporting.rendering import Table, escape_latex, escape_markdown, latex, markdown
 from harness.reporting.results import plan_lines

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from harness.errors import Diverged
-from harness.settings import TrainingSettings
+from harness.core.errors import Diverged
+from harness.core.settings import TrainingSettings
 from harness.trials.adam import Adam
 from harness.trials.training import TrainingBatches, fit
 from harness.trials.updates import learning_rate

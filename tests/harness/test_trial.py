@@ -4,11 +4,11 @@ import errno
 
 import pytest
 
-from harness.conditions import Conditions
-from harness.errors import Diverged
-from harness.records import blank_record, read_record
-from harness.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
-from harness.sources import file_digest
+from harness.core.errors import Diverged
+from harness.core.records import blank_record, read_record
+from harness.core.run_options import Conditions
+from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
+from harness.core.sources import file_digest
 from harness.trials.trial import execute
 
 TRIAL = DensityTrial(

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from harness.errors import UserError
-from harness.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
+from harness.core.errors import UserError
+from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
 from harness.trials.models import build_flow
 from harness.trials.weights import load_flow, save_flow, weights_path
 

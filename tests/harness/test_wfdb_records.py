@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from harness.core.errors import DataError, DataMissing
 from harness.datasets.recordings import in_folder
 from harness.datasets.wfdb_records import read_recording, record_files
-from harness.errors import DataError, DataMissing
 
 BOTH = ("PLETH", "ABP")
 RNG = np.random.default_rng(0)

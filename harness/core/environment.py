@@ -10,8 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from harness.conditions import PROJECT
-from harness.machine import cpu_model, usable_cores
+from harness.core.machine import cpu_model, usable_cores
+from harness.core.run_options import PROJECT
 
 SOURCE = ("layers", "flows", "csrc", "harness", "suites", "pyproject.toml")
 

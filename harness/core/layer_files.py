@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
-from harness.errors import UserError, close_names
+from harness.core.errors import UserError, close_names
 from layers import LAYERS, InvertibleLinear, layer_options
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from harness.isolation.process import Child
+from harness.core.isolation.process import Child
 
 
 class Reaper:

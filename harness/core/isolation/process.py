@@ -27,7 +27,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from harness.isolation.messages import Receiver, Sender
+from harness.core.isolation.messages import Receiver, Sender
 
 Context = ForkServerContext | SpawnContext
 

@@ -7,7 +7,7 @@ import sys
 
 import torch
 
-from harness.settings import DensityTrial, ParametersTrial, Trial
+from harness.core.settings import DensityTrial, ParametersTrial, Trial
 from layers.kernels import load as kernels
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # of glibc's <malloc.h>

@@ -133,5 +133,5 @@ def check_measures(kind: str, rows: Iterable[Mapping[str, Any]]) -> None:
     if unknown:
         raise ValueError(
             f"measure {', '.join(map(repr, unknown))} is no column of results of kind {kind!r}; "
-            "harness.measures.COLUMNS names the columns of each kind: add it there"
+            "harness.core.measures.COLUMNS names the columns of each kind: add it there"
         )

@@ -27,7 +27,7 @@ class Header:
         seconds: wall time of the trial up to there, over all its processes.
         interruptions: how often it had gone on from a checkpoint before.
         torch: version that wrote it.
-        sources: of `harness.sources.Sources`, of the source that did the steps.
+        sources: of `harness.core.sources.Sources`, of the source that did the steps.
     """
 
     trial: str

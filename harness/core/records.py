@@ -14,9 +14,9 @@ from typing import Any, BinaryIO, ClassVar, Literal
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from harness.errors import UserError
-from harness.measures import check_measures
-from harness.settings import Trial
+from harness.core.errors import UserError
+from harness.core.measures import check_measures
+from harness.core.settings import Trial
 
 FORMAT = 1
 
@@ -36,11 +36,11 @@ class Record:
         trial: the trial's settings, as `Trial.model_dump(mode="json")`.
         status: one of `Status`; `reason` says why when it is not `ok`.
         rows: the measures, one mapping per line of results.csv (a runtime trial has one per layer and
-            operation); their names are columns of `harness.measures.COLUMNS`. Values are plain numbers, strings
+            operation); their names are columns of `harness.core.measures.COLUMNS`. Values are plain numbers, strings
             or None; a measure that is not a finite number is None, with the reason in `notes[measure]`.
         curves: name -> list of numbers, for training curves ("step", "train", "validation").
         audit: the outcome of the audit (see harness.trials.audit), or empty.
-        environment: provenance (see harness.trials.environment).
+        environment: provenance (see harness.core.environment).
         notes: remarks for the reader, such as why a measure is missing.
         arrays: file name, beside the record, of an .npz with samples and what the layer became (see
             harness.trials.learned_maps); None where there are none.

@@ -14,7 +14,7 @@ from typing import Literal
 Stale = Literal["keep", "rerun"]
 """What becomes of records and checkpoints that other source made: they count as they are, or are made again."""
 
-PROJECT = Path(__file__).resolve().parents[1]
+PROJECT = Path(__file__).resolve().parents[2]
 """The folder that holds the packages: a checkout, or where they are installed."""
 
 CHECKPOINT_SECONDS = 60.0

@@ -2,9 +2,9 @@
 
 From the module that runs the trial's kind, the layers' files and the data set's, imports are followed through
 flows/, layers/, harness/trials/ and harness/datasets/. Where one of these files calls a compiled operator, the files of
-csrc that the operator is made of on the trial's device come along (`harness.kernel_sources`). Settings, plans, records
-and reports are not followed: what they decide is in the trial's settings. Python files count by what they say to
-Python: comments, docstrings and layout change no digest.
+csrc that the operator is made of on the trial's device come along (`harness.core.kernel_sources`). Settings, plans,
+records and reports are not followed: what they decide is in the trial's settings. Python files count by what they say
+to Python: comments, docstrings and layout change no digest.
 """
 
 from __future__ import annotations
@@ -15,11 +15,24 @@ import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from harness.conditions import PROJECT
-from harness.kernel_sources import ALL, kernel_files
-from harness.settings import DensityTrial, ExaminationTrial, LayerRef, ParametersTrial, RuntimeTrial, Trial
+from harness.core.kernel_sources import ALL, kernel_files
+from harness.core.run_options import PROJECT
+from harness.core.settings import DensityTrial, ExaminationTrial, LayerRef, ParametersTrial, RuntimeTrial, Trial
 
-FOLLOWED = ("flows", "layers", "harness.trials", "harness.datasets")
+FOLLOWED = (
+    "flows",
+    "layers",
+    "harness.audit",
+    "harness.core.environment",
+    "harness.core.flags",
+    "harness.evaluation",
+    "harness.kinds",
+    "harness.pipeline",
+    "harness.timing",
+    "harness.training",
+    "harness.trials",
+    "harness.datasets",
+)
 LENGTH = 12  # of a digest, in hexadecimal digits
 
 
@@ -99,9 +112,11 @@ class Sources:
 def _starts(trial: Trial) -> list[Path]:
     """The files that a trial begins with."""
     from flows.baselines import find_baseline
-    from harness.layer_files import resolve_layer  # which takes torch, as layers do; what compares digests needs none
+    from harness.core.layer_files import (
+        resolve_layer,  # which takes torch, as layers do; what compares digests needs none
+    )
 
-    modules = ["harness.trials.flags"]
+    modules = ["harness.core.flags"]
     layers: tuple[LayerRef, ...] = ()
     mixer = False
     match trial:
