@@ -12,14 +12,14 @@ from pydantic_core import PydanticCustomError
 
 from harness.core.errors import DataError
 from harness.core.settings import Count, Settings
+from harness.datasets._images.pooling import pool
+from harness.datasets._images.selection import SEED, Filling, first_of, hold_out, seeded_order
+from harness.datasets._values.encoding import Encoding, choose_encoding, identity
+from harness.datasets._values.lattice import MOST_LEVELS
+from harness.datasets._values.npz_stream import Npz, StoredArray, open_npz
+from harness.datasets._values.value_survey import Survey
 from harness.datasets.base import Dataset, DatasetInfo, Splits
-from harness.datasets.encoding import Encoding, choose_encoding, identity
-from harness.datasets.lattice import MOST_LEVELS
-from harness.datasets.npz_stream import Npz, StoredArray, open_npz
-from harness.datasets.pooling import pool
-from harness.datasets.selection import SEED, Filling, first_of, hold_out, seeded_order
 from harness.datasets.store import Prepared, Store, Writer, prepare
-from harness.datasets.value_survey import Survey
 
 VERSION = 1  # of the prepared arrays
 HELD_OUT_PART = 10  # one in so many train events is validation, unless the options or the file say otherwise

@@ -11,10 +11,10 @@ from pydantic import Field
 
 from harness.core.errors import DataError, DataMissing
 from harness.core.settings import Count, Settings
+from harness.datasets._images.image_files import ImageFile, find_images, read_image, stamp
+from harness.datasets._images.pooling import pool
+from harness.datasets._images.selection import SEED, Filling, first_of, hold_out, seeded_order
 from harness.datasets.base import Dataset, DatasetInfo, Splits
-from harness.datasets.image_files import ImageFile, find_images, read_image, stamp
-from harness.datasets.pooling import pool
-from harness.datasets.selection import SEED, Filling, first_of, hold_out, seeded_order
 from harness.datasets.store import Prepared, Store, Writer, prepare
 
 VERSION = 1  # of the prepared arrays

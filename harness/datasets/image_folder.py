@@ -12,9 +12,9 @@ from pydantic_core import PydanticCustomError
 
 from harness.core.errors import DataError
 from harness.core.settings import Count, Flag, Settings
+from harness.datasets._images.image_files import SUFFIXES, ImageFile, find_images, read_image, stamp
+from harness.datasets._images.selection import Filling, divide, seeded_order
 from harness.datasets.base import Dataset, DatasetInfo, Splits
-from harness.datasets.image_files import SUFFIXES, ImageFile, find_images, read_image, stamp
-from harness.datasets.selection import Filling, divide, seeded_order
 from harness.datasets.store import Prepared, Store, Writer, prepare
 
 VERSION = 1  # of the prepared arrays

@@ -14,9 +14,9 @@ import numpy as np
 from pydantic import Field
 
 from harness.core.settings import Count, Settings
+from harness.datasets._images.imagenet_files import SHAPE, NpzBatches, PngFolder, Stream
+from harness.datasets._images.selection import SEED, Filling, first_of, hold_out, seeded_order
 from harness.datasets.base import Dataset, DatasetInfo, Splits
-from harness.datasets.imagenet_files import SHAPE, NpzBatches, PngFolder, Stream
-from harness.datasets.selection import SEED, Filling, first_of, hold_out, seeded_order
 from harness.datasets.store import Prepared, Store, Writer, prepare
 
 VERSION = 1  # of the prepared arrays

@@ -8,10 +8,10 @@ from typing import Any, Literal, cast
 
 from pydantic import Field
 
+from harness.datasets._signals.recording_options import RecordingOptions
+from harness.datasets._signals.recordings import Source, in_folder, recording_splits
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 from harness.datasets.download import fetch
-from harness.datasets.recording_options import RecordingOptions
-from harness.datasets.recordings import Source, in_folder, recording_splits
 from harness.datasets.store import Store
 
 URL = "https://physionet.org/files/mimic3wdb/1.0/"

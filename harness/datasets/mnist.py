@@ -14,9 +14,9 @@ from pydantic import Field
 
 from harness.core.errors import DataError
 from harness.core.settings import Count, Settings
+from harness.datasets._images.seeded_images import count_errors, cut, prepare_images
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 from harness.datasets.download import expect, fetch
-from harness.datasets.seeded_images import count_errors, cut, prepare_images
 from harness.datasets.store import Store
 
 SHAPE = (1, 28, 28)

@@ -9,9 +9,9 @@ from typing import Annotated, Any, cast
 from pydantic import Field
 
 from harness.core.errors import UserError
+from harness.datasets._signals.recording_options import RecordingOptions
+from harness.datasets._signals.recordings import Source, in_folder, recording_splits
 from harness.datasets.base import Dataset, DatasetInfo, Splits
-from harness.datasets.recording_options import RecordingOptions
-from harness.datasets.recordings import Source, in_folder, recording_splits
 from harness.datasets.store import Store
 
 RecordName = Annotated[str, Field(min_length=1, strict=True)]

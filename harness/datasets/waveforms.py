@@ -9,8 +9,8 @@ import numpy as np
 from pydantic import Field
 
 from harness.core.settings import Settings
+from harness.datasets._signals.pulse_generator import RATE, simulate
 from harness.datasets.base import Dataset, DatasetInfo, Splits
-from harness.datasets.pulse_generator import RATE, simulate
 from harness.datasets.store import Store
 
 GAP = round(30 * RATE)  # samples left out between two splits: several breaths, and many beats
@@ -45,7 +45,7 @@ class Waveforms(Dataset):
         ),
         size="generated when needed",
         licence="none needed: generated, not patient data",
-        source="harness/datasets/pulse_generator.py",
+        source="harness/datasets/_signals/pulse_generator.py",
         how_to_get="nothing to do",
     )
     options_model = WaveformOptions

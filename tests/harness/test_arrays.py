@@ -11,8 +11,8 @@ import pytest
 
 from harness.core.errors import DataError, DataMissing, UserError
 from harness.datasets import DATASETS, Splits, Store
-from harness.datasets.pooling import pool
-from harness.datasets.selection import divide, hold_out, seeded_order
+from harness.datasets._images.pooling import pool
+from harness.datasets._images.selection import divide, hold_out, seeded_order
 
 NPZ = DATASETS["npz"]
 RNG = np.random.default_rng(0)
@@ -329,7 +329,7 @@ def test_blocks_change_nothing_and_faults_keep_their_place(store, monkeypatch):
     whole = load(store).checksum
     floats = load(store, x_train=IMAGES / 255, x_test=TEST_IMAGES / 255).checksum
     assert floats == whole
-    monkeypatch.setattr("harness.datasets.npz_stream.BLOCK", 7 * IMAGES[0].nbytes)
+    monkeypatch.setattr("harness.datasets._values.npz_stream.BLOCK", 7 * IMAGES[0].nbytes)
     NPZ.check(Store(store.root, store.cache / "another"), OPTIONS)
     assert load(store).checksum == load(store, x_train=IMAGES / 255, x_test=TEST_IMAGES / 255).checksum == whole
     values = IMAGES / 255

@@ -11,7 +11,7 @@ import pytest
 
 from harness.core.errors import DataError, DataMissing, UserError
 from harness.datasets import DATASETS, Store
-from harness.datasets.image_files import find_images, read_image, stamp
+from harness.datasets._images.image_files import find_images, read_image, stamp
 
 FOLDER = DATASETS["images"]
 PIXELS = np.random.default_rng(0).integers(0, 256, (30, 6, 8, 3), dtype=np.uint8)

@@ -318,7 +318,7 @@ def test_a_full_disk_is_not_blamed_on_the_archive(store, tmp_path, monkeypatch):
 
     pack(store, write_batches(tmp_path / "batches"))
     with monkeypatch.context() as patch:
-        patch.setattr("harness.datasets.imagenet_files.tempfile.TemporaryFile", lambda dir: Full())
+        patch.setattr("harness.datasets._images.imagenet_files.tempfile.TemporaryFile", lambda dir: Full())
         with pytest.raises(DataError, match=r"cache of prepared data cannot be used \(No space left on device\)"):
             IMAGENET.check(store, NPZ)
     check_whole(IMAGENET.load(store, NPZ))

@@ -55,7 +55,7 @@ def test_a_density_trial_rests_on_its_layer_the_backbone_the_training_and_the_lo
     foreign |= {"harness/trials/runtime.py", "harness/trials/checkpoints.py", "harness/core/records.py"}
     assert not foreign & files
     assert "layers/conv1x1.py" not in Sources().of(density("woodbury", mixer="none"))
-    assert "harness/datasets/pulse_generator.py" in Sources().of(density(data="waveforms"))
+    assert "harness/datasets/_signals/pulse_generator.py" in Sources().of(density(data="waveforms"))
 
 
 def test_each_kind_of_trial_rests_on_its_own():

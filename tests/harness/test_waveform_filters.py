@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from harness.datasets.waveform_filters import band_pass, flat_line_shares, flat_peak_shares, spread_over_cells
+from harness.datasets._signals.waveform_filters import band_pass, flat_line_shares, flat_peak_shares, spread_over_cells
 
 RATE = 125.0
 BAND = (0.5, 8.0)

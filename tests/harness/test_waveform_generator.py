@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from harness.datasets import DATASETS, Store
-from harness.datasets.pulse_generator import ABP, ABP_STEP, LEVELS, PPG, RATE, Recording, simulate
+from harness.datasets._signals.pulse_generator import ABP, ABP_STEP, LEVELS, PPG, RATE, Recording, simulate
 from harness.datasets.waveforms import GAP
 
 STORE = Store(root=None, cache=Path("no-cache"), offline=True)  # nothing installed needs either

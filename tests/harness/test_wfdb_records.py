@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from harness.core.errors import DataError, DataMissing
-from harness.datasets.recordings import in_folder
-from harness.datasets.wfdb_records import read_recording, record_files
+from harness.datasets._signals.recordings import in_folder
+from harness.datasets._signals.wfdb_records import read_recording, record_files
 
 BOTH = ("PLETH", "ABP")
 RNG = np.random.default_rng(0)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from harness.datasets.wfdb_records import Stretch
-from harness.datasets.windows import fill_windows, samples, split_in_time, starts
+from harness.datasets._signals.wfdb_records import Stretch
+from harness.datasets._signals.windows import fill_windows, samples, split_in_time, starts
 
 
 def recording(*spans):

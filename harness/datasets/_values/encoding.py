@@ -9,8 +9,8 @@ from typing import Literal, cast
 import numpy as np
 
 from harness.core.errors import DataError
-from harness.datasets.lattice import EXACT, MOST_LEVELS, Lattice, find_lattice, stated_lattice
-from harness.datasets.value_survey import Survey
+from harness.datasets._values.lattice import EXACT, MOST_LEVELS, Lattice, find_lattice, stated_lattice
+from harness.datasets._values.value_survey import Survey
 
 Kind = Literal["image", "sequence"]
 Step = tuple[float, ...] | Literal["detect"] | None

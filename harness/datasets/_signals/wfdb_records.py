@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from harness.core.errors import DataError
-from harness.datasets.wfdb_headers import NO_DATA, Header, read_header
+from harness.datasets._signals.wfdb_headers import NO_DATA, Header, read_header
 
 Locate = Callable[[str], Path]
 """From the name of a record's file to where it lies; raises DataMissing where it is not."""

@@ -8,7 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from harness.core.settings import Count, Settings
-from harness.datasets.waveform_filters import Phase
+from harness.datasets._signals.waveform_filters import Phase
 
 Channel = Annotated[str, Field(min_length=1, strict=True)]
 Fraction = Annotated[float, Field(gt=0, lt=1, strict=True)]

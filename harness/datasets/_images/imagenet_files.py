@@ -13,8 +13,8 @@ from typing import IO, Any
 import numpy as np
 
 from harness.core.errors import DataError, DataMissing
-from harness.datasets.image_files import read_image
-from harness.datasets.npz_stream import StoredArray, open_npz, reading
+from harness.datasets._images.image_files import read_image
+from harness.datasets._values.npz_stream import StoredArray, open_npz, reading
 from harness.datasets.store import CHUNK
 
 SHAPE = (3, 32, 32)

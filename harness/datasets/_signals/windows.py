@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from harness.datasets.wfdb_records import Stretch
+from harness.datasets._signals.wfdb_records import Stretch
 
 Split = dict[str, tuple[Stretch, ...]]
 """Stretches by split: "train", "validation", "test"."""

@@ -1,0 +1,1 @@
+"""Read, select and pool images."""

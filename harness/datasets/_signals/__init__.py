@@ -1,0 +1,1 @@
+"""Read, filter, cut and generate recordings."""

@@ -1,0 +1,1 @@
+"""Find the lattice that values lie on, and store them exactly."""
