@@ -64,7 +64,7 @@ INCEPTION = "inception-v3-compat"
 LEAST_SAMPLES, MOST_SAMPLES = 10, 100_000
 
 Augmentation = Literal["none", "crop_flip", "dihedral_shift"]
-"""How training images are moved; `harness.trials.augmentation` defines each."""
+"""How training images are moved; `harness.pipeline.augmentation` defines each."""
 
 
 def augmentation_margin(augmentation: Augmentation, shape: tuple[int, ...]) -> int:

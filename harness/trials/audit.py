@@ -39,7 +39,7 @@ from layers import InvertibleLinear
 
 if TYPE_CHECKING:
     from flows import Flow
-    from harness.trials.pipeline import Pipeline
+    from harness.pipeline.pipeline import Pipeline
 
 WHOLE_LIMIT = 256  # D up to which the flow's whole Jacobian is formed
 SAMPLES = 8

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from flows import Flow
 
 if TYPE_CHECKING:
-    from harness.trials.pipeline import Pipeline, Split
+    from harness.pipeline.pipeline import Pipeline, Split
 
 ESTIMATES = 2  # of each log-determinant that can only be estimated: their mean counts, their difference says how sure
 

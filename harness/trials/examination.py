@@ -13,7 +13,7 @@ from torch import Tensor
 from flows import seeded
 from harness.core.records import Record, blank_record
 from harness.core.settings import ExaminationTrial, LayerRef, Progress
-from harness.trials.models import make_layer
+from harness.pipeline.models import make_layer
 from harness.trials.operations import perturb
 from layers import InvertibleLinear, UnsupportedShape
 from layers.base import push_identity

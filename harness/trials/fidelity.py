@@ -31,7 +31,7 @@ from harness.core.settings import INCEPTION, LEAST_SAMPLES, SampleSettings
 from harness.trials.evaluation import generator
 
 if TYPE_CHECKING:
-    from harness.trials.pipeline import Pipeline, Split
+    from harness.pipeline.pipeline import Pipeline, Split
 
 MEASURES = {
     "fid": "frechet_inception_distance",

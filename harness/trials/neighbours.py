@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from harness.trials.pipeline import Pipeline
-    from harness.trials.split_values import SplitValues
+    from harness.pipeline.pipeline import Pipeline
+    from harness.pipeline.split_values import SplitValues
 
 QUERIES = 24  # samples, and as many held-out events
 CHUNK_ENTRIES = 2**22  # of training values at once: 32 MiB in float64

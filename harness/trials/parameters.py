@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.core.records import Record, blank_record
 from harness.core.settings import ParametersTrial, Progress
-from harness.trials.models import build_flow
+from harness.pipeline.models import build_flow
 from layers import free_parameters
 
 

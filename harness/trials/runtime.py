@@ -11,8 +11,8 @@ from torch import Tensor
 
 from harness.core.records import Record, blank_record, finite
 from harness.core.settings import LayerRef, Operation, Progress, RuntimeTrial
+from harness.pipeline.models import make_layer
 from harness.trials.memory import peak_bytes
-from harness.trials.models import make_layer
 from harness.trials.operations import backend_of, events, inverse_error, perturb, prepare
 from harness.trials.timing import Measurement, measure
 from layers import UnsupportedShape

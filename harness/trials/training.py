@@ -23,8 +23,8 @@ from harness.trials.watch import Watch
 
 if TYPE_CHECKING:
     from flows import Flow
+    from harness.pipeline.pipeline import Pipeline
     from harness.trials.checkpoints import Checkpoints
-    from harness.trials.pipeline import Pipeline
 
 Curves = dict[str, list[float | None]]
 

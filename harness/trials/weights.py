@@ -13,7 +13,7 @@ from flows import Flow
 from harness.core.errors import UserError
 from harness.core.records import write_atomically
 from harness.core.settings import DensityTrial
-from harness.trials.models import build_flow
+from harness.pipeline.models import build_flow
 
 
 def weights_path(trial: DensityTrial, out: Path) -> Path:

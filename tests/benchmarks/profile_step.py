@@ -24,7 +24,7 @@ from torch.profiler import ProfilerActivity, profile
 from flows import Glow
 from harness.core.flags import keep_freed_memory
 from harness.core.settings import FlowSettings, LayerRef, TrainingSettings
-from harness.trials.models import build_flow
+from harness.pipeline.models import build_flow
 from harness.trials.updates import Updates
 from layers.kernels import load as kernels
 

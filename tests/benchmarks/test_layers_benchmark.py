@@ -6,9 +6,9 @@ Without `--benchmark-only` each body runs once, untimed, at the smoke profile's 
 import pytest
 import torch
 
+from harness.pipeline.models import make_layer
 from harness.planning.plan import make_plan
 from harness.planning.suite import load_suite
-from harness.trials.models import make_layer
 from harness.trials.operations import perturb, prepare
 from layers import LAYERS, UnsupportedShape
 

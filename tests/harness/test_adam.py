@@ -51,7 +51,7 @@ TRAIN = """
 import sys, torch
 import harness.trials.trial
 from harness.core.settings import FlowSettings, LayerRef, TrainingSettings
-from harness.trials.models import build_flow
+from harness.pipeline.models import build_flow
 from harness.trials.updates import Updates
 
 flow = build_flow((2, 4, 4), LayerRef(row="conv1x1", layer="conv1x1"), FlowSettings(levels=1, steps=1, width=4), 0)

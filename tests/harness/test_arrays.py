@@ -126,7 +126,7 @@ def test_sequences_are_held_out_at_the_end_of_train(store):
 
 def test_values_on_no_lattice_get_no_noise_and_no_floor(store):
     from harness.core.settings import DataRef
-    from harness.trials.pipeline import Pipeline
+    from harness.pipeline.pipeline import Pipeline
 
     values = np.random.default_rng(0).normal(size=(400, 2, 16)).astype("f4")
     splits = load(store, SEQUENCE, x_train=values, x_test=values[:9] + 1)

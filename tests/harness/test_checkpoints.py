@@ -18,9 +18,9 @@ from harness.core.checkpoint_files import checkpoint_files, newest_header
 from harness.core.run_options import Conditions
 from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
 from harness.datasets import Store, find_dataset
+from harness.pipeline.models import build_flow
+from harness.pipeline.pipeline import Pipeline
 from harness.trials.checkpoints import Checkpoints, read_checkpoint
-from harness.trials.models import build_flow
-from harness.trials.pipeline import Pipeline
 from harness.trials.training import fit
 
 SOURCES = {"layers/one.py": "aaa", "flows/glow.py": "bbb"}

@@ -11,7 +11,7 @@ import torch
 from harness.core.errors import UserError
 from harness.core.settings import DataRef
 from harness.datasets import DATASETS, Splits, Store
-from harness.trials.pipeline import Pipeline, permutation
+from harness.pipeline.pipeline import Pipeline, permutation
 
 STORE = Store(root=None, cache=Path("no-cache"), offline=True)  # nothing installed needs either
 SMALL = {

@@ -18,7 +18,7 @@ from harness.core.settings import (
     TrainingSettings,
 )
 from harness.core.sources import Sources, _starts, changes
-from harness.trials.models import build_flow
+from harness.pipeline.models import build_flow
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -45,7 +45,7 @@ def test_a_density_trial_rests_on_its_layer_the_backbone_the_training_and_the_lo
         "harness/trials/training.py",
         "harness/trials/updates.py",
         "harness/trials/evaluation.py",
-        "harness/trials/pipeline.py",
+        "harness/pipeline/pipeline.py",
         "harness/trials/audit.py",
         "harness/core/flags.py",
         "harness/datasets/digits.py",

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from harness.trials.split_values import SplitValues
+from harness.pipeline.split_values import SplitValues
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -59,7 +59,7 @@ import torch
 from harness.datasets.base import Splits
 from harness.core.settings import DataRef
 from harness.trials.evaluation import evaluate
-from harness.trials.pipeline import Pipeline
+from harness.pipeline.pipeline import Pipeline
 from harness.trials.training import TrainingBatches
 
 

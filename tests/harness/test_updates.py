@@ -9,7 +9,7 @@ from torch import nn
 from flows import Glow
 from harness.core.errors import Diverged
 from harness.core.settings import FlowSettings, LayerRef, TrainingSettings
-from harness.trials.models import build_flow
+from harness.pipeline.models import build_flow
 from harness.trials.training import fit
 from harness.trials.updates import Updates, layer_learning_rate, layers_under_test, learning_rate, smallest_log_det
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from harness.core.settings import FlowSettings, LayerRef
-from harness.trials.models import build_flow
+from harness.pipeline.models import build_flow
 from harness.trials.updates import layers_under_test
 from harness.trials.watch import LARGEST, Watch
 

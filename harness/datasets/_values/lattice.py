@@ -1,6 +1,6 @@
 """Lattices that values lie on, offset + k * step with whole k: found from the values, or stated and then checked.
 
-A density on lattice values needs noise over the whole cell (see `harness.trials.pipeline`), so what stands in a file
+A density on lattice values needs noise over the whole cell (see `harness.pipeline.pipeline`), so what stands in a file
 as 8-bit pixels over 255 or converter counts times a gain has to become whole numbers again. Nothing here guesses: a
 lattice is one only if every value lies on it within the rounding of the type it is stored in.
 """

@@ -10,7 +10,7 @@ from flows import Flow, Glow, UnsupportedEvent, seeded
 from flows.baselines import build_baseline
 from harness.core.layer_files import resolve_layer
 from harness.core.settings import FlowSettings, LayerRef
-from harness.trials.pipeline import permutation
+from harness.pipeline.pipeline import permutation
 from layers import InvertibleLinear
 
 

@@ -22,8 +22,8 @@ from flows.preprocess import (
 from harness.core.errors import UserError
 from harness.core.settings import NO_LOGIT, DataRef, augmentation_fault
 from harness.datasets.base import Splits, Unit
-from harness.trials.augmentation import augment
-from harness.trials.split_values import SplitValues
+from harness.pipeline.augmentation import augment
+from harness.pipeline.split_values import SplitValues
 
 Split = Literal["train", "validation", "test"]
 
@@ -117,7 +117,7 @@ class Pipeline:
         return self._raw[split]
 
     def augment(self, values: Tensor, generator: torch.Generator) -> Tensor:
-        """Training values (N, *shape), each moved by chance (see `harness.trials.augmentation`), if at all.
+        """Training values (N, *shape), each moved by chance (see `harness.pipeline.augmentation`), if at all.
 
         Args:
             values: of `raw("train")`.

@@ -1,0 +1,1 @@
+"""Turn splits into prepared minibatches, and settings into flows."""
