@@ -23,7 +23,7 @@ FORMAT = 1
 AUDIT_FAILED = "audit failed"
 MEND = "delete it and run the suite again"
 TEMPORARY = ".tmp"
-MAP = "map "  # begins the names of arrays that show what a layer became (see harness.trials.learned_maps)
+MAP = "map "  # begins the names of arrays that show what a layer became (see harness.evaluation.learned_maps)
 
 Status = Literal["ok", "error", "oom", "timeout", "diverged", "killed", "unsupported"]
 
@@ -43,7 +43,7 @@ class Record:
         environment: provenance (see harness.core.environment).
         notes: remarks for the reader, such as why a measure is missing.
         arrays: file name, beside the record, of an .npz with samples and what the layer became (see
-            harness.trials.learned_maps); None where there are none.
+            harness.evaluation.learned_maps); None where there are none.
         seconds: wall time of the whole trial.
         started: UTC time, ISO 8601.
     """

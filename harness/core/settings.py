@@ -170,7 +170,8 @@ class TrainingSettings(Settings):
     # Of the coupling networks in training steps; all else is float32, and so is every evaluation (see
     # `harness.trials.precision`). Not the default: likelihoods are compared to a few hundredths of a nat.
     precision: Literal["float32", "tf32", "bfloat16"] = "float32"
-    # After training, of image data: FID, KID, precision and recall (see `harness.trials.fidelity`). None: not measured.
+    # After training, of image data: FID, KID, precision and recall (see `harness.evaluation.fidelity`). None: not
+    # measured.
     samples: SampleSettings | None = None
 
     # Whose log-determinant is trained on: "once_per_sequence" is a mistake of released code, for suites that examine it

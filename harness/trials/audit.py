@@ -28,12 +28,12 @@ import torch
 from torch import Tensor
 
 from flows import Dense, Estimated, Permutation
+from harness.evaluation.evaluation import Evaluation, generator, has_estimates
 from harness.trials.audit_estimates import bounded, compare_estimates
 from harness.trials.audit_events import Events, audit_batches, audit_inverse, audit_reload, audit_state
 from harness.trials.audit_findings import PRECISION_LIMIT, Audit, dtype_name, largest
 from harness.trials.audit_layers import DENSE_LIMIT, LayerMaker, chosen_layers, exact_layers
 from harness.trials.audit_linear import audit_large, audit_linear, audit_scales
-from harness.trials.evaluation import Evaluation, generator, has_estimates
 from harness.trials.jacobians import NotTriangular, autograd_log_det, coupled_log_det
 from layers import InvertibleLinear
 

@@ -17,13 +17,13 @@ from harness.core.errors import DataError, Diverged
 from harness.core.records import Record, blank_record, finite, write_atomically
 from harness.core.settings import DensityTrial, LayerRef, Progress
 from harness.datasets import Splits, Store, find_dataset
+from harness.evaluation.evaluation import Evaluation, evaluate, generator
+from harness.evaluation.fidelity import measure_fidelity
+from harness.evaluation.learned_maps import learned_maps
+from harness.evaluation.neighbours import neighbour_arrays
 from harness.pipeline.models import build_flow, make_layer
 from harness.pipeline.pipeline import Pipeline
 from harness.trials.audit import Audit, audit
-from harness.trials.evaluation import Evaluation, evaluate, generator
-from harness.trials.fidelity import measure_fidelity
-from harness.trials.learned_maps import learned_maps
-from harness.trials.neighbours import neighbour_arrays
 from harness.trials.training import Fit, claimed_shift, fit
 from harness.trials.weights import load_flow, save_flow
 from layers import InvertibleLinear, UnsupportedShape, free_parameters

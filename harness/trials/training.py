@@ -14,8 +14,8 @@ from torch import Tensor
 from harness.core.errors import Diverged
 from harness.core.records import finite
 from harness.core.settings import Progress, TrainingSettings
+from harness.evaluation.evaluation import evaluate, generator, has_estimates
 from harness.trials.accounting import uncounted
-from harness.trials.evaluation import evaluate, generator, has_estimates
 from harness.trials.graphs import steps_of
 from harness.trials.precision import lowered
 from harness.trials.updates import Measures, Updates, smallest_log_det

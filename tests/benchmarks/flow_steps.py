@@ -23,11 +23,11 @@ from flows import UnsupportedEvent
 from harness.core.flags import keep_freed_memory
 from harness.core.settings import DensityTrial
 from harness.datasets import Store, find_dataset
+from harness.evaluation.evaluation import has_estimates
 from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline
 from harness.planning.plan import plan_run
 from harness.planning.suite import load_suite
-from harness.trials.evaluation import has_estimates
 from harness.trials.memory import peak_bytes
 from harness.trials.updates import Updates
 from layers import UnsupportedShape

@@ -10,11 +10,11 @@ import torch
 from harness.core.errors import SuiteError, UserError
 from harness.core.settings import DataRef, augmentation_margin
 from harness.datasets.base import Splits
+from harness.evaluation.evaluation import evaluate
 from harness.pipeline.augmentation import augment
 from harness.pipeline.pipeline import Pipeline, permutation
 from harness.planning.plan import make_plan
 from harness.planning.suite import load_suite
-from harness.trials.evaluation import evaluate
 from harness.trials.training import TrainingBatches
 
 KINDS = ["crop_flip", "dihedral_shift"]

@@ -18,13 +18,13 @@ from harness.core.errors import SuiteError
 from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
 from harness.core.sources import Sources
 from harness.datasets.base import Splits
+from harness.evaluation.evaluation import evaluate
 from harness.pipeline.pipeline import Pipeline
 from harness.planning.plan import plan_run
 from harness.planning.suite import load_suite
 from harness.trials.audit import audit
 from harness.trials.audit_estimates import operator_norm
 from harness.trials.density import run_density
-from harness.trials.evaluation import evaluate
 from harness.trials.training import fit
 from harness.trials.weights import load_flow, weights_path
 

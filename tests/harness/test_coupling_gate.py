@@ -6,6 +6,7 @@ import torch
 
 from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef, ParametersTrial, TrainingSettings
 from harness.datasets.base import Splits
+from harness.evaluation.evaluation import evaluate
 from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline
 from harness.planning.plan import make_plan
@@ -13,7 +14,6 @@ from harness.planning.suite import load_suite
 from harness.reporting.results import plan_lines
 from harness.reporting.tables import tables
 from harness.trials.audit import audit
-from harness.trials.evaluation import evaluate
 
 FLOW = {"levels": 1, "steps": 1, "width": 4}
 

@@ -15,9 +15,9 @@ from harness.core.measures import COLUMNS
 from harness.core.records import read_record, write_record
 from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
 from harness.datasets.base import Splits
+from harness.evaluation.evaluation import Evaluation, Parts, evaluate
 from harness.pipeline.pipeline import Pipeline
 from harness.trials.density import below_floor, run_density
-from harness.trials.evaluation import Evaluation, Parts, evaluate
 from harness.trials.weights import load_flow
 from layers.conv1x1 import Conv1x1
 

@@ -9,8 +9,8 @@ from torch import nn
 
 from harness.core.settings import DataRef
 from harness.datasets.base import Splits
+from harness.evaluation.evaluation import evaluate, generator
 from harness.pipeline.pipeline import Pipeline
-from harness.trials.evaluation import evaluate, generator
 
 LEVELS = 16
 

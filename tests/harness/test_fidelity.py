@@ -24,9 +24,17 @@ from harness.core.settings import (
     TrainingSettings,
 )
 from harness.datasets.base import Splits
+from harness.evaluation.fidelity import (
+    MEASURES,
+    WEIGHTS,
+    Unavailable,
+    compare,
+    eight_bit,
+    find_weights,
+    measure_fidelity,
+)
 from harness.pipeline.pipeline import Pipeline
 from harness.trials.density import run_density
-from harness.trials.fidelity import MEASURES, WEIGHTS, Unavailable, compare, eight_bit, find_weights, measure_fidelity
 from harness.trials.weights import load_flow, weights_path
 
 NAME = "pixels-and-colours"

@@ -5,8 +5,8 @@ import torch
 
 from harness.core.records import MAP
 from harness.core.settings import FlowSettings, LayerRef
+from harness.evaluation.learned_maps import SIDE, learned_maps, reduced
 from harness.pipeline.models import build_flow
-from harness.trials.learned_maps import SIDE, learned_maps, reduced
 
 
 def test_a_flow_keeps_the_matrix_of_its_first_layer_and_the_factors_of_a_butterfly():

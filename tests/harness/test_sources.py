@@ -44,7 +44,7 @@ def test_a_density_trial_rests_on_its_layer_the_backbone_the_training_and_the_lo
         "flows/couplings.py",
         "harness/trials/training.py",
         "harness/trials/updates.py",
-        "harness/trials/evaluation.py",
+        "harness/evaluation/evaluation.py",
         "harness/pipeline/pipeline.py",
         "harness/trials/audit.py",
         "harness/core/flags.py",

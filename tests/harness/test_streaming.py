@@ -58,7 +58,7 @@ import torch
 
 from harness.datasets.base import Splits
 from harness.core.settings import DataRef
-from harness.trials.evaluation import evaluate
+from harness.evaluation.evaluation import evaluate
 from harness.pipeline.pipeline import Pipeline
 from harness.trials.training import TrainingBatches
 

@@ -28,7 +28,7 @@ from torch.utils.data import Dataset
 from flows import Flow
 from harness.core.environment import package_version
 from harness.core.settings import INCEPTION, LEAST_SAMPLES, SampleSettings
-from harness.trials.evaluation import generator
+from harness.evaluation.evaluation import generator
 
 if TYPE_CHECKING:
     from harness.pipeline.pipeline import Pipeline, Split

@@ -1,0 +1,1 @@
+"""Evaluate a trained flow: likelihood, nearest training examples, fidelity of samples."""
