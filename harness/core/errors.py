@@ -30,7 +30,7 @@ class Diverged(Exception):
     """Training left the finite numbers; the message says at which step and in what.
 
     Attributes:
-        curves: the training curves up to there (see harness.trials.training).
+        curves: the training curves up to there (see harness.training.training).
     """
 
     def __init__(self, message: str, curves: dict[str, list[float | None]] | None = None) -> None:

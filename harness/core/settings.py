@@ -43,7 +43,7 @@ Operation = Literal["forward", "forward_backward", "inverse", "inverse_warm"]
 """What is timed of a layer; `harness.trials.operations` defines each."""
 
 Accounting = Literal["true", "once_per_sequence"]
-"""How a 1x1 convolution's log-determinant enters the loss; `harness.trials.accounting` defines each."""
+"""How a 1x1 convolution's log-determinant enters the loss; `harness.training.accounting` defines each."""
 
 Examination = Literal["mixing", "permutations", "block_determinant"]
 """What is computed of a layer as a matrix; `harness.trials.examination` defines each."""
@@ -164,20 +164,20 @@ class TrainingSettings(Settings):
     patience: Count | None = None  # evaluations without improvement before training stops
     evaluation_batch: Count = 256
     draws: Count = 1  # dequantisation draws per test point
-    # On a CUDA device, start a whole step at once, as a graph (`harness.trials.graphs`). Not the default: it has yet to
-    # be seen on a device, and its learning rates are rounded to float32, so its bits are others.
+    # On a CUDA device, start a whole step at once, as a graph (`harness.training.graphs`). Not the default: it has yet
+    # to be seen on a device, and its learning rates are rounded to float32, so its bits are others.
     cuda_graph: Flag = False
     # Of the coupling networks in training steps; all else is float32, and so is every evaluation (see
-    # `harness.trials.precision`). Not the default: likelihoods are compared to a few hundredths of a nat.
+    # `harness.training.precision`). Not the default: likelihoods are compared to a few hundredths of a nat.
     precision: Literal["float32", "tf32", "bfloat16"] = "float32"
     # After training, of image data: FID, KID, precision and recall (see `harness.evaluation.fidelity`). None: not
     # measured.
     samples: SampleSettings | None = None
 
     # Whose log-determinant is trained on: "once_per_sequence" is a mistake of released code, for suites that examine it
-    # (`harness.trials.accounting`).
+    # (`harness.training.accounting`).
     accounting: Accounting = "true"
-    watch: Flag = False  # whether steps take layers under test across a singular matrix (see `harness.trials.watch`)
+    watch: Flag = False  # whether steps take layers under test across a singular matrix (see `harness.training.watch`)
 
     @model_serializer(mode="wrap")
     def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -23,13 +23,13 @@ from harness.evaluation.learned_maps import learned_maps
 from harness.evaluation.neighbours import neighbour_arrays
 from harness.pipeline.models import build_flow, make_layer
 from harness.pipeline.pipeline import Pipeline
+from harness.training.training import Fit, claimed_shift, fit
+from harness.training.weights import load_flow, save_flow
 from harness.trials.audit import Audit, audit
-from harness.trials.training import Fit, claimed_shift, fit
-from harness.trials.weights import load_flow, save_flow
 from layers import InvertibleLinear, UnsupportedShape, free_parameters
 
 if TYPE_CHECKING:
-    from harness.trials.checkpoints import Checkpoints
+    from harness.training.checkpoints import Checkpoints
 
 SAMPLES = 100
 TRAINING_SHARE = 0.9  # of the progress bar
@@ -48,7 +48,7 @@ def run_density(
         trial: its settings.
         root: folder of data sets that are not installed with a package.
         out: the suite's folder; samples go to `out/records/<id>.npz`, beside the record, and the chosen weights to
-            `out/weights/<id>.pt` (see `harness.trials.weights`).
+            `out/weights/<id>.pt` (see `harness.training.weights`).
         progress: told the fraction done and a short text.
         checkpoints: see `fit`.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from harness.trials.capture import WARM_UPS, CudaRecorder
+from harness.training.capture import WARM_UPS, CudaRecorder
 
 CACHES = 2  # sizes of the second-level cache that are written between two calls
 

@@ -107,9 +107,9 @@ def mimic_row() -> Row:
     """A training step of ButterflyFlow on sequences, width 16, from a prepared batch on the device to new weights."""
     from harness.core.settings import FlowSettings, LayerRef, TrainingSettings
     from harness.pipeline.models import build_flow
-    from harness.trials.capture import CudaRecorder
-    from harness.trials.graphs import CapturedSteps, PlainSteps
-    from harness.trials.updates import Updates
+    from harness.training.capture import CudaRecorder
+    from harness.training.graphs import CapturedSteps, PlainSteps
+    from harness.training.updates import Updates
 
     options = {"levels": 10, "full_depth_at": 2048, "shared": True, "flatten": "channels_last"}
     layer = LayerRef(row=BUTTERFLY, layer="butterfly", options=tuple(sorted(options.items())))

@@ -25,7 +25,7 @@ from flows import Glow
 from harness.core.flags import keep_freed_memory
 from harness.core.settings import FlowSettings, LayerRef, TrainingSettings
 from harness.pipeline.models import build_flow
-from harness.trials.updates import Updates
+from harness.training.updates import Updates
 from layers.kernels import load as kernels
 
 WARM_UP = 3

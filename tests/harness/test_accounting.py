@@ -13,7 +13,7 @@ from harness.pipeline.models import build_flow
 from harness.planning.claims import load_claims, plan_claims
 from harness.planning.plan import plan_run
 from harness.planning.suite import load_suite
-from harness.trials.accounting import uncounted
+from harness.training.accounting import uncounted
 from harness.trials.density import run_density
 from layers import LAYERS
 

@@ -6,8 +6,8 @@ import sys
 import pytest
 import torch
 
-from harness.trials.adam import Adam
-from harness.trials.updates import BETAS
+from harness.training.adam import Adam
+from harness.training.updates import BETAS
 
 CUDA = pytest.param(
     "cuda", marks=[pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
@@ -52,7 +52,7 @@ import sys, torch
 import harness.trials.trial
 from harness.core.settings import FlowSettings, LayerRef, TrainingSettings
 from harness.pipeline.models import build_flow
-from harness.trials.updates import Updates
+from harness.training.updates import Updates
 
 flow = build_flow((2, 4, 4), LayerRef(row="conv1x1", layer="conv1x1"), FlowSettings(levels=1, steps=1, width=4), 0)
 x = torch.randn(8, 2, 4, 4)

@@ -15,7 +15,7 @@ from harness.pipeline.augmentation import augment
 from harness.pipeline.pipeline import Pipeline, permutation
 from harness.planning.plan import make_plan
 from harness.planning.suite import load_suite
-from harness.trials.training import TrainingBatches
+from harness.training.training import TrainingBatches
 
 KINDS = ["crop_flip", "dihedral_shift"]
 

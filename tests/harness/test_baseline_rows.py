@@ -22,11 +22,11 @@ from harness.evaluation.evaluation import evaluate
 from harness.pipeline.pipeline import Pipeline
 from harness.planning.plan import plan_run
 from harness.planning.suite import load_suite
+from harness.training.training import fit
+from harness.training.weights import load_flow, weights_path
 from harness.trials.audit import audit
 from harness.trials.audit_estimates import operator_norm
 from harness.trials.density import run_density
-from harness.trials.training import fit
-from harness.trials.weights import load_flow, weights_path
 
 ESTIMATED = ["iresnet", "residual_flow", "idensenet"]
 

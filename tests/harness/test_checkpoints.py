@@ -20,8 +20,8 @@ from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef,
 from harness.datasets import Store, find_dataset
 from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline
-from harness.trials.checkpoints import Checkpoints, read_checkpoint
-from harness.trials.training import fit
+from harness.training.checkpoints import Checkpoints, read_checkpoint
+from harness.training.training import fit
 
 SOURCES = {"layers/one.py": "aaa", "flows/glow.py": "bbb"}
 

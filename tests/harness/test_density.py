@@ -17,8 +17,8 @@ from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef,
 from harness.datasets.base import Splits
 from harness.evaluation.evaluation import Evaluation, Parts, evaluate
 from harness.pipeline.pipeline import Pipeline
+from harness.training.weights import load_flow
 from harness.trials.density import below_floor, run_density
-from harness.trials.weights import load_flow
 from layers.conv1x1 import Conv1x1
 
 TRAINING = {"steps": 6, "batch_size": 16, "evaluate_every": 3, "evaluation_batch": 5}

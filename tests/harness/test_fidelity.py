@@ -34,8 +34,8 @@ from harness.evaluation.fidelity import (
     measure_fidelity,
 )
 from harness.pipeline.pipeline import Pipeline
+from harness.training.weights import load_flow, weights_path
 from harness.trials.density import run_density
-from harness.trials.weights import load_flow, weights_path
 
 NAME = "pixels-and-colours"
 MIX = np.random.default_rng(5).normal(size=(48, 6)) / 48

@@ -12,11 +12,11 @@ from torch.utils._pytree import tree_leaves
 
 from flows import Glow, perceptron
 from harness.core.settings import TrainingSettings
-from harness.trials.adam import Adam
-from harness.trials.capture import WARM_UPS, CudaRecorder
-from harness.trials.graphs import CapturedSteps, PlainSteps, steps_of
-from harness.trials.precision import lowered
-from harness.trials.updates import Updates
+from harness.training.adam import Adam
+from harness.training.capture import WARM_UPS, CudaRecorder
+from harness.training.graphs import CapturedSteps, PlainSteps, steps_of
+from harness.training.precision import lowered
+from harness.training.updates import Updates
 from layers.butterfly import Butterfly
 from layers.conv1x1 import Conv1x1
 from layers.kernels import load as kernels

@@ -13,9 +13,9 @@ from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline
 from harness.planning.plan import make_plan, plan_run
 from harness.planning.suite import load_suite
+from harness.training.weights import load_flow, weights_path
 from harness.trials.audit import audit
 from harness.trials.density import run_density
-from harness.trials.weights import load_flow, weights_path
 
 
 def trial(oracle, permute, layer="conv1x1", **settings):

@@ -42,8 +42,8 @@ def test_a_density_trial_rests_on_its_layer_the_backbone_the_training_and_the_lo
         "layers/conv1x1.py",  # the mixer
         "flows/glow.py",
         "flows/couplings.py",
-        "harness/trials/training.py",
-        "harness/trials/updates.py",
+        "harness/training/training.py",
+        "harness/training/updates.py",
         "harness/evaluation/evaluation.py",
         "harness/pipeline/pipeline.py",
         "harness/trials/audit.py",
@@ -52,7 +52,7 @@ def test_a_density_trial_rests_on_its_layer_the_backbone_the_training_and_the_lo
     }
     assert expected <= files
     foreign = {"layers/emerging.py", "layers/__init__.py", "harness/datasets/waveforms.py", "harness/commands.py"}
-    foreign |= {"harness/trials/runtime.py", "harness/trials/checkpoints.py", "harness/core/records.py"}
+    foreign |= {"harness/trials/runtime.py", "harness/training/checkpoints.py", "harness/core/records.py"}
     assert not foreign & files
     assert "layers/conv1x1.py" not in Sources().of(density("woodbury", mixer="none"))
     assert "harness/datasets/_signals/pulse_generator.py" in Sources().of(density(data="waveforms"))
@@ -64,7 +64,7 @@ def test_each_kind_of_trial_rests_on_its_own():
     )
     files = set(Sources().of(timed))
     assert {"layers/emerging.py", "layers/butterfly.py", "harness/trials/timing.py"} <= files
-    assert not {"harness/trials/training.py", "flows/perceptron.py", "csrc/coupling/perceptron.cpp"} & files
+    assert not {"harness/training/training.py", "flows/perceptron.py", "csrc/coupling/perceptron.cpp"} & files
     assert {"csrc/emerging/cpu/operators.cpp", "csrc/butterfly/cpu/kernels.cpp"} <= files
     counted = ParametersTrial(suite="s", profile="smoke", label="a", shape=(2, 4), layer=layer(), flow=FlowSettings())
     files = set(Sources().of(counted))
@@ -79,7 +79,7 @@ EDITS = {
     "the layout": ("layers/woodbury.py", "import torch", "import torch\n\n", False),
     "another layer": ("layers/emerging.py", "import torch", "import torch\n\nODD = 1", False),
     "the backbone": ("flows/protocol.py", "import torch", "import torch\n\nODD = 1", True),
-    "the schedule": ("harness/trials/updates.py", "BETAS = (0.9,", "BETAS = (0.8,", True),
+    "the schedule": ("harness/training/updates.py", "BETAS = (0.9,", "BETAS = (0.8,", True),
     "records": ("harness/core/records.py", "FORMAT = 1", "FORMAT = 2", False),
 }
 

@@ -60,7 +60,7 @@ from harness.datasets.base import Splits
 from harness.core.settings import DataRef
 from harness.evaluation.evaluation import evaluate
 from harness.pipeline.pipeline import Pipeline
-from harness.trials.training import TrainingBatches
+from harness.training.training import TrainingBatches
 
 
 def resident(kind):

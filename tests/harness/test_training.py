@@ -9,9 +9,9 @@ from torch import nn
 
 from harness.core.errors import Diverged
 from harness.core.settings import TrainingSettings
-from harness.trials.adam import Adam
-from harness.trials.training import TrainingBatches, fit
-from harness.trials.updates import learning_rate
+from harness.training.adam import Adam
+from harness.training.training import TrainingBatches, fit
+from harness.training.updates import learning_rate
 
 SHAPE = (2, 4)
 DIM = 8

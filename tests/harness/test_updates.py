@@ -10,8 +10,8 @@ from flows import Glow
 from harness.core.errors import Diverged
 from harness.core.settings import FlowSettings, LayerRef, TrainingSettings
 from harness.pipeline.models import build_flow
-from harness.trials.training import fit
-from harness.trials.updates import Updates, layer_learning_rate, layers_under_test, learning_rate, smallest_log_det
+from harness.training.training import fit
+from harness.training.updates import Updates, layer_learning_rate, layers_under_test, learning_rate, smallest_log_det
 
 DIM = 3
 

@@ -5,8 +5,8 @@ import torch
 
 from harness.core.settings import FlowSettings, LayerRef
 from harness.pipeline.models import build_flow
-from harness.trials.updates import layers_under_test
-from harness.trials.watch import LARGEST, Watch
+from harness.training.updates import layers_under_test
+from harness.training.watch import LARGEST, Watch
 
 
 def watched(layer, shape=(1, 4, 4), **options):

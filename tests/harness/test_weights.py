@@ -6,7 +6,7 @@ import torch
 from harness.core.errors import UserError
 from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
 from harness.pipeline.models import build_flow
-from harness.trials.weights import load_flow, save_flow, weights_path
+from harness.training.weights import load_flow, save_flow, weights_path
 
 SHAPE = (2, 4, 4)
 

@@ -15,16 +15,16 @@ from harness.core.errors import Diverged
 from harness.core.records import finite
 from harness.core.settings import Progress, TrainingSettings
 from harness.evaluation.evaluation import evaluate, generator, has_estimates
-from harness.trials.accounting import uncounted
-from harness.trials.graphs import steps_of
-from harness.trials.precision import lowered
-from harness.trials.updates import Measures, Updates, smallest_log_det
-from harness.trials.watch import Watch
+from harness.training.accounting import uncounted
+from harness.training.graphs import steps_of
+from harness.training.precision import lowered
+from harness.training.updates import Measures, Updates, smallest_log_det
+from harness.training.watch import Watch
 
 if TYPE_CHECKING:
     from flows import Flow
     from harness.pipeline.pipeline import Pipeline
-    from harness.trials.checkpoints import Checkpoints
+    from harness.training.checkpoints import Checkpoints
 
 Curves = dict[str, list[float | None]]
 
@@ -40,7 +40,7 @@ class Fit:
             as `train_seconds` up to there; with averages "average_log_det", the smallest log|det W| / D of the averaged
             layers under test, in nats. Under another accounting these are what it claims, and "true_validation" is
             the likelihood of the same weights; with `watch`, "crossings" and "smallest_singular_value" stand beside
-            them (see `harness.trials.watch`).
+            them (see `harness.training.watch`).
         best_step: the step whose weights were kept, the one of the lowest validation value.
         steps_done: fewer than asked for when training stopped early.
         passes: forward and backward passes over a batch; two per step under "separate" averages.
@@ -296,7 +296,7 @@ def _validate(
 
 @torch.no_grad()
 def claimed_shift(flow: Flow, pipeline: Pipeline) -> float:
-    """What the released accounting adds to a value in the data's unit (see `harness.trials.accounting`)."""
+    """What the released accounting adds to a value in the data's unit (see `harness.training.accounting`)."""
     nats = float(uncounted(flow)) / pipeline.dim
     return nats / math.log(2) if pipeline.unit == "bits_per_dim" else nats
 

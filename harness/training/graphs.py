@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from harness.core.settings import TrainingSettings
-from harness.trials.capture import WARM_UPS, CudaRecorder, Recorder
-from harness.trials.updates import Measures, Updates
+from harness.training.capture import WARM_UPS, CudaRecorder, Recorder
+from harness.training.updates import Measures, Updates
 
 if TYPE_CHECKING:
     from flows import Flow

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from harness.core.settings import TrainingSettings
-from harness.trials.adam import Adam
+from harness.training.adam import Adam
 
 if TYPE_CHECKING:
     from flows import Flow

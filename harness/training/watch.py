@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
-from harness.trials.updates import layers_under_test
+from harness.training.updates import layers_under_test
 from layers import LAYERS, InvertibleLinear
 from layers.base import push_identity
 

@@ -1,0 +1,1 @@
+"""Train a flow: updates, precision, CUDA graphs, checkpoints, weights."""
