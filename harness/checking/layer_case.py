@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from flows import seeded
-from harness.trials.operations import perturb
+from harness.timing.operations import perturb
 from layers import InvertibleLinear
 from layers.base import push_identity
 

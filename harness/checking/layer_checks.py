@@ -15,7 +15,7 @@ from torch.func import functional_call
 
 from harness.checking.layer_case import LayerCase, matrix, relative_error
 from harness.checking.layer_faults import explain_dense, explain_inverse, explain_log_det, shown_apart
-from harness.trials.operations import perturb
+from harness.timing.operations import perturb
 from layers import InvertibleLinear
 
 Check = Callable[[LayerCase], Iterator[str]]

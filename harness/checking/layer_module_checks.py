@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from harness.checking.layer_case import SCALES, LayerCase, relative_error, state
 from harness.checking.layer_checks import Check
 from harness.checking.report import Remark
-from harness.trials.operations import perturb
+from harness.timing.operations import perturb
 from layers import InvertibleLinear, layer_options
 
 

@@ -40,7 +40,7 @@ def _frozen(value: Any) -> Any:
 
 
 Operation = Literal["forward", "forward_backward", "inverse", "inverse_warm"]
-"""What is timed of a layer; `harness.trials.operations` defines each."""
+"""What is timed of a layer; `harness.timing.operations` defines each."""
 
 Accounting = Literal["true", "once_per_sequence"]
 """How a 1x1 convolution's log-determinant enters the loss; `harness.training.accounting` defines each."""
@@ -236,7 +236,7 @@ class DataRef(Settings):
 
 
 class TimingSettings(Settings):
-    """How a runtime trial measures; `harness.trials.timing` says what each means."""
+    """How a runtime trial measures; `harness.timing.timing` says what each means."""
 
     warmup: Count = 3  # untimed calls of each case
     warmup_seconds: Annotated[float, Field(ge=0, strict=True)] = 0.0  # of all cases together, and longer if unsettled

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from harness.core.machine import available_memory
-from harness.trials.operations import perturb
+from harness.timing.operations import perturb
 from layers import InvertibleLinear, UnsupportedShape
 
 DENSE_LIMIT = 4096  # D up to which a layer's own matrix is formed

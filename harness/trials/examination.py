@@ -14,7 +14,7 @@ from flows import seeded
 from harness.core.records import Record, blank_record
 from harness.core.settings import ExaminationTrial, LayerRef, Progress
 from harness.pipeline.models import make_layer
-from harness.trials.operations import perturb
+from harness.timing.operations import perturb
 from layers import InvertibleLinear, UnsupportedShape
 from layers.base import push_identity
 from layers.butterflies.permutations import benes_levels, butterfly_from_permutation

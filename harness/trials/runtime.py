@@ -12,9 +12,9 @@ from torch import Tensor
 from harness.core.records import Record, blank_record, finite
 from harness.core.settings import LayerRef, Operation, Progress, RuntimeTrial
 from harness.pipeline.models import make_layer
-from harness.trials.memory import peak_bytes
-from harness.trials.operations import backend_of, events, inverse_error, perturb, prepare
-from harness.trials.timing import Measurement, measure
+from harness.timing.operations import backend_of, events, inverse_error, perturb, prepare
+from harness.timing.peak_memory import peak_bytes
+from harness.timing.timing import Measurement, measure
 from layers import UnsupportedShape
 
 Cases = dict[str | None, Callable[[], object]]

@@ -52,7 +52,7 @@ COPY_SHARE, INVERSE_RATIO, YARDSTICK_RATIO, EMERGING_MS, MIMIC_MS = 0.8, 1.1, 30
 
 def milliseconds(call: Callable[[], object]) -> float:
     """The median over rounds, after as many calls unmeasured."""
-    from harness.trials.device_clock import device_seconds
+    from harness.timing.device_clock import device_seconds
 
     device = torch.device("cuda")
     device_seconds(call, ROUNDS, device)
@@ -61,7 +61,7 @@ def milliseconds(call: Callable[[], object]) -> float:
 
 def timed(call: Callable[[], object]) -> Row:
     """Both times of a call; one that waits for the device cannot be captured, and says so."""
-    from harness.trials.device_clock import captured
+    from harness.timing.device_clock import captured
 
     found: Row = {"ms": milliseconds(call), "graph_ms": None, "no_graph": None}
     try:
@@ -73,7 +73,7 @@ def timed(call: Callable[[], object]) -> Row:
 
 def rows_of(shape: tuple[int, int, int], batch: int) -> list[Row]:
     """Every operation of one point, after a copy of its tensor."""
-    from harness.trials.operations import prepare
+    from harness.timing.operations import prepare
     from layers.butterflies import pairs
     from layers.butterfly import Butterfly
     from layers.conv1x1 import Conv1x1

@@ -28,8 +28,8 @@ from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline
 from harness.planning.plan import plan_run
 from harness.planning.suite import load_suite
+from harness.timing.peak_memory import peak_bytes
 from harness.training.updates import Updates
-from harness.trials.memory import peak_bytes
 from layers import UnsupportedShape
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,7 +9,7 @@ import torch
 from harness.pipeline.models import make_layer
 from harness.planning.plan import make_plan
 from harness.planning.suite import load_suite
-from harness.trials.operations import perturb, prepare
+from harness.timing.operations import perturb, prepare
 from layers import LAYERS, UnsupportedShape
 
 

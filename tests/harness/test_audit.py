@@ -16,12 +16,12 @@ from harness.core.settings import DataRef
 from harness.datasets.base import Splits
 from harness.evaluation.evaluation import evaluate
 from harness.pipeline.pipeline import Pipeline
+from harness.timing.operations import perturb
 from harness.trials.audit import audit
 from harness.trials.audit_events import Events
 from harness.trials.audit_layers import chosen_layers, smaller
 from harness.trials.conditioning import condition_number
 from harness.trials.jacobians import NotTriangular, coupled_log_det
-from harness.trials.operations import perturb
 from harness.trials.stochastic_log_det import NotDifferentiable, stochastic_log_det
 from layers import LAYERS
 from layers.base import push_identity

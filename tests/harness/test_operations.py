@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from harness.core.settings import TimingSettings
-from harness.trials import timing
-from harness.trials.memory import peak_bytes
-from harness.trials.operations import OPERATIONS, events, inverse_error, perturb, prepare
-from harness.trials.timing import Measurement, Sample, measure
+from harness.timing import timing
+from harness.timing.operations import OPERATIONS, events, inverse_error, perturb, prepare
+from harness.timing.peak_memory import peak_bytes
+from harness.timing.timing import Measurement, Sample, measure
 from layers import LAYERS, InvertibleLinear
 
 CPU = torch.device("cpu")

@@ -63,12 +63,12 @@ def test_each_kind_of_trial_rests_on_its_own():
         suite="s", profile="smoke", sweep="a", shape=(2, 4), batch=1, layers=(layer(), layer("emerging")), operations=()
     )
     files = set(Sources().of(timed))
-    assert {"layers/emerging.py", "layers/butterfly.py", "harness/trials/timing.py"} <= files
+    assert {"layers/emerging.py", "layers/butterfly.py", "harness/timing/timing.py"} <= files
     assert not {"harness/training/training.py", "flows/perceptron.py", "csrc/coupling/perceptron.cpp"} & files
     assert {"csrc/emerging/cpu/operators.cpp", "csrc/butterfly/cpu/kernels.cpp"} <= files
     counted = ParametersTrial(suite="s", profile="smoke", label="a", shape=(2, 4), layer=layer(), flow=FlowSettings())
     files = set(Sources().of(counted))
-    assert "flows/perceptron.py" in files and "harness/trials/timing.py" not in files
+    assert "flows/perceptron.py" in files and "harness/timing/timing.py" not in files
     assert not any(file.startswith("csrc/") for file in files), "counting runs no kernel"
 
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from harness.trials.operations import perturb
+from harness.timing.operations import perturb
 from layers.finc import FInC
 from layers.kernels import load as kernels
 

@@ -23,7 +23,7 @@ from typing import TypeVar
 import torch
 
 from harness.core.settings import TimingSettings
-from harness.trials.device_clock import device_seconds
+from harness.timing.device_clock import device_seconds
 
 Key = TypeVar("Key", bound=Hashable)
 
