@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from harness.audit.stochastic_log_det import LogDetEstimate, stochastic_log_det
 from harness.checking.layer_case import MARGIN, LayerCase, relative_error
 from harness.checking.layer_faults import explain_log_det, shown_apart
 from harness.checking.report import Remark
-from harness.trials.stochastic_log_det import LogDetEstimate, stochastic_log_det
 from layers import InvertibleLinear
 from layers.base import push_identity
 

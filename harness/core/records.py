@@ -39,7 +39,7 @@ class Record:
             operation); their names are columns of `harness.core.measures.COLUMNS`. Values are plain numbers, strings
             or None; a measure that is not a finite number is None, with the reason in `notes[measure]`.
         curves: name -> list of numbers, for training curves ("step", "train", "validation").
-        audit: the outcome of the audit (see harness.trials.audit), or empty.
+        audit: the outcome of the audit (see harness.audit.audit), or empty.
         environment: provenance (see harness.core.environment).
         notes: remarks for the reader, such as why a measure is missing.
         arrays: file name, beside the record, of an .npz with samples and what the layer became (see

@@ -13,6 +13,7 @@ import torch
 
 from flows import Flow, UnsupportedEvent
 from flows.baselines import MissingLibrary
+from harness.audit.audit import Audit, audit
 from harness.core.errors import DataError, Diverged
 from harness.core.records import Record, blank_record, finite, write_atomically
 from harness.core.settings import DensityTrial, LayerRef, Progress
@@ -25,7 +26,6 @@ from harness.pipeline.models import build_flow, make_layer
 from harness.pipeline.pipeline import Pipeline
 from harness.training.training import Fit, claimed_shift, fit
 from harness.training.weights import load_flow, save_flow
-from harness.trials.audit import Audit, audit
 from layers import InvertibleLinear, UnsupportedShape, free_parameters
 
 if TYPE_CHECKING:

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 import torch
 
-import harness.trials.audit_layers
+import harness.audit.layer_choice
 from flows import ActNorm, AffineCoupling, Glow, Preprocessing
+from harness.audit.audit import audit
+from harness.audit.conditioning import condition_number
+from harness.audit.events import Events
+from harness.audit.jacobians import NotTriangular, coupled_log_det
+from harness.audit.layer_choice import chosen_layers, smaller
+from harness.audit.stochastic_log_det import NotDifferentiable, stochastic_log_det
 from harness.core.layer_files import resolve_layer
 from harness.core.settings import DataRef
 from harness.datasets.base import Splits
 from harness.evaluation.evaluation import evaluate
 from harness.pipeline.pipeline import Pipeline
 from harness.timing.operations import perturb
-from harness.trials.audit import audit
-from harness.trials.audit_events import Events
-from harness.trials.audit_layers import chosen_layers, smaller
-from harness.trials.conditioning import condition_number
-from harness.trials.jacobians import NotTriangular, coupled_log_det
-from harness.trials.stochastic_log_det import NotDifferentiable, stochastic_log_det
 from layers import LAYERS
 from layers.base import push_identity
 from layers.conv1x1 import Conv1x1
@@ -239,19 +239,19 @@ def test_single_events_are_counted_and_named():
 
 
 def test_a_large_split_is_sampled(monkeypatch):
-    monkeypatch.setattr("harness.trials.audit_events.MOST_EVENTS", 20)
+    monkeypatch.setattr("harness.audit.events.MOST_EVENTS", 20)
     data = pipeline(test_events=50)
     result = audited(make_flow(data), data)
     assert (result.events, result.test_events) == (20, 50)
-    monkeypatch.setattr("harness.trials.audit_events.SECONDS", 0.0)
+    monkeypatch.setattr("harness.audit.events.SECONDS", 0.0)
     assert audited(make_flow(data), data).events == 8, "the first batch is examined whatever the time"
 
 
 @pytest.mark.parametrize(("work", "how"), [(1e12, "exactly, by slogdet"), (0.0, "a stochastic check")])
 def test_a_wrong_log_det_of_a_large_layer_is_found_at_its_own_shape(work, how, monkeypatch):
     """Its stand-in is right, so only a check at the true size can see it."""
-    monkeypatch.setattr(harness.trials.audit_layers, "LARGE_WORK_LIMIT", work)
-    monkeypatch.setattr("harness.trials.audit.SAMPLES", 2)
+    monkeypatch.setattr(harness.audit.layer_choice, "LARGE_WORK_LIMIT", work)
+    monkeypatch.setattr("harness.audit.audit.SAMPLES", 2)
     data = pipeline((2, 48, 48), test_events=2)
 
     def build(layer, shape):
@@ -407,7 +407,7 @@ def test_fails_the_flow_as_a_whole(cls, reason):
 
 @pytest.mark.parametrize(("limit", "found"), [(0, 1), (256, 2)], ids=["sum of parts", "whole Jacobian"])
 def test_a_lost_term_is_found_twice(limit, found, monkeypatch):
-    monkeypatch.setattr("harness.trials.audit.WHOLE_LIMIT", limit)
+    monkeypatch.setattr("harness.audit.audit.WHOLE_LIMIT", limit)
     data = pipeline()
     result = audited(recast(ForgetsATerm)(make_flow(data)), data)
     assert sum(text.startswith("flow: log-det is") for text in result.reasons) == found, result.reasons
@@ -440,7 +440,7 @@ def test_too_many_layers_are_sampled_with_both_ends(monkeypatch):
     flow = Glow(IMAGE, Conv1x1, levels=2, steps=10, width=2)
     layers = dict(flow.linear_layers())
     assert chosen_layers(layers, 0) == set(layers)
-    monkeypatch.setattr(harness.trials.audit_layers, "WORK_LIMIT", 7 * 64**3)
+    monkeypatch.setattr(harness.audit.layer_choice, "WORK_LIMIT", 7 * 64**3)
     chosen = chosen_layers(layers, 0)
     ends = {f"level{level}/step{step}/layer" for level in (0, 1) for step in (0, 9)}
     assert ends < chosen < set(layers)
@@ -449,9 +449,9 @@ def test_too_many_layers_are_sampled_with_both_ends(monkeypatch):
 
 
 def as_large(monkeypatch, limit, work=0.0):
-    monkeypatch.setattr(harness.trials.audit_layers, "DENSE_LIMIT", limit)
-    monkeypatch.setattr(harness.trials.audit_layers, "LARGE_WORK_LIMIT", work)
-    monkeypatch.setattr(harness.trials.audit_layers, "STAND_IN_LIMIT", limit)
+    monkeypatch.setattr(harness.audit.layer_choice, "DENSE_LIMIT", limit)
+    monkeypatch.setattr(harness.audit.layer_choice, "LARGE_WORK_LIMIT", work)
+    monkeypatch.setattr(harness.audit.layer_choice, "STAND_IN_LIMIT", limit)
 
 
 def build(layer, shape):
@@ -490,7 +490,7 @@ def test_what_cannot_be_audited_is_said(monkeypatch):
 
 @pytest.mark.parametrize("limit", [1024, 8], ids=["exact", "power iteration"])
 def test_condition_number(limit, monkeypatch):
-    monkeypatch.setattr("harness.trials.conditioning.SVD_LIMIT", limit)
+    monkeypatch.setattr("harness.audit.conditioning.SVD_LIMIT", limit)
     u, _, v = torch.linalg.svd(torch.randn(64, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(0)))
     values = torch.linspace(1, 5, 64, dtype=torch.float64)
     values[0], values[-1] = 1e-3, 10.0

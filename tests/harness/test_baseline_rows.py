@@ -13,6 +13,8 @@ from flows.baselines import BASELINES, build_baseline
 from flows.baselines.contraction import Contraction
 from flows.baselines.lipschitz import SpectralConvolution
 from flows.baselines.maf import Autoregressive
+from harness.audit.audit import audit
+from harness.audit.estimates import operator_norm
 from harness.cli import main
 from harness.core.errors import SuiteError
 from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
@@ -24,8 +26,6 @@ from harness.planning.plan import plan_run
 from harness.planning.suite import load_suite
 from harness.training.training import fit
 from harness.training.weights import load_flow, weights_path
-from harness.trials.audit import audit
-from harness.trials.audit_estimates import operator_norm
 from harness.trials.density import run_density
 
 ESTIMATED = ["iresnet", "residual_flow", "idensenet"]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from harness.audit.audit import audit
 from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef, ParametersTrial, TrainingSettings
 from harness.datasets.base import Splits
 from harness.evaluation.evaluation import evaluate
@@ -13,7 +14,6 @@ from harness.planning.plan import make_plan
 from harness.planning.suite import load_suite
 from harness.reporting.results import plan_lines
 from harness.reporting.tables import tables
-from harness.trials.audit import audit
 
 FLOW = {"levels": 1, "steps": 1, "width": 4}
 

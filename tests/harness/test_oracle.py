@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from flows import Permutation
+from harness.audit.audit import audit
 from harness.core.errors import SuiteError
 from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
 from harness.datasets import Splits, Store, find_dataset
@@ -14,7 +15,6 @@ from harness.pipeline.pipeline import Pipeline
 from harness.planning.plan import make_plan, plan_run
 from harness.planning.suite import load_suite
 from harness.training.weights import load_flow, weights_path
-from harness.trials.audit import audit
 from harness.trials.density import run_density
 
 

@@ -46,7 +46,7 @@ def test_a_density_trial_rests_on_its_layer_the_backbone_the_training_and_the_lo
         "harness/training/updates.py",
         "harness/evaluation/evaluation.py",
         "harness/pipeline/pipeline.py",
-        "harness/trials/audit.py",
+        "harness/audit/audit.py",
         "harness/core/flags.py",
         "harness/datasets/digits.py",
     }

@@ -2,7 +2,7 @@
 
 Up to D = 4096 a layer's own matrix is formed. Above, that of one layer of each class and shape, as far as memory and
 work allow: D = 12,288 takes 3.6 GB and some 10 s on two cores in float64. The others are checked exactly on a smaller
-event, and on their own by a stochastic estimate (`harness.trials.stochastic_log_det`).
+event, and on their own by a stochastic estimate (`harness.audit.stochastic_log_det`).
 """
 
 from __future__ import annotations

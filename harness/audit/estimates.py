@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from flows import Estimated
-from harness.trials.jacobians import Map, autograd_log_det
+from harness.audit.jacobians import Map, autograd_log_det
 
 DRAWS = 256  # estimates per sample
 SURENESS = 4.0  # standard errors of their mean that chance is granted

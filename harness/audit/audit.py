@@ -4,15 +4,15 @@ With the evaluated weights, on held-out samples. Every claimed log-determinant i
 that do not use it:
 
 - linear layers, mixers included: `slogdet` of the matrix read off by pushing the identity through, and above D = 4096
-  what `harness.trials.audit_layers` says;
-- couplings, split priors and ActNorm: vector-Jacobian products (see harness.trials.jacobians); squeezes and
+  what `harness.audit.layer_choice` says;
+- couplings, split priors and ActNorm: vector-Jacobian products (see harness.audit.jacobians); squeezes and
   permutations: that they only move entries, each to a place of its own;
 - maps of no such form (autoregressive ones): their whole Jacobian;
-- maps whose log-det is an estimate: see harness.trials.audit_estimates;
+- maps whose log-det is an estimate: see harness.audit.estimates;
 - the flow: the sum of its parts, the standard normal prior, and where D <= 256 its whole autograd Jacobian;
 - preprocessing: the derivative of its closed form, entry by entry, and the log-det that the pipeline hands on.
 
-Beside that: every test event as it was evaluated (harness.trials.audit_events), the flow built anew from its saved
+Beside that: every test event as it was evaluated (harness.audit.events), the flow built anew from its saved
 weights, the state of every module before and after the evaluation, the condition numbers of the linear layers, and the
 log-likelihood in the flow's precision against float64.
 """
@@ -28,13 +28,13 @@ import torch
 from torch import Tensor
 
 from flows import Dense, Estimated, Permutation
+from harness.audit.estimates import bounded, compare_estimates
+from harness.audit.events import Events, audit_batches, audit_inverse, audit_reload, audit_state
+from harness.audit.findings import PRECISION_LIMIT, Audit, dtype_name, largest
+from harness.audit.jacobians import NotTriangular, autograd_log_det, coupled_log_det
+from harness.audit.layer_choice import DENSE_LIMIT, LayerMaker, chosen_layers, exact_layers
+from harness.audit.linear import audit_large, audit_linear, audit_scales
 from harness.evaluation.evaluation import Evaluation, generator, has_estimates
-from harness.trials.audit_estimates import bounded, compare_estimates
-from harness.trials.audit_events import Events, audit_batches, audit_inverse, audit_reload, audit_state
-from harness.trials.audit_findings import PRECISION_LIMIT, Audit, dtype_name, largest
-from harness.trials.audit_layers import DENSE_LIMIT, LayerMaker, chosen_layers, exact_layers
-from harness.trials.audit_linear import audit_large, audit_linear, audit_scales
-from harness.trials.jacobians import NotTriangular, autograd_log_det, coupled_log_det
 from layers import InvertibleLinear
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from flows import Flow
+from harness.audit.findings import INVERSE_LIMIT, PRECISION_LIMIT, Audit, dtype_name, largest
 from harness.evaluation.evaluation import Evaluation, evaluated_inputs, generator, has_estimates
 from harness.pipeline.pipeline import Pipeline
-from harness.trials.audit_findings import INVERSE_LIMIT, PRECISION_LIMIT, Audit, dtype_name, largest
 
 if TYPE_CHECKING:
     from flows.bijection import Bijection

@@ -7,10 +7,10 @@ import math
 import torch
 from torch import Tensor
 
-from harness.trials.audit_findings import INVERSE_LIMIT, Audit, dtype_name, largest
-from harness.trials.audit_layers import DENSE_LIMIT, LayerMaker, smaller
-from harness.trials.conditioning import log_det_and_condition
-from harness.trials.stochastic_log_det import NotDifferentiable, stochastic_log_det
+from harness.audit.conditioning import log_det_and_condition
+from harness.audit.findings import INVERSE_LIMIT, Audit, dtype_name, largest
+from harness.audit.layer_choice import DENSE_LIMIT, LayerMaker, smaller
+from harness.audit.stochastic_log_det import NotDifferentiable, stochastic_log_det
 from layers import InvertibleLinear
 from layers.base import push_identity
 

@@ -1,0 +1,1 @@
+"""Check that the likelihood a flow reports is one, on the weights that were evaluated."""
