@@ -21,8 +21,8 @@ from harness.core.settings import NO_LOGIT, AnyTrial, DataRef, DensityTrial, Tri
 from harness.execution.agenda import MISSING, Choice, agenda, counted, forget_settled, outlook, trials_text
 from harness.execution.folder import claimed, make_folder, remove_leftovers, writing
 from harness.execution.outcome import record_path
-from harness.execution.submissions import Submissions, at_work
-from harness.execution.submissions import lines as cluster_lines
+from harness.execution.slurm.submissions import Submissions, at_work
+from harness.execution.slurm.submissions import lines as cluster_lines
 from harness.planning.cluster import Cluster
 from harness.planning.identity import identity
 from harness.planning.plan import FILE, Plan, data_key, with_checksum
@@ -47,10 +47,10 @@ def run(args: Namespace) -> int:
 
 def _run_in(folder: Path, plan: Plan, picked: Sequence[Trial], root: Path | None, args: Namespace) -> int:
     from harness.execution.gate import check_layers, leave_out_refused
+    from harness.execution.local.slots import make_slots
+    from harness.execution.local.supervisor import run_trials
+    from harness.execution.progress import make_reporter
     from harness.execution.provenance import RunProvenance
-    from harness.execution.slots import make_slots
-    from harness.execution.supervisor import run_trials
-    from harness.progress import make_reporter
 
     handed = at_work(folder, args.executor)
     if not handed:
@@ -100,7 +100,7 @@ def _run_in(folder: Path, plan: Plan, picked: Sequence[Trial], root: Path | None
         if not doing and not attached:
             print("nothing left to run")
         elif cluster is not None:
-            from harness.execution.slurm import run_on_cluster
+            from harness.execution.slurm.slurm import run_on_cluster
 
             run_on_cluster(doing, attached, conditions, cluster, args.jobs, stop_at)
         else:
@@ -116,7 +116,7 @@ def _run_in(folder: Path, plan: Plan, picked: Sequence[Trial], root: Path | None
 
 def cancel(args: Namespace) -> int:
     """`cancel DIR`: end what a cluster still does for a run."""
-    from harness.execution.slurm import cancel_all
+    from harness.execution.slurm.slurm import cancel_all
 
     for folder in run_folders(args.folder):
         print("\n".join(cancel_all(folder)) or f"{folder}: no cluster works for it")
@@ -290,7 +290,7 @@ def _plan(args: Namespace) -> tuple[Plan, tuple[AnyTrial, ...]]:
 
 def _start_imports(args: Namespace) -> None:
     """Let the trials' server import torch while this process does, to plan: one takes as long as the other."""
-    from harness.execution.process import start_server
+    from harness.execution.local.process import start_server
     from harness.planning.suite import read_suite
 
     try:
@@ -320,7 +320,7 @@ def _cluster(args: Namespace) -> Cluster | None:
 
 def _at_once(trials: Sequence[Trial], cluster: Cluster | None, jobs: int | None) -> int:
     """How many of these trials run at once."""
-    from harness.execution.slots import at_once, make_slots
+    from harness.execution.local.slots import at_once, make_slots
 
     if cluster is None:
         return at_once(trials, make_slots(trials, jobs))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harness.core.errors import UserError
 from harness.core.records import TEMPORARY, write_atomically
-from harness.execution.submissions import FOLDER as SUBMISSIONS
+from harness.execution.slurm.submissions import FOLDER as SUBMISSIONS
 from harness.planning.plan import FILE
 
 LOCK = ".lock"

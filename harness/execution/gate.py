@@ -11,8 +11,8 @@ from harness.core.isolation.messages import shortened, visible
 from harness.core.records import blank_record, write_record
 from harness.core.run_options import PASSED, UNCHECKED, Conditions, shown_seconds
 from harness.core.settings import LayerRef, Trial, layers_of
-from harness.execution.supervisor import Provenance
-from harness.trials.check_column import refusal
+from harness.execution.check_column import refusal
+from harness.execution.local.supervisor import Provenance
 
 REFUSED = "check-layer refused it:"
 LONGEST_FAULT = 180  # characters, so that tables, which shorten reasons, show the way out

@@ -4,7 +4,7 @@ What a time may depend on besides the case, and what is done about it (docs/timi
 
 - What the machine does: every round samples every case, in opposite order every other time.
 - What the case before left in the caches: an untimed call precedes each sample of a fast case.
-- What the process allocated before: `harness.trials.trial` makes the allocator keep memory; page faults are counted.
+- What the process allocated before: `harness.execution.trial` makes the allocator keep memory; page faults are counted.
 - Who else uses the core: the processor time of a sample is counted beside its wall time.
 - Warming up: the cases take turns, untimed, until their times settle.
 """

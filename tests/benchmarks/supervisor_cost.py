@@ -20,10 +20,10 @@ from pathlib import Path
 
 from harness.core.run_options import Conditions
 from harness.core.settings import FlowSettings, LayerRef, ParametersTrial, Trial
-from harness.execution.process import start_server
-from harness.execution.slots import Slots
-from harness.execution.supervisor import run_trials
-from harness.progress import Reporter
+from harness.execution.local.process import start_server
+from harness.execution.local.slots import Slots
+from harness.execution.local.supervisor import run_trials
+from harness.execution.progress import Reporter
 
 MOST_PER_TRIAL = 0.3  # seconds
 MOST_OF_A_SUITE = 0.01
@@ -36,7 +36,7 @@ def nothing() -> None:
 def record_nothing(trial, conditions, provenance, progress) -> None:
     """A trial without content, but with all that surrounds one."""
     from harness.core.records import blank_record
-    from harness.trials.trial import execute
+    from harness.execution.trial import execute
 
     execute(trial, conditions, provenance, progress, run=lambda trial, *_: blank_record(trial, "ok", None))
 

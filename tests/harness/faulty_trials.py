@@ -17,7 +17,7 @@ import torch
 
 from harness.core.errors import Diverged
 from harness.core.records import blank_record
-from harness.trials.trial import execute
+from harness.execution.trial import execute
 from layers import UnsupportedShape
 
 

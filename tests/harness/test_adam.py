@@ -49,7 +49,7 @@ def test_a_step_without_gradients_changes_nothing():
 
 TRAIN = """
 import sys, torch
-import harness.trials.trial
+import harness.execution.trial
 from harness.core.settings import FlowSettings, LayerRef, TrainingSettings
 from harness.pipeline.models import build_flow
 from harness.training.updates import Updates

@@ -56,7 +56,7 @@ def suite(tmp_path, monkeypatch):
     return path
 
 
-RUN_TRIALS = "harness.execution.supervisor.run_trials"
+RUN_TRIALS = "harness.execution.local.supervisor.run_trials"
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def stand_in(monkeypatch):
 
     asked = Asked()
     monkeypatch.setattr(RUN_TRIALS, run_trials)
-    monkeypatch.setattr("harness.execution.process.start_server", lambda datasets, kernels: None)
+    monkeypatch.setattr("harness.execution.local.process.start_server", lambda datasets, kernels: None)
     return asked
 
 
@@ -194,7 +194,7 @@ def test_missing_data_is_told_before_anything_runs(suite, capsys, stand_in):
 def test_the_trials_server_is_started_before_anything_is_planned(suite, monkeypatch):
     order = []
     monkeypatch.setattr(
-        "harness.execution.process.start_server", lambda datasets, kernels: order.append(list(datasets))
+        "harness.execution.local.process.start_server", lambda datasets, kernels: order.append(list(datasets))
     )
 
     def plan(args):
@@ -363,7 +363,7 @@ def test_threads_are_divided_among_jobs_on_request(suite, stand_in, monkeypatch)
 
 
 def test_jobs_that_would_fight_over_the_cores_wait(suite, stand_in, capsys, monkeypatch):
-    monkeypatch.setattr("harness.execution.slots.usable_cores", lambda: 1)
+    monkeypatch.setattr("harness.execution.local.slots.usable_cores", lambda: 1)
     assert main(["run", "tiny.yaml", "--jobs", "2"]) == 0
     assert "--jobs 2: 1 at once" in capsys.readouterr().out
 

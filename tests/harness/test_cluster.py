@@ -5,7 +5,7 @@ import pytest
 from harness.core.errors import SuiteError, UserError
 from harness.core.run_options import Conditions
 from harness.core.settings import FlowSettings, LayerRef, ParametersTrial
-from harness.execution.slurm import parameters, submit
+from harness.execution.slurm.slurm import parameters, submit
 from harness.planning.cluster import Cluster, cluster_of
 from harness.planning.suite import load_suite
 

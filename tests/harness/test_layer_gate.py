@@ -12,7 +12,7 @@ from harness.core.records import read_record
 from harness.core.run_options import Conditions
 from harness.core.settings import LayerRef
 from harness.execution.gate import REFUSED, WAY_OUT
-from harness.execution.submissions import Submission
+from harness.execution.slurm.submissions import Submission
 from harness.planning.plan import Plan
 from harness.reporting.results import plan_lines
 from harness.reporting.tables_density import density_tables

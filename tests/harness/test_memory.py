@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from harness.execution.memory import MemoryWatch, groups_now, held, kernel_kills
+from harness.execution.local.memory import MemoryWatch, groups_now, held, kernel_kills
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 

@@ -84,7 +84,7 @@ def test_a_mutated_suite_is_refused_or_right(tmp_path, monkeypatch, capsys, seed
     def ran(trials, *_, **__):
         raise KeyboardInterrupt  # a mutant that is a suite all the same: enough to know that it would run
 
-    monkeypatch.setattr("harness.execution.supervisor.run_trials", ran)
+    monkeypatch.setattr("harness.execution.local.supervisor.run_trials", ran)
     monkeypatch.chdir(tmp_path)
     text = mutate(SUITE, random.Random(seed))
     Path("mutant.yaml").write_bytes(text.encode("utf-8", "surrogatepass"))

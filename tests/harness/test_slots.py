@@ -4,7 +4,7 @@ import pytest
 
 from harness.core.machine import usable_gpus
 from harness.core.settings import FlowSettings, LayerRef, ParametersTrial
-from harness.execution.slots import Slots, at_once
+from harness.execution.local.slots import Slots, at_once
 
 
 def trial(threads=1, device="cpu"):

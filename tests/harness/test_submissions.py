@@ -9,11 +9,11 @@ from harness.core.errors import DataError, UserError
 from harness.core.records import blank_record, write_record
 from harness.core.run_options import Conditions
 from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef, ParametersTrial, TrainingSettings
-from harness.execution.heartbeat import Heart, wait_for_silence
 from harness.execution.outcome import SIGNAL
-from harness.execution.slurm_job import check_prepared
-from harness.execution.squeue import Job, parse
-from harness.execution.submissions import (
+from harness.execution.slurm.heartbeat import Heart, wait_for_silence
+from harness.execution.slurm.slurm_job import check_prepared
+from harness.execution.slurm.squeue import Job, parse
+from harness.execution.slurm.submissions import (
     Beat,
     Submission,
     Submissions,

@@ -16,11 +16,11 @@ from harness.core.isolation.messages import Receiver, Sender
 from harness.core.records import blank_record, read_record, write_record
 from harness.core.run_options import Conditions
 from harness.core.settings import FlowSettings, LayerRef, ParametersTrial, RuntimeTrial
+from harness.execution.local.process import teller
+from harness.execution.local.slots import Slots
+from harness.execution.local.supervisor import run_one, run_trials
 from harness.execution.outcome import interrupted
-from harness.execution.process import teller
-from harness.execution.slots import Slots
-from harness.execution.supervisor import run_one, run_trials
-from harness.progress import Reporter, make_reporter
+from harness.execution.progress import Reporter, make_reporter
 
 HERE = Path(__file__).parent
 LAYER = LayerRef(row="one", layer="conv1x1")
@@ -199,10 +199,10 @@ if __name__ == "__main__":
     from pathlib import Path
     import faulty_trials
     from harness.core.run_options import Conditions
-    from harness.execution.process import teller
-    from harness.execution.slots import Slots
-    from harness.execution.supervisor import run_trials
-    from harness.progress import make_reporter
+    from harness.execution.local.process import teller
+    from harness.execution.local.slots import Slots
+    from harness.execution.local.supervisor import run_trials
+    from harness.execution.progress import make_reporter
     from harness.core.settings import FlowSettings, LayerRef, ParametersTrial
 
     trials = [
@@ -349,7 +349,7 @@ def test_no_space_left_for_what_the_supervisor_writes(work, tmp_path, monkeypatc
     def full(folder, record):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("harness.execution.supervisor.write_record", full)
+    monkeypatch.setattr("harness.execution.local.supervisor.write_record", full)
     with pytest.raises(UserError, match=r"the record of trial kill-\S+ cannot be written: No space left on device"):
         run_one(trial("kill"), Conditions(tmp_path), Listener(), work=work)
 
@@ -448,10 +448,10 @@ def test_the_live_display_shows_progress_and_leaves_a_line_per_trial(faulty):
 
 SERVED = """
 import sys
-from harness.execution.process import start_server
+from harness.execution.local.process import start_server
 
 def say():
-    slow = ("torch", "harness.trials.trial", "sklearn.datasets", "torch._dynamo", "torchvision", "pooch", "wfdb")
+    slow = ("torch", "harness.execution.trial", "sklearn.datasets", "torch._dynamo", "torchvision", "pooch", "wfdb")
     print([name for name in slow if name in sys.modules])
 
 if __name__ == "__main__":
@@ -469,4 +469,4 @@ def test_trials_are_born_with_what_they_need_and_no_more(tmp_path, datasets, imp
     (tmp_path / "main.py").write_text(SERVED)
     command = [sys.executable, str(tmp_path / "main.py"), *datasets]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == f"{['torch', 'harness.trials.trial', *imported]}\n[]\n"
+    assert done.stdout == f"{['torch', 'harness.execution.trial', *imported]}\n[]\n"

@@ -9,7 +9,7 @@ from harness.core.records import blank_record, read_record
 from harness.core.run_options import Conditions
 from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
 from harness.core.sources import file_digest
-from harness.trials.trial import execute
+from harness.execution.trial import execute
 
 TRIAL = DensityTrial(
     suite="s",

@@ -28,7 +28,7 @@ from harness.core.records import Record, read_record, write_atomically
 from harness.core.run_options import Conditions, shown_seconds
 from harness.core.settings import AnyTrial, Settings, Trial
 from harness.execution.outcome import interrupted, record_path
-from harness.execution.squeue import Jobs, Queue
+from harness.execution.slurm.squeue import Jobs, Queue
 
 SLURM = "slurm"
 FOLDER = SLURM

@@ -18,11 +18,11 @@ from harness.core.machine import usable_gpus
 from harness.core.records import write_atomically
 from harness.core.run_options import Conditions
 from harness.core.settings import DensityTrial, Trial
-from harness.execution.heartbeat import Heart, wait_for_silence
-from harness.execution.process import Work, execute
+from harness.execution.local.process import Work, execute
+from harness.execution.local.supervisor import run_one
 from harness.execution.provenance import RunProvenance
-from harness.execution.submissions import Beat, Submission, fault_path, is_cancelled
-from harness.execution.supervisor import run_one
+from harness.execution.slurm.heartbeat import Heart, wait_for_silence
+from harness.execution.slurm.submissions import Beat, Submission, fault_path, is_cancelled
 
 ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
 """What a cluster sends before it kills: at a job's time limit, on `scancel`, when somebody else is to have the node."""
@@ -34,7 +34,7 @@ def run_job(place: str, index: int, work: Work = execute) -> None:
     Args:
         place: folder of the submission.
         index: of the job in the array.
-        work: see `harness.execution.supervisor.run_trials`.
+        work: see `harness.execution.local.supervisor.run_trials`.
     """
     for number in ENDS:
         signal.signal(number, _end)

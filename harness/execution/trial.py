@@ -29,8 +29,8 @@ from harness.core.settings import (
     layers_of,
 )
 from harness.core.sources import file_digest
+from harness.execution.check_column import with_checks, without_refused
 from harness.training.checkpoints import Checkpoints
-from harness.trials.check_column import with_checks, without_refused
 from harness.trials.density import run_density
 from harness.trials.examination import run_examination
 from harness.trials.parameters import run_parameters

@@ -13,8 +13,8 @@ from typing import Self
 from harness.core.errors import UserError
 from harness.core.records import TEMPORARY
 from harness.core.settings import Trial
-from harness.execution.submissions import Beat, beat_path, read_beat
-from harness.progress import Reporter
+from harness.execution.progress import Reporter
+from harness.execution.slurm.submissions import Beat, beat_path, read_beat
 
 
 class Heart(Reporter):

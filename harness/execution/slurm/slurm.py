@@ -27,9 +27,10 @@ from harness.core.run_options import PROJECT, Conditions
 from harness.core.settings import RuntimeTrial, Trial
 from harness.execution.folder import writing
 from harness.execution.outcome import record_path
-from harness.execution.slurm_job import run_job
-from harness.execution.squeue import Queue, cancel, needed
-from harness.execution.submissions import (
+from harness.execution.progress import Reporter, make_reporter, name
+from harness.execution.slurm.slurm_job import run_job
+from harness.execution.slurm.squeue import Queue, cancel, needed
+from harness.execution.slurm.submissions import (
     CANCELLED,
     FOLDER,
     Handed,
@@ -40,7 +41,6 @@ from harness.execution.submissions import (
     mark_cancelled,
 )
 from harness.planning.cluster import Cluster
-from harness.progress import Reporter, make_reporter, name
 
 LONGEST_LOOK = 5.0  # seconds between two looks at the shared disk
 INSTALL = "pip install 'invertbench[slurm]'"

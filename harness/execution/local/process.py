@@ -16,7 +16,7 @@ from harness.core.isolation.process import start_server as start_any_server
 from harness.core.run_options import Conditions
 from harness.core.settings import Progress, Trial
 from harness.datasets import DATASETS
-from harness.execution.memory import limit_this_process
+from harness.execution.local.memory import limit_this_process
 
 Work = Callable[[Any, Conditions, Mapping[str, Any], Progress], object]
 
@@ -26,7 +26,7 @@ LONGEST_TEXT = 300  # characters of one
 
 # Imported once, in the fork server, as together they take longer than many a trial. The kernels, built if need be, are
 # there before the first trial starts.
-PRELOAD = ("torch", "harness.trials.trial")
+PRELOAD = ("torch", "harness.execution.trial")
 PRELOAD_FOR_KERNELS = "harness.core.preload_kernels"
 
 
@@ -49,9 +49,9 @@ class Assignment:
 
 def execute(trial: Trial, conditions: Conditions, provenance: Mapping[str, Any], progress: Progress) -> None:
     """Run one trial. The import is here because the supervisor itself needs no torch."""
-    import harness.trials.trial
+    import harness.execution.trial
 
-    harness.trials.trial.execute(trial, conditions, provenance, progress)
+    harness.execution.trial.execute(trial, conditions, provenance, progress)
 
 
 def start_server(datasets: Iterable[str], kernels: bool) -> Context:

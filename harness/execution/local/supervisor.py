@@ -21,11 +21,11 @@ from harness.core.machine import memory_watched
 from harness.core.records import Record, Status, write_record
 from harness.core.run_options import Conditions
 from harness.core.settings import DensityTrial, RuntimeTrial, Trial
-from harness.execution.memory import LOOK_SECONDS, MemoryWatch, kernel_kills
+from harness.execution.local.memory import LOOK_SECONDS, MemoryWatch, kernel_kills
+from harness.execution.local.process import NO_SPACE_LEFT, Assignment, Work, execute, run_assignment, start_server, told
+from harness.execution.local.slots import Lease, Slots
 from harness.execution.outcome import Ending, left_record, log_path, missing_record, record_path, stamp
-from harness.execution.process import NO_SPACE_LEFT, Assignment, Work, execute, run_assignment, start_server, told
-from harness.execution.slots import Lease, Slots
-from harness.progress import Reporter
+from harness.execution.progress import Reporter
 
 LONGEST_WAIT = 1.0  # seconds between two looks at the clock
 

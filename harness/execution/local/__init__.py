@@ -1,0 +1,1 @@
+"""Run trials on this machine, one process each."""

@@ -1,0 +1,1 @@
+"""Run trials as jobs of a SLURM cluster."""
