@@ -5,7 +5,7 @@ from __future__ import annotations
 
 def main() -> int:
     """Run the command line and return its exit code."""
-    from harness.cli import main as command_line
+    from harness.cli.parser import main as command_line
 
     return command_line()
 

@@ -46,7 +46,7 @@ class Timewise(InvertibleLinear, name="timewise"):
         return y * (-self.log_scale).exp()
 '''
 COMMANDS = """\
-from harness.cli import main
+from harness.cli.parser import main
 
 for command in ("list layers", "check-layer timewise", "plan layers_runtime --profile smoke", "validate layers"):
     assert main(command.split()) == 0, command

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from flows import Glow
-from harness.cli import main
+from harness.cli.parser import main
 from harness.core.errors import SuiteError
 from harness.core.settings import FlowSettings, LayerRef
 from harness.pipeline.models import build_flow

@@ -199,7 +199,7 @@ profiles:
 
 
 def test_a_suite_is_checked_against_the_options(tmp_path, capsys):
-    from harness.cli import main
+    from harness.cli.parser import main
 
     (tmp_path / "own.yaml").write_text(SUITE)
     assert main(["validate", str(tmp_path / "own.yaml")]) == 2
@@ -212,7 +212,7 @@ def test_a_suite_is_checked_against_the_options(tmp_path, capsys):
 
 
 def test_wrong_data_end_the_command_with_3_and_one_line(store, capsys, monkeypatch):
-    from harness.cli import main
+    from harness.cli.parser import main
 
     monkeypatch.setenv("INVERTBENCH_CACHE", str(store.cache))
     suite = store.root / "own.yaml"
@@ -228,7 +228,7 @@ def test_wrong_data_end_the_command_with_3_and_one_line(store, capsys, monkeypat
 
 def test_a_record_of_other_data_is_no_result(store, capsys, monkeypatch):
     """The same file name with other images in it: the trial runs again, and its cell never mixes the two."""
-    from harness.cli import main
+    from harness.cli.parser import main
 
     monkeypatch.setenv("INVERTBENCH_CACHE", str(store.cache))
     suite = store.root / "own.yaml"
@@ -246,7 +246,7 @@ def test_a_record_of_other_data_is_no_result(store, capsys, monkeypatch):
 
 
 def test_logit_needs_levels_before_anything_trains(store, capsys, monkeypatch):
-    from harness.cli import main
+    from harness.cli.parser import main
 
     monkeypatch.setenv("INVERTBENCH_CACHE", str(store.cache))
     suite = store.root / "own.yaml"

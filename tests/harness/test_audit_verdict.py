@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import main
+from harness.cli.parser import main
 from harness.planning.plan import make_plan
 from harness.planning.suite import load_suite
 

@@ -15,7 +15,7 @@ from flows.baselines.lipschitz import SpectralConvolution
 from flows.baselines.maf import Autoregressive
 from harness.audit.audit import audit
 from harness.audit.estimates import operator_norm
-from harness.cli import main
+from harness.cli.parser import main
 from harness.core.errors import SuiteError
 from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
 from harness.core.sources import Sources

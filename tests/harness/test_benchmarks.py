@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import main
+from harness.cli.parser import main
 from harness.core.errors import UserError
 from harness.reporting.benchmarks import MOST_PANELS, benchmark_figure, benchmark_table, distinct, read_benchmarks
 from harness.reporting.report import write_report

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.cli import main
+from harness.cli.parser import main
 from harness.core.errors import SuiteError, UserError
 from harness.core.records import read_record, write_record
 from harness.planning.claims import load_claims, plan_claims

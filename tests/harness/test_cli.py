@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import main
+from harness.cli.parser import main
 from harness.core.errors import DataMissing, UserError
 from harness.core.records import blank_record, read_record, write_record
 from harness.datasets import DATASETS
@@ -201,7 +201,7 @@ def test_the_trials_server_is_started_before_anything_is_planned(suite, monkeypa
         order.append("plan")
         raise UserError("far enough")
 
-    monkeypatch.setattr("harness.commands._plan", plan)
+    monkeypatch.setattr("harness.cli.commands._plan", plan)
     suite.write_text(SUITE.replace("digits: {}", "digits: {}\n      mixed: {data: mnist, permute: 1}"))
     assert main(["run", str(suite)]) == 2
     assert order == [["digits", "mnist"], "plan"]
@@ -504,7 +504,9 @@ def test_every_data_set_has_its_page(capsys):
 
 def test_lists_without_torch(tmp_path):
     """Importing torch takes seconds; two of the lists have no need of it."""
-    code = "import sys; from harness.cli import main; main(['list', sys.argv[1]]); sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys; from harness.cli.parser import main; main(['list', sys.argv[1]]); sys.exit('torch' in sys.modules)"
+    )
     for what in ("suites", "datasets"):
         done = subprocess.run(
             [sys.executable, "-c", code, what], capture_output=True, text=True, cwd=PROJECT, check=False

@@ -1,6 +1,6 @@
 import pytest
 
-from harness.cli import main
+from harness.cli.parser import main
 from harness.core.settings import DensityTrial
 from harness.reporting.equal_terms import equal_terms_table, nearest_counts
 from harness.reporting.figures_pareto import front, pareto_figure

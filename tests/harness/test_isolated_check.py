@@ -217,7 +217,7 @@ def test_an_interrupt_leaves_no_process_behind(start, folder, number):
 
 def test_the_command_imports_no_torch(folder):
     code = (
-        "import sys; from harness.cli import main\n"
+        "import sys; from harness.cli.parser import main\n"
         "if __name__ == '__main__':\n"
         "    code = main(['check-layer', 'absent']); print('torch' in sys.modules); sys.exit(code)\n"
     )

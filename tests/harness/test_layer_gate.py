@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from harness.cli import main
+from harness.cli.parser import main
 from harness.core.records import read_record
 from harness.core.run_options import Conditions
 from harness.core.settings import LayerRef

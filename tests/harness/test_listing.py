@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness import listing
+from harness.cli import listing
 from layers import LAYERS
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.cli import main
+from harness.cli.parser import main
 from harness.core.errors import UserError
 from harness.core.records import blank_record, read_record, write_record
 from harness.core.settings import DensityTrial

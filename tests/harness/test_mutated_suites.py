@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import main
+from harness.cli.parser import main
 
 SUITE = """\
 # All that a suite may say, once.

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from harness.cli import main
+from harness.cli.parser import main
 from harness.core.errors import DataError, DataMissing, UserError
 from harness.core.records import read_record
 from harness.datasets import DATASETS, Store

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import main
+from harness.cli.parser import main
 from harness.core.records import read_record
 from harness.planning.plan import Plan
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import main
+from harness.cli.parser import main
 from harness.core.records import read_record
 
 HERE = Path(__file__).parent

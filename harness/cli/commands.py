@@ -206,7 +206,7 @@ def report(args: Namespace) -> int:
 
 def compare(args: Namespace) -> int:
     """`compare A B`: 0 if nothing became worse, 1 if something did; 2 where nothing can be compared."""
-    from harness.reporting.compare import compare_runs
+    from harness.cli.compare import compare_runs
 
     text, code = compare_runs(args.first, args.second, args.threshold, args.other_code, args.markdown)
     print(text)
@@ -215,7 +215,7 @@ def compare(args: Namespace) -> int:
 
 def show_list(args: Namespace) -> int:
     """`list layers|flows|datasets|suites`."""
-    from harness import listing
+    from harness.cli import listing
 
     print(getattr(listing, args.what)())
     return 0

@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as end:  # argparse has written its message or its help
         return end.code if isinstance(end.code, int) else 2
     try:
-        from harness.commands import COMMANDS
+        from harness.cli.commands import COMMANDS
 
         code = COMMANDS[args.command](args)
         sys.stdout.flush()
