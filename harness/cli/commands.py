@@ -190,7 +190,7 @@ def report(args: Namespace) -> int:
     folders = [folder for given in args.folders for folder in run_folders(given)]
     code = 0
     if len(args.folders) > 1:
-        from harness.reporting.merge import merge
+        from harness.reporting.compare.merge import merge
 
         merged = merge(folders, args.out)
         folders = [one.folder for one in merged]

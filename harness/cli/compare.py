@@ -7,9 +7,9 @@ from pathlib import Path
 
 from harness.core.errors import UserError
 from harness.core.records import write_atomically
-from harness.reporting.comparing import Thresholds, compare
-from harness.reporting.rendering import markdown, plain
-from harness.reporting.tables_comparison import comparison_tables
+from harness.reporting.compare.comparing import Thresholds, compare
+from harness.reporting.compare.tables_comparison import comparison_tables
+from harness.reporting.tables.rendering import markdown, plain
 
 
 def compare_runs(

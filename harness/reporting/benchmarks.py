@@ -18,9 +18,9 @@ from matplotlib.ticker import MaxNLocator
 from pydantic import BaseModel, Field, ValidationError
 
 from harness.core.errors import UserError
-from harness.reporting.cells import EMPTY, milliseconds
-from harness.reporting.figure_style import COLOURS, INK, layer_axis, logarithmic, marker, panels, plain
-from harness.reporting.rendering import Table
+from harness.reporting.figures.figure_style import COLOURS, INK, layer_axis, logarithmic, marker, panels, plain
+from harness.reporting.tables.cells import EMPTY, milliseconds
+from harness.reporting.tables.rendering import Table
 
 MOST_PANELS = 24
 LONGEST = 32  # of a name in a figure, in characters

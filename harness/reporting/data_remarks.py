@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from harness.core.settings import DensityTrial
-from harness.reporting.cells import Line
+from harness.reporting.tables.cells import Line
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

@@ -13,10 +13,19 @@ from typing import TYPE_CHECKING, Literal
 
 from harness.core.records import Record
 from harness.core.run_options import shown_seconds
-from harness.reporting.cells import EMPTY, Line, Notes, failed_status
-from harness.reporting.likelihoods import ESTIMATE, ESTIMATED, SUSPECT, UNITS, is_estimate, marked, suspect, unit_of
-from harness.reporting.models import Field, Model, fields
-from harness.reporting.rendering import Table
+from harness.reporting.statistics.likelihoods import (
+    ESTIMATE,
+    ESTIMATED,
+    SUSPECT,
+    UNITS,
+    is_estimate,
+    marked,
+    suspect,
+    unit_of,
+)
+from harness.reporting.statistics.models import Field, Model, fields
+from harness.reporting.tables.cells import EMPTY, Line, Notes, failed_status
+from harness.reporting.tables.rendering import Table
 from harness.reporting.tables_density import mean_and_interval
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from harness.reporting.cells import OPERATIONS, Line, failed_status, shape_text
-from harness.reporting.figure_style import COLOURS, INK, colour, layer_axis, logarithmic, marker, panels, plain
-from harness.reporting.likelihoods import UNITS, suspect, unit_of
-from harness.reporting.statistics import estimate
+from harness.reporting.figures.figure_style import COLOURS, INK, colour, layer_axis, logarithmic, marker, panels, plain
+from harness.reporting.statistics.likelihoods import UNITS, suspect, unit_of
+from harness.reporting.statistics.statistics import estimate
+from harness.reporting.tables.cells import OPERATIONS, Line, failed_status, shape_text
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

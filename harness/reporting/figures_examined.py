@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from harness.core.records import Record
-from harness.reporting.figure_style import INK, colour, marker, panels, plain
+from harness.reporting.figures.figure_style import INK, colour, marker, panels, plain
 from harness.reporting.figures_training import average, curve
-from harness.reporting.likelihoods import UNITS
+from harness.reporting.statistics.likelihoods import UNITS
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from harness.core.records import Record
-from harness.reporting.figure_style import COLOURS, INK, panels, plain, slug
+from harness.reporting.figures.figure_style import COLOURS, INK, panels, plain, slug
 from harness.reporting.figures_samples import arrays_of
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from harness.reporting.cells import Line
-from harness.reporting.figure_style import INK, colour, marker, panels, plain, side_legend
-from harness.reporting.likelihoods import UNITS
-from harness.reporting.models import Field, Model, fields
-from harness.reporting.statistics import estimate
+from harness.reporting.figures.figure_style import INK, colour, marker, panels, plain, side_legend
+from harness.reporting.statistics.likelihoods import UNITS
+from harness.reporting.statistics.models import Field, Model, fields
+from harness.reporting.statistics.statistics import estimate
+from harness.reporting.tables.cells import Line
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from harness.core.settings import RuntimeTrial
-from harness.reporting.cells import OPERATIONS, Line, shape_text
-from harness.reporting.figure_style import INK, colour, logarithmic, marker, panels, plain, side_legend
+from harness.reporting.figures.figure_style import INK, colour, logarithmic, marker, panels, plain, side_legend
 from harness.reporting.runtime_points import merged
+from harness.reporting.tables.cells import OPERATIONS, Line, shape_text
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

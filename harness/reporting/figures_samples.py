@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from harness.core.records import Record
-from harness.reporting.figure_style import COLOURS, panels, plain, slug
+from harness.reporting.figures.figure_style import COLOURS, panels, plain, slug
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from harness.core.records import Record
-from harness.reporting.figure_style import INK, colour, panels, plain, side_legend
-from harness.reporting.likelihoods import UNITS, unit_of
+from harness.reporting.figures.figure_style import INK, colour, panels, plain, side_legend
 from harness.reporting.results import record_lines
+from harness.reporting.statistics.likelihoods import UNITS, unit_of
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from harness.core.records import Record
-from harness.reporting.cells import Line
 from harness.reporting.judges_layers import block_determinant, mixing, parameters, runtime
 from harness.reporting.judges_training import accounting, ranked, settings, singularity
+from harness.reporting.tables.cells import Line
 from harness.reporting.verdicts import Verdict
 
 if TYPE_CHECKING:

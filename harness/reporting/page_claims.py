@@ -8,8 +8,8 @@ from dataclasses import replace
 from matplotlib.figure import Figure
 
 from harness.reporting.claims import Examined, summary
-from harness.reporting.page_sections import Part, Section, figure_parts
-from harness.reporting.rendering import Table
+from harness.reporting.page.page_sections import Part, Section, figure_parts
+from harness.reporting.tables.rendering import Table
 
 
 def claims_sections(

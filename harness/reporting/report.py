@@ -12,16 +12,16 @@ from harness.core.records import write_atomically
 from harness.planning.plan import Plan
 from harness.reporting.benchmarks import benchmark_figure, benchmark_table, read_benchmarks
 from harness.reporting.claims import examine, section_text, summary, summary_text
+from harness.reporting.compare.merge import CONFLICT
 from harness.reporting.equal_terms import Terms, equal_terms_table
-from harness.reporting.figure_style import style
-from harness.reporting.figures import drawn, rendered
-from harness.reporting.merge import CONFLICT
-from harness.reporting.page import page
+from harness.reporting.figures.figure_style import style
+from harness.reporting.figures.figures import drawn, rendered
+from harness.reporting.page.page import page
+from harness.reporting.page.page_sections import suite_sections
 from harness.reporting.page_claims import claims_sections
-from harness.reporting.page_sections import suite_sections
-from harness.reporting.rendering import Table, latex, markdown, one_line
 from harness.reporting.results import csv_bytes, plan_lines, read_records, results
-from harness.reporting.tables import status_line, tables, worst_statuses
+from harness.reporting.tables.rendering import Table, latex, markdown, one_line
+from harness.reporting.tables.tables import status_line, tables, worst_statuses
 
 NEEDS = "% Needs \\usepackage{booktabs,graphicx}.\n"
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.reporting.cells import Line
-from harness.reporting.statistics import slope
+from harness.reporting.statistics.statistics import slope
+from harness.reporting.tables.cells import Line
 
 # Beyond these a point is marked as unstable. They are parts of the median.
 LARGEST_SPREAD = 0.25  # interquartile range

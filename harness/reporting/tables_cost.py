@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness.core.settings import RuntimeTrial
-from harness.reporting.cells import EMPTY, OPERATIONS, Line, Notes, device_text, threads_text, time_cell
-from harness.reporting.rendering import Table
+from harness.reporting.tables.cells import EMPTY, OPERATIONS, Line, Notes, device_text, threads_text, time_cell
+from harness.reporting.tables.rendering import Table
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

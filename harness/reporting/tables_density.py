@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness.core.settings import DensityTrial
-from harness.reporting.cells import EMPTY, Line, Notes, device_text, failed_reason, failed_status, layer_cell
 from harness.reporting.data_remarks import data_remarks
-from harness.reporting.likelihoods import (
+from harness.reporting.results import MISSING
+from harness.reporting.statistics.likelihoods import (
     ESTIMATE,
     ESTIMATED,
     SUSPECT,
@@ -23,9 +23,9 @@ from harness.reporting.likelihoods import (
     suspect,
     unit_of,
 )
-from harness.reporting.rendering import Table
-from harness.reporting.results import MISSING
-from harness.reporting.statistics import LEAST_SEEDS, SIGNIFICANCE, estimate
+from harness.reporting.statistics.statistics import LEAST_SEEDS, SIGNIFICANCE, estimate
+from harness.reporting.tables.cells import EMPTY, Line, Notes, device_text, failed_reason, failed_status, layer_cell
+from harness.reporting.tables.rendering import Table
 from harness.reporting.tables_cost import cost_table
 from harness.reporting.tables_differences import differences_table
 from harness.reporting.tables_events import events_table

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from harness.reporting.cells import EMPTY
-from harness.reporting.likelihoods import Ranking
-from harness.reporting.rendering import Table
-from harness.reporting.statistics import LEAST_SEEDS, Difference
+from harness.reporting.statistics.likelihoods import Ranking
+from harness.reporting.statistics.statistics import LEAST_SEEDS, Difference
+from harness.reporting.tables.cells import EMPTY
+from harness.reporting.tables.rendering import Table
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

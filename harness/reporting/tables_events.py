@@ -6,8 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from harness.reporting.cells import EMPTY, Line, Notes, failed_status
-from harness.reporting.likelihoods import (
+from harness.reporting.statistics.likelihoods import (
     ESTIMATE,
     ESTIMATED,
     SUSPECT,
@@ -18,7 +17,8 @@ from harness.reporting.likelihoods import (
     suspect,
     unit_of,
 )
-from harness.reporting.rendering import Table
+from harness.reporting.tables.cells import EMPTY, Line, Notes, failed_status
+from harness.reporting.tables.rendering import Table
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.reporting.cells import EMPTY, Line, Notes, failed_cell
-from harness.reporting.rendering import Table
+from harness.reporting.tables.cells import EMPTY, Line, Notes, failed_cell
+from harness.reporting.tables.rendering import Table
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from harness.core.settings import DensityTrial, SampleSettings
-from harness.reporting.cells import EMPTY, Line, Notes, failed_reason, failed_status
-from harness.reporting.rendering import Table
 from harness.reporting.results import MISSING
-from harness.reporting.statistics import estimate
+from harness.reporting.statistics.statistics import estimate
+from harness.reporting.tables.cells import EMPTY, Line, Notes, failed_reason, failed_status
+from harness.reporting.tables.rendering import Table
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

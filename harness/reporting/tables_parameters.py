@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from harness.reporting.cells import EMPTY, Line, Notes, count_cell, layer_cell
-from harness.reporting.rendering import Table
+from harness.reporting.tables.cells import EMPTY, Line, Notes, count_cell, layer_cell
+from harness.reporting.tables.rendering import Table
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

@@ -6,7 +6,17 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness.core.settings import RuntimeTrial
-from harness.reporting.cells import (
+from harness.reporting.runtime_points import (
+    FITTED_POINTS,
+    LARGEST_DRIFT,
+    LARGEST_GAP,
+    LARGEST_SPREAD,
+    LEAST_CPU_SHARE,
+    entries,
+    growth,
+    merged,
+)
+from harness.reporting.tables.cells import (
     EMPTY,
     OPERATIONS,
     Line,
@@ -19,17 +29,7 @@ from harness.reporting.cells import (
     threads_text,
     time_cell,
 )
-from harness.reporting.rendering import Table
-from harness.reporting.runtime_points import (
-    FITTED_POINTS,
-    LARGEST_DRIFT,
-    LARGEST_GAP,
-    LARGEST_SPREAD,
-    LEAST_CPU_SHARE,
-    entries,
-    growth,
-    merged,
-)
+from harness.reporting.tables.rendering import Table
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

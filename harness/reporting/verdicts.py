@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.reporting.cells import Line, shortened
-from harness.reporting.rendering import Table
-from harness.reporting.statistics import Difference
+from harness.reporting.statistics.statistics import Difference
+from harness.reporting.tables.cells import Line, shortened
+from harness.reporting.tables.rendering import Table
 
 Holds = Literal["holds", "holds in part", "does not hold", "undecided"]
 HOLDS: Holds = "holds"

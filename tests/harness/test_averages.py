@@ -10,7 +10,7 @@ from harness.core.records import blank_record
 from harness.planning.plan import Plan, make_plan, plan_run
 from harness.planning.suite import validate_suite
 from harness.reporting.results import plan_lines
-from harness.reporting.tables import tables
+from harness.reporting.tables.tables import tables
 
 SUITE = """\
 suite: tiny

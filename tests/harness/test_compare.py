@@ -6,8 +6,8 @@ from harness.cli.parser import main
 from harness.core.errors import UserError
 from harness.core.records import blank_record, write_record
 from harness.core.settings import DensityTrial
-from harness.reporting.comparing import Thresholds, compare
-from harness.reporting.matching import Place
+from harness.reporting.compare.comparing import Thresholds, compare
+from harness.reporting.compare.matching import Place
 
 SOURCES = {"flows/glow.py": "1", "layers/conv1x1.py": "2"}
 ROWS = ("conv1x1", "my_layer & co", "<script>")

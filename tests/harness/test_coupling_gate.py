@@ -13,7 +13,7 @@ from harness.pipeline.pipeline import Pipeline
 from harness.planning.plan import make_plan
 from harness.planning.suite import load_suite
 from harness.reporting.results import plan_lines
-from harness.reporting.tables import tables
+from harness.reporting.tables.tables import tables
 
 FLOW = {"levels": 1, "steps": 1, "width": 4}
 

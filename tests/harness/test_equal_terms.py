@@ -4,9 +4,9 @@ from harness.cli.parser import main
 from harness.core.settings import DensityTrial
 from harness.reporting.equal_terms import equal_terms_table, nearest_counts
 from harness.reporting.figures_pareto import front, pareto_figure
-from harness.reporting.models import Model, fields
 from harness.reporting.report import write_report
 from harness.reporting.results import plan_lines
+from harness.reporting.statistics.models import Model, fields
 
 ROWS = ("conv1x1", "my_layer & co", "<script>")
 BITS = "digits, bits/dim ↓"

@@ -8,8 +8,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.image import imread
 from matplotlib.lines import Line2D
 
-from harness.reporting.figure_style import COLOURS, MARKERS, colour, marker, panels, side_legend, style
-from harness.reporting.figures import drawn, rendered
+from harness.reporting.figures.figure_style import COLOURS, MARKERS, colour, marker, panels, side_legend, style
+from harness.reporting.figures.figures import drawn, rendered
 from harness.reporting.figures_density import likelihood_figure
 from harness.reporting.figures_runtime import sweep_figures, varying
 from harness.reporting.figures_samples import mosaic

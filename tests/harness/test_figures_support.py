@@ -5,7 +5,7 @@ import pytest
 import torch
 from matplotlib.patches import PathPatch
 
-from harness.reporting.figures_support import factor_supports, support_figure, write_supports
+from harness.reporting.figures.figures_support import factor_supports, support_figure, write_supports
 from layers.butterfly import Butterfly
 
 ROOT = Path(__file__).parents[2]

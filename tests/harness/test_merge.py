@@ -10,7 +10,7 @@ from harness.core.errors import UserError
 from harness.core.records import blank_record, read_record, write_record
 from harness.core.settings import DensityTrial
 from harness.planning.plan import Plan
-from harness.reporting.merge import merge
+from harness.reporting.compare.merge import merge
 from harness.reporting.results import plan_lines
 
 HERE = {"cpu": "Processor A", "cores": 8}

@@ -14,10 +14,10 @@ from matplotlib.lines import Line2D
 from PIL import Image
 
 from harness.planning.overrides import run_command
-from harness.reporting.figure_style import COLOURS, panels, side_legend, style
-from harness.reporting.figures import drawn
-from harness.reporting.page import anchors, page
-from harness.reporting.page_facts import (
+from harness.reporting.figures.figure_style import COLOURS, panels, side_legend, style
+from harness.reporting.figures.figures import drawn
+from harness.reporting.page.page import anchors, page
+from harness.reporting.page.page_facts import (
     environment_rows,
     rebuild_lines,
     records_summary,
@@ -25,13 +25,13 @@ from harness.reporting.page_facts import (
     trial_rows,
     without_paths,
 )
-from harness.reporting.page_figures import drawing
-from harness.reporting.page_pictures import figure_pictures, image_picture, matrix_picture
-from harness.reporting.page_sections import Section, figure_parts, suite_sections
-from harness.reporting.rendering import Table
+from harness.reporting.page.page_figures import drawing
+from harness.reporting.page.page_pictures import figure_pictures, image_picture, matrix_picture
+from harness.reporting.page.page_sections import Section, figure_parts, suite_sections
 from harness.reporting.report import write_report
 from harness.reporting.results import csv_bytes, plan_lines, results
-from harness.reporting.tables import tables
+from harness.reporting.tables.rendering import Table
+from harness.reporting.tables.tables import tables
 
 SURROUNDINGS = {
     "git": {"commit": "c0ffee" * 6 + "c0de", "dirty": False},

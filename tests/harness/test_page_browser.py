@@ -5,11 +5,11 @@ import shutil
 
 import pytest
 
-from harness.reporting.page import page
-from harness.reporting.page_sections import Section
-from harness.reporting.rendering import Table
+from harness.reporting.page.page import page
+from harness.reporting.page.page_sections import Section
 from harness.reporting.report import write_report
 from harness.reporting.results import plan_lines, results
+from harness.reporting.tables.rendering import Table
 
 pytestmark = pytest.mark.system
 

@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from harness.reporting.statistics import Difference, Estimate, estimate, judged, paired_differences, slope, winner
+from harness.reporting.statistics.statistics import (
+    Difference,
+    Estimate,
+    estimate,
+    judged,
+    paired_differences,
+    slope,
+    winner,
+)
 
 VALUES = [2.31, 2.35, 2.29, 2.40, 2.33, 2.30, 2.36, 2.32, 2.31]
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from harness.core.records import blank_record
-from harness.reporting.cells import milliseconds
-from harness.reporting.rendering import Table, escape_latex, escape_markdown, latex, markdown
 from harness.reporting.results import plan_lines
-from harness.reporting.tables import status_line, tables
+from harness.reporting.tables.cells import milliseconds
+from harness.reporting.tables.rendering import Table, escape_latex, escape_markdown, latex, markdown
+from harness.reporting.tables.tables import status_line, tables
 
 NASTY = r"a_b & 50% #1 $x$ {y} ~ ^ \z <script> | [c] *d* `e` ± × − † “q” éŁ 日ą→☃"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 from harness.core.records import Record
-from harness.reporting.figure_style import render, slug, style
+from harness.reporting.figures.figure_style import render, slug, style
 from harness.reporting.figures_density import cost_figure, likelihood_figure
 from harness.reporting.figures_examined import accounting_figure, singular_figure
 from harness.reporting.figures_neighbours import neighbour_figures

@@ -5,12 +5,12 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 
-from harness.reporting.cells import EMPTY, Notes, milliseconds, shortened
-from harness.reporting.comparing import Comparison, Finding
-from harness.reporting.likelihoods import UNITS
-from harness.reporting.matching import Pair
-from harness.reporting.rendering import Table
-from harness.reporting.statistics import LEAST_SEEDS
+from harness.reporting.compare.comparing import Comparison, Finding
+from harness.reporting.compare.matching import Pair
+from harness.reporting.statistics.likelihoods import UNITS
+from harness.reporting.statistics.statistics import LEAST_SEEDS
+from harness.reporting.tables.cells import EMPTY, Notes, milliseconds, shortened
+from harness.reporting.tables.rendering import Table
 from harness.reporting.tables_differences import difference_text
 
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from harness.core.records import Record
 from harness.core.settings import DensityTrial, ParametersTrial, RuntimeTrial
 from harness.planning.identity import identity
-from harness.reporting.cells import EMPTY, Line, shape_text, shortened
 from harness.reporting.results import MISSING
-from harness.reporting.tables import worst_statuses
+from harness.reporting.tables.cells import EMPTY, Line, shape_text, shortened
+from harness.reporting.tables.tables import worst_statuses
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

@@ -15,7 +15,7 @@ from PIL import Image
 
 from harness.core.records import MAP, Record
 from harness.reporting.figures_samples import arrays_of, mosaic, sample_blocks
-from harness.reporting.page_figures import unescaped
+from harness.reporting.page.page_figures import unescaped
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

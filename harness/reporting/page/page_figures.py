@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.transforms import Bbox
 
-from harness.reporting.figure_style import COLOURS, style
+from harness.reporting.figures.figure_style import COLOURS, style
 
 POINTS = 72  # per inch: the unit of matplotlib's SVG
 PAD = 3.0  # points around a panel

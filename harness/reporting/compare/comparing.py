@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from harness.core.errors import UserError
-from harness.reporting.matching import Pair, Place, Run, matched
+from harness.reporting.compare.matching import Pair, Place, Run, matched
 from harness.reporting.runtime_points import merged
-from harness.reporting.statistics import Difference, Estimate, judged
+from harness.reporting.statistics.statistics import Difference, Estimate, judged
 
 Verdict = Literal["worse", "better", "same", "not told apart", "not comparable"]
 

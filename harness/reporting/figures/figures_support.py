@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path as Outline
 
-from harness.reporting.figure_style import COLOURS, PALE, panels, render, style
+from harness.reporting.figures.figure_style import COLOURS, PALE, panels, render, style
 from layers.butterfly import Butterfly
 
 

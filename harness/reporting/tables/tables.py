@@ -1,7 +1,7 @@
 """The tables of a report: pure functions of the plan and the lines of its results.
 
-An entry is set in bold only where a test tells it from all others of its column (see `harness.reporting.statistics`):
-with a handful of seeds a mean and its interval is all there is to say.
+An entry is set in bold only where a test tells it from all others of its column (see
+`harness.reporting.statistics.statistics`): with a handful of seeds a mean and its interval is all there is to say.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from harness.core.records import AUDIT_FAILED
-from harness.reporting.cells import Line
-from harness.reporting.rendering import Table
+from harness.reporting.tables.cells import Line
+from harness.reporting.tables.rendering import Table
 from harness.reporting.tables_density import density_tables
 from harness.reporting.tables_examination import examination_tables
 from harness.reporting.tables_parameters import parameters_tables

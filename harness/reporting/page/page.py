@@ -14,10 +14,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from harness.core.records import Record
 from harness.core.settings import DensityTrial
-from harness.reporting.cells import Line, device_text
-from harness.reporting.figure_style import slug
-from harness.reporting.merge import CONFLICT
-from harness.reporting.page_facts import (
+from harness.reporting.compare.merge import CONFLICT
+from harness.reporting.figures.figure_style import slug
+from harness.reporting.page.page_facts import (
     environment_rows,
     rebuild_lines,
     records_summary,
@@ -25,10 +24,11 @@ from harness.reporting.page_facts import (
     trial_rows,
     without_paths,
 )
-from harness.reporting.page_sections import Section
-from harness.reporting.rendering import Table, one_line
+from harness.reporting.page.page_sections import Section
 from harness.reporting.results import csv_bytes
-from harness.reporting.tables import status_line
+from harness.reporting.tables.cells import Line, device_text
+from harness.reporting.tables.rendering import Table, one_line
+from harness.reporting.tables.tables import status_line
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from harness.core.settings import DensityTrial
-from harness.reporting.cells import Line
-from harness.reporting.likelihoods import has_value, is_estimate, suspect, unit_of
+from harness.reporting.statistics.likelihoods import has_value, is_estimate, suspect, unit_of
+from harness.reporting.tables.cells import Line
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from harness.core.errors import UserError
 from harness.core.settings import DensityTrial
-from harness.reporting.cells import Line, shortened
-from harness.reporting.statistics import Difference, Estimate, paired_differences, winner
+from harness.reporting.statistics.statistics import Difference, Estimate, paired_differences, winner
+from harness.reporting.tables.cells import Line, shortened
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 
 from harness.core.records import Record
 from harness.core.settings import DensityTrial
-from harness.reporting.figure_style import slug
-from harness.reporting.page_figures import Drawing, drawing
-from harness.reporting.page_pictures import Maps, Picture, figure_pictures, learned_pictures, sample_pictures
-from harness.reporting.rendering import Table
+from harness.reporting.figures.figure_style import slug
+from harness.reporting.page.page_figures import Drawing, drawing
+from harness.reporting.page.page_pictures import Maps, Picture, figure_pictures, learned_pictures, sample_pictures
+from harness.reporting.tables.rendering import Table
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

@@ -1,0 +1,1 @@
+"""Match the results of two runs, compare them, and merge runs."""

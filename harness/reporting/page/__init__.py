@@ -1,0 +1,1 @@
+"""Write index.html."""

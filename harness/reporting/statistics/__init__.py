@@ -1,0 +1,1 @@
+"""Estimate, compare and rank results over seeds."""

@@ -1,0 +1,1 @@
+"""Render tables in Markdown and LaTeX."""
