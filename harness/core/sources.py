@@ -123,7 +123,7 @@ def _starts(trial: Trial) -> list[Path]:
         case DensityTrial():
             from harness.datasets import find_dataset
 
-            modules += ["harness.trials.density", type(find_dataset(trial.data.name)).__module__]
+            modules += ["harness.kinds.density.run", type(find_dataset(trial.data.name)).__module__]
             layers, mixer = (trial.layer,), trial.flow.mixer != "none"
         case RuntimeTrial():
             modules.append("harness.trials.runtime")

@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from harness.core.records import Record
+from harness.kinds.density.figure_training import average, curve
 from harness.reporting.figures.figure_style import INK, colour, marker, panels, plain
-from harness.reporting.figures_training import average, curve
 from harness.reporting.statistics.likelihoods import UNITS
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from harness.core.records import Record
+from harness.kinds.density.differences import difference_text
 from harness.reporting.statistics.likelihoods import UNITS, by_seed, has_value, ranking, suspect, unit_of
 from harness.reporting.statistics.statistics import Difference, judged
 from harness.reporting.tables.cells import EMPTY, Line, failed_status
 from harness.reporting.tables.rendering import Table
-from harness.reporting.tables_differences import difference_text
 from harness.reporting.verdicts import (
     FAILS,
     HOLDS,

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from harness.core.errors import UserError
 from harness.core.records import write_atomically
+from harness.kinds.density.equal_terms import Terms, equal_terms_table
 from harness.planning.plan import Plan
 from harness.reporting.benchmarks import benchmark_figure, benchmark_table, read_benchmarks
 from harness.reporting.claims import examine, section_text, summary, summary_text
 from harness.reporting.compare.merge import CONFLICT
-from harness.reporting.equal_terms import Terms, equal_terms_table
 from harness.reporting.figures.figure_style import style
 from harness.reporting.figures.figures import drawn, rendered
 from harness.reporting.page.page import page

@@ -21,12 +21,12 @@ from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef,
 from harness.core.sources import Sources
 from harness.datasets.base import Splits
 from harness.evaluation.evaluation import evaluate
+from harness.kinds.density.run import run_density
 from harness.pipeline.pipeline import Pipeline
 from harness.planning.plan import plan_run
 from harness.planning.suite import load_suite
 from harness.training.training import fit
 from harness.training.weights import load_flow, weights_path
-from harness.trials.density import run_density
 
 ESTIMATED = ["iresnet", "residual_flow", "idensenet"]
 

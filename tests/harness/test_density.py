@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-import harness.trials.density
+import harness.kinds.density.run
 from flows import Glow
 from harness.core.measures import COLUMNS
 from harness.core.records import read_record, write_record
 from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
 from harness.datasets.base import Splits
 from harness.evaluation.evaluation import Evaluation, Parts, evaluate
+from harness.kinds.density.run import below_floor, run_density
 from harness.pipeline.pipeline import Pipeline
 from harness.training.weights import load_flow
-from harness.trials.density import below_floor, run_density
 from layers.conv1x1 import Conv1x1
 
 TRAINING = {"steps": 6, "batch_size": 16, "evaluate_every": 3, "evaluation_batch": 5}
@@ -37,7 +37,7 @@ def data(monkeypatch):
 
     def use(splits):
         monkeypatch.setattr(
-            harness.trials.density, "find_dataset", lambda name: SimpleNamespace(load=lambda root, options: splits)
+            harness.kinds.density.run, "find_dataset", lambda name: SimpleNamespace(load=lambda root, options: splits)
         )
 
     use(toy())
@@ -232,7 +232,7 @@ def test_the_floor_allows_for_chance_where_there_is_noise():
 def test_a_measure_that_is_not_finite_is_none_with_its_reason(data, tmp_path, monkeypatch):
     values = torch.tensor([[1.0, math.inf, 2.0]])
     lost = {"bits_per_dim": math.inf, "nats_per_dim": math.inf, "standard_error": math.nan, "values": values}
-    monkeypatch.setattr(harness.trials.density, "evaluate", lambda *args: replace(evaluate(*args), **lost))
+    monkeypatch.setattr(harness.kinds.density.run, "evaluate", lambda *args: replace(evaluate(*args), **lost))
     record = run(trial(), tmp_path)
     assert record.rows[0]["bits_per_dim"] is None and record.rows[0]["standard_error"] is None
     assert record.notes["bits_per_dim"] == "not finite for 1 of 3 test values"

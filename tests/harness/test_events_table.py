@@ -8,10 +8,10 @@ import torch
 from harness.core.records import blank_record
 from harness.core.settings import DensityTrial
 from harness.evaluation.evaluation import Evaluation, Parts
+from harness.kinds.density.events import events_table
 from harness.reporting.results import plan_lines, results
 from harness.reporting.tables.rendering import latex, markdown
 from harness.reporting.tables.tables import tables
-from harness.reporting.tables_events import events_table
 
 
 @pytest.fixture

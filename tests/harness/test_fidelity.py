@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-import harness.trials.density
+import harness.kinds.density.run
 from harness.core.records import write_record
 from harness.core.settings import (
     INCEPTION,
@@ -33,9 +33,9 @@ from harness.evaluation.fidelity import (
     find_weights,
     measure_fidelity,
 )
+from harness.kinds.density.run import run_density
 from harness.pipeline.pipeline import Pipeline
 from harness.training.weights import load_flow, weights_path
-from harness.trials.density import run_density
 
 NAME = "pixels-and-colours"
 MIX = np.random.default_rng(5).normal(size=(48, 6)) / 48
@@ -264,7 +264,7 @@ def trial(layer="conv1x1", baseline=False, **training):
 @pytest.fixture
 def toy_data(monkeypatch):
     data = SimpleNamespace(load=lambda root, options: splits())
-    monkeypatch.setattr(harness.trials.density, "find_dataset", lambda name: data)
+    monkeypatch.setattr(harness.kinds.density.run, "find_dataset", lambda name: data)
 
 
 @pytest.mark.parametrize("layer", ["conv1x1", "maf", "realnvp", "residual_flow"])

@@ -4,12 +4,12 @@ import pytest
 
 from harness.core.errors import SuiteError
 from harness.core.settings import DensityTrial, SampleSettings
+from harness.kinds.density.fidelity import fidelity_table
 from harness.planning.plan import make_plan
 from harness.planning.suite import load_suite
 from harness.reporting.results import plan_lines, results
 from harness.reporting.tables.rendering import latex, markdown
 from harness.reporting.tables.tables import tables
-from harness.reporting.tables_fidelity import fidelity_table
 
 MISSING_WEIGHTS = "no FID, KID, precision and recall: Inception's weights are not there"
 

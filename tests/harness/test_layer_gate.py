@@ -13,9 +13,9 @@ from harness.core.run_options import Conditions
 from harness.core.settings import LayerRef
 from harness.execution.gate import REFUSED, WAY_OUT
 from harness.execution.slurm.submissions import Submission
+from harness.kinds.density.tables import density_tables
 from harness.planning.plan import Plan
 from harness.reporting.results import plan_lines
-from harness.reporting.tables_density import density_tables
 from harness.reporting.tables_parameters import parameters_tables
 from harness.reporting.tables_runtime import runtime_tables
 

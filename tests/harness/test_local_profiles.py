@@ -5,9 +5,9 @@ import pytest
 
 from flows.baselines import BASELINES
 from harness.datasets import Store, find_dataset
+from harness.kinds.density.run import run_density
 from harness.planning.plan import make_plan, plan_run
 from harness.planning.suite import load_suite
-from harness.trials.density import run_density
 
 ROWS = {"conv1x1", "emerging", "periodic", "woodbury", "butterfly", "butterfly-pixels"}
 

@@ -9,9 +9,9 @@ import torch
 from harness.core.settings import DataRef
 from harness.datasets.base import Splits
 from harness.evaluation.neighbours import QUERIES, embedding, nearest, neighbour_arrays, positions
+from harness.kinds.density.figure_neighbours import neighbour_figures, pair_mosaic
 from harness.pipeline.pipeline import Pipeline
 from harness.pipeline.split_values import SplitValues
-from harness.reporting.figures_neighbours import neighbour_figures, pair_mosaic
 
 
 def flat(values):

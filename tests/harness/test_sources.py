@@ -90,7 +90,7 @@ def test_a_digest_changes_with_what_it_stands_for(tmp_path, monkeypatch, edit):
     for package in ("layers", "flows", "harness"):
         shutil.copytree(PROJECT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr("harness.core.sources.PROJECT", tmp_path)
-    starts = [tmp_path / "layers" / "woodbury.py", tmp_path / "harness" / "trials" / "density.py"]
+    starts = [tmp_path / "layers" / "woodbury.py", tmp_path / "harness" / "kinds" / "density" / "run.py"]
     before = Sources()._closure(list(starts), "cpu")
     path, old, new, differs = EDITS[edit]
     text = (tmp_path / path).read_text()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 
+from harness.kinds.density.differences import difference_text
 from harness.reporting.compare.comparing import Comparison, Finding
 from harness.reporting.compare.matching import Pair
 from harness.reporting.statistics.likelihoods import UNITS
 from harness.reporting.statistics.statistics import LEAST_SEEDS
 from harness.reporting.tables.cells import EMPTY, Notes, milliseconds, shortened
 from harness.reporting.tables.rendering import Table
-from harness.reporting.tables_differences import difference_text
 
 
 def comparison_tables(found: Comparison, first: str, second: str) -> list[Table]:

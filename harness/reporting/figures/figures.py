@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 from harness.core.records import Record
+from harness.kinds.density.figure_likelihood import cost_figure, likelihood_figure
+from harness.kinds.density.figure_neighbours import neighbour_figures
+from harness.kinds.density.figure_pareto import pareto_figure
+from harness.kinds.density.figure_samples import sample_figures
+from harness.kinds.density.figure_training import training_figure
 from harness.reporting.figures.figure_style import render, slug, style
-from harness.reporting.figures_density import cost_figure, likelihood_figure
 from harness.reporting.figures_examined import accounting_figure, singular_figure
-from harness.reporting.figures_neighbours import neighbour_figures
-from harness.reporting.figures_pareto import pareto_figure
 from harness.reporting.figures_runtime import sweep_figures
-from harness.reporting.figures_samples import sample_figures
-from harness.reporting.figures_training import training_figure
 from harness.reporting.results import plan_lines
 
 if TYPE_CHECKING:

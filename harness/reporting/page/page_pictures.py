@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from harness.core.records import MAP, Record
-from harness.reporting.figures_samples import arrays_of, mosaic, sample_blocks
+from harness.kinds.density.figure_samples import arrays_of, mosaic, sample_blocks
 from harness.reporting.page.page_figures import unescaped
 
 if TYPE_CHECKING:

@@ -7,7 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness.core.settings import DensityTrial
-from harness.reporting.data_remarks import data_remarks
+from harness.kinds.density.cost import cost_table
+from harness.kinds.density.data_remarks import data_remarks
+from harness.kinds.density.differences import differences_table
+from harness.kinds.density.events import events_table
+from harness.kinds.density.fidelity import fidelity_table
 from harness.reporting.results import MISSING
 from harness.reporting.statistics.likelihoods import (
     ESTIMATE,
@@ -26,10 +30,6 @@ from harness.reporting.statistics.likelihoods import (
 from harness.reporting.statistics.statistics import LEAST_SEEDS, SIGNIFICANCE, estimate
 from harness.reporting.tables.cells import EMPTY, Line, Notes, device_text, failed_reason, failed_status, layer_cell
 from harness.reporting.tables.rendering import Table
-from harness.reporting.tables_cost import cost_table
-from harness.reporting.tables_differences import differences_table
-from harness.reporting.tables_events import events_table
-from harness.reporting.tables_fidelity import fidelity_table
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

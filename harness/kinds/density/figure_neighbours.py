@@ -10,8 +10,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from harness.core.records import Record
+from harness.kinds.density.figure_samples import arrays_of
 from harness.reporting.figures.figure_style import COLOURS, INK, panels, plain, slug
-from harness.reporting.figures_samples import arrays_of
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

@@ -52,7 +52,7 @@ def sample_blocks(found: Mapping[str, Mapping[str, np.ndarray]]) -> list[tuple[s
 
 
 def read_arrays(folder: Path, record: Record) -> dict[str, np.ndarray] | None:
-    """The arrays that a trial stored beside its record (see `harness.trials.density`); None where there are none."""
+    """The arrays that a trial stored beside its record (see `harness.kinds.density.run`); None where there are none."""
     if record.arrays is None or not (folder / record.arrays).is_file():
         return None
     with np.load(folder / record.arrays, allow_pickle=False) as arrays:

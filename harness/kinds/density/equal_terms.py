@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from harness.core.records import Record
 from harness.core.run_options import shown_seconds
+from harness.kinds.density.tables import mean_and_interval
 from harness.reporting.statistics.likelihoods import (
     ESTIMATE,
     ESTIMATED,
@@ -26,7 +27,6 @@ from harness.reporting.statistics.likelihoods import (
 from harness.reporting.statistics.models import Field, Model, fields
 from harness.reporting.tables.cells import EMPTY, Line, Notes, failed_status
 from harness.reporting.tables.rendering import Table
-from harness.reporting.tables_density import mean_and_interval
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

@@ -1,0 +1,1 @@
+"""Density trials: train a flow and report its likelihood."""
