@@ -126,7 +126,7 @@ def _starts(trial: Trial) -> list[Path]:
             modules += ["harness.kinds.density.run", type(find_dataset(trial.data.name)).__module__]
             layers, mixer = (trial.layer,), trial.flow.mixer != "none"
         case RuntimeTrial():
-            modules.append("harness.trials.runtime")
+            modules.append("harness.kinds.runtime.run")
             layers = trial.layers
         case ParametersTrial():
             modules.append("harness.trials.parameters")

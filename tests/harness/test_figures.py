@@ -11,9 +11,9 @@ from matplotlib.lines import Line2D
 from harness.kinds.density.figure_likelihood import likelihood_figure
 from harness.kinds.density.figure_samples import mosaic
 from harness.kinds.density.figure_training import average, limits
+from harness.kinds.runtime.figures import sweep_figures, varying
 from harness.reporting.figures.figure_style import COLOURS, MARKERS, colour, marker, panels, side_legend, style
 from harness.reporting.figures.figures import drawn, rendered
-from harness.reporting.figures_runtime import sweep_figures, varying
 from harness.reporting.results import plan_lines
 
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from harness.reporting.runtime_points import entries, growth, merged
+from harness.kinds.runtime.points import entries, growth, merged
 
 
 def line(process=0, **changes):

@@ -5,7 +5,7 @@ import torch
 
 from harness.checking.check_layer import construct
 from harness.core.settings import LayerRef, RuntimeTrial, TimingSettings
-from harness.trials.runtime import run_runtime
+from harness.kinds.runtime.run import run_runtime
 from layers import LAYERS, InvertibleLinear, UnsupportedShape
 
 

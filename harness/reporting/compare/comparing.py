@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from harness.core.errors import UserError
+from harness.kinds.runtime.points import merged
 from harness.reporting.compare.matching import Pair, Place, Run, matched
-from harness.reporting.runtime_points import merged
 from harness.reporting.statistics.statistics import Difference, Estimate, judged
 
 Verdict = Literal["worse", "better", "same", "not told apart", "not comparable"]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness.core.settings import RuntimeTrial
-from harness.reporting.runtime_points import (
+from harness.kinds.runtime.points import (
     FITTED_POINTS,
     LARGEST_DRIFT,
     LARGEST_GAP,

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from harness.core.settings import RuntimeTrial
+from harness.kinds.runtime.points import merged
 from harness.reporting.figures.figure_style import INK, colour, logarithmic, marker, panels, plain, side_legend
-from harness.reporting.runtime_points import merged
 from harness.reporting.tables.cells import OPERATIONS, Line, shape_text
 
 if TYPE_CHECKING:

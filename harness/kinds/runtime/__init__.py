@@ -1,0 +1,1 @@
+"""Runtime trials: time the operations of layers side by side."""
