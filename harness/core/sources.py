@@ -129,7 +129,7 @@ def _starts(trial: Trial) -> list[Path]:
             modules.append("harness.kinds.runtime.run")
             layers = trial.layers
         case ParametersTrial():
-            modules.append("harness.trials.parameters")
+            modules.append("harness.kinds.parameters.run")
             layers, mixer = (trial.layer,), trial.flow.mixer != "none"
         case ExaminationTrial():
             modules.append("harness.trials.examination")

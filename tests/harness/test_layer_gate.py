@@ -14,10 +14,10 @@ from harness.core.settings import LayerRef
 from harness.execution.gate import REFUSED, WAY_OUT
 from harness.execution.slurm.submissions import Submission
 from harness.kinds.density.tables import density_tables
+from harness.kinds.parameters.tables import parameters_tables
 from harness.kinds.runtime.tables import runtime_tables
 from harness.planning.plan import Plan
 from harness.reporting.results import plan_lines
-from harness.reporting.tables_parameters import parameters_tables
 
 LAYERS = """\
 import os

@@ -3,10 +3,10 @@
 import pandas as pd
 import pytest
 
+from harness.kinds.parameters.run import run_parameters
 from harness.planning.plan import make_plan
 from harness.planning.suite import load_suite
 from harness.reporting.results import results
-from harness.trials.parameters import run_parameters
 
 BACKBONE = 44_175_264
 

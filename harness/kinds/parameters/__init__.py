@@ -1,0 +1,1 @@
+"""Parameter trials: count the parameters of flows."""
