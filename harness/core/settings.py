@@ -46,7 +46,7 @@ Accounting = Literal["true", "once_per_sequence"]
 """How a 1x1 convolution's log-determinant enters the loss; `harness.training.accounting` defines each."""
 
 Examination = Literal["mixing", "permutations", "block_determinant"]
-"""What is computed of a layer as a matrix; `harness.trials.examination` defines each."""
+"""What is computed of a layer as a matrix; `harness.kinds.examination.run` defines each."""
 
 Progress = Callable[[float, str], None]
 """Called with the fraction of a trial that is done (0 to 1) and a short text such as "step 120/300 val 2.31"."""

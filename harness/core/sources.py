@@ -132,7 +132,7 @@ def _starts(trial: Trial) -> list[Path]:
             modules.append("harness.kinds.parameters.run")
             layers, mixer = (trial.layer,), trial.flow.mixer != "none"
         case ExaminationTrial():
-            modules.append("harness.trials.examination")
+            modules.append("harness.kinds.examination.run")
             layers, mixer = (trial.layer,), trial.mixer != "none"
     if any(layer.baseline for layer in layers):  # a whole flow, without the backbone's mixer
         classes: list[type] = [find_baseline(layer.layer) for layer in layers]

@@ -31,10 +31,10 @@ from harness.core.settings import (
 from harness.core.sources import file_digest
 from harness.execution.check_column import with_checks, without_refused
 from harness.kinds.density.run import run_density
+from harness.kinds.examination.run import run_examination
 from harness.kinds.parameters.run import run_parameters
 from harness.kinds.runtime.run import run_runtime
 from harness.training.checkpoints import Checkpoints
-from harness.trials.examination import run_examination
 from layers import UnsupportedShape
 
 Run = Callable[[Any, Conditions, Progress, Checkpoints], Record]

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from harness.core.records import Record
+from harness.kinds.examination.tables import power
 from harness.kinds.runtime.points import merged
 from harness.reporting.tables.cells import EMPTY, OPERATIONS, Line, shape_text
 from harness.reporting.tables.rendering import Table
-from harness.reporting.tables_examination import power
 from harness.reporting.verdicts import (
     FAILS,
     HOLDS,

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 from harness.core.records import Record
 from harness.core.settings import AnyTrial, ExaminationTrial, RuntimeTrial
 from harness.core.sources import changes
+from harness.kinds.examination.tables import MEASURES
 from harness.planning.plan import Plan
 from harness.reporting.compare.merge import cell
 from harness.reporting.machines import described, machine_of
 from harness.reporting.results import read_records, record_lines
 from harness.reporting.statistics.likelihoods import UNITS, suspect
 from harness.reporting.tables.cells import OPERATIONS, Line, failed_reason, shape_text
-from harness.reporting.tables_examination import MEASURES
 
 LISTED = 3  # of differing settings or files, the rest as a number
 

@@ -14,9 +14,9 @@ from harness.kinds.density.figure_neighbours import neighbour_figures
 from harness.kinds.density.figure_pareto import pareto_figure
 from harness.kinds.density.figure_samples import sample_figures
 from harness.kinds.density.figure_training import training_figure
+from harness.kinds.examination.figures import accounting_figure, singular_figure
 from harness.kinds.runtime.figures import sweep_figures
 from harness.reporting.figures.figure_style import render, slug, style
-from harness.reporting.figures_examined import accounting_figure, singular_figure
 from harness.reporting.results import plan_lines
 
 if TYPE_CHECKING:

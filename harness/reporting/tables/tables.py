@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from harness.core.records import AUDIT_FAILED
 from harness.kinds.density.tables import density_tables
+from harness.kinds.examination.tables import examination_tables
 from harness.kinds.parameters.tables import parameters_tables
 from harness.kinds.runtime.tables import runtime_tables
 from harness.reporting.tables.cells import Line
 from harness.reporting.tables.rendering import Table
-from harness.reporting.tables_examination import examination_tables
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

@@ -1,0 +1,1 @@
+"""Examinations of one layer as a matrix."""
