@@ -129,7 +129,7 @@ def _shape(dataset: Dataset) -> str:
 
 def suites() -> str:
     """Every packaged suite; a file that cannot be read is listed with the first thing wrong with it."""
-    from harness.planning.claims import is_claims, outline
+    from harness.kinds.claims.suite import is_claims, outline
     from harness.planning.suite import packaged_suites, read_suite
 
     lines: list[tuple[str, str, str, str]] = []

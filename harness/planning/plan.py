@@ -38,7 +38,7 @@ class Section(Settings):
     Attributes:
         name: of the section.
         claim, where, test: the sentence, its place in the publication, what is done about it.
-        judge: of `harness.reporting.judges`.
+        judge: of `harness.kinds.claims.judges`.
         head: the plan of its suite, without the trials, which are those of that suite's name.
     """
 

@@ -9,16 +9,16 @@ from pathlib import Path
 
 from harness.core.errors import UserError
 from harness.core.records import write_atomically
+from harness.kinds.claims.claims import examine, section_text, summary, summary_text
+from harness.kinds.claims.page_claims import claims_sections
 from harness.kinds.density.equal_terms import Terms, equal_terms_table
 from harness.planning.plan import Plan
 from harness.reporting.benchmarks import benchmark_figure, benchmark_table, read_benchmarks
-from harness.reporting.claims import examine, section_text, summary, summary_text
 from harness.reporting.compare.merge import CONFLICT
 from harness.reporting.figures.figure_style import style
 from harness.reporting.figures.figures import drawn, rendered
 from harness.reporting.page.page import page
 from harness.reporting.page.page_sections import suite_sections
-from harness.reporting.page_claims import claims_sections
 from harness.reporting.results import csv_bytes, plan_lines, read_records, results
 from harness.reporting.tables.rendering import Table, latex, markdown, one_line
 from harness.reporting.tables.tables import status_line, tables, worst_statuses

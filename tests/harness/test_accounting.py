@@ -9,9 +9,9 @@ from flows import Glow
 from harness.cli.parser import main
 from harness.core.errors import SuiteError
 from harness.core.settings import FlowSettings, LayerRef
+from harness.kinds.claims.suite import load_claims, plan_claims
 from harness.kinds.density.run import run_density
 from harness.pipeline.models import build_flow
-from harness.planning.claims import load_claims, plan_claims
 from harness.planning.plan import plan_run
 from harness.planning.suite import load_suite
 from harness.training.accounting import uncounted

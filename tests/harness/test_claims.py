@@ -10,14 +10,14 @@ import pytest
 from harness.cli.parser import main
 from harness.core.errors import SuiteError, UserError
 from harness.core.records import read_record, write_record
+from harness.kinds.claims.claims import examine
+from harness.kinds.claims.judges import JUDGES
+from harness.kinds.claims.page_claims import claims_sections
+from harness.kinds.claims.suite import load_claims, plan_claims
 from harness.kinds.examination.figures import accounting_figure, singular_figure
-from harness.planning.claims import load_claims, plan_claims
 from harness.planning.plan import Plan
-from harness.reporting.claims import examine
 from harness.reporting.compare.merge import cell
 from harness.reporting.figures.figure_style import panels, style
-from harness.reporting.judges import JUDGES
-from harness.reporting.page_claims import claims_sections
 from harness.reporting.results import read_records
 from harness.reporting.tables.rendering import Table
 

@@ -13,12 +13,12 @@ from harness.core.settings import (
     RuntimeTrial,
     TrainingSettings,
 )
+from harness.kinds.claims.judges import JUDGES
+from harness.kinds.claims.verdicts import of_outcomes, outcome_of
 from harness.planning.plan import Plan
 from harness.planning.suite_model import Published
-from harness.reporting.judges import JUDGES
 from harness.reporting.results import plan_lines
 from harness.reporting.statistics.statistics import Difference, Estimate
-from harness.reporting.verdicts import of_outcomes, outcome_of
 
 HEAD = {"suite": "tiny", "profile": "quick"}
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from harness.core.errors import SuiteError
-from harness.planning.claims import is_claims, load_claims
+from harness.kinds.claims.suite import is_claims, load_claims
 from harness.planning.suite import load_suite, packaged_suites, read_suite, validate_suite
 from harness.planning.suite_model import Suite
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from harness.core.records import Record
-from harness.reporting.judges_layers import block_determinant, mixing, parameters, runtime
-from harness.reporting.judges_training import accounting, ranked, settings, singularity
+from harness.kinds.claims.judges_layers import block_determinant, mixing, parameters, runtime
+from harness.kinds.claims.judges_training import accounting, ranked, settings, singularity
+from harness.kinds.claims.verdicts import Verdict
 from harness.reporting.tables.cells import Line
-from harness.reporting.verdicts import Verdict
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

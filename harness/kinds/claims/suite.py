@@ -8,7 +8,7 @@
         claim: the sentence
         where: its place in the publication
         test: what is done about it
-        judge: parameters            # of harness.reporting.judges
+        judge: parameters            # of harness.kinds.claims.judges
         suite: claims/parameters.yaml   # beside this file; it can be run by itself as well
 
 One run does the trials of all of them; the report has a section for each claim, with what its judge found.

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.core.records import Record
-from harness.reporting.judges import JUDGES
+from harness.kinds.claims.judges import JUDGES
+from harness.kinds.claims.verdicts import UNDECIDED, Verdict
 from harness.reporting.results import MISSING, plan_lines
 from harness.reporting.tables.cells import Line
 from harness.reporting.tables.rendering import Table, escape_markdown, markdown, one_line
 from harness.reporting.tables.tables import status_line, tables
-from harness.reporting.verdicts import UNDECIDED, Verdict
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan, Section

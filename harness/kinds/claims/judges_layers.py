@@ -6,11 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from harness.core.records import Record
-from harness.kinds.examination.tables import power
-from harness.kinds.runtime.points import merged
-from harness.reporting.tables.cells import EMPTY, OPERATIONS, Line, shape_text
-from harness.reporting.tables.rendering import Table
-from harness.reporting.verdicts import (
+from harness.kinds.claims.verdicts import (
     FAILS,
     HOLDS,
     IN_PART,
@@ -20,6 +16,10 @@ from harness.reporting.verdicts import (
     nothing_to_judge,
     of_outcomes,
 )
+from harness.kinds.examination.tables import power
+from harness.kinds.runtime.points import merged
+from harness.reporting.tables.cells import EMPTY, OPERATIONS, Line, shape_text
+from harness.reporting.tables.rendering import Table
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan

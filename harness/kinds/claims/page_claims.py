@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from matplotlib.figure import Figure
 
-from harness.reporting.claims import Examined, summary
+from harness.kinds.claims.claims import Examined, summary
 from harness.reporting.page.page_sections import Part, Section, figure_parts
 from harness.reporting.tables.rendering import Table
 

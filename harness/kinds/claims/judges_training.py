@@ -7,12 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from harness.core.records import Record
-from harness.kinds.density.differences import difference_text
-from harness.reporting.statistics.likelihoods import UNITS, by_seed, has_value, ranking, suspect, unit_of
-from harness.reporting.statistics.statistics import Difference, judged
-from harness.reporting.tables.cells import EMPTY, Line, failed_status
-from harness.reporting.tables.rendering import Table
-from harness.reporting.verdicts import (
+from harness.kinds.claims.verdicts import (
     FAILS,
     HOLDS,
     IN_PART,
@@ -24,6 +19,11 @@ from harness.reporting.verdicts import (
     of_outcomes,
     outcome_of,
 )
+from harness.kinds.density.differences import difference_text
+from harness.reporting.statistics.likelihoods import UNITS, by_seed, has_value, ranking, suspect, unit_of
+from harness.reporting.statistics.statistics import Difference, judged
+from harness.reporting.tables.cells import EMPTY, Line, failed_status
+from harness.reporting.tables.rendering import Table
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan
