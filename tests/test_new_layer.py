@@ -88,7 +88,7 @@ def test_the_commands_take_it(copy):
 
 
 def test_the_tests_of_all_layers_take_it(copy):
-    files = [str(path) for path in copy.glob("tests/*/test_*.py") if "from layers import LAYERS" in path.read_text()]
+    files = [str(path) for path in copy.glob("tests/**/test_*.py") if "from layers import LAYERS" in path.read_text()]
     text = python(copy, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-k", TESTS, *files)
     skipped = re.findall(r"^SKIPPED \[(\d+)\] \S+: (.*)", text, re.MULTILINE)
     refused = [int(number) for number, reason in skipped if reason.startswith("refused: timewise: shape (")]

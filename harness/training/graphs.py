@@ -2,7 +2,7 @@
 
 A step is captured whole: the passes, the gradients' norm, the optimisers and the averages. What changes from step to
 step lies where the graph reads it, the batch and the learning rates. A step in a graph may not wait for the device, nor
-copy from the host; `tests/harness/test_graphs.py` looks for both without a device.
+copy from the host; `tests/harness/training/test_graphs.py` looks for both without a device.
 """
 
 from __future__ import annotations

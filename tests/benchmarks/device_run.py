@@ -264,7 +264,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not kernels.load("cuda"):  # which has warned with the reason
         return 1
     print(f"{kernels.backend('cuda')}, {time.monotonic() - begin:.0f} s", flush=True)
-    tests = [sys.executable, "-m", "pytest", "-q", "-m", "cuda", "tests/layers", "tests/harness/test_graphs.py"]
+    tests = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-m",
+        "cuda",
+        "tests/layers",
+        "tests/harness/training/test_graphs.py",
+    ]
     tested = subprocess.run(tests, check=False).returncode
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     found = environment("cuda")

@@ -67,7 +67,7 @@ def test_a_file_is_found_beside_the_suite_then_in_the_working_directory(sound, t
 
 def test_a_registered_layer_named_by_its_file_is_the_same_class():
     for name, cls in LAYERS.items():
-        file = Path(__file__).parents[2] / f"{cls.__module__.replace('.', '/')}.py"
+        file = Path(__file__).parents[3] / f"{cls.__module__.replace('.', '/')}.py"
         assert resolve_layer(f"{file}:{cls.__name__}") is cls, name
 
 

@@ -16,7 +16,7 @@ from harness.checking.isolated import check_in_process
 from harness.checking.report import CONSTRUCTION, Remark
 from harness.core.isolation.messages import LONGEST, BadMessage, Receiver, Sender, visible
 
-PROJECT = Path(__file__).resolve().parents[2]
+PROJECT = Path(__file__).resolve().parents[3]
 
 HOSTILE = """\
 import atexit

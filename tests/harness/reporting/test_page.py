@@ -1,4 +1,4 @@
-"""index.html as text; tests/harness/test_page_browser.py looks at it in a browser."""
+"""index.html as text; tests/harness/reporting/test_page_browser.py looks at it in a browser."""
 
 import base64
 import io

@@ -20,7 +20,7 @@ from harness.core.settings import (
 from harness.core.sources import Sources, _starts, changes
 from harness.pipeline.models import build_flow
 
-PROJECT = Path(__file__).resolve().parents[2]
+PROJECT = Path(__file__).resolve().parents[3]
 
 
 def layer(name="butterfly"):

@@ -8,7 +8,7 @@ from harness.cli.parser import main
 from harness.planning.plan import make_plan
 from harness.planning.suite import load_suite
 
-HONEST = Path(__file__).parents[2] / "examples" / "householder.py"
+HONEST = Path(__file__).parents[3] / "examples" / "householder.py"
 COMMAND = ["run", "mimic", "--profile", "smoke", "--only", "layer=Householder"]
 
 

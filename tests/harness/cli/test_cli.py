@@ -16,7 +16,7 @@ from harness.core.errors import DataMissing, UserError
 from harness.core.records import blank_record, read_record, write_record
 from harness.datasets import DATASETS
 
-PROJECT = Path(__file__).resolve().parents[2]
+PROJECT = Path(__file__).resolve().parents[3]
 
 SUITE = """\
 suite: tiny

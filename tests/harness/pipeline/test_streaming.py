@@ -12,7 +12,7 @@ import torch
 
 from harness.pipeline.split_values import SplitValues
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture

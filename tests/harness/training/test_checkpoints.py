@@ -302,7 +302,7 @@ print(result.steps_done, checkpoints.notes["checkpoints lost"])
 def test_a_file_that_may_not_grow_is_like_a_full_disk(tmp_path):
     """The real thing: the write itself fails, in the middle of what torch writes."""
     here = Path(__file__).resolve()
-    script = LIMITED.format(paths=[str(here.parents[2]), str(here.parent)], out=str(tmp_path))
+    script = LIMITED.format(paths=[str(here.parents[3]), str(here.parent)], out=str(tmp_path))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1].startswith("13 14 could not be written, 000000013.ckpt last ("), done.stdout

@@ -24,7 +24,7 @@ def test_provenance_is_plain_json_that_names_no_person_and_no_place():
     assert "cuda" not in found
     words = text.replace('"', " ").split()
     assert platform.node() not in words and getpass.getuser() not in words
-    assert str(Path(__file__).parents[2]) not in text
+    assert str(Path(__file__).parents[3]) not in text
 
 
 def test_git_state_of_a_checkout_and_elsewhere(tmp_path):
@@ -63,7 +63,7 @@ def test_the_difference_to_the_commit_is_kept(tmp_path):
 def test_a_run_knows_its_commit():
     """Of this project, if it is a checkout; the host is named when asked for."""
     known, diff = run_provenance()
-    if (Path(__file__).parents[2] / ".git").exists():
+    if (Path(__file__).parents[3] / ".git").exists():
         assert len(known["git"]["commit"]) == 40 and ("diff" in known["git"]) == bool(diff)
     assert "host" not in known and run_provenance(host=True)[0]["host"] == platform.node()
 

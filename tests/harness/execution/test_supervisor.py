@@ -22,7 +22,7 @@ from harness.execution.local.supervisor import run_one, run_trials
 from harness.execution.outcome import interrupted
 from harness.execution.progress import Reporter, make_reporter
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 LAYER = LayerRef(row="one", layer="conv1x1")
 
 

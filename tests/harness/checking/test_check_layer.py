@@ -17,7 +17,7 @@ from harness.core.errors import UserError
 from layers import InvertibleLinear
 from layers.kernels import load as kernels
 
-MUTANTS = Path(__file__).with_name("mutants.py")
+MUTANTS = Path(__file__).parents[1] / "mutants.py"
 
 # Each mutant, the checks that fail on it (no other may), and what the message of the first says.
 REFUSED = {

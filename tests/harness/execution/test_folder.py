@@ -11,7 +11,7 @@ import pytest
 from harness.core.errors import UserError
 from harness.execution.folder import claimed, make_folder, remove_leftovers
 
-PROJECT = Path(__file__).resolve().parents[2]
+PROJECT = Path(__file__).resolve().parents[3]
 HOLD = """
 import sys
 from pathlib import Path

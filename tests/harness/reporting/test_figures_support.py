@@ -8,7 +8,7 @@ from matplotlib.patches import PathPatch
 from harness.reporting.figures.figures_support import factor_supports, support_figure, write_supports
 from layers.butterfly import Butterfly
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def support_by_hand(level, size, width):

@@ -14,7 +14,7 @@ import torch
 
 from harness.core.records import read_record
 
-PROJECT = Path(__file__).resolve().parents[2]
+PROJECT = Path(__file__).resolve().parents[3]
 TRIALS = 20
 
 SUITE = """\

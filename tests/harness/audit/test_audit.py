@@ -179,7 +179,7 @@ def test_a_singular_layer_is_a_finding_and_not_a_crash():
     json.dumps(result.record(), allow_nan=False)
 
 
-MUTANTS = Path(__file__).with_name("mutants.py")
+MUTANTS = Path(__file__).parents[1] / "mutants.py"
 
 
 def mutant(name):

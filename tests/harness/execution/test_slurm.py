@@ -14,7 +14,7 @@ import pytest
 from harness.cli.parser import main
 from harness.core.records import read_record
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 PROJECT = HERE.parents[1]
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]

@@ -12,7 +12,7 @@ from harness.core.errors import UserError
 from harness.reporting.benchmarks import MOST_PANELS, benchmark_figure, benchmark_table, distinct, read_benchmarks
 from harness.reporting.report import write_report
 
-PROJECT = Path(__file__).resolve().parents[2]
+PROJECT = Path(__file__).resolve().parents[3]
 
 
 def saved(path, medians, cpu="A Processor", **more):

@@ -12,7 +12,7 @@ import harness
 from harness.core.errors import UserError
 from harness.reporting.report import write_report
 
-PROJECT = Path(__file__).resolve().parents[2]
+PROJECT = Path(__file__).resolve().parents[3]
 
 
 def test_records_and_their_table_give_the_same_typed_frame(density_run, write_run):

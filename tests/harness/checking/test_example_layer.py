@@ -8,7 +8,7 @@ from harness.checking.check_layer import check_layer
 from harness.core.layer_files import resolve_layer
 from layers import LAYERS
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SPEC = "./examples/householder.py:Householder"
 
 
