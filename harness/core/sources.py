@@ -1,10 +1,10 @@
 """Which source can change a trial's result: a digest of every file that its code imports from this project.
 
 From the module that runs the trial's kind, the layers' files and the data set's, imports are followed through
-flows/, layers/, harness/trials/ and harness/datasets/. Where one of these files calls a compiled operator, the files of
-csrc that the operator is made of on the trial's device come along (`harness.core.kernel_sources`). Settings, plans,
-records and reports are not followed: what they decide is in the trial's settings. Python files count by what they say
-to Python: comments, docstrings and layout change no digest.
+flows/, layers/ and the rooms of harness/ that a trial runs in. Where one of these files calls a compiled operator, the
+files of csrc that the operator is made of on the trial's device come along (`harness.core.kernel_sources`). Settings,
+plans, records and reports are not followed: what they decide is in the trial's settings. Python files count by what
+they say to Python: comments, docstrings and layout change no digest.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ FOLLOWED = (
     "harness.pipeline",
     "harness.timing",
     "harness.training",
-    "harness.trials",
     "harness.datasets",
 )
 LENGTH = 12  # of a digest, in hexadecimal digits

@@ -1,1 +1,0 @@
-"""Trial -> record: what one process does."""
