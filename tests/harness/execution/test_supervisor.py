@@ -333,7 +333,7 @@ def test_failing_fast_ends_the_run(work, tmp_path):
         work=work,
     )
     left = {path.stem for path in (tmp_path / "records").glob("*.json")}
-    assert left == {trials[0].id, trials[1].id}, "what was ended for it has no record, and goes on another time"
+    assert trials[1].id in left <= {trials[0].id, trials[1].id}, "a trial that was ended for it has no record"
 
 
 @pytest.mark.parametrize("label", ["fill_the_disk", "fill_the_disk_at_the_record"])
