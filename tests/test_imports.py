@@ -92,8 +92,8 @@ UPWARD = {
     "a suite is read for the third-party layers that it names, to try their imports": {
         "checking/imports.py": {"planning"},
     },
-    "what a trial depends on is known to its kind; a registry of kinds will be asked for it": {
-        "core/sources.py": {"datasets"},
+    "types alone, of what a registered kind is asked for": {
+        "core/kinds.py": {"training", "planning", "reporting"},
     },
     "a suite file is read by its kind; a registry of kinds will be asked for it": {
         "planning/any_suite.py": {"kinds"},
@@ -102,10 +102,8 @@ UPWARD = {
         "reporting/compare/comparing.py": {"kinds"},
         "reporting/compare/matching.py": {"kinds"},
         "reporting/compare/tables_comparison.py": {"kinds"},
-        "reporting/figures/figures.py": {"kinds"},
         "reporting/page/page_pictures.py": {"kinds"},
         "reporting/report.py": {"kinds"},
-        "reporting/tables/tables.py": {"kinds"},
     },
 }
 

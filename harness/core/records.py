@@ -36,8 +36,9 @@ class Record:
         trial: the trial's settings, as `Trial.model_dump(mode="json")`.
         status: one of `Status`; `reason` says why when it is not `ok`.
         rows: the measures, one mapping per line of results.csv (a runtime trial has one per layer and
-            operation); their names are columns of `harness.core.measures.COLUMNS`. Values are plain numbers, strings
-            or None; a measure that is not a finite number is None, with the reason in `notes[measure]`.
+            operation); their names are among the `columns` of the kind (`harness.core.kinds`). Values are plain
+            numbers, strings or None; a measure that is not a finite number is None, with the reason in
+            `notes[measure]`.
         curves: name -> list of numbers, for training curves ("step", "train", "validation").
         audit: the outcome of the audit (see harness.audit.audit), or empty.
         environment: provenance (see harness.core.environment).

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -250,6 +250,9 @@ class Trial(Settings):
 
     The id is a readable slug and a hash over all settings: a changed setting is another trial.
     """
+
+    if TYPE_CHECKING:
+        kind: str  # the name of its kind; a field of every subclass
 
     suite: str
     profile: str

@@ -16,8 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from harness.core.kernel_sources import ALL, kernel_files
+from harness.core.kinds import kind_of
 from harness.core.run_options import PROJECT
-from harness.core.settings import DensityTrial, ExaminationTrial, LayerRef, ParametersTrial, RuntimeTrial, Trial
+from harness.core.settings import Trial, layers_of
 
 FOLLOWED = (
     "flows",
@@ -67,7 +68,7 @@ class Sources:
             UserError: a layer of the trial is not to be found.
         """
         starts, unused = _starts(trial), _unused(trial)
-        device = None if isinstance(trial, ParametersTrial) else trial.device  # counting runs no operator
+        device = trial.device if kind_of(trial.kind).depends_on(trial).operators else None
         key = (device, *sorted(map(str, starts)), *sorted(map(str, unused)))
         if key not in self._trials:
             self._trials[key] = self._closure(starts, device, unused)
@@ -115,28 +116,12 @@ def _starts(trial: Trial) -> list[Path]:
         resolve_layer,  # which takes torch, as layers do; what compares digests needs none
     )
 
-    modules = ["harness.core.flags"]
-    layers: tuple[LayerRef, ...] = ()
-    mixer = False
-    match trial:
-        case DensityTrial():
-            from harness.datasets import find_dataset
-
-            modules += ["harness.kinds.density.run", type(find_dataset(trial.data.name)).__module__]
-            layers, mixer = (trial.layer,), trial.flow.mixer != "none"
-        case RuntimeTrial():
-            modules.append("harness.kinds.runtime.run")
-            layers = trial.layers
-        case ParametersTrial():
-            modules.append("harness.kinds.parameters.run")
-            layers, mixer = (trial.layer,), trial.flow.mixer != "none"
-        case ExaminationTrial():
-            modules.append("harness.kinds.examination.run")
-            layers, mixer = (trial.layer,), trial.mixer != "none"
+    needs = kind_of(trial.kind).depends_on(trial)
+    modules, layers = ["harness.core.flags", *needs.modules], layers_of(trial)
     if any(layer.baseline for layer in layers):  # a whole flow, without the backbone's mixer
         classes: list[type] = [find_baseline(layer.layer) for layer in layers]
     else:
-        names = [layer.layer for layer in layers] + ["conv1x1"] * mixer
+        names = [layer.layer for layer in layers] + ["conv1x1"] * needs.mixer
         classes = [resolve_layer(name) for name in dict.fromkeys(names)]
     files = [Path(inspect.getfile(cls)).resolve() for cls in classes]
     return list(dict.fromkeys([*(file for name in modules if (file := _file(name)) is not None), *files]))
@@ -145,20 +130,7 @@ def _starts(trial: Trial) -> list[Path]:
 def _unused(trial: Trial) -> list[Path]:
     """Files that are imported on the way, and that the trial does not run: the perceptron, where no coupling is one."""
     file = _file("flows.perceptron")
-    return [] if file is None or _runs_perceptron(trial) else [file]
-
-
-def _runs_perceptron(trial: Trial) -> bool:
-    """Whether a trial may have a perceptron at each position, which only couplings of sequences are."""
-    if isinstance(trial, RuntimeTrial | ExaminationTrial):
-        return False  # of layers alone, without a flow
-    if not isinstance(trial, DensityTrial) or trial.layer.baseline:
-        return True
-    if trial.flow.coupling != "auto":
-        return trial.flow.coupling == "sequence"
-    from harness.datasets import find_dataset
-
-    return len(find_dataset(trial.data.name).shape(dict(trial.data.options))) == 2
+    return [] if file is None or kind_of(trial.kind).depends_on(trial).perceptron else [file]
 
 
 def _name(path: Path) -> str:

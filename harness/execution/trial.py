@@ -17,23 +17,17 @@ import torch
 from harness.core.environment import environment
 from harness.core.errors import Diverged, UserError
 from harness.core.flags import configure
+from harness.core.kinds import kind_of
 from harness.core.records import Record, Status, blank_record, write_record
 from harness.core.run_options import PROJECT, Conditions
 from harness.core.settings import (
     DensityTrial,
-    ExaminationTrial,
-    ParametersTrial,
     Progress,
-    RuntimeTrial,
     Trial,
     layers_of,
 )
 from harness.core.sources import file_digest
 from harness.execution.check_column import with_checks, without_refused
-from harness.kinds.density.run import run_density
-from harness.kinds.examination.run import run_examination
-from harness.kinds.parameters.run import run_parameters
-from harness.kinds.runtime.run import run_runtime
 from harness.training.checkpoints import Checkpoints
 from layers import UnsupportedShape
 
@@ -48,16 +42,7 @@ SETTLED = ("ok", "unsupported", "diverged")  # training again from a checkpoint 
 
 def dispatch(trial: Trial, conditions: Conditions, progress: Progress, checkpoints: Checkpoints) -> Record:
     """Run a trial by its kind."""
-    match trial:
-        case DensityTrial():
-            return run_density(trial, conditions.root, conditions.out, progress, checkpoints)
-        case RuntimeTrial():
-            return run_runtime(trial, conditions.root, conditions.out, progress)
-        case ParametersTrial():
-            return run_parameters(trial, conditions.root, conditions.out, progress)
-        case ExaminationTrial():
-            return run_examination(trial, conditions.root, conditions.out, progress)
-    raise TypeError(f"no way to run a {type(trial).__name__}")
+    return kind_of(trial.kind).run(trial, conditions, progress, checkpoints)
 
 
 def execute(

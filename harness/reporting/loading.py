@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from harness.core.errors import UserError
-from harness.core.measures import COLUMNS
+from harness.core.kinds import KINDS
 from harness.planning.plan import FILE, Plan
 from harness.reporting.results import read_records, results
 
@@ -19,7 +19,7 @@ def load(folder: Path) -> pd.DataFrame:
     if (folder / FILE).exists() or not (folder / TABLE).exists():
         plan = Plan.load(folder)
         return results(read_records(folder / "records", [trial.id for trial in plan.trials]), plan)
-    types = {name: dtype for columns in COLUMNS.values() for name, dtype in columns.items()}
+    types = {name: dtype for kind in KINDS.values() for name, dtype in kind.columns.items()}
     try:
         return pd.read_csv(folder / TABLE, dtype=types, keep_default_na=False, na_values=[""])
     except (OSError, ValueError) as error:

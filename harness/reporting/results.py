@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from harness.core.measures import COLUMNS
+from harness.core.kinds import KINDS
 from harness.core.records import Record, read_record
 from harness.core.settings import Trial
 from harness.reporting.machines import ELSEWHERE, Machine, elsewhere, machine_name, timing_machine
@@ -41,9 +41,9 @@ def results(records: Iterable[Record], plan: Plan | None = None) -> pd.DataFrame
     lines = [line for record in records for line in record_lines(record)] if plan is None else plan_lines(records, plan)
     kinds = {line["kind"] for line in lines}
     types: dict[str, str] = {}
-    for kind in COLUMNS:
+    for kind in KINDS:
         if kind in kinds:
-            types |= {name: dtype for name, dtype in COLUMNS[kind].items() if name not in types}
+            types |= {name: dtype for name, dtype in KINDS[kind].columns.items() if name not in types}
     return pd.DataFrame(lines, columns=list(types), dtype=object).astype(types)
 
 

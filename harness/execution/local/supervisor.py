@@ -17,10 +17,11 @@ from harness.core.errors import UserError
 from harness.core.isolation.messages import BadMessage
 from harness.core.isolation.process import Child, Context, start
 from harness.core.isolation.reaper import Reaper
+from harness.core.kinds import kind_of
 from harness.core.machine import memory_watched
 from harness.core.records import Record, Status, write_record
 from harness.core.run_options import Conditions
-from harness.core.settings import DensityTrial, RuntimeTrial, Trial
+from harness.core.settings import DensityTrial, Trial
 from harness.execution.local.memory import LOOK_SECONDS, MemoryWatch, kernel_kills
 from harness.execution.local.process import NO_SPACE_LEFT, Assignment, Work, execute, run_assignment, start_server, told
 from harness.execution.local.slots import Lease, Slots
@@ -71,8 +72,8 @@ def run_trials(
             "--memory: this system has no /proc to see a trial's memory in, so the limit would not hold; leave it "
             "out and run with fewer --jobs"
         )
-    timed = [trial for trial in trials if isinstance(trial, RuntimeTrial)]
-    others = [trial for trial in trials if not isinstance(trial, RuntimeTrial)]
+    timed = [trial for trial in trials if kind_of(trial.kind).alone]
+    others = [trial for trial in trials if not kind_of(trial.kind).alone]
     context = start_server(
         [trial.data.name for trial in trials if isinstance(trial, DensityTrial)],
         kernels=any(trial.uses_kernels for trial in trials),

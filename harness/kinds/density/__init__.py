@@ -1,1 +1,121 @@
 """Density trials: train a flow and report its likelihood."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.core.kinds import IDENTITY, Dependencies, Kind
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from harness.core.records import Record
+    from harness.core.run_options import Conditions
+    from harness.core.settings import DensityTrial, Progress
+    from harness.planning.plan import Plan
+    from harness.reporting.tables.cells import Line
+    from harness.reporting.tables.rendering import Table
+    from harness.training.checkpoints import Checkpoints
+
+
+class DensityKind(Kind, name="density"):
+    """Train one flow, evaluate it on the test split once, audit its likelihood and draw samples."""
+
+    columns = IDENTITY | {
+        "seed": "Int64",
+        "status": "string",
+        "reason": "string",
+        "check": "string",
+        "parameters": "Int64",
+        "masked_free": "Int64",
+        "bits_per_dim": "Float64",
+        "nats_per_dim": "Float64",
+        "standard_error": "Float64",
+        "median": "Float64",
+        "worst": "Float64",
+        "estimate_error": "Float64",
+        "draws": "Int64",
+        "importance_weighted": "Float64",
+        "prior_nats_per_dim": "Float64",
+        "log_det_nats_per_dim": "Float64",
+        "preprocessing_nats_per_dim": "Float64",
+        "validation": "Float64",
+        "inverse_error": "Float64",
+        "logdet_error": "Float64",
+        "condition": "Float64",
+        "floor": "Float64",
+        "below_floor": "boolean",
+        "audit": "string",
+        "fid": "Float64",
+        "kid": "Float64",
+        "kid_sd": "Float64",
+        "precision": "Float64",
+        "recall": "Float64",
+        "samples": "Int64",
+        "extractor": "string",
+        "neighbour_distance": "Float64",
+        "neighbour_distance_test": "Float64",
+        "steps": "Int64",
+        "passes": "Int64",
+        "train_seconds": "Float64",
+        "device": "string",
+        "id": "string",
+        "unit": "string",
+        "audit_reason": "string",
+        "claimed": "Float64",
+        "best_step": "Int64",
+        "stopped_early": "boolean",
+        "audit_seconds": "Float64",
+    }
+
+    def run(self, trial: DensityTrial, conditions: Conditions, progress: Progress, checkpoints: Checkpoints) -> Record:
+        """See `harness.kinds.density.run.run_density`."""
+        from harness.kinds.density.run import run_density
+
+        return run_density(trial, conditions.root, conditions.out, progress, checkpoints)
+
+    def depends_on(self, trial: DensityTrial) -> Dependencies:
+        """Return the run, the data set, and the perceptron where a coupling may be one."""
+        from harness.datasets import find_dataset
+
+        dataset = find_dataset(trial.data.name)
+        coupling = trial.flow.coupling
+        if coupling == "auto" and not trial.layer.baseline:
+            sequences = len(dataset.shape(dict(trial.data.options))) == 2
+        else:
+            sequences = coupling == "sequence" or trial.layer.baseline
+        return Dependencies(
+            ("harness.kinds.density.run", type(dataset).__module__),
+            mixer=trial.flow.mixer != "none",
+            perceptron=sequences,
+        )
+
+    def tables(self, plan: Plan, lines: Sequence[Line]) -> list[Table]:
+        """See `harness.kinds.density.tables.density_tables`."""
+        from harness.kinds.density.tables import density_tables
+
+        return density_tables(plan, lines)
+
+    def figures(
+        self, plan: Plan, records: Sequence[Record], lines: Sequence[Line], folder: Path
+    ) -> Mapping[str, Figure | None]:
+        """Return likelihoods, costs, training curves, samples and their nearest training examples."""
+        from harness.kinds.density.figure_likelihood import cost_figure, likelihood_figure
+        from harness.kinds.density.figure_neighbours import neighbour_figures
+        from harness.kinds.density.figure_pareto import pareto_figure
+        from harness.kinds.density.figure_samples import sample_figures
+        from harness.kinds.density.figure_training import training_figure
+        from harness.kinds.examination.figures import accounting_figure, singular_figure
+
+        made = {
+            "likelihood": likelihood_figure(plan, lines),
+            "pareto": pareto_figure(plan, lines),
+            "cost": cost_figure(plan, lines),
+            "accounting": accounting_figure(plan, records),
+        }
+        if made["accounting"] is None:  # else some of the curves are of values that are no likelihoods
+            made["training"] = training_figure(plan, records)
+        made["singular"] = singular_figure(plan, records)
+        return made | sample_figures(plan, records, folder) | neighbour_figures(plan, records, folder)

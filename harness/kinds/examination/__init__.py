@@ -1,1 +1,61 @@
-"""Examinations of one layer as a matrix."""
+"""Examinations: compute properties of a layer as a matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from harness.core.kinds import IDENTITY, Dependencies, Kind
+
+if TYPE_CHECKING:
+    from harness.core.records import Record
+    from harness.core.run_options import Conditions
+    from harness.core.settings import ExaminationTrial, Progress
+    from harness.planning.plan import Plan
+    from harness.reporting.tables.cells import Line
+    from harness.reporting.tables.rendering import Table
+    from harness.training.checkpoints import Checkpoints
+
+
+class ExaminationKind(Kind, name="examination"):
+    """Compute one property of a layer, without data or training."""
+
+    columns = IDENTITY | {
+        "examine": "string",
+        "mixer": "string",
+        "seed": "Int64",
+        "status": "string",
+        "reason": "string",
+        "check": "string",
+        "density": "Float64",
+        "classes": "Int64",
+        "sizes": "string",
+        "log10_permutations": "Float64",
+        "factors": "Int64",
+        "realised": "Int64",
+        "draws": "Int64",
+        "log10_one_pass": "Float64",
+        "block_size": "Int64",
+        "layer_error": "Float64",
+        "blocks_error": "Float64",
+        "device": "string",
+        "id": "string",
+    }
+
+    def run(
+        self, trial: ExaminationTrial, conditions: Conditions, progress: Progress, checkpoints: Checkpoints
+    ) -> Record:
+        """See `harness.kinds.examination.run.run_examination`."""
+        from harness.kinds.examination.run import run_examination
+
+        return run_examination(trial, conditions.root, conditions.out, progress)
+
+    def depends_on(self, trial: ExaminationTrial) -> Dependencies:
+        """Return the run alone: layers are examined without a flow."""
+        return Dependencies(("harness.kinds.examination.run",), mixer=trial.mixer != "none")
+
+    def tables(self, plan: Plan, lines: Sequence[Line]) -> list[Table]:
+        """See `harness.kinds.examination.tables.examination_tables`."""
+        from harness.kinds.examination.tables import examination_tables
+
+        return examination_tables(plan, lines)

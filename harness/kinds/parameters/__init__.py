@@ -1,1 +1,54 @@
-"""Parameter trials: count the parameters of flows."""
+"""Parameter trials: count the parameters of built models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from harness.core.kinds import IDENTITY, Dependencies, Kind
+
+if TYPE_CHECKING:
+    from harness.core.records import Record
+    from harness.core.run_options import Conditions
+    from harness.core.settings import ParametersTrial, Progress
+    from harness.planning.plan import Plan
+    from harness.reporting.tables.cells import Line
+    from harness.reporting.tables.rendering import Table
+    from harness.training.checkpoints import Checkpoints
+
+
+class ParametersKind(Kind, name="parameters"):
+    """Build one model and count its parameters, without training it."""
+
+    columns = IDENTITY | {
+        "width": "Int64",
+        "seed": "Int64",
+        "status": "string",
+        "reason": "string",
+        "check": "string",
+        "parameters": "Int64",
+        "published": "Int64",
+        "masked_free": "Int64",
+        "device": "string",
+        "id": "string",
+    }
+
+    def run(
+        self, trial: ParametersTrial, conditions: Conditions, progress: Progress, checkpoints: Checkpoints
+    ) -> Record:
+        """See `harness.kinds.parameters.run.run_parameters`."""
+        from harness.kinds.parameters.run import run_parameters
+
+        return run_parameters(trial, conditions.root, conditions.out, progress)
+
+    def depends_on(self, trial: ParametersTrial) -> Dependencies:
+        """Return the run; building a model runs no operator."""
+        return Dependencies(
+            ("harness.kinds.parameters.run",), mixer=trial.flow.mixer != "none", operators=False, perceptron=True
+        )
+
+    def tables(self, plan: Plan, lines: Sequence[Line]) -> list[Table]:
+        """See `harness.kinds.parameters.tables.parameters_tables`."""
+        from harness.kinds.parameters.tables import parameters_tables
+
+        return parameters_tables(plan, lines)

@@ -1,1 +1,84 @@
 """Runtime trials: time the operations of layers side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.core.kinds import IDENTITY, Dependencies, Kind
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from harness.core.records import Record
+    from harness.core.run_options import Conditions
+    from harness.core.settings import Progress, RuntimeTrial
+    from harness.planning.plan import Plan
+    from harness.reporting.tables.cells import Line
+    from harness.reporting.tables.rendering import Table
+    from harness.training.checkpoints import Checkpoints
+
+
+class RuntimeKind(Kind, name="runtime"):
+    """Time all layers of one sweep point, alternating in one process."""
+
+    columns = IDENTITY | {
+        "seed": "Int64",
+        "status": "string",
+        "reason": "string",
+        "check": "string",
+        "parameters": "Int64",
+        "operation": "string",
+        "sweep": "string",
+        "shape": "string",
+        "batch": "Int64",
+        "process": "Int64",
+        "median_ms": "Float64",
+        "iqr_ms": "Float64",
+        "drift": "Float64",
+        "copy_ms": "Float64",
+        "cpu_share": "Float64",
+        "page_faults": "Float64",
+        "rounds": "Int64",
+        "calls": "Int64",
+        "peak_bytes": "Int64",
+        "inverse_error": "Float64",
+        "backend": "string",
+        "dtype": "string",
+        "device": "string",
+        "id": "string",
+        "remark": "string",
+    }
+
+    alone = True
+
+    def run(self, trial: RuntimeTrial, conditions: Conditions, progress: Progress, checkpoints: Checkpoints) -> Record:
+        """See `harness.kinds.runtime.run.run_runtime`."""
+        from harness.kinds.runtime.run import run_runtime
+
+        return run_runtime(trial, conditions.root, conditions.out, progress)
+
+    def depends_on(self, trial: RuntimeTrial) -> Dependencies:
+        """Return the run alone: layers are timed without a flow."""
+        return Dependencies(("harness.kinds.runtime.run",))
+
+    def tables(self, plan: Plan, lines: Sequence[Line]) -> list[Table]:
+        """See `harness.kinds.runtime.tables.runtime_tables`."""
+        from harness.kinds.runtime.tables import runtime_tables
+
+        return runtime_tables(plan, lines)
+
+    def figures(
+        self, plan: Plan, records: Sequence[Record], lines: Sequence[Line], folder: Path
+    ) -> Mapping[str, Figure | None]:
+        """Return the times of every sweep, a panel per operation."""
+        from harness.kinds.runtime.figures import sweep_figures
+        from harness.reporting.figures.figure_style import slug
+
+        made: dict[str, Figure | None] = {}
+        for sweep in dict.fromkeys(line["sweep"] for line in lines):
+            own = [line for line in lines if line["sweep"] == sweep]
+            for suffix, curve in sweep_figures(plan, sweep, own).items():
+                made[f"runtime-{slug(sweep)}{suffix}"] = curve
+        return made

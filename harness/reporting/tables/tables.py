@@ -10,11 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from harness.core.kinds import kind_of
 from harness.core.records import AUDIT_FAILED
-from harness.kinds.density.tables import density_tables
-from harness.kinds.examination.tables import examination_tables
-from harness.kinds.parameters.tables import parameters_tables
-from harness.kinds.runtime.tables import runtime_tables
 from harness.reporting.tables.cells import Line
 from harness.reporting.tables.rendering import Table
 
@@ -29,13 +26,7 @@ def tables(plan: Plan, lines: Sequence[Line]) -> list[Table]:
         plan: rows, columns, published numbers.
         lines: of `results.plan_lines`.
     """
-    if plan.kind == "density":
-        return density_tables(plan, lines)
-    if plan.kind == "runtime":
-        return runtime_tables(plan, lines)
-    if plan.kind == "examination":
-        return examination_tables(plan, lines)
-    return parameters_tables(plan, lines)
+    return kind_of(plan.kind).tables(plan, lines)
 
 
 def worst_statuses(lines: Iterable[Line]) -> dict[str, str]:

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from harness.core.errors import UserError
-from harness.core.measures import COLUMNS
+from harness.core.kinds import KINDS
 from harness.core.records import blank_record, write_record
 from harness.reporting.results import csv_bytes, read_records, results
 
@@ -12,8 +12,8 @@ from harness.reporting.results import csv_bytes, read_records, results
 def test_density_columns_and_values(density_run):
     plan, records = density_run
     frame = results(records, plan)
-    runtime_only = [name for name in COLUMNS["runtime"] if name not in COLUMNS["density"]]
-    assert list(frame.columns) == [*COLUMNS["density"], *runtime_only]
+    runtime_only = [name for name in KINDS["runtime"].columns if name not in KINDS["density"].columns]
+    assert list(frame.columns) == [*KINDS["density"].columns, *runtime_only]
     density = frame[frame.operation.isna()]
     assert len(density) == 18
     assert density.iloc[0][["dataset", "layer", "seed", "status"]].to_list() == ["digits", "conv1x1", 0, "ok"]
@@ -50,7 +50,7 @@ def test_a_row_keeps_its_own_status_and_reason(runtime_run):
 def test_parameters_stand_beside_what_was_published(parameters_run):
     plan, records = parameters_run
     frame = results(records, plan)
-    assert list(frame.columns) == list(COLUMNS["parameters"])
+    assert list(frame.columns) == list(KINDS["parameters"].columns)
     rows = frame.set_index(["layer", "width"])
     assert rows.published["conv1x1", 64] == 6400
     assert pd.isna(rows.published["conv1x1", 16])

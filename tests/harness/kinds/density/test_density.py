@@ -11,7 +11,7 @@ import torch
 
 import harness.kinds.density.run
 from flows import Glow
-from harness.core.measures import COLUMNS
+from harness.core.kinds import KINDS
 from harness.core.records import read_record, write_record
 from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
 from harness.datasets.base import Splits
@@ -72,7 +72,7 @@ def test_a_record_has_every_measure(kind, data, tmp_path):
     (row,) = record.rows
     assert record.status == "ok" and record.audit["verdict"] == row["audit"] == "passed"
     identity = {"suite", "profile", "dataset", "layer", "seed", "status", "reason", "device", "id"}
-    assert set(row) == set(COLUMNS["density"]) - identity - {"claimed", "check"}, (
+    assert set(row) == set(KINDS["density"].columns) - identity - {"claimed", "check"}, (
         "of released accounting and third-party layers"
     )
     assert all(math.isfinite(row[name]) for name in ("bits_per_dim", "nats_per_dim", "standard_error", "condition"))

@@ -1,0 +1,103 @@
+"""The registry of kinds of trials: density, runtime, parameters, examination and those to come.
+
+A kind is one folder below harness/kinds, which defines one subclass of `Kind`. Importing `harness` fills the registry;
+execution, digests, results, tables and figures ask the registered object and name no kind themselves. What a method
+needs (torch, pandas, matplotlib) it imports itself, since a process asks for few of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from harness.core.records import Record
+    from harness.core.run_options import Conditions
+    from harness.core.settings import Progress
+    from harness.planning.plan import Plan
+    from harness.reporting.tables.cells import Line
+    from harness.reporting.tables.rendering import Table
+    from harness.training.checkpoints import Checkpoints
+
+IDENTITY = {"suite": "string", "profile": "string", "dataset": "string", "layer": "string"}
+"""The first columns of every kind."""
+
+
+class UnknownKind(ValueError):
+    """No registered kind has this name."""
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """The source that can change the result of a trial, beside its layers.
+
+    Attributes:
+        modules: those that the trial begins with; what they import is followed.
+        mixer: whether a 1x1 convolution stands beside the layers under test.
+        operators: whether the trial runs compiled operators.
+        perceptron: whether a coupling of the trial may be a perceptron at each position.
+    """
+
+    modules: tuple[str, ...]
+    mixer: bool = False
+    operators: bool = True
+    perceptron: bool = False
+
+
+class Kind:
+    """One kind of trial. Subclass with ``class Density(Kind, name="density")`` to register it.
+
+    Attributes:
+        name: that trials, suites and records call it by.
+        columns: name -> pandas type of every column of results.csv, in order; a measure of a record that is not among
+            them is an error.
+        alone: whether its trials run when nothing else does, as others beside them would change what they measure.
+    """
+
+    name: ClassVar[str]
+    columns: ClassVar[Mapping[str, str]] = {}
+    alone: ClassVar[bool] = False
+
+    def __init_subclass__(cls, *, name: str, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if name in KINDS:
+            raise ValueError(f"kind {name!r} is taken by {type(KINDS[name]).__module__}; give this one another name")
+        cls.name = name
+        KINDS[name] = cls()
+
+    def run(self, trial: Any, conditions: Conditions, progress: Progress, checkpoints: Checkpoints) -> Record:
+        """Run one trial and return its record; the caller writes it."""
+        raise NotImplementedError
+
+    def depends_on(self, trial: Any) -> Dependencies:
+        """Return the source that can change the result of a trial."""
+        raise NotImplementedError
+
+    def tables(self, plan: Plan, lines: Sequence[Line]) -> list[Table]:
+        """Return the tables of a plan of this kind, made from the lines of its results."""
+        return []
+
+    def figures(
+        self, plan: Plan, records: Sequence[Record], lines: Sequence[Line], folder: Path
+    ) -> Mapping[str, Figure | None]:
+        """Return the figures of a plan by name, None for one without content; the arrays of records lie in `folder`."""
+        return {}
+
+
+KINDS: dict[str, Kind] = {}
+"""Name -> the registered kind."""
+
+
+def kind_of(name: str) -> Kind:
+    """Return the registered kind of this name.
+
+    Raises:
+        UnknownKind: there is none.
+    """
+    if name not in KINDS:
+        raise UnknownKind(f"kind {name!r} is not registered; the kinds are {', '.join(sorted(KINDS))}")
+    return KINDS[name]
