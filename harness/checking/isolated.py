@@ -110,7 +110,11 @@ def _check(
     sender: Sender,
 ) -> None:
     """The main function of the process."""
+    import torch
+
     from harness.checking.check_layer import SHAPES, check_layer
+
+    torch.set_num_threads(1)  # the tensors of most checks are small, and other work may share the cores
 
     def tell(event: Event) -> None:
         sender.send(_bounded(event).model_dump())
