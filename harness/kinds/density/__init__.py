@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.core.kinds import IDENTITY, Dependencies, Kind
+from harness.kinds.density.result import MEASURES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,52 +24,12 @@ if TYPE_CHECKING:
 class DensityKind(Kind, name="density"):
     """Train one flow, evaluate it on the test split once, audit its likelihood and draw samples."""
 
-    columns = IDENTITY | {
-        "seed": "Int64",
-        "status": "string",
-        "reason": "string",
-        "check": "string",
-        "parameters": "Int64",
-        "masked_free": "Int64",
-        "bits_per_dim": "Float64",
-        "nats_per_dim": "Float64",
-        "standard_error": "Float64",
-        "median": "Float64",
-        "worst": "Float64",
-        "estimate_error": "Float64",
-        "draws": "Int64",
-        "importance_weighted": "Float64",
-        "prior_nats_per_dim": "Float64",
-        "log_det_nats_per_dim": "Float64",
-        "preprocessing_nats_per_dim": "Float64",
-        "validation": "Float64",
-        "inverse_error": "Float64",
-        "logdet_error": "Float64",
-        "condition": "Float64",
-        "floor": "Float64",
-        "below_floor": "boolean",
-        "audit": "string",
-        "fid": "Float64",
-        "kid": "Float64",
-        "kid_sd": "Float64",
-        "precision": "Float64",
-        "recall": "Float64",
-        "samples": "Int64",
-        "extractor": "string",
-        "neighbour_distance": "Float64",
-        "neighbour_distance_test": "Float64",
-        "steps": "Int64",
-        "passes": "Int64",
-        "train_seconds": "Float64",
-        "device": "string",
-        "id": "string",
-        "unit": "string",
-        "audit_reason": "string",
-        "claimed": "Float64",
-        "best_step": "Int64",
-        "stopped_early": "boolean",
-        "audit_seconds": "Float64",
-    }
+    columns = (
+        IDENTITY
+        | {"seed": "Int64", "status": "string", "reason": "string", "check": "string"}
+        | MEASURES
+        | {"device": "string", "id": "string"}
+    )
 
     def run(self, trial: DensityTrial, conditions: Conditions, progress: Progress, checkpoints: Checkpoints) -> Record:
         """See `harness.kinds.density.run.run_density`."""

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import io
 import math
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
 from flows import Flow, UnsupportedEvent
 from flows.baselines import MissingLibrary
 from harness.audit.audit import Audit, audit
 from harness.core.errors import DataError, Diverged
-from harness.core.records import Record, blank_record, finite, write_atomically
+from harness.core.records import Record, blank_record
 from harness.core.settings import DensityTrial, LayerRef, Progress
 from harness.datasets import Splits, Store, find_dataset
-from harness.evaluation.evaluation import Evaluation, evaluate, generator
+from harness.evaluation.evaluation import Evaluation, evaluate
 from harness.evaluation.fidelity import measure_fidelity
-from harness.evaluation.learned_maps import learned_maps
-from harness.evaluation.neighbours import neighbour_arrays
+from harness.kinds.density.result import DensityResult
+from harness.kinds.density.samples import save_samples
 from harness.pipeline.models import build_flow, make_layer
 from harness.pipeline.pipeline import Pipeline
 from harness.training.training import Fit, claimed_shift, fit
@@ -31,7 +30,6 @@ from layers import InvertibleLinear, UnsupportedShape, free_parameters
 if TYPE_CHECKING:
     from harness.training.checkpoints import Checkpoints
 
-SAMPLES = 100
 TRAINING_SHARE = 0.9  # of the progress bar
 
 
@@ -78,12 +76,12 @@ def run_density(
         return blank_record(trial, "error", f"{error}, then run again with --retry-failed")
     record = blank_record(trial, "ok", None)
     record.notes |= data_notes(splits) | layer_notes(flow)
-    row: dict[str, Any] = {
-        "unit": pipeline.unit,
-        "parameters": sum(parameter.numel() for parameter in flow.parameters() if parameter.requires_grad),
-        "masked_free": free_parameters(flow),
-    }
-    record.rows = [row]
+    size = DensityResult(
+        unit=pipeline.unit,
+        parameters=sum(parameter.numel() for parameter in flow.parameters() if parameter.requires_grad),
+        masked_free=free_parameters(flow),
+    )
+    record.rows = [size.row()]
 
     def training_progress(done: float, text: str) -> None:
         progress(TRAINING_SHARE * done, text)
@@ -106,7 +104,7 @@ def run_density(
     findings = audit(
         flow, pipeline, test, lambda old, shape: _rebuild(trial, old, shape), lambda: load_flow(trial, saved)
     )
-    row["audit_seconds"] = time.perf_counter() - begin
+    audit_seconds = time.perf_counter() - begin
     floor = pipeline.floor()
     fault = below_floor(test, pipeline, floor)
     if fault is not None:
@@ -115,18 +113,52 @@ def run_density(
         findings.reasons.append(
             f"log-likelihood is not finite for {test.non_finite} of {test.values.numel()} test values"
         )
-    _fill(record, training, test, findings, pipeline)
-    row |= {"floor": floor, "below_floor": fault is not None}
-    if trial.training.accounting != "true":
-        row["claimed"] = finite(getattr(test, pipeline.unit) + claimed_shift(flow, pipeline))
+    record.audit = findings.record()
+    record.notes |= _notes(training, test, findings, pipeline)
     progress(0.98, "samples")
-    record.arrays = _save_samples(record, flow, pipeline, trial, out)
+    drawn = save_samples(flow, pipeline, trial, out)
+    record.arrays = drawn.name
     asked, batch = trial.training.samples, trial.training.evaluation_batch
     if asked is not None:
         progress(0.99, f"{asked.count} samples against real images")
     fidelity = measure_fidelity(flow, pipeline, asked, trial.seed, batch, root)
-    row |= fidelity.row
-    record.notes |= fidelity.notes
+    claimed = None
+    if trial.training.accounting != "true":
+        claimed = getattr(test, pipeline.unit) + claimed_shift(flow, pipeline)
+    result = replace(
+        size,
+        bits_per_dim=test.bits_per_dim,
+        nats_per_dim=test.nats_per_dim,
+        standard_error=test.standard_error,
+        median=test.median,
+        worst=test.worst,
+        estimate_error=test.estimate_error,
+        draws=len(test.values),
+        importance_weighted=test.importance_weighted,
+        prior_nats_per_dim=test.parts.prior,
+        log_det_nats_per_dim=test.parts.log_det,
+        preprocessing_nats_per_dim=test.parts.preprocessing,
+        validation=min(value for value in training.curves["validation"] if value is not None),
+        inverse_error=findings.inverse_error,
+        logdet_error=findings.logdet_error,
+        condition=findings.condition,
+        floor=floor,
+        below_floor=fault is not None,
+        audit=findings.verdict,
+        audit_reason="; ".join(findings.reasons) or None,
+        audit_seconds=audit_seconds,
+        claimed=claimed,
+        neighbour_distance=drawn.neighbour_distance,
+        neighbour_distance_test=drawn.neighbour_distance_test,
+        steps=training.steps_done,
+        passes=training.passes,
+        best_step=training.best_step,
+        stopped_early=training.stopped_early,
+        train_seconds=training.train_seconds,
+        **fidelity.row,
+    )
+    record.rows = [result.row()]
+    record.notes = result.notes() | record.notes | drawn.notes | fidelity.notes
     progress(1.0, f"{pipeline.unit} {getattr(test, pipeline.unit):.3f}, audit {findings.verdict}")
     return record
 
@@ -171,71 +203,36 @@ def below_floor(test: Evaluation, pipeline: Pipeline, floor: float | None) -> st
     )
 
 
-def _fill(record: Record, training: Fit, test: Evaluation, findings: Audit, pipeline: Pipeline) -> None:
-    """Enter every measure; one that is not a finite number is None, with the reason in the notes."""
-    measures = {
-        "bits_per_dim": test.bits_per_dim,
-        "nats_per_dim": test.nats_per_dim,
-        "standard_error": test.standard_error,
-        "median": test.median,
-        "worst": test.worst,
-        "importance_weighted": test.importance_weighted,
-        "prior_nats_per_dim": test.parts.prior,
-        "log_det_nats_per_dim": test.parts.log_det,
-        "preprocessing_nats_per_dim": test.parts.preprocessing,
-        "validation": min(value for value in training.curves["validation"] if value is not None),
-        "inverse_error": findings.inverse_error,
-        "logdet_error": findings.logdet_error,
-        "condition": findings.condition,
-    }
-    for name, value in measures.items():
-        record.rows[0][name] = finite(value)
-        if not math.isfinite(value):
-            record.notes[name] = f"the value is {value}"
+def _notes(training: Fit, test: Evaluation, findings: Audit, pipeline: Pipeline) -> dict[str, str]:
+    """Return what a reader has to know of the measures."""
+    notes: dict[str, str] = {}
     if test.non_finite:
         note = f"not finite for {test.non_finite} of {test.values.numel()} test values"
-        record.notes |= dict.fromkeys(("bits_per_dim", "nats_per_dim"), note)
+        notes |= dict.fromkeys(("bits_per_dim", "nats_per_dim"), note)
     averaged = [value for value in training.curves.get("average_log_det", []) if value is not None]
     if averaged:
-        record.notes["ema"] = f"log|det| per dimension of an averaged layer: at least {min(averaged):.3g} nats"
+        notes["ema"] = f"log|det| per dimension of an averaged layer: at least {min(averaged):.3g} nats"
     if test.draw_spread is not None and math.isfinite(test.draw_spread):
-        record.notes["draws"] = (
-            f"standard deviation between {len(test.values)} dequantisation draws: {test.draw_spread:.2g}"
+        notes["draws"] = f"standard deviation between {len(test.values)} dequantisation draws: {test.draw_spread:.2g}"
+    if test.estimate_error is not None and len(test.values) > 1:
+        notes["importance_weighted"] = "none: an estimated log-determinant has no unbiased exponential"
+    if test.estimate_error is not None and findings.estimate_error is not None and findings.lipschitz is not None:
+        notes["estimates"] = (
+            f"audited, the mean of many is {findings.estimate_error:.1g} nats/dim or less from exact values, and "
+            f"Lipschitz constants are at most {findings.lipschitz:.3f}"
         )
-    record.rows[0]["estimate_error"] = None
-    if test.estimate_error is not None:
-        record.rows[0]["estimate_error"] = finite(test.estimate_error)
-        if findings.estimate_error is not None and findings.lipschitz is not None:
-            record.notes["estimates"] = (
-                f"audited, the mean of many is {findings.estimate_error:.1g} nats/dim or less from exact values, and "
-                f"Lipschitz constants are at most {findings.lipschitz:.3f}"
+        if findings.estimate_bias:
+            notes["estimates"] += (
+                f"; the series is cut off, which biases it by at most {findings.estimate_bias:.1g} nats/dim"
             )
-            if findings.estimate_bias:
-                record.notes["estimates"] += (
-                    f"; the series is cut off, which biases it by at most {findings.estimate_bias:.1g} nats/dim"
-                )
-        if len(test.values) > 1:
-            record.notes["importance_weighted"] = "none: an estimated log-determinant has no unbiased exponential"
     if pipeline.lattice and not pipeline.dequantises:
-        record.notes["dequantise"] = (
-            "raw values without dequantisation: where they lie on a lattice, any density is possible"
-        )
-    record.rows[0] |= {
-        "audit": findings.verdict,
-        "audit_reason": "; ".join(findings.reasons) or None,
-        "draws": len(test.values),
-        "steps": training.steps_done,
-        "passes": training.passes,
-        "best_step": training.best_step,
-        "stopped_early": training.stopped_early,
-        "train_seconds": training.train_seconds,
-    }
-    record.audit = findings.record()
+        notes["dequantise"] = "raw values without dequantisation: where they lie on a lattice, any density is possible"
     if findings.sample_failures:
-        record.notes["fresh z"] = (
+        notes["fresh z"] = (
             f"z -> x -> z is lost in float32 for {findings.sample_failures} of {findings.samples} fresh z; the inverse "
             f"explodes for {findings.sample_exploded}"
         )
+    return notes
 
 
 def _rebuild(trial: DensityTrial, old: InvertibleLinear, shape: tuple[int, ...]) -> InvertibleLinear:
@@ -244,38 +241,3 @@ def _rebuild(trial: DensityTrial, old: InvertibleLinear, shape: tuple[int, ...])
     if old.registered_name == "conv1x1" and ref.layer != "conv1x1":
         ref = LayerRef(row="mixer", layer="conv1x1", options=(("parameterisation", trial.flow.mixer),))
     return make_layer(ref, shape, seed=trial.seed)
-
-
-def _save_samples(record: Record, flow: Flow, pipeline: Pipeline, trial: DensityTrial, out: Path) -> str | None:
-    """Write samples beside as many test events, the training examples nearest to both, and what the layer became.
-
-    Returns:
-        The file name, or None where the flow gives no samples.
-    """
-    row = record.rows[0]
-    row |= {"neighbour_distance": None, "neighbour_distance_test": None}
-    data = pipeline.raw("test")[:SAMPLES]
-    try:
-        drawn = flow.sample(len(data), generator=generator(torch.device("cpu"), trial.seed, "samples"))
-    except Exception as error:  # the layer may be anybody's; the audit has the fault of its inverse
-        record.notes["samples"] = f"none: {type(error).__name__}: {error}"
-        return None
-    lost = int((~drawn.isfinite()).flatten(1).any(1).sum())
-    if lost:
-        record.notes["samples"] = f"{lost} of {len(drawn)} are not finite"
-    arrays: dict[str, Any] = {"data": data.cpu().numpy(), "samples": pipeline.to_data(drawn)}
-    arrays |= neighbour_arrays(pipeline, arrays["data"], arrays["samples"])
-    for name, measure in (("samples", "neighbour_distance"), ("data", "neighbour_distance_test")):
-        row[measure] = finite(np.median(arrays[f"{name}_neighbour_distance"]))
-    searched, known = int(arrays["neighbours_searched"]), len(pipeline.raw("train"))
-    if searched < known:
-        record.notes["neighbours"] = f"sought among {searched:,} of {known:,} training events, evenly spaced"
-    try:
-        arrays |= learned_maps(flow)
-    except Exception as error:
-        record.notes["maps"] = f"none: {type(error).__name__}: {error}"
-    content = io.BytesIO()
-    np.savez_compressed(content, **arrays)
-    name = f"{trial.id}.npz"
-    write_atomically(out / "records" / name, content.getvalue())
-    return name
