@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, cast
 
@@ -132,16 +132,9 @@ class Updates:
         """The models of the passes that are not `flow` itself."""
         return [model for model, _ in self._passes if model is not self._flow]
 
-    def rates(self, number: int) -> tuple[float, float]:
-        """The learning rates of step `number` (1, 2, ...): of the backbone, and of the layers under test."""
-        return learning_rate(self._settings, number), layer_learning_rate(self._settings, number, self._points)
-
     def step(self, measure: Measure, number: int) -> Measures:
-        """Step `number` (1, 2, ...) on one batch; its measures in the first pass, before the step."""
-        return self.move(measure, self.rates(number))
-
-    def move(self, measure: Measure, rates: Sequence[float | Tensor]) -> Measures:
-        """A step at these `rates`. It waits for no device, and starts the same work each time."""
+        """Take step `number` (1, 2, ...) on one batch without waiting for the device; return its first measures."""
+        rates = learning_rate(self._settings, number), layer_learning_rate(self._settings, number, self._points)
         first: Measures = {}
         for model, groups in self._passes:
             weights = [weight for optimiser, _ in groups for weight in optimiser.weights]
