@@ -50,6 +50,7 @@ class Mimic(Dataset):
             "3000063/) of the data root"
         ),
     )
+    imports = ("wfdb",)
     options_model = MimicOptions
 
     def __init__(self, url: str = URL) -> None:

@@ -43,6 +43,7 @@ class OwnRecordings(Dataset):
         source="you",
         how_to_get="records: [FOLDER/NAME] in the options, with NAME.hea and its .dat files in FOLDER of the data root",
     )
+    imports = ("wfdb",)
     options_model = OwnRecordingsOptions
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:

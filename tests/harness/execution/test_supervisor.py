@@ -467,6 +467,7 @@ if __name__ == "__main__":
     [
         ([], []),
         (["mnist", "nothing"], ["torch._dynamo"]),
+        (["wfdb"], ["torch._dynamo", "wfdb"]),
         (["mnist", "digits", "patches"], ["sklearn.datasets", "torch._dynamo"]),
     ],
 )
