@@ -119,6 +119,7 @@ class Arrays(Dataset):
         source="the file that the option `file` names",
         how_to_get="numpy.savez('mine.npz', x_train=..., x_test=...); options: {file: mine.npz, shape: [3, 32, 32]}",
     )
+    on_disk = True
     options_model = ArrayOptions
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
@@ -128,10 +129,6 @@ class Arrays(Dataset):
     def kind(self, options: Mapping[str, Any]) -> Literal["image", "sequence"]:
         """What the options state."""
         return cast(ArrayOptions, self.parse(options)).kind
-
-    def check(self, store: Store, options: Mapping[str, Any]) -> None:
-        """Read the whole file, check it and prepare the arrays."""
-        self._prepared(store, cast(ArrayOptions, self.parse(options)))
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """The splits, mapped from the cache."""

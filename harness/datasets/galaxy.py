@@ -55,16 +55,13 @@ class Galaxy(Dataset):
             "test in it, as galaxy_mergers/noninteracting or noninteracting in the data root"
         ),
     )
+    on_disk = True
     options_model = GalaxyOptions
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """(3, side, side)."""
         side = cast(GalaxyOptions, self.parse(options)).side
         return (3, side, side)
-
-    def check(self, store: Store, options: Mapping[str, Any]) -> None:
-        """Decode every image, and prepare the arrays."""
-        self._prepared(store, cast(GalaxyOptions, self.parse(options)))
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """The splits, uint8, mapped from the cache."""

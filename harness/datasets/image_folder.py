@@ -65,15 +65,12 @@ class ImageFolder(Dataset):
         source="the folder that the option `folder` names",
         how_to_get="put the images into a folder of the data root; options: {folder: mine, shape: [3, 64, 64]}",
     )
+    on_disk = True
     options_model = ImageFolderOptions
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """The shape that the options state."""
         return cast(ImageFolderOptions, self.parse(options)).shape
-
-    def check(self, store: Store, options: Mapping[str, Any]) -> None:
-        """Decode every image, and prepare the arrays."""
-        self._prepared(store, cast(ImageFolderOptions, self.parse(options)))
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """The splits, uint8, mapped from the cache."""

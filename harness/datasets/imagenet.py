@@ -73,15 +73,12 @@ class Imagenet32(Dataset):
         ),
         how_to_get=f"form: oord: {WAYS['oord']}; form: npz: {WAYS['npz']}",
     )
+    on_disk = True
     options_model = Imagenet32Options
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Always (3, 32, 32)."""
         return SHAPE
-
-    def check(self, store: Store, options: Mapping[str, Any]) -> None:
-        """Read everything once and prepare the arrays, which takes minutes the first time."""
-        self._prepared(store, cast(Imagenet32Options, self.parse(options)))
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """The splits, uint8, mapped from the cache."""
