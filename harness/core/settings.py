@@ -164,12 +164,6 @@ class TrainingSettings(Settings):
     patience: Count | None = None  # evaluations without improvement before training stops
     evaluation_batch: Count = 256
     draws: Count = 1  # dequantisation draws per test point
-    # On a CUDA device, start a whole step at once, as a graph (`harness.training.graphs`). Not the default: it has yet
-    # to be seen on a device, and its learning rates are rounded to float32, so its bits are others.
-    cuda_graph: Flag = False
-    # Of the coupling networks in training steps; all else is float32, and so is every evaluation (see
-    # `harness.training.precision`). Not the default: likelihoods are compared to a few hundredths of a nat.
-    precision: Literal["float32", "tf32", "bfloat16"] = "float32"
     # After training, of image data: FID, KID, precision and recall (see `harness.evaluation.fidelity`). None: not
     # measured.
     samples: SampleSettings | None = None
@@ -181,7 +175,7 @@ class TrainingSettings(Settings):
 
     @model_serializer(mode="wrap")
     def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_defaults(self, handler, ("cuda_graph", "precision", "samples", "accounting", "watch"))
+        return without_defaults(self, handler, ("samples", "accounting", "watch"))
 
 
 class LayerRef(Settings):

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 from harness.core.errors import DataError
 from harness.core.settings import Count, Settings
 from harness.datasets._images.pooling import pool
-from harness.datasets._images.selection import SEED, Filling, first_of, hold_out, seeded_order
+from harness.datasets._images.selection import SEED, fill, first_of, hold_out, seeded_order
 from harness.datasets._values.encoding import Encoding, choose_encoding, identity
 from harness.datasets._values.lattice import MOST_LEVELS
 from harness.datasets._values.npz_stream import Npz, StoredArray, open_npz
@@ -119,6 +119,7 @@ class Arrays(Dataset):
         source="the file that the option `file` names",
         how_to_get="numpy.savez('mine.npz', x_train=..., x_test=...); options: {file: mine.npz, shape: [3, 32, 32]}",
     )
+    on_disk = True
     options_model = ArrayOptions
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
@@ -128,10 +129,6 @@ class Arrays(Dataset):
     def kind(self, options: Mapping[str, Any]) -> Literal["image", "sequence"]:
         """What the options state."""
         return cast(ArrayOptions, self.parse(options)).kind
-
-    def check(self, store: Store, options: Mapping[str, Any]) -> None:
-        """Read the whole file, check it and prepare the arrays."""
-        self._prepared(store, cast(ArrayOptions, self.parse(options)))
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """The splits, mapped from the cache."""
@@ -169,17 +166,15 @@ def _build(path: Path, chosen: ArrayOptions, writer: Writer) -> None:
         to_events = {key: _layout(array, chosen) for key, array in arrays.items()}
         encoding = _encoding(npz, arrays, to_events, chosen)
         masks, held_out = _choice(npz, arrays, chosen)
-        fillings = {
-            key: [Filling(writer, part, mask, chosen.shape, encoding.dtype) for part, mask in masks[key].items()]
-            for key in arrays
-        }
-        for key, array in arrays.items():
+
+        def events(key: str) -> Iterator[np.ndarray]:
             first = 0
-            for block in array.blocks():
-                events = _pooled(encoding.encode(to_events[key](block), key, first), chosen.pool)
+            for block in arrays[key].blocks():
+                yield _pooled(encoding.encode(to_events[key](block), key, first), chosen.pool)
                 first += len(block)
-                for filling in fillings[key]:
-                    filling.put(events)
+
+        for key in arrays:
+            fill(writer, masks[key], chosen.shape, encoding.dtype, events(key))
     writer.notes["levels"] = encoding.levels
     writer.notes["steps"] = None if encoding.lattices is None else [lattice.step for lattice in encoding.lattices]
     writer.notes["description"] = f"{path.name}: {_described(chosen, encoding)}; {held_out}"

@@ -109,10 +109,14 @@ class NoOptions(Settings):
 class Dataset(ABC):
     """A named source of splits. Options are checked against `options_model`, whose fields have defaults.
 
-    `imports` names the modules that `load` imports and that take long: the trials of a run share one import.
+    Attributes:
+        on_disk: whether `load` reads files, of the data root or fetched, and prepares arrays of them; no: what it
+            gives is generated, or installed with a package.
+        imports: the modules that `load` imports and that take long: the trials of a run share one import.
     """
 
     info: DatasetInfo
+    on_disk: ClassVar[bool] = False
     imports: ClassVar[tuple[str, ...]] = ()
     options_model: ClassVar[type[Settings]] = NoOptions
 
@@ -160,13 +164,12 @@ class Dataset(ABC):
             DataError: something is there and is damaged, or is not what it should be.
         """
         self.parse(options)
+        if self.on_disk:
+            self.load(store, options)
 
     def checksum(self, store: Store, options: Mapping[str, Any]) -> str | None:
-        """Of the prepared arrays, after `check`, as `load` says it; None for what is generated or installed.
-
-        What has nothing to check is generated or installed, and is not loaded for this.
-        """
-        return None if type(self).check is Dataset.check else self.load(store, options).checksum
+        """Return that of the prepared arrays, as `load` says it; None for what is generated or installed."""
+        return self.load(store, options).checksum if self.on_disk else None
 
     @abstractmethod
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:

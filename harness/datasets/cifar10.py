@@ -70,6 +70,7 @@ class Cifar10(Dataset):
         source="https://www.cs.toronto.edu/~kriz/cifar.html",
         how_to_get=f"fetched when first needed; or {ARCHIVE}, packed or unpacked, into the data root",
     )
+    on_disk = True
     options_model = Cifar10Options
 
     def __init__(self, sums: Mapping[str, str] = SUMS, url: str = URL) -> None:
@@ -87,10 +88,6 @@ class Cifar10(Dataset):
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Always (3, 32, 32)."""
         return SHAPE
-
-    def check(self, store: Store, options: Mapping[str, Any]) -> None:
-        """Find or fetch the batches, and prepare the arrays."""
-        self.load(store, options)
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """The splits, uint8, mapped from the cache."""

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sys
-import tempfile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from harness.core.errors import DataError, DataMissing, UserError
+from harness.core.records import write_atomically
 from harness.datasets.store import Store, sha256, unusable
 
 CHUNK = 1 << 16  # bytes that are written at once
@@ -152,7 +151,7 @@ def _verify(store: Store, path: Path, record: Path, pinned: str | None, name: st
             way_out = f"If the change is wanted, delete {record}"
         raise _wrong_sum(name, source or path, found, expected, which, way_out)
     try:
-        _write_record(record, {"sha256": found, **stamp})
+        write_atomically(record, json.dumps({"sha256": found, **stamp}, indent=1).encode())
     except OSError as error:
         raise unusable(store, error) from error
 
@@ -168,19 +167,6 @@ def _read_record(record: Path) -> dict[str, Any] | None:
         if isinstance(content, dict) and isinstance(content.get("sha256"), str):
             return content
     return None
-
-
-def _write_record(record: Path, content: dict[str, Any]) -> None:
-    """Write it so that a reader sees the old content or the new, never a part."""
-    record.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=record.parent, prefix=f".{record.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(content, file, indent=1)
-        Path(temporary).replace(record)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def _beside(path: Path, ending: str) -> Path:

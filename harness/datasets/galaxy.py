@@ -13,7 +13,7 @@ from harness.core.errors import DataError, DataMissing
 from harness.core.settings import Count, Settings
 from harness.datasets._images.image_files import ImageFile, find_images, read_image, stamp
 from harness.datasets._images.pooling import pool
-from harness.datasets._images.selection import SEED, Filling, first_of, hold_out, seeded_order
+from harness.datasets._images.selection import SEED, fill, masks_of
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 from harness.datasets.store import Prepared, Store, Writer, prepare
 
@@ -55,16 +55,13 @@ class Galaxy(Dataset):
             "test in it, as galaxy_mergers/noninteracting or noninteracting in the data root"
         ),
     )
+    on_disk = True
     options_model = GalaxyOptions
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """(3, side, side)."""
         side = cast(GalaxyOptions, self.parse(options)).side
         return (3, side, side)
-
-    def check(self, store: Store, options: Mapping[str, Any]) -> None:
-        """Decode every image, and prepare the arrays."""
-        self._prepared(store, cast(GalaxyOptions, self.parse(options)))
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """The splits, uint8, mapped from the cache."""
@@ -115,15 +112,16 @@ class Galaxy(Dataset):
 
 
 def _build(name: str, place: Path, files: Mapping[str, list[ImageFile]], chosen: GalaxyOptions, writer: Writer) -> None:
-    orders = {part: seeded_order(len(images)) for part, images in files.items()}
-    train, validation = hold_out(f"{name}: {place / 'training'}", orders["train"], chosen.train, chosen.validation)
-    test = first_of(f"{name}: {place / 'validation'} with {place / 'test'}", orders["test"], chosen.test)
-    masks = {"train": {"train": train, "validation": validation}, "test": {"test": test}}
-    writer.notes["counts"] = [len(images) for images in files.values()]
-    for source, images in files.items():
-        shape = (3, chosen.side, chosen.side)
-        fillings = [Filling(writer, part, mask, shape, np.uint8) for part, mask in masks[source].items()]
-        for file in images:
-            image = pool(read_image(name, file.path, (3, SIDE, SIDE), "bilinear"), SIDE // chosen.side)
-            for filling in fillings:
-                filling.put(image[None])
+    names = {
+        "train": f"{name}: {place / 'training'}",
+        "test": f"{name}: {place / 'validation'} with {place / 'test'}",
+    }
+    counts = {part: len(images) for part, images in files.items()}
+    writer.notes["counts"] = list(counts.values())
+    masks = masks_of(names, counts, chosen.train, chosen.validation, chosen.test)
+
+    def read(file: ImageFile) -> np.ndarray:
+        return pool(read_image(name, file.path, (3, SIDE, SIDE), "bilinear"), SIDE // chosen.side)[None]
+
+    for part, images in files.items():
+        fill(writer, masks[part], (3, chosen.side, chosen.side), np.uint8, map(read, images))

@@ -12,8 +12,8 @@ from pydantic_core import PydanticCustomError
 
 from harness.core.errors import DataError
 from harness.core.settings import Count, Flag, Settings
-from harness.datasets._images.image_files import SUFFIXES, ImageFile, find_images, read_image, stamp
-from harness.datasets._images.selection import Filling, divide, seeded_order
+from harness.datasets._images.image_files import SUFFIXES, Filter, ImageFile, find_images, read_image, stamp
+from harness.datasets._images.selection import divide, fill, seeded_order
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 from harness.datasets.store import Prepared, Store, Writer, prepare
 
@@ -65,15 +65,12 @@ class ImageFolder(Dataset):
         source="the folder that the option `folder` names",
         how_to_get="put the images into a folder of the data root; options: {folder: mine, shape: [3, 64, 64]}",
     )
+    on_disk = True
     options_model = ImageFolderOptions
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """The shape that the options state."""
         return cast(ImageFolderOptions, self.parse(options)).shape
-
-    def check(self, store: Store, options: Mapping[str, Any]) -> None:
-        """Decode every image, and prepare the arrays."""
-        self._prepared(store, cast(ImageFolderOptions, self.parse(options)))
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """The splits, uint8, mapped from the cache."""
@@ -102,11 +99,9 @@ class ImageFolder(Dataset):
 
 def _build(name: str, folder: Path, files: Sequence[ImageFile], chosen: ImageFolderOptions, writer: Writer) -> None:
     masks, how = _split(name, folder, files, chosen)
-    fillings = [Filling(writer, part, mask, chosen.shape, np.uint8) for part, mask in masks.items()]
-    for file in files:
-        image = read_image(name, file.path, chosen.shape, "lanczos" if chosen.resize else None)
-        for filling in fillings:
-            filling.put(image[None])
+    resize: Filter | None = "lanczos" if chosen.resize else None
+    images = (read_image(name, file.path, chosen.shape, resize)[None] for file in files)
+    fill(writer, masks, chosen.shape, np.uint8, images)
     scaled = ", cropped and scaled down by Pillow's Lanczos filter" if chosen.resize else ""
     size = "x".join(map(str, chosen.shape))
     writer.notes["description"] = f"images of {folder.name}, {size}, 256 levels{scaled}; {how}"

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from harness.core.settings import Count, Settings
 from harness.datasets._images.imagenet_files import SHAPE, NpzBatches, PngFolder, Stream
-from harness.datasets._images.selection import SEED, Filling, first_of, hold_out, seeded_order
+from harness.datasets._images.selection import SEED, fill, masks_of
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 from harness.datasets.store import Prepared, Store, Writer, prepare
 
@@ -73,15 +73,12 @@ class Imagenet32(Dataset):
         ),
         how_to_get=f"form: oord: {WAYS['oord']}; form: npz: {WAYS['npz']}",
     )
+    on_disk = True
     options_model = Imagenet32Options
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Always (3, 32, 32)."""
         return SHAPE
-
-    def check(self, store: Store, options: Mapping[str, Any]) -> None:
-        """Read everything once and prepare the arrays, which takes minutes the first time."""
-        self._prepared(store, cast(Imagenet32Options, self.parse(options)))
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """The splits, uint8, mapped from the cache."""
@@ -106,7 +103,12 @@ class Imagenet32(Dataset):
         stamps = {part: stream.stamp for part, stream in streams.items()}
         key = {"version": VERSION, **chosen.model_dump(mode="json"), "places": stamps}
         files = [file for stream in streams.values() for file in stream.files]
-        return prepare(store, self.info.name, key, files, lambda writer: _build(streams, chosen, writer))
+
+        def build(writer: Writer) -> None:
+            with writer.scratch() as scratch:
+                _fill(streams, chosen, writer, scratch)
+
+        return prepare(store, self.info.name, key, files, build)
 
     def _stream(self, store: Store, form: str, part: str) -> Stream:
         """Where the images of a part are in the data root."""
@@ -122,20 +124,10 @@ class Imagenet32(Dataset):
         return NpzBatches(name, store.find(name, f"{FOLDER}/{ARCHIVES[part]}.zip", WAYS[form]), BATCHES[part])
 
 
-def _build(streams: Mapping[str, Stream], chosen: Imagenet32Options, writer: Writer) -> None:
-    with writer.scratch() as scratch:
-        _fill(streams, chosen, writer, scratch)
-
-
 def _fill(streams: Mapping[str, Stream], chosen: Imagenet32Options, writer: Writer, scratch: Path) -> None:
     counts = {part: stream.count(scratch) for part, stream in streams.items()}
     names = {part: stream.name for part, stream in streams.items()}
-    train, validation = hold_out(names["train"], seeded_order(counts["train"]), chosen.train, chosen.validation)
-    test = first_of(names["test"], seeded_order(counts["test"]), chosen.test)
-    masks = {"train": {"train": train, "validation": validation}, "test": {"test": test}}
-    for source, stream in streams.items():
-        fillings = [Filling(writer, part, mask, SHAPE, np.uint8) for part, mask in masks[source].items()]
-        for block in stream.blocks(scratch):
-            for filling in fillings:
-                filling.put(block)
+    masks = masks_of(names, counts, chosen.train, chosen.validation, chosen.test)
+    for part, stream in streams.items():
+        fill(writer, masks[part], SHAPE, np.uint8, stream.blocks(scratch))
     writer.notes["counts"] = list(counts.values())

@@ -50,6 +50,8 @@ class Mimic(Dataset):
             "3000063/) of the data root"
         ),
     )
+    imports = ("wfdb",)
+    on_disk = True
     options_model = MimicOptions
 
     def __init__(self, url: str = URL) -> None:
@@ -59,10 +61,6 @@ class Mimic(Dataset):
         """(2, 1024), or (channels, length) by the options."""
         chosen = cast(MimicOptions, self.parse(options))
         return (len(chosen.channels), chosen.length)
-
-    def check(self, store: Store, options: Mapping[str, Any]) -> None:
-        """Find or fetch the record, and prepare the arrays."""
-        self.load(store, options)
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """The splits, int16 converter units (float32 after a band-pass), mapped from the cache."""

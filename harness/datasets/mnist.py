@@ -66,6 +66,7 @@ class Mnist(Dataset):
         source=f"Y. LeCun, C. Cortes, C. Burges; files at {URL}",
         how_to_get="fetched when first needed; or the four files *-ubyte.gz, into MNIST/raw/ of the data root",
     )
+    on_disk = True
     options_model = MnistOptions
 
     def __init__(self, sums: Mapping[str, str] = SUMS, url: str = URL) -> None:
@@ -83,10 +84,6 @@ class Mnist(Dataset):
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Always (1, 28, 28)."""
         return SHAPE
-
-    def check(self, store: Store, options: Mapping[str, Any]) -> None:
-        """Find or fetch the four files, and prepare the arrays."""
-        self.load(store, options)
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """The splits, uint8, mapped from the cache."""

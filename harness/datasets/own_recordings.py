@@ -43,16 +43,14 @@ class OwnRecordings(Dataset):
         source="you",
         how_to_get="records: [FOLDER/NAME] in the options, with NAME.hea and its .dat files in FOLDER of the data root",
     )
+    imports = ("wfdb",)
+    on_disk = True
     options_model = OwnRecordingsOptions
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """(channels, length)."""
         chosen = cast(OwnRecordingsOptions, self.parse(options))
         return (len(chosen.channels), chosen.length)
-
-    def check(self, store: Store, options: Mapping[str, Any]) -> None:
-        """Find the records, and prepare the arrays."""
-        self.load(store, options)
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """The splits, int16 or int32 converter units (float32 after a band-pass), mapped from the cache."""

@@ -1,12 +1,10 @@
-"""The clock of a CUDA device: events around each call, whose inputs are in no cache, and calls captured as a graph."""
+"""The clock of a CUDA device: events around each call, whose inputs are in no cache."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import torch
-
-from harness.training.capture import WARM_UPS, CudaRecorder
 
 CACHES = 2  # sizes of the second-level cache that are written between two calls
 
@@ -28,11 +26,3 @@ def device_seconds(call: Callable[[], object], calls: int, device: torch.device)
         end.record()
     torch.cuda.synchronize(device)
     return sum(start.elapsed_time(end) for start, end in pairs) / calls / 1e3
-
-
-def captured(call: Callable[[], object]) -> Callable[[], object]:
-    """A call as a CUDA graph, which starts all of it at once; it may not wait for the device, nor change its inputs."""
-    recorder = CudaRecorder()
-    for _ in range(WARM_UPS):
-        recorder.rehearse(call)
-    return recorder.record(call)

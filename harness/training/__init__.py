@@ -1,1 +1,1 @@
-"""Train a flow: updates, precision, CUDA graphs, checkpoints, weights."""
+"""Train a flow: updates, checkpoints, weights."""

@@ -6,6 +6,7 @@ import math
 import time
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,8 +17,6 @@ from harness.core.records import finite
 from harness.core.settings import Progress, TrainingSettings
 from harness.evaluation.evaluation import evaluate, generator, has_estimates
 from harness.training.accounting import uncounted
-from harness.training.graphs import steps_of
-from harness.training.precision import lowered
 from harness.training.updates import Measures, Updates, smallest_log_det
 from harness.training.watch import Watch
 
@@ -46,7 +45,6 @@ class Fit:
         passes: forward and backward passes over a batch; two per step under "separate" averages.
         train_seconds: wall time of the training steps alone; the clock stands still during evaluations.
         stopped_early: whether patience ran out.
-        graph: whether steps were started as one CUDA graph, or why not; None where that was not asked for.
     """
 
     curves: Curves
@@ -55,7 +53,6 @@ class Fit:
     passes: int
     train_seconds: float
     stopped_early: bool
-    graph: str | None
 
 
 class TrainingBatches:
@@ -183,18 +180,16 @@ def fit(
     reported = time.monotonic()
 
     def measure(model: Flow, x: Tensor, log_det: Tensor) -> Measures:
-        with lowered(model, settings.precision):
-            log_prob = model.log_prob(x) if chance is None else model.log_prob(x, chance)
-            if settings.accounting == "once_per_sequence":
-                log_prob = log_prob - uncounted(model)
+        log_prob = model.log_prob(x) if chance is None else model.log_prob(x, chance)
+        if settings.accounting == "once_per_sequence":
+            log_prob = log_prob - uncounted(model)
         return pipeline.measures(log_prob, log_det)
 
-    steps = steps_of(updates, measure, settings, device, drawn=chance is not None)
     clock.resume()
     while course.step < settings.steps and not course.stopped_early:
         course.step += 1
         x, log_det = first if course.step == 1 else next(batches)
-        measures = steps.take(x, log_det, course.step)
+        measures = updates.step(partial(measure, x=x, log_det=log_det), course.step)
         if watch is not None:
             watch.step()
         course.losses[(course.step - 1) % settings.evaluate_every] = measures[pipeline.unit].detach().mean()
@@ -220,15 +215,8 @@ def fit(
 
     flow.load_state_dict(course.best_weights)
     flow.eval()
-    return Fit(
-        course.curves,
-        course.best_step,
-        course.step,
-        course.step * updates.passes,
-        clock.seconds,
-        course.stopped_early,
-        steps.graph,
-    )
+    passes = course.step * updates.passes
+    return Fit(course.curves, course.best_step, course.step, passes, clock.seconds, course.stopped_early)
 
 
 def _evaluate(

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Adam
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from harness.core.settings import TrainingSettings
-from harness.training.adam import Adam
 
 if TYPE_CHECKING:
     from flows import Flow
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 Measures = dict["Unit", Tensor]
 Measure = Callable[["Flow"], Measures]
 """A flow to the measures of the present batch (see `Pipeline.measures`)."""
-
-BETAS = (0.9, 0.999)
 
 
 def learning_rate(settings: TrainingSettings, step: int) -> float:
@@ -97,13 +95,12 @@ class Updates:
         self._averaged = [(average, weight) for average, weight in pairs if average is not weight]
         self._average = get_ema_multi_avg_fn(settings.ema_decay)
         backbone, layers = _split(live)
-        # Each group of weights with whether they are of the layers under test, whose rate may be another.
-        both = [(Adam(backbone, BETAS), False), (Adam(layers, BETAS), True)]
-        plan = [(flow, both[:1]), (live, both[1:])] if separate else [(live, both)]
+        groups = [{"params": backbone, "of_layers": False}, {"params": layers, "of_layers": True}]
+        plan = [(flow, groups[:1]), (live, groups[1:])] if separate else [(live, groups)]
         self._passes = [
-            (model, groups)
-            for model, groups in ((model, [one for one in groups if one[0].weights]) for model, groups in plan)
-            if groups
+            (model, Adam([group for group in groups if group["params"]], betas=(0.9, 0.999), fused=True))
+            for model, groups in plan
+            if any(group["params"] for group in groups)
         ]
 
     @property
@@ -115,46 +112,36 @@ class Updates:
         """What a step changes beside `flow`: the optimisers, and the live weights where `flow` holds averages."""
         return {
             "models": [model.state_dict() for model in self._apart()],
-            "optimisers": [optimiser.state_dict() for optimiser in self._optimisers()],
+            "optimisers": [optimiser.state_dict() for _, optimiser in self._passes],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there; `flow` is set by its own."""
         for model, weights in zip(self._apart(), state["models"], strict=True):
             model.load_state_dict(weights)
-        for optimiser, moments in zip(self._optimisers(), state["optimisers"], strict=True):
+        for (_, optimiser), moments in zip(self._passes, state["optimisers"], strict=True):
             optimiser.load_state_dict(moments)
-
-    def _optimisers(self) -> list[Adam]:
-        return [optimiser for _, groups in self._passes for optimiser, _ in groups]
 
     def _apart(self) -> list[Flow]:
         """The models of the passes that are not `flow` itself."""
         return [model for model, _ in self._passes if model is not self._flow]
 
-    def rates(self, number: int) -> tuple[float, float]:
-        """The learning rates of step `number` (1, 2, ...): of the backbone, and of the layers under test."""
-        return learning_rate(self._settings, number), layer_learning_rate(self._settings, number, self._points)
-
     def step(self, measure: Measure, number: int) -> Measures:
-        """Step `number` (1, 2, ...) on one batch; its measures in the first pass, before the step."""
-        return self.move(measure, self.rates(number))
-
-    def move(self, measure: Measure, rates: Sequence[float | Tensor]) -> Measures:
-        """A step at these `rates`. It waits for no device, and starts the same work each time."""
+        """Take step `number` (1, 2, ...) on one batch without waiting for the device; return its first measures."""
+        rates = learning_rate(self._settings, number), layer_learning_rate(self._settings, number, self._points)
         first: Measures = {}
-        for model, groups in self._passes:
-            weights = [weight for optimiser, _ in groups for weight in optimiser.weights]
+        for model, optimiser in self._passes:
+            weights = [weight for group in optimiser.param_groups for weight in group["params"]]
             measures = measure(model)
             first = first or measures
-            for weight in weights:
-                weight.grad = None
+            optimiser.zero_grad()
             # Of two passes, each needs the gradient of its own weights alone.
             measures["nats_per_dim"].mean().backward(inputs=weights if self.passes > 1 else None)
             if self._settings.clip_norm is not None:
                 nn.utils.clip_grad_norm_(weights, self._settings.clip_norm)
-            for optimiser, of_layers in groups:
-                optimiser.step(rates[of_layers])
+            for group in optimiser.param_groups:
+                group["lr"] = rates[group["of_layers"]]
+            optimiser.step()
         if self._averaged:
             averages, live = map(list, zip(*self._averaged, strict=True))
             self._average(averages, live, 0)

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from harness.core.errors import DataError
+from harness.datasets._images.selection import seeded_order
 from harness.datasets.base import Splits
 from harness.datasets.store import Prepared, Store, Writer, prepare
 
 VERSION = 1  # of the prepared arrays
-ORDER_SEED = 0
 
 Read = Callable[[Path], tuple[np.ndarray, np.ndarray]]
 """Given a scratch folder, the train and test images (N, C, H, W), uint8."""
@@ -39,8 +39,7 @@ def prepare_images(
                         f"{name}: {sources[0]}: the {part} images are {images.shape[1:]} of {images.dtype}; "
                         f"they should be {shape} of uint8"
                     )
-                rng = np.random.Generator(np.random.PCG64(ORDER_SEED))
-                writer.save(part, images[np.argsort(rng.random(len(images)), kind="stable")])
+                writer.save(part, images[seeded_order(len(images))])
 
     return prepare(store, name, {"version": VERSION, **key}, sources, build)
 

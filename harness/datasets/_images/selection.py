@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import numpy as np
 
 from harness.core.errors import DataError
@@ -54,28 +56,48 @@ def first_of(name: str, order: np.ndarray, count: int | None) -> np.ndarray:
     return divide(order, len(order) if count is None else count)[0]
 
 
-class Filling:
-    """A new array of the cache that takes the chosen events of a stream, in the stream's order.
+def fill(
+    writer: Writer,
+    masks: Mapping[str, np.ndarray],
+    shape: tuple[int, ...],
+    dtype: np.dtype | type,
+    blocks: Iterable[np.ndarray],
+) -> None:
+    """Write one array per split of the cache, while the events of a source stream by.
 
     Args:
-        writer: creates the array.
-        name: of the array.
-        chosen: mask over the events of the stream.
+        writer: creates the arrays.
+        masks: of each split, over the events of the stream; the split takes them in the stream's order.
         shape: of one event.
-        dtype: of the array.
+        dtype: of the arrays.
+        blocks: the events, (n, *shape) at a time.
     """
+    arrays = {split: writer.create(split, (int(mask.sum()), *shape), dtype) for split, mask in masks.items()}
+    filled = dict.fromkeys(masks, 0)
+    seen = 0
+    for block in blocks:
+        for split, mask in masks.items():
+            chosen = block[mask[seen : seen + len(block)]]
+            arrays[split][filled[split] : filled[split] + len(chosen)] = chosen
+            filled[split] += len(chosen)
+        seen += len(block)
 
-    def __init__(
-        self, writer: Writer, name: str, chosen: np.ndarray, shape: tuple[int, ...], dtype: np.dtype | type
-    ) -> None:
-        self._chosen = chosen
-        self._seen = 0
-        self._filled = 0
-        self._array = writer.create(name, (int(chosen.sum()), *shape), dtype)
 
-    def put(self, events: np.ndarray) -> None:
-        """The next events of the stream, (n, *shape)."""
-        mine = events[self._chosen[self._seen : self._seen + len(events)]]
-        self._array[self._filled : self._filled + len(mine)] = mine
-        self._seen += len(events)
-        self._filled += len(mine)
+def masks_of(
+    names: Mapping[str, str], counts: Mapping[str, int], train: int | None, validation: int, test: int | None
+) -> dict[str, dict[str, np.ndarray]]:
+    """Return the masks of each split, by the part of the source that it is taken from.
+
+    Args:
+        names: of the parts "train" and "test", for messages.
+        counts: of their events.
+        train: how many events of the part "train" are trained on; None: all but the validation events.
+        validation: how many events of the part "train" are set apart.
+        test: how many events of the part "test" are used; None: all.
+
+    Raises:
+        DataError: there are fewer events than asked for.
+    """
+    kept, held_out = hold_out(names["train"], seeded_order(counts["train"]), train, validation)
+    tested = first_of(names["test"], seeded_order(counts["test"]), test)
+    return {"train": {"train": kept, "validation": held_out}, "test": {"test": tested}}

@@ -6,7 +6,7 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,7 @@ LONGEST_TEXT = 300  # characters of one
 # there before the first trial starts.
 PRELOAD = ("torch", "harness.execution.trial")
 PRELOAD_FOR_KERNELS = "harness.core.preload_kernels"
+PRELOAD_FOR_TRAINING = "torch._dynamo"  # which the first optimiser imports, in 1.5 seconds
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def execute(trial: Trial, conditions: Conditions, provenance: Mapping[str, Any],
     harness.execution.trial.execute(trial, conditions, provenance, progress)
 
 
-def start_server(datasets: Iterable[str], kernels: bool) -> Context:
+def start_server(datasets: Collection[str], kernels: bool) -> Context:
     """Start the fork server with what trials import (see `harness.core.isolation.process.start_server`).
 
     Args:
@@ -63,6 +64,8 @@ def start_server(datasets: Iterable[str], kernels: bool) -> Context:
         kernels: whether the trials run layers, whose kernels are then loaded, and built if need be.
     """
     needed = [module for name in datasets if name in DATASETS for module in DATASETS[name].imports]
+    if datasets:
+        needed.append(PRELOAD_FOR_TRAINING)
     if kernels:
         needed.append(PRELOAD_FOR_KERNELS)
     return start_any_server([*PRELOAD, *needed])

@@ -92,10 +92,6 @@ def run_density(
         record.status, record.reason, record.curves = "diverged", str(error), error.curves
         return record
     record.curves = training.curves
-    if training.graph is not None:
-        record.notes["cuda_graph"] = training.graph
-    if trial.training.precision != "float32":
-        record.notes["precision"] = f"coupling networks in {trial.training.precision} in training steps, else float32"
     saved = save_flow(flow, trial, out)
     progress(TRAINING_SHARE, "test likelihood")
     test = evaluate(flow, pipeline, "test", trial.training.draws, trial.training.evaluation_batch, trial.seed)

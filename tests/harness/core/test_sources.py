@@ -79,7 +79,7 @@ EDITS = {
     "the layout": ("layers/woodbury.py", "import torch", "import torch\n\n", False),
     "another layer": ("layers/emerging.py", "import torch", "import torch\n\nODD = 1", False),
     "the backbone": ("flows/protocol.py", "import torch", "import torch\n\nODD = 1", True),
-    "the schedule": ("harness/training/updates.py", "BETAS = (0.9,", "BETAS = (0.8,", True),
+    "the schedule": ("harness/training/updates.py", "betas=(0.9,", "betas=(0.8,", True),
     "records": ("harness/core/records.py", "FORMAT = 1", "FORMAT = 2", False),
 }
 

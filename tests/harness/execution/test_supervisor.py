@@ -463,7 +463,13 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize(
-    ("datasets", "imported"), [(["mnist", "nothing"], []), (["mnist", "digits", "patches"], ["sklearn.datasets"])]
+    ("datasets", "imported"),
+    [
+        ([], []),
+        (["mnist", "nothing"], ["torch._dynamo"]),
+        (["wfdb"], ["torch._dynamo", "wfdb"]),
+        (["mnist", "digits", "patches"], ["sklearn.datasets", "torch._dynamo"]),
+    ],
 )
 def test_trials_are_born_with_what_they_need_and_no_more(tmp_path, datasets, imported):
     (tmp_path / "main.py").write_text(SERVED)

@@ -1,6 +1,8 @@
 """The order of operations of a training step: live weights, averages, rates; each against a loop of its own."""
 
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -199,8 +201,8 @@ def test_clipping_bounds_each_pass():
     flow = Toy()
     updates = Updates(flow, TrainingSettings(ema="separate", clip_norm=1e-3), 100)
     updates.step(lambda model: {"nats_per_dim": model.mean.sum() + 5 * model.layer.weight.sum()}, 1)
-    for _, groups in updates._passes:
-        moments = [mean.flatten() for optimiser, _ in groups for mean in optimiser._means]
+    for _, optimiser in updates._passes:
+        moments = [state["exp_avg"].flatten() for state in optimiser.state.values()]
         assert torch.cat(moments).norm().item() == pytest.approx(1e-4, rel=1e-3)
 
 
@@ -283,3 +285,29 @@ def test_the_average_is_watched():
     expected = torch.linalg.slogdet(flow.layer.weight)[1].item() / DIM
     assert smallest_log_det(flow) == ("level0/step0/layer", pytest.approx(expected))
     assert curves["average_log_det"][-1] == pytest.approx(expected)
+
+
+FIRST_STEPS = """
+import importlib, sys, torch
+from harness.core.settings import FlowSettings, LayerRef, TrainingSettings
+from harness.execution.local.process import PRELOAD, PRELOAD_FOR_TRAINING
+from harness.pipeline.models import build_flow
+from harness.training.updates import Updates
+
+for name in (*PRELOAD, PRELOAD_FOR_TRAINING):
+    importlib.import_module(name)
+flow = build_flow((2, 4, 4), LayerRef(row="conv1x1", layer="conv1x1"), FlowSettings(levels=1, steps=1, width=4), 0)
+x = torch.randn(8, 2, 4, 4)
+flow.initialise(x)
+there = set(sys.modules)
+for ema in ("none", "all", "separate"):
+    updates = Updates(flow, TrainingSettings(ema=ema, clip_norm=1.0), 8)
+    updates.step(lambda model: {"nats_per_dim": -model.log_prob(x)}, 1)
+print(len(set(sys.modules) - there), [name for name in ("torchvision", "sklearn", "pandas") if name in sys.modules])
+"""
+
+
+def test_the_first_step_of_a_trial_imports_nothing():
+    """What it needs is in the fork server already: imported once per run, not once per trial."""
+    done = subprocess.run([sys.executable, "-c", FIRST_STEPS], capture_output=True, text=True, check=True)
+    assert done.stdout == "0 []\n"

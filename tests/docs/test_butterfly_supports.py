@@ -1,3 +1,6 @@
+"""The script that draws the supports of butterfly factors, compared with their definition."""
+
+import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -5,10 +8,17 @@ import pytest
 import torch
 from matplotlib.patches import PathPatch
 
-from harness.reporting.figures.figures_support import factor_supports, support_figure, write_supports
 from layers.butterfly import Butterfly
 
-ROOT = Path(__file__).parents[3]
+FIGURES = Path(__file__).parents[2] / "docs" / "figures"
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("butterfly_supports", FIGURES / "butterfly_supports.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def support_by_hand(level, size, width):
@@ -38,8 +48,8 @@ def drawn(axes):
 PAPER = [("B({}, 16)", 16, 1, 4), ("B({}, 24, 3)", 24, 3, 3)]
 
 
-def test_draws_the_factors_of_the_paper():
-    figure = support_figure([Butterfly((1, 16)), Butterfly((3, 8), block_size=3)])
+def test_draws_the_factors_of_the_paper(script):
+    figure = script.support_figure([Butterfly((1, 16)), Butterfly((3, 8), block_size=3)])
     panels = {axes.get_title(): axes for axes in figure.axes if axes.axison}
     assert len(panels) == 7
     for name, size, width, levels in PAPER:
@@ -50,24 +60,24 @@ def test_draws_the_factors_of_the_paper():
 
 
 @pytest.mark.parametrize(("shape", "width", "levels"), [((1, 16), 1, 4), ((3, 8), 3, 3), ((2, 6), 2, 1)])
-def test_supports_are_those_of_the_map(shape, width, levels):
+def test_supports_are_those_of_the_map(script, shape, width, levels):
     """A layer of one factor with weights away from the identity is non-zero exactly where its picture is blue."""
-    supports = factor_supports(Butterfly(shape, block_size=width, levels=levels))
+    supports = script.factor_supports(Butterfly(shape, block_size=width, levels=levels))
     assert len(supports) == levels
     for level, support in enumerate(supports.values(), start=1):
         layer = Butterfly(shape, block_size=width, levels=[level], initialisation="rotation")
         assert torch.equal(layer.dense() != 0, torch.from_numpy(support))
 
 
-def test_names_the_parts_of_a_partition():
+def test_names_the_parts_of_a_partition(script):
     layer = Butterfly((3, 4), block_size=2, partition=[8, 4], bi_direction=True)
-    assert list(factor_supports(layer)) == ["B(1, 8, 2)", "B(2, 8, 2)", "B(1, 4, 2)"]
+    assert list(script.factor_supports(layer)) == ["B(1, 8, 2)", "B(2, 8, 2)", "B(1, 4, 2)"]
 
 
-def test_writes_the_same_files_again(tmp_path):
-    write_supports(tmp_path / "one")
-    write_supports(tmp_path / "two")
-    kept = {path.name for path in (ROOT / "docs" / "figures").glob("butterfly-supports.*")}
+def test_writes_the_same_files_again(script, tmp_path):
+    script.write_supports(tmp_path / "one")
+    script.write_supports(tmp_path / "two")
+    kept = {path.name for path in FIGURES.glob("butterfly-supports.*")}
     assert kept == {"butterfly-supports.png", "butterfly-supports.svg"}
     for name in kept:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()

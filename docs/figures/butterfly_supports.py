@@ -1,4 +1,7 @@
-"""Pictures of butterfly factors, their free entries in blue, as ButterflyFlow (Meng et al., ICML 2022) draws them."""
+"""Draw butterfly factors, their free entries in blue, as ButterflyFlow (Meng et al., ICML 2022) does.
+
+`python docs/figures/butterfly_supports.py` writes butterfly-supports.svg and .png beside this file.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +20,21 @@ from layers.butterfly import Butterfly
 
 
 def factor_supports(layer: Butterfly) -> dict[str, np.ndarray]:
-    """The factors of a butterfly, by name, as boolean (D, D) matrices that are true where an entry is free.
+    """Return the factors of a butterfly, by name, as boolean (D, D) matrices that are true where an entry is free.
 
     The name is B(i, D), block-wise B(i, D, C). A level that returns is listed once; a factor of a partition's part is
     as large as the part.
     """
     drawn = copy.deepcopy(layer)
-    chance = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in drawn.parameters():  # so that no free entry is 0
-            parameter.normal_(generator=chance)
+            parameter.normal_(generator=generator)
     return {name: matrix.bool().numpy() for name, matrix in drawn.factors()}
 
 
 def support_figure(layers: Sequence[Butterfly], columns: int = 4) -> Figure:
-    """One panel per factor of the layers, in the order of application: free entries blue, zeros white."""
+    """Draw one panel per factor of the layers, in the order of application: free entries blue, zeros white."""
     supports = {name: support for layer in layers for name, support in factor_supports(layer).items()}
     figure, grid = panels(len(supports), 2.0, 2.2, columns=columns)
     for axes, (name, support) in zip(grid, supports.items(), strict=True):
@@ -48,9 +51,13 @@ def support_figure(layers: Sequence[Butterfly], columns: int = 4) -> Figure:
 
 
 def write_supports(folder: Path) -> None:
-    """The paper's two figures in one, B(i, 16) and B(i, 24, 3), as `butterfly-supports.svg` and `.png` in a folder."""
+    """Write the paper's two figures in one, B(i, 16) and B(i, 24, 3), into a folder."""
     with style():
         files = render("butterfly-supports", support_figure([Butterfly((1, 16)), Butterfly((3, 8), block_size=3)]))
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         (folder / name).write_bytes(content)
+
+
+if __name__ == "__main__":
+    write_supports(Path(__file__).parent)
