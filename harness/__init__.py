@@ -10,18 +10,18 @@ if TYPE_CHECKING:
 
 
 def load_results(folder: str | Path) -> pd.DataFrame:
-    """The results of a run as a pandas frame: a line for every measure of every planned trial, in plan order.
+    """Return the results of a run as a pandas frame: a line for every measure of every planned trial, in plan order.
 
     Columns and types are those of `harness.core.measures.COLUMNS`, as in results.csv: text is "string", counts are
     "Int64", measures "Float64", flags "boolean", and what was not measured is <NA>. `status` is "ok", another status
-    of a trial, or "missing" for one that has not run; likelihoods with `audit` "failed" are none to compare.
+    of a trial, or "missing" for one that has not run; likelihoods with `audit` "failed" must not be compared.
 
     Args:
-        folder: OUT/<suite>, as `run` left it. A folder that has results.csv alone, such as a committed report, is
-            read from that.
+        folder: OUT/<suite>, written by `run`. A folder with results.csv alone, such as a committed report, is read from
+            that file.
 
     Raises:
-        UserError: no suite was run there, or its plan or a record cannot be read.
+        UserError: no suite was run in it, or its plan or a record cannot be read.
     """
     from harness.reporting.loading import load
 

@@ -1,7 +1,7 @@
 """The schema of results: every measure that a trial may enter into its record, as a typed column of results.csv.
 
-A row of a record holds values of these names alone: a measure that is not here is an error where the record is written
-and where it is read, never dropped.
+A row of a record holds only these names: an unknown measure raises an error when a record is written and when it is
+read; none is dropped.
 """
 
 from __future__ import annotations
@@ -132,6 +132,6 @@ def check_measures(kind: str, rows: Iterable[Mapping[str, Any]]) -> None:
     unknown = sorted({name for row in rows for name in row} - known.keys())
     if unknown:
         raise ValueError(
-            f"measure {', '.join(map(repr, unknown))} is no column of results of kind {kind!r}; "
+            f"measure {', '.join(map(repr, unknown))} is not a column of results of kind {kind!r}; "
             "harness.core.measures.COLUMNS names the columns of each kind: add it there"
         )

@@ -1,4 +1,4 @@
-"""The clock of a CUDA device: events around each call, whose inputs are in no cache, and calls captured as a graph."""
+"""Time calls on a CUDA device: events around each call with cold caches, or calls captured as a graph."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import torch
 
 from harness.training.capture import WARM_UPS, CudaRecorder
 
-CACHES = 2  # sizes of the second-level cache that are written between two calls
+CACHES = 2  # bytes written between two calls, in sizes of the second-level cache
 
 
 def device_seconds(call: Callable[[], object], calls: int, device: torch.device) -> float:
-    """Mean seconds of a call on the device, each between two events of the current stream.
+    """Return the mean seconds of a call on the device, each between two events of the current stream.
 
-    Before each a buffer larger than the cache is written, which also keeps the device busy while the host starts what
-    is timed: launches count only where they take longer than the work.
+    Before each call a buffer larger than the cache is written, which also keeps the device busy while the host launches
+    the call: launches count only if they take longer than the work.
     """
     size = CACHES * torch.cuda.get_device_properties(device).L2_cache_size
     other = torch.empty(max(size, 1), dtype=torch.uint8, device=device)
@@ -31,7 +31,7 @@ def device_seconds(call: Callable[[], object], calls: int, device: torch.device)
 
 
 def captured(call: Callable[[], object]) -> Callable[[], object]:
-    """A call as a CUDA graph, which starts all of it at once; it may not wait for the device, nor change its inputs."""
+    """Return a call as a CUDA graph, launched at once; it must not wait for the device or change its inputs."""
     recorder = CudaRecorder()
     for _ in range(WARM_UPS):
         recorder.rehearse(call)

@@ -19,9 +19,9 @@ from typing import Any, BinaryIO, Protocol
 
 import torch
 
-from harness.core.checkpoint_files import SUFFIX, Header, checkpoint_files, checkpoint_folder, read_header
+from harness.core.checkpoint_files import SUFFIX, CheckpointHeader, checkpoint_files, checkpoint_folder, read_header
 from harness.core.records import atomic_file
-from harness.core.run_options import Conditions
+from harness.core.run_options import RunOptions
 from harness.core.settings import Trial
 from harness.core.sources import changes
 
@@ -46,7 +46,7 @@ class Checkpoints:
     Args:
         trial: whose they are.
         steps: of its training.
-        conditions: where they lie, how often they are written, and what becomes of those that other source made.
+        run_options: where they lie, how often they are written, and what becomes of those that other source made.
         sources: of the source that runs now.
 
     Attributes:
@@ -55,21 +55,21 @@ class Checkpoints:
         notes: remarks for the record: where training went on, which files were passed over.
     """
 
-    def __init__(self, trial: Trial, steps: int, conditions: Conditions, sources: Mapping[str, str]) -> None:
+    def __init__(self, trial: Trial, steps: int, run_options: RunOptions, sources: Mapping[str, str]) -> None:
         self.trial = trial
         self.steps = steps
-        self.conditions = conditions
+        self.run_options = run_options
         self.sources = dict(sources)
         self.seconds = 0.0
         self.notes: dict[str, str] = {}
         self._interruptions = self._lost = 0
         self._begin = self._last = time.monotonic()
-        self._pause = conditions.checkpoint
+        self._pause = run_options.checkpoint
 
     @property
     def lasting(self) -> bool:
         """Whether the training is long enough for its end to be kept, too."""
-        return self._interruptions > 0 or time.monotonic() - self._begin >= self.conditions.checkpoint
+        return self._interruptions > 0 or time.monotonic() - self._begin >= self.run_options.checkpoint
 
     def due(self) -> bool:
         """Whether it is time for the next checkpoint."""
@@ -77,7 +77,7 @@ class Checkpoints:
 
     def save(self, step: int, parts: Mapping[str, Stateful]) -> None:
         """Write the state after `step`. Where it cannot be written, training goes on, and the log says why."""
-        header = Header(
+        header = CheckpointHeader(
             trial=self.trial.id,
             step=step,
             steps=self.steps,
@@ -87,7 +87,7 @@ class Checkpoints:
             sources=self.sources,
         )
         begin = time.monotonic()
-        path = checkpoint_folder(self.conditions.out, self.trial.id) / f"{step:09d}{SUFFIX}"
+        path = checkpoint_folder(self.run_options.out, self.trial.id) / f"{step:09d}{SUFFIX}"
         try:
             with atomic_file(path) as file:
                 write_checkpoint(file, header, {name: part.state_dict() for name, part in parts.items()})
@@ -96,19 +96,19 @@ class Checkpoints:
             self.notes["checkpoints lost"] = f"{self._lost} could not be written, {path.name} last ({error})"
             print(f"checkpoint: {path.name} could not be written ({error})", flush=True)
         else:
-            for old in checkpoint_files(self.conditions.out, self.trial.id)[KEPT:]:
+            for old in checkpoint_files(self.run_options.out, self.trial.id)[KEPT:]:
                 old.unlink(missing_ok=True)
         self._last = time.monotonic()
-        if self.conditions.checkpoint > 0:
-            self._pause = max(self.conditions.checkpoint, TIMES_WRITING * (self._last - begin))
+        if self.run_options.checkpoint > 0:
+            self._pause = max(self.run_options.checkpoint, TIMES_WRITING * (self._last - begin))
 
     def restore(self, parts: Mapping[str, Stateful]) -> None:
         """Set every part to the newest good checkpoint; without one, leave all as it is.
 
         A file that is damaged, of another trial, or of parts that do not fit is named in the notes and passed
-        over, and so is one of other source, unless `conditions.stale` says to keep it.
+        over, and so is one of other source, unless `run_options.stale` says to keep it.
         """
-        for path in checkpoint_files(self.conditions.out, self.trial.id):
+        for path in checkpoint_files(self.run_options.out, self.trial.id):
             before = {name: deepcopy(part.state_dict()) for name, part in parts.items()}
             try:
                 header, state = read_checkpoint(path)
@@ -125,16 +125,16 @@ class Checkpoints:
 
     def remove(self) -> None:
         """Delete all of the trial's checkpoints: it has its record."""
-        shutil.rmtree(checkpoint_folder(self.conditions.out, self.trial.id), ignore_errors=True)
+        shutil.rmtree(checkpoint_folder(self.run_options.out, self.trial.id), ignore_errors=True)
 
-    def _check(self, header: Header) -> None:
+    def _check(self, header: CheckpointHeader) -> None:
         if header.trial != self.trial.id:
             raise ValueError(f"it is of trial {header.trial}")
         differing = changes(header.sources, self.sources)
-        if differing and self.conditions.stale == "rerun":
+        if differing and self.run_options.stale == "rerun":
             raise ValueError(f"made by other source: {', '.join(differing)}")
 
-    def _take_over(self, header: Header) -> None:
+    def _take_over(self, header: CheckpointHeader) -> None:
         self._interruptions = header.interruptions + 1
         self.seconds = header.seconds
         times = "once" if self._interruptions == 1 else f"{self._interruptions} times"
@@ -149,7 +149,7 @@ class Checkpoints:
         print(text, flush=True)
 
 
-def write_checkpoint(file: BinaryIO, header: Header, state: Mapping[str, Any]) -> None:
+def write_checkpoint(file: BinaryIO, header: CheckpointHeader, state: Mapping[str, Any]) -> None:
     """Write one checkpoint as it is made, so that it is never twice in memory."""
     summed = _Summed(file)
     summed.write(json.dumps(vars(header), sort_keys=True).encode() + b"\n")
@@ -160,8 +160,8 @@ def write_checkpoint(file: BinaryIO, header: Header, state: Mapping[str, Any]) -
     file.write(summed.digest.digest())
 
 
-def read_checkpoint(path: Path) -> tuple[Header, dict[str, Any]]:
-    """Header and state of one checkpoint.
+def read_checkpoint(path: Path) -> tuple[CheckpointHeader, dict[str, Any]]:
+    """Return the header and the state of one checkpoint.
 
     Raises:
         OSError: the file cannot be read.

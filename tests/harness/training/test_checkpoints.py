@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from harness.core.checkpoint_files import checkpoint_files, newest_header
-from harness.core.run_options import Conditions
+from harness.core.run_options import RunOptions
 from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
 from harness.datasets import Store, find_dataset
 from harness.pipeline.models import build_flow
@@ -74,7 +74,7 @@ def train(trial, splits, out, at=None, sources=SOURCES, wrap=Checkpoints, **chan
     torch.manual_seed(trial.seed)
     pipeline = Pipeline(splits, trial.data)
     flow = build_flow(pipeline.shape, trial.layer, trial.flow, trial.seed)
-    arguments = (trial, trial.training.steps, Conditions(out, checkpoint=0, **changes), sources)
+    arguments = (trial, trial.training.steps, RunOptions(out, checkpoint=0, **changes), sources)
     checkpoints = wrap(*arguments) if at is None else KilledAfter(*arguments, at=at)
     result = fit(flow, pipeline, trial.training, trial.seed, lambda *_: None, checkpoints)
     return flow.state_dict(), result, checkpoints
@@ -310,7 +310,7 @@ def test_a_file_that_may_not_grow_is_like_a_full_disk(tmp_path):
 
 
 def test_writing_takes_a_twentieth_of_the_time_at_most(digits, tmp_path, monkeypatch):
-    checkpoints = Checkpoints(make_trial(), 13, Conditions(tmp_path, checkpoint=60), SOURCES)
+    checkpoints = Checkpoints(make_trial(), 13, RunOptions(tmp_path, checkpoint=60), SOURCES)
     now = [1000.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     checkpoints._last = now[0]
@@ -335,6 +335,6 @@ def test_a_short_training_writes_nothing(digits, tmp_path):
     torch.manual_seed(trial.seed)
     pipeline = Pipeline(digits, trial.data)
     flow = build_flow(pipeline.shape, trial.layer, trial.flow, trial.seed)
-    fit(flow, pipeline, trial.training, 0, lambda *_: None, Checkpoints(trial, 13, Conditions(tmp_path), SOURCES))
+    fit(flow, pipeline, trial.training, 0, lambda *_: None, Checkpoints(trial, 13, RunOptions(tmp_path), SOURCES))
     assert not (tmp_path / "checkpoints").exists()
     assert math.isfinite(flow.state_dict()[next(iter(flow.state_dict()))].sum())
