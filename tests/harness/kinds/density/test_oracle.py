@@ -119,9 +119,9 @@ class ThereAgain(Permutation):
     [
         (Permutation, None),
         (Louder, "permutation: log-det is 1"),
-        (Twice, "permutation: it does not merely move entries"),
-        (Scaled, "permutation: it does not merely move entries"),
-        (Sorted, "permutation: it does not merely move entries"),
+        (Twice, "permutation: it is not a permutation of entries"),
+        (Scaled, "permutation: it is not a permutation of entries"),
+        (Sorted, "permutation: it is not a permutation of entries"),
         (ThereAgain, "permutation: x -> z -> x is off"),
     ],
 )
