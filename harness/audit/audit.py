@@ -188,7 +188,8 @@ def _audit_whole(result: Audit, flow: Flow, x: Tensor, seed: int) -> None:
     prior = torch.distributions.Normal(0.0, 1.0).log_prob(z).sum(1)
     result.compare("flow", flow.log_prob(x, *_generators(flow, seed)), prior + claimed, "log-likelihood")
     if flow.dim <= WHOLE_LIMIT and has_estimates(flow):
-        found = compare_estimates(flow, partial(_output, flow), x[:WHOLE_SAMPLES], flow.dim, *_generators(flow, seed))
+        (drawn,) = _generators(flow, seed)
+        found = compare_estimates(flow, partial(_output, flow), x[:WHOLE_SAMPLES], flow.dim, drawn)
         result.estimate("flow", found.error, found.allowance + PRECISION_LIMIT)
     elif flow.dim <= WHOLE_LIMIT:
         few = x[:WHOLE_SAMPLES]

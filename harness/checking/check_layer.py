@@ -17,7 +17,7 @@ from harness.checking.events import Answered, Begins, Collector, Done, Event, Fo
 from harness.checking.large_checks import LARGE_SHAPES, large_events
 from harness.checking.layer_case import LayerCase
 from harness.checking.layer_checks import Check
-from harness.checking.report import CONSTRUCTION, Remark, CheckReport
+from harness.checking.report import CONSTRUCTION, CheckReport, Remark
 from harness.core.environment import package_version
 from harness.core.isolation.messages import visible
 from harness.core.layer_files import check_options, resolve_layer

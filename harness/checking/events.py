@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from harness.checking.report import CONSTRUCTION, RuleFinding, CheckReport, Severity
+from harness.checking.report import CONSTRUCTION, CheckReport, RuleFinding, Severity
 from harness.core.isolation.messages import BadMessage, visible
 
 MOST_FINDINGS = 20_000  # limit for one layer; a check that reports more is ended

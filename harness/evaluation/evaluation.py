@@ -209,5 +209,7 @@ def changed_state(before: dict[str, Tensor], after: dict[str, Tensor]) -> tuple[
     )
 
 
-def _identical(one: Tensor, other: Tensor) -> bool:
-    return one.dtype == other.dtype and one.shape == other.shape and bool(((one == other) | (one != one)).all())
+def _identical(first: Tensor, second: Tensor) -> bool:
+    if first.dtype != second.dtype or first.shape != second.shape:
+        return False
+    return bool(((first == second) | (first != first)).all())

@@ -14,9 +14,9 @@ EPS = 1e-8
 class Adam:
     """Adam (Kingma and Ba, 2015) for a list of weights, by torch's fused kernel.
 
-    The same to the last bit as `torch.optim.Adam(weights, betas=betas, fused=True)`, which cannot be built without
-    importing torch._dynamo: 1.5 to 2 seconds, half of what a trial takes to its first step. A weight without a
-    gradient is left alone, and so are its moments.
+    The result equals that of `torch.optim.Adam(weights, betas=betas, fused=True)` to the last bit; that class cannot be
+    constructed without importing torch._dynamo: 1.5 to 2 seconds, half of a trial's time to its first step. A weight
+    without a gradient is unchanged, and so are its moments.
 
     Args:
         weights: changed in place by every step.
@@ -32,7 +32,7 @@ class Adam:
 
     @torch.no_grad()
     def step(self, rate: float | Tensor) -> None:
-        """One step along the gradients, at this learning rate; a number on the device is read there (float32)."""
+        """Take one step along the gradients at this learning rate; a tensor on the device is read there (float32)."""
         state = zip(self.weights, self._means, self._squares, self._steps, strict=True)
         moving = [(weight, weight.grad, *moments) for weight, *moments in state if weight.grad is not None]
         if not moving:
@@ -51,12 +51,12 @@ class Adam:
         )
 
     def state_dict(self) -> dict[str, list[Tensor]]:
-        """Both moments of every weight, and how often it was moved."""
+        """Return both moments of every weight, and the number of its steps."""
         return {"means": self._means, "squares": self._squares, "steps": self._steps}
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, list[Tensor]]) -> None:
-        """Go on from there."""
+        """Restore the moments and the numbers of steps."""
         for name, tensors in self.state_dict().items():
             for tensor, value in zip(tensors, state[name], strict=True):
                 tensor.copy_(value)

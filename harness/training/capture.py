@@ -1,4 +1,4 @@
-"""Calls as CUDA graphs: what a call starts on the device, recorded once and started again at once."""
+"""Calls as CUDA graphs: the kernels of a call, recorded once and then launched at once."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from typing import Protocol, TypeVar
 
 import torch
 
-WARM_UPS = 3  # runs of a call before it is captured, as CUDA asks
+WARM_UPS = 3  # runs of a call before it is captured, as CUDA requires
 
 Result = TypeVar("Result")
 
 
 class Recorder(Protocol):
-    """What a CUDA device does with a call."""
+    """Record calls on a CUDA device."""
 
     def rehearse(self, call: Callable[[], Result]) -> Result:
-        """Run the call as the device wants it before it is recorded."""
+        """Run the call in the way that the device requires before recording."""
 
     def record(self, call: Callable[[], object]) -> Callable[[], object]:
-        """Record what the call starts, and run none of it; the result does."""
+        """Record the kernels of the call without running them; the result runs them."""
 
 
 class CudaRecorder:
-    """On the current device. Raises RuntimeError from `record` where a call cannot be captured."""
+    """Recorder for the current device; `record` raises RuntimeError if a call cannot be captured."""
 
     def __init__(self) -> None:
         self._aside = torch.cuda.Stream()
 
     def rehearse(self, call: Callable[[], Result]) -> Result:
-        """Run the call on a stream aside, in order with what is on the current one."""
+        """Run the call on a side stream, ordered with the current one."""
         self._aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._aside):
             result = call()

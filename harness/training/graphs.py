@@ -1,8 +1,8 @@
-"""Training steps as one CUDA graph: a small model's time is that of starting its kernels, one after the other.
+"""Training steps as one CUDA graph: a small model's step time is that of launching its kernels, one after the other.
 
-A step is captured whole: the passes, the gradients' norm, the optimisers and the averages. What changes from step to
-step lies where the graph reads it, the batch and the learning rates. A step in a graph may not wait for the device, nor
-copy from the host; `tests/harness/training/test_graphs.py` looks for both without a device.
+A step is captured as a whole: the passes, the gradients' norm, the optimisers and the averages. Inputs that change from
+step to step, the batch and the learning rates, have fixed places where the graph reads them. A step in a graph must not
+wait for the device, nor copy from the host; `tests/harness/training/test_graphs.py` checks both without a device.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from flows import Flow
 
 BatchMeasure = Callable[["Flow", Tensor, Tensor], Measures]
-"""A flow, a prepared batch and its log-det to the batch's measures."""
+"""Function from a flow, a prepared batch and its log-det to the batch's measures."""
 
 
 class PlainSteps:
-    """Steps one operation after the other.
+    """Run steps one operation after the other.
 
     Attributes:
-        graph: what became of the wish for a graph; None where there was none.
+        graph: outcome of the request for a graph; None if there was none.
     """
 
     def __init__(self, updates: Updates, measure: BatchMeasure, graph: str | None = None) -> None:
@@ -37,12 +37,12 @@ class PlainSteps:
         self.graph = graph
 
     def take(self, x: Tensor, log_det: Tensor, number: int) -> Measures:
-        """Step `number` (1, 2, ...) on a batch; its measures before the step."""
+        """Take step `number` (1, 2, ...) on a batch; return its measures before the step."""
         return self._updates.step(lambda flow: self._measure(flow, x, log_det), number)
 
 
 class CapturedSteps:
-    """The same as a graph from step `WARM_UPS` + 1 on, or one operation after the other where that cannot be.
+    """Run steps as a graph from step `WARM_UPS` + 1 on, or one operation after the other if that is impossible.
 
     The measures that `take` returns are overwritten by the next step.
     """
@@ -54,10 +54,10 @@ class CapturedSteps:
         self._measures: Measures = {}
         self._taken = 0
         self._replay: Callable[[], object] | None = None
-        self.graph = f"asked for; fewer than {WARM_UPS + 1} steps"
+        self.graph = f"requested; fewer than {WARM_UPS + 1} steps"
 
     def take(self, x: Tensor, log_det: Tensor, number: int) -> Measures:
-        """Step `number` (1, 2, ...) on a batch; its measures before the step."""
+        """Take step `number` (1, 2, ...) on a batch; return its measures before the step."""
         if self._batch is None:
             self._batch = torch.empty_like(x), torch.empty_like(log_det)
             self._rates = [torch.zeros((), device=x.device) for _ in self._updates.rates(number)]
@@ -94,10 +94,10 @@ class CapturedSteps:
 def steps_of(
     updates: Updates, measure: BatchMeasure, settings: TrainingSettings, device: torch.device, *, drawn: bool = False
 ) -> PlainSteps | CapturedSteps:
-    """The steps that the settings ask for, as far as the device has them.
+    """Return the steps that the settings request, as far as the device supports them.
 
     Args:
-        drawn: the measures are estimates by chance, which a graph would draw once for all steps.
+        drawn: the measures are random estimates, which a graph would draw only once for all steps.
     """
     if not settings.cuda_graph:
         return PlainSteps(updates, measure)

@@ -1,7 +1,7 @@
-"""Fewer bits for the matrix products of the coupling networks, and for nothing else.
+"""Lower precision for the matrix products of the coupling networks alone.
 
-A coupling is a map, with an exact log-det, whatever its network computes; so its network may be computed in TF32 or
-bfloat16. The sums of log-dets, the linear layers with theirs, the optimiser, and every inverse are float32 always.
+A coupling is a map with an exact log-det, whatever its network computes; so its network may be computed in TF32 or
+bfloat16. Sums of log-dets, linear layers and their log-dets, the optimiser, and every inverse always use float32.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Precision = Literal["float32", "tf32", "bfloat16"]
 
 @contextmanager
 def lowered(flow: nn.Module, precision: Precision) -> Iterator[None]:
-    """Within, the coupling networks of `flow` compute in this precision, and so do the gradients of what they did.
+    """Let the coupling networks of `flow` compute in this precision inside the context, and their gradients too.
 
-    float32: nothing changes. bfloat16: by autocast; what a network returns is float32 again. tf32: of a CUDA device's
-    matrix products and convolutions, for as long as a network, or the gradient of it, is computed.
+    float32: nothing changes. bfloat16: by autocast; the outputs of a network are float32 again. tf32: for the matrix
+    products and convolutions of a CUDA device, while a network or its gradient is computed.
     """
     if precision == "float32":
         yield
@@ -41,11 +41,11 @@ def lowered(flow: nn.Module, precision: Precision) -> Iterator[None]:
 
 
 def _autocast() -> tuple[Any, Any]:
-    """What to do before and after a network, for bfloat16."""
+    """Return the hooks before and after a network, for bfloat16."""
     casts: list[torch.autocast] = []
 
     def enter(net: nn.Module, inputs: tuple[Tensor]) -> None:
-        # No cache of the weights' casts: a captured graph must make them anew in every step.
+        # No cache of the weights' casts: a captured graph must repeat them in every step.
         casts.append(torch.autocast(inputs[0].device.type, torch.bfloat16, cache_enabled=False))
         casts[-1].__enter__()
 
@@ -62,7 +62,7 @@ def _set_tf32(on: bool) -> None:
 
 
 class _Border(torch.autograd.Function):
-    """The identity between what is computed in TF32 and what is not; gradients cross it the other way."""
+    """The identity at the border between TF32 and full precision; gradients cross it in the other direction."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, inside: bool) -> Tensor:
@@ -77,7 +77,7 @@ class _Border(torch.autograd.Function):
 
 
 def _enter_tf32(net: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor] | None:
-    # Without a gradient to come back this way nothing would end TF32 on the way back: the network stays float32.
+    # Without a gradient to pass back through here, nothing would end TF32 in the backward pass: keep float32.
     return (cast(Tensor, _Border.apply(inputs[0], True)),) if inputs[0].requires_grad else None
 
 

@@ -248,7 +248,7 @@ def test_a_run_from_start_to_report(suite, capsys, monkeypatch):
 def test_a_run_does_what_has_no_outcome_yet(suite, capsys, stand_in):
     assert main(["run", "tiny.yaml", "--only", "layer=conv1x1"]) == 0
     assert [trial.layer.row for trial in stand_in] == ["conv1x1"]
-    assert "the report covers them all" in (said := capsys.readouterr().out) and "2 trials: 1 ok, 1 missing" in said
+    assert "the report covers all of them" in (said := capsys.readouterr().out) and "2 trials: 1 ok, 1 missing" in said
     assert main(["run", "tiny.yaml"]) == 0
     assert [trial.layer.row for trial in stand_in] == ["conv1x1", "butterfly"]
     # Now the other way round: what is picked changes nothing about what the report covers.

@@ -84,7 +84,7 @@ def test_a_record_says_where_training_went_on(tmp_path):
 
     changed = PROVENANCE | {"sources": {"flows/glow.py": "bbb"}}
     record = execute(TRIAL, RunOptions(tmp_path), changed, lambda *_: None, run)
-    assert record.notes["resumed"].startswith("training was interrupted once, and went on from step 1 of 2")
+    assert record.notes["resumed"].startswith("training was interrupted once, and resumed from step 1 of 2")
     assert record.environment["sources"] == PROVENANCE["sources"], "of the source that it began with, so it is stale"
     assert record.seconds > 0
 

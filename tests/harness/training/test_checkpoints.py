@@ -102,7 +102,7 @@ def test_an_interrupted_training_ends_in_the_same_bits(digits, tmp_path, ema):
             train(trial, digits, tmp_path / "cut", at=steps)
     again = train(trial, digits, tmp_path / "cut")
     assert_equal(again, whole)
-    assert again[2].notes["resumed"] == "training was interrupted 4 times, and went on from step 11 of 13"
+    assert again[2].notes["resumed"] == "training was interrupted 4 times, and resumed from step 11 of 13"
     assert again[1].train_seconds > 0 and again[2].seconds > 0
 
 
@@ -189,9 +189,9 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(digits, tmp_path, capsys,
     spoil(cut_at(trial, digits, tmp_path / "cut", 7)[0])
     again = train(trial, digits, tmp_path / "cut")
     assert_equal(again, whole)
-    assert f"000000007.ckpt is passed over ({words}" in again[2].notes["checkpoints"]
-    assert "went on from step 6" in again[2].notes["resumed"]
-    assert "000000007.ckpt is passed over" in capsys.readouterr().out
+    assert f"000000007.ckpt is skipped ({words}" in again[2].notes["checkpoints"]
+    assert "resumed from step 6" in again[2].notes["resumed"]
+    assert "000000007.ckpt is skipped" in capsys.readouterr().out
 
 
 def test_with_both_damaged_training_begins_again(digits, tmp_path):
@@ -220,7 +220,7 @@ def test_nothing_is_unpickled_that_could_run_code(digits, tmp_path, monkeypatch)
     with pytest.raises(ValueError, match="it is not readable"):
         read_checkpoint(path)
     again = train(trial, digits, tmp_path)
-    assert "passed over (it is not readable" in again[2].notes["checkpoints"] and not Path("ran").exists()
+    assert "skipped (it is not readable" in again[2].notes["checkpoints"] and not Path("ran").exists()
 
 
 def test_a_checkpoint_of_another_trial_is_not_taken(digits, tmp_path):
@@ -256,7 +256,7 @@ def test_other_source_is_kept_or_passed_over_as_told(digits, tmp_path):
     changed = SOURCES | {"flows/glow.py": "ccc"}
     cut_at(trial, digits, tmp_path / "keep", 3)
     kept = train(trial, digits, tmp_path / "keep", sources=changed)
-    assert "until there by other source: flows/glow.py changed" in kept[2].notes["resumed"]
+    assert "until then by other source: flows/glow.py changed" in kept[2].notes["resumed"]
     assert kept[2].sources == SOURCES, "the record says which source the result rests on, and stays stale"
     cut_at(trial, digits, tmp_path / "rerun", 3)
     anew = train(trial, digits, tmp_path / "rerun", sources=changed, stale="rerun")
@@ -284,7 +284,7 @@ def test_no_space_left_costs_a_checkpoint_and_no_training(digits, tmp_path, monk
     assert [path.name for path in files] == ["000000004.ckpt", "000000003.ckpt"], "the last good ones stay"
     assert not list(files[0].parent.glob(".*"))
     monkeypatch.undo()
-    assert "went on from step 4" in train(trial, digits, tmp_path / "cut")[2].notes["resumed"]
+    assert "resumed from step 4" in train(trial, digits, tmp_path / "cut")[2].notes["resumed"]
 
 
 LIMITED = """
