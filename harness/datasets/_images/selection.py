@@ -11,7 +11,7 @@ SEED = 0  # of the choice of validation events, and of fewer events than there a
 
 
 def seeded_order(total: int, seed: int = SEED) -> np.ndarray:
-    """0..total-1 in an order that is a function of (total, seed) alone."""
+    """Return 0..total-1 in an order that is a function of (total, seed) alone."""
     return np.argsort(np.random.Generator(np.random.PCG64(seed)).random(total), kind="stable")
 
 
@@ -44,7 +44,7 @@ def hold_out(name: str, order: np.ndarray, train: int | None, validation: int) -
 
 
 def first_of(name: str, order: np.ndarray, count: int | None) -> np.ndarray:
-    """The mask of the first `count` events of the order (None: all).
+    """Return the mask of the first `count` events of the order (None: all).
 
     Raises:
         DataError: there are fewer, or none at all.
@@ -74,7 +74,7 @@ class Filling:
         self._array = writer.create(name, (int(chosen.sum()), *shape), dtype)
 
     def put(self, events: np.ndarray) -> None:
-        """The next events of the stream, (n, *shape)."""
+        """Return the next events of the stream, (n, *shape)."""
         mine = events[self._chosen[self._seen : self._seen + len(events)]]
         self._array[self._filled : self._filled + len(mine)] = mine
         self._seen += len(events)

@@ -65,7 +65,7 @@ class Header:
 
 
 def read_header(name: str, path: Path) -> Header:
-    """A header file.
+    """Read a header file.
 
     Args:
         name: of the data set, for messages.
