@@ -1,1 +1,1 @@
-"""C++ and CUDA sources of the layers' kernels; nothing here is imported but for its place on disk."""
+"""C++ and CUDA sources of the layers' kernels; a package only so that they can be located."""

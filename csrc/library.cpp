@@ -1,4 +1,4 @@
-// What the library says of itself, for whoever loaded it. Operators are in the other files, each with its kernel.
+// Properties of the library, for the code that loaded it. Operators are in the other files, each with its kernel.
 
 #include "simd/cpu.h"
 

@@ -1,4 +1,4 @@
-"""The shared Glow backbone and the pre-processing in front of it; knows nothing of the layers it is tested with."""
+"""The shared Glow backbone and the preprocessing of its input; independent of the layers under test."""
 
 from flows.actnorm import ActNorm
 from flows.bijection import Bijection, Dense, Estimated

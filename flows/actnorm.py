@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 @torch.no_grad()
 def standardisation(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Per-channel mean and 1 / standard deviation of x, shape (N, C, *spatial); both of shape (C,).
+    """Return per-channel mean and 1 / standard deviation of x, shape (N, C, *spatial); both of shape (C,).
 
-    A channel that is constant up to rounding has no scale of its own and gets 1.
+    A channel that is constant up to rounding has no scale and gets 1.
     """
     std, mean = torch.std_mean(x, dim=(0, *range(2, x.ndim)), correction=0)
     constant = std <= 1e-6 * mean.abs() + torch.finfo(x.dtype).tiny
@@ -23,7 +23,7 @@ class ActNorm(nn.Module):
     """y = exp(log_scale) * (x + shift), one scale and one shift per channel: 2C parameters.
 
     log|det| = n * sum(log_scale) for n spatial positions, shape (). The identity until `initialise` is called;
-    `forward` itself never looks at its data to initialise, and the buffer `initialised` is saved with the state.
+    `forward` never initialises from its data, and the buffer `initialised` is saved with the state.
     """
 
     initialised: Tensor
@@ -35,12 +35,12 @@ class ActNorm(nn.Module):
         self.register_buffer("initialised", torch.tensor(False))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(N, C, *spatial) -> the same shape, and log|det| of shape ()."""
+        """Map (N, C, *spatial) to the same shape; return y and log|det| of shape ()."""
         y = (x + _per_channel(self.shift, x)) * _per_channel(self.log_scale, x).exp()
         return y, math.prod(x.shape[2:]) * self.log_scale.sum()
 
     def inverse(self, y: Tensor) -> Tensor:
-        """x = exp(-log_scale) * y - shift."""
+        """Return x = exp(-log_scale) * y - shift."""
         return y * _per_channel(-self.log_scale, y).exp() - _per_channel(self.shift, y)
 
     @torch.no_grad()
@@ -52,10 +52,10 @@ class ActNorm(nn.Module):
         self.initialised.fill_(True)
 
     def extra_repr(self) -> str:
-        """The number of channels, for repr()."""
+        """Return the number of channels, for repr()."""
         return f"channels={self.shift.numel()}"
 
 
 def _per_channel(vector: Tensor, x: Tensor) -> Tensor:
-    """(C,) -> (C, 1, ...), to broadcast against x."""
+    """Return a vector (C,) as (C, 1, ...), to broadcast against x."""
     return vector.view(-1, *[1] * (x.ndim - 2))

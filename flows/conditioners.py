@@ -1,4 +1,4 @@
-"""The networks inside a coupling: from the kept channels to the log-scale and shift of the others."""
+"""The coupling networks: from the kept channels to the log-scale and shift of the others."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Conditioner(nn.Module):
 
     @abstractmethod
     def forward(self, kept: Tensor) -> tuple[Tensor, Tensor]:
-        """The log-scale and the shift."""
+        """Return the log-scale and the shift."""
         raise NotImplementedError
 
     def initialise(self, kept: Tensor) -> None:
-        """Data-dependent initialisation on the kept channels, where the network has any."""
+        """Initialise on data, from the kept channels, if the network has such an initialisation."""
 
 
 class WeightNormConditioner(Conditioner):
@@ -45,14 +45,14 @@ class WeightNormConditioner(Conditioner):
         nn.init.zeros_(gain(self.last))
 
     def forward(self, kept: Tensor) -> tuple[Tensor, Tensor]:
-        """log gate(s) and mu."""
+        """Return log gate(s) and mu."""
         hidden = F.elu(self.second(F.elu(self.first(kept))))
         shift, s = self.last(hidden).chunk(2, dim=1)
         return self.gate.log_scale(s), shift
 
     @torch.no_grad()
     def initialise(self, kept: Tensor) -> None:
-        """Zero mean and unit variance before each ELU; the output stays zero."""
+        """Initialise to zero mean and unit variance before each ELU; the output stays zero."""
         hidden = kept
         for convolution in (self.first, self.second):
             mean, scale = standardisation(convolution(hidden))
@@ -82,7 +82,7 @@ class GlowConditioner(Conditioner):
             nn.init.normal_(hidden.weight, std=0.05)
 
     def forward(self, kept: Tensor) -> tuple[Tensor, Tensor]:
-        """log gate(s), and shift * gate(s)."""
+        """Return log gate(s), and shift * gate(s)."""
         hidden = F.relu(self.first_norm(self.first(kept))[0])
         hidden = F.relu(self.second_norm(self.second(hidden))[0])
         shift, s = self.last(hidden).chunk(2, dim=1)
@@ -90,7 +90,7 @@ class GlowConditioner(Conditioner):
 
     @torch.no_grad()
     def initialise(self, kept: Tensor) -> None:
-        """Zero mean and unit variance before each ReLU."""
+        """Initialise to zero mean and unit variance before each ReLU."""
         hidden = kept
         for convolution, norm in ((self.first, self.first_norm), (self.second, self.second_norm)):
             hidden = convolution(hidden)
@@ -102,8 +102,8 @@ class PointwiseConditioner(Conditioner):
     """The sequence coupling of ButterflyFlow (Meng et al., ICML 2022): scale = gate(s), shift = t.
 
     Two MLPs over the channels of one position, without any context in time: kept -> width -> width -> moved
-    with biases, tanh in the one for s and ReLU in the one for t, orthogonal initial weights. Whatever mixes
-    positions is the linear layer of the step alone. The published gate is exp(s).
+    with biases, tanh in the one for s and ReLU in the one for t, orthogonal initial weights. Only the linear layer
+    of the step mixes positions. The published gate is exp(s).
     """
 
     def __init__(self, kept: int, moved: int, width: int, gate: Gate | None = None) -> None:
@@ -113,14 +113,14 @@ class PointwiseConditioner(Conditioner):
         self.shift = Perceptron(kept, moved, width, nn.ReLU)
 
     def forward(self, kept: Tensor) -> tuple[Tensor, Tensor]:
-        """log gate(s) and t."""
+        """Return log gate(s) and t."""
         places = kept.flatten(2)
         s, shift = (net(places).unflatten(2, kept.shape[2:]) for net in (self.log_scale, self.shift))
         return self.gate.log_scale(s), shift
 
 
 class GaussianConditioner(Conditioner):
-    """Standardises the moved channels by a Gaussian that a 3x3 zero convolution reads off the kept ones.
+    """Standardise the moved channels by a Gaussian that a 3x3 zero convolution computes from the kept ones.
 
     z = (x - mean) * exp(-log_sigma), which makes z standard normal where x given the kept channels is
     N(mean, exp(log_sigma)^2): Glow's learned prior at a split. |log_sigma| < 5, so that no value of the
@@ -134,14 +134,14 @@ class GaussianConditioner(Conditioner):
         self.last = ZeroConvolution(axes, kept, 2 * moved)
 
     def forward(self, kept: Tensor) -> tuple[Tensor, Tensor]:
-        """-log_sigma and -mean * exp(-log_sigma)."""
+        """Return -log_sigma and -mean * exp(-log_sigma)."""
         mean, log_sigma = self.last(kept).chunk(2, dim=1)
         log_scale = -self.bound * torch.tanh(log_sigma / self.bound)
         return log_scale, -mean * log_scale.exp()
 
 
 class ZeroConvolution(nn.Module):
-    """Glow's last convolution: 3x3 with weight and bias zero at first, times exp(3 * logs) per output channel."""
+    """Glow's last convolution: 3x3 with weight and bias initially zero, times exp(3 * logs) per output channel."""
 
     def __init__(self, axes: int, channels: int, outputs: int) -> None:
         super().__init__()
@@ -151,12 +151,12 @@ class ZeroConvolution(nn.Module):
         self.logs = nn.Parameter(torch.zeros(outputs, *[1] * axes))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, channels, *spatial) -> (N, outputs, *spatial)."""
+        """Map (N, channels, *spatial) to (N, outputs, *spatial)."""
         return self.convolution(x) * torch.exp(3 * self.logs)
 
 
 def weight_norm_convolution(axes: int, channels: int, outputs: int, kernel: int) -> nn.Module:
-    """A "same" convolution with weight g * v / |v| per output channel, v ~ N(0, 0.05^2), and a bias from 0."""
+    """Return a "same" convolution with weight g * v / |v| per output channel, v ~ N(0, 0.05^2), and zero bias."""
     convolution = _CONVOLUTION[axes](channels, outputs, kernel, padding=kernel // 2)
     nn.init.normal_(convolution.weight, std=0.05)
     nn.init.zeros_(convolution.get_parameter("bias"))
@@ -164,5 +164,5 @@ def weight_norm_convolution(axes: int, channels: int, outputs: int, kernel: int)
 
 
 def gain(convolution: nn.Module) -> nn.Parameter:
-    """The g of a weight-normalised convolution, shape (outputs, 1, ...)."""
+    """Return the g of a weight-normalised convolution, shape (outputs, 1, ...)."""
     return convolution.get_parameter("parametrizations.weight.original0")

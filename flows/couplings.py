@@ -1,4 +1,4 @@
-"""Affine coupling: half of the channels moves, by a scale and a shift that the kept half decides."""
+"""Affine coupling: half of the channels is scaled and shifted by functions of the kept half."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Coupling = Literal["auto", "image", "glow", "sequence"]
 
 
 class AffineCoupling(nn.Module):
-    """y1 = x1, y2 = x2 * exp(log_scale(x1)) + shift(x1); the first `kept` channels stay as they are.
+    """y1 = x1, y2 = x2 * exp(log_scale(x1)) + shift(x1); the first `kept` channels are unchanged.
 
     log|det| = sum of log_scale, shape (N,); the inverse runs the same network, so it costs the same.
 
     Attributes:
-        kept: number of channels, counted from the first, that stay.
+        kept: number of unchanged channels, counted from the first.
         net: the conditioner, (N, kept, *spatial) -> log-scale and shift of the other channels.
     """
 
@@ -35,34 +35,34 @@ class AffineCoupling(nn.Module):
         self.net = net
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(N, C, *spatial) -> the same shape, and log|det| of shape (N,)."""
+        """Map (N, C, *spatial) to the same shape; return y and log|det| of shape (N,)."""
         kept, moved = x[:, : self.kept], x[:, self.kept :]
         log_scale, shift = self.net(kept)
         return torch.cat([kept, moved * log_scale.exp() + shift], dim=1), log_scale.flatten(1).sum(1)
 
     def inverse(self, y: Tensor) -> Tensor:
-        """x2 = (y2 - shift(y1)) * exp(-log_scale(y1))."""
+        """Return x with x2 = (y2 - shift(y1)) * exp(-log_scale(y1))."""
         kept, moved = y[:, : self.kept], y[:, self.kept :]
         log_scale, shift = self.net(kept)
         return torch.cat([kept, (moved - shift) * torch.exp(-log_scale)], dim=1)
 
     def initialise(self, x: Tensor) -> None:
-        """Data-dependent initialisation of the network, where it has any."""
+        """Initialise the network on data, if it has such an initialisation."""
         self.net.initialise(x[:, : self.kept])
 
     def extra_repr(self) -> str:
-        """The number of kept channels, for repr()."""
+        """Return the number of kept channels, for repr()."""
         return f"kept={self.kept}"
 
 
 class MaskedCoupling(nn.Module):
-    """y = m x + (1 - m) (x * exp(log_scale(m x)) + shift(m x)): the entries under the mask m stay as they are.
+    """y = m x + (1 - m) (x * exp(log_scale(m x)) + shift(m x)): the entries under the mask m are unchanged.
 
-    Real NVP's coupling (Dinh et al. 2017), for halves that are no halves of the channels, such as the fields of a
+    Real NVP's coupling (Dinh et al. 2017), for parts that are not halves of the channels, such as the fields of a
     checkerboard. log|det| = sum of (1 - m) log_scale, shape (N,); the inverse runs the same network.
 
     Attributes:
-        mask: 1 where an entry stays, else 0; a buffer that broadcasts against (N, C, *spatial).
+        mask: 1 for an unchanged entry, else 0; a buffer that broadcasts against (N, C, *spatial).
         net: the conditioner, (N, C, *spatial) with zeros off the mask -> log-scale and shift of all entries.
     """
 
@@ -74,17 +74,17 @@ class MaskedCoupling(nn.Module):
         self.net = net
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(N, C, *spatial) -> the same shape, and log|det| of shape (N,)."""
+        """Map (N, C, *spatial) to the same shape; return y and log|det| of shape (N,)."""
         log_scale, shift = self._net(x)
         return x * log_scale.exp() + shift, log_scale.flatten(1).sum(1)
 
     def inverse(self, y: Tensor) -> Tensor:
-        """x = (y - shift) * exp(-log_scale), both zero under the mask."""
+        """Return x = (y - shift) * exp(-log_scale), both zero under the mask."""
         log_scale, shift = self._net(y)
         return (y - shift) * torch.exp(-log_scale)
 
     def initialise(self, x: Tensor) -> None:
-        """Data-dependent initialisation of the network, where it has any."""
+        """Initialise the network on data, if it has such an initialisation."""
         self.net.initialise(x * self.mask)
 
     def _net(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -96,7 +96,7 @@ class MaskedCoupling(nn.Module):
 def make_coupling(
     coupling: Coupling, shape: tuple[int, ...], width: int, gate: GateName = "published"
 ) -> AffineCoupling:
-    """The coupling of a step on events of `shape`; of an odd number of channels it keeps the larger part.
+    """Return the coupling of a step on events of `shape`; with an odd number of channels it keeps the larger part.
 
     Args:
         coupling: "image" (weight-normalised convolutions), "glow" (convolutions with ActNorm), "sequence"
@@ -126,13 +126,13 @@ def make_coupling(
 
 
 def make_split_prior(shape: tuple[int, ...]) -> AffineCoupling:
-    """The learned prior of a split as a coupling: it standardises the channels that are about to leave."""
+    """Return the learned prior of a split as a coupling that standardises the channels about to be factored out."""
     kept, moved, axes = _halves(shape)
     return AffineCoupling(kept, GaussianConditioner(kept, moved, axes))
 
 
 def _halves(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Channels kept, channels moved, number of spatial axes."""
+    """Return the numbers of kept channels, of moved channels, and of spatial axes."""
     channels = shape[0]
     if channels < 2:
         raise ValueError(f"event shape {shape}: a coupling needs at least 2 channels; squeeze the event first")

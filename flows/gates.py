@@ -1,6 +1,6 @@
 """Gates of affine couplings: elementwise maps from a network's raw output s to a positive scale.
 
-The scale multiplies the moved half on the way from x to z and divides it on the way back, so a scale near 0 makes the
+The scale multiplies the moved half on the way from x to z and divides it in the inverse, so a scale near 0 makes the
 inverse explode: below about 1e-7, float32 cannot recover x from z.
 """
 
@@ -30,7 +30,7 @@ class Gate(ABC):
 
 
 class SigmoidGate(Gate):
-    """scale = sigmoid(s + 2), in (0, 1): Glow's (Kingma & Dhariwal 2018), and of ButterflyFlow's image coupling."""
+    """scale = sigmoid(s + 2), in (0, 1): of Glow (Kingma & Dhariwal 2018) and of ButterflyFlow's image coupling."""
 
     def log_scale(self, s: Tensor) -> Tensor:
         """Return log sigmoid(s + 2)."""
@@ -42,7 +42,7 @@ class SigmoidGate(Gate):
 
 
 class ExponentialGate(Gate):
-    """scale = exp(s), in (0, inf): that of ButterflyFlow's sequence coupling."""
+    """scale = exp(s), in (0, inf): of ButterflyFlow's sequence coupling."""
 
     def log_scale(self, s: Tensor) -> Tensor:
         """Return s."""
@@ -60,6 +60,6 @@ class BoundedGate(Gate):
     def log_scale(self, s: Tensor) -> Tensor:
         """Return log(0.5 + sigmoid(s)), accurate near s = 0 and finite everywhere.
 
-        0.5 + sigmoid(s) = 1 + tanh(s / 2) / 2: the argument of log1p lies in [-0.5, 0.5] and is 0 where s is.
+        0.5 + sigmoid(s) = 1 + tanh(s / 2) / 2: the argument of log1p is in [-0.5, 0.5], and 0 if s is.
         """
         return torch.log1p(torch.tanh(s / 2) / 2)

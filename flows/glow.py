@@ -48,13 +48,13 @@ class Step(nn.Module):
             self.coupling = make_coupling(coupling, shape, width, gate)
 
     def parts(self) -> list[tuple[str, nn.Module]]:
-        """(path, module) in the order of application."""
+        """Return (path, module) in the order of application."""
         parts = {"actnorm": self.actnorm, "mixer": self.mixer, "layer": self.layer, "coupling": self.coupling}
         return [(f"{self.path}/{name}", module) for name, module in parts.items() if module is not None]
 
 
 class Level(nn.Module):
-    """Squeeze -> steps -> learned prior of the half that leaves (all but the last level, and optional)."""
+    """Squeeze -> steps -> learned prior of the half that is factored out (all but the last level, and optional)."""
 
     def __init__(self, path: str, squeeze: Squeeze, steps: list[Step], split_prior: AffineCoupling | None) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Level(nn.Module):
         self.split_prior = split_prior
 
     def parts(self) -> list[tuple[str, nn.Module]]:
-        """(path, module) in the order of application."""
+        """Return (path, module) in the order of application."""
         parts: list[tuple[str, nn.Module]] = [(f"{self.path}/squeeze", self.squeeze)]
         for step in self.steps:
             parts += cast(Step, step).parts()
@@ -77,7 +77,7 @@ class Glow(Flow):
     """x -> z: levels of squeeze, steps and split, with a standard normal z of the same dimension D.
 
     log p(x) = log N(z; 0, I) + log|det dz/dx|. Every weight is drawn under (seed, path), such as
-    (0, "level0/step1/coupling"), so the backbone is drawn equal whichever layer is tested.
+    (0, "level0/step1/coupling"), so the backbone is equal whichever layer is tested.
 
     Args:
         shape: event shape (C, L) or (C, H, W).
@@ -88,8 +88,8 @@ class Glow(Flow):
         steps: steps per level.
         width: hidden channels of the coupling networks.
         coupling, gate: see `flows.couplings.make_coupling`.
-        prior: of the half that leaves at a split: "standard" takes it as N(0, I); "learned" standardises it by
-            a Gaussian that depends on the kept half, one more affine coupling, so z is standard normal anyway.
+        prior: prior of the half factored out at a split: "standard" takes it as N(0, I); "learned" standardises it by
+            a Gaussian that depends on the kept half, one more affine coupling, so z is standard normal in either case.
         seed: draws the initial weights.
         split_step: one more full step, its coupling of width min(8C, 512), before each split, as in the
             released image code of ButterflyFlow (Meng et al., ICML 2022).
@@ -98,8 +98,8 @@ class Glow(Flow):
 
     Raises:
         UnsupportedEvent: the shape does not allow these levels.
-        ValueError: an unknown coupling, gate or prior, no step, no width, an order that is no permutation.
-        Whatever make_layer and make_mixer raise, unchanged.
+        ValueError: an unknown coupling, gate or prior, no step, no width, an order that is not a permutation.
+        Exceptions of make_layer and make_mixer propagate unchanged.
     """
 
     def __init__(
@@ -143,12 +143,12 @@ class Glow(Flow):
             event = (inner[0] // 2, *inner[1:])
 
     def linear_layers(self) -> list[tuple[str, nn.Module]]:
-        """(path, module) of every layer under test and every mixer, in order."""
+        """Return (path, module) of every layer under test and every mixer, in order."""
         parts = [part for level in self.parts() for part in level]
         return [(path, cast(nn.Module, module)) for path, module in parts if path.endswith(("/mixer", "/layer"))]
 
     def parts(self) -> list[list[Part]]:
-        """Per level, (path, bijection) in the order of application."""
+        """Return, per level, (path, bijection) in the order of application."""
         parts = [cast(Level, level).parts() for level in self.levels]
         if self.permutation is not None:
             parts[0].insert(0, ("permutation", self.permutation))

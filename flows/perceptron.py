@@ -1,15 +1,15 @@
 """A perceptron of three layers over the channels of every position, laid out for a processor's caches.
 
-The couplings of sequences are such perceptrons, and most of what a training step takes (docs/throughput.md). On a CPU,
-where the compiled operators can be loaded (`layers.kernels.load`) and up to a width of `WIDEST`,
-`invertbench::perceptron` computes them: tiles of points go through all three layers in the first-level cache, and so
-they do backward. Else plain PyTorch does, and what counts for its time there, besides the arithmetic:
+Such perceptrons are the couplings of sequences, and take most of a training step's time (docs/throughput.md). On a CPU,
+if the compiled operators can be loaded (`layers.kernels.load`) and up to a width of `WIDEST`,
+`invertbench::perceptron` computes them: tiles of positions pass through all three layers in the first-level cache,
+backward as well. Otherwise plain PyTorch does, and its time depends on the following, besides the arithmetic:
 
-- Hidden values of all points at once do not fit any cache. The points are taken in parts of `PART` hidden values;
-  autograd goes through them in the opposite order, each part in the cache again.
-- Matrix libraries are several times slower where the result of a product has few columns than where it has few rows.
-  Points are the columns of what comes in and goes out, and the rows of what is hidden, so that no product is of the
-  slow kind, backward neither.
+- Hidden values of all positions at once do not fit into any cache. Positions are processed in parts of `PART` hidden
+  values; autograd processes them in the opposite order, each part in the cache again.
+- Matrix libraries are several times slower if the result of a product has few columns than if it has few rows.
+  Positions are the columns of inputs and outputs, and the rows of hidden values, so that no product is of the slow
+  kind, in the backward pass either.
 - torch's tanh costs about four times its sigmoid on a CPU, and tanh(z) = 2 sigmoid(2 z) - 1.
 """
 
@@ -23,18 +23,18 @@ from torch import Tensor, nn
 
 from layers.kernels import load as kernels
 
-PART = 2**19  # 2 MB in float32; from 2^17 to 2^20 all is alike (AMD EPYC, 1 MB of second-level cache per core)
-WIDEST = 128  # above, a matrix of weights leaves the first-level cache, and a matrix library is the faster
+PART = 2**19  # 2 MB in float32; equally fast from 2^17 to 2^20 (AMD EPYC, 1 MB of second-level cache per core)
+WIDEST = 128  # above, a weight matrix exceeds the first-level cache, and a matrix library is faster
 
 
 class Perceptron(nn.Sequential):
     """Linear, activation, linear, activation, linear, over the channels of (N, inputs, length).
 
-    Orthogonal weights and zero biases at first. Differentiable twice.
+    Weights are initially orthogonal, biases zero. Differentiable twice.
 
     Args:
-        inputs, outputs: channels that come in and go out.
-        width: hidden numbers per position.
+        inputs, outputs: numbers of input and output channels.
+        width: number of hidden units per position.
         activation: nn.Tanh or nn.ReLU.
     """
 
@@ -46,7 +46,7 @@ class Perceptron(nn.Sequential):
         super().__init__(linears[0], activation(), linears[1], activation(), linears[2])
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, inputs, length) -> (N, outputs, length)."""
+        """Map (N, inputs, length) to (N, outputs, length)."""
         bounded = isinstance(self[1], nn.Tanh)
         weights = [value for layer in self if isinstance(layer, nn.Linear) for value in (layer.weight, layer.bias)]
         if not _kernel_serves(x, *weights):
@@ -59,7 +59,7 @@ class Perceptron(nn.Sequential):
 
 
 class _Compiled(torch.autograd.Function):
-    """`invertbench::perceptron` with its gradient; a gradient that is differentiated in turn is plain PyTorch's."""
+    """`invertbench::perceptron` with its gradient; second derivatives are plain PyTorch's."""
 
     @staticmethod
     def forward(ctx: Any, bounded: bool, x: Tensor, *weights: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ class _Compiled(torch.autograd.Function):
         *operands, hidden = ctx.saved_tensors
         if not torch.is_grad_enabled():
             return None, *torch.ops.invertbench.perceptron_backward(gradient, *operands, hidden, ctx.bounded)
-        # Views, because what was saved may depend on one another in the caller's graph.
+        # Views, because saved tensors may depend on one another in the caller's graph.
         inputs = [operand.view_as(operand) for operand in operands]
         wanted = [one for one, needed in zip(inputs, ctx.needs_input_grad[1:], strict=True) if needed]
         found = iter(torch.autograd.grad(_plain(ctx.bounded, *inputs), wanted, gradient, create_graph=True))
@@ -81,7 +81,7 @@ class _Compiled(torch.autograd.Function):
 
 
 def _kernel_serves(*tensors: Tensor) -> bool:
-    """Whether the compiled operator takes these: on a CPU, not too wide, and not where fewer bits are asked for."""
+    """Return whether the compiled operator supports these: on a CPU, not too wide, and without lowered precision."""
     if not tensors[0].is_cpu or tensors[1].shape[0] > WIDEST or torch.is_autocast_enabled("cpu"):
         return False
     return kernels.serve(*tensors)
@@ -97,12 +97,12 @@ def _plain(
     weight3: Tensor,
     bias3: Tensor,
 ) -> Tensor:
-    """The same in PyTorch."""
+    """Compute the same in PyTorch."""
     activation: Callable[[Tensor], Tensor] = torch.relu
-    if bounded:  # doubling is exact, and free while it is done to the weights
+    if bounded:  # doubling is exact, and free when applied to the weights
         weight1, bias1, weight2, bias2 = (2 * value for value in (weight1, bias1, weight2, bias2))
         activation = _tanh_of_half
-    # In one piece, because its product with the gradient is of the slow kind otherwise.
+    # In one piece, as its product with the gradient would otherwise be of the slow kind.
     weight1 = weight1.T.contiguous()
     columns = x.transpose(0, 1).flatten(1)  # a column for each position of each event
     part = max(1, PART // len(weight2)) if x.is_cpu else max(1, columns.shape[1])

@@ -10,16 +10,16 @@ from torch import Tensor, nn
 
 
 class Permutation(nn.Module):
-    """y[i] = x[order[i]] over the flattened event; log|det| = 0, and the inverse puts every entry back.
+    """y[i] = x[order[i]] over the flattened event; log|det| = 0, and the inverse restores the order.
 
-    The order is a buffer: it is saved with the state, and nothing trains it.
+    The order is a buffer: it is saved with the state, and never trained.
 
     Args:
         shape: event shape (C, *spatial), of D entries.
         order: 0..D-1 in any order.
 
     Raises:
-        ValueError: `order` is no permutation of the D entries.
+        ValueError: `order` is not a permutation of the D entries.
     """
 
     order: Tensor
@@ -31,19 +31,19 @@ class Permutation(nn.Module):
         order = torch.as_tensor(order, dtype=torch.long)
         if order.shape != (dim,) or not torch.equal(order.sort().values, torch.arange(dim)):
             raise ValueError(
-                f"order of {order.numel()} numbers is no permutation of the {dim} entries of events {self.shape}; "
+                f"order of {order.numel()} numbers is not a permutation of the {dim} entries of events {self.shape}; "
                 f"it must hold each of 0..{dim - 1} once"
             )
         self.register_buffer("order", order)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(N, *shape) -> the same shape, and 0 of shape ()."""
+        """Map (N, *shape) to the same shape; return y and 0 of shape ()."""
         return x.flatten(1)[:, self.order].reshape(-1, *self.shape), x.new_zeros(())
 
     def inverse(self, y: Tensor) -> Tensor:
-        """x[order[i]] = y[i]."""
+        """Return x with x[order[i]] = y[i]."""
         return y.flatten(1)[:, self.order.argsort()].reshape(-1, *self.shape)
 
     def extra_repr(self) -> str:
-        """The event shape, for repr()."""
+        """Return the event shape, for repr()."""
         return f"{self.shape}"

@@ -1,4 +1,4 @@
-"""From raw lattice values to the flow's input, with the exact Jacobian: the one place for bits per dimension.
+"""Map raw lattice values to the flow's input, with the exact Jacobian, which bits per dimension depends on.
 
 Raw values are whole numbers (pixels 0..levels-1, ADC counts). `dequantise` spreads each over its cell of width
 1, and a `Preprocessing` maps the result v to the flow's input x:
@@ -32,7 +32,7 @@ def dequantise(values: Tensor, generator: torch.Generator | None = None, dtype: 
 
     Returns:
         v with values <= v < values + 1 for every entry: rounding never leaves the cell. In float32 the noise
-        has 24 bits less those that the value itself takes.
+        has 24 bits minus those that the value itself needs.
     """
     device = values.device if generator is None else generator.device
     noise = torch.rand(values.shape, dtype=dtype, device=device, generator=generator).to(values.device)
@@ -41,12 +41,12 @@ def dequantise(values: Tensor, generator: torch.Generator | None = None, dtype: 
 
 
 def quantise(v: Tensor) -> Tensor:
-    """The lattice point of the cell that v lies in: floor, for the caller to clamp to the values that exist."""
+    """Return the lattice point of the cell of v: floor, for the caller to clamp to the values that exist."""
     return v.floor()
 
 
 def bits_per_dim(log_prob_raw: Number, dim: int) -> Number:
-    """-log p(v) / (D log 2) from the log-likelihood of raw values (lattice of step 1) in nats."""
+    """Return -log p(v) / (D log 2) from the log-likelihood of raw values (lattice of step 1) in nats."""
     return -log_prob_raw / (dim * math.log(2))
 
 
@@ -76,17 +76,17 @@ class AffineRange(nn.Module):
         self.register_buffer("high", high)
 
     def forward(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        """float64 (N, C, *spatial) -> x and log|det| of shape ()."""
+        """Map float64 (N, C, *spatial) to x; return x and log|det| of shape ()."""
         low, width = self._range(v)
         return 2 * (v - low) / width - 1, (2 / width).log().expand(v.shape[1:]).sum()
 
     def inverse(self, x: Tensor) -> Tensor:
-        """v = low + (x + 1) / 2 * (high - low)."""
+        """Return v = low + (x + 1) / 2 * (high - low)."""
         low, width = self._range(x)
         return low + (x + 1) / 2 * width
 
     def _range(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """low and high - low in float64, to broadcast against x."""
+        """Return low and high - low in float64, to broadcast against x."""
         if self.low.ndim and x.shape[1:2] != self.low.shape:
             raise ValueError(
                 f"input of shape {tuple(x.shape)} for ranges of {len(self.low)} channels; "
@@ -102,7 +102,7 @@ class AffineRange(nn.Module):
 class Logit(nn.Module):
     """[0, levels] -> the line: p = margin + (1 - 2 margin) v / levels, x = log p - log(1 - p).
 
-    log|det| = sum of log((1 - 2 margin) / levels) - log p - log(1 - p), shape (N,). 1 - p is built from
+    log|det| = sum of log((1 - 2 margin) / levels) - log p - log(1 - p), shape (N,). 1 - p is computed from
     levels - v, so neither end cancels. A v for which p is not inside (0, 1) gives NaN.
     """
 
@@ -110,30 +110,30 @@ class Logit(nn.Module):
         super().__init__()
         _check_levels(levels)
         if not 0 < margin < 0.5:
-            raise ValueError(f"margin = {margin}: it must lie between 0 and 0.5, such as 1e-6")
+            raise ValueError(f"margin = {margin}: it must be between 0 and 0.5, such as 1e-6")
         self.levels = levels
         self.margin = margin
 
     def forward(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        """float64 (N, ...) -> x and log|det| of shape (N,)."""
+        """Map float64 (N, ...) to x; return x and log|det| of shape (N,)."""
         slope = (1 - 2 * self.margin) / self.levels
         log_p = (self.margin + slope * v).log()
         log_q = (self.margin + slope * (self.levels - v)).log()
         return log_p - log_q, (math.log(slope) - log_p - log_q).flatten(1).sum(1)
 
     def inverse(self, x: Tensor) -> Tensor:
-        """v = levels * (sigmoid(x) - margin) / (1 - 2 margin); beyond the ends of the data for extreme x."""
+        """Return v = levels * (sigmoid(x) - margin) / (1 - 2 margin); beyond the ends of the data for extreme x."""
         return self.levels * (torch.sigmoid(x) - self.margin) / (1 - 2 * self.margin)
 
     def extra_repr(self) -> str:
-        """The options, for repr()."""
+        """Return the options, for repr()."""
         return f"levels={self.levels}, margin={self.margin}"
 
 
 class Preprocessing(nn.Module):
     """A chain of bijections from continuous raw values v to the flow's input x.
 
-    All of it is computed in float64, for in float32 the Jacobian of the logit alone is off by up to 0.03 nats
+    All of it is computed in float64, because in float32 the Jacobian of the logit alone is off by up to 0.03 nats
     per pixel; values come back in the dtype of the input, the log-determinant in float64.
     """
 
@@ -142,7 +142,7 @@ class Preprocessing(nn.Module):
         self.stages = nn.ModuleList(stages)
 
     def forward(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        """(N, C, *spatial) -> x of the same shape and dtype, and log|det dx/dv| of shape (N,), float64."""
+        """Map (N, C, *spatial) to x of the same shape and dtype; return x and log|det dx/dv|, (N,), float64."""
         _check_floating(v)
         x = v.double()
         log_det = x.new_zeros(len(x))
@@ -152,7 +152,7 @@ class Preprocessing(nn.Module):
         return x.to(v.dtype), log_det
 
     def inverse(self, x: Tensor) -> Tensor:
-        """(N, C, *spatial) -> v, continuous; see `quantise`."""
+        """Map (N, C, *spatial) to continuous v; see `quantise`."""
         _check_floating(x)
         v = x.double()
         for stage in reversed(self.stages):
@@ -161,22 +161,22 @@ class Preprocessing(nn.Module):
 
 
 def scale_pixels(levels: int) -> Preprocessing:
-    """Cells of pixels 0..levels-1, so [0, levels), to [-1, 1): x = 2 v / levels - 1."""
+    """Map cells of pixels 0..levels-1, so [0, levels), to [-1, 1): x = 2 v / levels - 1."""
     _check_levels(levels)
     return Preprocessing(AffineRange(torch.tensor(0.0), torch.tensor(float(levels))))
 
 
 def logit_pixels(levels: int, margin: float = 1e-6) -> Preprocessing:
-    """Cells of pixels 0..levels-1 to the line, by the logit of the squeezed value (see `Logit`)."""
+    """Map cells of pixels 0..levels-1 to the real line, by the logit of the rescaled value (see `Logit`)."""
     return Preprocessing(Logit(levels, margin))
 
 
 def scale_range(low: Tensor, high: Tensor) -> Preprocessing:
-    """Whole numbers low..high per channel, so the cells [low, high + 1), to [-1, 1).
+    """Map whole numbers low..high per channel, so the cells [low, high + 1), to [-1, 1).
 
     Args:
         low: smallest lattice value of the training split, shape (C,).
-        high: largest, shape (C,). Other splits may lie outside; the map is affine, so it stays exact there.
+        high: largest, shape (C,). Other splits may be outside; the map is affine, so it is exact there too.
     """
     return Preprocessing(AffineRange(torch.as_tensor(low).double(), torch.as_tensor(high).double() + 1))
 

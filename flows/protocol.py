@@ -1,8 +1,9 @@
-"""What the harness asks of a flow, written down once: the backbone and every other row of a table keep it.
+"""The interface between the harness and a flow: the backbone and every baseline implement it.
 
 A flow is a chain of elementary bijections in levels, each of which has a path, such as "level0/step1/coupling".
-Between levels half of the channels may leave; what has left and what remains is z, standard normal. Trained, evaluated
-and sampled is the whole; audited is each bijection at its own input (`trace`), so none may hide inside another.
+Between levels half of the channels may be factored out; z, standard normal, consists of these halves and the remainder.
+The whole flow is trained, evaluated and sampled; the audit checks each bijection at its own input (`trace`), so no
+bijection may be hidden inside another.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ Part = tuple[str, Bijection]
 class Flow(nn.Module):
     """x -> z of the same dimension D, with log p(x) = log N(z; 0, I) + log|det dz/dx|.
 
-    A subclass builds its modules, sets the attributes below after `super().__init__()`, and says in `parts` in which
-    order they apply. Sums over dimensions and over parts are taken in the model's dtype: in float32 log p carries a
-    relative error of about 1e-7 times the sum of the magnitudes it adds up.
+    A subclass builds its modules, sets the attributes below after `super().__init__()`, and defines in `parts` the
+    order of application. Sums over dimensions and over parts are in the model's dtype: in float32 log p has a relative
+    error of about 1e-7 times the sum of the magnitudes of the terms.
 
-    The modes of nn.Module matter to flows of estimates alone: in `train()` they follow the weights as they move and
-    estimate cheaply, in `eval()` they do so carefully and leave their state alone.
+    The modes of nn.Module matter only to flows with estimates: in `train()` they follow the moving weights and estimate
+    cheaply, in `eval()` they estimate carefully and do not change their state.
 
     Attributes:
         shape: event shape (C, L) or (C, H, W).
         dim: D, the number of its entries.
-        level_shapes: the event shape at the end of each level, before half of it leaves.
-        splits: whether half of the channels leaves after every level but the last.
+        level_shapes: the event shape at the end of each level, before half of it is factored out.
+        splits: whether half of the channels is factored out after every level but the last.
     """
 
     shape: Shape
@@ -47,23 +48,23 @@ class Flow(nn.Module):
 
     @abstractmethod
     def parts(self) -> list[list[Part]]:
-        """Per level, (path, bijection) in the order of application."""
+        """Return, per level, (path, bijection) in the order of application."""
         raise NotImplementedError
 
     @property
     def estimated(self) -> bool:
-        """Whether some log-determinant is an estimate, and hence the likelihood."""
+        """Whether some log-determinant, and hence the likelihood, is an estimate."""
         return any(isinstance(module, Estimated) for level in self.parts() for _, module in level)
 
-    def forward(self, x: Tensor, chance: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """(N, *shape) -> z of shape (N, D) and log|det dz/dx| of shape (N,) in nats.
+    def forward(self, x: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+        """Map (N, *shape) to z of shape (N, D); return z and log|det dz/dx| of shape (N,) in nats.
 
-        z holds the halves that left, first level first, then what the last level gave.
+        z holds the halves that were factored out, first level first, then the output of the last level.
 
         Args:
             x: events in the model's dtype.
-            chance: draws what estimates need, on the CPU; equal states give equal estimates. None uses torch's
-                global generator. Only a flow that has estimates is ever given one.
+            generator: draws the random numbers of estimates, on the CPU; equal states give equal estimates. None uses
+                torch's global generator. Only a flow with estimates ever receives one.
         """
         self._check(x, self.shape)
         log_det = x.new_zeros(len(x))
@@ -72,7 +73,7 @@ class Flow(nn.Module):
         for level, bijections in enumerate(parts):
             for path, bijection in bijections:
                 if isinstance(bijection, Estimated):
-                    hidden, term = bijection(hidden, chance)
+                    hidden, term = bijection(hidden, generator)
                 else:
                     hidden, term = bijection(hidden)
                 if term.ndim and term.shape != log_det.shape:
@@ -87,7 +88,7 @@ class Flow(nn.Module):
         return torch.cat([*pieces, hidden.flatten(1)], dim=1), log_det
 
     def inverse(self, z: Tensor) -> Tensor:
-        """(N, D) -> x of shape (N, *shape)."""
+        """Map z (N, D) to x of shape (N, *shape)."""
         self._check(z, (self.dim,))
         halves = [(channels // 2, *spatial) for channels, *spatial in self.level_shapes[:-1]] if self.splits else []
         sizes = [math.prod(half) for half in halves]
@@ -100,14 +101,14 @@ class Flow(nn.Module):
                 hidden = bijection.inverse(hidden)
         return hidden
 
-    def terms(self, x: Tensor, chance: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """log N(z; 0, I) and log|det dz/dx|, each of shape (N,) in nats; their sum is log p(x)."""
-        z, log_det = self(x) if chance is None else self(x, chance)
+    def terms(self, x: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+        """Return log N(z; 0, I) and log|det dz/dx|, each of shape (N,) in nats; their sum is log p(x)."""
+        z, log_det = self(x) if generator is None else self(x, generator)
         return -0.5 * (z.square().sum(1) + self.dim * math.log(2 * math.pi)), log_det
 
-    def log_prob(self, x: Tensor, chance: torch.Generator | None = None) -> Tensor:
-        """log p(x) of shape (N,), in nats; of a flow of estimates an unbiased one where those are."""
-        log_prior, log_det = self.terms(x) if chance is None else self.terms(x, chance)
+    def log_prob(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Return log p(x) of shape (N,), in nats; for a flow with unbiased estimates an unbiased estimate of it."""
+        log_prior, log_det = self.terms(x) if generator is None else self.terms(x, generator)
         return log_prior + log_det
 
     @torch.no_grad()
@@ -129,10 +130,10 @@ class Flow(nn.Module):
 
     @torch.no_grad()
     def initialise(self, x: Tensor) -> None:
-        """Data-dependent initialisation of every ActNorm and coupling network, in the order of application.
+        """Initialise every ActNorm and coupling network on data, in the order of application.
 
         Args:
-            x: a batch as the flow will see it, shape (N, *shape).
+            x: a batch of prepared events, shape (N, *shape).
 
         Raises:
             ValueError: x is empty or holds values that are not finite.
@@ -145,7 +146,7 @@ class Flow(nn.Module):
                 module.initialise(value)
 
     def trace(self, x: Tensor) -> Iterator[tuple[str, nn.Module, Tensor]]:
-        """(path, module, input) of every elementary bijection, in order; each is applied once it was yielded."""
+        """Yield (path, module, input) of every elementary bijection, in order; each is applied after it was yielded."""
         self._check(x, self.shape)
         hidden = x
         parts = self.parts()
@@ -157,7 +158,7 @@ class Flow(nn.Module):
                 hidden, _ = hidden.chunk(2, dim=1)
 
     def linear_layers(self) -> list[tuple[str, nn.Module]]:
-        """(path, module) of every layer under test (".../layer") and every mixer beside it, in order; here none."""
+        """Return (path, module) of every layer under test (".../layer") and every mixer, in order; here none."""
         return []
 
     def _check(self, x: Tensor, event: Shape) -> None:

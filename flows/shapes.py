@@ -1,4 +1,4 @@
-"""Which events the multi-scale backbone can serve, and what each of its levels sees."""
+"""The event shapes that the multi-scale backbone supports, and the shape at each of its levels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class UnsupportedEvent(ValueError):
 
 
 def level_shapes(shape: tuple[int, ...], levels: int) -> list[tuple[int, ...]]:
-    """The event shape that the steps of each level see.
+    """Return the event shape inside each level.
 
     A level squeezes every spatial axis by 2, which multiplies the channels by 2 (sequences) or 4 (images);
     all but the last then factor out half of the channels.
@@ -52,5 +52,5 @@ def level_shapes(shape: tuple[int, ...], levels: int) -> list[tuple[int, ...]]:
 
 
 def _halvings(size: int) -> int:
-    """How often 2 divides `size`."""
+    """Return how often 2 divides `size`."""
     return (size & -size).bit_length() - 1

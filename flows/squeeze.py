@@ -25,7 +25,7 @@ class Squeeze(nn.Module):
         (self.squeezed_shape,) = level_shapes(self.shape, 1)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(N, *shape) -> (N, *squeezed_shape), and 0 of shape ()."""
+        """Map (N, *shape) to (N, *squeezed_shape); return y and 0 of shape ()."""
         zero = x.new_zeros(())
         if len(self.shape) == 3:
             return F.pixel_unshuffle(x, 2), zero
@@ -34,7 +34,7 @@ class Squeeze(nn.Module):
         return pairs.permute(0, 3, 1, 2).reshape(-1, *self.squeezed_shape), zero
 
     def inverse(self, y: Tensor) -> Tensor:
-        """(N, *squeezed_shape) -> (N, *shape)."""
+        """Map (N, *squeezed_shape) to (N, *shape)."""
         if len(self.shape) == 3:
             return F.pixel_shuffle(y, 2)
         channels, length = self.shape
@@ -42,5 +42,5 @@ class Squeeze(nn.Module):
         return pairs.permute(0, 2, 3, 1).reshape(-1, *self.shape)
 
     def extra_repr(self) -> str:
-        """The event shapes, for repr()."""
+        """Return the event shapes, for repr()."""
         return f"{self.shape} -> {self.squeezed_shape}"

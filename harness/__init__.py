@@ -20,11 +20,11 @@ def load_results(folder: str | Path) -> pd.DataFrame:
     to compare.
 
     Args:
-        folder: OUT/<suite>, as `run` left it. A folder that has results.csv alone, such as a committed report, is
-            read from that.
+        folder: OUT/<suite>, written by `run`. A folder with results.csv alone, such as a committed report, is read from
+            that file.
 
     Raises:
-        UserError: no suite was run there, or its plan or a record cannot be read.
+        UserError: no suite was run in it, or its plan or a record cannot be read.
     """
     from harness.reporting.loading import load
 

@@ -1,4 +1,4 @@
-"""`python -m harness`; light, because every process of a trial imports it again."""
+"""Entry point of `python -m harness`; imports little, because every process of a trial imports it again."""
 
 from __future__ import annotations
 

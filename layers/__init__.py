@@ -1,6 +1,6 @@
 """Invertible linear layers, one family per file, behind one interface.
 
-Importing this package registers every layer whose file lies in it: to add one, add a file.
+Importing this package registers the layer of every file in it: to add a layer, add a file.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""The one interface of an invertible linear layer, and the registry of those that follow it."""
+"""The interface of an invertible linear layer, and the registry of the layers that implement it."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class InvertibleLinear(nn.Module):
     """An invertible affine map y = W x (+ b) on events of shape (C, *spatial), with 1 or 2 spatial axes.
 
     Subclass with ``class Mine(InvertibleLinear, name="mine")`` to register a layer; options are keyword
-    arguments with type hints and defaults, which suites are checked against. Parameters are born in
-    ``__init__`` and drawn from torch's global generator: whoever builds a model seeds that generator for each
+    arguments with type hints and defaults, which the check of suites uses. Parameters are created in
+    ``__init__`` and drawn from torch's global generator: the code that builds a model seeds it for each
     module by (seed, path), so a layer needs no seed of its own.
 
     A parameter of which only some entries reach the map is registered together with a boolean buffer named
@@ -41,8 +41,8 @@ class InvertibleLinear(nn.Module):
         positions: n, the number of spatial positions (L or H * W).
         dim: D = C * n.
         replaces_mixer: True for a layer that takes the place of the 1x1 convolution of its flow step.
-        hardens: True for a layer whose map in `eval()` is another one than in training. Each mode has the log-det and
-            the inverse of the map that it applies; what is reported is measured in `eval()`.
+        hardens: True for a layer whose map in `eval()` differs from that in training. Each mode has the log-det and
+            the inverse of the map that it applies; reported values are measured in `eval()`.
 
     The docstring of a registered layer has the fields Family, Source, Cost (with forward, inverse and log-det) and
     Shapes, each a heading at the start of a line with a colon, which `list layers` shows.
@@ -60,7 +60,7 @@ class InvertibleLinear(nn.Module):
         if known is not None:
             raise ValueError(
                 f"layer name {name!r} is taken by {known.__module__}.{known.__qualname__}; "
-                f"give {cls.__module__}.{cls.__qualname__} a name of its own"
+                f"give {cls.__module__}.{cls.__qualname__} another name"
             )
         cls.registered_name = name
         LAYERS[name] = cls
@@ -81,12 +81,12 @@ class InvertibleLinear(nn.Module):
 
     @property
     def label(self) -> str:
-        """The name to use in messages: the registered one, else the class's."""
+        """The name for messages: the registered one, else the class's."""
         return self.registered_name or type(self).__name__
 
     @property
     def remark(self) -> str | None:
-        """What a reader of a result has to know about how this shape is served; None if there is nothing."""
+        """A remark for readers of results on how this shape is served, or None."""
         return None
 
     @abstractmethod
@@ -108,22 +108,22 @@ class InvertibleLinear(nn.Module):
         raise NotImplementedError
 
     def inverter(self) -> Callable[[Tensor], Tensor]:
-        """Factorise once; return a callable that inverts with the present weights, without their gradient."""
+        """Factorise once; return a callable that inverts with the current weights, without their gradient."""
         return self.inverse
 
     @torch.no_grad()
     def dense(self) -> Tensor:
-        """W as a (D, D) matrix on events flattened in row-major order: W @ x.reshape(D) = (y - b).reshape(D).
+        """Return W as a (D, D) matrix on events flattened in row-major order: W @ x.reshape(D) = (y - b).reshape(D).
 
-        Here W is read off by pushing the identity through `forward`. A layer that can write its matrix down
+        The default obtains W by pushing the identity through `forward`. A layer that can form its matrix
         from the definition should do so: tests compare the two.
         """
         return push_identity(self)
 
     def factors(self) -> list[tuple[str, Tensor]]:
-        """(name, matrix) of each sparse factor, the first applied first, of a layer that is a product of such.
+        """Return (name, matrix) of each sparse factor, the first applied first, of a layer that is a product of such.
 
-        A factor of one part of the entries is as large as the part. Any other layer has none.
+        A factor of one part of the entries has the size of the part. Other layers return an empty list.
         """
         return []
 
@@ -136,13 +136,13 @@ class InvertibleLinear(nn.Module):
             )
 
     def extra_repr(self) -> str:
-        """The event shape, for repr()."""
+        """Return the event shape, for repr()."""
         return f"shape={self.shape}"
 
 
 @torch.no_grad()
 def push_identity(layer: InvertibleLinear, chunk: int = 256, dtype: torch.dtype | None = None) -> Tensor:
-    """Read W off a layer's `forward`, `chunk` columns a pass: column j is f(e_j) - f(0). Returns (D, D).
+    """Return W (D, D) from a layer's `forward`, `chunk` columns per pass: column j is f(e_j) - f(0).
 
     Args:
         layer: any layer.
@@ -159,7 +159,7 @@ def push_identity(layer: InvertibleLinear, chunk: int = 256, dtype: torch.dtype 
 
 
 def free_parameters(module: nn.Module) -> int:
-    """Number of parameter entries that can change the map: those that a ``<name>_mask`` buffer hides do not count."""
+    """Return how many parameter entries can change the map: all but those that ``<name>_mask`` buffers hide."""
     buffers = dict(module.named_buffers())
     count = 0
     for name, parameter in module.named_parameters():
@@ -169,6 +169,6 @@ def free_parameters(module: nn.Module) -> int:
 
 
 def layer_options(cls: type[InvertibleLinear]) -> dict[str, inspect.Parameter]:
-    """The options of a layer: the keyword parameters of its constructor, without `self` and `shape`."""
+    """Return the options of a layer: the keyword parameters of its constructor, without `self` and `shape`."""
     parameters = list(inspect.signature(cls.__init__).parameters.values())[2:]
     return {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}

@@ -50,7 +50,7 @@ class Butterfly(InvertibleLinear, name="butterfly"):
     Shapes: every (C, L) and (C, H, W); levels that are asked for must be possible for D
     Code: which one serves the 2x2 matrices (measured: docs/throughput.md)
         CPU, float32 or float64, compiled kernels    csrc: all factors, and the log-det, in one pass
-            up to 3 events                           one by one, by the weight as it is
+            up to 3 events                           one by one, with the unpacked weight
             more, whole vectors pair in memory       entries as lanes, the weight packed once per call
             else (small or odd strides)              events as lanes
         CUDA, the same and events in bfloat16        csrc: all factors in one launch, or a few (docs/cuda.md)
@@ -161,14 +161,14 @@ class Butterfly(InvertibleLinear, name="butterfly"):
         self.register_buffer("multiplicity", uses, persistent=False)
 
     def _entries(self, x: Tensor) -> Tensor:
-        """(N, C, *spatial) -> (D, N), in the flatten order."""
+        """Map (N, C, *spatial) -> (D, N), in the flatten order."""
         entries = transposed(x.flatten(1))
         if self.channels_last:  # with the batch last, rows of it move in one piece
             entries = entries.view(*self.layout, len(x)).permute(2, 1, 0, 3).reshape(entries.shape)
         return entries
 
     def _events(self, entries: Tensor) -> Tensor:
-        """(D, N) -> (N, C, *spatial): undo `_entries`."""
+        """Map (D, N) -> (N, C, *spatial): undo `_entries`."""
         batch = entries.shape[1]
         if self.channels_last:
             channels = entries.view(*reversed(self.layout), batch).permute(2, 1, 0, 3)
@@ -176,11 +176,11 @@ class Butterfly(InvertibleLinear, name="butterfly"):
         return transposed(entries).view(batch, *self.shape)
 
     def _flat(self, x: Tensor) -> Tensor:
-        """(N, C, *spatial) -> (N, D), in the flatten order."""
+        """Map (N, C, *spatial) -> (N, D), in the flatten order."""
         return x.reshape(len(x), *self.layout).permute(0, 3, 2, 1).flatten(1) if self.channels_last else x.flatten(1)
 
     def _unflat(self, flat: Tensor) -> Tensor:
-        """(N, D) -> (N, C, *spatial): undo `_flat`."""
+        """Map (N, D) -> (N, C, *spatial): undo `_flat`."""
         if self.channels_last:
             flat = flat.view(-1, *reversed(self.layout)).permute(0, 3, 2, 1)
         return flat.reshape(len(flat), *self.shape)
@@ -219,7 +219,7 @@ class Butterfly(InvertibleLinear, name="butterfly"):
         return torch.ops.invertbench.butterfly_inverse(y, weight, self.plan.flat, self.layout, self.plan.shared)
 
     def _solver(self) -> Callable[[Tensor], Tensor]:
-        """The inverse with the present weights, in plain PyTorch (stages of radix 2 of a mixed radix: as compiled)."""
+        """Return the inverse with the current weights, in plain PyTorch (compiled for stages of radix 2)."""
         if self.mixed is not None:
             solve = self.mixed.solver()
 
@@ -245,7 +245,7 @@ class Butterfly(InvertibleLinear, name="butterfly"):
 
     @torch.no_grad()
     def dense(self) -> Tensor:
-        """The product of the factors' explicit matrices, between the two changes of order."""
+        """Return the product of the factors' explicit matrices, between the two changes of order."""
         if self.mixed is not None:
             product = self.mixed.dense()
         elif self.block_size == 1:
@@ -261,7 +261,7 @@ class Butterfly(InvertibleLinear, name="butterfly"):
 
     @torch.no_grad()
     def factors(self) -> list[tuple[str, Tensor]]:
-        """B(i, D), block-wise B(i, D, C), as the paper writes a factor; of a mixed radix, its stages.
+        """Return B(i, D), block-wise B(i, D, C), as the paper writes a factor; of a mixed radix, its stages.
 
         They act on the entries in the order of `flatten`.
         """
@@ -281,11 +281,11 @@ class Butterfly(InvertibleLinear, name="butterfly"):
 
     @property
     def remark(self) -> str | None:
-        """That D was cut into parts that do not mix, where nobody asked for it."""
+        """A remark that D was cut into parts that do not mix, unless requested."""
         return None if self.mixed is None else self.mixed.remark
 
     def extra_repr(self) -> str:
-        """Shape, and what became of the levels."""
+        """Return the shape and the levels in use."""
         blocks = f", block_size={self.block_size}" if self.block_size > 1 else ""
         if self.mixed is not None:
             return f"{super().extra_repr()}, radices={{{self.mixed.summary()}}}, shared={self.plan.shared}{blocks}"
@@ -294,7 +294,7 @@ class Butterfly(InvertibleLinear, name="butterfly"):
 
 
 def _initial_blocks(count: int, size: int, initialisation: str) -> Tensor:
-    """`count` square matrices, (count, size, size)."""
+    """Return `count` square matrices, (count, size, size)."""
     if initialisation == "rotation":
         return random_rotations(count, size)
     return torch.eye(size).expand(count, size, size)

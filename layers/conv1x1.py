@@ -82,12 +82,12 @@ class Conv1x1(InvertibleLinear, name="conv1x1"):
         self.register_buffer("sign", pivots.sign().to(dtype))
 
     def _upper(self) -> Tensor:
-        """The upper-triangular factor of PLU or QR, diagonal included."""
+        """Return the upper-triangular factor of PLU or QR, diagonal included."""
         diagonal = self.s if self.parameterisation == "qr" else self.sign * self.log_s.exp()
         return self.upper * self.upper_mask + torch.diag(diagonal)
 
     def matrix(self) -> Tensor:
-        """W, shape (C, C)."""
+        """Return W, shape (C, C)."""
         if self.parameterisation == "dense":
             return self.weight
         upper = self._upper()
@@ -97,7 +97,7 @@ class Conv1x1(InvertibleLinear, name="conv1x1"):
         return torch.addmm(upper, self.lower * self.lower_mask, upper)[self.permutation]
 
     def inverse_matrix(self) -> Tensor:
-        """W^-1, shape (C, C)."""
+        """Return W^-1, shape (C, C)."""
         if self.parameterisation == "dense":
             return torch.linalg.inv(self.weight)
         if self.parameterisation == "qr":
@@ -110,7 +110,7 @@ class Conv1x1(InvertibleLinear, name="conv1x1"):
         return torch.linalg.solve_triangular(self._upper(), y, upper=True)
 
     def _log_det(self, weight: Tensor) -> Tensor:
-        """log|det W|."""
+        """Return log|det W|."""
         match self.parameterisation:
             case "plu":
                 return self.log_s.sum()
@@ -143,7 +143,7 @@ class Conv1x1(InvertibleLinear, name="conv1x1"):
 
     @torch.no_grad()
     def dense(self) -> Tensor:
-        """W (x) I_n, from the matrices of the definition."""
+        """Return W (x) I_n, from the matrices of the definition."""
         if self.parameterisation == "dense":
             weight: Tensor = self.weight
         elif self.parameterisation == "qr":
@@ -158,7 +158,7 @@ class Conv1x1(InvertibleLinear, name="conv1x1"):
         return torch.kron(weight, torch.eye(self.positions, dtype=weight.dtype, device=weight.device))
 
     def extra_repr(self) -> str:
-        """Shape and parameterisation."""
+        """Return shape and parameterisation."""
         return f"{super().extra_repr()}, parameterisation={self.parameterisation!r}"
 
 
@@ -170,7 +170,7 @@ def mix_channels(weight: Tensor, x: Tensor) -> Tensor:
 
 
 def random_orthogonal(size: int) -> Tensor:
-    """An orthogonal matrix drawn uniformly (Haar) with torch's global generator, float64."""
+    """Return an orthogonal matrix drawn uniformly (Haar) with torch's global generator, float64."""
     q, r = torch.linalg.qr(torch.randn(size, size, dtype=torch.float64))
     # Without the signs the draw would follow LAPACK's convention; its result is column-major.
     return (q * r.diagonal().sign()).contiguous()

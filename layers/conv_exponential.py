@@ -68,14 +68,14 @@ class ConvExponential(InvertibleLinear, name="conv-exponential"):
         self.weight = nn.Parameter(0.02 * torch.randn(self.channels, self.channels, *[kernel_size] * axes))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The series, and the trace of M."""
+        """Return the series, and the trace of M."""
         self.check_event(x)
         kernel = self.kernel()
         trace = kernel.flatten(2)[..., kernel[0, 0].numel() // 2].diagonal().sum()
         return self._series(kernel, x), self.positions * trace
 
     def inverse(self, y: Tensor) -> Tensor:
-        """The series of -M."""
+        """Return the series of -M."""
         self.check_event(y)
         return self._series(-self.kernel(), y)
 
@@ -92,14 +92,14 @@ class ConvExponential(InvertibleLinear, name="conv-exponential"):
         return invert
 
     def kernel(self) -> Tensor:
-        """The kernel of M, within the bound."""
+        """Return the kernel of M, within the bound."""
         rows = self.weight.flatten(1)
         square = torch.linalg.eigvalsh(rows @ rows.T)[-1] * self.weight[0, 0].numel()
         return self.weight * (square / self.bound**2).clamp(min=1.0).rsqrt()
 
     @torch.no_grad()
     def dense(self) -> Tensor:
-        """The matrix exponential of M, which is written down entry by entry."""
+        """Return the matrix exponential of M, which is written down entry by entry."""
         grid = torch.cartesian_prod(*(torch.arange(size, device=self.weight.device) for size in self.shape[1:]))
         grid = grid.reshape(self.positions, -1)
         tap = grid - grid[:, None] + self.kernel_size // 2  # (output position, input position, axis)
@@ -110,7 +110,7 @@ class ConvExponential(InvertibleLinear, name="conv-exponential"):
         return torch.linalg.matrix_exp(entries.transpose(1, 2).reshape(self.dim, self.dim))
 
     def extra_repr(self) -> str:
-        """Shape and options, for repr()."""
+        """Return shape and options, for repr()."""
         return f"{super().extra_repr()}, kernel_size={self.kernel_size}, bound={self.bound}"
 
     def _series(self, kernel: Tensor, x: Tensor) -> Tensor:
@@ -123,7 +123,7 @@ class ConvExponential(InvertibleLinear, name="conv-exponential"):
 
 
 def terms(bound: float, eps: float) -> int:
-    """The number of terms after which the rest of exp(M), |M| <= bound, is below eps times its smallest value.
+    """Return the number of terms after which the rest of exp(M), |M| <= bound, is below eps times its smallest value.
 
     The terms bound^i / i! fall by half or more from i = 2 bound on, so the rest is at most the last one taken.
     """

@@ -74,7 +74,7 @@ class Emerging(InvertibleLinear, name="emerging"):
         self.bias = nn.Parameter(torch.zeros(self.channels)) if bias else None
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """y = conv_w2(conv_w1(x)) + b, and n times the logs of the centre taps' diagonals."""
+        """Return y = conv_w2(conv_w1(x)) + b, and n times the logs of the centre taps' diagonals."""
         self.check_event(x)
         first, second = self._kept_taps()
         reach = [size - 1 for size in reversed(first.shape[2:])]  # F.pad counts axes from the last
@@ -93,7 +93,7 @@ class Emerging(InvertibleLinear, name="emerging"):
 
     @torch.no_grad()
     def inverter(self) -> Callable[[Tensor], Tensor]:
-        """Keep the present weights; without kernels, factorise the blocks of both solves once."""
+        """Keep the current weights; without kernels, factorise the blocks of both solves once."""
         if not kernels.serve(self.weight1, self.weight2):
             return torch.no_grad()(self._solver())
         weight1, weight2 = self.weight1.clone(), self.weight2.clone()
@@ -112,11 +112,11 @@ class Emerging(InvertibleLinear, name="emerging"):
         return self._dense(self.weight2, self.weight2_mask) @ self._dense(self.weight1, self.weight1_mask)
 
     def extra_repr(self) -> str:
-        """Shape and options, for repr()."""
+        """Return shape and options, for repr()."""
         return f"{super().extra_repr()}, kernel_size={self.kernel_size}, bias={self.bias is not None}"
 
     def _kept_taps(self) -> tuple[Tensor, Tensor]:
-        """The corners of w1 and w2 that the masks keep, without the taps that no pixel of the event reaches."""
+        """Return the corners of w1 and w2 that the masks keep, without the taps that no pixel of the event reaches."""
         centre = self.kernel_size // 2
         reach = [min(centre + 1, size) for size in self.shape[1:]]
         forwards = (slice(None), slice(None), *[slice(centre, centre + size) for size in reach])
@@ -125,7 +125,7 @@ class Emerging(InvertibleLinear, name="emerging"):
         return first, self.weight2.masked_fill(~self.weight2_mask, 0)[backwards]
 
     def _solver(self) -> Callable[[Tensor], Tensor]:
-        """The inverse with the present weights, in plain PyTorch.
+        """Return the inverse with the current weights, in plain PyTorch.
 
         Both solves are brought to the form of `triangular_conv`, causal with a lower triangular centre: w1,
         which looks down and to the right, by turning the image about; w2, causal with an upper triangular
@@ -146,7 +146,7 @@ class Emerging(InvertibleLinear, name="emerging"):
         return invert
 
     def _dense(self, weight: Tensor, mask: Tensor) -> Tensor:
-        """The matrix of one masked, zero-padded convolution: entry (o, p), (i, q) is w[o, i, q - p + m]."""
+        """Return the matrix of one masked, zero-padded convolution: entry (o, p), (i, q) is w[o, i, q - p + m]."""
         grid = torch.cartesian_prod(*(torch.arange(size, device=weight.device) for size in self.shape[1:]))
         grid = grid.reshape(self.positions, -1)
         tap = grid - grid[:, None] + self.kernel_size // 2  # (p, q, axis)
@@ -158,13 +158,13 @@ class Emerging(InvertibleLinear, name="emerging"):
 
 
 def centre_tap(weight: Tensor) -> Tensor:
-    """A view of the c x c matrix at the centre of a kernel of odd size."""
+    """Return a view of the c x c matrix at the centre of a kernel of odd size."""
     taps = weight.flatten(2)
     return taps[..., taps.shape[-1] // 2]
 
 
 def _initial_weight(mask: Tensor) -> Tensor:
-    """N(0, 0.02^2) plus the identity at the centre, under the mask."""
+    """Return weights N(0, 0.02^2) plus the identity at the centre, under the mask."""
     weight = 0.02 * torch.randn(mask.shape)
     centre_tap(weight).diagonal().add_(1)
     return weight * mask

@@ -85,12 +85,12 @@ class FInC(InvertibleLinear, name="finc"):
 
     @torch.no_grad()
     def inverter(self) -> Callable[[Tensor], Tensor]:
-        """Keep the present weights; without kernels, factorise the blocks of every solve once."""
+        """Keep the current weights; without kernels, factorise the blocks of every solve once."""
         return torch.no_grad()(self._solver(kernels.serve(*self._weights())))
 
     @torch.no_grad()
     def dense(self) -> Tensor:
-        """W, entry by entry from the definition: a diagonal block for each group."""
+        """Return W, entry by entry from the definition: a diagonal block for each group."""
         grid = torch.cartesian_prod(*(torch.arange(size, device=self.weight0.device) for size in self.shape[1:]))
         lag = grid.reshape(self.positions, -1)
         lag = lag - lag[:, None]  # (output position, input position, axis)
@@ -107,15 +107,15 @@ class FInC(InvertibleLinear, name="finc"):
         return torch.block_diag(*blocks)
 
     def extra_repr(self) -> str:
-        """Shape, kernel and groups, for repr()."""
+        """Return shape, kernel and groups, for repr()."""
         return f"{super().extra_repr()}, kernel_size={self.kernel_size}, groups={self.sizes}"
 
     def _weights(self) -> list[Tensor]:
-        """The parameters of all groups, masked entries included."""
+        """Return the parameters of all groups, masked entries included."""
         return [getattr(self, f"weight{group}") for group in range(len(self.sizes))]
 
     def _taps(self) -> list[Tensor]:
-        """A of each group, index 0 at the pixel itself, without the taps that no pixel of the event reaches."""
+        """Return a of each group, index 0 at the pixel itself, without the taps that no pixel of the event reaches."""
         reach = tuple(slice(0, size) for size in self.shape[1:])
         every = (slice(None), slice(None))
         taps = []
@@ -125,7 +125,7 @@ class FInC(InvertibleLinear, name="finc"):
         return taps
 
     def _solver(self, compiled: bool) -> Callable[[Tensor], Tensor]:
-        """The inverse with the present weights."""
+        """Return the inverse with the current weights."""
         width = self.shape[-1]
         prepare = _kernel_solve if compiled else _plain_solve
         solvers = [prepare(taps, width) for taps in self._taps()]
@@ -141,7 +141,7 @@ class FInC(InvertibleLinear, name="finc"):
 
 
 def _kernel_solve(taps: Tensor, width: int) -> Callable[[Tensor], Tensor]:
-    """The compiled solve: the taps fill the corner of w1 that its mask keeps, and w2 is the identity."""
+    """Return the compiled solve: the taps fill the corner of w1 that its mask keeps, and w2 is the identity."""
     first = F.pad(taps, [size - 1 if side == 0 else 0 for size in reversed(taps.shape[2:]) for side in (0, 1)])
     second = torch.zeros_like(first)
     second.flatten(2)[..., second[0, 0].numel() // 2].diagonal().fill_(1)  # a view of the centre
@@ -149,6 +149,6 @@ def _kernel_solve(taps: Tensor, width: int) -> Callable[[Tensor], Tensor]:
 
 
 def _plain_solve(taps: Tensor, width: int) -> Callable[[Tensor], Tensor]:
-    """The solve in plain PyTorch; a sequence is an image of one row."""
+    """Return the solve in plain PyTorch; a sequence is an image of one row."""
     factors = factorise(taps if taps.ndim == 4 else taps.unsqueeze(2), width)
     return lambda y: solve(factors, y if y.ndim == 4 else y.unsqueeze(2)).reshape(y.shape)

@@ -67,7 +67,7 @@ class Fixed(InvertibleLinear, name="fixed"):
 
     @torch.no_grad()
     def dense(self) -> Tensor:
-        """A permuted identity, or the matrices of the transforms."""
+        """Return a permuted identity, or the matrices of the transforms."""
         if self.map == "permutation":
             return torch.eye(self.dim, dtype=self.precision.dtype, device=self.precision.device)[self.order]
         matrix = torch.eye(self.channels, dtype=torch.float64)
@@ -76,5 +76,5 @@ class Fixed(InvertibleLinear, name="fixed"):
         return matrix.to(self.precision)
 
     def extra_repr(self) -> str:
-        """Shape and map."""
+        """Return shape and map."""
         return f"{super().extra_repr()}, map={self.map!r}"

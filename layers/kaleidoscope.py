@@ -71,7 +71,7 @@ class Kaleidoscope(InvertibleLinear, name="kaleidoscope"):
 
     @torch.no_grad()
     def inverter(self) -> Callable[[Tensor], Tensor]:
-        """The inverters of the pairs, the last one first."""
+        """Return the inverters of the pairs, the last one first."""
         inverters = [pair.inverter() for pair in reversed(self._butterflies())]
 
         def invert(y: Tensor) -> Tensor:
@@ -84,7 +84,7 @@ class Kaleidoscope(InvertibleLinear, name="kaleidoscope"):
 
     @torch.no_grad()
     def dense(self) -> Tensor:
-        """The product of the pairs' matrices."""
+        """Return the product of the pairs' matrices."""
         product, *others = [pair.dense() for pair in self._butterflies()]
         for matrix in others:
             product = matrix @ product
@@ -96,7 +96,7 @@ class Kaleidoscope(InvertibleLinear, name="kaleidoscope"):
         return self._butterflies()[0].remark
 
     def extra_repr(self) -> str:
-        """Shape and width."""
+        """Return shape and width."""
         return f"{super().extra_repr()}, width={len(self.pairs)}"
 
     def _butterflies(self) -> list[Butterfly]:

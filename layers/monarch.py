@@ -78,14 +78,14 @@ class Monarch(InvertibleLinear, name="monarch"):
 
     @torch.no_grad()
     def dense(self) -> Tensor:
-        """The two block-diagonal matrices of the definition, the second one between explicit transpositions."""
+        """Return the two block-diagonal matrices of the definition, the second one between explicit transpositions."""
         order = torch.arange(self.dim, device=self.left.log_s.device).view(self.rows, -1).T.flatten()
         place = order.argsort()
         left = torch.block_diag(*self.left.matrices())[place][:, place]
         return left @ torch.block_diag(*self.right.matrices())
 
     def extra_repr(self) -> str:
-        """Shape and sizes of the blocks."""
+        """Return shape and sizes of the blocks."""
         return f"{super().extra_repr()}, blocks={self.rows} of {self.columns}, then {self.columns} of {self.rows}"
 
     def _solver(self) -> Callable[[Tensor], Tensor]:
@@ -98,11 +98,11 @@ class Monarch(InvertibleLinear, name="monarch"):
         return invert
 
     def _blocks(self, x: Tensor) -> Tensor:
-        """(N, *shape) -> (p, q, N)."""
+        """Map (N, *shape) -> (p, q, N)."""
         return x.reshape(len(x), self.rows, self.columns).permute(1, 2, 0)
 
     def _events(self, blocks: Tensor) -> Tensor:
-        """(p, q, N) -> (N, *shape)."""
+        """Map (p, q, N) -> (N, *shape)."""
         return blocks.permute(2, 0, 1).reshape(-1, *self.shape)
 
     @staticmethod

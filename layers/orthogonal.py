@@ -43,7 +43,7 @@ class Orthogonal(InvertibleLinear, name="orthogonal"):
         parameterisation: "householder", "cayley" or "exponential".
 
     Raises:
-        ValueError: the parameterisation is none of these.
+        ValueError: the parameterisation is unknown.
     """
 
     replaces_mixer = True
@@ -77,7 +77,7 @@ class Orthogonal(InvertibleLinear, name="orthogonal"):
         self.register_buffer("lower_mask", torch.ones_like(vectors, dtype=torch.bool).tril(-1))
 
     def matrix(self) -> Tensor:
-        """W, shape (C, C)."""
+        """Return W, shape (C, C)."""
         if self.parameterisation == "householder":
             return product_of_reflections(self.reflections) * self.signs
         start = product_of_reflections(self.start) * self.signs
@@ -101,7 +101,7 @@ class Orthogonal(InvertibleLinear, name="orthogonal"):
 
     @torch.no_grad()
     def dense(self) -> Tensor:
-        """W (x) I_n: reflections one after the other, or a function of A by the eigenvalues of the Hermitian i A."""
+        """Return W (x) I_n: reflections one by one, or a function of A by the eigenvalues of the Hermitian i A."""
         reflections = self.reflections if self.parameterisation == "householder" else self.start
         weight = torch.diag(self.signs)
         for v in reflections.flip(0):
@@ -116,5 +116,5 @@ class Orthogonal(InvertibleLinear, name="orthogonal"):
         return torch.kron(weight, torch.eye(self.positions, dtype=weight.dtype, device=weight.device))
 
     def extra_repr(self) -> str:
-        """Shape and parameterisation."""
+        """Return shape and parameterisation."""
         return f"{super().extra_repr()}, parameterisation={self.parameterisation!r}"

@@ -75,7 +75,7 @@ class Periodic(InvertibleLinear, name="periodic"):
             self.register_buffer(f"turns{axis}", turns, persistent=False)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """y = circular convolution + b, and the sum of log|det What(f)| over all frequencies."""
+        """Return y = circular convolution + b, and the sum of log|det What(f)| over all frequencies."""
         self.check_event(x)
         spectrum = self._spectrum()
         axes = len(self.shape) - 1
@@ -88,7 +88,7 @@ class Periodic(InvertibleLinear, name="periodic"):
         return y, self._log_det(spectrum)
 
     def inverse(self, y: Tensor) -> Tensor:
-        """One complex system per frequency; differentiable in y and in the parameters."""
+        """Return one complex system per frequency; differentiable in y and in the parameters."""
         self.check_event(y)
         spectrum = self._spectrum()
         if len(y) < self.channels:  # fewer right-hand sides than the inverse itself would have
@@ -109,7 +109,7 @@ class Periodic(InvertibleLinear, name="periodic"):
 
     @torch.no_grad()
     def dense(self) -> Tensor:
-        """W, tap by tap from the definition: (D, D)."""
+        """Return W, tap by tap from the definition: (D, D)."""
         sizes = self.shape[1:]
         position = torch.arange(self.positions, device=self.weight.device)
         matrix = self.weight.new_zeros(self.channels, self.positions, self.channels, self.positions)
@@ -122,11 +122,11 @@ class Periodic(InvertibleLinear, name="periodic"):
         return matrix.reshape(self.dim, self.dim)
 
     def extra_repr(self) -> str:
-        """Shape and options, for repr()."""
+        """Return shape and options, for repr()."""
         return f"{super().extra_repr()}, kernel_size={self.kernel_size}, bias={self.bias is not None}"
 
     def _spectrum(self) -> Tensor:
-        """What(f) of the frequencies that a real FFT keeps, row-major: (frequencies, c, c), complex."""
+        """Return What(f) of the frequencies that a real FFT keeps, row-major: (frequencies, c, c), complex."""
         if self.few_taps:
             waves = [self._waves(axis, size) for axis, size in enumerate(self.shape[1:])]
             # Axes: frequencies row by row, then taps.
@@ -145,19 +145,19 @@ class Periodic(InvertibleLinear, name="periodic"):
         return torch.fft.rfftn(kernel, dim=self._axes).conj().flatten(2).permute(2, 0, 1).contiguous()
 
     def _waves(self, axis: int, size: int) -> Tensor:
-        """exp(2 pi i f (t - m) / size) along one axis: (frequencies, taps), in double precision."""
+        """Return exp(2 pi i f (t - m) / size) along one axis: (frequencies, taps), in double precision."""
         angle = self.get_buffer(f"turns{axis}").T.double() * (2 * math.pi / size)
         return torch.polar(torch.ones_like(angle), angle)
 
     def _log_det(self, spectrum: Tensor) -> Tensor:
-        """The sum of log|det What(f)| over all n frequencies, mirrored ones included: ()."""
+        """Return the sum of log|det What(f)| over all n frequencies, mirrored ones included: ()."""
         width = self.shape[-1]
         logs = by_matrix(_log_abs_det, spectrum).reshape(-1, width // 2 + 1)
         total = 2 * logs.sum() - logs[:, 0].sum()
         return total - logs[:, -1].sum() if width % 2 == 0 else total
 
     def _offset(self) -> Tensor:
-        """b, in the shape to be added to events."""
+        """Return b, in the shape to be added to events."""
         bias = self.weight.new_zeros(1) if self.bias is None else self.bias
         return bias.reshape(-1, *[1] * (len(self.shape) - 1))
 

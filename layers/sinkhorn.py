@@ -85,7 +85,7 @@ class Sinkhorn(InvertibleLinear, name="sinkhorn"):
         self.logits = nn.Parameter(start * torch.eye(self.places))
 
     def relaxed(self) -> Tensor:
-        """S, (m, m); every row sums to 1."""
+        """Return S, (m, m); every row sums to 1."""
         logits = self.logits / self.temperature
         for _ in range(self.iterations):
             logits = logits.log_softmax(0).log_softmax(1)
@@ -93,7 +93,7 @@ class Sinkhorn(InvertibleLinear, name="sinkhorn"):
 
     @torch.no_grad()
     def permutation(self) -> Tensor:
-        """p, (m,): place i of the output is place p[i] of the input."""
+        """Return p, (m,): place i of the output is place p[i] of the input."""
         left = self.relaxed()
         chosen = torch.full((self.places,), -1, device=left.device)
         place = torch.arange(self.places, device=left.device)
@@ -127,14 +127,14 @@ class Sinkhorn(InvertibleLinear, name="sinkhorn"):
 
     @torch.no_grad()
     def dense(self) -> Tensor:
-        """The Kronecker product of S, or of the matrix of p, with the identity on what it does not permute."""
+        """Return the Kronecker product of S, or of the matrix of p, with the identity on what it does not permute."""
         one = torch.eye(self.places, dtype=self.logits.dtype, device=self.logits.device)
         matrix = self.relaxed() if self.training else one[self.permutation()]
         rest = torch.eye(self.dim // self.places, dtype=one.dtype, device=one.device)
         return torch.kron(matrix, rest) if self.over == "channels" else torch.kron(rest, matrix)
 
     def extra_repr(self) -> str:
-        """Shape and options, for repr()."""
+        """Return shape and options, for repr()."""
         options = f"over={self.over!r}, iterations={self.iterations}, temperature={self.temperature}"
         return f"{super().extra_repr()}, {options}"
 

@@ -76,7 +76,7 @@ class Spectral(InvertibleLinear, name="spectral"):
 
     @torch.no_grad()
     def inverter(self) -> Callable[[Tensor], Tensor]:
-        """The present weights, negated once."""
+        """Return the current weights, negated once."""
         weight = -self.weight
 
         @torch.no_grad()
@@ -88,7 +88,7 @@ class Spectral(InvertibleLinear, name="spectral"):
 
     @torch.no_grad()
     def dense(self) -> Tensor:
-        """A block for each channel, from the transform's own matrix."""
+        """Return a block for each channel, from the transform's own matrix."""
         matrices = [_matrix(self.transform, size).to(self.weight.device) for size in self.shape[1:]]
         matrix = reduce(torch.kron, matrices)
         exponents = self.weight.flatten(1).to(matrix.dtype)
@@ -97,7 +97,7 @@ class Spectral(InvertibleLinear, name="spectral"):
         return torch.block_diag(*blocks).to(self.weight.dtype)
 
     def extra_repr(self) -> str:
-        """Shape and transform."""
+        """Return shape and transform."""
         return f"{super().extra_repr()}, transform={self.transform!r}"
 
     def _filter(self, weight: Tensor, x: Tensor) -> Tensor:
@@ -109,7 +109,7 @@ class Spectral(InvertibleLinear, name="spectral"):
 
 
 def _matrix(transform: str, size: int) -> Tensor:
-    """The orthonormal transform of one axis, in double precision."""
+    """Return the orthonormal transform of one axis, in double precision."""
     if transform == "dct":
         return dct_matrix(size)
     place = torch.arange(size)

@@ -68,7 +68,7 @@ class Woodbury(InvertibleLinear, name="woodbury"):
             self.register_parameter(f"v_{axis}", nn.Parameter(0.01 * torch.randn(rank, size)))
 
     def _factors(self) -> list[tuple[str, Tensor, Tensor]]:
-        """(axis, U, V) of every update, in order."""
+        """Return (axis, U, V) of every update, in order."""
         return [(axis, getattr(self, f"u_{axis}"), getattr(self, f"v_{axis}")) for axis in self.axes]
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -103,7 +103,7 @@ class Woodbury(InvertibleLinear, name="woodbury"):
 
     @torch.no_grad()
     def dense(self) -> Tensor:
-        """The Kronecker product of the axes' matrices, as X is flattened row by row; X (I + U V) is transposed."""
+        """Return the Kronecker product of the axes' matrices, for X flattened row by row; X (I + U V) is transposed."""
         matrices = {axis: _identity_plus(u @ v) for axis, u, v in self._factors()}
         product = matrices["channels"]
         if "space" in matrices:
@@ -111,7 +111,7 @@ class Woodbury(InvertibleLinear, name="woodbury"):
         return torch.kron(torch.kron(product, matrices["height"]), matrices["width"].T.contiguous())
 
     def extra_repr(self) -> str:
-        """Shape, ranks and variant."""
+        """Return shape, ranks and variant."""
         ranks = ", ".join(f"rank of {axis}={u.shape[1]}" for axis, u, _ in self._factors())
         return f"{super().extra_repr()}, {ranks}, memory_efficient={self.memory_efficient}"
 
@@ -129,18 +129,18 @@ def _identity_plus(matrix: Tensor) -> Tensor:
 
 
 def _log_det(u: Tensor, v: Tensor) -> Tensor:
-    """log|det(I + U V)| on the smaller of its two sides."""
+    """Return log|det(I + U V)| on the smaller of its two sides."""
     size, rank = u.shape
     return torch.linalg.slogdet(_identity_plus(u @ v if size <= rank else v @ u))[1]
 
 
 def _inverse_v(u: Tensor, v: Tensor) -> Tensor:
-    """V' with (I + U V)^-1 = I + U V'."""
+    """Return V' with (I + U V)^-1 = I + U V'."""
     return -torch.linalg.solve(_identity_plus(v @ u), v)
 
 
 def _from_left(u: Tensor, v: Tensor, x: Tensor) -> Tensor:
-    """(I + U V) X for a batch X (B, size, m)."""
+    """Return (I + U V) X for a batch X (B, size, m)."""
     batch = x.shape[0]
     size, rank = u.shape
     if size <= 3 * rank:  # one product with a square matrix is faster than two with U and V
@@ -149,7 +149,7 @@ def _from_left(u: Tensor, v: Tensor, x: Tensor) -> Tensor:
 
 
 def _from_right(rows: Tensor, u: Tensor, v: Tensor) -> Tensor:
-    """X (I + U V) for rows X (M, size)."""
+    """Return X (I + U V) for rows X (M, size)."""
     # (U^T X^T)^T: matrix libraries are several times slower at X U, whose rows are a few numbers long. The copy of U^T
     # does the same for the gradient of U.
     return torch.addmm(rows, (u.T.contiguous() @ rows.T).T, v)

@@ -1,4 +1,4 @@
-// From the arguments of the butterfly's operators, checked, to what the kernels are given.
+// Check the arguments of the butterfly's operators, and convert them for the kernels.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,4 @@
-// torch.ops.invertbench.butterfly and its kin: schemas, gradients and shapes without data. The work is in
+// torch.ops.invertbench.butterfly and related operators: schemas, gradients and shapes without data. The work is in
 // butterfly/cpu/operators.cpp.
 //
 // plan: for each part its size, the number of its levels, the levels, first applied first. layout: empty for an event
@@ -41,7 +41,7 @@ Two inverse_backward_meta(const Tensor&, const Tensor& y, const Tensor& weight, 
   return {like(y), like(weight)};
 }
 
-// Calls an operator by its name, for whatever device its tensors are on.
+// Look up an operator by its name, for any device of its tensors.
 template <class Signature>
 auto operator_named(const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();

@@ -19,13 +19,13 @@ namespace invertbench {
 
 struct Factor {
   int64_t half;    // h
-  int64_t weight;  // where its matrices begin among the P
+  int64_t weight;  // offset of its matrices among the P
 };
 
 struct Part {
   int64_t start;  // of its entries among the D
   int64_t size;
-  int64_t depth;  // the deepest level: its entries are 2^depth runs of size / 2^depth that no factor tells apart
+  int64_t depth;  // the deepest level: its entries form 2^depth runs of size / 2^depth that no factor distinguishes
   std::vector<Factor> factors;  // first applied first
 };
 
@@ -47,7 +47,7 @@ INVERTBENCH_HOST_DEVICE inline int64_t matrix_of(const Factor& factor, int64_t e
   return factor.weight + (shared ? block : block * factor.half + entry % factor.half);
 }
 
-// From a flat list, for each part: its size, the number of its levels, its levels.
+// Parse a flat list with, for each part: its size, the number of its levels, its levels.
 inline Butterfly parse_butterfly(const int64_t* plan, size_t length, bool shared) {
   Butterfly found;
   found.shared = shared;
@@ -73,7 +73,7 @@ inline Butterfly parse_butterfly(const int64_t* plan, size_t length, bool shared
   return found;
 }
 
-// The factors in reverse order: of the inverse, with inverted matrices in the same places.
+// Return the factors in reverse order: those of the inverse, with inverted matrices in the same places.
 inline void reverse(Butterfly& butterfly) {
   for (Part& part : butterfly.parts) {
     const std::vector<Factor> forward(part.factors);

@@ -1,7 +1,7 @@
 // `invertbench::perceptron` and `invertbench::perceptron_backward`: three linear layers over the channels of every
 // position, tanh or ReLU between them, on a processor. Differentiated in flows/perceptron.py.
 //
-// Of what is hidden only the second values are kept for the backward pass; the first cost little to compute again.
+// Of the hidden values only the second are saved for the backward pass; the first are cheap to recompute.
 // Gradients are sums over SLABS parts of the points, added up in their order: the same for any number of threads.
 
 #include <ATen/Parallel.h>

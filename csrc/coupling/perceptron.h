@@ -1,4 +1,4 @@
-// What one call of the perceptron of a coupling works on, the same for every kind of instructions.
+// The operands of one call of a coupling's perceptron, the same for every instruction set.
 #pragma once
 
 #include <algorithm>
@@ -40,7 +40,7 @@ class Scratch {
 };
 
 // The weights, in the order in which products read them. `wide`, `wide_in` and `wide_out` are the numbers of hidden
-// values, inputs and outputs, rounded up to whole vectors; what is beyond the numbers is zero.
+// values, inputs and outputs, rounded up to whole vectors; the padding is zero.
 template <class T>
 struct Perceptron {
   int64_t inputs, width, outputs, wide, wide_in, wide_out, points, length;

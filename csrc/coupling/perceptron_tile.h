@@ -1,9 +1,9 @@
 // A perceptron of three layers over tiles of points, forward and backward, as products with small matrices that stay
 // in the first-level cache.
 //
-// Included once for each kind of instructions, in a namespace of its own, with INVERTBENCH_BYTES: no include guard.
-// Every matrix is row-major and its rows are whole vectors, what is beyond them zero; points are the rows of all that
-// is hidden, so that all products, forward and backward, have one form.
+// Included once for each instruction set, in a separate namespace, with INVERTBENCH_BYTES: no include guard.
+// Every matrix is row-major and its rows are whole vectors, padded with zeros; points are the rows of all hidden
+// values, so that all products, forward and backward, have one form.
 
 template <class T>
 struct VectorOf;
@@ -27,7 +27,7 @@ template <class T>
 constexpr int LANES = INVERTBENCH_BYTES / int(sizeof(T));
 
 // c = start + a b for ROWS rows of c and VECTORS vectors of each. Entry (m, k) of a is a[m * a_row + k * a_column]; row
-// m of `start`, which may be c, begins at start + m * start_row. It is added last: sums that go on from one tile to the
+// m of `start`, which may be c, begins at start + m * start_row. It is added last: sums continued from one tile to the
 // next would round more.
 template <class T, int ROWS, int VECTORS>
 INVERTBENCH_INLINE void multiply_block(
@@ -198,7 +198,7 @@ void backward_tiles(
     gather(gradient, net.length, first, count, net.outputs, seed);
     first_hidden(net, columns, zeros, hidden1);
     for (int64_t o = 0; o < net.outputs; ++o) {
-      T sum(0);  // of the tile first: one long sum would round more
+      T sum(0);  // of the tile first: one long sum would have larger rounding errors
       for (int64_t p = 0; p < count; ++p) sum += seed[o * POINTS + p];
       sums.bias3[o] += sum;
     }

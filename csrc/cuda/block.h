@@ -1,10 +1,10 @@
-// What a kernel body is written against, so that the same text runs on a device and, thread by thread, on a processor.
+// The interface of kernel bodies, so that the same source runs on a device and, thread by thread, on a processor.
 //
-// A body is a sequence of steps, `block.step(f)`: every thread of a block runs f(thread, state), then all wait for each
-// other. `state` is what a thread keeps in registers from one step to the next. What threads exchange lies in the
-// block's shared memory, asked for by `block.shared<T>(offset)`. Global memory is read and written by `block.load`,
-// `block.store` and `block.copy`, which may still be under way when it returns: up to `block.arrived<n>()`, of which n
-// says how many of the last `block.commit()`s may. tests/layers has the block for the processor.
+// A body is a sequence of steps, `block.step(f)`: every thread of a block runs f(thread, state), then all synchronise
+// at a barrier. `state` holds a thread's registers between steps. Data that threads exchange are in the
+// block's shared memory, requested by `block.shared<T>(offset)`. Global memory is read and written by `block.load`,
+// `block.store` and `block.copy`, which may return before it is complete: until `block.arrived<n>()`, where n
+// is how many of the last `block.commit()`s may be incomplete. tests/layers has the block for the processor.
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// What `invertbench::emerging_inverse` takes, checked alike where it runs and where only shapes are asked for.
+// Check the arguments of `invertbench::emerging_inverse`, equally for its execution and for shapes without data.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,7 +10,7 @@ namespace invertbench {
 inline void check_emerging_operands(const at::Tensor& y, const at::Tensor& weight1, const at::Tensor& weight2,
                                     const std::optional<at::Tensor>& bias) {
   TORCH_CHECK_VALUE(y.dim() == 3 || y.dim() == 4, "emerging_inverse: y of shape ", y.sym_sizes(),
-                    " is no batch of events; expected (N, C, L) or (N, C, H, W)");
+                    " is not a batch of events; expected (N, C, L) or (N, C, H, W)");
   TORCH_CHECK_TYPE(y.scalar_type() == at::kFloat || y.scalar_type() == at::kDouble, "emerging_inverse: y is ",
                    y.scalar_type(), "; use float32 or float64");
   const auto like_y = [&](const at::Tensor& other, const char* name) {

@@ -1,9 +1,9 @@
-// Which instructions the processor has, asked once as the library runs: the same build serves every machine.
-// ATEN_CPU_CAPABILITY, torch's own variable, holds the kernels back as it does torch: to `default` or `avx2`.
+// The instruction set of the processor, queried once at run time: the same build serves every machine.
+// ATEN_CPU_CAPABILITY, torch's own variable, limits the kernels as it limits torch: to `default` or `avx2`.
 //
 // A kernel body is written once, in terms of vectors of BYTES bytes, and compiled for each kind within
 //   INVERTBENCH_TARGET("...")  ...  INVERTBENCH_TARGET_END
-// in a namespace of its own; the caller picks by `instructions()`.
+// in a separate namespace; the caller selects by `instructions()`.
 #pragma once
 
 #include <cstdlib>

@@ -1,12 +1,12 @@
 // Vectors of INVERTBENCH_BYTES bytes, and the few operations on them that a compiler does not find by itself.
 //
-// Included once for each kind of instructions, in a namespace of its own: no include guard. A vector is made of 16-byte
+// Included once for each instruction set, in a separate namespace: no include guard. A vector is made of 16-byte
 // lanes, within which shuffles are cheap: 4 floats or 2 doubles each.
 
 #undef INVERTBENCH_INLINE
 #define INVERTBENCH_INLINE inline __attribute__((always_inline))
 
-// Keeps a vector in its register: a compiler would rather read it again with every use, and reads are what is scarce.
+// Keep a vector in its register: a compiler would otherwise reload it for every use, and loads are the bottleneck.
 #undef INVERTBENCH_KEEP
 #if INVERTBENCH_BYTES == 64
 #define INVERTBENCH_KEEP(v) asm("" : "+v"(v))
@@ -121,7 +121,7 @@ struct Simd<double> {
   }
 };
 
-#else  // 16 bytes: what every processor has
+#else  // 16 bytes: available on every processor
 
 #if defined(__clang__)
 #define INVERTBENCH_SHUFFLE(I, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)

@@ -1,8 +1,8 @@
-"""The other rows of the density table: whole flows of other papers, for the harness of the backbone.
+"""The baselines of the density table: whole flows of other papers, in the interface of the backbone.
 
 Each is a `flows.protocol.Flow` in a file of its own, built by `cls(shape, levels=, steps=, width=, seed=, **options)`.
-Nothing is imported before it is asked for, and libraries that a flow rests on only when it is built, so that a plan can
-name a flow whose library is missing.
+A flow is imported on request only, and its third-party libraries only when it is built, so that a plan can name a flow
+whose library is missing.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ BASELINES = {
 """Name in a suite -> module:class, in the order of the table."""
 
 SIZES = ("shape", "levels", "steps", "width", "seed")
-"""What every baseline is told of its size by the suite's `flow` settings; the rest of its arguments are options."""
+"""The size arguments that every baseline takes from the suite's `flow` settings; its other arguments are options."""
 
 
 class MissingLibrary(ImportError):
-    """A flow rests on a library that is not installed; the message says how to get it."""
+    """A flow needs a library that is not installed; the message says how to install it."""
 
 
 def find_baseline(name: str) -> type[Flow]:
-    """The class of this name.
+    """Return the baseline of this name.
 
     Raises:
-        KeyError: there is no such baseline.
+        KeyError: the baseline does not exist.
     """
     module, _, cls = BASELINES[name].partition(":")
     found: type[Flow] = getattr(importlib.import_module(module), cls)
@@ -45,12 +45,12 @@ def find_baseline(name: str) -> type[Flow]:
 def build_baseline(
     name: str, shape: tuple[int, ...], levels: int, steps: int, width: int, seed: int, options: Mapping[str, Any]
 ) -> Flow:
-    """Build a baseline; what levels, steps and width are to it, its class says.
+    """Build a baseline; its class defines the meaning of levels, steps and width.
 
     Raises:
         UnsupportedEvent: it cannot serve the shape.
         ValueError: an option or a size out of its range.
-        MissingLibrary: what it is built with is not installed.
+        MissingLibrary: a library that it needs is not installed.
     """
     for size, value in {"levels": levels, "steps": steps, "width": width}.items():
         if value < 1:
@@ -61,6 +61,6 @@ def build_baseline(
 
 
 def baseline_options(cls: type[Flow]) -> dict[str, inspect.Parameter]:
-    """The options of a baseline: the keyword parameters of its constructor that are not its size."""
+    """Return the options of a baseline: the keyword parameters of its constructor that are not its size."""
     parameters = inspect.signature(cls.__init__).parameters.values()
     return {p.name: p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in SIZES}

@@ -1,9 +1,9 @@
 """y = x + g(x) with Lip(g) < 1: an estimate of its log-determinant, and its inverse by fixed-point iteration.
 
-normflows has such a block too, and the tests hold these estimates against its own. It is not used here for three
-reasons. It draws from NumPy's global generator, once for a whole batch: no run would go on from a checkpoint to the
-same bits, and errors of events would not be independent. Its evaluation takes the roulette even where training cuts the
-series off. And its inverse ends once a move is below 3e-3, or silently after 1000 moves.
+normflows has such a block too, and the tests compare these estimates with its own. It is not used here for three
+reasons. It draws from NumPy's global generator, once for a whole batch: a run resumed from a checkpoint would not give
+the same bits, and errors of events would not be independent. Its evaluation uses the roulette even where training
+truncates the series. And its inverse ends once a step is below 3e-3, or silently after 1000 steps.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from torch import Tensor, nn
 from flows.baselines.lipschitz import SpectralConvolution
 from flows.bijection import Estimated
 
-TOLERANCE = 1e-12  # of the last move of the fixed-point iteration, relative to max(1, |x|), or else
-ROUNDINGS = 64  # units of rounding of the dtype (7.6e-6 in float32), some ten times what rounding keeps moving
+TOLERANCE = 1e-12  # of the last step of the fixed-point iteration, relative to max(1, |x|), or else
+ROUNDINGS = 64  # units of rounding of the dtype (7.6e-6 in float32), some ten times the residual motion due to rounding
 ITERATIONS = 2000
 
 
 class NoFixedPoint(RuntimeError):
-    """The fixed-point iteration does not come to rest: g is no contraction, or not on this input."""
+    """The fixed-point iteration does not converge: g is not a contraction, or not on this input."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """How many terms of log|det(I + J)| = sum over k >= 1 of (-1)^(k+1) tr(J^k) / k are computed.
+    """The number of computed terms of log|det(I + J)| = sum over k >= 1 of (-1)^(k+1) tr(J^k) / k.
 
     Attributes:
-        terms: that are always computed.
-        stop: None ends the series there, which biases it (see `bias`).
-            Else the series stops after each further term with this probability, and a term that is reached counts
-            as often more as it is reached less: Russian roulette, unbiased (Kahn 1955; Chen et al. 2019). Its variance
-            is finite where the eigenvalues of J are below sqrt(1 - stop), which a bound L < 1 alone does not grant.
+        terms: number of terms that are always computed.
+        stop: None truncates the series there, which biases it (see `bias`). Otherwise the series stops after each
+            further term with this probability, and each term is weighted by the inverse of its probability: Russian
+            roulette, unbiased (Kahn 1955; Chen et al. 2019). Its variance is finite if the eigenvalues of J are below
+            sqrt(1 - stop), which a bound L < 1 alone does not guarantee.
     """
 
     terms: int
@@ -46,22 +46,25 @@ class Series:
         if self.terms < 1:
             raise ValueError(f"terms = {self.terms} of the power series; there must be at least 1")
         if self.stop is not None and not 0 < self.stop < 1:
-            raise ValueError(f"stop = {self.stop}: the chance that the series stops must lie between 0 and 1")
+            raise ValueError(f"stop = {self.stop}: the probability that the series stops must be between 0 and 1")
 
     def bias(self, lipschitz: float) -> float:
-        """What is cut off, per dimension: sum over k > terms of L^k / k < L^(terms + 1) / ((terms + 1) (1 - L))."""
+        """Return the truncation bound per dimension.
+
+        It is sum over k > terms of L^k / k < L^(terms + 1) / ((terms + 1) (1 - L)).
+        """
         if self.stop is not None:
             return 0.0
         if not lipschitz < 1:
             return math.inf
         return lipschitz ** (self.terms + 1) / ((self.terms + 1) * (1 - lipschitz))
 
-    def draw(self, count: int, chance: torch.Generator | None) -> Tensor:
-        """The factors of terms 1, 2, ... for each of `count` events, (terms, count), float64 on the CPU."""
+    def draw(self, count: int, generator: torch.Generator | None) -> Tensor:
+        """Return the factors of terms 1, 2, ... for each of `count` events, (terms, count), float64 on the CPU."""
         if self.stop is None:
             return torch.ones(self.terms, count, dtype=torch.float64)
         stay = torch.tensor(1 - self.stop, dtype=torch.float64)
-        uniform = 1 - torch.rand(count, generator=chance, dtype=torch.float64)  # in (0, 1]
+        uniform = 1 - torch.rand(count, generator=generator, dtype=torch.float64)  # in (0, 1]
         further = (uniform.log() / stay.log()).floor().long()
         number = torch.arange(1, int(further.max()) + 1)[:, None]
         roulette = torch.where(number <= further, stay ** -number.double(), 0.0)
@@ -72,21 +75,21 @@ class Network(nn.Module):
     """g: events to events of the same shape, from spectral convolutions and activations of slope at most 1."""
 
     def convolutions(self) -> list[tuple[str, SpectralConvolution]]:
-        """(name, convolution) in the order of application."""
+        """Return (name, convolution) in the order of application."""
         return [(name, part) for name, part in self.named_modules() if isinstance(part, SpectralConvolution)]
 
     def weights(self) -> list[Tensor]:
-        """The normalised weight of each convolution: computed once, then used as often as g is."""
+        """Return the normalised weight of each convolution: computed once, then used in every call of g."""
         return [convolution.normalised() for _, convolution in self.convolutions()]
 
     @abstractmethod
     def forward(self, x: Tensor, weights: list[Tensor]) -> Tensor:
-        """g(x)."""
+        """Return g(x)."""
         raise NotImplementedError
 
     @abstractmethod
     def lipschitz(self, norms: list[float]) -> float:
-        """A bound on Lip(g) from the norms of its convolutions."""
+        """Return a bound on Lip(g) from the norms of its convolutions."""
         raise NotImplementedError
 
 
@@ -94,11 +97,11 @@ class Contraction(Estimated):
     """y = x + g(x); log|det| by a series of traces, each estimated by one vector of random signs (Hutchinson).
 
     With v in {-1, 1}^D, E[v^T J^k v] = tr(J^k): one vector-Jacobian product per term, for all events at once. The
-    gradient is not that of the estimate but one of the same expectation that needs one product with a graph, however
-    many terms: of sum over k of (-1)^k v^T J^k dJ v (Chen et al. 2019, eq. 8), the sum of v^T J^k held fixed.
+    gradient is not that of the estimate but another one of the same expectation that needs one product with a graph for
+    any number of terms: of sum over k of (-1)^k v^T J^k dJ v (Chen et al. 2019, eq. 8), the sum of v^T J^k held fixed.
 
-    The inverse iterates x <- y - g(x) from y until no entry moves by more than the tolerance, 1e-12 or 64 units of
-    rounding, relative to max(1, |x|); what is left is then at most L / (1 - L) times the last move, beside rounding.
+    The inverse iterates x <- y - g(x) from y until no entry changes by more than the tolerance, 1e-12 or 64 units of
+    rounding, relative to max(1, |x|); the error is then at most L / (1 - L) times the last step, besides rounding.
 
     Args:
         net: g.
@@ -113,16 +116,16 @@ class Contraction(Estimated):
         self.evaluation_series = evaluation
 
     def map(self, x: Tensor) -> Tensor:
-        """x + g(x)."""
+        """Return x + g(x)."""
         return x + self.net(x, self.net.weights())
 
-    def forward(self, x: Tensor, chance: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """(N, C, H, W) -> the same shape, and an estimate of log|det| of shape (N,)."""
+    def forward(self, x: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+        """Map (N, C, H, W) to the same shape; return y and an estimate of log|det| of shape (N,)."""
         differentiable = torch.is_grad_enabled()
         series, count = (self.training_series, 1) if self.training else (self.evaluation_series, len(x))
-        factors = series.draw(count, chance).to(x)
-        # On the CPU and in whole numbers, so that a flow in another precision or place sees the same signs.
-        signs = torch.randint(0, 2, x.shape, generator=chance).to(x) * 2 - 1
+        factors = series.draw(count, generator).to(x)
+        # On the CPU and in whole numbers, so that a flow of another precision or device uses the same signs.
+        signs = torch.randint(0, 2, x.shape, generator=generator).to(x) * 2 - 1
         weights = self.net.weights()
         with torch.enable_grad():
             start = x if differentiable and x.requires_grad else x.detach().requires_grad_()
@@ -142,10 +145,10 @@ class Contraction(Estimated):
         return (start + g if differentiable else x + g.detach()), log_det
 
     def inverse(self, y: Tensor) -> Tensor:
-        """The fixed point of x = y - g(x).
+        """Return the fixed point of x = y - g(x).
 
         Raises:
-            NoFixedPoint: it did not come to rest within 2000 iterations, or moves further than at first.
+            NoFixedPoint: it did not converge within 2000 iterations, or its steps grow.
         """
         weights = self.net.weights()
         limit = max(TOLERANCE, ROUNDINGS * torch.finfo(y.dtype).eps)
@@ -157,24 +160,24 @@ class Contraction(Estimated):
                 return x
             length = float(move.norm())
             first = length if first is None else first
-            if not length <= 2 * first:  # a contraction's moves shrink
-                raise NoFixedPoint("the inverse moves further than at first; the map is no contraction")
-        raise NoFixedPoint(f"the inverse moves still after {ITERATIONS} iterations; is the map a contraction?")
+            if not length <= 2 * first:  # the steps of a contraction shrink
+                raise NoFixedPoint("the steps of the inverse grow; the map is not a contraction")
+        raise NoFixedPoint(f"the inverse has not converged after {ITERATIONS} iterations; is the map a contraction?")
 
     def operators(self) -> list[tuple[str, Tensor, tuple[int, ...], float]]:
-        """(name, weight as applied, input shape, limit) of each convolution."""
+        """Return (name, weight as applied, input shape, limit) of each convolution."""
         named = zip(self.net.convolutions(), self.net.weights(), strict=True)
         return [(name, weight, convolution.shape, convolution.limit) for (name, convolution), weight in named]
 
     def lipschitz(self, norms: list[float]) -> float:
-        """The network's bound."""
+        """Return the network's bound."""
         return self.net.lipschitz(norms)
 
     def bias(self, lipschitz: float) -> float:
-        """That of the series in eval()."""
+        """Return the bias of the series in eval()."""
         return self.evaluation_series.bias(lipschitz)
 
 
 def _each(factor: Tensor, x: Tensor) -> Tensor:
-    """(1,) or (N,) to broadcast against (N, C, H, W)."""
+    """Return a factor (1,) or (N,) in a shape that broadcasts against (N, C, H, W)."""
     return factor.view(-1, *[1] * (x.ndim - 1))

@@ -11,8 +11,8 @@ from flows.protocol import Shape
 class IDenseNet(ResidualLevels):
     """Invertible dense network with CLipSwish and learned concatenation; unbiased log-determinant as Residual Flow's.
 
-    Each level squeezes and applies `steps` blocks y = x + g(x), each behind an ActNorm; no channels leave between
-    levels. `width` is the growth: the channels of each dense layer's convolution (the paper's 172).
+    Each level squeezes and applies `steps` blocks y = x + g(x), each after an ActNorm; no channels are factored out
+    between levels. `width` is the growth: the channels of each dense layer's convolution (the paper's 172).
 
     Args:
         shape: (C, H, W).
@@ -22,12 +22,12 @@ class IDenseNet(ResidualLevels):
         seed: draws the initial weights.
         depth: dense layers of a block.
         lipschitz: limit of the operator norm of each convolution, and so of a block.
-        terms: of the power series that are always computed in training, before the roulette.
-        evaluation_terms: in evaluation.
+        terms: number of terms of the power series that are always computed in training, before the roulette.
+        evaluation_terms: the same in evaluation.
         stop: probability that the roulette stops after each further term.
 
     Raises:
-        UnsupportedEvent: no images, or sides that these levels do not divide.
+        UnsupportedEvent: not images, or sides that these levels do not divide.
     """
 
     def __init__(

@@ -11,11 +11,11 @@ from flows.protocol import Shape
 
 
 class IResNet(ResidualLevels):
-    """Invertible residual network with ELU; the log-determinant by a power series cut off, so biased.
+    """Invertible residual network with ELU; the log-determinant by a truncated power series, so biased.
 
-    Each level squeezes and applies `steps` blocks y = x + g(x) of width `width`, each behind an ActNorm; no channels
-    leave between levels. The series has few terms in training, as in the paper, and so many in evaluation that an audit
-    can hold what is cut off against the exact value.
+    Each level squeezes and applies `steps` blocks y = x + g(x) of width `width`, each after an ActNorm; no channels are
+    factored out between levels. The series has few terms in training, as in the paper, and enough terms in evaluation
+    that an audit can compare its truncation error with the exact value.
 
     Args:
         shape: (C, H, W).
@@ -24,11 +24,11 @@ class IResNet(ResidualLevels):
         width: hidden channels of a block.
         seed: draws the initial weights.
         lipschitz: limit of the operator norm of each of a block's three convolutions.
-        terms: of the power series in training.
-        evaluation_terms: in evaluation.
+        terms: number of terms of the power series in training.
+        evaluation_terms: the same in evaluation.
 
     Raises:
-        UnsupportedEvent: no images, or sides that these levels do not divide.
+        UnsupportedEvent: not images, or sides that these levels do not divide.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The assembly that the residual rows share: squeezes, and at each level blocks behind an ActNorm."""
+"""The structure shared by the residual baselines: squeezes, and at each level blocks after an ActNorm each."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from flows.shapes import UnsupportedEvent, level_shapes
 from flows.squeeze import Squeeze
 
 MakeBlock = Callable[[Shape, int], nn.Module]
-"""(event shape, number of the block in the flow) -> the block."""
+"""Function (event shape, number of the block in the flow) -> the block."""
 
 
 def images_only(name: str, shape: Shape) -> None:
     """Raise UnsupportedEvent unless the events are images (C, H, W)."""
     if len(shape) != 3:
-        raise UnsupportedEvent(f"{name}: events {shape} are no images (channels, height, width), which it is made for")
+        raise UnsupportedEvent(f"{name}: events {shape} are not images (channels, height, width), which it is made for")
 
 
 class ResidualLevels(Flow):
-    """Squeeze -> steps of (ActNorm -> block), `levels` times; nothing leaves between levels.
+    """Squeeze -> steps of (ActNorm -> block), `levels` times; nothing is factored out between levels.
 
     Args:
-        name: of the flow, for messages.
+        name: name of the flow, for messages.
         shape, levels, steps, seed: see the flows.
-        make_block: each is made in a stream of random numbers of its own.
+        make_block: function that makes a block; each is made with its own stream of random numbers.
 
     Raises:
-        UnsupportedEvent: no images, or sides that these levels do not divide.
+        UnsupportedEvent: not images, or sides that these levels do not divide.
     """
 
     splits = False
@@ -54,7 +54,7 @@ class ResidualLevels(Flow):
             self.levels.append(nn.ModuleList(modules))
 
     def parts(self) -> list[list[Part]]:
-        """Per level, (path, bijection)."""
+        """Return, per level, (path, bijection)."""
         found = []
         for number, level in enumerate(self.levels):
             squeeze, *rest = cast(nn.ModuleList, level)

@@ -1,4 +1,4 @@
-"""Convolutions of bounded operator norm, and activations that keep a bound: the parts of a contraction."""
+"""Convolutions of bounded operator norm, and activations that preserve the bound: the parts of a contraction."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-TRAINING_ITERATIONS = 2  # of the power iteration per pass: weights move little between steps
+TRAINING_ITERATIONS = 2  # of the power iteration per pass: weights change little between steps
 EVALUATION_ITERATIONS = 100
 FIRST_ITERATIONS = 50
 
@@ -17,17 +17,17 @@ class SpectralConvolution(nn.Module):
     """A zero-padded "same" convolution scaled down to an operator norm of at most `limit` (Gouk et al. 2018).
 
     weight = W / max(1, sigma / limit), sigma = u^T W v with u and v from power iteration on the convolution itself, on
-    events of the size that it sees (that of a 1x1 is the norm of its matrix). sigma is a lower bound of the norm which
-    u and v, kept from pass to pass, bring close: in train() two iterations per pass move them, in eval() 100 start from
-    them and leave them alone, so evaluation never depends on what was evaluated before, and follows averaged weights,
-    too. That the bound holds is for an audit to see.
+    events of the size that it sees (for a 1x1 it is the norm of its matrix). sigma is a lower bound of the norm, which
+    u and v, kept between passes, bring close: in train() two iterations per pass update them, in eval() 100 start from
+    them without changing them, so evaluation never depends on earlier evaluations, and is correct for averaged weights
+    too. The audit checks that the bound holds.
 
     Args:
-        inputs: channels in.
-        outputs: channels out.
+        inputs: number of input channels.
+        outputs: number of output channels.
         kernel: side of the square kernel, odd.
         spatial: (H, W) of the events.
-        limit: of the operator norm, in (0, 1).
+        limit: limit of the operator norm, in (0, 1).
     """
 
     u: Tensor
@@ -36,7 +36,7 @@ class SpectralConvolution(nn.Module):
     def __init__(self, inputs: int, outputs: int, kernel: int, spatial: tuple[int, ...], limit: float) -> None:
         super().__init__()
         if not 0 < limit < 1:
-            raise ValueError(f"lipschitz = {limit}: the norm of each convolution must lie between 0 and 1")
+            raise ValueError(f"lipschitz = {limit}: the norm of each convolution must be between 0 and 1")
         reference = nn.Conv2d(inputs, outputs, kernel)
         self.weight = nn.Parameter(reference.weight.detach().clone())
         self.bias = nn.Parameter(torch.zeros(outputs))
@@ -44,12 +44,12 @@ class SpectralConvolution(nn.Module):
         self.shape = (inputs, *(spatial if kernel > 1 else (1, 1)))
         self.register_buffer("v", _unit(torch.randn(1, *self.shape)))
         self.register_buffer("u", _unit(torch.randn(1, outputs, *self.shape[1:])))
-        if not self.weight.is_meta:  # a model without values, built to see whether its shapes fit
+        if not self.weight.is_meta:  # a model without values, built to check its shapes
             with torch.no_grad():
                 self._remember(*self._iterate(FIRST_ITERATIONS))
 
     def normalised(self) -> Tensor:
-        """The weight as it is applied, (outputs, inputs, kernel, kernel), differentiable in `weight`."""
+        """Return the weight as applied, (outputs, inputs, kernel, kernel), differentiable in `weight`."""
         with torch.no_grad():
             u, v = self._iterate(TRAINING_ITERATIONS if self.training else EVALUATION_ITERATIONS)
             if self.training:
@@ -58,7 +58,7 @@ class SpectralConvolution(nn.Module):
         return self.weight / (norm / self.limit).clamp(min=1.0)
 
     def convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """(N, inputs, H, W) -> (N, outputs, H, W)."""
+        """Map (N, inputs, H, W) to (N, outputs, H, W)."""
         return F.conv2d(x, weight, bias, padding=weight.shape[-1] // 2)
 
     def _iterate(self, iterations: int) -> tuple[Tensor, Tensor]:
@@ -74,7 +74,7 @@ class SpectralConvolution(nn.Module):
         self.v.copy_(v)
 
     def extra_repr(self) -> str:
-        """The shapes and the limit, for repr()."""
+        """Return the shapes and the limit, for repr()."""
         return f"{tuple(self.weight.shape)}, on {self.shape}, limit={self.limit}"
 
 
@@ -86,7 +86,7 @@ class LipSwish(nn.Module):
         self.beta = nn.Parameter(torch.tensor(math.log(math.expm1(1.0))))  # softplus(beta) = 1
 
     def forward(self, x: Tensor) -> Tensor:
-        """Entry by entry."""
+        """Apply the activation to each entry."""
         return x * torch.sigmoid(F.softplus(self.beta) * x) / 1.1
 
 
@@ -98,10 +98,10 @@ class CLipSwish(LipSwish):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, C, *spatial) -> (N, 2C, *spatial)."""
+        """Map (N, C, *spatial) to (N, 2C, *spatial)."""
         return torch.cat([super().forward(x), super().forward(-x)], dim=1) / 1.004
 
 
 def _unit(x: Tensor) -> Tensor:
-    """x of norm 1; zero stays zero."""
+    """Return x scaled to norm 1; zero stays zero."""
     return x / x.norm().clamp(min=torch.finfo(x.dtype).tiny)

@@ -17,35 +17,36 @@ from flows.seeding import seeded
 
 
 class Flatten(nn.Module):
-    """(N, *shape) -> (N, D), entries in the order in which they lie; log|det| = 0."""
+    """(N, *shape) -> (N, D), entries in memory order; log|det| = 0."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.shape = shape
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The flat event, and 0 of shape ()."""
+        """Return the flat event, and 0 of shape ()."""
         return x.flatten(1), x.new_zeros(())
 
     def inverse(self, y: Tensor) -> Tensor:
-        """(N, D) -> (N, *shape)."""
+        """Map (N, D) to (N, *shape)."""
         return y.reshape(-1, *self.shape)
 
 
 class Autoregressive(Dense):
     """y_i = x_i exp(a_i) + b_i with a_i, b_i functions of the entries before x_i, by zuko's masked layers.
 
-    log|det| = sum of a_i; zuko bounds a_i to +-log 1000. Two things are done differently from zuko's own network:
+    log|det| = sum of a_i; zuko bounds a_i to +-log 1000. There are two differences from zuko's own network:
 
     - Its hidden units see the first 1, 2, ... entries, as many as there are units: with fewer units than entries, the
-      later entries would decide nothing. Here the units' reach is spread evenly up to D - 1 (as in MADE, on average).
-    - Its inverse runs the whole network D times. Here the sums of the first hidden layer are carried along and the last
+      later entries would have no influence. Here the reach of the units is spread evenly up to D - 1 (as in MADE, on
+      average). - Its inverse runs the whole network D times. Here the sums of the first hidden layer are updated, and
+      the last layer is evaluated for one entry at a time: the same values from D small products.
       layer is asked for one entry at a time: the same values for D small products.
 
     Args:
         order: rank of each entry, a permutation of 0..D-1; an entry depends on those of lower rank.
         width: units of each hidden layer.
-        hidden_layers: how many of them.
+        hidden_layers: number of hidden layers.
 
     Raises:
         MissingLibrary: zuko is not installed.
@@ -60,7 +61,7 @@ class Autoregressive(Dense):
             from zuko.transforms import MonotonicAffineTransform
         except ImportError as error:
             raise MissingLibrary(
-                f"maf is built with zuko, which is not to be had ({error}): `pip install -e '.[baselines]'` installs it"
+                f"maf is built with zuko, which is missing ({error}): `pip install -e '.[baselines]'` installs it"
             ) from error
         self._affine: Any = MonotonicAffineTransform
         self.register_buffer("order", order)
@@ -71,17 +72,17 @@ class Autoregressive(Dense):
         masks.append((order[:, None] >= reach).repeat_interleave(2, dim=0))
         self.layers = nn.ModuleList(MaskedLinear(mask) for mask in masks)
         for layer in self.layers:
-            # A buffer of its own, under the name by which masked entries are counted: one shared would be listed once.
+            # A separate buffer, under the name by which masked entries are counted: a shared one would be listed once.
             layer.register_buffer("weight_mask", layer.get_buffer("mask").clone(), persistent=False)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(N, D) -> (N, D), and log|det| of shape (N,)."""
+        """Map (N, D) to (N, D); return y and log|det| of shape (N,)."""
         transform = self._affine(*self._shift_and_scale(x))
         y, log_scale = transform.call_and_ladj(x)
         return y, log_scale.sum(1)
 
     def inverse(self, y: Tensor) -> Tensor:
-        """One entry after the other, in the order of the ranks."""
+        """Return x, computed entry by entry in the order of the ranks."""
         first, *hidden, last = (cast(Any, layer) for layer in self.layers)
         columns = (first.weight * first.mask).T.contiguous()
         matrices = [(layer.bias, (layer.weight * layer.mask).T) for layer in hidden]
@@ -107,8 +108,8 @@ class Autoregressive(Dense):
 class MAF(Flow):
     """MAF on flattened events: `steps` autoregressive maps by zuko, in alternating order of the entries.
 
-    The paper normalises by batches between maps, for which zuko has nothing: an ActNorm of one scale and shift per
-    entry stands before each, fixed on the first batch and then trained. `levels` means nothing here.
+    The paper uses batch normalisation between maps, which zuko does not offer: an ActNorm of one scale and shift per
+    entry precedes each, initialised on the first batch and then trained. `levels` has no meaning here.
 
     Args:
         shape: of the events, any.
@@ -116,7 +117,7 @@ class MAF(Flow):
         steps: autoregressive maps (the paper's 5 or 10).
         width: units of each hidden layer (the paper's 1024).
         seed: draws the initial weights.
-        hidden_layers: of each map's network.
+        hidden_layers: number of hidden layers of each map's network.
 
     Raises:
         MissingLibrary: zuko is not installed.
@@ -140,7 +141,7 @@ class MAF(Flow):
             self.norms.append(ActNorm(self.dim))
 
     def parts(self) -> list[list[Part]]:
-        """One level: flatten, then ActNorm and map in turn."""
+        """Return one level: flatten, then ActNorm and map in turn."""
         parts: list[tuple[str, nn.Module]] = [("flatten", self.flatten)]
         for step, (norm, one) in enumerate(zip(self.norms, self.maps, strict=True)):
             parts += [(f"step{step}/actnorm", norm), (f"step{step}/autoregressive", one)]

@@ -22,8 +22,8 @@ from flows.squeeze import Squeeze
 class ResidualConditioner(Conditioner):
     """3x3 (C -> width), `blocks` of h + 3x3(ReLU(3x3(ReLU(h)))), ReLU, 1x1 (-> 2C): log-scale and shift.
 
-    Every convolution is weight-normalised, and all but the last start with zero mean and unit variance on data; the
-    last starts at zero. log-scale = a tanh(s) with one learned a per channel.
+    Every convolution is weight-normalised, and all but the last are initialised to zero mean and unit variance on
+    data; the last starts at zero. log-scale = a tanh(s) with one learned a per channel.
     """
 
     def __init__(self, channels: int, width: int, blocks: int) -> None:
@@ -35,13 +35,13 @@ class ResidualConditioner(Conditioner):
         self.range = nn.Parameter(torch.ones(channels, 1, 1))
 
     def forward(self, kept: Tensor) -> tuple[Tensor, Tensor]:
-        """a tanh(s) and the shift, each (N, C, H, W)."""
+        """Return a tanh(s) and the shift, each (N, C, H, W)."""
         shift, scale = self.last(F.relu(self._hidden(kept, initial=False))).chunk(2, dim=1)
         return self.range * torch.tanh(scale), shift
 
     @torch.no_grad()
     def initialise(self, kept: Tensor) -> None:
-        """Zero mean and unit variance after each hidden convolution."""
+        """Initialise to zero mean and unit variance after each hidden convolution."""
         self._hidden(kept, initial=True)
 
     def _hidden(self, kept: Tensor, initial: bool) -> Tensor:
@@ -65,22 +65,22 @@ def _standardise(convolution: nn.Module, value: Tensor) -> None:
 
 
 def checkerboard(shape: Shape) -> Tensor:
-    """(1, 1, H, W), 1 where row + column is even."""
+    """Return the mask (1, 1, H, W), 1 where row + column is even."""
     rows, columns = torch.arange(shape[1])[:, None], torch.arange(shape[2])
     return ((rows + columns) % 2 == 0).float()[None, None]
 
 
 def channel_mask(shape: Shape) -> Tensor:
-    """(1, C, 1, 1), 1 for the first half of the channels."""
+    """Return the mask (1, C, 1, 1), 1 for the first half of the channels."""
     return (torch.arange(shape[0]) < shape[0] // 2).float().view(1, -1, 1, 1)
 
 
 class RealNVP(Flow):
-    """Real NVP with residual networks under weight norm.
+    """Real NVP with weight-normalised residual networks.
 
-    A level: `steps` checkerboard couplings, squeeze, `steps` channel couplings, half of the channels leaves; the
-    last level has steps + 1 checkerboard couplings alone. Masks alternate. Where the paper normalises by batches
-    between couplings, an ActNorm stands before each, so that a likelihood depends on no batch.
+    A level: `steps` checkerboard couplings, squeeze, `steps` channel couplings, half of the channels is factored out;
+    the last level has steps + 1 checkerboard couplings alone. Masks alternate. In place of the paper's batch
+    normalisation between couplings, an ActNorm precedes each, so that a likelihood does not depend on the batch.
 
     Args:
         shape: (C, H, W).
@@ -91,7 +91,7 @@ class RealNVP(Flow):
         blocks: residual blocks of each network (the paper's 8; 4 on ImageNet).
 
     Raises:
-        UnsupportedEvent: no images, sides that these levels do not divide, or a last level of one pixel.
+        UnsupportedEvent: not images, sides that these levels do not divide, or a last level of one pixel.
     """
 
     def __init__(self, shape: Shape, *, levels: int, steps: int, width: int, seed: int = 0, blocks: int = 2) -> None:
@@ -109,8 +109,8 @@ class RealNVP(Flow):
             board = checkerboard(event)
             if board.numel() == 1:
                 raise UnsupportedEvent(
-                    f"realnvp: events {self.shape} with levels = {levels} end in a single pixel, which no "
-                    f"checkerboard divides; use at most {levels - 1} levels"
+                    f"realnvp: events {self.shape} with levels = {levels} end in a single pixel, which a "
+                    f"checkerboard cannot divide; use at most {levels - 1} levels"
                 )
             parts = self._couplings(f"level{level}/checkerboard", event, board, steps + last, width, blocks, seed)
             if not last:
@@ -126,7 +126,7 @@ class RealNVP(Flow):
     def _couplings(
         self, path: str, event: Shape, mask: Tensor, number: int, width: int, blocks: int, seed: int
     ) -> list[tuple[str, nn.Module]]:
-        """ActNorm -> coupling, `number` times, under the mask and its complement in turn."""
+        """Return ActNorm -> coupling, `number` times, under the mask and its complement in turn."""
         parts: list[tuple[str, nn.Module]] = []
         for index in range(number):
             with seeded(seed, f"{path}{index}/coupling"):
@@ -136,7 +136,7 @@ class RealNVP(Flow):
         return parts
 
     def parts(self) -> list[list[Part]]:
-        """Per level, (path, bijection)."""
+        """Return, per level, (path, bijection)."""
         levels = zip(self._paths, self.levels, strict=True)
         return [
             cast(list[Part], list(zip(paths, cast(nn.ModuleList, modules), strict=True))) for paths, modules in levels

@@ -12,8 +12,8 @@ from flows.protocol import Shape
 class ResidualFlow(ResidualLevels):
     """Residual Flow with LipSwish; the log-determinant by a power series under Russian roulette, unbiased.
 
-    Each level squeezes and applies `steps` blocks y = x + g(x) of width `width`, each behind an ActNorm; no channels
-    leave between levels. The paper's fully connected blocks at the end are left out.
+    Each level squeezes and applies `steps` blocks y = x + g(x) of width `width`, each after an ActNorm; no channels
+    are factored out between levels. The paper's final fully connected blocks are omitted.
 
     Args:
         shape: (C, H, W).
@@ -22,12 +22,12 @@ class ResidualFlow(ResidualLevels):
         width: hidden channels of a block.
         seed: draws the initial weights.
         lipschitz: limit of the operator norm of each of a block's three convolutions.
-        terms: of the power series that are always computed in training, before the roulette.
-        evaluation_terms: in evaluation.
+        terms: number of terms of the power series that are always computed in training, before the roulette.
+        evaluation_terms: the same in evaluation.
         stop: probability that the roulette stops after each further term.
 
     Raises:
-        UnsupportedEvent: no images, or sides that these levels do not divide.
+        UnsupportedEvent: not images, or sides that these levels do not divide.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""Check that the likelihood a flow reports is one, on the weights that were evaluated."""
+"""Check that the reported likelihood of a flow is valid, on the weights that were evaluated."""

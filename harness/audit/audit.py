@@ -1,19 +1,19 @@
-"""The audit of a trained flow: is its likelihood a likelihood, and its inverse an inverse?
+"""The audit of a trained flow: is its likelihood a density, and its inverse an inverse?
 
-With the evaluated weights, on held-out samples. Every claimed log-determinant is compared, in float64, with derivatives
-that do not use it:
+The audit uses the evaluated weights and held-out samples. It compares every claimed log-determinant, in float64, with
+derivatives that do not use it:
 
-- linear layers, mixers included: `slogdet` of the matrix read off by pushing the identity through, and above D = 4096
-  what `harness.audit.layer_choice` says;
+- linear layers, mixers included: `slogdet` of the matrix obtained by pushing the identity through; above D = 4096,
+  see `harness.audit.layer_choice`;
 - couplings, split priors and ActNorm: vector-Jacobian products (see harness.audit.jacobians); squeezes and
-  permutations: that they only move entries, each to a place of its own;
-- maps of no such form (autoregressive ones): their whole Jacobian;
-- maps whose log-det is an estimate: see harness.audit.estimates;
+  permutations: a check that they are permutations of the entries;
+- maps without such a structure (autoregressive ones): their whole Jacobian;
+- maps with an estimated log-det: see harness.audit.estimates;
 - the flow: the sum of its parts, the standard normal prior, and where D <= 256 its whole autograd Jacobian;
-- preprocessing: the derivative of its closed form, entry by entry, and the log-det that the pipeline hands on.
+- preprocessing: the derivative of its closed form, entry by entry, and the log-det that the pipeline returns.
 
-Beside that: every test event as it was evaluated (harness.audit.events), the flow built anew from its saved
-weights, the state of every module before and after the evaluation, the condition numbers of the linear layers, and the
+It also checks every test event as it was evaluated (harness.audit.events), the flow rebuilt from its saved weights,
+the state of every module before and after the evaluation, the condition numbers of the linear layers, and the
 log-likelihood in the flow's precision against float64.
 """
 
@@ -54,15 +54,15 @@ def audit(
     make_layer: LayerMaker | None = None,
     reload: Callable[[], Flow] | None = None,
 ) -> Audit:
-    """Audit a flow on the split that it was evaluated on; the flow itself is left unchanged.
+    """Audit a flow on the split that it was evaluated on, without changing the flow.
 
     Args:
-        flow: with the weights that were evaluated.
-        pipeline: as it was trained and evaluated with.
-        evaluation: of the flow; its seed also draws the audit's own noise, probes and choice of layers.
-        make_layer: (layer, shape) -> a new layer of the same kind and options on another shape; layers too
-            large for a dense matrix are audited on a smaller event with it, and are not audited without it.
-        reload: build the flow anew and load the saved weights; None: that is not checked.
+        flow: the flow with the evaluated weights.
+        pipeline: the pipeline of its training and evaluation.
+        evaluation: evaluation of the flow; its seed also draws the audit's own noise, probes and choice of layers.
+        make_layer: (layer, shape) -> a new layer of the same kind and options on another shape, used to audit layers
+            too large for a dense matrix on a smaller event; without it they are not audited.
+        reload: function that rebuilds the flow and loads the saved weights; None: skip that check.
     """
     result = Audit()
     seed = evaluation.seed
@@ -81,7 +81,7 @@ def audit(
     _audit_modules(result, exact, wide, probes, make_layer, seed, x.dtype)
     _audit_whole(result, exact, wide, seed)
     audit_inverse(result, flow, exact, events)
-    used, better = flow.log_prob(x, *_chance(flow, seed)).double(), exact.log_prob(wide, *_chance(flow, seed))
+    used, better = flow.log_prob(x, *_generators(flow, seed)).double(), exact.log_prob(wide, *_generators(flow, seed))
     result.precision_error = largest(used - better) / pipeline.dim
     if result.precision_error > PRECISION_LIMIT:
         result.reasons.append(
@@ -93,7 +93,7 @@ def audit(
 def _audit_preprocessing(
     result: Audit, pipeline: Pipeline, x: Tensor, handed_on: Tensor, probes: torch.Generator
 ) -> None:
-    """The closed form's derivative at the very values that `prepare` made, and the log-det that it returned."""
+    """Check the closed form's derivative at the values that `prepare` made, and the log-det that it returned."""
     flat = x.flatten(1)
     if pipeline.permutation is not None:
         flat = flat[:, pipeline.permutation.argsort()]
@@ -105,7 +105,7 @@ def _audit_preprocessing(
     result.compare("preprocessing", claimed, derived)
     error = largest(handed_on.double() - derived) / pipeline.dim
     if error > PRECISION_LIMIT:
-        result.reasons.append(f"preprocessing: the log-det handed on with the data is off by {error:.1e} nats/dim")
+        result.reasons.append(f"preprocessing: the log-det returned with the data is off by {error:.1e} nats/dim")
 
 
 def _audit_modules(
@@ -117,16 +117,16 @@ def _audit_modules(
     seed: int,
     used: torch.dtype,
 ) -> None:
-    """Each elementary bijection at its own input, and their sum against the flow."""
+    """Check each elementary bijection at its own input, and their sum against the flow."""
     parts = list(flow.trace(x))
     linear = {path: module for path, module, _ in parts if isinstance(module, InvertibleLinear)}
     chosen = chosen_layers(linear, seed)
     exact = exact_layers({path: linear[path] for path in linear if path in chosen}, seed)
     result.linear_layers = len(linear)
     total = x.new_zeros(len(x))
-    chance = _chance(flow, seed)
+    drawn = _generators(flow, seed)
     for path, module, value in parts:
-        y, claimed = module(value, *chance) if isinstance(module, Estimated) else module(value)
+        y, claimed = module(value, *drawn) if isinstance(module, Estimated) else module(value)
         total = total + claimed
         if isinstance(module, Estimated):
             _audit_estimate(result, path, module, value, probes)
@@ -141,22 +141,22 @@ def _audit_modules(
             audit_scales(result, path, module, value)
         elif y.shape != value.shape or isinstance(module, Permutation):
             if not _moves_entries(module, value, y):
-                result.reasons.append(f"{path}: it does not merely move entries")
+                result.reasons.append(f"{path}: it is not a permutation of entries")
             result.compare(path, claimed, torch.zeros_like(claimed))
         else:
             derived = _derive(result, path, partial(_output, module), value, probes)
             if derived is not None:
                 result.compare(path, claimed, derived)
-    result.compare("flow", flow(x, *_chance(flow, seed))[1], total)
+    result.compare("flow", flow(x, *_generators(flow, seed))[1], total)
 
 
-def _chance(flow: Flow, seed: int) -> tuple[torch.Generator, ...]:
-    """What estimates draw from, if there are any: the same in every pass, so that passes can be compared."""
+def _generators(flow: Flow, seed: int) -> tuple[torch.Generator, ...]:
+    """Return the generator for estimates, if the flow has any: equal in every pass, so that passes are comparable."""
     return (generator(torch.device("cpu"), seed, "audit estimates"),) if has_estimates(flow) else ()
 
 
 def _audit_estimate(result: Audit, path: str, module: Estimated, value: Tensor, probes: torch.Generator) -> None:
-    """The mean of many estimates against the exact value, on a small event, and the bound that makes it invertible."""
+    """Compare the mean of many estimates with the exact value, on a small event, and check the Lipschitz bound."""
     found = compare_estimates(module, module.map, value[:WHOLE_SAMPLES], WHOLE_LIMIT, probes)
     result.estimate(path, found.error, found.allowance + PRECISION_LIMIT)
     bound, faults = bounded(module, value[:WHOLE_SAMPLES], probes)
@@ -176,20 +176,20 @@ def _audit_dense(result: Audit, path: str, module: Dense, value: Tensor, claimed
 
 
 def _moves_entries(module: Callable[[Tensor], tuple[Tensor, Tensor]], x: Tensor, y: Tensor) -> bool:
-    """Whether y is x with its entries moved as the module moves the numbers 0..D-1, each of which stays one."""
+    """Return whether y is x with its entries permuted as the module permutes the numbers 0..D-1."""
     numbers = torch.arange(x[0].numel(), dtype=x.dtype, device=x.device)
     order = module(numbers.reshape(1, *x.shape[1:]))[0].flatten()
     return torch.equal(order.sort().values, numbers) and torch.equal(y.flatten(1), x.flatten(1)[:, order.long()])
 
 
 def _audit_whole(result: Audit, flow: Flow, x: Tensor, seed: int) -> None:
-    """The prior's closed form, and the whole Jacobian where it is small."""
-    z, claimed = flow(x, *_chance(flow, seed))
+    """Check the prior's closed form, and the whole Jacobian if it is small."""
+    z, claimed = flow(x, *_generators(flow, seed))
     prior = torch.distributions.Normal(0.0, 1.0).log_prob(z).sum(1)
-    result.compare("flow", flow.log_prob(x, *_chance(flow, seed)), prior + claimed, "log-likelihood")
+    result.compare("flow", flow.log_prob(x, *_generators(flow, seed)), prior + claimed, "log-likelihood")
     if flow.dim <= WHOLE_LIMIT and has_estimates(flow):
-        (chance,) = _chance(flow, seed)
-        found = compare_estimates(flow, partial(_output, flow), x[:WHOLE_SAMPLES], flow.dim, chance)
+        (drawn,) = _generators(flow, seed)
+        found = compare_estimates(flow, partial(_output, flow), x[:WHOLE_SAMPLES], flow.dim, drawn)
         result.estimate("flow", found.error, found.allowance + PRECISION_LIMIT)
     elif flow.dim <= WHOLE_LIMIT:
         few = x[:WHOLE_SAMPLES]

@@ -1,4 +1,4 @@
-"""log|det| and the condition number of a matrix: how much of the precision its inverse may lose."""
+"""log|det| and the condition number of a matrix, which bounds the loss of precision of its inverse."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-SVD_LIMIT = 1024  # all singular values up to here (a quarter of a second on one core); power iteration above
+SVD_LIMIT = 1024  # D up to which all singular values are computed (0.25 s on one core); power iteration above
 ITERATIONS = 30
 
 
 def log_det_and_condition(matrix: Tensor) -> tuple[Tensor, float]:
     """Return log|det| of a square matrix, and the ratio of its largest to its smallest singular value.
 
-    The condition number is inf for a singular or non-finite matrix. It is exact (SVD) up to D = 1024. Above, power
-    iteration on W^T W and on its inverse with the LU factors that also give the determinant: a lower bound, which the
-    extreme singular values reach within a few per cent unless they are crowded.
+    The condition number is inf for a singular or non-finite matrix. It is exact (SVD) up to D = 1024. Above, it comes
+    from power iteration on W^T W and on its inverse with the LU factors that also give the determinant: a lower bound,
+    which is within a few per cent of the truth unless the extreme singular values are crowded.
     """
     if not bool(matrix.isfinite().all()):
         return matrix.new_tensor(math.nan), math.inf
@@ -35,7 +35,7 @@ def log_det_and_condition(matrix: Tensor) -> tuple[Tensor, float]:
     for _ in range(ITERATIONS):
         largest = matrix.T @ (matrix @ (largest / largest.norm()))
         smallest = solve(solve(smallest / smallest.norm(), True), False)
-    # Norms of (W^T W) u and (W^T W)^-1 u for unit u: squares of the largest and of one over the smallest.
+    # Norms of (W^T W) u and (W^T W)^-1 u for unit u: the squares of the largest and of the inverse smallest value.
     condition = float((largest.norm() * smallest.norm()).sqrt())
     return log_det, condition if math.isfinite(condition) else math.inf
 

@@ -1,9 +1,9 @@
-"""What an audit holds an estimated log-determinant against, and the bound that makes its map invertible.
+"""Check an estimated log-determinant, and the Lipschitz bound that makes its map invertible.
 
-The estimate: the mean of many, on a few samples cut to a small event, against the log-det of the whole Jacobian there.
-The bound: the operator norm of every convolution as it is applied, in float64, by the Lanczos method, which shares
-nothing with the power iteration that keeps the limit; the bound on the whole that follows; and the largest stretching
-of the Jacobian at the samples, which must not exceed that bound.
+The mean of many estimates, on a few samples cut to a small event, is compared with the log-det of the whole Jacobian
+there. The bound is checked by the operator norm of every convolution as applied, in float64, by the Lanczos method,
+which is independent of the power iteration that enforces the limit; by the resulting bound on the whole map; and by
+the largest stretching of the Jacobian at the samples, which must not exceed that bound.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from flows import Estimated
 from harness.audit.jacobians import Map, autograd_log_det
 
 DRAWS = 256  # estimates per sample
-SURENESS = 4.0  # standard errors of their mean that chance is granted
+SURENESS = 4.0  # allowed standard errors of their mean
 SMALL_EVENT = 256  # D up to which the matrix of a convolution is formed
-NORM_TOLERANCE = 1e-6  # relative, of its largest singular value beyond that
+NORM_TOLERANCE = 1e-6  # relative tolerance of its largest singular value for larger D
 STRETCH_ITERATIONS = 20
-SLACK = 0.01  # relative, of what a Jacobian stretches over the bound: both are iterated
+SLACK = 0.01  # relative tolerance of the Jacobian's stretching over the bound: both are computed iteratively
 
 Draw = Callable[[Tensor, torch.Generator], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """The mean of estimates against the exact value, in nats per dimension.
+class EstimateComparison:
+    """The mean of estimates compared with the exact value, in nats per dimension.
 
     Attributes:
         error: the largest difference over the samples.
-        allowance: what chance may make of it, the largest over the samples.
+        allowance: the allowed statistical error, the largest over the samples.
     """
 
     error: float
@@ -44,35 +44,35 @@ class Comparison:
 
 
 def compare_estimates(
-    draw: Draw, function: Map, x: Tensor, largest: int, chance: torch.Generator, draws: int = DRAWS
-) -> Comparison:
-    """Hold the mean of `draws` estimates per sample against the log-det of the Jacobian.
+    draw: Draw, function: Map, x: Tensor, largest: int, generator: torch.Generator, draws: int = DRAWS
+) -> EstimateComparison:
+    """Compare the mean of `draws` estimates per sample with the log-det of the Jacobian.
 
     Args:
-        draw: x, chance -> y and estimates of log|det| that are independent between events.
+        draw: (x, generator) -> y and estimates of log|det| that are independent between events.
         function: x -> y.
-        x: samples, (N, C, H, W), float64; their spatial axes are cut until there are at most `largest` entries.
+        x: samples, (N, C, H, W), float64; their spatial axes are cropped until they have at most `largest` entries.
         largest: number of entries up to which the whole Jacobian is formed.
-        chance: of the estimates.
-        draws: per sample.
+        generator: draws the estimates.
+        draws: number of estimates per sample.
     """
     while x[0].numel() > largest and max(x.shape[2:]) > 1:
         x = x[..., : -(-x.shape[2] // 2), : -(-x.shape[3] // 2)]
     exact = autograd_log_det(function, x)
-    estimates = draw(x.repeat_interleave(draws, dim=0), chance)[1].view(len(x), draws)
+    estimates = draw(x.repeat_interleave(draws, dim=0), generator)[1].view(len(x), draws)
     errors = (estimates.mean(1) - exact).abs().nan_to_num(nan=math.inf)
     spread = estimates.std(1) / math.sqrt(draws)
     dim = x[0].numel()
-    return Comparison(float(errors.max()) / dim, SURENESS * float(spread.nan_to_num(nan=0.0).max()) / dim)
+    return EstimateComparison(float(errors.max()) / dim, SURENESS * float(spread.nan_to_num(nan=0.0).max()) / dim)
 
 
 def bounded(module: Estimated, x: Tensor, probes: torch.Generator) -> tuple[float, list[str]]:
-    """The bound on Lip(g) that the weights give, and what is wrong with it.
+    """Return the bound on Lip(g) that the weights give, and the faults found.
 
     Args:
         module: y = x + g(x), in float64.
-        x: samples at which g is stretched.
-        probes: starts the iterations.
+        x: samples at which the stretching of g is measured.
+        probes: draws the starting vectors of the iterations.
     """
     faults, norms, over = [], [], []
     for name, weight, shape, limit in module.operators():
@@ -81,7 +81,7 @@ def bounded(module: Estimated, x: Tensor, probes: torch.Generator) -> tuple[floa
         if not norm <= limit:
             over.append(f"{name} has operator norm {norm:.4f}, beyond its limit {limit:g}")
     bound = module.lipschitz(norms)
-    # The limits are kept by an iteration that may end early; what an inverse needs is a bound below 1.
+    # An iteration that may end early enforces the limits; invertibility needs a bound below 1.
     if not bound < 1:
         why = "".join(f"; {one}" for one in over)
         faults.append(f"Lipschitz constant at most {bound:.4f}, which proves no inverse: it must be below 1{why}")
@@ -92,7 +92,7 @@ def bounded(module: Estimated, x: Tensor, probes: torch.Generator) -> tuple[floa
 
 
 def operator_norm(weight: Tensor, shape: tuple[int, ...]) -> float:
-    """The largest singular value of a zero-padded "same" convolution on events of `shape`; inf if it is not finite."""
+    """Return the largest singular value of a zero-padded "same" convolution on events of `shape`; inf if not finite."""
     from scipy.sparse.linalg import LinearOperator, eigsh
 
     dim, padding = math.prod(shape), weight.shape[-1] // 2
@@ -105,7 +105,7 @@ def operator_norm(weight: Tensor, shape: tuple[int, ...]) -> float:
         return float(torch.linalg.matrix_norm(F.conv2d(units, weight, padding=padding).flatten(1), 2))
 
     def squared(vector: Any) -> Any:
-        """The convolution and then its transpose."""
+        """Apply the convolution and then its transpose."""
         x = torch.from_numpy(vector).to(weight).view(1, *shape)
         return F.conv_transpose2d(F.conv2d(x, weight, padding=padding), weight, padding=padding).flatten().cpu().numpy()
 
@@ -116,7 +116,7 @@ def operator_norm(weight: Tensor, shape: tuple[int, ...]) -> float:
 
 
 def stretch(module: Estimated, x: Tensor, probes: torch.Generator) -> float:
-    """The largest singular value of the Jacobian of g at the samples, from below, by power iteration."""
+    """Return the largest singular value of the Jacobian of g at the samples, from below, by power iteration."""
 
     def residual(value: Tensor) -> Tensor:
         return module.map(value) - value
@@ -130,12 +130,12 @@ def stretch(module: Estimated, x: Tensor, probes: torch.Generator) -> float:
             g = residual(start)
             back = torch.zeros_like(g, requires_grad=True)
             (pulled,) = torch.autograd.grad(g, start, back, create_graph=True)
-            (pushed,) = torch.autograd.grad(pulled, back, vector, retain_graph=True)  # J v, by a product twice
+            (pushed,) = torch.autograd.grad(pulled, back, vector, retain_graph=True)  # J v, by two VJPs
             (vector,) = torch.autograd.grad(g, start, pushed)
         length = _length(vector)
     return float(length.max().sqrt())
 
 
 def _length(x: Tensor) -> Tensor:
-    """Norm of each event, (N, 1, 1, 1)."""
+    """Return the norm of each event, (N, 1, 1, 1)."""
     return x.flatten(1).norm(dim=1).view(-1, *[1] * (x.ndim - 1))

@@ -1,11 +1,11 @@
-"""The part of an audit that looks at every test event: as evaluated, there and back, and from fresh normal z.
+"""The part of the audit that checks every test event: as evaluated, in round trips, and from fresh normal z.
 
 A map that treats an event differently in a large batch, in another order or in another mode has no likelihood, and the
-mean over a split can hide it. So the log-density of each event, as the evaluation computed it, is compared with that in
-batches of 8 in random order, and each event is mapped to z and back. The largest difference of a single event counts.
+mean over a split can hide that. So the log-density of each event, as the evaluation computed it, is compared with that
+in batches of 8 in random order, and each event is mapped to z and back. The largest difference of an event counts.
 
-Every event is examined up to `MOST_EVENTS`, and as far as `SECONDS` allow in each of the two comparisons; the order is
-random, so what is examined of a larger split is a random sample of it, and the record says how many events it holds.
+All events are checked up to `MOST_EVENTS`, and as far as `SECONDS` allow in each of the two comparisons; the order is
+random, so the checked part of a larger split is a random sample of it, and the record states its size.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from flows.bijection import Bijection
 
 MOST_EVENTS = 10_000
-SECONDS = 60.0  # for each comparison, after its first batch
+SECONDS = 60.0  # limit of each comparison, after its first batch
 SMALL_BATCH = 8
 WORST = 8  # events whose round trip is repeated in float64
-FRESH = 256  # fresh normal z at most
-EXPLODED = 1e6  # |x| beyond which float64 itself has lost the digits that a round trip compares; data lie within +-1
+FRESH = 256  # largest number of fresh normal z
+EXPLODED = 1e6  # |x| beyond which float64 itself loses the digits that a round trip compares; data are within +-1
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class EventErrors:
     """The errors of single events.
 
     Attributes:
-        errors: one per event examined, float64 on the CPU; inf where a value is not finite or the map raised.
-        events: the number of each event in its split (of fresh z: in their batch), in the same order.
+        errors: one per checked event, float64 on the CPU; inf if a value is not finite or the map raises.
+        events: the index of each event in its split (for fresh z: in their batch), in the same order.
     """
 
     errors: Tensor
@@ -71,7 +71,7 @@ class Events:
 
     Attributes:
         inputs: (n, *shape) in the evaluation's dtype.
-        events: the number of each in its split, (n,).
+        events: the index of each in its split, (n,).
     """
 
     def __init__(self, pipeline: Pipeline, evaluation: Evaluation) -> None:
@@ -105,7 +105,7 @@ class Events:
         return self._examine(lambda x, _: _round_trip(lambda: flow.inverse(flow(x)[0]), x), self.evaluation.batch)
 
     def _difference(self, flow: Flow, x: Tensor, events: Tensor) -> Tensor:
-        """Of a flow with estimated log-determinants, log N(z; 0, I) alone is compared: estimates differ by chance."""
+        """Return differences of log p; with estimated log-dets those of log N(z; 0, I), as estimates vary randomly."""
         prior, log_det = flow.terms(x)
         value, known = prior.double().cpu(), self.evaluation.prior[events]
         if not has_estimates(flow):
@@ -126,7 +126,7 @@ class FreshErrors(EventErrors):
     """The errors of fresh z.
 
     Attributes:
-        exploded: which of them the inverse maps beyond `EXPLODED`, or to values that are not finite, (n,).
+        exploded: whether the inverse maps each beyond `EXPLODED`, or to values that are not finite, (n,).
     """
 
     exploded: Tensor
@@ -135,8 +135,8 @@ class FreshErrors(EventErrors):
 def fresh_round_trips(flow: Flow, dtype: torch.dtype, device: torch.device, count: int, seed: int) -> FreshErrors:
     """Compare z with forward(inverse(z)) for z ~ N(0, I): the largest |difference| / max(1, |z|) of each.
 
-    The inverse comes first and no forward pass of the same events before it, so an inverse that repeats what forward
-    was last given does not pass.
+    The inverse comes first, without a forward pass of the same events before it, so that an inverse that returns the
+    last input of forward does not pass.
     """
     count = min(count, FRESH)
     noise = generator(torch.device("cpu"), seed, "audit fresh z")
@@ -153,7 +153,7 @@ def fresh_round_trips(flow: Flow, dtype: torch.dtype, device: torch.device, coun
 
 
 def _round_trip(back: Callable[[], Tensor], start: Tensor) -> Tensor:
-    """The largest relative error of each event, (N,); inf where the map raises."""
+    """Return the largest relative error of each event, (N,); inf if the map raises."""
     try:
         difference = (back() - start) / start.abs().clamp(min=1.0)
     except Exception:  # third-party code may raise anything: an inverse that raises is not an inverse
@@ -166,7 +166,7 @@ def _finite(errors: Tensor) -> Tensor:
 
 
 def _in_time(parts: tuple[Tensor, ...]) -> Iterator[Tensor]:
-    """Yield parts until the time is over, the first always."""
+    """Yield parts until the time limit, and always the first."""
     begin = time.monotonic()
     for number, part in enumerate(parts):
         if number and time.monotonic() - begin > SECONDS:
@@ -175,14 +175,14 @@ def _in_time(parts: tuple[Tensor, ...]) -> Iterator[Tensor]:
 
 
 def audit_state(result: Audit, evaluation: Evaluation) -> None:
-    """Evaluation must not change the model: the values of later batches would be those of another one."""
+    """Check that evaluation does not change the model: the values of later batches would be of another model."""
     if evaluation.changed:
         names = ", ".join(evaluation.changed[:3]) + (", ..." if len(evaluation.changed) > 3 else "")
         result.reasons.append(f"evaluation changes the state of the flow: {names}")
 
 
 def audit_batches(result: Audit, flow: Flow, events: Events) -> None:
-    """An event's likelihood must depend neither on its batch nor on the batch's order."""
+    """Check that an event's likelihood depends neither on its batch nor on the batch's order."""
     found = events.compare_batches(flow)
     result.events, result.test_events = len(found.errors), len(events.evaluation.prior)
     result.batch_error, result.batch_worst = found.worst, found.worst_event
@@ -196,19 +196,19 @@ def audit_batches(result: Audit, flow: Flow, events: Events) -> None:
 
 
 def audit_reload(result: Audit, flow: Flow, events: Events) -> None:
-    """Everything that the likelihood rests on must be in the saved weights."""
+    """Check that the saved weights contain everything that the likelihood depends on."""
     found = events.compare_flow(flow)
     result.reload_error = found.worst
     if found.beyond(PRECISION_LIMIT):
         result.reasons.append(
-            f"the flow built anew from its saved weights has another log-likelihood, by {found.worst:.2g} nats/dim for "
-            f"event {found.worst_event}: something that the map rests on is neither a parameter nor a buffer, or is a "
-            "value computed from earlier weights"
+            f"the flow rebuilt from its saved weights has a different log-likelihood, by {found.worst:.2g} nats/dim "
+            f"for event {found.worst_event}: something that the map depends on is neither a parameter nor a buffer, or "
+            "is a value computed from earlier weights"
         )
 
 
 def audit_inverse(result: Audit, flow: Flow, exact: Flow, events: Events) -> None:
-    """Round trips of every event and of fresh z; where one fails, the module whose own round trip is worst is named."""
+    """Check round trips of every event and of fresh z; for a failure, name the module with the worst round trip."""
     found = events.round_trips(flow)
     worst = events.inputs[found.largest(WORST).to(events.inputs.device)]
     allowed = max(INVERSE_LIMIT, result.condition * torch.finfo(worst.dtype).eps)
@@ -225,7 +225,7 @@ def audit_inverse(result: Audit, flow: Flow, exact: Flow, events: Events) -> Non
     result.sample_failures = fresh.beyond(allowed)
     if not result.sample_failures:
         return
-    # Far from the data the inverse of a sound flow may explode (Behrmann et al., AISTATS 2021), which spoils samples
+    # Far from the data the inverse of a correct flow may explode (Behrmann et al., AISTATS 2021), which spoils samples
     # but no likelihood: it is recorded. An inverse that is wrong is wrong in float64, at values of ordinary size.
     wide = fresh_round_trips(exact, torch.float64, worst.device, result.test_events, events.evaluation.seed)
     result.sample_exploded = int(wide.exploded.sum())
@@ -247,7 +247,7 @@ def _inverse_reason(flow: Flow, x: Tensor, error: float, count: str) -> str:
 
 
 def round_trip_error(bijection: Bijection, x: Tensor) -> float:
-    """Return max |x - inverse(forward(x))| / max(1, |x|); inf where it is not finite or the inverse raises."""
+    """Return max |x - inverse(forward(x))| / max(1, |x|); inf if it is not finite or the inverse raises."""
     try:
         back = bijection.inverse(bijection(x)[0])
     except Exception:  # third-party code may raise anything: an inverse that raises is not an inverse

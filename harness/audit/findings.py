@@ -1,4 +1,4 @@
-"""The findings of an audit, as a trial's record keeps them, and the limits of what passes."""
+"""The findings of an audit, in the form of a trial's record, and the limits for passing."""
 
 from __future__ import annotations
 
@@ -16,36 +16,37 @@ PRECISION_LIMIT = 1e-3  # nats per dimension: the last digit of a table
 
 @dataclass
 class Audit:
-    """The findings; `record()` gives them as a trial keeps them.
+    """The findings of an audit; `record()` converts them for a trial's record.
 
     Attributes:
         reasons: one per fault, each with the path of the module.
         logdet_error: the largest absolute difference between a claimed and a derived log-det, or between a
             claimed and a derived log-likelihood, in nats per event, of all checks in float64.
-        events: how many test events were examined one by one; `test_events`: of how many.
+        events: number of test events that were checked one by one; `test_events`: number of all test events.
         batch_error: the largest difference of one event's log-likelihood, as evaluated, from that in batches of 8 in
-            another order, in nats per dimension; that of event `batch_worst`. `batch_failures` events exceed the limit.
-        reload_error: the largest difference of one event's log-likelihood, as evaluated, from that of a flow built anew
-            with the saved weights, in nats per dimension; None where no such flow was given.
-        inverse_error: the largest |x - inverse(forward(x))| / max(1, |x|) of the flow in its own precision, that of
+            another order, in nats per dimension, reached by event `batch_worst`. `batch_failures` events exceed the
+            limit.
+        reload_error: the largest difference of one event's log-likelihood, as evaluated, from that of a flow rebuilt
+            with the saved weights, in nats per dimension; None if no such flow was given.
+        inverse_error: the largest |x - inverse(forward(x))| / max(1, |x|) of the flow in its own precision, reached by
             event `inverse_worst`. `inverse_failures` events exceed the limit.
         inverse_error_float64: the same in float64, of the eight events with the largest errors.
-        sample_error: the largest |z - forward(inverse(z))| / max(1, |z|) over `samples` fresh normal z, that of number
-            `sample_worst`. `sample_failures` exceed the limit; of these the inverse in float64 explodes, beyond 10^6,
-            for `sample_exploded`.
+        sample_error: the largest |z - forward(inverse(z))| / max(1, |z|) over `samples` fresh normal z, reached by
+            number `sample_worst`. `sample_failures` exceed the limit; for `sample_exploded` of these the inverse in
+            float64 explodes, beyond 10^6.
         precision_error: the largest difference between the flow's own log-likelihood and float64's, in nats
             per dimension.
-        condition: the largest condition number of the audited linear layers, that of `condition_path`.
-        linear_layers: how many the flow has.
-        audited_layers: how many of them were audited: all, or a sample where that is too much work.
+        condition: the largest condition number of the audited linear layers, reached by `condition_path`.
+        linear_layers: number of linear layers in the flow.
+        audited_layers: number of them that were audited: all, or a sample if all would be too much work.
         large_layers: path -> how the log-det of a layer above D = 4096 was checked.
         smallest_fault: the largest over such layers of the smallest log-det error that their check detects, in nats per
-            event; None where every audited layer was checked exactly.
-        not_audited: path -> reason of each that was to be audited and is beyond what can be.
-        estimate_error: of estimated log-dets, the largest difference of the mean of many from the exact value, in nats
-            per dimension; None where there are none. `logdet_error` is of what is computed.
-        estimate_bias: the sum over blocks of what their series may be off in the mean, in nats per dimension.
-        lipschitz: the largest bound on the Lipschitz constant of a residual block, that of `lipschitz_path`.
+            event; None if every audited layer was checked exactly.
+        not_audited: path -> reason, for each part that should be audited but cannot be.
+        estimate_error: for estimated log-dets, the largest difference of the mean of many from the exact value, in nats
+            per dimension; None without such. `logdet_error` covers the computed ones.
+        estimate_bias: the sum over blocks of the largest bias of their truncated series, in nats per dimension.
+        lipschitz: the largest bound on the Lipschitz constant of a residual block, reached by `lipschitz_path`.
     """
 
     reasons: list[str] = field(default_factory=list)
@@ -80,13 +81,13 @@ class Audit:
 
     @property
     def verdict(self) -> Literal["passed", "failed", "incomplete"]:
-        """Return "failed", "passed", or "incomplete" where nothing failed but a layer could not be audited."""
+        """Return "failed", "passed", or "incomplete" if nothing failed but a layer could not be audited."""
         if self.reasons:
             return "failed"
         return "incomplete" if self.not_audited else "passed"
 
     def record(self) -> dict[str, Any]:
-        """Everything as JSON can hold it: a number that is not finite is None, and its reason is a fault."""
+        """Return all findings as JSON values: a number that is not finite becomes None, and its reason is a fault."""
         content = {"verdict": self.verdict, **asdict(self)}
         return {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
@@ -94,7 +95,7 @@ class Audit:
         }
 
     def estimate(self, path: str, error: float, allowed: float) -> None:
-        """Enter how far the mean of estimates is from the exact log-det, in nats per dimension."""
+        """Enter the difference of the mean of estimates from the exact log-det, in nats per dimension."""
         self.estimate_error = max(self.estimate_error or 0.0, error)
         if not error <= allowed:
             self.reasons.append(
@@ -103,18 +104,18 @@ class Audit:
             )
 
     def compare(self, path: str, claimed: Tensor, derived: Tensor, what: str = "log-det") -> None:
-        """Compare a claim, (N,) or (), with what was derived, in nats per event."""
+        """Compare a claim, (N,) or (), with the derived value, in nats per event."""
         error = largest(claimed - derived)
         self.logdet_error = max(self.logdet_error, error)
         if error > LOGDET_LIMIT:
             pair = torch.broadcast_tensors(claimed, derived)
             worst = int((pair[0] - pair[1]).abs().nan_to_num(nan=math.inf).argmax())
-            one, other = (float(values.flatten()[worst]) for values in pair)
-            self.reasons.append(f"{path}: {what} is {one:.6g} nats, but its derivatives give {other:.6g}")
+            claim, truth = (float(values.flatten()[worst]) for values in pair)
+            self.reasons.append(f"{path}: {what} is {claim:.6g} nats, but its derivatives give {truth:.6g}")
 
 
 def largest(difference: Tensor) -> float:
-    """Return max |difference|; inf where an entry is not a number, which no limit would stop."""
+    """Return max |difference|; inf if an entry is not a number, so that it exceeds every limit."""
     return float(difference.abs().nan_to_num(nan=math.inf, posinf=math.inf).max())
 
 

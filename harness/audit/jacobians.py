@@ -1,4 +1,4 @@
-"""log|det| of a map from its derivatives alone: what the audit holds a claimed log-determinant against."""
+"""log|det| of a map from its derivatives alone, to compare with its claimed log-determinant."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from torch import Tensor
 
 Map = Callable[[Tensor], Tensor]
 
-COPIES = 512  # of a sample, at once
+COPIES = 512  # of a sample per pass
 
-TOLERANCE = 1e-8  # of vector-Jacobian products in float64, relative to the largest entry
+TOLERANCE = 1e-8  # relative tolerance of vector-Jacobian products in float64
 
 
 class NotTriangular(Exception):
-    """The Jacobian has not the form that its kind of map must have; the message says which entries are off."""
+    """The Jacobian lacks the form required of its kind of map; the message says which entries are off."""
 
 
 def coupled_log_det(function: Map, x: Tensor, generator: torch.Generator) -> Tensor:
-    """log|det| of a map that keeps some entries and scales the others one by one, given the kept ones.
+    """Return log|det| of a map that keeps some entries and scales the others one by one, given the kept ones.
 
-    Of couplings, of ActNorm and of element-wise maps the Jacobian is [[I, 0], [A, diag(s)]] up to the order of
-    the entries. The vector-Jacobian product with ones on the moved entries gives s; a random vector there
-    shows that nothing but s is in that block, and another one, on the kept entries, that those only stay.
+    For couplings, ActNorm and element-wise maps the Jacobian is [[I, 0], [A, diag(s)]] up to the order of the
+    entries. The vector-Jacobian product with ones on the moved entries gives s; one with a random vector there
+    shows that nothing but s is in that block, and another one, on the kept entries, that those are unchanged.
 
     Args:
-        function: (N, *shape) -> the same shape; every sample on its own.
-        x: samples, float64; the kept entries are those that stay equal in all of them.
+        function: (N, *shape) -> the same shape; independently for every sample.
+        x: samples, float64; the kept entries are those that are unchanged in all of them.
         generator: draws the probes, on the CPU.
 
     Returns:
         sum log|s|, (N,).
 
     Raises:
-        NotTriangular: the Jacobian has another form.
+        NotTriangular: the Jacobian has a different form.
     """
     with torch.enable_grad():
         start = x.detach().requires_grad_()
@@ -60,16 +60,16 @@ def _require_equal(product: Tensor, expected: Tensor, otherwise: str) -> None:
 
 
 def autograd_log_det(function: Map, x: Tensor) -> Tensor:
-    """log|det| of a map by its whole Jacobian, D x D, one sample after the other: (N, *shape) -> (N,).
+    """Return log|det| of a map by its whole Jacobian, D x D, one sample at a time: (N, *shape) -> (N,).
 
     The map is applied to copies of a sample, so that one backward pass of output i of the i-th copy gives all rows.
-    Needs samples that do not see each other, and memory for 512 of them and for the Jacobian.
+    This needs independent samples, and memory for 512 of them and for the Jacobian.
     """
     return torch.stack([torch.linalg.slogdet(_jacobian(function, sample)).logabsdet for sample in x])
 
 
 def _jacobian(function: Map, sample: Tensor) -> Tensor:
-    """(D, D), row i the gradient of output i."""
+    """Return the Jacobian (D, D); row i is the gradient of output i."""
     rows = []
     for outputs in torch.arange(sample.numel(), device=sample.device).split(COPIES):
         with torch.enable_grad():

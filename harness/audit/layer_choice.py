@@ -1,8 +1,8 @@
-"""Choose the linear layers that an audit takes, and how each is checked.
+"""Choose the linear layers that an audit checks, and the method for each.
 
-Up to D = 4096 a layer's own matrix is formed. Above, that of one layer of each class and shape, as far as memory and
-work allow: D = 12,288 takes 3.6 GB and some 10 s on two cores in float64. The others are checked exactly on a smaller
-event, and on their own by a stochastic estimate (`harness.audit.stochastic_log_det`).
+Up to D = 4096 a layer's own matrix is formed. Above, it is formed for one layer of each class and shape, as far as
+memory and work allow: D = 12,288 takes 3.6 GB and some 10 s on two cores in float64. The others are checked exactly on
+a smaller event, and at their own shape by a stochastic estimate (`harness.audit.stochastic_log_det`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from harness.timing.operations import perturb
 from layers import InvertibleLinear, UnsupportedShape
 
 DENSE_LIMIT = 4096  # D up to which a layer's own matrix is formed
-STAND_IN_LIMIT = 1024  # D up to which that of a smaller layer in its place is
+STAND_IN_LIMIT = 1024  # D of the smaller layer that is checked in its place
 WORK_LIMIT = 5e10  # sum of D^3 over the audited layers: seconds on one core
-LARGE_WORK_LIMIT = 4e12  # sum of D^3 over those above DENSE_LIMIT that are checked exactly: half a minute on two cores
-MATRICES = 3  # of D x D in float64 that an exact check holds at once
-MEMORY_SHARE = 0.5  # of the memory that is free
+LARGE_WORK_LIMIT = 4e12  # the same for layers above DENSE_LIMIT that are checked exactly: half a minute on two cores
+MATRICES = 3  # of size D x D in float64 that an exact check holds at once
+MEMORY_SHARE = 0.5  # of the free memory
 
 LayerMaker = Callable[[InvertibleLinear, tuple[int, ...]], InvertibleLinear]
 
@@ -32,12 +32,12 @@ LayerMaker = Callable[[InvertibleLinear, tuple[int, ...]], InvertibleLinear]
 def chosen_layers(layers: Mapping[str, InvertibleLinear], seed: int) -> set[str]:
     """Return the paths of the layers to audit: all within the work limit, else a sample.
 
-    The sample always holds the first and the last of each kind at each event shape, then random others as far
-    as the limit allows.
+    The sample always contains the first and the last of each kind at each event shape, then random others as far as
+    the limit allows.
 
     Args:
         layers: path -> layer, in the order of application.
-        seed: of the sample.
+        seed: seed of the sample.
     """
     groups: dict[object, list[str]] = {}
     for path, layer in layers.items():
@@ -58,8 +58,8 @@ def exact_layers(layers: Mapping[str, InvertibleLinear], seed: int) -> set[str]:
     """Return the paths of the chosen layers whose own matrix is formed.
 
     Args:
-        layers: path -> layer, of those that are audited.
-        seed: which layer of each class and shape above D = 4096 is taken.
+        layers: path -> layer, for the audited layers.
+        seed: decides which layer of each class and shape above D = 4096 is taken.
     """
     exact = {path for path, layer in layers.items() if layer.dim <= DENSE_LIMIT}
     groups: dict[object, list[str]] = {}
@@ -79,7 +79,7 @@ def exact_layers(layers: Mapping[str, InvertibleLinear], seed: int) -> set[str]:
 
 
 def free_memory(device: torch.device) -> int:
-    """Return the bytes that this process may still take on a device."""
+    """Return the bytes that this process may still allocate on a device."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     return available_memory()
@@ -92,11 +92,11 @@ def _work(layer: InvertibleLinear) -> float:
 def smaller(layer: InvertibleLinear, make_layer: LayerMaker | None) -> tuple[InvertibleLinear | None, str]:
     """Return a layer of the same kind and options on a smaller event; or None and the reason.
 
-    Weights that do not depend on the size of the event are carried over; where they do, the smaller layer has
-    weights of its own, moved away from initialisation.
+    Weights that do not depend on the size of the event are copied; otherwise the smaller layer has weights of its own,
+    perturbed from initialisation.
     """
     if make_layer is None:
-        return None, f"D = {layer.dim} is beyond {DENSE_LIMIT}, and there is no way to build it smaller"
+        return None, f"D = {layer.dim} is beyond {DENSE_LIMIT}, and it cannot be built smaller"
     channels, *spatial = layer.shape
     for halvings in itertools.count(1):
         shape = (channels, *(max(1, size >> halvings) for size in spatial))

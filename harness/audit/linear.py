@@ -14,7 +14,7 @@ from harness.audit.stochastic_log_det import NotDifferentiable, stochastic_log_d
 from layers import InvertibleLinear
 from layers.base import push_identity
 
-LINEARITY_LIMIT = 1e-6  # relative, in float64
+LINEARITY_LIMIT = 1e-6  # relative limit, in float64
 SAMPLES = 8  # random events on which a stand-in is checked
 SCALES = (1.0, 100.0)  # standard deviations at which a linear layer's inverse is checked
 
@@ -62,8 +62,8 @@ def audit_large(
     claimed = float(layer(torch.zeros(1, *layer.shape, dtype=torch.float64, device=device))[1].flatten()[0])
     result.smallest_fault = max(result.smallest_fault or 0.0, estimate.allowance)
     result.large_layers[path] = (
-        f"exactly on a stand-in of shape {small.shape}, and at its own shape, D = {layer.dim}, by a stochastic check "
-        f"that detects an error of {estimate.allowance:.3g} nats"
+        f"exactly on a smaller layer of shape {small.shape}, and at its own shape, D = {layer.dim}, by a "
+        f"stochastic check that detects an error of {estimate.allowance:.3g} nats"
     )
     if estimate.excludes(claimed):
         result.logdet_error = max(result.logdet_error, abs(claimed - estimate.value))
@@ -74,7 +74,7 @@ def audit_large(
 
 
 def audit_scales(result: Audit, path: str, layer: InvertibleLinear, like: Tensor) -> None:
-    """The inverse of a linear map is linear: it holds at any scale, whatever values the data happen to have."""
+    """Check the inverse at several scales, as the inverse of a linear map is linear whatever the size of the data."""
     start = torch.Generator().manual_seed(0)
     y = torch.randn(2, *layer.shape, generator=start, dtype=torch.float64).to(like)
     for scale in SCALES:

@@ -1,4 +1,4 @@
-"""Estimate log|det W| of a layer from products with W and its transpose alone, where W is too large to be formed.
+"""Estimate log|det W| of a layer from products with W and its transpose alone, if W is too large to be formed.
 
 Stochastic Lanczos quadrature (Ubaru, Chen and Saad, SIAM J. Matrix Anal. Appl. 38, 2017):
 
@@ -19,15 +19,15 @@ from torch import Tensor
 from layers import InvertibleLinear
 
 PROBES = 32
-STANDARD_ERRORS = 5.0  # by which a claim may differ
-CHECK_EVERY = 8  # Lanczos iterations between two looks at the quadrature
+STANDARD_ERRORS = 5.0  # allowed difference of a claim
+CHECK_EVERY = 8  # Lanczos iterations between two evaluations of the quadrature
 MOST_ITERATIONS = 96
-CONVERGED = 0.1  # standard errors by which the mean may still move between two looks
-SYMMETRY = 1e-8  # relative, in float64, of <W v, u> = <v, W^T u>
+CONVERGED = 0.1  # standard errors by which the mean may change between two evaluations
+SYMMETRY = 1e-8  # relative tolerance in float64 of <W v, u> = <v, W^T u>
 
 
 class NotDifferentiable(Exception):
-    """The layer gives no product with the transpose of W; the message says why."""
+    """The layer has no product with the transpose of W; the message gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class LogDetEstimate:
 
     Attributes:
         value: the mean over the probes.
-        allowance: five standard errors, and the change of the quadrature between its last two looks: the smallest
+        allowance: five standard errors, and the last change of the quadrature: the smallest
             fault that a comparison with `value` detects.
         condition: ratio of the largest to the smallest singular value that the Lanczos iterations found, a lower bound
             on the condition number.
@@ -90,12 +90,12 @@ def stochastic_log_det(layer: InvertibleLinear, generator: torch.Generator, prob
         basis.append(vector / length.clamp(min=torch.finfo(torch.float64).tiny)[:, None])
     moved = 0.0 if exhausted else abs(float((estimates - previous).mean()))
     allowance = STANDARD_ERRORS * _standard_error(estimates) + (moved if math.isfinite(moved) else 0.0)
-    # Where all probes agree exactly (a diagonal W), rounding is what remains.
+    # If all probes agree exactly (a diagonal W), only rounding remains.
     return LogDetEstimate(float(estimates.mean()), allowance + 1e-9 * layer.dim, condition)
 
 
 class _Product:
-    """v -> W^T W v for a batch of flattened events, the transpose by the vector-Jacobian product of forward."""
+    """v -> W^T W v for a batch of flattened events; the transpose is the vector-Jacobian product of forward."""
 
     def __init__(self, layer: InvertibleLinear, start: Tensor) -> None:
         self.layer = layer
@@ -112,7 +112,7 @@ class _Product:
         return self._both(vector, None)[1]
 
     def _both(self, vector: Tensor, cotangent: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return W v and W^T u, u = W v where no cotangent is given."""
+        """Return W v and W^T u, with u = W v if no cotangent is given."""
         with torch.enable_grad():
             x = vector.detach().reshape(-1, *self.layer.shape).requires_grad_()
             y = self.layer(x)[0]

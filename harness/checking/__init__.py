@@ -1,1 +1,1 @@
-"""The checks behind `check-layer`: is this module an invertible linear layer?"""
+"""The checks of `check-layer`: is this module an invertible linear layer?"""

@@ -17,7 +17,7 @@ from harness.checking.events import Answered, Begins, Collector, Done, Event, Fo
 from harness.checking.large_checks import LARGE_SHAPES, large_events
 from harness.checking.layer_case import LayerCase
 from harness.checking.layer_checks import Check
-from harness.checking.report import CONSTRUCTION, Remark, Report
+from harness.checking.report import CONSTRUCTION, CheckReport, Remark
 from harness.core.environment import package_version
 from harness.core.isolation.messages import visible
 from harness.core.layer_files import check_options, resolve_layer
@@ -53,22 +53,22 @@ def check_layer(
     large: bool = True,
     device: str = "cpu",
     tell: Tell | None = None,
-) -> Report:
+) -> CheckReport:
     """Run every check on every one of `shapes` that the layer serves.
 
     This imports the layer and runs it in this process; `harness.checking.isolated` does so in another.
 
     Args:
         spec: a registered name, ``FILE.py:CLASS`` or ``package.module:CLASS``.
-        options: of the layer's constructor.
-        folder: where a relative FILE.py is looked for before the working directory.
+        options: options of the layer's constructor.
+        folder: searched for a relative FILE.py before the working directory.
         shapes: event shapes to try; small, since a check builds D x D matrices.
-        large: whether to go on to `LARGE_SHAPES`.
+        large: whether to check `LARGE_SHAPES` too.
         device: where to run, such as "cuda"; float64 only there, since convolutions may round to TF32.
-        tell: told each event of the check when it happens, such as that a rule on a case begins or is answered.
+        tell: callback for each event of the check, such as the start or the end of a rule on a case.
 
     Raises:
-        UserError: there is no such layer, or it does not have these options.
+        UserError: the layer or one of its options does not exist.
     """
     asked = _Asked(spec, tell)
     dtypes = DTYPES if device == "cpu" else (torch.float64,)
@@ -95,7 +95,7 @@ def check_layer(
         LayerCase(cls, shape, dtype, options, device, training)
         for shape, dtype, training in product(served, dtypes, (True, False))
     ]
-    sound: list[LayerCase] = []  # where forward, the first check, fails there is nothing to compare the rest with
+    sound: list[LayerCase] = []  # cases on which forward, the first check, passes; the other checks need it
     for name in names:
         if CHECKS[name] is large_events:
             if sound:
@@ -135,7 +135,7 @@ class _Asked:
             self._tell(event)
 
     def answer(self, found: Sequence[str]) -> bool:
-        """Tell what the check that has begun found; return whether a fault is among it."""
+        """Report the findings of the current check; return whether a fault is among them."""
         for message in found:
             self.say(Found(message=visible(message), severity="remark" if isinstance(message, Remark) else "fault"))
         self.say(Answered(findings=len(found)))
@@ -145,7 +145,7 @@ class _Asked:
 def construct(
     cls: type[InvertibleLinear], shape: tuple[int, ...], options: Mapping[str, Any]
 ) -> tuple[str | None, list[str]]:
-    """Try a shape: the reason for a refusal (None where the layer serves it), and the faults of construction."""
+    """Try a shape; return the reason for a refusal (None if the layer serves it), and the faults of construction."""
     try:
         cls(shape, **options)
     except UnsupportedShape as error:
@@ -159,7 +159,7 @@ def construct(
 
 
 def run_check(name: str, case: LayerCase) -> list[str]:
-    """The faults that one check finds on one case; an exception out of the layer is a fault like any other."""
+    """Return the faults that one check finds on one case; an exception from the layer is a fault like any other."""
     found = []
     try:
         for message in CHECKS[name](case):
@@ -170,7 +170,7 @@ def run_check(name: str, case: LayerCase) -> list[str]:
 
 
 def _describe(error: BaseException, cls: type[InvertibleLinear]) -> str:
-    """An exception with the deepest line of the layer's own file that it passed through."""
+    """Return an exception as text, with the deepest line of the layer's own file in its traceback."""
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == inspect.getfile(cls)]
     place = f" at {own[-1].filename}:{own[-1].lineno}, in {own[-1].name}" if own else ""
     return f"{type(error).__name__}{place}: {error}"

@@ -1,7 +1,7 @@
 """Events of a running check of a layer, and the report that follows from them.
 
-The same events make the report whether the check runs in this process or, streamed as messages, in another. Nothing
-here imports torch.
+The same events give the same report whether the check runs in this process or, streamed as messages, in another. This
+module does not import torch.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from harness.checking.report import CONSTRUCTION, Finding, Report, Severity
+from harness.checking.report import CONSTRUCTION, CheckReport, RuleFinding, Severity
 from harness.core.isolation.messages import BadMessage, visible
 
-MOST_FINDINGS = 20_000  # of one layer; a check that tells more is ended
+MOST_FINDINGS = 20_000  # limit for one layer; a check that reports more is ended
 
 
 class _Event(BaseModel):
@@ -22,7 +22,7 @@ class _Event(BaseModel):
 
 
 class Rules(_Event):
-    """The first event: every rule in the order of the report, and what they are checked with."""
+    """The first event: all rules in the order of the report, and the options of the check."""
 
     event: Literal["rules"] = "rules"
     rules: list[str]
@@ -39,7 +39,7 @@ class Begins(_Event):
 
 
 class Found(_Event):
-    """The check that has begun found this."""
+    """A finding of the current check."""
 
     event: Literal["found"] = "found"
     message: str
@@ -47,7 +47,7 @@ class Found(_Event):
 
 
 class Answered(_Event):
-    """The check that has begun is over, and has found so much."""
+    """The current check has ended, with a number of findings."""
 
     event: Literal["answered"] = "answered"
     findings: int
@@ -62,7 +62,7 @@ class Served(_Event):
 
 
 class Wrong(_Event):
-    """There is no such layer, or no such option: the user's error, and nothing was checked."""
+    """The layer or an option does not exist: an error of the user, and nothing was checked."""
 
     event: Literal["wrong"] = "wrong"
     message: str
@@ -81,15 +81,15 @@ _EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="e
 
 
 def event_of(message: Mapping[str, Any]) -> Event:
-    """Read an event that another process sent as `event.model_dump()`; BadMessage where it is none."""
+    """Parse an event that another process sent as `event.model_dump()`; raise BadMessage if it is not one."""
     try:
         return _EVENT.validate_python(message)
     except ValidationError as error:
-        raise BadMessage(f"{visible(repr(message)[:60])}, which is no event of a check") from error
+        raise BadMessage(f"{visible(repr(message)[:60])}, which is not an event of a check") from error
 
 
 class Collector:
-    """Take the events of a check, in their order, and make its report."""
+    """Receive the events of a check, in order, and make its report."""
 
     def __init__(self, spec: str) -> None:
         self.spec = spec
@@ -97,16 +97,16 @@ class Collector:
         self.wrong: str | None = None
         self._about = Rules(rules=[CONSTRUCTION], dtypes=[], versions={})
         self._served: dict[tuple[int, ...], str | None] = {}
-        self._findings: list[Finding] = []
+        self._findings: list[RuleFinding] = []
         self._open: Begins | None = None
         self._found = 0
         self._answers: list[Begins] = []
 
     def take(self, event: Event) -> None:
-        """Take one event.
+        """Receive one event.
 
         Raises:
-            BadMessage: it cannot follow those before it, as where two processes write to one pipe.
+            BadMessage: it cannot follow the earlier events, for example if two processes write to one pipe.
         """
         if not self._follows(event):
             raise BadMessage(f"{visible(repr(event)[:80])}, which does not follow what it wrote before")
@@ -117,7 +117,7 @@ class Collector:
                 self._open, self._found = event, 0
             case Found() if self._open is not None:
                 self._found += 1
-                self._findings.append(Finding(self._open.rule, self._open.place, event.message, event.severity))
+                self._findings.append(RuleFinding(self._open.rule, self._open.place, event.message, event.severity))
             case Answered() if self._open is not None:
                 self._answers.append(self._open)
                 self._open = None
@@ -156,18 +156,18 @@ class Collector:
             return f"{self._open.rule}, {self._open.place}"
         return f"after {self._answers[-1].rule}, {self._answers[-1].place}" if self._answers else "before its import"
 
-    def report(self, ended: str = "", log: str = "", seconds: float = 0.0) -> Report:
-        """Make the report of what was told so far.
+    def report(self, ended: str = "", log: str = "", seconds: float = 0.0) -> CheckReport:
+        """Return the report of the events so far.
 
         Args:
-            ended: how the check ended before it was over; "": it did not.
-            log: what its process printed last.
-            seconds: that it took.
+            ended: why the check ended early; "": it did not.
+            log: the last output of its process.
+            seconds: duration of the check.
         """
         answered = {one.rule for one in self._answers}
         if not self.over and self._answers:
             answered.discard((self._open or self._answers[-1]).rule)
-        return Report(
+        return CheckReport(
             spec=self.spec,
             rules=tuple(self._about.rules),
             answered=frozenset(answered),

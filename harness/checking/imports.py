@@ -11,13 +11,13 @@ from harness.planning.suite import read_suite
 
 
 def try_imports(source: str, added: Sequence[str] = ()) -> None:
-    """Make sure that importing the layers of a suite does not end the process.
+    """Ensure that importing the layers of a suite does not end the process.
 
-    Any other fault is no matter here: the plan reports it, with its place in the file.
+    Other faults are ignored here: the plan reports them, with their place in the file.
 
     Args:
         source: a suite.
-        added: layers that the command line adds to it.
+        added: layers added on the command line.
 
     Raises:
         UserError: the import of a layer ended its process, or did not end in time.

@@ -1,6 +1,6 @@
-"""Check a layer in a process of its own, whose end, hang or output cannot pass for an answer.
+"""Check a layer in its own process, so that its end, a hang or its output cannot be mistaken for an answer.
 
-This is for code with faults, not for malice: the layer shares its process with the checks, and could forge them.
+This protects against faults, not against malice: the layer shares its process with the checks, and could forge them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.checking.events import Collector, Event, Found, Served, Wrong, event_of
-from harness.checking.report import Report
+from harness.checking.report import CheckReport
 from harness.core.errors import UserError
 from harness.core.isolation.endings import ending_text, log_tail
 from harness.core.isolation.messages import BadMessage, Sender, shortened, visible
@@ -24,11 +24,11 @@ from harness.core.run_options import CHECK_SECONDS, shown_seconds
 
 PRELOAD = ("torch", "harness.checking.check_layer", "harness.core.preload_kernels")
 LONGEST_TEXT = 2000  # characters of a finding or a reason
-LOG_LINES, LOG_WIDTH = 20, 300  # of what is shown of the process's log
+LOG_LINES, LOG_WIDTH = 20, 300  # limits of the displayed part of the process's log
 
 
 def start_check_server() -> Context:
-    """Start the fork server with what checks import (see `harness.core.isolation.process.start_server`)."""
+    """Start the fork server with the imports of checks (see `harness.core.isolation.process.start_server`)."""
     return start_server(PRELOAD)
 
 
@@ -38,19 +38,19 @@ def check_in_process(
     folder: Path | None = None,
     timeout: float = CHECK_SECONDS,
     shapes: Sequence[tuple[int, ...]] | None = None,
-) -> Report:
-    """Run every check of a layer in a process of its own.
+) -> CheckReport:
+    """Run every check of a layer in its own process.
 
-    A process that ends before every rule was answered, for whatever reason, makes a report that is not ok and says how
-    it ended. What it prints is in the report only then.
+    If the process ends before every rule was answered, for whatever reason, the report is not ok, says how the process
+    ended, and includes its output.
 
     Args:
         spec, options, folder: see `harness.checking.check_layer.check_layer`.
         timeout: seconds after which the check is ended.
-        shapes: to check it on; None: those of check-layer.
+        shapes: shapes to check it on; None: those of check-layer.
 
     Raises:
-        UserError: there is no such layer, or it does not have these options.
+        UserError: the layer or one of its options does not exist.
     """
     context = start_check_server()
     collector = Collector(spec)
@@ -76,7 +76,7 @@ def check_in_process(
 
 
 def _listen(child: Child, collector: Collector, begin: float, timeout: float) -> str:
-    """Take the events until the check is over; return how it ended before that, or ""."""
+    """Receive the events until the check is over; return how it ended before that, or ""."""
     while (left := begin + timeout - time.monotonic()) > 0:
         handles: list[Any] = [child.process.sentinel]
         if not child.messages.closed:
@@ -89,15 +89,15 @@ def _listen(child: Child, collector: Collector, begin: float, timeout: float) ->
             return f"it wrote {error}, to the pipe of its messages, and was ended"
         if collector.over or collector.wrong is not None:
             return ""
-        if ended:  # and what is left in the pipe, which holds no more than one look takes
+        if ended:  # after reading the rest of the pipe, which one read can hold
             child.process.join()
-            memory = "; if nobody sent it, the system was out of memory" if child.exit_code == -signal.SIGKILL else ""
+            memory = "; if no user sent it, the system was out of memory" if child.exit_code == -signal.SIGKILL else ""
             return f"{ending_text(child.exit_code)} before every rule was answered{memory}"
     return f"it took longer than {shown_seconds(timeout)}, the time limit (--timeout), and was ended"
 
 
 def _shown_log(log: Path) -> str:
-    """The last lines of the log, of bearable width, with control characters as escapes."""
+    """Return the last lines of the log, with limited width and control characters as escapes."""
     lines = (log_tail(log, LOG_LINES) or "").split("\n")
     return "\n".join(shortened(visible(line), LOG_WIDTH) for line in lines)
 
@@ -126,7 +126,7 @@ def _check(
 
 
 def _bounded(event: Event) -> Event:
-    """The event with its texts shortened, so that it makes a message."""
+    """Return the event with its texts shortened, so that it fits into a message."""
     match event:
         case Found() | Wrong():
             return event.model_copy(update={"message": shortened(event.message, LONGEST_TEXT)})

@@ -1,4 +1,4 @@
-"""The rules of a layer on large events, where its D x D matrix is expensive or cannot be formed at all."""
+"""The rules of a layer on large events, where its D x D matrix is expensive or impossible to form."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from layers import InvertibleLinear
 from layers.base import push_identity
 
 LARGE_SHAPES: tuple[tuple[int, ...], ...] = ((2, 512), (3, 32, 32), (3, 64, 64))
-"""In the order in which they are tried: D = 1024, 3072 and 12,288."""
+"""Shapes in the order of checking: D = 1024, 3072 and 12,288."""
 
 EXACT_LIMIT = 4096  # D up to which the matrix is formed: 0.1 GB and a second
-SLOWEST_PASS = 0.5  # seconds of a forward pass of 16 events; a slower layer is not checked on larger events
+SLOWEST_PASS = 0.5  # limit in seconds for a forward pass of 16 events; a slower layer is not checked on larger events
 EVENTS = 16
 SCALES = (0.1, 0.03, 0.01)
 WORST_CONDITION = 1e6
-ROUNDING = 1e-14  # nats per entry: of slogdet itself, where log|det W| is near 0
-SHARE = 0.1  # of D, in nats: the log-det that the weights are moved to, so that a wrong share of it shows
+ROUNDING = 1e-14  # nats per entry: the error of slogdet itself if log|det W| is near 0
+SHARE = 0.1  # in nats per D: the log-det to which the weights are moved, so that a wrong factor is detected
 
 
 def large_events(case: LayerCase) -> Iterator[str]:
-    """The log-det, the inverse and linearity hold on events of some thousand entries, in any batch."""
+    """Check that log-det, inverse and linearity hold on events of some thousand entries, in any batch."""
     layer, condition = _conditioned(case)
     x = case.events(EVENTS)
     begin = time.perf_counter()
@@ -47,7 +47,7 @@ def large_events(case: LayerCase) -> Iterator[str]:
 
 
 def _conditioned(case: LayerCase) -> tuple[InvertibleLinear, float]:
-    """Return the layer with as much noise on its weights as leaves it well conditioned, its log-det far from 0."""
+    """Return the layer with the most noise on its weights that leaves it well conditioned, its log-det far from 0."""
     for scale in SCALES:
         layer = case.perturbed(scale)
         _raise_log_det(layer, case)
@@ -98,8 +98,8 @@ def _exact(case: LayerCase, layer: InvertibleLinear, tolerance: float) -> Iterat
     for batch in (1, EVENTS):
         claimed = _claimed(layer, case.events(batch))
         if not abs(claimed - truth) <= tolerance * (1 + abs(truth)) + ROUNDING * layer.dim:
-            one, other = shown_apart(claimed, truth)
-            yield f"log-det is {one} but slogdet of the map is {other}{explain_log_det(claimed, truth, layer)}"
+            claim, expected = shown_apart(claimed, truth)
+            yield f"log-det is {claim} but slogdet of the map is {expected}{explain_log_det(claimed, truth, layer)}"
             return
 
 

@@ -1,4 +1,4 @@
-"""A case that layers are checked on: one class with its options, on one event shape, in one precision."""
+"""A case of the checks: one class with its options, on one event shape, in one precision."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from layers import InvertibleLinear
 from layers.base import push_identity
 
 SCALES = (0.3, 0.1, 0.03, 0.01)
-"""Of the noise on the weights; the first that leaves the map well conditioned is taken."""
+"""Scales of the noise on the weights; the first that leaves the map well conditioned is used."""
 
 WELL_CONDITIONED = 1e3
 
 MARGIN = 300.0
-"""Times condition * eps: how far from exact a layer may be. The faults looked for are far above it."""
+"""Allowed error in multiples of condition * eps. The faults that the checks look for are far larger."""
 
 
 @dataclass(frozen=True)
@@ -42,20 +42,20 @@ class LayerCase:
         return f"shape {self.shape}, {str(self.dtype).removeprefix('torch.')}{mode}"
 
     def initial(self, seed: int = 0) -> InvertibleLinear:
-        """The layer as its constructor leaves it, its initial weights drawn from `seed`."""
+        """Return the layer as constructed, its initial weights drawn from `seed`."""
         with seeded(seed, "layer"):
             layer = self.cls(self.shape, **self.options)
         return layer.to(device=self.device, dtype=self.dtype).train(self.training)
 
     def perturbed(self, scale: float) -> InvertibleLinear:
-        """The layer with noise on its weights; nothing was called on it yet."""
+        """Return the layer with noise on its weights, before any call."""
         layer = self.initial()
         perturb(layer, scale, torch.Generator().manual_seed(0))
         return layer
 
     @cached_property
     def _conditioning(self) -> tuple[float, float]:
-        """The scale of the noise that `build` adds, and the condition number of W then."""
+        """The scale of the noise that `build` adds, and the resulting condition number of W."""
         for scale in SCALES:
             condition = torch.linalg.cond(matrix(self.perturbed(scale), self.dtype)).item()
             if condition < WELL_CONDITIONED:
@@ -63,7 +63,7 @@ class LayerCase:
         return scale, condition
 
     def build(self) -> InvertibleLinear:
-        """The layer with weights away from initialisation: at an identity most faults cannot be seen."""
+        """Return the layer with weights away from initialisation: at an identity most faults are invisible."""
         return self.perturbed(self._conditioning[0])
 
     @property
@@ -72,11 +72,11 @@ class LayerCase:
         return self._conditioning[1]
 
     def tolerance(self, dtype: torch.dtype | None = None) -> float:
-        """The relative error of the built layer that is rounding: a multiple of condition * eps."""
+        """Return the relative error that rounding explains for the built layer: a multiple of condition * eps."""
         return MARGIN * torch.finfo(dtype or self.dtype).eps * self.condition
 
     def events(self, n: int = 3, seed: int = 1) -> Tensor:
-        """A batch of n standard normal events."""
+        """Return a batch of n standard normal events."""
         generator = torch.Generator().manual_seed(seed)
         x = torch.randn(n, *self.shape, generator=generator, dtype=torch.float64)
         return x.to(device=self.device, dtype=self.dtype)
@@ -97,7 +97,7 @@ def inverse_matrix(layer: InvertibleLinear, dtype: torch.dtype) -> Tensor:
 
 
 def relative_error(value: Tensor, truth: Tensor) -> float:
-    """Largest deviation over the largest entry of `truth`; infinite where it is not a finite number."""
+    """Return the largest deviation over the largest entry of `truth`; inf if it is not finite."""
     error = (value.detach() - truth.detach()).abs().max().item()
     scale = truth.detach().abs().max().item()
     if error == 0:
@@ -106,6 +106,6 @@ def relative_error(value: Tensor, truth: Tensor) -> float:
 
 
 def state(layer: InvertibleLinear) -> dict[str, Tensor]:
-    """A copy of every parameter and buffer, by name."""
+    """Return a copy of every parameter and buffer, by name."""
     named = [*layer.named_parameters(), *layer.named_buffers()]
     return {name: value.detach().clone() for name, value in named}

@@ -22,7 +22,7 @@ Check = Callable[[LayerCase], Iterator[str]]
 
 
 def forward(case: LayerCase) -> Iterator[str]:
-    """forward gives a pair (y, log-det), y like x."""
+    """Check that forward returns a pair (y, log-det), with y like x."""
     layer, x = case.initial(), case.events()
     result = layer(x)
     if not (isinstance(result, tuple) and len(result) == 2 and all(isinstance(part, Tensor) for part in result)):
@@ -38,13 +38,13 @@ def forward(case: LayerCase) -> Iterator[str]:
 
 
 def conditioning(case: LayerCase) -> Iterator[str]:
-    """W is invertible, well enough for rounding not to hide the faults that the other checks look for."""
+    """Check that W is invertible, and well enough conditioned that rounding does not hide faults in other checks."""
     if not case.tolerance() < 0.1:
         yield f"W has condition number {case.condition:.2g} near initialisation: no inverse in this dtype"
 
 
 def affine(case: LayerCase) -> Iterator[str]:
-    """forward is affine: up to its offset, f(2x - 3y) = 2 f(x) - 3 f(y)."""
+    """Check that forward is affine: up to its offset, f(2x - 3y) = 2 f(x) - 3 f(y)."""
     layer = case.build()
     x, y = case.events(seed=1), case.events(seed=2)
     with torch.no_grad():
@@ -57,7 +57,7 @@ def affine(case: LayerCase) -> Iterator[str]:
 
 
 def dense(case: LayerCase) -> Iterator[str]:
-    """dense() is the matrix of forward, (D, D) on events in row-major order."""
+    """Check that dense() is the matrix of forward, (D, D) on events in row-major order."""
     layer, x = case.build(), case.events()
     w, claimed = matrix(layer, case.dtype), layer.dense().detach().double()
     if claimed.shape != w.shape:
@@ -76,17 +76,17 @@ def dense(case: LayerCase) -> Iterator[str]:
 
 
 def log_det(case: LayerCase) -> Iterator[str]:
-    """The log-det is log|det W| of one whole event."""
+    """Check that the log-det is log|det W| of one whole event."""
     layer = case.build()
     claimed = _log_det(layer, case.events())
     truth = torch.linalg.slogdet(matrix(layer, case.dtype))[1].item()
     if not abs(claimed - truth) <= case.tolerance() * (1 + abs(truth)):
-        one, other = shown_apart(claimed, truth)
-        yield f"log-det is {one} but slogdet of the map is {other}{explain_log_det(claimed, truth, layer)}"
+        claim, expected = shown_apart(claimed, truth)
+        yield f"log-det is {claim} but slogdet of the map is {expected}{explain_log_det(claimed, truth, layer)}"
 
 
 def log_det_form(case: LayerCase) -> Iterator[str]:
-    """The log-det is one number of x's dtype, shape (), whatever x and the batch are."""
+    """Check that the log-det is one number of x's dtype, shape (), whatever x and the batch are."""
     layer, x = case.build(), case.events()
     found = layer(x)[1]
     if found.shape != ():
@@ -102,7 +102,7 @@ def log_det_form(case: LayerCase) -> Iterator[str]:
 
 
 def inverse(case: LayerCase) -> Iterator[str]:
-    """inverse undoes forward, and forward undoes inverse."""
+    """Check that inverse undoes forward, and forward undoes inverse."""
     layer, x = case.build(), case.events()
     with torch.no_grad():
         back = layer.inverse(layer(x)[0])
@@ -118,7 +118,7 @@ def inverse(case: LayerCase) -> Iterator[str]:
 
 
 def scales(case: LayerCase) -> Iterator[str]:
-    """forward and inverse are affine at any size of the input: at 10 and at 100 standard deviations."""
+    """Check that forward and inverse are affine at any size of the input: at 10 and at 100 standard deviations."""
     layer, x = case.build(), case.events()
     tolerance = case.tolerance()
     with torch.no_grad():
@@ -132,7 +132,7 @@ def scales(case: LayerCase) -> Iterator[str]:
 
 
 def inverter(case: LayerCase) -> Iterator[str]:
-    """inverter() gives a callable that does what inverse does."""
+    """Check that inverter() returns a callable with the same results as inverse."""
     layer, y = case.build(), case.events()
     invert = layer.inverter()
     with torch.no_grad():
@@ -143,7 +143,7 @@ def inverter(case: LayerCase) -> Iterator[str]:
 
 
 def gradients(case: LayerCase) -> Iterator[str]:
-    """The gradients of y and log-det, by input and parameters, agree with finite differences (in float64)."""
+    """Check the gradients of y and log-det, by input and parameters, against finite differences (in float64)."""
     if case.dtype != torch.float64:
         return
     layer, x = case.build(), case.events(2)
@@ -169,13 +169,13 @@ def gradients(case: LayerCase) -> Iterator[str]:
 
 
 def weight_updates(case: LayerCase) -> Iterator[str]:
-    """Change the weights after every method was called, then load other ones: both show at once, nothing is cached.
+    """Check that nothing is cached: change the weights after calling every method, then load others.
 
-    The same tensor objects go in before and after, so that a cache by input shows too.
+    The same tensor objects are used before and after, so that a cache by input is detected too.
     """
     layer, unused, x = case.build(), case.build(), case.events()
     _every_result(layer, x)
-    layer(x)  # dense() may have pushed something else since
+    layer(x)  # dense() may have applied forward to another input since
     for twin in (layer, unused):
         perturb(twin, 0.01, torch.Generator().manual_seed(3))
     yield from _stale(case, layer, unused, x, "a change of weights")
@@ -187,7 +187,7 @@ def weight_updates(case: LayerCase) -> Iterator[str]:
 
 
 def _stale(case: LayerCase, layer: InvertibleLinear, unused: InvertibleLinear, x: Tensor, after: str) -> Iterator[str]:
-    """Compare a layer that was used before with one of the same weights that was not."""
+    """Compare a used layer with an unused one of the same weights."""
     expected = _every_result(unused, x)
     for what, value in _every_result(layer, x).items():
         error = relative_error(value.double(), expected[what].double())
@@ -211,13 +211,13 @@ CHECKS: tuple[Check, ...] = (
 
 
 def _log_det(layer: InvertibleLinear, x: Tensor) -> float:
-    """The log-det as a number, the first where a layer wrongly gives several."""
+    """Return the log-det as a number, the first if a layer wrongly gives several."""
     return layer(x)[1].detach().double().flatten()[0].item()
 
 
 @torch.no_grad()
 def _every_result(layer: InvertibleLinear, x: Tensor) -> dict[str, Tensor]:
-    """Return the result of every method, the log-det on the scale of 1 nat at least."""
+    """Return the result of every method, with the log-det on a scale of at least 1 nat."""
     y, log_det = layer(x)
     return {
         "forward": y,

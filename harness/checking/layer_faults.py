@@ -1,6 +1,6 @@
-"""Hints at the fault behind a wrong result, for the author of a layer.
+"""Hints at the cause of a wrong result, for the author of a layer.
 
-Every function returns text to append to a message, empty where nothing is recognised. A hint is given only where it
+Every function returns text to append to a message, empty if no cause is recognised. A hint is given only if it
 explains the whole error, up to rounding.
 """
 
@@ -14,20 +14,20 @@ from torch import Tensor
 from harness.checking.layer_case import inverse_matrix, matrix, relative_error
 from layers import InvertibleLinear
 
-EXPLAINED = 1e-3  # relative: what a hint may leave unexplained of an error
+EXPLAINED = 1e-3  # relative limit of the error that a hint leaves unexplained
 
 
-def shown_apart(one: float, other: float) -> tuple[str, str]:
-    """Format two numbers with as many digits, four at least, as it takes to see that they differ."""
+def shown_apart(first: float, second: float) -> tuple[str, str]:
+    """Format two numbers with as many digits as necessary, and at least four, to show that they differ."""
     for digits in range(4, 18):
-        texts = f"{one:.{digits}g}", f"{other:.{digits}g}"
+        texts = f"{first:.{digits}g}", f"{second:.{digits}g}"
         if texts[0] != texts[1]:
             return texts
-    return repr(one), repr(other)
+    return repr(first), repr(second)
 
 
 def explain_log_det(claimed: float, truth: float, layer: InvertibleLinear) -> str:
-    """Compare a wrong log-det with the right one by their ratio."""
+    """Return a hint from the ratio of a wrong log-det to the right one."""
     if not math.isfinite(claimed) or abs(claimed) < 1e-9 or abs(truth) < 1e-9:
         return ""
     n, c = layer.positions, layer.channels
@@ -48,16 +48,16 @@ def explain_log_det(claimed: float, truth: float, layer: InvertibleLinear) -> st
 
 
 def explain_dense(claimed: Tensor, w: Tensor, tolerance: float) -> str:
-    """Compare a wrong dense() with the matrix of forward."""
+    """Return a hint from comparing a wrong dense() with the matrix of forward."""
     if relative_error(claimed.T, w) <= tolerance:
         return ": it is transposed; W @ x.reshape(D) = y.reshape(D)"
     if relative_error(claimed.flatten().sort().values, w.flatten().sort().values) <= tolerance:
-        return ": the same entries in other places; index D in row-major order of (C, *spatial)"
+        return ": the same entries in different places; index D in row-major order of (C, *spatial)"
     return ""
 
 
 def explain_inverse(layer: InvertibleLinear, tolerance: float, dtype: torch.dtype) -> str:
-    """Compare the matrix of a wrong inverse with that of forward."""
+    """Return a hint from comparing the matrix of a wrong inverse with that of forward."""
     w, claimed = matrix(layer, dtype), inverse_matrix(layer, dtype)
     inverted = torch.linalg.inv(w)
     if relative_error(claimed, inverted) <= tolerance:

@@ -23,16 +23,16 @@ from layers import InvertibleLinear, layer_options
 
 
 def options(case: LayerCase) -> Iterator[str]:
-    """Every option has a type hint and a default."""
+    """Check that every option has a type hint and a default."""
     for name, parameter in layer_options(case.cls).items():
         if parameter.annotation is parameter.empty:
-            yield f"option {name!r} has no type hint, which suites are checked against"
+            yield f"option {name!r} has no type hint, which the check of suites needs"
         if parameter.default is parameter.empty:
             yield f"option {name!r} has no default"
 
 
 def refusals(case: LayerCase) -> Iterator[str]:
-    """What is no event shape is refused at construction."""
+    """Check that construction refuses shapes that are not event shapes."""
     shapes: tuple[Any, ...] = ((), (4,), (2, 3, 4, 5), (0, 4, 4), (4, -1), (2, 2.5))
     for shape in shapes:
         try:
@@ -43,7 +43,7 @@ def refusals(case: LayerCase) -> Iterator[str]:
 
 
 def seeding(case: LayerCase) -> Iterator[str]:
-    """Initial weights come from torch's generator alone, and no size depends on the draw."""
+    """Check that initial weights depend on torch's generator alone, and that no size depends on the draw."""
     one, same, other = state(case.initial(0)), state(case.initial(0)), state(case.initial(1))
     for name, value in one.items():
         if name not in same or not torch.equal(value, same[name]):
@@ -53,7 +53,7 @@ def seeding(case: LayerCase) -> Iterator[str]:
 
 
 def unchanged_state(case: LayerCase) -> Iterator[str]:
-    """forward and inverse change nothing: no parameter born late, no state, no input overwritten, no randomness."""
+    """Check that forward and inverse create no parameter or state, overwrite no input, and are deterministic."""
     layer, x = case.perturbed(SCALES[-1]), case.events()
     before, given = state(layer), x.clone()
     first = layer(x)[0].detach()
@@ -71,7 +71,7 @@ def unchanged_state(case: LayerCase) -> Iterator[str]:
 
 
 def modes(case: LayerCase) -> Iterator[str]:
-    """Grad mode and no_grad give the same values, so do train() and eval() unless the layer hardens; y has a graph."""
+    """Check that grad mode and no_grad agree, as do train() and eval() unless the layer hardens; y has a graph."""
     layer, x = case.build(), case.events().requires_grad_()
     y, log_det = layer(x)
     if not y.requires_grad:
@@ -89,7 +89,7 @@ def modes(case: LayerCase) -> Iterator[str]:
 
 
 def masks(case: LayerCase) -> Iterator[str]:
-    """Entries that a ``<name>_mask`` buffer hides do not reach the map, nor any gradient them."""
+    """Check that entries hidden by a ``<name>_mask`` buffer do not affect the map, and receive no gradient."""
     layer, x = case.build(), case.events()
     buffers = dict(layer.named_buffers())
     before = _results(layer, x)
@@ -114,7 +114,7 @@ def masks(case: LayerCase) -> Iterator[str]:
 
 
 def reload(case: LayerCase) -> Iterator[str]:
-    """A state_dict, saved and loaded into a layer of another seed, gives the same map."""
+    """Check that a state_dict, saved and loaded into a layer of another seed, gives the same map."""
     layer, other, x = case.build(), case.initial(seed=7), case.events()
     file = io.BytesIO()
     torch.save(layer.state_dict(), file)
@@ -128,7 +128,7 @@ def reload(case: LayerCase) -> Iterator[str]:
 
 
 def copies(case: LayerCase) -> Iterator[str]:
-    """A deep copy gives the same map and shares no weights."""
+    """Check that a deep copy gives the same map and shares no weights."""
     layer, x = case.build(), case.events()
     before, twin = _results(layer, x), copy.deepcopy(layer)
     for what, error in _changes(before, _results(twin, x)).items():
@@ -140,7 +140,7 @@ def copies(case: LayerCase) -> Iterator[str]:
 
 
 def precision(case: LayerCase) -> Iterator[str]:
-    """.double() and .float() carry the whole layer over."""
+    """Check that .double() and .float() convert the whole layer."""
     layer, x = case.build(), case.events()
     before = _results(layer, x)
     target = torch.float32 if case.dtype == torch.float64 else torch.float64
@@ -154,12 +154,12 @@ def precision(case: LayerCase) -> Iterator[str]:
             yield f"{what} differs by {error:.2g} (relative) after a change to {target}"
 
 
-MANY = 300  # events: beyond any size of a batch at which a map might change
+MANY = 300  # events: larger than any batch size at which a map might change
 FEW = 12
 
 
 def batches(case: LayerCase) -> Iterator[str]:
-    """Every event is served alone: the size, order and memory order of a batch change nothing, nor does its log-det."""
+    """Check that events are independent: size, order and memory order of a batch change neither results nor log-det."""
     layer, x = case.build(), case.events(MANY)
     expected = _results(layer, x)
     few = x[:: MANY // FEW]
@@ -181,7 +181,7 @@ def batches(case: LayerCase) -> Iterator[str]:
 
 
 def _split(layer: InvertibleLinear, x: Tensor, size: int) -> dict[str, Tensor]:
-    """Return the results of a batch in parts; of the log-dets the one that differs most from their mean."""
+    """Return the results of a batch in parts; for the log-dets the one that differs most from their mean."""
     parts = [_results(layer, part) for part in x.split(size)]
     log_dets = torch.stack([part["log-det"] for part in parts])
     together = {what: torch.cat([part[what] for part in parts]) for what in ("y", "inverse")}
@@ -189,17 +189,17 @@ def _split(layer: InvertibleLinear, x: Tensor, size: int) -> dict[str, Tensor]:
 
 
 def unused_parameters(case: LayerCase) -> Iterator[str]:
-    """Every parameter that is trained reaches y or the log-det.
+    """Check that every trained parameter affects y or the log-det.
 
-    A parameter of which single entries do not is a remark: a kernel may well be larger than a small event. Events with
-    one channel or one position in a row are left out, on which a sound layer may not need all of its weights.
+    If only some entries of a parameter do not, that is a remark: a kernel may well be larger than a small event. Events
+    with one channel or one position in a row are skipped, as a correct layer may not need all of its weights there.
     """
     layer, x = case.build(), case.events(FEW)
     named = {name: value for name, value in layer.named_parameters() if value.requires_grad}
     if min(case.shape) == 1 or not case.training or not named:
         return
     y, log_det = layer(x)
-    # Weights that differ from entry to entry: the gradients of a plain sum may cancel.
+    # Weights that differ between entries: the gradients of a plain sum may cancel.
     weights = torch.randn(y.shape, generator=torch.Generator().manual_seed(6), dtype=torch.float64).to(y)
     output = (y * weights).sum() + 0.7 * log_det.sum()
     if not output.requires_grad:
@@ -222,7 +222,7 @@ def unused_parameters(case: LayerCase) -> Iterator[str]:
 
 
 def registered(case: LayerCase) -> Iterator[str]:
-    """Every tensor that the map rests on is a parameter or a buffer of the module, or computed from those and x."""
+    """Check that every tensor used by the map is a parameter or a buffer, or computed from those and x."""
     layer, x = case.build(), case.events()
     known = {_storage(value) for value in (x, *layer.parameters(), *layer.buffers())}
     with _Inputs(known) as seen:
@@ -233,24 +233,24 @@ def registered(case: LayerCase) -> Iterator[str]:
         if tensor.requires_grad:
             yield (
                 f"the map uses {what} that requires a gradient and is not among the module's parameters, so it is "
-                "neither trained, counted nor saved: make it an attribute of its own, or use nn.ParameterList"
+                "neither trained, counted nor saved: make it a separate attribute, or use nn.ParameterList"
             )
         else:
             yield Remark(f"the map uses {what} that is not registered, so .to() and a state_dict leave it out")
 
 
 class _Inputs(TorchDispatchMode):
-    """Collect the tensors that operators are given and that none of them has made, but for known ones.
+    """Collect tensors that operators receive but none of them has made, except known ones.
 
     Attributes:
-        strangers: storage -> tensor.
+        strangers: storage -> unknown tensor.
     """
 
     def __init__(self, known: set[int]) -> None:
         super().__init__()
         self.known = known
         self.strangers: dict[int, Tensor] = {}
-        self._kept: list[Tensor] = []  # a storage that is freed could be given out again
+        self._kept: list[Tensor] = []  # a freed storage could be reused
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Note the inputs, run the operator, and note its outputs as known."""
@@ -274,7 +274,7 @@ def _storage(tensor: Tensor) -> int:
 
 
 def wrong_input(case: LayerCase) -> Iterator[str]:
-    """Input of another shape raises a ValueError that names the shapes."""
+    """Check that input of another shape raises a ValueError that names the shapes."""
     layer = case.build()
     c, *spatial = case.shape
     wrong = [
@@ -322,13 +322,13 @@ CHECKS: tuple[Check, ...] = (
 
 @torch.no_grad()
 def _results(layer: InvertibleLinear, x: Tensor) -> dict[str, Tensor]:
-    """Return everything that a layer computes from x; of a log-det of a wrong shape the first entry."""
+    """Return all results that a layer computes from x; for a log-det of a wrong shape the first entry."""
     y, log_det = layer(x)
     return {"y": y, "log-det": log_det.flatten()[0], "inverse": layer.inverse(x)}
 
 
 def _changes(before: dict[str, Tensor], after: dict[str, Tensor]) -> dict[str, float]:
-    """Relative change of each result; that of a log-det is on the scale of 1 nat at least."""
+    """Return the relative change of each result, with the log-det on a scale of at least 1 nat."""
     changes = {what: relative_error(after[what].double(), before[what].double()) for what in ("y", "inverse")}
     scale = 1 + before["log-det"].abs().max().item()
     changes["log-det"] = (after["log-det"] - before["log-det"]).abs().max().item() / scale

@@ -9,21 +9,21 @@ from typing import Any, Literal
 from harness.core.isolation.messages import visible
 
 CONSTRUCTION = "construction"
-"""The rule that comes first: the layer is imported and built on every shape."""
+"""The first rule: the layer is imported and built on every shape."""
 
 Severity = Literal["fault", "remark"]
 
 SHOWN = 3
-"""Distinct findings that a report shows for each rule."""
+"""Number of distinct findings that a report shows for each rule."""
 
 
 class Remark(str):
-    """A finding that does not refuse the layer; a check yields it in place of a str."""
+    """A finding for which the layer is not refused; a check yields it in place of a str."""
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One finding: the rule, the shape and precision it was found on, and what is wrong or remarkable."""
+class RuleFinding:
+    """One finding: the rule, the shape and precision of the case, and the fault or remark."""
 
     check: str
     place: str
@@ -32,7 +32,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Report:
+class CheckReport:
     """The outcome of all checks of one layer.
 
     Attributes:
@@ -40,11 +40,11 @@ class Report:
         rules: every rule, in the order in which they are reported.
         answered: the rules that were checked on every case that they apply to.
         served: the shapes that the layer was checked on, each in every one of `dtypes`.
-        refused: the layer's reason for each shape that it does not serve.
+        refused: shape -> the layer's reason for not serving it.
         findings: every fault and remark, in the order of the rules.
-        ended: how the check ended before it was over; "": it did not.
-        log: what the process of the check printed last, where it ended early.
-        seconds: that the checks took.
+        ended: why the check ended early; "": it did not.
+        log: the last output of the check's process, if it ended early.
+        seconds: duration of the checks.
         versions: of torch and invertbench.
     """
 
@@ -54,25 +54,25 @@ class Report:
     served: tuple[tuple[int, ...], ...]
     dtypes: tuple[str, ...]
     refused: Mapping[tuple[int, ...], str]
-    findings: tuple[Finding, ...]
+    findings: tuple[RuleFinding, ...]
     ended: str = ""
     log: str = ""
     seconds: float = 0.0
     versions: Mapping[str, str | None] = field(default_factory=dict)
 
     @property
-    def faults(self) -> tuple[Finding, ...]:
+    def faults(self) -> tuple[RuleFinding, ...]:
         """The findings for which the layer is refused."""
         return tuple(finding for finding in self.findings if finding.severity == "fault")
 
     @property
-    def remarks(self) -> tuple[Finding, ...]:
+    def remarks(self) -> tuple[RuleFinding, ...]:
         """The findings that do not refuse the layer."""
         return tuple(finding for finding in self.findings if finding.severity == "remark")
 
     @property
     def ok(self) -> bool:
-        """Whether every rule was answered, and none with a fault."""
+        """Whether every rule was answered without a fault."""
         return not self.faults and not self.ended and self.answered == set(self.rules)
 
     def verdict(self, rule: str) -> str:
@@ -82,7 +82,7 @@ class Report:
         return "passed" if rule in self.answered else "not answered"
 
     def lines(self) -> list[str]:
-        """The report as text: one line per rule, and under a failed one its distinct faults."""
+        """Return the report as text: one line per rule, and below a failed one its distinct faults."""
         lines = [f"{self.spec}: {len(self.served)} shapes, {' and '.join(self.dtypes)}"]
         lines += [f"  not served  {shape}: {reason}" for shape, reason in self.refused.items()]
         by_verdict: dict[str, list[str]] = {"failed": [], "passed": [], "not answered": []}
@@ -112,7 +112,7 @@ class Report:
         return [visible(line) for line in lines]
 
     def document(self) -> dict[str, Any]:
-        """The report as `--json` prints it."""
+        """Return the report as the JSON document of `--json`."""
         rules = [
             {
                 "rule": rule,
@@ -135,7 +135,7 @@ class Report:
         }
 
     def reason(self, most: int = 2) -> str:
-        """Say how the check ended early, if it did, and the first fault of each of the first rules that failed."""
+        """Return how the check ended early, if it did, and the first fault of each of the first failed rules."""
         first = {finding.check: finding for finding in reversed(self.faults)}
         failed = [rule for rule in self.rules if rule in first]
         parts = [self.ended] if self.ended else []
@@ -145,8 +145,8 @@ class Report:
         return visible("; ".join(parts))
 
 
-def _distinct(findings: Iterable[Finding], before: str = "") -> list[str]:
-    """A line for each of the first distinct messages, with the places of each."""
+def _distinct(findings: Iterable[RuleFinding], before: str = "") -> list[str]:
+    """Return a line for each of the first distinct messages, with the places of each."""
     places: dict[str, list[str]] = {}
     for finding in findings:
         places.setdefault(finding.message, []).append(finding.place)
@@ -160,5 +160,5 @@ def _listed(places: list[str]) -> str:
     return places[0] if len(places) == 1 else f"{places[0]}, and {len(places) - 1} more"
 
 
-def _place_and_message(finding: Finding) -> dict[str, str]:
+def _place_and_message(finding: RuleFinding) -> dict[str, str]:
     return {"place": finding.place, "message": finding.message}

@@ -1,6 +1,6 @@
-"""What each command does, from its parsed arguments to its exit code.
+"""The commands, from parsed arguments to exit code.
 
-Imports of torch, pandas and matplotlib wait for the command that needs them.
+torch, pandas and matplotlib are imported only by the commands that need them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from harness.core.errors import DataError, DataMissing, UserError
 from harness.core.records import verdict
-from harness.core.run_options import Conditions, shown_seconds
+from harness.core.run_options import RunOptions, shown_seconds
 from harness.core.settings import NO_LOGIT, AnyTrial, DataRef, DensityTrial, Trial
 from harness.execution.agenda import MISSING, Choice, agenda, counted, forget_settled, outlook, trials_text
 from harness.execution.folder import claimed, make_folder, remove_leftovers, writing
@@ -29,7 +29,7 @@ from harness.planning.plan import FILE, Plan, data_key, with_checksum
 
 
 def run(args: Namespace) -> int:
-    """`run SUITE`: run what has no outcome yet, then write and print the report."""
+    """`run SUITE`: run all trials without an outcome, then write and print the report."""
     if args.executor == "local":
         _start_imports(args)
     plan, picked = _plan(args)
@@ -70,18 +70,18 @@ def _run_in(folder: Path, plan: Plan, picked: Sequence[Trial], root: Path | None
         provenance.save(folder)
     print(f"{plan.suite}, profile {plan.profile}, on {plan.device}: {counted(entries)}")
     if len(entries) < len(plan.trials):
-        print(f"picked by --only, of {trials_text(len(plan.trials))}; the report covers them all")
+        print(f"selected by --only, of {trials_text(len(plan.trials))}; the report covers all of them")
     if left_out:
         print(left_out)
     for line in outlook([entry for entry in entries if entry.trial.id not in handed], choice, room):
         print(line)
     if attached:
-        print(f"{trials_text(len(attached))} of them handed to the cluster before: this run waits for what they find")
+        print(f"{trials_text(len(attached))} of them submitted to the cluster before: this run waits for their results")
     if args.jobs is not None and doing and room < min(args.jobs, len(doing)):
-        print(f"--jobs {args.jobs}: {room} at once, as the threads of more would fight over the cores")
+        print(f"--jobs {args.jobs}: {room} at once, as the threads of more would compete for the cores")
     sys.stdout.flush()
     if doing or attached:
-        conditions = Conditions(
+        run_options = RunOptions(
             out=folder,
             root=root,
             timeout=plan.timeout if args.timeout is None else args.timeout,
@@ -92,7 +92,7 @@ def _run_in(folder: Path, plan: Plan, picked: Sequence[Trial], root: Path | None
             checks=check_layers(doing, args.unchecked),
         )
         with writing(folder):
-            doing, planned = leave_out_refused(doing, conditions, provenance.of), len(doing)
+            doing, planned = leave_out_refused(doing, run_options, provenance.of), len(doing)
         if args.fail_fast and len(doing) < planned:
             doing = attached = []
         good = _good(plan)
@@ -102,11 +102,11 @@ def _run_in(folder: Path, plan: Plan, picked: Sequence[Trial], root: Path | None
         elif cluster is not None:
             from harness.execution.slurm.slurm import run_on_cluster
 
-            run_on_cluster(doing, attached, conditions, cluster, args.jobs, stop_at)
+            run_on_cluster(doing, attached, run_options, cluster, args.jobs, stop_at)
         else:
             slots = make_slots(doing, args.jobs)
             with make_reporter(len(doing)) as reporter:
-                run_trials(doing, conditions, slots, reporter, provenance=provenance.of, stop_at=stop_at)
+                run_trials(doing, run_options, slots, reporter, provenance=provenance.of, stop_at=stop_at)
     else:
         print("nothing to run")
     _write_report(plan, folder)
@@ -115,16 +115,16 @@ def _run_in(folder: Path, plan: Plan, picked: Sequence[Trial], root: Path | None
 
 
 def cancel(args: Namespace) -> int:
-    """`cancel DIR`: end what a cluster still does for a run."""
+    """`cancel DIR`: cancel the remaining cluster jobs of a run."""
     from harness.execution.slurm.slurm import cancel_all
 
     for folder in run_folders(args.folder):
-        print("\n".join(cancel_all(folder)) or f"{folder}: no cluster works for it")
+        print("\n".join(cancel_all(folder)) or f"{folder}: no cluster job uses it")
     return 0
 
 
 def show_plan(args: Namespace) -> int:
-    """`plan SUITE`: print the trials of a profile, what became of each, and what a run would do."""
+    """`plan SUITE`: print the trials of a profile, the state of each, and what a run would do."""
     from tabulate import tabulate
 
     from harness.core.sources import Sources
@@ -136,7 +136,7 @@ def show_plan(args: Namespace) -> int:
     try:
         checksums |= _check_data(picked, _data_root(args.data), offline=True)
     except (DataMissing, DataError) as error:
-        missing = f"\na run would stop, for want of data:\n{error}"
+        missing = f"\na run would stop, because data are missing:\n{error}"
     plan, picked = plan.with_checksums(checksums), tuple(with_checksum(trial, checksums) for trial in picked)
     wanted = {trial.id for trial in picked}
     choice = Choice(args.retry_failed, args.stale)
@@ -159,7 +159,7 @@ def show_plan(args: Namespace) -> int:
 
 
 def validate(args: Namespace) -> int:
-    """`validate SUITE`: check a suite file in all of its profiles, or one."""
+    """`validate SUITE`: check a suite file in one or all of its profiles."""
     from harness.checking.imports import try_imports
     from harness.planning.any_suite import count_any
 
@@ -170,7 +170,7 @@ def validate(args: Namespace) -> int:
 
 
 def status(args: Namespace) -> int:
-    """`status DIR`: count the trials by what became of them; a line for each that is not ok."""
+    """`status DIR`: count the trials by state; print a line for each that is not ok."""
     code = 0
     for folder in run_folders(args.folder):
         plan = Plan.load(folder)
@@ -186,7 +186,7 @@ def status(args: Namespace) -> int:
 
 
 def report(args: Namespace) -> int:
-    """`report DIR...`: write the report again; of several folders, the one of all their records together."""
+    """`report DIR...`: write the report again; for several folders, one report of all their records."""
     folders = [folder for given in args.folders for folder in run_folders(given)]
     code = 0
     if len(args.folders) > 1:
@@ -205,7 +205,7 @@ def report(args: Namespace) -> int:
 
 
 def compare(args: Namespace) -> int:
-    """`compare A B`: 0 if nothing became worse, 1 if something did; 2 where nothing can be compared."""
+    """`compare A B`: 0 if nothing became worse, 1 if something did; 2 if nothing can be compared."""
     from harness.cli.compare import compare_runs
 
     text, code = compare_runs(args.first, args.second, args.threshold, args.other_code, args.markdown)
@@ -214,7 +214,7 @@ def compare(args: Namespace) -> int:
 
 
 def show_list(args: Namespace) -> int:
-    """`list layers|flows|datasets|suites`."""
+    """`list layers|flows|datasets|suites`: print what is available."""
     from harness.cli import listing
 
     print(getattr(listing, args.what)())
@@ -222,7 +222,7 @@ def show_list(args: Namespace) -> int:
 
 
 def check_layer(args: Namespace) -> int:
-    """`check-layer LAYER`: 0 if it keeps every rule, else 1."""
+    """`check-layer LAYER`: 0 if it obeys every rule, else 1."""
     from harness.checking.isolated import check_in_process, start_check_server
     from harness.planning.overrides import parse_options
 
@@ -246,7 +246,7 @@ COMMANDS: dict[str, Callable[[Namespace], int]] = {
 
 
 def good_states(plan: Plan, states: Iterable[str]) -> bool:
-    """Whether every trial is ok and its audit has not failed, or unsupported where the suite says so."""
+    """Return whether every trial is ok with no failed audit, or unsupported where the suite declares it."""
     return _good(plan).issuperset(states)
 
 
@@ -255,7 +255,7 @@ def _good(plan: Plan) -> set[str]:
 
 
 def run_folders(folder: Path) -> list[Path]:
-    """The folder itself if a suite was run in it, else those in it; none: a UserError."""
+    """Return the folder itself if a suite was run in it, else those in it; raise a UserError if there are none."""
     if (folder / FILE).is_file():
         return [folder]
     if not folder.is_dir():
@@ -267,7 +267,7 @@ def run_folders(folder: Path) -> list[Path]:
 
 
 def _plan(args: Namespace) -> tuple[Plan, tuple[AnyTrial, ...]]:
-    """The plan, and the trials that `--only` picks."""
+    """Return the plan, and the trials that `--only` selects."""
     from harness.checking.imports import try_imports
     from harness.planning.any_suite import plan_any
     from harness.planning.overrides import run_command
@@ -275,12 +275,12 @@ def _plan(args: Namespace) -> tuple[Plan, tuple[AnyTrial, ...]]:
     try_imports(args.suite, args.layers)
     cluster = _cluster(args)
     device, elsewhere = args.device, None
-    if cluster is not None:  # whose nodes have what this machine may lack
+    if cluster is not None:  # cluster nodes may have devices that this machine lacks
         elsewhere = cluster.cpus or 1
         device = cluster.device if args.device == "auto" else args.device
     changes = {name: getattr(args, name) for name in ("only", "settings", "layers", "seeds")}
     plan, picked = plan_any(args.suite, args.profile, device, **changes, jobs=args.jobs, elsewhere=elsewhere)
-    if not plan.sections:  # of which parts alone may be changed
+    if not plan.sections:  # a suite of sections may be changed in its parts alone
         changes["only"] = ()
     command = run_command(
         args.suite, args.profile, plan.device, **changes, data=args.data, unchecked=getattr(args, "unchecked", False)
@@ -289,14 +289,14 @@ def _plan(args: Namespace) -> tuple[Plan, tuple[AnyTrial, ...]]:
 
 
 def _start_imports(args: Namespace) -> None:
-    """Let the trials' server import torch while this process does, to plan: one takes as long as the other."""
+    """Let the trials' server import torch while this process does so for planning: both take equally long."""
     from harness.execution.local.process import start_server
     from harness.planning.suite import read_suite
 
     try:
         suite = read_suite(args.suite)
     except UserError:
-        return  # `_plan` says what is wrong, and with what is found out later
+        return  # `_plan` reports the error; other faults show up later
     profile = suite.profiles.get(args.profile)
     if profile is not None:
         start_server(
@@ -305,21 +305,19 @@ def _start_imports(args: Namespace) -> None:
 
 
 def _cluster(args: Namespace) -> Cluster | None:
-    """What jobs ask for; None where trials run on this machine."""
+    """Return the resources that jobs request; None if trials run on this machine."""
     from harness.planning.any_suite import cluster_of_any
     from harness.planning.cluster import cluster_of
 
     if args.executor == "slurm":
         return cluster_of(cluster_of_any(args.suite), args.cluster)
     if args.cluster:
-        raise UserError(
-            f"--cluster {args.cluster[0]}: there is a cluster with --executor slurm only; give both or none"
-        )
+        raise UserError(f"--cluster {args.cluster[0]}: the option needs --executor slurm; give both or neither")
     return None
 
 
 def _at_once(trials: Sequence[Trial], cluster: Cluster | None, jobs: int | None) -> int:
-    """How many of these trials run at once."""
+    """Return how many of these trials run at once."""
     from harness.execution.local.slots import at_once, make_slots
 
     if cluster is None:
@@ -328,7 +326,7 @@ def _at_once(trials: Sequence[Trial], cluster: Cluster | None, jobs: int | None)
 
 
 def _data_root(given: Path | None) -> Path | None:
-    """`--data`, else $INVERTBENCH_DATA, else none; a root that is named must be there."""
+    """Return `--data`, else $INVERTBENCH_DATA, else None; raise DataMissing if a named root does not exist."""
     variable = os.environ.get("INVERTBENCH_DATA")
     root = given or (Path(variable) if variable else None)
     if root is not None and not root.is_dir():
@@ -338,20 +336,20 @@ def _data_root(given: Path | None) -> Path | None:
 
 
 def _check_data(trials: Sequence[AnyTrial], root: Path | None, offline: bool) -> dict[DataRef, str | None]:
-    """Find, check and prepare all data of the trials, before anything runs.
+    """Find, check and prepare all data of the trials, before any of them runs.
 
     Returns:
         The checksum of each data set.
 
     Raises:
-        DataMissing: with everything that is not there or not right, if any of it is the data's fault.
-        UserError: likewise, if it is all the suite's.
+        DataMissing: data are missing or wrong; the message lists all faults.
+        UserError: likewise, if the suite is at fault for all of them.
     """
     from harness.datasets import Store, find_dataset
 
     store = Store.at(root, offline)
     checksums: dict[DataRef, str | None] = {}
-    faults: dict[str, bool] = {}  # whether each is the data's
+    faults: dict[str, bool] = {}  # whether the data are at fault
     for data in dict.fromkeys(trial.data for trial in trials if isinstance(trial, DensityTrial)):
         dataset, options = find_dataset(data.name), dict(data.options)
         try:
@@ -367,7 +365,7 @@ def _check_data(trials: Sequence[AnyTrial], root: Path | None, offline: bool) ->
 
 
 def _known_checksums(folder: Path) -> dict[DataRef, str | None]:
-    """Those of the folder's last plan, for data sets that nobody looks at now."""
+    """Return the checksums of the folder's last plan, for data sets that are not checked again now."""
     with contextlib.suppress(UserError):
         trials = Plan.load(folder).trials
         return {data_key(trial.data): trial.data.checksum for trial in trials if isinstance(trial, DensityTrial)}
@@ -375,7 +373,7 @@ def _known_checksums(folder: Path) -> dict[DataRef, str | None]:
 
 
 def _records_left_out(folder: Path, plan: Plan) -> str | None:
-    """What the report no longer covers when this plan takes the place of the folder's last one; None: nothing."""
+    """Describe what the report no longer covers when this plan replaces the folder's last one; None if nothing."""
     with contextlib.suppress(UserError):
         last = Plan.load(folder)
         known = {trial.id for trial in plan.trials}

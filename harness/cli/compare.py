@@ -15,15 +15,15 @@ from harness.reporting.tables.rendering import markdown, plain
 def compare_runs(
     first: Path, second: Path, thresholds: Sequence[str], other_code: bool, to: Path | None
 ) -> tuple[str, int]:
-    """The text for a terminal, and the exit code: 1 where something became worse, 0 where nothing did.
+    """Return the text for a terminal, and the exit code: 1 if something became worse, 0 if nothing did.
 
-    A comparison in which nothing could be compared ends with 2: whoever asked for it must not take it for good news.
+    A comparison in which nothing could be compared ends with 2, so that it is not mistaken for a success.
 
     Args:
         first, second: folders of runs.
-        thresholds: as typed, see `Thresholds.parse`.
+        thresholds: as on the command line, see `Thresholds.parse`.
         other_code: see `comparing.compare`.
-        to: a file for the same as Markdown; None: none.
+        to: a file for the same as Markdown, or None.
 
     Raises:
         UserError: a folder, a record or a threshold that cannot be read, or a file that cannot be written.

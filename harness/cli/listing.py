@@ -1,4 +1,4 @@
-"""What there is: layers, data sets and packaged suites, as plain tables."""
+"""List the available layers, flows, data sets and packaged suites as plain tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from harness.datasets import Dataset
 
 WIDTH = 60
-PAGE, TITLES = 118, 11  # characters of a line of a page, and of the titles before it
+PAGE, TITLES = 118, 11  # width of a line of a page, and of the titles before it
 WRAPPING: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 
 
@@ -35,7 +35,7 @@ HEADING = re.compile(r"\s*([A-Za-z][\w-]*(?: cases)?):(?:\s+(.*))?$")
 
 
 def layers() -> str:
-    """A page for each registered layer, most of it from its docstring; imports torch, which the layers need."""
+    """Return a page for each registered layer, mostly from its docstring; imports torch, which the layers need."""
     from layers import LAYERS, layer_options
 
     pages = []
@@ -50,7 +50,7 @@ def layers() -> str:
 
 
 def docstring_fields(cls: type) -> dict[str, str]:
-    """What follows each heading of a docstring ("Name: text"), up to the next heading or an empty line."""
+    """Return the text after each heading of a docstring ("Name: text"), up to the next heading or an empty line."""
     fields: dict[str, list[str]] = {}
     heading = ""
     for line in _own_docstring(cls).splitlines():
@@ -65,7 +65,7 @@ def docstring_fields(cls: type) -> dict[str, str]:
 
 
 def flows() -> str:
-    """Every baseline with its options and where it comes from; imports torch."""
+    """Return every baseline with its options and its source; imports torch."""
     from flows.baselines import BASELINES, baseline_options, find_baseline
 
     lines = []
@@ -74,11 +74,11 @@ def flows() -> str:
         source = (sys.modules[cls.__module__].__doc__ or "").split("\n")[0]
         options = "\n".join(map(_signature, baseline_options(cls).values())) or "none"
         lines.append((name, _summary(cls), source, options))
-    return _table(lines, ("flow", "what it is", "source", "options"))
+    return _table(lines, ("flow", "description", "source", "options"))
 
 
 def datasets() -> str:
-    """A page for each data set: what it is, size, licence, source, how to get it, and its options."""
+    """Return a page for each data set: description, size, licence, source, way to get it, and its options."""
     from harness.datasets import DATASETS
 
     return "\n\n".join(_page(name, dataset) for name, dataset in DATASETS.items())
@@ -108,13 +108,13 @@ def _page(name: str, dataset: Dataset) -> str:
 
 
 def _entry(title: str, text: str, hanging: int = 2) -> list[str]:
-    """Lines of a page: a title and its text beside it, further lines indented by `hanging` more than the titles."""
+    """Return lines of a page: a title and its text beside it, further lines indented by `hanging` more."""
     indent = " " * (TITLES + hanging)
     return textwrap.wrap(text, PAGE, initial_indent=f"  {title:<{TITLES}}", subsequent_indent=indent, **WRAPPING)
 
 
 def _yaml(value: Any) -> str:
-    """A default as a suite file would say it."""
+    """Return a default in the notation of a suite file."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -123,12 +123,12 @@ def _yaml(value: Any) -> str:
 
 
 def _shape(dataset: Dataset) -> str:
-    """The event shape; a data set that cannot be had without options has that of its options."""
+    """Return the event shape, which depends on the options if the data set requires some."""
     return "by its options" if dataset.option_errors({}) else "x".join(map(str, dataset.shape({})))
 
 
 def suites() -> str:
-    """Every packaged suite; a file that cannot be read is listed with the first thing wrong with it."""
+    """Return every packaged suite; a file that cannot be read is listed with its first fault."""
     from harness.kinds.claims.suite import is_claims, outline
     from harness.planning.suite import packaged_suites, read_suite
 
@@ -152,15 +152,15 @@ def _table(lines: Sequence[Sequence[str]], headers: Sequence[str]) -> str:
 
 
 def _summary(cls: type) -> str:
-    """The first line of the docstring."""
+    """Return the first line of the docstring."""
     return _own_docstring(cls).split("\n")[0]
 
 
 def _own_docstring(cls: type) -> str:
-    """What the class says of itself: its parent's docstring speaks of another layer."""
+    """Return the docstring of the class itself: its parent's docstring describes another layer."""
     return inspect.cleandoc(cls.__doc__ or "")
 
 
 def _signature(option: inspect.Parameter) -> str:
-    """`name = default` of an option."""
+    """Return `name = default` for an option."""
     return option.name if option.default is inspect.Parameter.empty else f"{option.name} = {option.default!r}"

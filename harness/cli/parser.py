@@ -1,4 +1,4 @@
-"""The command line: its commands, their options, and the exit code that each ends with."""
+"""The command line: its commands, their options, and its exit codes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from harness.core.run_options import (
 from harness.planning.suite_model import ProfileName
 
 INTERRUPTED = 130
-BROKEN_PIPE = 141  # as a shell reports a program that SIGPIPE ended
+BROKEN_PIPE = 141  # exit code that a shell reports for a program ended by SIGPIPE
 
 EPILOG = """exit codes: 0 all trials ok; 1 some trial is not; 2 the command or the suite is wrong;
 3 data is missing; 130 interrupted"""
@@ -36,15 +36,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the arguments after the program's name; None takes them from the process.
 
     Returns:
-        The exit code. What a user can mend is one message on standard error; any other exception is a fault
-        of this program and goes on as it is.
+        The exit code. An error that the user can correct is one message on standard error; any other exception is a
+            fault of this program and propagates.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # an arrow in a table must not end a run on an ASCII terminal
+            stream.reconfigure(errors="replace")  # so that an arrow in a table does not end a run on an ASCII terminal
     try:
         args = make_parser().parse_args(argv)
-    except SystemExit as end:  # argparse has written its message or its help
+    except SystemExit as end:  # argparse has printed its message or its help
         return end.code if isinstance(end.code, int) else 2
     try:
         from harness.cli.commands import COMMANDS
@@ -59,14 +59,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"interrupted{rest}", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # The interpreter flushes standard output once more as it ends, and would complain.
+        # The interpreter flushes standard output once more when it ends, and would print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     return code
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of every command."""
+    """Return the parser of all commands."""
     parser = argparse.ArgumentParser(
         prog="python -m harness",
         description="Train, time and count invertible linear layers in one shared backbone.",
@@ -75,10 +75,10 @@ def make_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    run = _command(commands, "run", "run what a suite still lacks, then write its report")
+    run = _command(commands, "run", "run the remaining trials of a suite, then write its report")
     _add_suite(run)
     _add_plan_options(run)
-    run.add_argument("--offline", action="store_true", help="fetch nothing; use the data that are there")
+    run.add_argument("--offline", action="store_true", help="download nothing; use the data that are present")
     run.add_argument(
         "--timeout", type=_quantity(parse_timeout), metavar="TIME", help="end a trial after 90, 30min, 2h (seconds)"
     )
@@ -90,13 +90,13 @@ def make_parser() -> argparse.ArgumentParser:
         type=_quantity(parse_seconds),
         default=CHECKPOINT_SECONDS,
         metavar="TIME",
-        help="save the state of a training this often (default: 60 s)",
+        help="interval between checkpoints of training (default: 60 s)",
     )
-    run.add_argument("--fail-fast", action="store_true", help="end the run with the first trial that fails")
-    run.add_argument("--unchecked", action="store_true", help="run third-party layers that check-layer may refuse")
+    run.add_argument("--fail-fast", action="store_true", help="stop the run at the first trial that fails")
+    run.add_argument("--unchecked", action="store_true", help="run third-party layers without check-layer")
     run.add_argument("--host", action="store_true", help="name this machine in records")
 
-    plan = _command(commands, "plan", "print the trials of a suite and what is done of them")
+    plan = _command(commands, "plan", "print the trials of a suite and their states")
     _add_suite(plan)
     _add_plan_options(plan)
 
@@ -104,29 +104,33 @@ def make_parser() -> argparse.ArgumentParser:
     _add_suite(validate)
     _add_profile(validate, default=None, text="only this profile (default: all)")
 
-    cancel = _command(commands, "cancel", "end what a cluster still does for a run")
+    cancel = _command(commands, "cancel", "cancel the remaining cluster jobs of a run")
     cancel.add_argument("folder", type=Path, metavar="DIR", help="OUT/<suite>, or a folder of such folders")
 
-    status = _command(commands, "status", "count the trials of a run by what became of them")
+    status = _command(commands, "status", "count the trials of a run by state")
     status.add_argument("folder", type=Path, metavar="DIR", help="OUT/<suite>, or a folder of such folders")
 
-    report = _command(commands, "report", "write the report of a run again, or of the runs of several machines")
+    report = _command(commands, "report", "write the report of a run again, or one report of several runs")
     report.add_argument(
         "folders",
         type=Path,
         nargs="+",
         metavar="DIR",
-        help="OUT/<suite>, or a folder of such; several are merged",
+        help="OUT/<suite>, or a folder of such; several runs are merged",
     )
     report.add_argument(
-        "--out", type=Path, default=Path("reports/merged"), metavar="DIR", help="of a merge (default: reports/merged)"
+        "--out",
+        type=Path,
+        default=Path("reports/merged"),
+        metavar="DIR",
+        help="folder of a merge (default: reports/merged)",
     )
     report.add_argument(
         "--at",
         action="append",
         default=[],
         choices=["steps", "seconds", "parameters", "width"],
-        help="another table of the likelihoods with this equal for all layers; repeatable",
+        help="add a table of the likelihoods at equal values of this measure; repeatable",
     )
     report.add_argument(
         "--benchmark",
@@ -134,10 +138,10 @@ def make_parser() -> argparse.ArgumentParser:
         nargs="+",
         default=[],
         metavar="FILE",
-        help="draw times that pytest-benchmark has saved as JSON with the rest",
+        help="add times from a JSON file of pytest-benchmark to the figures",
     )
 
-    compare = _command(commands, "compare", "hold a run against an earlier one, trial by trial")
+    compare = _command(commands, "compare", "compare a run with an earlier one, trial by trial")
     compare.add_argument("first", type=Path, metavar="A", help="OUT/<suite> of the earlier run")
     compare.add_argument("second", type=Path, metavar="B", help="OUT/<suite> of the later run")
     compare.add_argument(
@@ -145,14 +149,14 @@ def make_parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="CHANGE",
-        help="what counts: 0.02 of likelihoods, 10%% of times and parameters; repeatable (default: 0.01 and 5%%)",
+        help="threshold, 0.02 for likelihoods, 10%% for times and parameters; repeatable (default: 0.01, 5%%)",
     )
     compare.add_argument(
-        "--other-code", action="store_true", help="compare trials whose source differs too, and say where it does"
+        "--other-code", action="store_true", help="also compare trials whose source differs, and report the differences"
     )
-    compare.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there as well")
+    compare.add_argument("--markdown", type=Path, metavar="FILE", help="also write the tables to this file")
 
-    listing = _command(commands, "list", "list what there is")
+    listing = _command(commands, "list", "list layers, flows, data sets or suites")
     listing.add_argument("what", choices=["layers", "flows", "datasets", "suites"])
 
     check = _command(commands, "check-layer", "check a layer by every rule of the interface")
@@ -197,16 +201,16 @@ def _add_plan_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="change what jobs ask a cluster for, such as partition=gpu or time=2h; repeatable",
+        help="change the resources that jobs request from a cluster, such as partition=gpu or time=2h; repeatable",
     )
     parser.add_argument(
-        "--retry-failed", action="store_true", help="run again what failed before (default: what was interrupted)"
+        "--retry-failed", action="store_true", help="also run failed trials again (default: only interrupted ones)"
     )
     parser.add_argument(
         "--stale",
         choices=get_args(Stale),
         default="keep",
-        help="what to do with records of source that has changed since (default: keep)",
+        help="treatment of records whose source has changed since (default: keep)",
     )
     parser.add_argument("--seeds", type=_positive, metavar="N", help="number of seeds (default: the profile's)")
     parser.add_argument(
@@ -230,12 +234,12 @@ def _add_plan_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="FILE.py:CLASS",
         dest="layers",
-        help="add a layer of your own as a row; repeatable",
+        help="add a third-party layer as a row; repeatable",
     )
 
 
 def _quantity(parse: Callable[[object], Any]) -> Callable[[str], Any]:
-    """A parser of quantities whose ValueError is argparse's message."""
+    """Return a parser of quantities whose ValueError becomes argparse's message."""
 
     def parsed(text: str) -> Any:
         try:

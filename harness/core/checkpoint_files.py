@@ -1,7 +1,7 @@
-"""Where checkpoints lie and whose they are; to look at that takes no torch.
+"""Location and header of checkpoint files; reading them needs no torch.
 
-A checkpoint is one file, `checkpoints/<trial id>/<step>.ckpt`: a line of JSON that says whose state it is, the state
-as `torch.save` writes it, and the SHA-256 of both. It takes its name when it is whole.
+A checkpoint is one file, `checkpoints/<trial id>/<step>.ckpt`: a line of JSON, the header, that names the trial, then
+the state as `torch.save` writes it, and the SHA-256 of both. It gets its name once it is complete.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ LONGEST_HEADER = 1 << 20  # bytes
 
 
 @dataclass(frozen=True)
-class Header:
+class CheckpointHeader:
     """The first line of a checkpoint.
 
     Attributes:
-        trial: id.
-        step: the last step that was done.
-        steps: how many there are to do.
-        seconds: wall time of the trial up to there, over all its processes.
-        interruptions: how often it had gone on from a checkpoint before.
-        torch: version that wrote it.
-        sources: of `harness.core.sources.Sources`, of the source that did the steps.
+        trial: id of the trial.
+        step: the last step that was completed.
+        steps: total number of steps.
+        seconds: wall time of the trial so far, over all its processes.
+        interruptions: number of earlier resumes from a checkpoint.
+        torch: version of torch that wrote it.
+        sources: digests of the source that did the steps (see `harness.core.sources.Sources`).
     """
 
     trial: str
@@ -41,21 +41,21 @@ class Header:
 
 
 def checkpoint_folder(out: Path, name: str) -> Path:
-    """`out/checkpoints/<trial id>`."""
+    """Return `out/checkpoints/<trial id>`."""
     return out / "checkpoints" / name
 
 
 def checkpoint_files(out: Path, name: str) -> list[Path]:
-    """The checkpoints of a trial, the newest first."""
+    """Return the checkpoints of a trial, the newest first."""
     found = [path for path in checkpoint_folder(out, name).glob(f"*{SUFFIX}") if path.stem.isdecimal()]
     return sorted(found, key=lambda path: int(path.stem), reverse=True)
 
 
-def read_header(file: BinaryIO) -> tuple[Header, bytes]:
-    """The header at the file's beginning and the line that it was; ValueError where there is none."""
+def read_header(file: BinaryIO) -> tuple[CheckpointHeader, bytes]:
+    """Return the header at the start of the file and the line that held it; raise ValueError if there is none."""
     line = file.readline(LONGEST_HEADER)
     try:
-        header = Header(**json.loads(line))
+        header = CheckpointHeader(**json.loads(line))
         sound = header.format == FORMAT and header.step >= 0 and isinstance(header.sources, dict)
     except (ValueError, TypeError) as error:
         raise ValueError("it has no header") from error
@@ -64,8 +64,8 @@ def read_header(file: BinaryIO) -> tuple[Header, bytes]:
     return header, line
 
 
-def newest_header(out: Path, name: str) -> Header | None:
-    """The header of a trial's newest checkpoint, for a look at how far it is; the state behind it is not read."""
+def newest_header(out: Path, name: str) -> CheckpointHeader | None:
+    """Return the header of a trial's newest checkpoint, without reading the state that follows it."""
     for path in checkpoint_files(out, name):
         try:
             with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Provenance: what a result depends on besides its settings. No paths, no user, and no host name unless asked for."""
+"""Provenance: everything besides its settings that a result depends on. No paths, no user; the host name on request."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ SOURCE = ("layers", "flows", "csrc", "harness", "suites", "pyproject.toml")
 
 
 def run_provenance(host: bool = False) -> tuple[dict[str, Any], str]:
-    """What is the same for all trials of a run, asked for once, when it starts.
+    """Return the provenance that all trials of a run share; called once, when the run starts.
 
     Args:
         host: whether to name the machine.
 
     Returns:
-        The commit, whether and how the checkout differs from it, and the host if it is wanted; and that difference
-        as text, whose digest is in the former.
+        The commit, whether and how the checkout differs from it, and the host if requested; and that difference as
+            text, whose digest is part of the former.
     """
     diff = git_diff(PROJECT)
     state = git_state(PROJECT)
@@ -37,22 +37,22 @@ def run_provenance(host: bool = False) -> tuple[dict[str, Any], str]:
 
 
 def diff_digest(diff: str) -> str:
-    """What a record calls a difference."""
+    """Return the digest that records use for a difference."""
     return hashlib.sha256(diff.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def environment(device: str) -> dict[str, Any]:
-    """Versions, hardware and numerical flags of this process, as plain JSON values.
+    """Return versions, hardware and numerical flags of this process, as plain JSON values.
 
     Args:
-        device: "cpu" or "cuda"; the GPU is described only where it was used.
+        device: "cpu" or "cuda"; the GPU is described only if it was used.
     """
-    import torch  # here, because a supervisor asks for the rest and needs no torch
+    import torch  # imported here, because the supervisor uses the rest of this module without torch
 
     found: dict[str, Any] = {
         "versions": {
             "python": platform.python_version(),
-            "torch": str(torch.__version__),  # says which CUDA it was built for, as the package's version does not
+            "torch": str(torch.__version__),  # names the CUDA build, which the package's version does not
             "numpy": package_version("numpy"),
             "invertbench": package_version("invertbench"),
         },
@@ -81,7 +81,7 @@ def environment(device: str) -> dict[str, Any]:
 
 
 def _backend(device: str) -> dict[str, Any]:
-    """ "cpp" or "cuda" where the layers' kernels were loaded, with what they were built from, else "torch" and why."""
+    """Return "cpp" or "cuda" with the build of the kernels if they were loaded, else "torch" with the reason."""
     from layers.kernels import load as kernels
 
     used = kernels.loaded(device)
@@ -92,7 +92,7 @@ def _backend(device: str) -> dict[str, Any]:
 
 
 def package_version(name: str) -> str | None:
-    """The installed version, None for a package that runs without being installed."""
+    """Return the installed version; None for a package that runs without being installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -100,9 +100,9 @@ def package_version(name: str) -> str | None:
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:
-    """Commit of the checkout whose root is `folder`, and whether its files differ from it; None elsewhere.
+    """Return the commit of the checkout whose root is `folder`, and whether its files differ from it; else None.
 
-    An installed copy may lie inside a checkout of something else, whose commit would say nothing.
+    An installed copy may be inside a checkout of another project, whose commit would be misleading.
     """
     try:
         top = _git(folder, "rev-parse", "--show-toplevel")
@@ -114,7 +114,7 @@ def git_state(folder: Path) -> dict[str, Any] | None:
 
 
 def git_diff(folder: Path) -> str:
-    """How the source of this checkout differs from its commit, new files included; empty where nothing is known."""
+    """Return the diff of this checkout against its commit, new files included; empty if git cannot tell."""
     try:
         if Path(_git(folder, "rev-parse", "--show-toplevel")).resolve() != folder.resolve():
             return ""
@@ -132,14 +132,14 @@ def git_diff(folder: Path) -> str:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    # Without optional locks, trials that run side by side do not quarrel over the index.
+    # Without optional locks, trials that run side by side do not compete for the index.
     command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
     done = subprocess.run(command, capture_output=True, check=True, timeout=10, text=True, errors="surrogateescape")
     return done.stdout.strip()
 
 
 def nvidia_driver() -> str | None:
-    """Version of the loaded NVIDIA driver, as the kernel module or nvidia-smi says it."""
+    """Return the version of the loaded NVIDIA driver, from the kernel module or nvidia-smi."""
     try:
         return Path("/sys/module/nvidia/version").read_text(encoding="utf-8").strip()
     except OSError:
@@ -147,14 +147,14 @@ def nvidia_driver() -> str | None:
 
 
 def clocks() -> dict[str, int]:
-    """Present and highest clocks of the current CUDA device, in MHz, by the names of nvidia-smi; {} without it."""
+    """Return current and highest clocks of the current CUDA device in MHz, by nvidia-smi's names; {} without it."""
     names = ("clocks.sm", "clocks.mem", "clocks.max.sm", "clocks.max.mem")
     numbers = _nvidia_smi(*names)
     return {name: int(number) for name, number in zip(names, numbers, strict=False) if number.isdigit()}
 
 
 def _nvidia_smi(*names: str) -> list[str]:
-    """What nvidia-smi says of the current CUDA device; nothing where it cannot be asked."""
+    """Return nvidia-smi's values for the current CUDA device; empty if it cannot be queried."""
     import torch
 
     command = ["nvidia-smi", f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits"]

@@ -1,36 +1,36 @@
-"""Errors that a user can cause, each with the exit code that the command line ends with."""
+"""Errors that a user can cause, each with the exit code of the command line."""
 
 import difflib
 from collections.abc import Collection, Iterable
 
 
 class UserError(Exception):
-    """Something the user can mend: one message, no traceback, exit code 2 (the command or the suite is wrong)."""
+    """An error that the user can correct: one message, no traceback, exit code 2 (wrong command or suite)."""
 
     exit_code = 2
 
 
 class SuiteError(UserError):
-    """The suite file is wrong; the message lists every fault as `file:line:column: what, rule, way out`."""
+    """The suite file is wrong; the message lists every fault as `file:line:column: value, rule, way out`."""
 
 
 class DataMissing(UserError):
-    """A data set that the plan needs is not there; found before any training."""
+    """A data set that the plan needs is missing; raised before any training."""
 
     exit_code = 3
 
 
 class DataError(UserError):
-    """A data file is there but is not what it should be: damaged, of the wrong shape, off its lattice."""
+    """A data file exists but is damaged, of the wrong shape, or off its lattice."""
 
     exit_code = 3
 
 
 class Diverged(Exception):
-    """Training left the finite numbers; the message says at which step and in what.
+    """Training produced a number that is not finite; the message names the step and the quantity.
 
     Attributes:
-        curves: the training curves up to there (see harness.training.training).
+        curves: the training curves up to that step (see harness.training.training).
     """
 
     def __init__(self, message: str, curves: dict[str, list[float | None]] | None = None) -> None:
@@ -39,13 +39,13 @@ class Diverged(Exception):
 
 
 def close_names(name: str, known: Iterable[str]) -> list[str]:
-    """The known names that are spelt nearly like this one, the nearest first; upper and lower case are alike."""
+    """Return the known names that are spelt similarly, the nearest first; case is ignored."""
     folded = {one.lower(): one for one in known}
     return [folded[one] for one in difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.6)]
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """What to say after an unknown name: the nearest known ones, or else all of them."""
+    """Return the suggestion to print after an unknown name: the nearest known ones, or else all of them."""
     close = close_names(name, known)
     if close:
         return f"did you mean {' or '.join(close)}?"

@@ -12,19 +12,19 @@ from layers.kernels import load as kernels
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # of glibc's <malloc.h>
 LARGEST_KEPT = 32 << 20  # bytes; the highest threshold that glibc takes
-SHARE_KEPT = 8  # an eighth of a memory limit may lie freed at the end of the heap
+SHARE_KEPT = 8  # an eighth of a memory limit may remain free at the end of the heap
 
 
 def configure(trial: Trial, memory: int | None = None) -> None:
     """Set the threads and the numerical flags of this process.
 
-    Full float32 everywhere (no TF32) and no auto-tuned convolutions. Density trials use deterministic
-    algorithms where there are any, with a warning where there are none; runtime trials take the kernels that
-    users get. The layers' kernels are loaded, and built if need be, before anything is timed.
+    Full float32 everywhere (no TF32) and no auto-tuned convolutions. Density trials use deterministic algorithms
+    where they exist, and warn where they do not; runtime trials use the default kernels. The layers' kernels are
+    loaded, and built if necessary, before anything is timed.
 
     Args:
-        trial: its kind and its threads.
-        memory: the limit that the trial runs under, in bytes.
+        trial: provides the kind and the number of threads.
+        memory: memory limit of the trial, in bytes.
     """
     torch.set_num_threads(trial.threads)
     if not isinstance(trial, ParametersTrial):
@@ -33,22 +33,22 @@ def configure(trial: Trial, memory: int | None = None) -> None:
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = False
     if isinstance(trial, DensityTrial):
-        # Not use_deterministic_algorithms, which imports a compiler that no trial needs.
+        # Not use_deterministic_algorithms, because it imports a compiler that no trial needs.
         torch.set_deterministic_debug_mode("warn")
-        # Which would also write NaN into new tensors: a second pass over what a kernel is about to write.
+        # It would also write NaN into new tensors: a second pass over memory that a kernel overwrites anyway.
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if not isinstance(trial, ParametersTrial):
         keep_freed_memory(memory)
 
 
 def keep_freed_memory(limit: int | None = None) -> bool:
-    """Let the C allocator keep what is freed, so that the next step reuses it; whether the allocator can.
+    """Let the C allocator keep freed memory for the next step; return whether the allocator supports it.
 
-    glibc returns large blocks to the system and faults every page in again, which large training steps feel
-    (docs/throughput.md), and which makes the time of one call depend on what the process allocated before it
-    (docs/timing.md). The price is memory, up to twice the peak. A trial under a limit must not be ended for
-    memory that it had freed: its largest blocks go back at once, and what lies freed at the end of the heap
-    goes back beyond an eighth of the limit.
+    glibc returns large blocks to the system and faults every page in again, which slows large training steps
+    (docs/throughput.md) and makes the time of a call depend on earlier allocations of the process
+    (docs/timing.md). The price is memory, up to twice the peak. A trial under a limit must not be ended because of
+    memory that it has freed: its largest blocks are returned at once, and free memory at the end of the heap is
+    returned beyond an eighth of the limit.
 
     Args:
         limit: bytes that the process may hold; None: no limit.

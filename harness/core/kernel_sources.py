@@ -1,8 +1,8 @@
-"""Which files of csrc/ a compiled operator is made of, read off their text.
+"""Find the files of csrc/ that define a compiled operator, by parsing their text.
 
-A source registers operators (`m.def`, `m.impl`), for all devices or for one. From those that register an operator, its
-headers (`#include "..."`) are followed. A source that registers nothing defines what the first header that it includes
-declares, and belongs to whatever includes that header.
+A source registers operators (`m.def`, `m.impl`), for all devices or for one. The search starts at the sources that
+register an operator and follows their headers (`#include "..."`). A source that registers nothing defines the
+declarations of the first header that it includes, and belongs to every file that includes that header.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
-ALL = "*"  # among the names of operators: every one
+ALL = "*"  # stands for all operators
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 REGISTERED = re.compile(r'\bm\.(?:def|impl)\(\s*"(\w+)')
@@ -41,12 +41,12 @@ def kernel_files(folder: Path, operators: Collection[str], device: str) -> list[
 
 
 def _serves(text: str, device: str) -> bool:
-    """Whether what a source registers runs on a type of device."""
+    """Return whether the operators that a source registers run on a type of device."""
     keys = set(FOR_DEVICE.findall(text))
     return not keys or bool(keys - DEVICES) or device.upper() in keys
 
 
 def _headers(path: Path, text: str, folder: Path) -> list[Path]:
-    """The headers below `folder` that a file includes, in order; beside the file or from `folder` on."""
+    """Return the headers below `folder` that a file includes, in order, relative to the file or to `folder`."""
     candidates = ((path.parent / name, folder / name) for name in INCLUDE.findall(text))
     return [next(file for file in pair if file.is_file()) for pair in candidates if any(map(Path.is_file, pair))]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from harness.core.records import Record
-    from harness.core.run_options import Conditions
+    from harness.core.run_options import RunOptions
     from harness.core.settings import Progress
     from harness.planning.plan import Plan
     from harness.reporting.tables.cells import Line
@@ -69,7 +69,7 @@ class Kind:
         cls.name = name
         KINDS[name] = cls()
 
-    def run(self, trial: Any, conditions: Conditions, progress: Progress, checkpoints: Checkpoints) -> Record:
+    def run(self, trial: Any, run_options: RunOptions, progress: Progress, checkpoints: Checkpoints) -> Record:
         """Run one trial and return its record; the caller writes it."""
         raise NotImplementedError
 

@@ -1,4 +1,4 @@
-"""From what a suite or a command line calls a layer to its class, and its options against its signature."""
+"""Resolve the name of a layer in a suite or on a command line to its class, and check options against its signature."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from layers import LAYERS, InvertibleLinear, layer_options
 
 
 def resolve_layer(spec: str, folder: Path | None = None) -> type[InvertibleLinear]:
-    """The layer class that `spec` names.
+    """Return the layer class that `spec` names.
 
     Args:
         spec: a registered name, ``FILE.py:CLASS`` or ``package.module:CLASS``.
-        folder: where a relative FILE.py is looked for first (the suite's folder); the working directory is next.
+        folder: searched first for a relative FILE.py (the suite's folder), before the working directory.
 
     Raises:
         UserError: there is no such layer, its file cannot be imported, or the class is not a layer.
@@ -48,7 +48,7 @@ def resolve_layer(spec: str, folder: Path | None = None) -> type[InvertibleLinea
 
 
 def check_options(cls: type[InvertibleLinear], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options as a dict if `option_errors` has nothing against them; else a UserError that lists everything."""
+    """Return the options as a dict; raise a UserError that lists every problem that `option_errors` finds."""
     problems = option_errors(cls, options)
     if problems:
         label = cls.registered_name or cls.__name__
@@ -59,7 +59,7 @@ def check_options(cls: type[InvertibleLinear], options: Mapping[str, Any]) -> di
 def option_errors(
     cls: type[Any], options: Mapping[str, Any], known: Mapping[str, inspect.Parameter] | None = None
 ) -> list[tuple[str, str]]:
-    """Hold options against the constructor's signature: those of a layer, or the `known` ones of another class.
+    """Check options against the constructor's signature: that of a layer, or the `known` parameters of another class.
 
     Types are strict (no text for a number, no true for 1); a sequence may be given as a list or a tuple.
 
@@ -89,10 +89,10 @@ def option_errors(
 
 
 def _value_error(hint: Any, value: Any) -> str | None:
-    """What is wrong with a value, or None."""
+    """Return the problem with a value, or None."""
     expected = _describe(hint)
     try:
-        # Strict validation of JSON, not of Python: there a sequence may stand for a list or a tuple.
+        # Strict validation as JSON, not as Python: JSON accepts a list for any sequence type.
         text = json.dumps(value)
         adapter = TypeAdapter(hint, config=ConfigDict(strict=True, arbitrary_types_allowed=True))
         adapter.validate_json(text)
@@ -103,24 +103,24 @@ def _value_error(hint: Any, value: Any) -> str | None:
         nearest = _nearest(value, choices) if isinstance(value, str) else ""
         return f"{_shown(value)} is not {expected}{extra}{nearest}"
     except (TypeError, ValueError, PydanticUserError):
-        return f"{_shown(value)} cannot be held against its type hint, {expected}; give numbers, text or lists of them"
+        return f"{_shown(value)} cannot be checked against its type hint, {expected}; give numbers, text or lists"
     return None
 
 
 def _shown(value: Any) -> str:
-    """A value as the user wrote it: plans keep lists as tuples."""
+    """Return a value as the user wrote it: plans store lists as tuples."""
     return repr(list(value)) if isinstance(value, tuple) else repr(value)
 
 
 def _choices(hint: Any) -> list[Any]:
-    """The values that a hint lists by Literal, alone or as a member of a union."""
+    """Return the values that a hint lists by Literal, alone or as a member of a union."""
     if get_origin(hint) is Literal:
         return list(get_args(hint))
     return [choice for member in get_args(hint) for choice in _choices(member)]
 
 
 def _describe(hint: Any) -> str:
-    """A type hint in words."""
+    """Return a type hint in words."""
     if get_origin(hint) is Annotated:
         return _describe(get_args(hint)[0])
     if get_origin(hint) is Literal:
@@ -129,13 +129,13 @@ def _describe(hint: Any) -> str:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    """A suggestion to append to a message, empty where nothing is close."""
+    """Return a suggestion to append to a message; empty if no name is close."""
     close = close_names(name, known)
     return f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
 
 
 def _module_of_file(spec: str, file: Path, folder: Path | None) -> ModuleType:
-    """Import a file once per process, under a name that its path decides."""
+    """Import a file once per process, under a module name derived from its path."""
     file = file.expanduser()
     places = [place / file for place in (folder, Path.cwd()) if place is not None]
     path = next((place.resolve() for place in places if place.is_file()), None)
@@ -143,7 +143,7 @@ def _module_of_file(spec: str, file: Path, folder: Path | None) -> ModuleType:
         tried = ", ".join(dict.fromkeys(str(place.resolve()) for place in places))
         raise UserError(f"layer {spec!r}: there is no such file; looked for {tried}")
     for module in list(sys.modules.values()):
-        # A registered layer's own file, or a file that was loaded before: importing it again would make a second class.
+        # The file of a registered layer, or one that is already loaded: importing it again would make a second class.
         if getattr(module, "__dict__", {}).get("__file__") == str(path):
             return module
     name = f"layer_file_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
@@ -151,7 +151,7 @@ def _module_of_file(spec: str, file: Path, folder: Path | None) -> ModuleType:
     if loader is None or loader.loader is None:
         raise UserError(f"layer {spec!r}: {path} is not a Python source file")
     module = importlib.util.module_from_spec(loader)
-    sys.modules[name] = module  # before it runs: dataclasses and type hints look their module up
+    sys.modules[name] = module  # before execution: dataclasses and type hints look up their module
     try:
         loader.loader.exec_module(module)
     except (Exception, SystemExit) as error:
@@ -177,7 +177,7 @@ def _import_module(spec: str, name: str) -> ModuleType:
 
 
 def _import_failure(error: BaseException, path: Path | None) -> str:
-    """An exception of an import with its place: the deepest line of `path`, or of whatever file raised."""
+    """Return an exception of an import with its location: the deepest line of `path`, or of the file that raised."""
     skipped = (__file__, importlib.__file__, "<frozen")
     if isinstance(error, SyntaxError) and error.filename:
         return f"the import fails at {error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}"

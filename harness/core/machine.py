@@ -1,4 +1,4 @@
-"""What this machine has for trials: cores, GPUs, and whether it tells what memory a process holds."""
+"""Resources of this machine for trials: cores, GPUs, and whether the memory of a process can be read."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import platform
 import re
 from pathlib import Path
 
-UNKNOWN_MEMORY = 4 << 30  # bytes taken as available on a system that does not say
+UNKNOWN_MEMORY = 4 << 30  # bytes assumed to be available if the system does not report them
 _FIELD = re.compile(r"^(\w+):\s+(\d+) kB$", re.MULTILINE)
 
 
 def usable_cores() -> int:
-    """Cores that this process may use, which can be fewer than the machine has."""
+    """Return the number of cores that this process may use, which can be fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def usable_gpus() -> tuple[str, ...]:
-    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES calls them; imports torch where that is not set."""
+    """Return the GPUs that this process may use, as in CUDA_VISIBLE_DEVICES; import torch only if that is not set."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
         return tuple(part.strip() for part in named.split(",") if part.strip() not in ("", "-1"))
@@ -29,7 +29,7 @@ def usable_gpus() -> tuple[str, ...]:
 
 
 def cpu_model() -> str:
-    """The processor's name as the kernel gives it, else what `platform` knows."""
+    """Return the processor's name from the kernel, else from `platform`."""
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             name, _, value = line.partition(":")
@@ -41,7 +41,7 @@ def cpu_model() -> str:
 
 
 def available_memory() -> int:
-    """Return the bytes that this process may still take: what the system has left, within its own limit on data."""
+    """Return the bytes that this process may still allocate: the system's free memory, within its own data limit."""
     try:
         fields = dict(_FIELD.findall(Path("/proc/meminfo").read_text(encoding="utf-8")))
         left = 1024 * int(fields["MemAvailable"])
@@ -57,5 +57,5 @@ def available_memory() -> int:
 
 
 def memory_watched() -> bool:
-    """Whether this system tells what memory a process holds (Linux's /proc does)."""
+    """Return whether this system reports the memory of a process (Linux's /proc does)."""
     return Path("/proc/self/status").is_file()

@@ -1,4 +1,4 @@
-"""Imported for its effect, in the fork server: the layers' kernels are loaded, and built if need be, for all trials."""
+"""Load the layers' kernels for all trials, and build them if necessary; imported for this effect in the fork server."""
 
 from layers.kernels import load as kernels
 

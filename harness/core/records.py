@@ -1,4 +1,4 @@
-"""One JSON file per trial, written atomically; what a trial leaves behind, and all that reports may use."""
+"""One JSON file per trial, written atomically: the outcome of a trial, and the only input of reports."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from harness.core.settings import Trial
 FORMAT = 1
 
 AUDIT_FAILED = "audit failed"
-MEND = "delete it and run the suite again"
+WAY_OUT = "delete it and run the suite again"
 TEMPORARY = ".tmp"
-MAP = "map "  # begins the names of arrays that show what a layer became (see harness.evaluation.learned_maps)
+MAP = "map "  # begins the names of arrays that show a trained layer (see harness.evaluation.learned_maps)
 
 Status = Literal["ok", "error", "oom", "timeout", "diverged", "killed", "unsupported"]
 
@@ -34,7 +34,7 @@ class Record:
 
     Attributes:
         trial: the trial's settings, as `Trial.model_dump(mode="json")`.
-        status: one of `Status`; `reason` says why when it is not `ok`.
+        status: one of `Status`; `reason` gives the cause unless it is `ok`.
         rows: the measures, one mapping per line of results.csv (a runtime trial has one per layer and
             operation); their names are among the `columns` of the kind (`harness.core.kinds`). Values are plain
             numbers, strings or None; a measure that is not a finite number is None, with the reason in
@@ -43,8 +43,8 @@ class Record:
         audit: the outcome of the audit (see harness.audit.audit), or empty.
         environment: provenance (see harness.core.environment).
         notes: remarks for the reader, such as why a measure is missing.
-        arrays: file name, beside the record, of an .npz with samples and what the layer became (see
-            harness.evaluation.learned_maps); None where there are none.
+        arrays: file name, beside the record, of an .npz with samples and trained layers (see
+            harness.evaluation.learned_maps); None if there are none.
         seconds: wall time of the whole trial.
         started: UTC time, ISO 8601.
     """
@@ -70,23 +70,23 @@ _RECORD = TypeAdapter(Record)
 
 
 def verdict(record: Record) -> str:
-    """The status, or "audit failed" where the trial ran but its likelihood is none."""
+    """Return the status, or "audit failed" if the trial ran but its likelihood is invalid."""
     if record.status == "ok" and any(row.get("audit") == "failed" for row in record.rows):
         return AUDIT_FAILED
     return record.status
 
 
 def blank_record(trial: Trial, status: Status, reason: str | None) -> Record:
-    """A record without measures, for a trial that ended in `status`."""
+    """Return a record without measures, for a trial that ended in `status`."""
     return Record(id=trial.id, trial=trial.model_dump(mode="json"), status=status, reason=reason)
 
 
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write, which takes its name only once it is whole and on the disk.
+    """Yield a file to write, which gets its name only once it is complete and on the disk.
 
-    A reader sees the old content or the new, never a part. What is left of a killed writer is a file that ends
-    in `.tmp`.
+    A reader sees the old content or the new, never a part. A killed writer leaves behind a file that ends in
+    `.tmp`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=TEMPORARY)
@@ -104,13 +104,13 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all (see `atomic_file`)."""
+    """Write a file completely or not at all (see `atomic_file`)."""
     with atomic_file(path) as file:
         file.write(content)
 
 
 def _sync_folder(folder: Path) -> None:
-    """Have the new name itself on the disk, where the system can: what is deleted next may depend on it."""
+    """Flush the new name itself to the disk, if the system can: a later deletion may depend on it."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -123,7 +123,7 @@ def write_record(folder: Path, record: Record) -> Path:
     """Write `folder/<id>.json`.
 
     Raises:
-        ValueError: a number is not finite (None plus a note stands for it), or a measure is no column.
+        ValueError: a number is not finite (None plus a note stands for it), or a measure is not a column.
     """
     check_measures(record.trial["kind"], record.rows)
     path = folder / f"{record.id}.json"
@@ -133,7 +133,7 @@ def write_record(folder: Path, record: Record) -> Path:
 
 
 def read_record(path: Path) -> Record:
-    """Read one record; a damaged or foreign file raises a UserError that names it."""
+    """Return one record; raise a UserError that names the file if it is damaged or foreign."""
     try:
         record = _RECORD.validate_json(path.read_bytes(), strict=True)
         if record.format != FORMAT:
@@ -146,13 +146,13 @@ def read_record(path: Path) -> Record:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "the file"
-        raise UserError(f"{path}: not a readable record ({place}: {first['msg']}); {MEND}") from error
+        raise UserError(f"{path}: not a readable record ({place}: {first['msg']}); {WAY_OUT}") from error
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not a readable record ({error}); {MEND}") from error
+        raise UserError(f"{path}: not a readable record ({error}); {WAY_OUT}") from error
     return record
 
 
 def finite(value: float) -> float | None:
-    """The number itself if finite, else None: JSON has no NaN."""
+    """Return the number if it is finite, else None: JSON has no NaN."""
     value = float(value)
     return value if math.isfinite(value) else None

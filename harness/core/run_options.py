@@ -1,5 +1,5 @@
-"""What a run grants its trials: folders, limits, what to do with older work. None of it is part of a trial's id,
-as none of it changes what a trial that ends finds.
+"""Options of a run: folders, limits, the treatment of earlier results. None of them is part of a trial's id, as none
+changes the result of a trial that ends.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Literal
 
 Stale = Literal["keep", "rerun"]
-"""What becomes of records and checkpoints that other source made: they count as they are, or are made again."""
+"""Treatment of records and checkpoints of changed source: keep them, or run their trials again."""
 
 PROJECT = Path(__file__).resolve().parents[2]
-"""The folder that holds the packages: a checkout, or where they are installed."""
+"""The folder that holds the packages: a checkout, or the place of installation."""
 
 CHECKPOINT_SECONDS = 60.0
-CHECK_SECONDS = 300.0  # for all rules of check-layer on one layer
+CHECK_SECONDS = 300.0  # limit for all rules of check-layer on one layer
 
 PASSED, UNCHECKED = "passed", "unchecked"
 
@@ -32,19 +32,19 @@ _QUANTITY = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*")
 
 
 @dataclass(frozen=True)
-class Conditions:
-    """What every trial of a run is given.
+class RunOptions:
+    """Options that all trials of a run share.
 
     Attributes:
         out: the suite's folder, OUT/<suite>.
         root: folder of the data sets that are not installed with a package, or None.
         timeout: seconds after which a trial's processes are ended; None: never.
-        memory: bytes that a trial's processes may hold together; None: as much as there is.
-        checkpoint: seconds between two checkpoints of training; 0: after every step.
-        stale: whether training goes on from a checkpoint that other source made.
-        host: whether records name the machine that they were made on.
-        checks: what check-layer said of third-party layers: `LayerRef.check_key` -> PASSED, UNCHECKED where it was not
-            asked, or the reason for which it refused the layer, which then must not run.
+        memory: bytes that a trial's processes may hold together; None: no limit.
+        checkpoint: seconds between two checkpoints of training; 0: one after every step.
+        stale: whether training resumes from a checkpoint of changed source.
+        host: whether records name the machine.
+        checks: outcome of check-layer for third-party layers: `LayerRef.check_key` -> PASSED, UNCHECKED if the layer
+            was not checked, or the reason for which it was refused; a refused layer must not run.
     """
 
     out: Path
@@ -58,7 +58,7 @@ class Conditions:
 
 
 def parse_seconds(value: object) -> float:
-    """Seconds of "90", "90 s", "30 min", "2h", "1 d" or a number; ValueError says what is wrong."""
+    """Return the seconds of "90", "90 s", "30 min", "2h", "1 d" or a number; raise ValueError with the problem."""
     number, unit = _quantity(value)
     if unit not in _SECONDS:
         raise ValueError(f"{value!r} is not a time; write seconds, or a number with s, min, h or d, such as '30 min'")
@@ -66,7 +66,7 @@ def parse_seconds(value: object) -> float:
 
 
 def parse_timeout(value: object) -> float:
-    """As `parse_seconds`, above 0."""
+    """Return the same as `parse_seconds`, but require more than 0."""
     seconds = parse_seconds(value)
     if seconds <= 0:
         raise ValueError(f"{value!r} leaves a trial no time; give more than 0 seconds, or no timeout")
@@ -74,10 +74,10 @@ def parse_timeout(value: object) -> float:
 
 
 def parse_bytes(value: object) -> int:
-    """Bytes of "4GiB", "500 MB" or a number of bytes; ValueError says what is wrong."""
+    """Return the bytes of "4GiB", "500 MB" or a number of bytes; raise ValueError with the problem."""
     number, unit = _quantity(value)
     if unit and unit not in _BYTES:
-        raise ValueError(f"{value!r} is no amount of memory; write a number with MiB, GiB, MB or GB, such as '4GiB'")
+        raise ValueError(f"{value!r} is not a memory size; write a number with MiB, GiB, MB or GB, such as '4GiB'")
     amount = round(number * _BYTES[unit or "B"])
     if amount < 1 << 20:
         raise ValueError(f"{value!r} is less than 1 MiB, too little for any trial; write an amount such as '4GiB'")
@@ -85,7 +85,7 @@ def parse_bytes(value: object) -> int:
 
 
 def _quantity(value: object) -> tuple[float, str]:
-    """Number and unit of "30 min"; the unit is empty for a bare number."""
+    """Return number and unit of "30 min"; the unit is empty for a bare number."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise ValueError(f"{value!r} is neither a number nor a text such as '30 min' or '4GiB'")
     if not isinstance(value, str):
@@ -99,7 +99,7 @@ def _quantity(value: object) -> tuple[float, str]:
 
 
 def shown_bytes(amount: float) -> str:
-    """ "4.0 GiB"."""
+    """Return an amount as text: "4.0 GiB"."""
     for power, unit in ((3, "GiB"), (2, "MiB")):
         if amount >= 1024**power:
             return f"{amount / 1024**power:.1f} {unit}"
@@ -107,7 +107,7 @@ def shown_bytes(amount: float) -> str:
 
 
 def shown_seconds(seconds: float) -> str:
-    """ "45 s", "12 min", "3 h 20 min", "2 d 4 h"."""
+    """Return a duration as text: "45 s", "12 min", "3 h 20 min", "2 d 4 h"."""
     if seconds < 90:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
     minutes = round(seconds / 60)

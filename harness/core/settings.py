@@ -1,6 +1,6 @@
-"""What one trial is: frozen, hashable settings, from which its id is derived.
+"""The definition of one trial: frozen, hashable settings, from which its id is derived.
 
-Nothing here imports torch: a plan can be printed without it.
+This module does not import torch, so that a plan can be printed without it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Options = Annotated[
 
 
 def _frozen(value: Any) -> Any:
-    """Lists become tuples, so that options can be hashed."""
+    """Return a value with lists as tuples, so that options can be hashed."""
     if isinstance(value, dict):
         return {key: _frozen(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -40,23 +40,23 @@ def _frozen(value: Any) -> Any:
 
 
 Operation = Literal["forward", "forward_backward", "inverse", "inverse_warm"]
-"""What is timed of a layer; `harness.timing.operations` defines each."""
+"""Timed operations of a layer; `harness.timing.operations` defines each."""
 
 Accounting = Literal["true", "once_per_sequence"]
 """How a 1x1 convolution's log-determinant enters the loss; `harness.training.accounting` defines each."""
 
 Examination = Literal["mixing", "permutations", "block_determinant"]
-"""What is computed of a layer as a matrix; `harness.kinds.examination.run` defines each."""
+"""Quantities computed of a layer as a matrix; `harness.kinds.examination.run` defines each."""
 
 Progress = Callable[[float, str], None]
-"""Called with the fraction of a trial that is done (0 to 1) and a short text such as "step 120/300 val 2.31"."""
+"""Callback that receives the completed fraction of a trial (0 to 1) and a short text, e.g. "step 120/300 val 2.31"."""
 
 
 NO_LOGIT = (
-    "preprocessing 'logit' is for images on levels, which bound them; held-out values without may lie anywhere. "
+    "preprocessing 'logit' is for images on levels, which bound them; without levels, held-out values are unbounded. "
     "Use 'scale'"
 )
-"""Why `preprocessing: logit` cannot be had."""
+"""Error message for `preprocessing: logit` on unbounded data."""
 
 INCEPTION = "inception-v3-compat"
 """torch-fidelity's name of the Inception network that was ported from TensorFlow."""
@@ -64,20 +64,20 @@ INCEPTION = "inception-v3-compat"
 LEAST_SAMPLES, MOST_SAMPLES = 10, 100_000
 
 Augmentation = Literal["none", "crop_flip", "dihedral_shift"]
-"""How training images are moved; `harness.pipeline.augmentation` defines each."""
+"""Augmentations of training images; `harness.pipeline.augmentation` defines each."""
 
 
 def augmentation_margin(augmentation: Augmentation, shape: tuple[int, ...]) -> int:
-    """By how many pixels images of shape (C, H, W) are moved at most: 4 of a crop, a sixteenth of a shift's side."""
+    """Return the largest shift of images (C, H, W) in pixels: 4 for a crop, a sixteenth of the side for a shift."""
     return {"none": 0, "crop_flip": 4, "dihedral_shift": max(1, min(shape[1:]) // 16)}[augmentation]
 
 
 def augmentation_fault(augmentation: Augmentation, shape: tuple[int, ...]) -> str | None:
-    """Why events of this shape cannot be augmented so; None where they can."""
+    """Return the reason why events of this shape do not support the augmentation; None if they do."""
     if augmentation == "none":
         return None
     if len(shape) != 3:
-        return f"augmentation {augmentation!r} moves images, and events {shape} are none; use augmentation: none"
+        return f"augmentation {augmentation!r} moves images, not events of shape {shape}; use augmentation: none"
     height, width = shape[1:]
     if augmentation == "dihedral_shift" and height != width:
         return (
@@ -95,7 +95,7 @@ def augmentation_fault(augmentation: Augmentation, shape: tuple[int, ...]) -> st
 
 
 class Settings(BaseModel):
-    """Base of everything that a trial consists of: immutable, no unknown keys, no silent conversions."""
+    """Base of all parts of a trial: immutable, no unknown keys, no silent conversions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -103,7 +103,7 @@ class Settings(BaseModel):
 def without_defaults(
     settings: Settings, handler: SerializerFunctionWrapHandler, names: Iterable[str]
 ) -> dict[str, Any]:
-    """Serialise, leaving out those of `names` that say nothing: the id of a trial without them stays what it was."""
+    """Serialise without those of `names` that have their default, so that ids of trials without them do not change."""
     content: dict[str, Any] = handler(settings)
     fields = type(settings).model_fields
     return {
@@ -125,8 +125,8 @@ class FlowSettings(Settings):
     steps: Count = 4
     width: Count = 64
     coupling: Literal["auto", "image", "glow", "sequence"] = "auto"  # auto: image or sequence, by the event
-    gate: Literal["published", "bounded"] = "published"  # of the couplings' scale: each one's own, or in (0.5, 1.5)
-    mixer: Literal["plu", "qr", "dense", "none"] = "plu"  # the 1x1 beside the layer under test
+    gate: Literal["published", "bounded"] = "published"  # scale of couplings: each one's own, or in (0.5, 1.5)
+    mixer: Literal["plu", "qr", "dense", "none"] = "plu"  # the 1x1 convolution before the layer under test
     prior: Literal["standard", "learned"] = "standard"
     split_step: Flag = False  # one more full step before each split, as in ButterflyFlow's released image code
 
@@ -136,9 +136,9 @@ class FlowSettings(Settings):
 
 
 class SampleSettings(Settings):
-    """How many generated images are compared with as many real ones, and in whose features.
+    """Number of generated images compared with as many real ones, and the network that extracts their features.
 
-    `extractor` is a name in torch-fidelity's registry; that of Inception is the one that publications mean by FID.
+    `extractor` is a name in torch-fidelity's registry; FID in publications uses that of Inception.
     """
 
     count: Annotated[int, Field(ge=LEAST_SAMPLES, le=MOST_SAMPLES, strict=True)]
@@ -146,17 +146,17 @@ class SampleSettings(Settings):
 
 
 class TrainingSettings(Settings):
-    """Adam and its schedule, the budget, and how the checkpoint is chosen (on the validation split only)."""
+    """Adam and its schedule, the budget, and the choice of the checkpoint (on the validation split only)."""
 
     steps: Count = 1000
     batch_size: Count = 128
     learning_rate: Positive = 1e-3
     warmup: Annotated[int, Field(ge=0, strict=True)] = 10  # iterations of linear warm-up
     decay: Annotated[float, Field(gt=0, le=1, strict=True)] = 0.999997  # of the learning rate, per iteration
-    # Of the layers' under test, per epoch, in place of `decay`; None: they follow the rate of the rest.
+    # Decay of the layers' under test, per epoch, in place of `decay`; None: they follow the rate of the rest.
     layer_decay: Annotated[float, Field(gt=0, le=1, strict=True)] | None = None
-    # What is validated, evaluated and kept: the live weights, an average of all of them, or ("separate") the live
-    # backbone around averages of the layers under test, which then cost a second pass per step.
+    # The weights that are validated, evaluated and kept: the live weights, an average of all of them, or ("separate")
+    # the live backbone with averages of the layers under test, which costs a second pass per step.
     ema: Literal["none", "all", "separate"] = "none"
     ema_decay: Annotated[float, Field(ge=0, lt=1, strict=True)] = 0.999
     clip_norm: Positive | None = None
@@ -168,10 +168,11 @@ class TrainingSettings(Settings):
     # measured.
     samples: SampleSettings | None = None
 
-    # Whose log-determinant is trained on: "once_per_sequence" is a mistake of released code, for suites that examine it
-    # (`harness.training.accounting`).
+    # The log-determinant used in training: "once_per_sequence" reproduces an error of released code, for suites that
+    # examine it (`harness.training.accounting`).
     accounting: Accounting = "true"
-    watch: Flag = False  # whether steps take layers under test across a singular matrix (see `harness.training.watch`)
+    # Whether to count the steps that take layers under test across a singular matrix (see `harness.training.watch`).
+    watch: Flag = False
 
     @model_serializer(mode="wrap")
     def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -181,9 +182,9 @@ class TrainingSettings(Settings):
 class LayerRef(Settings):
     """One row of a table: a registered layer (or FILE.py:CLASS, package.module:CLASS) and its options.
 
-    `source` is a digest of the file of a FILE.py:CLASS, so that a trial of a changed file is another trial. An oracle
-    row is told the permutation of the data: its flow starts with the inverse, and is the bound of the other rows. Of a
-    baseline, `layer` names a whole flow (`flows.baselines`) instead of a layer in the backbone.
+    `source` is a digest of the file of a FILE.py:CLASS, so that a changed file gives a new trial. An oracle row knows
+    the permutation of the data: its flow starts with the inverse, and bounds the other rows. For a baseline, `layer`
+    names a whole flow (`flows.baselines`) instead of a layer in the backbone.
     """
 
     row: str  # the label in tables
@@ -194,14 +195,14 @@ class LayerRef(Settings):
     baseline: Flag = False
 
     def oracle_fault(self, permute: int | None) -> str | None:
-        """Why an oracle has nothing to be told of data under this permutation; None where the row may be trained."""
+        """Return the reason why data with this permutation cannot train an oracle; None if they can."""
         if not self.oracle or permute is not None:
             return None
-        return f"{self.row}: an oracle is told the permutation of the data, and these have none; give them `permute`"
+        return f"{self.row}: an oracle knows the permutation of the data, and these have none; give them `permute`"
 
     @property
     def check_key(self) -> str | None:
-        """Return the third-party layer and its options as text, equal for equal layers; None for any other row."""
+        """Return a third-party layer and its options as text, equal for equal layers; None for any other row."""
         return None if self.baseline or ":" not in self.layer else json.dumps([self.layer, dict(self.options)])
 
     @model_serializer(mode="wrap")
@@ -218,11 +219,11 @@ class DataRef(Settings):
     permute: Annotated[int, Field(ge=0, strict=True)] | None = (
         None  # seed of one permutation of all C*H*W entries, the same for every split
     )
-    augmentation: Augmentation = "none"  # of training images, before the permutation
+    augmentation: Augmentation = "none"  # of training images, applied before the permutation
     preprocessing: Literal["scale", "logit"] = "scale"
     dequantise: Flag = True
-    allow_unbounded: Flag = False  # says aloud that raw lattice values admit any density
-    checksum: str | None = None  # of the prepared arrays, known once they are there; None: generated or installed
+    allow_unbounded: Flag = False  # acknowledges that raw lattice values admit any density
+    checksum: str | None = None  # of the prepared arrays, once they exist; None: generated or installed
 
     @model_serializer(mode="wrap")
     def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -230,19 +231,19 @@ class DataRef(Settings):
 
 
 class TimingSettings(Settings):
-    """How a runtime trial measures; `harness.timing.timing` says what each means."""
+    """Settings of the measurement in a runtime trial; `harness.timing.timing` defines each."""
 
     warmup: Count = 3  # untimed calls of each case
-    warmup_seconds: Annotated[float, Field(ge=0, strict=True)] = 0.0  # of all cases together, and longer if unsettled
+    warmup_seconds: Annotated[float, Field(ge=0, strict=True)] = 0.0  # of all cases; longer if times are not settled
     rounds: Count = 20  # timed samples of each case, all cases of a sweep point alternating
     min_sample_ms: Positive = 1.0  # a sample repeats a fast call until it lasts this long
-    budget_seconds: Positive = 60.0  # after this long the rounds of one operation end, the first few apart
+    budget_seconds: Positive = 60.0  # no further round of an operation starts after this, but the first few always run
 
 
 class Trial(Settings):
-    """One unit of work: what one process does, and one record on disk.
+    """One unit of work, run by one process and stored as one record.
 
-    The id is a readable slug and a hash over all settings: a changed setting is another trial.
+    The id is a readable slug and a hash over all settings: a changed setting gives a new trial.
     """
 
     if TYPE_CHECKING:
@@ -260,7 +261,7 @@ class Trial(Settings):
 
     @property
     def uses_kernels(self) -> bool:
-        """Whether layers compute on the processor, so that their compiled kernels should be there beforehand."""
+        """Whether layers compute on the processor, so that their compiled kernels should be built in advance."""
         return self.device == "cpu"
 
     @cached_property
@@ -283,14 +284,14 @@ class DensityTrial(Trial):
 
     @property
     def slug(self) -> str:
-        """Data set, row and seed."""
+        """The readable part of the id: data set, row and seed."""
         return f"{self.data.label}-{self.layer.row}-s{self.seed}"
 
 
 class RuntimeTrial(Trial):
     """Time every row's layer at one sweep point, alternating, in one process that has its device to itself.
 
-    `process` tells the trials of one point apart: each is a process of its own.
+    `process` distinguishes the trials of one point: each is a process of its own.
     """
 
     kind: Literal["runtime"] = "runtime"
@@ -305,7 +306,7 @@ class RuntimeTrial(Trial):
 
     @property
     def slug(self) -> str:
-        """Sweep, shape and batch, and which process of several."""
+        """The readable part of the id: sweep, shape and batch, and the index of the process if there are several."""
         point = f"{self.sweep}-{'x'.join(map(str, self.shape))}-n{self.batch}"
         return f"{point}-p{self.process}" if self.process else point
 
@@ -314,35 +315,35 @@ class ParametersTrial(Trial):
     """Build one model and count its parameters."""
 
     kind: Literal["parameters"] = "parameters"
-    label: str  # the data set whose event shape this is
+    label: str  # the data set with this event shape
     shape: tuple[Count, ...]
     layer: LayerRef
     flow: FlowSettings
 
     @property
     def slug(self) -> str:
-        """Data set, row and width."""
+        """The readable part of the id: data set, row and width."""
         return f"{self.label}-{self.layer.row}-w{self.flow.width}"
 
     @property
     def uses_kernels(self) -> bool:
-        """Counting computes nothing."""
+        """Always false: counting computes nothing."""
         return False
 
 
 class ExaminationTrial(Trial):
-    """Compute something of one layer as a matrix, without data and without training."""
+    """Compute a quantity of one layer as a matrix, without data and without training."""
 
     kind: Literal["examination"] = "examination"
     label: str
     shape: tuple[Count, ...]
     layer: LayerRef
-    mixer: Literal["plu", "qr", "dense", "none"] = "none"  # the 1x1 before it
+    mixer: Literal["plu", "qr", "dense", "none"] = "none"  # the 1x1 convolution before the layer
     examine: Examination
 
     @property
     def slug(self) -> str:
-        """What is examined, of which row, on what."""
+        """The readable part of the id: quantity, row and shape."""
         return f"{self.examine}-{self.label}-{self.layer.row}"
 
 

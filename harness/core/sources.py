@@ -1,10 +1,10 @@
-"""Which source can change a trial's result: a digest of every file that its code imports from this project.
+"""Find the source that can change a trial's result: a digest of every file that its code imports from this project.
 
-From the module that runs the trial's kind, the layers' files and the data set's, imports are followed through
+The imports of the module that runs the trial's kind, of the layers' files and of the data set's are followed through
 flows/, layers/ and the rooms of harness/ that a trial runs in. Where one of these files calls a compiled operator, the
-files of csrc that the operator is made of on the trial's device come along (`harness.core.kernel_sources`). Settings,
-plans, records and reports are not followed: what they decide is in the trial's settings. Python files count by what
-they say to Python: comments, docstrings and layout change no digest.
+files of csrc that define the operator on the trial's device are included (`harness.core.kernel_sources`). Settings,
+plans, records and reports are not followed: the trial's settings contain their decisions. Python files are compared by
+their syntax trees: comments, docstrings and layout do not change a digest.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LENGTH = 12  # of a digest, in hexadecimal digits
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """What differs between two sets of digests: "flows/glow.py changed", "layers/fast.py is new", "... is gone"."""
+    """Return the differences of two sets of digests: "flows/glow.py changed", "layers/fast.py is new", "x is gone"."""
     found = []
     for path in sorted(before.keys() | now.keys()):
         if path not in before:
@@ -50,22 +50,22 @@ def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 
 def file_digest(path: Path) -> str:
-    """Of a layer's file as it is, byte for byte: what the id of a trial of a FILE.py:CLASS holds."""
+    """Return the digest of the bytes of a layer's file, which enters the id of a trial of a FILE.py:CLASS."""
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 class Sources:
-    """The source of this moment: each file is read once, however many trials share it."""
+    """The current source: each file is read once, however many trials share it."""
 
     def __init__(self) -> None:
         self._files: dict[Path, tuple[str, tuple[str, ...], frozenset[str]]] = {}
         self._trials: dict[tuple[str | None, ...], dict[str, str]] = {}
 
     def of(self, trial: Trial) -> dict[str, str]:
-        """Path below the project -> digest, of every file that can change the result of a trial.
+        """Return path below the project -> digest, for every file that can change the result of a trial.
 
         Raises:
-            UserError: a layer of the trial is not to be found.
+            UserError: a layer of the trial does not exist.
         """
         starts, unused = _starts(trial), _unused(trial)
         device = trial.device if kind_of(trial.kind).depends_on(trial).operators else None
@@ -93,12 +93,12 @@ class Sources:
         return dict(sorted(found.items()))
 
     def _read(self, path: Path) -> tuple[str, tuple[str, ...], frozenset[str]]:
-        """Digest, followed imports, and the compiled operators that the file calls."""
+        """Return the digest, the followed imports, and the compiled operators that the file calls."""
         if path not in self._files:
             content = path.read_bytes()
             try:
                 tree = ast.parse(content)
-            except (SyntaxError, ValueError):  # importing it will say what is wrong
+            except (SyntaxError, ValueError):  # importing it will raise the error
                 self._files[path] = (hashlib.sha256(content).hexdigest()[:LENGTH], (), frozenset())
             else:
                 _remove_docstrings(tree)
@@ -110,10 +110,10 @@ class Sources:
 
 
 def _starts(trial: Trial) -> list[Path]:
-    """The files that a trial begins with."""
+    """Return the files that a trial begins with."""
     from flows.baselines import find_baseline
     from harness.core.layer_files import (
-        resolve_layer,  # which takes torch, as layers do; what compares digests needs none
+        resolve_layer,  # imports torch, which comparing digests does not need
     )
 
     needs = kind_of(trial.kind).depends_on(trial)
@@ -128,24 +128,24 @@ def _starts(trial: Trial) -> list[Path]:
 
 
 def _unused(trial: Trial) -> list[Path]:
-    """Files that are imported on the way, and that the trial does not run: the perceptron, where no coupling is one."""
+    """Return files that are imported but not run by the trial: the perceptron, if no coupling uses one."""
     file = _file("flows.perceptron")
     return [] if file is None or kind_of(trial.kind).depends_on(trial).perceptron else [file]
 
 
 def _name(path: Path) -> str:
-    """A file's path below the project; of a file from elsewhere its name alone, as records name no places."""
+    """Return a file's path below the project; for other files the name alone, as records contain no folders."""
     return path.relative_to(PROJECT).as_posix() if path.is_relative_to(PROJECT) else path.name
 
 
 def _file(module: str) -> Path | None:
-    """The file of a module of this project; none for a package, which only gathers what its modules define."""
+    """Return the file of a module of this project; None for a package, which only gathers what its modules define."""
     path = PROJECT / f"{module.replace('.', '/')}.py"
     return path if path.is_file() else None
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:
-    """Modules that a file imports, wherever in it but for types alone; a name from a package stands for the module
+    """Yield the modules that a file imports anywhere except for types alone; a name from a package gives the module
     that defines it.
     """
     waiting: list[ast.AST] = [tree]
@@ -165,7 +165,7 @@ def _imports(tree: ast.Module) -> Iterator[str]:
 
 
 def _defined_in(package: str, name: str) -> Iterator[str]:
-    """The module from which a package of this project takes a name."""
+    """Yield the module from which a package of this project imports a name."""
     gathered = PROJECT / package.replace(".", "/") / "__init__.py"
     if not package.startswith(FOLLOWED) or not gathered.is_file():
         return
@@ -175,14 +175,14 @@ def _defined_in(package: str, name: str) -> Iterator[str]:
 
 
 def _operators(tree: ast.Module) -> frozenset[str]:
-    """Names of the compiled operators in a file, `torch.ops.invertbench.NAME`; ALL where it takes them otherwise."""
+    """Return the compiled operators in a file, `torch.ops.invertbench.NAME`; ALL if it accesses them otherwise."""
     spaces = {id(node) for node in ast.walk(tree) if _is_namespace(node)}
     named = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and id(node.value) in spaces]
     return frozenset([*(node.attr for node in named), *[ALL] * (len(named) < len(spaces))])
 
 
 def _is_namespace(node: ast.AST) -> bool:
-    """Whether a node is `torch.ops.invertbench`."""
+    """Return whether a node is `torch.ops.invertbench`."""
     if not isinstance(node, ast.Attribute) or node.attr != "invertbench":
         return False
     return isinstance(node.value, ast.Attribute) and node.value.attr == "ops"
@@ -201,7 +201,7 @@ def _remove_docstrings(tree: ast.Module) -> None:
 
 
 def _words(node: ast.AST) -> Iterator[str]:
-    """A tree as text, without positions, and without empty fields, of which each version of Python has its own."""
+    """Yield a tree as text, without positions, and without empty fields, which differ between versions of Python."""
     yield f"({type(node).__name__}"
     for field, value in ast.iter_fields(node):
         if value is None or value == [] or field in ("ctx", "kind", "type_comment"):

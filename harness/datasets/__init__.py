@@ -26,7 +26,7 @@ DATASETS: dict[str, Dataset] = {
 
 
 def find_dataset(name: str) -> Dataset:
-    """The data set of this name, or a UserError that suggests the nearest."""
+    """Return the data set of this name, or raise a UserError that suggests the nearest."""
     if name in DATASETS:
         return DATASETS[name]
     raise UserError(f"no data set is called {name!r}; {nearest(name, DATASETS)}")

@@ -27,7 +27,7 @@ STEP = "one number above 0, a list of one for each channel of a sequence, or det
 
 
 def _step(value: Any) -> Any:
-    """A number becomes a tuple of one; anything else than the three forms is one error."""
+    """Convert a number to a tuple of one; raise one error for anything but the three forms."""
     if value is None or value == "detect":
         return value
     numbers = value if isinstance(value, (list, tuple)) else (value,)
@@ -92,7 +92,7 @@ class ArrayOptions(Settings):
         return step
 
     def stored(self) -> list[tuple[int, ...]]:
-        """The shapes that one event may have in the file."""
+        """Return the shapes that one event may have in the file."""
         channels, *spatial = self.shape
         axes = tuple(side * self.pool for side in spatial)
         whole = (channels, *axes) if self.layout == "channels_first" else (*axes, channels)
@@ -123,7 +123,7 @@ class Arrays(Dataset):
     options_model = ArrayOptions
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """The shape that the options state."""
+        """Return the shape that the options state."""
         return cast(ArrayOptions, self.parse(options)).shape
 
     def kind(self, options: Mapping[str, Any]) -> Literal["image", "sequence"]:
@@ -131,7 +131,7 @@ class Arrays(Dataset):
         return cast(ArrayOptions, self.parse(options)).kind
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
-        """The splits, mapped from the cache."""
+        """Return the splits, mapped from the cache."""
         chosen = cast(ArrayOptions, self.parse(options))
         prepared = self._prepared(store, chosen)
         notes = prepared.notes
@@ -225,7 +225,7 @@ def _encoding(
 
 
 def _finite(array: StoredArray) -> Iterator[np.ndarray]:
-    """The blocks of an array, and after the last one a DataError if any value was NaN or infinite."""
+    """Yield the blocks of an array; raise a DataError after the last one if any value was NaN or infinite."""
     faults, seen, at = 0, 0, ""
     for block in array.blocks():
         finite = np.isfinite(block)
@@ -261,7 +261,7 @@ def _choice(
 
 
 def _pooled(events: np.ndarray, factor: int) -> np.ndarray:
-    """Images (n, C, H, W) averaged over squares: rounded where they are whole numbers."""
+    """Return images (n, C, H, W) averaged over squares: rounded where they are whole numbers."""
     if factor == 1:
         return events
     if events.dtype.kind in "iu":

@@ -88,7 +88,7 @@ class Splits:
                 )
 
     def parts(self) -> dict[str, np.ndarray]:
-        """The splits by name."""
+        """Return the splits by name."""
         return {"train": self.train, "validation": self.validation, "test": self.test}
 
     @property
@@ -121,7 +121,7 @@ class Dataset(ABC):
     options_model: ClassVar[type[Settings]] = NoOptions
 
     def option_errors(self, options: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """Every fault of the options as (option name, message); empty when they are right."""
+        """Return every fault of the options as (option name, message); empty when they are right."""
         try:
             self.options_model.model_validate(dict(options))
         except ValidationError as error:
@@ -142,7 +142,7 @@ class Dataset(ABC):
         )
 
     def parse(self, options: Mapping[str, Any]) -> Settings:
-        """The options with their defaults filled in, or a UserError that names every fault."""
+        """Return the options with their defaults filled in, or raise a UserError that names every fault."""
         faults = self.option_errors(options)
         if faults:
             raise UserError("\n".join(message for _, message in faults))
@@ -150,7 +150,7 @@ class Dataset(ABC):
 
     @abstractmethod
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """The event shape (C, *spatial) under these options, known without loading anything."""
+        """Return the event shape (C, *spatial) under these options, known without loading anything."""
 
     def kind(self, options: Mapping[str, Any]) -> Literal["image", "sequence"]:
         """What an event is under these options."""
@@ -173,4 +173,4 @@ class Dataset(ABC):
 
     @abstractmethod
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
-        """The splits; equal options give equal arrays, which may be read-only."""
+        """Return the splits; equal options give equal arrays, which may be read-only."""

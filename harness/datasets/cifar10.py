@@ -78,7 +78,7 @@ class Cifar10(Dataset):
         self._url = url
 
     def option_errors(self, options: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """Every fault of the options; validation and train share the training images."""
+        """Return every fault of the options; validation and train share the training images."""
         faults = super().option_errors(options)
         if faults:
             return faults
@@ -86,11 +86,11 @@ class Cifar10(Dataset):
         return count_errors(self.info.name, chosen.validation, chosen.train, TRAIN)
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """Always (3, 32, 32)."""
+        """Return (3, 32, 32)."""
         return SHAPE
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
-        """The splits, uint8, mapped from the cache."""
+        """Return the splits, uint8, mapped from the cache."""
         chosen = cast(Cifar10Options, self.parse(options))
         names = [name for name in self._sums if name != ARCHIVE]
         sources = self._sources(store, names)
@@ -111,7 +111,7 @@ class Cifar10(Dataset):
         return cut(prepared, "CIFAR-10, 32x32", chosen.validation, chosen.train, chosen.test)
 
     def _sources(self, store: Store, names: list[str]) -> list[Path]:
-        """The batches or the archive of the data root, else the archive of the cache, fetched if need be."""
+        """Return the batches or the archive of the data root, else the archive of the cache, fetched if necessary."""
         if store.root is not None:
             folder, archive = store.root / FOLDER, store.root / ARCHIVE
             if archive.is_file():
@@ -141,7 +141,7 @@ def _extract(archive: Path, names: list[str], folder: Path) -> None:
 
 
 def _read(root: Path, origin: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Train and test images (N, 3, 32, 32) of the folder in `root`: its batches are unpickled here."""
+    """Return train and test images (N, 3, 32, 32) of the folder in `root`: its batches are unpickled here."""
     from torchvision.datasets import CIFAR10
 
     # Without the MD5 sums that torchvision checks: every file's SHA-256, which is stronger, was found right.

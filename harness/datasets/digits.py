@@ -36,11 +36,11 @@ class Digits(Dataset):
     imports = ("sklearn.datasets",)
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """Always (1, 8, 8)."""
+        """Return (1, 8, 8)."""
         return (1, 8, 8)
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
-        """The splits, uint8."""
+        """Return the splits, uint8."""
         from sklearn.datasets import load_digits
 
         self.parse(options)

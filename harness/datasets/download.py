@@ -21,7 +21,7 @@ TIMEOUT = 30  # seconds of silence after which a server is given up
 
 
 def fetch(store: Store, name: str, url: str, pinned: str | None = None, by_hand: str = "") -> Path:
-    """A file of the cache's downloads, fetched if it is not there yet.
+    """Return a file of the cache's downloads, fetched if it is missing.
 
     One process fetches while others wait. The file appears under its name only when it is complete and its checksum
     is right; what an interrupted fetch left is overwritten by the next.
@@ -117,7 +117,7 @@ def _download(url: str, target: Path) -> str | None:
 
 
 def _innermost(error: BaseException) -> str:
-    """The first cause of a chain of exceptions, in one line."""
+    """Return the first cause of a chain of exceptions, in one line."""
     while True:
         reason = getattr(error, "reason", None) or error.__cause__ or error.__context__
         reason = reason or next((argument for argument in error.args if isinstance(argument, BaseException)), None)

@@ -59,12 +59,12 @@ class Galaxy(Dataset):
     options_model = GalaxyOptions
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """(3, side, side)."""
+        """Return (3, side, side)."""
         side = cast(GalaxyOptions, self.parse(options)).side
         return (3, side, side)
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
-        """The splits, uint8, mapped from the cache."""
+        """Return the splits, uint8, mapped from the cache."""
         chosen = cast(GalaxyOptions, self.parse(options))
         prepared = self._prepared(store, chosen)
         pooled = ", means of 2 x 2 pixels of 64x64" if chosen.side < SIDE else ""
@@ -103,7 +103,7 @@ class Galaxy(Dataset):
         return prepare(store, name, key, [], lambda writer: _build(name, place, files, chosen, writer))
 
     def _place(self, store: Store) -> Path:
-        """The folder with training, validation and test."""
+        """Return the folder with training, validation and test."""
         if store.root is not None:
             for place in PLACES:
                 if (store.root / place).is_dir():

@@ -69,11 +69,11 @@ class ImageFolder(Dataset):
     options_model = ImageFolderOptions
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """The shape that the options state."""
+        """Return the shape that the options state."""
         return cast(ImageFolderOptions, self.parse(options)).shape
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
-        """The splits, uint8, mapped from the cache."""
+        """Return the splits, uint8, mapped from the cache."""
         prepared = self._prepared(store, cast(ImageFolderOptions, self.parse(options)))
         return Splits(
             train=prepared.array("train"),
@@ -110,7 +110,7 @@ def _build(name: str, folder: Path, files: Sequence[ImageFile], chosen: ImageFol
 def _split(
     name: str, folder: Path, files: Sequence[ImageFile], chosen: ImageFolderOptions
 ) -> tuple[dict[str, np.ndarray], str]:
-    """The mask of each split over the files, and a phrase on how they were split."""
+    """Return the mask of each split over the files, and a phrase on how they were split."""
     if not files:
         raise DataError(f"{name}: {folder}: has no images; they are files whose names end in {', '.join(SUFFIXES)}")
     tops = np.array([file.relative.partition("/")[0] if "/" in file.relative else "" for file in files])

@@ -77,11 +77,11 @@ class Imagenet32(Dataset):
     options_model = Imagenet32Options
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """Always (3, 32, 32)."""
+        """Return (3, 32, 32)."""
         return SHAPE
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
-        """The splits, uint8, mapped from the cache."""
+        """Return the splits, uint8, mapped from the cache."""
         chosen = cast(Imagenet32Options, self.parse(options))
         prepared = self._prepared(store, chosen)
         counts = tuple(prepared.notes["counts"])

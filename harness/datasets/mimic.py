@@ -58,18 +58,18 @@ class Mimic(Dataset):
         self._url = url
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """(2, 1024), or (channels, length) by the options."""
+        """Return (2, 1024), or (channels, length) by the options."""
         chosen = cast(MimicOptions, self.parse(options))
         return (len(chosen.channels), chosen.length)
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
-        """The splits, int16 converter units (float32 after a band-pass), mapped from the cache."""
+        """Return the splits, int16 converter units (float32 after a band-pass), mapped from the cache."""
         chosen = cast(MimicOptions, self.parse(options))
         title = f"MIMIC-III waveforms, record {chosen.patient}"
         return recording_splits(store, self.info.name, [self._source(store, str(chosen.patient))], chosen, title)
 
     def _source(self, store: Store, record: str) -> Source:
-        """The record in the data root, else file by file in the cache, fetched if need be."""
+        """Return the record in the data root, else file by file in the cache, fetched if necessary."""
         inside = f"mimic3wdb/1.0/{record[:2]}/{record}"
         if store.root is not None:
             for folder in (store.root / inside, store.root / record, store.root):

@@ -74,7 +74,7 @@ class Mnist(Dataset):
         self._url = url
 
     def option_errors(self, options: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """Every fault of the options; validation and train share the training images."""
+        """Return every fault of the options; validation and train share the training images."""
         faults = super().option_errors(options)
         if faults:
             return faults
@@ -82,11 +82,11 @@ class Mnist(Dataset):
         return count_errors(self.info.name, chosen.validation, chosen.train, TRAIN)
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """Always (1, 28, 28)."""
+        """Return (1, 28, 28)."""
         return SHAPE
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
-        """The splits, uint8, mapped from the cache."""
+        """Return the splits, uint8, mapped from the cache."""
         chosen = cast(MnistOptions, self.parse(options))
         names = [name for name in self._sums if not name.endswith(".gz")]
         files = {name: self._file(store, name) for name in names}
@@ -103,7 +103,7 @@ class Mnist(Dataset):
         return cut(prepared, "MNIST, 28x28", chosen.validation, chosen.train, chosen.test)
 
     def _file(self, store: Store, name: str) -> Path:
-        """A file of the data root, packed or not, else the packed one of the cache, fetched if need be."""
+        """Return a file of the data root, packed or not, else the packed one of the cache, fetched if necessary."""
         packed = f"{name}.gz"
         if store.root is not None:
             for path in (store.root / FOLDER / packed, store.root / FOLDER / name):
@@ -123,7 +123,7 @@ def _unpack(file: Path, target: Path) -> None:
 
 
 def _read(folder: Path, origin: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Train and test images of a folder that torchvision can read."""
+    """Return train and test images of a folder that torchvision can read."""
     from torchvision.datasets import MNIST
 
     try:

@@ -48,12 +48,12 @@ class OwnRecordings(Dataset):
     options_model = OwnRecordingsOptions
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """(channels, length)."""
+        """Return (channels, length)."""
         chosen = cast(OwnRecordingsOptions, self.parse(options))
         return (len(chosen.channels), chosen.length)
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
-        """The splits, int16 or int32 converter units (float32 after a band-pass), mapped from the cache."""
+        """Return the splits, int16 or int32 converter units (float32 after a band-pass), mapped from the cache."""
         chosen = cast(OwnRecordingsOptions, self.parse(options))
         title = f"WFDB record{'s' * (len(chosen.records) > 1)} {', '.join(chosen.records)}"
         sources = [self._source(store, record) for record in chosen.records]

@@ -56,11 +56,11 @@ class Patches(Dataset):
     imports = ("sklearn.datasets",)
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """Always (3, 32, 32)."""
+        """Return (3, 32, 32)."""
         return (3, SIDE, SIDE)
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
-        """The splits, uint8."""
+        """Return the splits, uint8."""
         from sklearn.datasets import load_sample_images
 
         chosen = cast(PatchOptions, self.parse(options))
@@ -75,7 +75,7 @@ class Patches(Dataset):
 
 
 def cut_patches(photographs: np.ndarray, options: PatchOptions) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Train, validation and test patches (N, 3, 32, 32) of photographs (2, 427, 640, 3)."""
+    """Return train, validation and test patches (N, 3, 32, 32) of photographs (2, 427, 640, 3)."""
     windows = np.lib.stride_tricks.sliding_window_view(photographs, (SIDE, SIDE), axis=(1, 2))
     rng = np.random.Generator(np.random.PCG64(options.seed))
     photo, strip, row, column = (

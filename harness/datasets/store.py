@@ -51,7 +51,7 @@ class Store:
         return cls(root, cache.absolute(), offline)
 
     def find(self, name: str, relative: str, way_out: str) -> Path:
-        """A file or folder of the data root, or DataMissing that names it and says what to do.
+        """Return a file or folder of the data root, or DataMissing that names it and says what to do.
 
         Args:
             name: of the data set, for the message.
@@ -82,7 +82,7 @@ class Prepared:
     meta: Mapping[str, Any]
 
     def array(self, name: str) -> np.ndarray:
-        """An array, mapped into memory and read-only."""
+        """Return an array, mapped into memory and read-only."""
         return np.load(self.folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
 
     @property
@@ -110,7 +110,7 @@ class Writer:
         self.notes: dict[str, Any] = {}
 
     def create(self, name: str, shape: tuple[int, ...], dtype: np.dtype | type) -> np.ndarray:
-        """A new array on disk, to be filled piece by piece: what is written is never twice in memory."""
+        """Return a new array on disk, to be filled piece by piece: what is written is never twice in memory."""
         path = self.folder / f"{name}.npy"
         with _naming(path):
             array = np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=shape, version=(1, 0))
@@ -120,14 +120,14 @@ class Writer:
         return array
 
     def save(self, name: str, values: np.ndarray) -> None:
-        """A whole array that fits into memory."""
+        """Return a whole array that fits into memory."""
         path = self.folder / f"{name}.npy"
         with _naming(path):
             np.save(path, np.ascontiguousarray(values), allow_pickle=False)
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A folder of the cache for what is unpacked, removed afterwards."""
+        """Yield a folder of the cache for what is unpacked, removed afterwards."""
         with tempfile.TemporaryDirectory(dir=self.folder, ignore_cleanup_errors=True) as folder:
             yield Path(folder)
 
@@ -135,7 +135,7 @@ class Writer:
 def prepare(
     store: Store, name: str, key: Mapping[str, Any], sources: Sequence[Path], build: Callable[[Writer], None]
 ) -> Prepared:
-    """The arrays that `build` makes of `sources`, made once and then taken from the cache.
+    """Return the arrays that `build` makes of `sources`, made once and then taken from the cache.
 
     They are made again when the key or the size or time of a source changes, or when the cache is damaged. One
     process makes them while others wait; they appear all at once, so that a process that ends half-way leaves
@@ -210,7 +210,7 @@ def _build(folder: Path, key: Mapping[str, Any], sources: Sequence[Path], build:
 
 
 def _lock(folder: Path) -> filelock.BaseFileLock:
-    """The lock of those who make `folder`. The system frees it when its holder dies; the empty file may stay."""
+    """Return the lock of those who make `folder`. The system frees it when its holder dies; the empty file may stay."""
     import filelock
 
     return filelock.FileLock(folder.parent / f"{folder.name}.lock")
@@ -248,7 +248,7 @@ def _flush(path: Path) -> None:
 
 
 def unusable(store: Store, error: OSError) -> DataError:
-    """The message that the cache cannot be written."""
+    """Return the message that the cache cannot be written."""
     return DataError(
         f"{store.cache}: the cache of prepared data cannot be used ({error.strerror or error}); "
         "set $INVERTBENCH_CACHE to a folder that can be written"
@@ -270,7 +270,7 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def _of_the_cache(store: Store, error: OSError) -> bool:
-    """Whether the cache is at fault, which alone is written, and not a source that a builder reads."""
+    """Return whether the cache is at fault, which alone is written, and not a source that a builder reads."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return True
     if error.filename is None:  # such as a decoder's error

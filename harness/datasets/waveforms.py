@@ -51,11 +51,11 @@ class Waveforms(Dataset):
     options_model = WaveformOptions
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """(2, length)."""
+        """Return (2, length)."""
         return (2, cast(WaveformOptions, self.parse(options)).length)
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
-        """The splits, int16 converter units; windows do not overlap."""
+        """Return the splits, int16 converter units; windows do not overlap."""
         chosen = cast(WaveformOptions, self.parse(options))
         held_out = chosen.windows // 10
         counts = (chosen.windows - 2 * held_out, held_out, held_out)

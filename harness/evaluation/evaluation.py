@@ -1,4 +1,4 @@
-"""The likelihood of held-out data under a flow, point by point, in the units of the tables."""
+"""The likelihood of held-out data under a flow, for every example, in the units of the tables."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from flows import Flow
 if TYPE_CHECKING:
     from harness.pipeline.pipeline import Pipeline, Split
 
-ESTIMATES = 2  # of each log-determinant that can only be estimated: their mean counts, their difference says how sure
+ESTIMATES = 2  # per estimated log-determinant: the mean is used, the difference gives its standard error
 
 
 def generator(device: torch.device, seed: int, purpose: str) -> torch.Generator:
-    """A generator of its own for each use of chance, a function of (seed, purpose) alone.
+    """Return a generator for one use of random numbers, a function of (seed, purpose) alone.
 
-    What one model draws, or does not draw, then moves no other draw: trials of the same seed see the same
-    batches and the same noise whatever their layer.
+    The draws of one model then never affect other draws: trials of the same seed see the same batches and the same
+    noise whatever their layer.
     """
     digest = hashlib.sha256(f"{seed}/{purpose}".encode()).digest()
     return torch.Generator(device).manual_seed(int.from_bytes(digest[:8], "big") >> 1)
@@ -32,7 +32,7 @@ def generator(device: torch.device, seed: int, purpose: str) -> torch.Generator:
 
 @dataclass(frozen=True)
 class Parts:
-    """Where a likelihood comes from: three terms that sum to nats_per_dim, each a mean over points and draws.
+    """The contributions to a likelihood: three terms that sum to nats_per_dim, each a mean over examples and draws.
 
     Attributes:
         prior: -log N(z; 0, I) / D.
@@ -47,26 +47,26 @@ class Parts:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Both measures of one split's likelihood (see `Pipeline.measures`), and how sure they are.
+    """Both measures of one split's likelihood (see `Pipeline.measures`), and their standard errors.
 
     Attributes:
-        bits_per_dim: mean over points and dequantisation draws.
+        bits_per_dim: mean over examples and dequantisation draws.
         nats_per_dim: likewise.
-        standard_error: of the mean in the data's own unit over the points, each point's draws averaged first;
-            nan for a single point.
+        standard_error: of the mean in the data's own unit over the examples, each example's draws averaged first; nan
+            for a single example.
         draw_spread: standard deviation of that mean between draws; None for a single draw.
-        values: every draw and point in the data's own unit, (draws, N), float64 on the CPU.
-        importance_weighted: mean over points of -log (1/K) sum_k p(v + u_k) over a point's K draws, in the data's
-            own unit. Its expectation lies between the mean's and the negative log-likelihood of the values
-            themselves (Burda et al. 2016), and it is never above the mean of the same draws; equal for K = 1. nan for
-            K > 1 estimated likelihoods, whose exponentials are not unbiased.
-        parts: of nats_per_dim.
-        estimate_error: standard error of the mean, in the data's own unit, that estimated log-determinants alone
-            would give it; part of `standard_error`. None where they are computed.
+        values: every draw and example in the data's own unit, (draws, N), float64 on the CPU.
+        importance_weighted: mean over examples of -log (1/K) sum_k p(v + u_k) over an example's K draws, in the data's
+            own unit. Its expectation is between the mean's and the negative log-likelihood of the values themselves
+            (Burda et al. 2016), and it is never above the mean of the same draws; equal for K = 1. nan for K > 1
+            estimated likelihoods, whose exponentials are not unbiased.
+        parts: the contributions to nats_per_dim.
+        estimate_error: the standard error of the mean, in the data's own unit, due to estimated log-determinants alone;
+            part of `standard_error`. None if they are computed.
         split, batch, seed, dtype: as given to `evaluate`.
-        prior: log N(z; 0, I) of each point in the first draw, (N,), float64 on the CPU.
+        prior: log N(z; 0, I) of each example in the first draw, (N,), float64 on the CPU.
         log_det: log|det dz/dx| likewise.
-        changed: names of the parameters and buffers of the flow that the evaluation changed; of a sound flow none.
+        changed: names of the parameters and buffers that the evaluation changed; empty for a correct flow.
     """
 
     bits_per_dim: float
@@ -87,22 +87,22 @@ class Evaluation:
 
     @property
     def non_finite(self) -> int:
-        """How many values are not finite; they are in the means, which are then not finite: none is dropped."""
+        """The number of values that are not finite; none is dropped, so that the means are then not finite either."""
         return int((~self.values.isfinite()).sum())
 
     @property
     def median(self) -> float:
-        """Median over the points, each point's draws averaged first, in the data's own unit."""
+        """The median over the examples, each example's draws averaged first, in the data's own unit."""
         return float(np.median(self.values.mean(0).numpy()))
 
     @property
     def worst(self) -> float:
-        """Largest value of a point, its draws averaged first, in the data's own unit."""
+        """The largest value of an example, its draws averaged first, in the data's own unit."""
         return float(self.values.mean(0).max())
 
 
 def has_estimates(flow: Flow) -> bool:
-    """Whether the flow's likelihood is an estimate, which then needs something to draw from."""
+    """Return whether the flow's likelihood is an estimate, which then needs a generator."""
     return isinstance(flow, Flow) and flow.estimated
 
 
@@ -131,42 +131,42 @@ def evaluate(
     seed: int,
     dtype: torch.dtype = torch.float32,
 ) -> Evaluation:
-    """The likelihood of every point of a split, the last, smaller batch included.
+    """Evaluate the likelihood of every example of a split, the last, smaller batch included.
 
     Args:
-        flow: the model, in `dtype`; put into eval().
-        pipeline: gives the split's raw values and maps them to the flow's input.
-        split: which one is read.
-        draws: independent dequantisation draws per point.
-        batch: points per pass.
-        seed: of the dequantisation noise; equal seeds see equal noise, whatever the model.
+        flow: the model, in `dtype`; it is put into eval().
+        pipeline: provides the split's raw values and maps them to the flow's input.
+        split: the split to read.
+        draws: independent dequantisation draws per example.
+        batch: examples per pass.
+        seed: seed of the dequantisation noise; equal seeds give equal noise, whatever the model.
         dtype: of the flow's input.
     """
     raw = pipeline.raw(split)
     noise = _noise(pipeline, split, seed)
-    chance = generator(torch.device("cpu"), seed, f"evaluation estimates of {split}")
+    estimate_draws = generator(torch.device("cpu"), seed, f"evaluation estimates of {split}")
     before = state_of(flow)
     flow.eval()
     estimated = has_estimates(flow)
-    # One tensor for all passes: small ones that outlive their pass would keep the allocator from using again what
-    # the passes free between them, some MB each.
+    # One tensor for all passes: small ones that outlive their pass would prevent the allocator from reusing the memory
+    # that the passes free, some MB each.
     terms = torch.empty(4, draws, len(raw), dtype=torch.float64, device=pipeline.device)
     for draw in range(draws):
         for start in range(0, len(raw), batch):
             x, preprocessing = pipeline.prepare(raw[start : start + batch], noise)
-            prior, log_det = flow.terms(x.to(dtype), chance) if estimated else flow.terms(x.to(dtype))
-            other = flow.terms(x.to(dtype), chance)[1] if estimated else log_det
+            prior, log_det = flow.terms(x.to(dtype), estimate_draws) if estimated else flow.terms(x.to(dtype))
+            second = flow.terms(x.to(dtype), estimate_draws)[1] if estimated else log_det
             for place, values in zip(
-                terms[:, draw, start : start + batch], (prior, log_det, preprocessing, other), strict=True
+                terms[:, draw, start : start + batch], (prior, log_det, preprocessing, second), strict=True
             ):
                 place.copy_(values)
-    prior, log_det, preprocessing, other = terms.cpu()
+    prior, log_det, preprocessing, second = terms.cpu()
     error = None
     if estimated:
         scale = pipeline.dim * (math.log(2) if pipeline.unit == "bits_per_dim" else 1.0)
         # Half of the difference of two estimates has the variance of their mean.
-        error = float(((log_det - other) / ESTIMATES).norm() / log_det.numel() / scale)
-        log_det = (log_det + other) / ESTIMATES
+        error = float(((log_det - second) / ESTIMATES).norm() / log_det.numel() / scale)
+        log_det = (log_det + second) / ESTIMATES
     measures = pipeline.measures(prior + log_det, preprocessing)
     own = measures[pipeline.unit]
     mixture = (prior + log_det + preprocessing).logsumexp(0) - math.log(draws)
@@ -196,18 +196,20 @@ def evaluate(
 
 
 def state_of(module: nn.Module) -> dict[str, Tensor]:
-    """Return a copy of every parameter and buffer by name, those that a state_dict leaves out included."""
+    """Return a copy of every parameter and buffer by name, including those that a state_dict omits."""
     named = [*module.named_parameters(), *module.named_buffers()]
     return {name: value.detach().clone() for name, value in named}
 
 
 def changed_state(before: dict[str, Tensor], after: dict[str, Tensor]) -> tuple[str, ...]:
-    """Return the names of tensors that appeared, vanished or differ in any bit."""
+    """Return the names of tensors that appeared, vanished or changed in any bit."""
     names = sorted(before.keys() | after.keys())
     return tuple(
         name for name in names if name not in before or name not in after or not _identical(before[name], after[name])
     )
 
 
-def _identical(one: Tensor, other: Tensor) -> bool:
-    return one.dtype == other.dtype and one.shape == other.shape and bool(((one == other) | (one != one)).all())
+def _identical(first: Tensor, second: Tensor) -> bool:
+    if first.dtype != second.dtype or first.shape != second.shape:
+        return False
+    return bool(((first == second) | (first != first)).all())

@@ -1,4 +1,4 @@
-"""How near generated images come to real ones: FID, KID, precision and recall, computed by torch-fidelity.
+"""Compare generated with real images: FID, KID, precision and recall, computed by torch-fidelity.
 
 With f the features of an image under a network (2048 of Inception's) and G, R the generated and the real images:
 
@@ -7,9 +7,10 @@ With f the features of an image under a network (2048 of Inception's) and G, R t
     precision = the share of G within the balls around R whose radii reach the third neighbour within R;
     recall = the share of R within those of G                                                (Kynkaanniemi et al. 2019)
 
-FID grows as images get fewer: only numbers of equally many compare, and of the same network. Images are taken as 8-bit
-RGB: unpermuted, levels spread over 0..255, grey values three times. No weights are ever fetched from here: a network
-whose weights are not there leaves the measures empty, with one line that says so.
+FID grows as the number of images decreases: only values from equal numbers of images and the same network are
+    comparable. Images are converted to 8-bit RGB: unpermuted, levels spread over 0..255, grey values repeated three
+    times. This module never downloads weights: without a network's weights the measures are empty, with a note of one
+    line.
 """
 
 from __future__ import annotations
@@ -40,23 +41,23 @@ MEASURES = {
     "precision": "precision",
     "recall": "recall",
 }
-"""Our names of torch-fidelity's measures; `kid_sd` is the standard deviation between subsets."""
+"""Column names of torch-fidelity's measures; `kid_sd` is the standard deviation between subsets."""
 
 WEIGHTS = "weights-inception-2015-12-05-6726825d.pth"
 SHA256 = "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2"
-SUBSETS, SUBSET = 100, 1000  # of KID: how many, and how large at most
-FEATURE_BATCH = 32  # images at once under the network, whose maps take tens of MB for each
-DISTANCES = 1000  # rows at once of a matrix of distances
-SEED = 0  # of the real images that are taken and of KID's subsets: the same for every trial
+SUBSETS, SUBSET = 100, 1000  # of KID: their number and largest size
+FEATURE_BATCH = 32  # images per pass of the network, whose feature maps take tens of MB each
+DISTANCES = 1000  # rows of the distance matrix computed at once
+SEED = 0  # draws the real images and KID's subsets, equally for every trial
 
 
 @dataclass(frozen=True)
 class Fidelity:
-    """What a trial's record says of its samples.
+    """Fidelity of samples, for a trial's record.
 
     Attributes:
-        row: every one of MEASURES, `samples` (how many were compared) and `extractor`; None where there is no value.
-        notes: "fidelity": what was compared with what, or why nothing was; "fidelity_lost": samples not finite.
+        row: every one of MEASURES, `samples` (their number) and `extractor`; None without a value.
+        notes: "fidelity": the comparison, or why there is none; "fidelity_lost": samples that are not finite.
     """
 
     row: dict[str, Any] = field(default_factory=lambda: dict.fromkeys((*MEASURES, "samples", "extractor")))
@@ -64,11 +65,11 @@ class Fidelity:
 
 
 class Unavailable(Exception):
-    """There is no measuring, and the message says why, in one line."""
+    """Fidelity cannot be measured; the message gives the reason in one line."""
 
 
 class Images(Dataset[Tensor]):
-    """Images (N, 3, H, W) as torch-fidelity takes them."""
+    """Images (N, 3, H, W) in the form that torch-fidelity expects."""
 
     def __init__(self, images: Tensor) -> None:
         self._images = images
@@ -83,18 +84,18 @@ class Images(Dataset[Tensor]):
 def measure_fidelity(
     flow: Flow, pipeline: Pipeline, asked: SampleSettings | None, seed: int, batch: int, root: Path | None
 ) -> Fidelity:
-    """Draw samples and compare them with real images, if asked.
+    """Draw samples and compare them with real images, if requested.
 
     Args:
-        flow: with the weights to be judged.
-        pipeline: gives the real images, and brings samples back into their form.
-        asked: how many, in whose features; None: nothing is done.
-        seed: of the samples.
+        flow: the flow with the weights to evaluate.
+        pipeline: provides the real images, and converts samples back to data.
+        asked: number of samples and extractor; None: do nothing.
+        seed: seed of the samples.
         batch: samples drawn at once.
-        root: the data root, where Inception's weights may lie.
+        root: the data root, which may contain Inception's weights.
 
     Returns:
-        The measures, or why there are none: whatever goes wrong, a trained flow keeps its record.
+        The measures, or the reason why there are none: no failure here may cost a trained flow its record.
     """
     if asked is None:
         return Fidelity()
@@ -107,7 +108,7 @@ def measure_fidelity(
         values = compare(drawn, real, asked.extractor, weights, pipeline.device.type == "cuda")
     except Unavailable as error:
         found.notes["fidelity"] = f"no FID, KID, precision and recall: {error}"
-    except Exception as error:  # a layer's inverse may be anybody's, and so may the network
+    except Exception as error:  # third-party code: the inverse of a layer, and the network
         found.notes["fidelity"] = f"no FID, KID, precision and recall: {type(error).__name__}: {error}"
     else:
         found.row.update({name: value if math.isfinite(value) else None for name, value in values.items()})
@@ -119,19 +120,19 @@ def measure_fidelity(
         if odd:
             found.notes["fidelity"] += f"; {odd}"
         if lost:
-            text = f"{lost} of {len(drawn)} samples are not finite, and count as what they decode to"
+            text = f"{lost} of {len(drawn)} samples are not finite, and are compared as decoded"
             found.notes["fidelity_lost"] = text
     return found
 
 
 def find_extractor(name: str, root: Path | None) -> Path | None:
-    """Make sure that a network can be had here and now.
+    """Ensure that a network is available without a download.
 
     Returns:
-        The file of its weights; None for one that was registered with torch-fidelity and needs none from us.
+        The file of its weights; None for one that is registered with torch-fidelity and needs no file.
 
     Raises:
-        Unavailable: it is not there, or torch-fidelity would fetch its weights.
+        Unavailable: it is missing, or torch-fidelity would download its weights.
     """
     if name == INCEPTION:
         return find_weights(root)
@@ -140,14 +141,14 @@ def find_extractor(name: str, root: Path | None) -> Path | None:
     if name not in registry:
         raise Unavailable(f"torch-fidelity has no feature extractor {name!r}; the usual one is {INCEPTION}")
     if registry[name].__module__.startswith("torch_fidelity."):
-        raise Unavailable(f"torch-fidelity would fetch the weights of {name!r}, and nothing is fetched here")
+        raise Unavailable(f"torch-fidelity would download the weights of {name!r}, and nothing is downloaded here")
     return None
 
 
 def find_weights(root: Path | None, digest: str = SHA256) -> Path:
-    """The file of Inception's weights, in the data root or where torch keeps what it fetched.
+    """Return the file of Inception's weights, from the data root or torch's download cache.
 
-    It is a pickle, which torch-fidelity reads without restraint, so only the file with this digest will do.
+    It is a pickle, which torch-fidelity reads without restrictions, so only the file with this digest is accepted.
     """
     damaged = []
     for place, folder in _places(root):
@@ -159,8 +160,8 @@ def find_weights(root: Path | None, digest: str = SHA256) -> Path:
                 return path
             damaged.append(f"{place} has another file of this name, of SHA-256 {found[:12]}…")
     raise Unavailable(
-        f"Inception's weights are not there; put torch-fidelity's {WEIGHTS} into weights/ of the data root or into "
-        "torch's cache (hub/checkpoints). A trial that is done is run again once its record is deleted"
+        f"Inception's weights are missing; put torch-fidelity's {WEIGHTS} into weights/ of the data root or into "
+        "torch's cache (hub/checkpoints). To run a completed trial again, delete its record"
         + "".join(f"; {text}" for text in damaged)
     )
 
@@ -172,15 +173,15 @@ def _places(root: Path | None) -> Iterator[tuple[str, Path]]:
 
 
 def real_images(pipeline: Pipeline, count: int) -> tuple[Tensor, str]:
-    """As many real images as asked for, or as there are, at random but the same for every trial.
+    """Return `count` real images, or all if there are fewer, drawn at random but equally for every trial.
 
-    Held-out images where the test split has as many, else training images, whichever split has more.
+    They are held-out images if the test split has enough, else training images, whichever split has more.
 
     Returns:
-        uint8 (N, 3, H, W) on the CPU, and where they come from, such as "512 of 10,000 test images".
+        uint8 (N, 3, H, W) on the CPU, and their origin, such as "512 of 10,000 test images".
 
     Raises:
-        Unavailable: these are no images, or too few.
+        Unavailable: the events are not images, or there are too few.
     """
     levels = levels_of(pipeline)
     splits: tuple[Split, Split] = ("test", "train")
@@ -197,42 +198,42 @@ def real_images(pipeline: Pipeline, count: int) -> tuple[Tensor, str]:
 
 
 def levels_of(pipeline: Pipeline) -> int:
-    """The number of levels of grey or RGB images; Unavailable for any other events."""
+    """Return the number of levels of grey or RGB images; raise Unavailable for any other events."""
     if pipeline.levels is None or len(pipeline.shape) != 3 or pipeline.shape[0] not in (1, 3):
-        raise Unavailable(f"events {pipeline.shape} are no grey or RGB images on levels")
+        raise Unavailable(f"events of shape {pipeline.shape} are not grey or RGB images on levels")
     return pipeline.levels
 
 
 def generated_images(flow: Flow, pipeline: Pipeline, count: int, seed: int, batch: int) -> tuple[Tensor, int]:
-    """Samples through the flow's inverse, as the data are: uint8 (count, 3, H, W), and how many were not finite."""
+    """Return samples of the flow in the form of data, uint8 (count, 3, H, W), and how many were not finite."""
     levels = levels_of(pipeline)
-    chance = generator(torch.device("cpu"), seed, "samples to compare")
+    noise = generator(torch.device("cpu"), seed, "samples to compare")
     images = torch.empty(count, 3, *pipeline.shape[1:], dtype=torch.uint8)
     lost = 0
     flow.eval()
     for start in range(0, count, batch):
-        drawn = flow.sample(min(batch, count - start), generator=chance)
+        drawn = flow.sample(min(batch, count - start), generator=noise)
         lost += int((~drawn.isfinite()).flatten(1).any(1).sum())
         images[start : start + batch] = eight_bit(torch.from_numpy(pipeline.to_data(drawn)), levels)
     return images, lost
 
 
 def eight_bit(values: Tensor, levels: int) -> Tensor:
-    """Images (N, C, H, W) on levels 0..levels-1, C 1 or 3, as uint8 (N, 3, H, W) on the CPU, over the whole 0..255."""
+    """Return images (N, C, H, W) on levels 0..levels-1, C 1 or 3, as uint8 (N, 3, H, W) on the CPU, over 0..255."""
     spread = (values.cpu().double() * (255 / (levels - 1))).round().to(torch.uint8)
     return spread.expand(-1, 3, -1, -1).contiguous()
 
 
 def compare(generated: Tensor, real: Tensor, extractor: str, weights: Path | None, cuda: bool) -> dict[str, float]:
-    """The measures of two sets of as many images, uint8 (N, 3, H, W), by our names.
+    """Return the measures of two equally large sets of images, uint8 (N, 3, H, W), by column name.
 
     Args:
         generated, real: in this order, on which precision and recall depend.
-        extractor: registered with torch-fidelity.
-        weights: of Inception; else None.
+        extractor: name of a network registered with torch-fidelity.
+        weights: file of Inception's weights; else None.
         cuda: whether the network runs on the CUDA device.
     """
-    from torch_fidelity import calculate_metrics  # takes torchvision along, seconds
+    from torch_fidelity import calculate_metrics  # imports torchvision, which takes seconds
 
     found = calculate_metrics(
         input1=Images(generated),
@@ -243,7 +244,7 @@ def compare(generated: Tensor, real: Tensor, extractor: str, weights: Path | Non
         feature_extractor=extractor,
         feature_extractor_weights_path=None if weights is None else str(weights),
         kid_subsets=SUBSETS,
-        kid_subset_size=min(SUBSET, len(generated) // 2),  # as large as the set, they would all be the same
+        kid_subset_size=min(SUBSET, len(generated) // 2),  # subsets as large as the set would all be equal
         prc_batch_size=DISTANCES,
         rng_seed=SEED,
         batch_size=FEATURE_BATCH,

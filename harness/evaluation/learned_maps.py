@@ -1,4 +1,4 @@
-"""What a trained layer became, as matrices small enough to keep beside a record and to be drawn from it."""
+"""Matrices of a trained layer, small enough to be stored beside a record and drawn from it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from harness.core.records import MAP
 from layers import InvertibleLinear
 
 LARGEST = 1024  # D up to which a matrix is formed
-SIDE = 128  # cells along a side of what is kept
+SIDE = 128  # largest number of cells along a side of a stored matrix
 
 
 @torch.no_grad()
 def learned_maps(flow: Flow) -> dict[str, np.ndarray]:
-    """The matrix of the first layer under test with D <= 1024, and its factors where it has some; nothing beyond.
+    """Return the matrix of the first layer under test with D <= 1024, and its factors if it has some; else nothing.
 
     Args:
-        flow: with the weights that were evaluated.
+        flow: the flow with the evaluated weights.
 
     Returns:
-        Name of an array -> (m, m) in float16, m <= 128: "map <path>", then "map <path> 1: <name>" and so on of the
-        factors in the order of application. Of a larger matrix, each cell holds the entry of the largest magnitude,
-        with its sign, so that single entries do not fade. What is not a finite number is 0.
+        Name of an array -> (m, m) in float16, m <= 128: "map <path>", then "map <path> 1: <name>" and so on for the
+        factors in the order of application. In a reduced matrix, each cell holds the entry of the largest magnitude,
+        with its sign, so that single entries do not fade. An entry that is not a finite number is 0.
     """
     for path, layer in flow.linear_layers():
         if path.endswith("/layer") and isinstance(layer, InvertibleLinear) and layer.dim <= LARGEST:
@@ -35,7 +35,7 @@ def learned_maps(flow: Flow) -> dict[str, np.ndarray]:
 
 
 def reduced(matrix: Tensor) -> np.ndarray:
-    """A square matrix in at most SIDE x SIDE cells, each its entry of the largest magnitude."""
+    """Return a square matrix in at most SIDE x SIDE cells, each its entry of the largest magnitude."""
     values = matrix.detach().cpu().double().numpy()
     values = np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
     side = -(-len(values) // -(-len(values) // SIDE))

@@ -1,8 +1,8 @@
-"""The training examples nearest to samples, and to held-out events for comparison.
+"""Find the training examples nearest to samples, and to held-out events for comparison.
 
-A flow that recites its training data shows samples far nearer to some training example than held-out events are. The
-distance is Euclidean over all entries: of images in 8-bit units (levels spread over 0..255), of other events with each
-channel's range in the training split as [-1, 1). Compared are values as the data have them, in their own order.
+A flow that reproduces its training data generates samples far nearer to some training example than held-out events are.
+The distance is Euclidean over all entries: for images in 8-bit units (levels spread over 0..255), for other events with
+each channel's range in the training split as [-1, 1). The compared values are those of the data, in their own order.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
     from harness.pipeline.split_values import SplitValues
 
 QUERIES = 24  # samples, and as many held-out events
-CHUNK_ENTRIES = 2**22  # of training values at once: 32 MiB in float64
-LOOKED_AT_ENTRIES = 2**28  # of the training split in all: 87,381 images of 3 x 32 x 32
+CHUNK_ENTRIES = 2**22  # entries of training values at once: 32 MiB in float64
+LOOKED_AT_ENTRIES = 2**28  # entries of the training split in all: 87,381 images of 3 x 32 x 32
 
 
 def neighbour_arrays(pipeline: Pipeline, data: np.ndarray, samples: np.ndarray) -> dict[str, np.ndarray]:
-    """What is stored beside samples: the neighbours of the first of them, and of held-out events.
+    """Return the neighbours of the first samples, and of as many held-out events, as arrays to store with the samples.
 
     Args:
-        pipeline: gives the training split.
+        pipeline: provides the training split.
         data, samples: (N, *shape) in the data's own units, as many of each.
 
     Returns:
         For x in "data" and "samples": `x_neighbours` (Q, *shape), `x_neighbour_index` (Q,) in the training split and
-        `x_neighbour_distance` (Q,), float64; and `neighbours_searched`, how many training examples there were to find.
+        `x_neighbour_distance` (Q,), float64; and `neighbours_searched`, the number of training examples searched.
     """
     train = pipeline.raw("train")
     half = min(QUERIES, len(data))
     queries = torch.from_numpy(np.concatenate([data[:half], samples[:half]])).to(pipeline.device)
-    index, distance = nearest(queries, train, embedding(pipeline))  # of both in one pass, which reads the split
+    index, distance = nearest(queries, train, embedding(pipeline))  # both in one pass over the split
     arrays = {"neighbours_searched": np.array(len(positions(train, pipeline.dim)))}
     for name, part in (("data", slice(half)), ("samples", slice(half, None))):
         arrays[f"{name}_neighbours"] = train[index[part]].cpu().numpy()
@@ -47,9 +47,9 @@ def neighbour_arrays(pipeline: Pipeline, data: np.ndarray, samples: np.ndarray) 
 
 
 def embedding(pipeline: Pipeline) -> Callable[[Tensor], Tensor]:
-    """Values (N, *shape) -> (N, D) in float64, whose Euclidean distance times `unit` is the one that is reported.
+    """Return a function from values (N, *shape) to (N, D) in float64, whose distance times `unit` is reported.
 
-    Levels stay whole numbers, whose squares and products float64 sums up exactly.
+    Levels stay whole numbers, whose squares and products float64 sums exactly.
     """
     if pipeline.levels is not None:
         return lambda values: values.double().flatten(1)
@@ -57,12 +57,12 @@ def embedding(pipeline: Pipeline) -> Callable[[Tensor], Tensor]:
 
 
 def unit(pipeline: Pipeline) -> float:
-    """One level in 8-bit units; 1 for events without levels."""
+    """Return one level in 8-bit units; 1 for events without levels."""
     return 1.0 if pipeline.levels is None else 255 / (pipeline.levels - 1)
 
 
 def positions(train: SplitValues, dim: int, most: int = LOOKED_AT_ENTRIES) -> Tensor:
-    """The training examples that are looked at: all, or evenly spaced ones of a split of more than `most` entries."""
+    """Return the indices of the searched training examples: all, or evenly spaced ones beyond `most` entries."""
     return torch.arange(0, len(train), -(-len(train) * dim // most))
 
 
@@ -74,17 +74,17 @@ def nearest(
     chunk_entries: int = CHUNK_ENTRIES,
     most: int = LOOKED_AT_ENTRIES,
 ) -> tuple[Tensor, Tensor]:
-    """The nearest training example of each query, part by part: |q - t|^2 = |q|^2 + |t|^2 - 2 q.t.
+    """Return the nearest training example of each query, part by part: |q - t|^2 = |q|^2 + |t|^2 - 2 q.t.
 
     Args:
         queries: (Q, *shape), on the device of `train`.
-        train: of which no more than `chunk_entries` entries are held at once.
+        train: training values, of which at most `chunk_entries` entries are in memory at once.
         embed: values -> (N, D).
-        most: entries of the split that are looked at (see `positions`).
+        most: number of entries of the split to search (see `positions`).
 
     Returns:
-        Its index in the split and its distance, each (Q,), on the CPU. The distance is computed anew from the
-        difference, so that of an equal example is 0.
+        Its index in the split and its distance, each (Q,), on the CPU. The distance is recomputed from the difference,
+        so that it is 0 for an equal example.
     """
     points = embed(queries)
     dim = points.shape[1]

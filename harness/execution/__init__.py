@@ -1,1 +1,1 @@
-"""How trials run: each in a process of its own under a supervisor, none able to harm another, nothing lost."""
+"""Run trials: each in its own process under a supervisor, so that a failure affects only its own trial."""

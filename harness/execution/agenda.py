@@ -1,4 +1,4 @@
-"""What there is to do: for each planned trial what became of it so far, and whether a run does it (again)."""
+"""The state of each planned trial, and whether a run executes it (again)."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ DAMAGED = "damaged"
 GOOD = ("ok", "unsupported", AUDIT_FAILED)
 
 Digests = Callable[[Trial], Mapping[str, str]]
-"""A trial to the digests of the source that it would run now (see `harness.core.sources`)."""
+"""Function from a trial to the digests of its current source (see `harness.core.sources`)."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What is to become of trials that have a record: `--retry-failed` and `--stale`."""
+    """Treatment of trials that have a record: the options `--retry-failed` and `--stale`."""
 
     retry_failed: bool = False
     stale: Stale = "keep"
@@ -39,16 +39,16 @@ class Choice:
 
 @dataclass(frozen=True)
 class Entry:
-    """One trial and what became of it.
+    """One trial and its state.
 
     Attributes:
-        trial: as planned now.
-        state: a status, "audit failed", or that it is to run or that its record is damaged.
-        reason: why, where it is not ok.
-        interrupted: whether it was ended from outside, so that its record says nothing about it.
-        stale: what changed in its source since its record was made, or the checkpoint from which it would go on.
-        step: of that checkpoint; None: it would begin.
-        seconds: what it would take now; None: nothing tells.
+        trial: the trial as currently planned.
+        state: a status, "audit failed", pending, or that its record is damaged.
+        reason: explanation of a state that is not ok.
+        interrupted: whether it was ended from outside, so that its record carries no result.
+        stale: changes of its source since its record, or since the checkpoint from which it would resume.
+        step: of that checkpoint; None: it would start from the beginning.
+        seconds: estimated remaining time; None: unknown.
     """
 
     trial: Trial
@@ -61,20 +61,20 @@ class Entry:
 
     @property
     def open(self) -> bool:
-        """Whether it has no outcome yet."""
+        """Whether the trial has no outcome yet."""
         return self.interrupted or self.state in (MISSING, DAMAGED)
 
     @property
     def failed(self) -> bool:
-        """Whether it came to an end of its own that is not a good one."""
+        """Whether the trial ended by itself without a good result."""
         return not self.open and self.state not in GOOD
 
     def runs(self, choice: Choice) -> bool:
-        """Whether a run does it."""
+        """Return whether a run executes the trial."""
         return self.open or (self.failed and choice.retry_failed) or (bool(self.stale) and choice.stale == "rerun")
 
     def text(self) -> str:
-        """The state for people: "ok", "failed: oom", "to run, from step 400", "ok, stale: flows/glow.py changed"."""
+        """The state as text: "ok", "failed: oom", "to run, from step 400", "ok, stale: layers/fast.py changed"."""
         parts = [f"failed: {self.state}" if self.failed else self.state]
         if self.interrupted:
             parts.append("runs again")
@@ -86,18 +86,18 @@ class Entry:
 
 
 def shortened(changed: Sequence[str], most: int = 3) -> str:
-    """The first few changes, and how many more there are."""
+    """Return the first few changes, and the number of further ones."""
     more = f" and {len(changed) - most} more" if len(changed) > most else ""
     return f"{', '.join(changed[:most])}{more}"
 
 
 def agenda(plan: Plan, folder: Path, digests: Digests | None = None) -> list[Entry]:
-    """Every trial of a plan with its state.
+    """Return every trial of a plan with its state.
 
     Args:
-        plan: the trials.
-        folder: OUT/<suite>, which need not be there.
-        digests: of the present source; None: nobody asks what is stale.
+        plan: the plan.
+        folder: OUT/<suite>, which need not exist.
+        digests: digests of the current source; None: do not look for stale records.
     """
     records = {path.stem: _read(path) for path in sorted((folder / "records").glob("*.json"))}
     experience = Experience(record for record in records.values() if isinstance(record, Record))
@@ -105,7 +105,7 @@ def agenda(plan: Plan, folder: Path, digests: Digests | None = None) -> list[Ent
 
 
 def forget_settled(entries: Sequence[Entry], folder: Path) -> None:
-    """Remove the checkpoints of trials that have their record: one was killed between the two."""
+    """Remove the checkpoints of trials that have a record, left by a process that was killed between the two."""
     for entry in entries:
         if entry.state in GOOD and not entry.stale:
             shutil.rmtree(checkpoint_folder(folder, entry.trial.id), ignore_errors=True)
@@ -141,7 +141,7 @@ def _entry(
 def _progress(
     trial: DensityTrial, folder: Path, seconds: float | None
 ) -> tuple[int | None, float | None, dict[str, str] | None]:
-    """Step and source of the newest checkpoint, and what is left of the time."""
+    """Return step and source of the newest checkpoint, and the remaining time."""
     header = newest_header(folder, trial.id)
     if header is None:
         return None, seconds, None
@@ -150,7 +150,7 @@ def _progress(
 
 
 def counted(entries: Sequence[Entry]) -> str:
-    """`48 trials: 30 ok, 1 failed before (diverged), 2 stale, 15 to run`."""
+    """Return the counts as text: `48 trials: 30 ok, 1 failed before (diverged), 2 stale, 15 to run`."""
     counts = Counter(entry.state for entry in entries if not entry.open)
     failed = Counter(entry.state for entry in entries if entry.failed)
     parts = [f"{count} {state}" for state, count in sorted(counts.items(), key=_ok_first) if state not in failed]
@@ -172,7 +172,7 @@ def _ok_first(item: tuple[str, int]) -> tuple[bool, str]:
 
 
 def outlook(entries: Sequence[Entry], choice: Choice, at_once: int) -> list[str]:
-    """What a run would do and leave, a line each: how much, how long, and what decides otherwise."""
+    """Return lines that say what a run would execute, how long it would take, and which options change that."""
     doing = [entry for entry in entries if entry.runs(choice)]
     lines = []
     if doing:
@@ -186,8 +186,8 @@ def outlook(entries: Sequence[Entry], choice: Choice, at_once: int) -> list[str]
         changed = list(dict.fromkeys(change for entry in stale for change in entry.stale))
         verb = "is" if len(stale) == 1 else "are"
         what = {
-            "keep": "what is there counts as it is; --stale rerun makes it again",
-            "rerun": "it is made again; --stale keep lets what is there count as it is",
+            "keep": "existing results are kept; --stale rerun runs them again",
+            "rerun": "they run again; --stale keep keeps existing results",
         }[choice.stale]
         lines.append(f"{trials_text(len(stale))} {verb} stale, as source changed ({shortened(changed)}): {what}")
     return lines
@@ -200,10 +200,10 @@ def _duration(entries: Sequence[Entry], at_once: int) -> str:
     timed = sum(entry.seconds or 0.0 for entry in known if isinstance(entry.trial, RuntimeTrial))
     others = sum(entry.seconds or 0.0 for entry in known if not isinstance(entry.trial, RuntimeTrial))
     unknown = len(entries) - len(known)
-    rest = f", and {unknown} of which nothing tells" if unknown else ""
+    rest = f", and {unknown} of unknown duration" if unknown else ""
     return f", in about {shown_seconds(timed + others / at_once)} (from earlier trials, {at_once} at once{rest})"
 
 
 def trials_text(count: int) -> str:
-    """ "1 trial"."""
+    """Return a count as text: "1 trial"."""
     return f"{count} trial{'' if count == 1 else 's'}"

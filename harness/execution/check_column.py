@@ -1,4 +1,4 @@
-"""The column `check` of results: what check-layer said of a third-party layer before the run."""
+"""The column `check` of results: the outcome of check-layer for a third-party layer before the run."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from harness.core.settings import LayerRef, RuntimeTrial, Trial, layers_of
 
 
 def refusal(layer: LayerRef, checks: Mapping[str, str]) -> str | None:
-    """The reason for which check-layer refused a layer; None where it did not.
+    """Return the reason for which check-layer refused a layer; None if it did not.
 
     Args:
-        layer: any row.
-        checks: of the run (see `harness.core.run_options.Conditions`).
+        layer: any row of a suite.
+        checks: outcomes in this run (see `harness.core.run_options.RunOptions`).
     """
     said = checks.get(layer.check_key or "")
     return None if said in (None, PASSED, UNCHECKED) else said
 
 
 def without_refused(trial: Trial, checks: Mapping[str, str]) -> Trial:
-    """The trial without the layers that check-layer refused, where it measures several."""
+    """Return the trial without the layers that check-layer refused, if it measures several."""
     if not isinstance(trial, RuntimeTrial):
         return trial
     kept = [layer.model_dump() for layer in trial.layers if refusal(layer, checks) is None]
@@ -30,7 +30,7 @@ def without_refused(trial: Trial, checks: Mapping[str, str]) -> Trial:
 
 
 def with_checks(record: Record, trial: Trial, checks: Mapping[str, str]) -> Record:
-    """The record of `without_refused(trial, checks)` as the record of the trial, with the column in its rows."""
+    """Convert the record of `without_refused(trial, checks)` to one of the trial, with the column in its rows."""
     layers = {layer.row: layer for layer in layers_of(trial)}
     if not checks:
         return record

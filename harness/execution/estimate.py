@@ -1,4 +1,4 @@
-"""How long a trial will take, from how long trials like it took."""
+"""Estimate the duration of a trial from the durations of similar trials."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from typing import Any
 from harness.core.records import Record
 from harness.core.settings import DensityTrial, RuntimeTrial, Trial
 
-TOLD = ("ok", "unsupported", "diverged")  # the statuses of trials that came to their own end
+COMPLETED = ("ok", "unsupported", "diverged")  # statuses of trials that ended by themselves
 
 
 class Experience:
-    """Times of finished trials.
+    """Durations of finished trials.
 
-    The nearest of these tells of a trial: others that differ in the seed alone; others of its row and column in
-    the same flow; others of its column in the same flow. Of the latter two, the time goes with the number of
-    points that are trained on.
+    The estimate uses the most similar of these groups that is not empty: trials that differ in the seed alone; trials
+    of the same layer and data set in the same flow; trials of the same data set in the same flow. In the latter two,
+    the duration is scaled by the number of training examples.
 
     Args:
-        records: of any suite and profile; those of failed trials are passed over.
+        records: of any suite and profile; those of failed trials are ignored.
     """
 
     def __init__(self, records: Iterable[Record]) -> None:
         self._times: dict[str, list[float]] = {}
         for record in records:
-            if record.status in TOLD and record.seconds is not None:
-                with contextlib.suppress(KeyError, TypeError):  # of a version with other settings
+            if record.status in COMPLETED and record.seconds is not None:
+                with contextlib.suppress(KeyError, TypeError):  # written by a version with other settings
                     for key, work in _keys(record.trial):
                         self._times.setdefault(key, []).append(record.seconds / work)
 
     def seconds(self, trial: Trial) -> float | None:
-        """The time that this trial is likely to take; None where nothing tells."""
+        """Return the estimated duration of a trial; None without a similar trial."""
         for key, work in _keys(trial.model_dump(mode="json")):
             if key in self._times:
                 return fmean(self._times[key]) * work
@@ -42,7 +42,7 @@ class Experience:
 
 
 def _keys(trial: dict[str, Any]) -> list[tuple[str, float]]:
-    """What trials like this one have in common, nearest first, each with the work that its time is divided by."""
+    """Return keys that similar trials share, the most similar first, each with the work by which to divide the time."""
     common = [trial["kind"], trial["device"], trial["threads"]]
     if trial["kind"] == DensityTrial.model_fields["kind"].default:
         points = trial["training"]["steps"] * trial["training"]["batch_size"]

@@ -1,4 +1,4 @@
-"""The folder of a run: one run works in it at a time, and what a killed one left half-written is removed."""
+"""The folder of a run: used by one run at a time, and cleared of files that a killed run left incomplete."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OWNER = ".working.json"
 
 
 def make_folder(folder: Path) -> Path:
-    """Make the folder and what goes into it; a UserError where that cannot be."""
+    """Create the folder and its subfolders; raise a UserError if that fails."""
     try:
         for inner in (folder, folder / "records", folder / "logs"):
             inner.mkdir(parents=True, exist_ok=True)
@@ -33,14 +33,14 @@ def make_folder(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def claimed(folder: Path, host: bool = False) -> Iterator[None]:
-    """Have the folder for this process alone, until the context or the process ends, however it does.
+    """Lock the folder for this process until the context or the process ends, however it ends.
 
     Args:
-        folder: of `make_folder`.
-        host: whether others are told the name of this machine.
+        folder: returned by `make_folder`.
+        host: whether to tell other processes the name of this machine.
 
     Raises:
-        UserError: another run works there; the message says which.
+        UserError: another run uses the folder; the message says which.
     """
     import filelock
 
@@ -49,7 +49,7 @@ def claimed(folder: Path, host: bool = False) -> Iterator[None]:
         lock.acquire(timeout=0)
     except filelock.Timeout:
         raise UserError(
-            f"{folder}: another run works here{_owner(folder)}; wait for its end, or choose another --out"
+            f"{folder}: another run uses this folder{_owner(folder)}; wait for its end, or choose another --out"
         ) from None
     except OSError as error:
         raise UserError(f"{folder}: cannot be locked ({error.strerror}); choose another --out") from error
@@ -59,7 +59,7 @@ def claimed(folder: Path, host: bool = False) -> Iterator[None]:
             if host:
                 about["host"] = platform.node()
             write_atomically(folder / OWNER, json.dumps(about).encode())
-            if not (folder / SUBMISSIONS).exists():  # else a job of a cluster may be writing
+            if not (folder / SUBMISSIONS).exists():  # else a cluster job may be writing
                 remove_leftovers(folder)
         yield
     finally:
@@ -69,7 +69,7 @@ def claimed(folder: Path, host: bool = False) -> Iterator[None]:
 
 
 def _owner(folder: Path) -> str:
-    """` (process 1234 on node7, since 2026-11-21T09:00:00+00:00)`, as far as it is told."""
+    """Return the lock's owner, ` (process 1234 on node7, since 2026-11-21T09:00:00+00:00)`, as far as known."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         about = json.loads((folder / OWNER).read_text(encoding="utf-8"))
         where = f" on {about['host']}" if "host" in about else ""
@@ -79,7 +79,7 @@ def _owner(folder: Path) -> str:
 
 @contextlib.contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """A fault of the disk within is a UserError that names the folder."""
+    """Turn an error of the disk inside the context into a UserError that names the folder."""
     try:
         yield
     except OSError as error:
@@ -89,7 +89,7 @@ def writing(folder: Path) -> Iterator[None]:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove files that a killed process had begun to write; nobody else may be writing there."""
+    """Remove incomplete files of a killed process; call it only while no other process writes there."""
     for place in (".", "records", "weights", "figures", "checkpoints/*", "heartbeats"):
         for path in folder.glob(f"{place}/.*{TEMPORARY}"):
             path.unlink(missing_ok=True)

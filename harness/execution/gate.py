@@ -1,4 +1,4 @@
-"""Before a run: every third-party layer is put through check-layer, and trials of one that is refused do not start."""
+"""Before a run: check every third-party layer with check-layer; trials of a refused layer do not start."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from harness.checking.isolated import check_in_process
 from harness.core.errors import UserError
 from harness.core.isolation.messages import shortened, visible
 from harness.core.records import blank_record, write_record
-from harness.core.run_options import PASSED, UNCHECKED, Conditions, shown_seconds
+from harness.core.run_options import PASSED, UNCHECKED, RunOptions, shown_seconds
 from harness.core.settings import LayerRef, Trial, layers_of
 from harness.execution.check_column import refusal
 from harness.execution.local.supervisor import Provenance
 
 REFUSED = "check-layer refused it:"
-LONGEST_FAULT = 180  # characters, so that tables, which shorten reasons, show the way out
-WAY_OUT = "mend the layer, or run it all the same: --unchecked with --retry-failed"
+LONGEST_FAULT = 180  # characters, so that tables, which shorten reasons, still show the remedy
+WAY_OUT = "fix the layer, or run it anyway: --unchecked with --retry-failed"
 
 
 def check_layers(trials: Iterable[Trial], unchecked: bool) -> dict[str, str]:
-    """Check each third-party layer of these trials, once for each of its options, and print the outcome.
+    """Check each third-party layer of these trials once per set of options, and print the outcome.
 
     Args:
-        trials: that are to run.
-        unchecked: whether to check nothing (--unchecked).
+        trials: the trials to run.
+        unchecked: whether to skip the checks (--unchecked).
 
     Returns:
-        See `harness.core.run_options.Conditions.checks`.
+        See `harness.core.run_options.RunOptions.checks`.
     """
     layers = {layer.check_key: layer for trial in trials for layer in layers_of(trial)}
     return {key: UNCHECKED if unchecked else _check(layer) for key, layer in layers.items() if key is not None}
@@ -43,24 +43,24 @@ def _check(layer: LayerRef) -> str:
             print(f"check-layer {layer.layer}: passed, in {shown_seconds(report.seconds)}", flush=True)
             return PASSED
         fault = report.reason()
-    # Records and reports name no folders of this machine.
+    # Records and reports contain no folders of this machine.
     fault = fault.replace(f"{Path(layer.layer.rpartition(':')[0]).resolve().parent}/", "")
     print(f"check-layer {layer.layer}: refused, so its trials do not run: {fault}", flush=True)
     return f"{REFUSED} {shortened(fault, LONGEST_FAULT)}; {WAY_OUT}"
 
 
-def leave_out_refused(trials: Sequence[Trial], conditions: Conditions, provenance: Provenance) -> list[Trial]:
-    """Write a record for each trial of whose layers all were refused; return the others.
+def leave_out_refused(trials: Sequence[Trial], run_options: RunOptions, provenance: Provenance) -> list[Trial]:
+    """Write a record for each trial whose layers were all refused; return the others.
 
-    A runtime trial with another layer runs without those that were refused, and has their reasons in their rows.
+    A runtime trial with another layer runs without the refused ones, and has their reasons in their rows.
     """
     left = []
     for trial in trials:
-        reasons = [refusal(layer, conditions.checks) for layer in layers_of(trial)]
+        reasons = [refusal(layer, run_options.checks) for layer in layers_of(trial)]
         if not reasons or None in reasons:
             left.append(trial)
             continue
         record = blank_record(trial, "error", "; ".join(dict.fromkeys(filter(None, reasons))))
         record.environment = dict(provenance(trial))
-        write_record(conditions.out / "records", record)
+        write_record(run_options.out / "records", record)
     return left

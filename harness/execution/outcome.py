@@ -1,4 +1,4 @@
-"""How a trial's process ended, as a record: the one that it left, or one that says why it left none."""
+"""Turn the end of a trial's process into a record: the one that it left, or one with the reason why it left none."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import Any
 from harness.core.errors import UserError
 from harness.core.isolation.endings import SERVER_GONE, ending_text, log_tail, signal_name
 from harness.core.records import Record, Status, blank_record, read_record
-from harness.core.run_options import Conditions, shown_bytes, shown_seconds
+from harness.core.run_options import RunOptions, shown_bytes, shown_seconds
 from harness.core.settings import Trial
 
 FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
-"""Signals that a machine or a person sends; a program's own faults end it by others."""
+"""Signals that a machine or a person sends; faults of a program end it by other signals."""
 
 SIGNAL = "signal"
-"""The note that names the signal by which a process ended."""
+"""Name of the note with the signal that ended a process."""
 
 
 @dataclass(frozen=True)
 class Ending:
-    """What the supervisor saw of a trial's end.
+    """The end of a trial's process, as observed by the supervisor.
 
     Attributes:
-        exit_code: of the process, the negated signal's number where one ended it.
-        seconds: from its start.
-        limit: the limit for which the supervisor ended it, "timeout" or "oom"; None: it did not.
-        held: bytes that it held then.
-        out_of_memory: whether the kernel killed processes for want of memory while it ran.
-        last_words: the last progress that it told.
-        bad_message: why its messages could not be read, for which the supervisor ended it; "": they could.
+        exit_code: of the process; negative: the number of the signal that ended it.
+        seconds: since its start.
+        limit: the limit for which the supervisor ended it, "timeout" or "oom"; None: none.
+        held: bytes that it held at that time.
+        out_of_memory: whether the kernel killed processes for lack of memory while it ran.
+        last_words: its last progress message.
+        bad_message: why its messages could not be read, for which the supervisor ended it; "": all were readable.
     """
 
     exit_code: int | None
@@ -44,17 +44,17 @@ class Ending:
 
 
 def record_path(out: Path, trial: Trial) -> Path:
-    """`out/records/<id>.json`."""
+    """Return `out/records/<id>.json`."""
     return out / "records" / f"{trial.id}.json"
 
 
 def log_path(out: Path, trial: Trial) -> Path:
-    """`out/logs/<id>.log`."""
+    """Return `out/logs/<id>.log`."""
     return out / "logs" / f"{trial.id}.log"
 
 
 def stamp(path: Path) -> tuple[int, int, int] | None:
-    """What tells a file from one that replaces it; None where there is none."""
+    """Return values that distinguish a file from a replacement of it; None if there is no file."""
     try:
         facts = path.stat()
     except OSError:
@@ -63,17 +63,17 @@ def stamp(path: Path) -> tuple[int, int, int] | None:
 
 
 def interrupted(record: Record) -> bool:
-    """Whether the trial was ended from outside, which says nothing about it."""
+    """Return whether the trial was ended from outside, so that its record carries no result."""
     return record.status == "killed" and record.notes.get(SIGNAL, FROM_OUTSIDE[0]) in FROM_OUTSIDE
 
 
 def left_record(trial: Trial, out: Path, before: tuple[int, int, int] | None) -> tuple[Record | None, str]:
-    """The record that the trial's process wrote, or None and why there is none.
+    """Return the record that the trial's process wrote, or None and why it is missing.
 
     Args:
-        trial: whose.
+        trial: the trial.
         out: the suite's folder.
-        before: the stamp of the file when the process started: an older record is not this process's.
+        before: stamp of the file when the process started, so that an older record is recognised.
     """
     path = record_path(out, trial)
     if stamp(path) in (None, before):
@@ -85,32 +85,32 @@ def left_record(trial: Trial, out: Path, before: tuple[int, int, int] | None) ->
 
 
 def missing_record(
-    trial: Trial, conditions: Conditions, ending: Ending, fault: str, provenance: Mapping[str, Any]
+    trial: Trial, run_options: RunOptions, ending: Ending, fault: str, provenance: Mapping[str, Any]
 ) -> Record:
-    """A record for a trial that left none; not yet on disk."""
-    status, reason, signal_name = _status(conditions, ending, fault)
+    """Return a record for a trial that left none; it is not yet on disk."""
+    status, reason, signal_name = _status(run_options, ending, fault)
     record = blank_record(trial, status, reason)
     record.seconds = ending.seconds
     record.environment = dict(provenance)
     if signal_name is not None:
         record.notes[SIGNAL] = signal_name
     if ending.last_words:
-        record.notes["progress"] = f"the last it told: {ending.last_words}"
-    tail = log_tail(log_path(conditions.out, trial))
+        record.notes["progress"] = f"last progress: {ending.last_words}"
+    tail = log_tail(log_path(run_options.out, trial))
     if tail is not None:
         record.notes["log"] = tail
     return record
 
 
-def _status(conditions: Conditions, ending: Ending, fault: str) -> tuple[Status, str, str | None]:
-    """Status, reason, and the signal that is the reason."""
+def _status(run_options: RunOptions, ending: Ending, fault: str) -> tuple[Status, str, str | None]:
+    """Return status, reason, and the signal that is the reason."""
     code = ending.exit_code
     if ending.bad_message:
-        return "error", f"it was ended, as it wrote {ending.bad_message}, to the pipe of its messages", None
-    if ending.limit == "timeout" and conditions.timeout is not None:
-        return "timeout", f"it ran for longer than {shown_seconds(conditions.timeout)}, its timeout", None
-    if ending.limit == "oom" and conditions.memory is not None:
-        allowed = shown_bytes(conditions.memory)
+        return "error", f"it was ended because it wrote {ending.bad_message}, to the pipe of its messages", None
+    if ending.limit == "timeout" and run_options.timeout is not None:
+        return "timeout", f"it ran for longer than {shown_seconds(run_options.timeout)}, its timeout", None
+    if ending.limit == "oom" and run_options.memory is not None:
+        allowed = shown_bytes(run_options.memory)
         return "oom", f"its processes held {shown_bytes(ending.held)} of memory, and may hold {allowed} (memory)", None
     if code == SERVER_GONE:
         return "killed", ending_text(code), None
@@ -121,5 +121,5 @@ def _status(conditions: Conditions, ending: Ending, fault: str) -> tuple[Status,
         return "oom", "the system was out of memory and ended the process; run fewer --jobs or give a --memory", None
     reason = ending_text(code)
     if name == "SIGKILL":
-        reason += "; if nobody sent it, the system was out of memory: run with fewer --jobs or a smaller batch"
+        reason += "; if no user sent it, the system was out of memory: run with fewer --jobs or a smaller batch"
     return "killed", reason, name

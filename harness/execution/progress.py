@@ -1,4 +1,4 @@
-"""What a run says while it works: a live display on a terminal, one plain line per trial elsewhere."""
+"""Report the progress of a run: a live display on a terminal, one plain line per trial elsewhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNITS = {"bits_per_dim": "bits/dim", "nats_per_dim": "nats/dim"}
 
 
 class Reporter:
-    """Writes a line for every finished trial. Use as a context manager around the run."""
+    """Write a line for every finished trial. Use as a context manager around the run."""
 
     def __init__(self, total: int, stream: TextIO) -> None:
         self.total = total
@@ -35,13 +35,13 @@ class Reporter:
         return None
 
     def started(self, trial: Trial) -> None:
-        """A trial's process runs."""
+        """Note that a trial's process has started."""
 
     def update(self, trial: Trial, fraction: float, text: str) -> None:
-        """A running trial says how far it is."""
+        """Note the progress of a running trial."""
 
     def finished(self, trial: Trial, record: Record) -> None:
-        """A trial has left its record."""
+        """Report that a trial has left its record."""
         self.done += 1
         self.line(f"[{self.done}/{self.total}] {name(trial)}: {outcome(record)}")
 
@@ -51,7 +51,7 @@ class Reporter:
 
 
 class LiveReporter(Reporter):
-    """The same lines, above a bar for the whole run, with the time left, and one for each running trial."""
+    """Write the same lines above a progress bar for the whole run, with the time left, and one per running trial."""
 
     def __init__(self, total: int, stream: TextIO) -> None:
         super().__init__(total, stream)
@@ -63,7 +63,7 @@ class LiveReporter(Reporter):
             TextColumn("{task.fields[text]}", markup=False, style="dim"),
             console=Console(file=stream, highlight=False),
             transient=True,
-            # The overall bar grows by fractions of trials, so the window must span several of them.
+            # The overall bar advances by fractions of trials, so the window must span several of them.
             speed_estimate_period=120.0,
         )
         self._whole = self._progress.add_task("all trials", total=total, text="starting", whole=True)
@@ -109,27 +109,27 @@ class LiveReporter(Reporter):
 
 
 class _Count(MofNCompleteColumn):
-    """Trials done of trials planned, for the whole run; percent for one trial."""
+    """Completed and planned trials for the whole run; percent for one trial."""
 
     def render(self, task: Task) -> Text:
         return super().render(task) if task.fields["whole"] else Text(f"{task.percentage:3.0f}%")
 
 
 class _Remaining(TimeRemainingColumn):
-    """The time left, for the whole run."""
+    """The remaining time of the whole run."""
 
     def render(self, task: Task) -> Text:
         return Text("left ") + super().render(task) if task.fields["whole"] else Text("")
 
 
 def make_reporter(total: int, stream: TextIO | None = None) -> Reporter:
-    """The reporter that suits the stream (standard error by default): live on a terminal, plain elsewhere."""
+    """Return a reporter for the stream (standard error by default): live on a terminal, plain elsewhere."""
     stream = sys.stderr if stream is None else stream
     return LiveReporter(total, stream) if stream.isatty() else Reporter(total, stream)
 
 
 def name(trial: Trial) -> str:
-    """A trial as people call it: "digits butterfly s0"."""
+    """Return a short name of a trial: "digits butterfly s0"."""
     match trial:
         case DensityTrial():
             return f"{trial.data.label} {trial.layer.row} s{trial.seed}"
@@ -144,7 +144,7 @@ def name(trial: Trial) -> str:
 
 
 def outcome(record: Record) -> str:
-    """What became of a trial, in a few words: its main measure and its time, or its status and the reason."""
+    """Return the outcome of a trial in a few words: its main measure and time, or its status and the reason."""
     if record.status != "ok":
         reason = " ".join((record.reason or "no reason given").split())
         return f"{record.status}: {reason[:REASON_WIDTH]}{'…' if len(reason) > REASON_WIDTH else ''}"

@@ -1,4 +1,4 @@
-"""Where results come from, asked for once when a run starts: what is imported then is what all its trials run."""
+"""Provenance of results, collected once when a run starts: all its trials run the code imported then."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.core.sources import Sources
 
 
 class RunProvenance:
-    """What the records of one run have in common, and the digests of each trial's source.
+    """Provenance that the records of one run share, and the digests of each trial's source.
 
     Args:
         host: whether records name the machine.
@@ -24,15 +24,15 @@ class RunProvenance:
         self._common, self._diff = run_provenance(host)
 
     def digests(self, trial: Trial) -> Mapping[str, str]:
-        """Of the source that can change this trial's result."""
+        """Return the digests of the source that can change this trial's result."""
         return self._sources.of(trial)
 
     def of(self, trial: Trial) -> dict[str, Any]:
-        """What the trial's record is to say."""
+        """Return the provenance for the trial's record."""
         return self._common | {"sources": self.digests(trial)}
 
     def save(self, out: Path) -> None:
-        """Keep how the checkout differs from its commit, under the digest by which records refer to it."""
+        """Save the diff of the checkout against its commit, under the digest by which records refer to it."""
         if self._diff and self._common["git"] is not None:
             path = out / "source" / f"{self._common['git']['diff']}.diff"
             if not path.exists():

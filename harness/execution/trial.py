@@ -1,4 +1,4 @@
-"""What the process of one trial does: set up, run, and leave a record whatever happens."""
+"""The work of one trial's process: set up, run, and always leave a record."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from harness.core.errors import Diverged, UserError
 from harness.core.flags import configure
 from harness.core.kinds import kind_of
 from harness.core.records import Record, Status, blank_record, write_record
-from harness.core.run_options import PROJECT, Conditions
+from harness.core.run_options import PROJECT, RunOptions
 from harness.core.settings import (
     DensityTrial,
     Progress,
@@ -31,47 +31,47 @@ from harness.execution.check_column import with_checks, without_refused
 from harness.training.checkpoints import Checkpoints
 from layers import UnsupportedShape
 
-Run = Callable[[Any, Conditions, Progress, Checkpoints], Record]
+Run = Callable[[Any, RunOptions, Progress, Checkpoints], Record]
 
 TRACEBACK_LINES = 40
-# What torch and CUDA libraries say, in a plain RuntimeError, when an allocation fails.
+# Messages of torch and CUDA libraries, in a plain RuntimeError, when an allocation fails.
 OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED", "std::bad_alloc")
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-SETTLED = ("ok", "unsupported", "diverged")  # training again from a checkpoint would change nothing
+SETTLED = ("ok", "unsupported", "diverged")  # training again from a checkpoint would give the same result
 
 
-def dispatch(trial: Trial, conditions: Conditions, progress: Progress, checkpoints: Checkpoints) -> Record:
+def dispatch(trial: Trial, run_options: RunOptions, progress: Progress, checkpoints: Checkpoints) -> Record:
     """Run a trial by its kind."""
-    return kind_of(trial.kind).run(trial, conditions, progress, checkpoints)
+    return kind_of(trial.kind).run(trial, run_options, progress, checkpoints)
 
 
 def execute(
-    trial: Trial, conditions: Conditions, provenance: Mapping[str, Any], progress: Progress, run: Run = dispatch
+    trial: Trial, run_options: RunOptions, provenance: Mapping[str, Any], progress: Progress, run: Run = dispatch
 ) -> Record:
     """Run one trial and write its record to `out/records`; an exception becomes the record's status.
 
     Args:
-        trial: what to do.
-        conditions: of the run.
-        provenance: what the supervisor knows of where the result comes from (see `environment.run_provenance`).
-        progress: told how far the trial is.
-        run: does the work; by default `dispatch`.
+        trial: the trial to run.
+        run_options: options of the run.
+        provenance: provenance from the supervisor (see `environment.run_provenance`).
+        progress: callback for the completed fraction.
+        run: function that does the work; by default `dispatch`.
 
     Raises:
-        OSError: no space is left, which is nothing that the trial found out; it leaves no record.
+        OSError: the disk is full, which is not a result of the trial; it leaves no record.
     """
     started = datetime.now(UTC).isoformat(timespec="seconds")
     begin = time.perf_counter()
-    configure(trial, conditions.memory)
+    configure(trial, run_options.memory)
     surroundings: dict[str, Any] = {}
     steps = trial.training.steps if isinstance(trial, DensityTrial) else 0
-    checkpoints = Checkpoints(trial, steps, conditions, provenance.get("sources", {}))
+    checkpoints = Checkpoints(trial, steps, run_options, provenance.get("sources", {}))
     try:
         check_layer_files(trial)
-        surroundings = environment(trial.device)  # before the trial: a device that it crashes answers no question
-        record = run(without_refused(trial, conditions.checks), conditions, progress, checkpoints)
-        record = with_checks(record, trial, conditions.checks)
-    except (Exception, SystemExit) as error:  # a layer may be anybody's code: whatever it raises is its result
+        surroundings = environment(trial.device)  # before the trial: a crashed device answers no queries
+        record = run(without_refused(trial, run_options.checks), run_options, progress, checkpoints)
+        record = with_checks(record, trial, run_options.checks)
+    except (Exception, SystemExit) as error:  # third-party code may raise anything: that is its result
         if isinstance(error, OSError) and error.errno in NO_SPACE:
             raise
         record = failure(trial, error)
@@ -82,18 +82,18 @@ def execute(
     }
     record = replace(record, **facts, notes=record.notes | checkpoints.notes)
     try:
-        write_record(conditions.out / "records", record)
+        write_record(run_options.out / "records", record)
     except (ValueError, TypeError) as error:
         unwritable = failure(trial, ValueError(f"the trial's record cannot be stored: {error}"))
         record = replace(unwritable, **facts)
-        write_record(conditions.out / "records", record)
+        write_record(run_options.out / "records", record)
     if record.status in SETTLED:
         checkpoints.remove()
     return record
 
 
 def check_layer_files(trial: Trial) -> None:
-    """Make sure that a FILE.py:CLASS is the file that the trial was planned with: it is imported only now."""
+    """Raise UserError if a FILE.py:CLASS has changed since the trial was planned: it is imported only now."""
     for layer in layers_of(trial):
         file = Path(layer.layer.rpartition(":")[0])
         if layer.source is not None and layer.source != file_digest(file):
@@ -101,7 +101,7 @@ def check_layer_files(trial: Trial) -> None:
 
 
 def failure(trial: Trial, error: BaseException) -> Record:
-    """The record of a trial that raised, with the end of its traceback in the notes."""
+    """Return the record of a trial that raised, with the end of its traceback in the notes."""
     status = _status(error)
     reason = str(error) if status in ("diverged", "unsupported") else f"{type(error).__name__}: {error}"
     place = _location(error)
@@ -126,7 +126,7 @@ def _status(error: BaseException) -> Status:
 
 
 def _location(error: BaseException) -> str | None:
-    """`file:line` of the last frame that belongs to this project or to a layer file, not to a library."""
+    """Return `file:line` of the last frame that belongs to this project or to a layer file, not to a library."""
     libraries = [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
     packages = [PROJECT / name for name in ("layers", "flows", "harness")]
     for frame in reversed(traceback.extract_tb(error.__traceback__)):

@@ -1,4 +1,4 @@
-"""Random moves of training images, on the raw integers: no value is made up, and none is interpolated."""
+"""Random moves of training images, on the raw integers: no value is invented or interpolated."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from harness.core.settings import Augmentation, augmentation_margin
 
 
 def augment(values: Tensor, augmentation: Augmentation, generator: torch.Generator) -> Tensor:
-    """Move every image of a batch by a draw of its own; all its channels alike.
+    """Move every image of a batch by its own draw; all its channels alike.
 
-    - "crop_flip": the usual one of CIFAR-10 and ImageNet. Reflect-pad by 4 pixels, crop at random to the former
-      size (81 places, equally likely), mirror left and right with probability 1/2.
-    - "dihedral_shift": for images without an up and a left, such as of the sky. Shift by up to a sixteenth of the
-      side (4 pixels at 64 x 64; at least 1) along each axis, what enters at the border reflected, then one of
+    - "crop_flip": the usual one for CIFAR-10 and ImageNet. Reflect-pad by 4 pixels, crop at random to the former
+      size (81 positions, equally likely), mirror left and right with probability 1/2.
+    - "dihedral_shift": for images without a preferred orientation, such as of the sky. Shift by up to a sixteenth of
+      the side (4 pixels at 64 x 64; at least 1) along each axis, with reflection at the border, then apply one of
       the 8 symmetries of the square: mirrored left and right, top and bottom, transposed, each with probability 1/2.
 
     Reflection is about the outermost pixels, which do not repeat: a b c d enters as c b | a b c d | c b.
 
     Args:
-        values: (N, C, H, W) of any dtype, a shape in which `augmentation_fault` finds none.
-        augmentation: one of those above, or "none", which returns the values as they are.
+        values: (N, C, H, W) of any dtype, with a shape that `augmentation_fault` accepts.
+        augmentation: one of those above, or "none", which returns the values unchanged.
         generator: draws the moves, on the device of the values.
 
     Returns:
@@ -38,7 +38,7 @@ def augment(values: Tensor, augmentation: Augmentation, generator: torch.Generat
     columns = torch.where(coins[0], columns.flip(1), columns)
     if augmentation == "dihedral_shift":
         rows = torch.where(coins[1], rows.flip(1), rows)
-    places = rows[:, :, None] * width + columns[:, None, :]  # (N, H, W), into the flattened image
+    places = rows[:, :, None] * width + columns[:, None, :]  # (N, H, W), indices into the flattened image
     if augmentation == "dihedral_shift":
         places = torch.where(coins[2][:, :, None], places.mT, places)
     pixels = values.flatten(2)
@@ -46,5 +46,5 @@ def augment(values: Tensor, augmentation: Augmentation, generator: torch.Generat
 
 
 def _reflected(places: Tensor, size: int) -> Tensor:
-    """Whole numbers within one size of 0..size-1, reflected into it about 0 and about size - 1."""
+    """Return whole numbers within one size of 0..size-1, reflected into it about 0 and about size - 1."""
     return (size - 1) - ((size - 1) - places.abs()).abs()

@@ -1,4 +1,4 @@
-"""Build what a trial names: a layer, or the shared backbone around it."""
+"""Build the model of a trial: a layer, or the shared backbone around it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def make_layer(layer: LayerRef, shape: tuple[int, ...], seed: int | None = None)
 
     Raises:
         UnsupportedShape: the layer cannot serve this shape.
-        UserError: there is no such layer.
+        UserError: the layer does not exist.
     """
     cls = resolve_layer(layer.layer)
     if seed is None:
@@ -38,20 +38,20 @@ def build_flow(
 ) -> Flow:
     """Build the flow of a row: a baseline, or the Glow backbone around a layer.
 
-    A layer that is itself the step's 1x1 gets none beside it. A baseline takes the size of its flow from the same
-    settings, levels, steps and width, and says what they mean to it.
+    A layer that is itself the step's 1x1 convolution gets no other one. A baseline derives the size of its flow from
+    the same settings, levels, steps and width, and documents how.
 
     Args:
-        shape: of the events.
+        shape: event shape.
         layer: the layer under test, or a baseline; an oracle's flow starts with the inverse of the data's permutation.
         flow: the backbone.
-        seed: of the initial weights.
-        permute: seed of the data's permutation, which only an oracle looks at.
+        seed: seed of the initial weights.
+        permute: seed of the data's permutation, used by oracles only.
 
     Raises:
         UnsupportedShape: the layer cannot serve a level.
-        UnsupportedEvent: the backbone cannot serve the shape, or an oracle has nothing to be told.
-        UserError: there is no such layer.
+        UnsupportedEvent: the backbone cannot serve the shape, or the data of an oracle have no permutation.
+        UserError: the layer does not exist.
         MissingLibrary: a baseline's library is not installed.
     """
     if layer.baseline:

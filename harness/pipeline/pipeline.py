@@ -1,4 +1,4 @@
-"""From integer values to the flow's input and back: augmentation, dequantisation, preprocessing, permutation."""
+"""Convert integer values to the flow's input and back: augmentation, dequantisation, preprocessing, permutation."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ Split = Literal["train", "validation", "test"]
 
 
 def permutation(dim: int, seed: int) -> np.ndarray:
-    """A permutation p of 0..dim-1, int64, a function of (dim, seed) alone: entry i of the result is entry p[i]."""
+    """Return a permutation p of 0..dim-1, int64, a function of (dim, seed) alone: entry i of the result is p[i]."""
     return np.argsort(np.random.Generator(np.random.PCG64(seed)).random(dim), kind="stable")
 
 
 class Pipeline:
-    """One data set as a trial sees it, batch by batch on the trial's device.
+    """The data set of a trial, in batches on the trial's device.
 
     The flow's input is x = P g(v + u): v is a value (in training one that `augment` has moved), u uniform noise over
     the cell of the value, g the preprocessing, P one permutation of all C*H*W entries for every split (none unless
-    `data.permute` names its seed). P carries each entry's own scale along, so a permuted data set keeps its units and
+    `data.permute` names its seed). P keeps each entry's own scale, so a permuted data set keeps its units and
     its floor. g scales linearly to [-1, 1), images by their number of levels and sequences by each channel's range in
-    the **training** split (held-out values may lie outside), or is the logit for images.
+    the **training** split (held-out values may be outside), or is the logit for images.
 
     Two measures of one likelihood p(v + u), both free of the choice of g:
 
@@ -53,9 +53,9 @@ class Pipeline:
 
     Args:
         splits: the data.
-        data: its permutation, augmentation, preprocessing, and whether it is dequantised.
+        data: provides permutation, augmentation, preprocessing, and whether to dequantise.
         dtype: of the flow's input.
-        device: where batches are wanted; see `SplitValues` for where the values themselves are.
+        device: device of the batches; see `SplitValues` for the device of the values themselves.
 
     Attributes:
         shape: the event shape (C, *spatial).
@@ -67,7 +67,7 @@ class Pipeline:
         log_step: mean_d log s_d.
 
     Raises:
-        UserError: logit preprocessing of sequences, or an augmentation that their shape does not allow.
+        UserError: logit preprocessing of sequences, or an augmentation that the event shape does not support.
     """
 
     def __init__(
@@ -113,35 +113,35 @@ class Pipeline:
             self._undo = self.permutation.argsort()
 
     def raw(self, split: Split) -> SplitValues:
-        """The values of a split as they come, integers where they lie on a lattice, to take batches of."""
+        """Return the unprocessed values of a split, integers if they are on a lattice, to take batches of."""
         return self._raw[split]
 
     def augment(self, values: Tensor, generator: torch.Generator) -> Tensor:
-        """Training values (N, *shape), each moved by chance (see `harness.pipeline.augmentation`), if at all.
+        """Return training values (N, *shape), each moved at random (see `harness.pipeline.augmentation`), or unchanged.
 
         Args:
-            values: of `raw("train")`.
-            generator: draws the moves, on the pipeline's device; not touched where nothing is to be moved.
+            values: values of `raw("train")`.
+            generator: draws the moves, on the pipeline's device; not used without augmentation.
         """
         return augment(values, self._augmentation, generator)
 
     def prepare(self, values: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Values to the flow's input, with fresh noise.
+        """Convert values to the flow's input, with fresh noise.
 
         Args:
-            values: of `raw`, (N, *shape).
+            values: values of `raw`, (N, *shape).
             generator: draws the noise, on its own device; None uses the global one.
 
         Returns:
             x of shape (N, *shape) in the pipeline's dtype, and log|det dx/dv| of shape (N,) in float64.
         """
-        # In float64 whatever the dtype of x, so that one generator gives a flow and its float64 copy the same point.
+        # In float64 whatever the dtype of x, so that one generator gives a flow and its float64 copy the same input.
         v = dequantise(values, generator, torch.float64) if self.dequantises else values.double()
         x, log_det = self.preprocessing(v)
         return self._reorder(x.to(self.dtype), self.permutation), log_det
 
     def to_data(self, x: Tensor) -> np.ndarray:
-        """The values (N, *shape) whose cells hold x: on the lattice, within the range of levels or of the type."""
+        """Return the values (N, *shape) whose cells contain x: on the lattice, within the range of levels or type."""
         undo = None if self.permutation is None else self._undo
         v = self.preprocessing.inverse(self._reorder(x.detach().double(), undo))
         if self.lattice:
@@ -154,17 +154,17 @@ class Pipeline:
         return values if order is None else values.flatten(1)[:, order].reshape(values.shape)
 
     def measures(self, log_prob: Tensor, log_det: Tensor) -> dict[Unit, Tensor]:
-        """Both measures of each sample, (N,) in float64.
+        """Return both measures of each sample, (N,) in float64.
 
         Args:
             log_prob: the flow's log-density of its input x in nats, (N,).
-            log_det: of the preprocessing, as `prepare` returned it, (N,).
+            log_det: log-det of the preprocessing, as `prepare` returned it, (N,).
         """
         raw = log_prob.double() + log_det.double()
         return {"bits_per_dim": bits_per_dim(raw, self.dim), "nats_per_dim": self.log_step - raw / self.dim}
 
     def floor(self) -> float | None:
-        """The resolution floor in `unit`; None where none is known: off a lattice, nothing bounds a density."""
+        """Return the resolution floor in `unit`; None if unknown: off a lattice, nothing bounds a density."""
         if not self._has_floor:
             return None
         return 0.0 if self.unit == "bits_per_dim" else self.log_step

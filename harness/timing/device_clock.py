@@ -10,10 +10,10 @@ CACHES = 2  # sizes of the second-level cache that are written between two calls
 
 
 def device_seconds(call: Callable[[], object], calls: int, device: torch.device) -> float:
-    """Mean seconds of a call on the device, each between two events of the current stream.
+    """Return the mean seconds of a call on the device, each between two events of the current stream.
 
-    Before each a buffer larger than the cache is written, which also keeps the device busy while the host starts what
-    is timed: launches count only where they take longer than the work.
+    Before each call a buffer larger than the cache is written, which also keeps the device busy while the host launches
+    the call: launches count only if they take longer than the work.
     """
     size = CACHES * torch.cuda.get_device_properties(device).L2_cache_size
     other = torch.empty(max(size, 1), dtype=torch.uint8, device=device)

@@ -1,15 +1,15 @@
-"""What is timed: the operations of a layer, shared by runtime trials and by `pytest --benchmark-only`.
+"""The timed operations of a layer, shared by runtime trials and by `pytest --benchmark-only`.
 
 Definitions, after the runtime section of ButterflyFlow (Meng et al., ICML 2022):
 
 - forward: apply the layer **and** compute its log-det in grad mode; no backward pass.
 - forward_backward: the same, then the gradient of sum(y) + log-det with respect to the input and every parameter.
-- inverse: `layer.inverse(y)` under no_grad, whatever it factorises included ("cold").
-- inverse_warm: the same with what `layer.inverter()` returned, which has factorised before the clock starts.
+- inverse: `layer.inverse(y)` under no_grad, including its factorisation ("cold").
+- inverse_warm: the same with the result of `layer.inverter()`, which factorises before the clock starts.
 
-The input x is standard normal, and y is what the layer makes of it. The weights are perturbed away from
-initialisation, where an identity could be cheaper than the layer is in use (denormal numbers, zero off-diagonals).
-A layer that hardens is timed as it is used: forward in training, the inverse, which takes samples, in `eval()`.
+The input x is standard normal, and y is the layer's output for it. The weights are perturbed away from
+initialisation, where an identity could be cheaper than the layer in use (denormal numbers, zero off-diagonals).
+A layer that hardens is timed as it is used: forward in training, the inverse, which draws samples, in `eval()`.
 """
 
 from __future__ import annotations
@@ -81,19 +81,19 @@ def prepare(
 
 
 def events(shape: tuple[int, ...], batch: int, *, dtype: torch.dtype, device: torch.device, seed: int = 0) -> Tensor:
-    """The events that `prepare` gives a layer: standard normal, (batch, *shape)."""
+    """Return the events that `prepare` gives a layer: standard normal, (batch, *shape)."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(batch, *shape, generator=generator, dtype=torch.float64).to(device=device, dtype=dtype)
 
 
 def inverse_error(back: Tensor, x: Tensor) -> float:
-    """max |x - back| / max(1, |x|), as in the audit; inf where an entry of `back` is no number."""
+    """Return max |x - back| / max(1, |x|), as in the audit; inf if an entry of `back` is not a number."""
     error = ((back - x) / x.abs().clamp(min=1.0)).abs()
     return float(error.nan_to_num(nan=math.inf, posinf=math.inf).max())
 
 
 def backend_of(call: Callable[[], object], device: torch.device) -> str:
-    """What a call runs on, found by running it once: "cpp" or "cuda" if an operator of csrc/ is in it, else "torch"."""
+    """Run a call once and return its backend: "cpp" or "cuda" if it calls an operator of csrc/, else "torch"."""
     with _Watch() as watch:
         call()
     if not watch.saw_kernel:
@@ -102,7 +102,7 @@ def backend_of(call: Callable[[], object], device: torch.device) -> str:
 
 
 class _Watch(TorchDispatchMode):
-    """Lets every operator through, and notes whether one was ours."""
+    """Run every operator unchanged, and note whether one was from csrc/."""
 
     saw_kernel = False
 

@@ -1,4 +1,4 @@
-"""The most memory that one call needs beyond what was held before, as torch's allocators count it."""
+"""The peak memory of one call beyond the memory held before it, as counted by torch's allocators."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import torch
 
 
 def peak_bytes(call: Callable[[], object], device: torch.device) -> int:
-    """The largest sum of what the call has allocated and not yet freed, its results included.
+    """Return the largest sum of memory that the call has allocated and not yet freed, its results included.
 
-    Tensors count, and whatever else takes memory from torch's allocator; the scratch memory of a library with an
-    allocator of its own does not.
+    This counts tensors and all other memory from torch's allocator, but not the scratch memory of a library with its
+    own allocator.
     """
     if device.type != "cuda":
         return _traced(call)
@@ -24,10 +24,10 @@ def peak_bytes(call: Callable[[], object], device: torch.device) -> int:
 
 
 def _traced(call: Callable[[], object]) -> int:
-    """On a CPU torch keeps no count, but its profiler reports every allocation and every release."""
+    """Return the peak on a CPU, where torch keeps no count, but its profiler reports every allocation and release."""
     with torch.autograd.profiler.profile(profile_memory=True) as trace:
         result = call()
-    del result  # not before: it counts
+    del result  # not earlier, because the result counts
     events = [event for event in trace.kineto_results.events() if event.name() == "[memory]"]
     held = most = 0
     for event in sorted(events, key=lambda event: event.start_ns()):

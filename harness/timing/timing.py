@@ -1,11 +1,11 @@
-"""The clock: several cases timed alternately in one process, so that what slows the machine slows them all.
+"""Time several cases alternately in one process, so that disturbances of the machine affect all of them.
 
-What a time may depend on besides the case, and what is done about it (docs/timing.md has the measurements behind it):
+Influences on a time besides the case, and the remedies (docs/timing.md has the measurements behind them):
 
-- What the machine does: every round samples every case, in opposite order every other time.
-- What the case before left in the caches: an untimed call precedes each sample of a fast case.
-- What the process allocated before: `harness.execution.trial` makes the allocator keep memory; page faults are counted.
-- Who else uses the core: the processor time of a sample is counted beside its wall time.
+- Load of the machine: every round samples every case, in opposite order every other time.
+- Caches left by the previous case: an untimed call precedes each sample of a fast case.
+- Earlier allocations: `harness.execution.trial` makes the allocator keep memory; page faults are counted.
+- Other processes on the core: the processor time of a sample is counted beside its wall time.
 - Warming up: the cases take turns, untimed, until their times settle.
 """
 
@@ -27,10 +27,10 @@ from harness.timing.device_clock import device_seconds
 
 Key = TypeVar("Key", bound=Hashable)
 
-LEAST_ROUNDS = 5  # whatever the budget
-SETTLED = 0.1  # warming up ends when no case's time still falls by more than this part
-LONGEST_WARM_UP = 4  # times the time asked for
-SLOW = 0.1  # seconds; such a call fills the caches for itself
+LEAST_ROUNDS = 5  # minimum, whatever the budget
+SETTLED = 0.1  # warming up ends when no case's time falls by more than this fraction
+LONGEST_WARM_UP = 4  # in multiples of the requested time
+SLOW = 0.1  # seconds; a call of this length refills the caches itself
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Measurement:
 
     Attributes:
         samples: one per round, each the mean of `calls` calls.
-        calls: how often a sample calls the case, chosen so that a sample lasts `min_sample_ms`.
+        calls: number of calls in a sample, chosen so that a sample lasts `min_sample_ms`.
     """
 
     samples: tuple[Sample, ...]
@@ -98,7 +98,7 @@ def measure(
     """Time every case, one sample of each per round, and return case -> Measurement.
 
     On a GPU the device's own clock is read. Garbage collection waits until the end.
-    After `budget_seconds` no further round starts, unless there were fewer than `LEAST_ROUNDS`.
+    After `budget_seconds` no further round starts, unless fewer than `LEAST_ROUNDS`.
     """
     samples: dict[Key, list[Sample]] = {name: [] for name in cases}
     collecting = gc.isenabled()
@@ -124,9 +124,9 @@ def measure(
 def warm_up(
     cases: Mapping[Key, Callable[[], object]], settings: TimingSettings, device: torch.device
 ) -> dict[Key, float]:
-    """Call all cases in turn, `warmup` times and for `warmup_seconds` at least, and until their times have settled.
+    """Call all cases in turn, at least `warmup` times and for `warmup_seconds`, and until their times have settled.
 
-    Where they do not settle it ends after `LONGEST_WARM_UP` times as long. Returns the last seconds per call.
+    If they do not settle, stop after `LONGEST_WARM_UP` times that duration. Return the last seconds per call.
     """
     history: dict[Key, list[float]] = {name: [] for name in cases}
     start = time.perf_counter()
@@ -145,7 +145,7 @@ def warm_up(
 
 
 def has_settled(times: list[float]) -> bool:
-    """Whether the last third of the times is no more than `SETTLED` below the third before it."""
+    """Return whether the last third of the times is no more than `SETTLED` below the third before it."""
     third = len(times) // 3
     if third < 2:
         return False
@@ -153,7 +153,7 @@ def has_settled(times: list[float]) -> bool:
 
 
 def _sample(call: Callable[[], object], calls: int, device: torch.device) -> Sample:
-    """One reading over `calls` calls; on a CUDA device by its own clock (see `device_clock`)."""
+    """Return one reading over `calls` calls; on a CUDA device by its own clock (see `device_clock`)."""
     faults, cpu, start = _page_faults(), time.process_time(), time.perf_counter()
     if device.type == "cuda":
         seconds = device_seconds(call, calls, device) * calls
@@ -165,7 +165,7 @@ def _sample(call: Callable[[], object], calls: int, device: torch.device) -> Sam
 
 
 def _page_faults() -> int:
-    """Pages mapped for this process so far, those apart that were read from a disk; 0 where no system counts them."""
+    """Return the pages mapped for this process so far, except those read from a disk; 0 if the system has no count."""
     try:
         resource = importlib.import_module("resource")
     except ImportError:

@@ -1,12 +1,12 @@
-"""The log-determinant of a 1x1 convolution as released sequence code counts it: once, not once per position.
+"""The log-determinant of a 1x1 convolution as released sequence code computes it: once, not once per position.
 
 Over n positions y_t = W x_t has log|det| = n log|det W|. ButterflyFlow's released code for MIMIC-III (Meng et al., ICML
-2022) returns log|det W|. What it calls log p(x) is then
+2022) returns log|det W|. Its log p(x) is then
 
     log p(x) - sum over the 1x1 convolutions of (1 - 1/n) n log|det W|,
 
-which is no log-density: shrinking W raises it without end. Training on it shows how its published values arise. A suite
-has to ask for it by `accounting: once_per_sequence`, and only one of kind claims may contain such a suite.
+which is not a log-density: shrinking W raises it without bound. Training on it shows how the published values arise. A
+suite must request it by `accounting: once_per_sequence`, and only one of kind claims may contain such a suite.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def uncounted(flow: Flow) -> Tensor:
-    """The part of log|det dz/dx| that the released code leaves out, shape (), in nats of one event; differentiable."""
+    """Return the part of log|det dz/dx| that the released code omits, shape (), in nats per event; differentiable."""
     left_out = next(flow.parameters()).new_zeros(())
     for _, module in flow.linear_layers():
         if isinstance(module, LAYERS["conv1x1"]):

@@ -1,7 +1,7 @@
-"""The state of a training, written now and then, from which it goes on after any end of its process.
+"""The state of training, saved periodically, so that it can resume after any end of its process.
 
-See `harness.core.checkpoint_files` for the files. The two newest stay, so that there is a good one while, or because, a
-newer one is not.
+See `harness.core.checkpoint_files` for the files. The two newest are kept, so that a good one exists while a newer one
+is incomplete or damaged.
 """
 
 from __future__ import annotations
@@ -19,65 +19,65 @@ from typing import Any, BinaryIO, Protocol
 
 import torch
 
-from harness.core.checkpoint_files import SUFFIX, Header, checkpoint_files, checkpoint_folder, read_header
+from harness.core.checkpoint_files import SUFFIX, CheckpointHeader, checkpoint_files, checkpoint_folder, read_header
 from harness.core.records import atomic_file
-from harness.core.run_options import Conditions
+from harness.core.run_options import RunOptions
 from harness.core.settings import Trial
 from harness.core.sources import changes
 
 KEPT = 2
 CHECKSUM_BYTES = 32
-TIMES_WRITING = 20  # the pause between two checkpoints, in times what one takes to write: 5 % of the time at most
+TIMES_WRITING = 20  # the pause between two checkpoints, in multiples of the time to write one: at most 5 % of the time
 
 
 class Stateful(Protocol):
-    """What holds a part of the state: a module, an optimiser, an order of points."""
+    """An object with a part of the state: a module, an optimiser, an order of examples."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Tensors, numbers and texts, in dicts and lists."""
+        """Return tensors, numbers and texts, in dicts and lists."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> Any:
-        """Take a state over."""
+        """Restore a state."""
 
 
 class Checkpoints:
-    """The checkpoints of one trial while it runs.
+    """The checkpoints of one running trial.
 
     Args:
-        trial: whose they are.
-        steps: of its training.
-        conditions: where they lie, how often they are written, and what becomes of those that other source made.
-        sources: of the source that runs now.
+        trial: the trial.
+        steps: number of steps of its training.
+        run_options: their folder, interval, and the treatment of checkpoints of changed source.
+        sources: digests of the current source.
 
     Attributes:
-        sources: of the source that the result rests on: after going on from a checkpoint of other source, its.
-        seconds: wall time that the trial had taken when it was interrupted, 0 for one that begins.
-        notes: remarks for the record: where training went on, which files were passed over.
+        sources: digests of the source behind the result: after resuming from a checkpoint of other source, its digests.
+        seconds: wall time of the trial up to its interruption; 0 for a new trial.
+        notes: remarks for the record: the step of a resume, the files that were skipped.
     """
 
-    def __init__(self, trial: Trial, steps: int, conditions: Conditions, sources: Mapping[str, str]) -> None:
+    def __init__(self, trial: Trial, steps: int, run_options: RunOptions, sources: Mapping[str, str]) -> None:
         self.trial = trial
         self.steps = steps
-        self.conditions = conditions
+        self.run_options = run_options
         self.sources = dict(sources)
         self.seconds = 0.0
         self.notes: dict[str, str] = {}
         self._interruptions = self._lost = 0
         self._begin = self._last = time.monotonic()
-        self._pause = conditions.checkpoint
+        self._pause = run_options.checkpoint
 
     @property
     def lasting(self) -> bool:
-        """Whether the training is long enough for its end to be kept, too."""
-        return self._interruptions > 0 or time.monotonic() - self._begin >= self.conditions.checkpoint
+        """Return whether training is long enough to keep its end, too."""
+        return self._interruptions > 0 or time.monotonic() - self._begin >= self.run_options.checkpoint
 
     def due(self) -> bool:
-        """Whether it is time for the next checkpoint."""
+        """Return whether the next checkpoint is due."""
         return time.monotonic() - self._last >= self._pause
 
     def save(self, step: int, parts: Mapping[str, Stateful]) -> None:
-        """Write the state after `step`. Where it cannot be written, training goes on, and the log says why."""
-        header = Header(
+        """Write the state after `step`; if that fails, training continues, and the log gives the reason."""
+        header = CheckpointHeader(
             trial=self.trial.id,
             step=step,
             steps=self.steps,
@@ -87,28 +87,28 @@ class Checkpoints:
             sources=self.sources,
         )
         begin = time.monotonic()
-        path = checkpoint_folder(self.conditions.out, self.trial.id) / f"{step:09d}{SUFFIX}"
+        path = checkpoint_folder(self.run_options.out, self.trial.id) / f"{step:09d}{SUFFIX}"
         try:
             with atomic_file(path) as file:
                 write_checkpoint(file, header, {name: part.state_dict() for name, part in parts.items()})
-        except (OSError, RuntimeError) as error:  # torch wraps what a file's write raises
+        except (OSError, RuntimeError) as error:  # torch wraps exceptions of a file's write method
             self._lost += 1
             self.notes["checkpoints lost"] = f"{self._lost} could not be written, {path.name} last ({error})"
             print(f"checkpoint: {path.name} could not be written ({error})", flush=True)
         else:
-            for old in checkpoint_files(self.conditions.out, self.trial.id)[KEPT:]:
+            for old in checkpoint_files(self.run_options.out, self.trial.id)[KEPT:]:
                 old.unlink(missing_ok=True)
         self._last = time.monotonic()
-        if self.conditions.checkpoint > 0:
-            self._pause = max(self.conditions.checkpoint, TIMES_WRITING * (self._last - begin))
+        if self.run_options.checkpoint > 0:
+            self._pause = max(self.run_options.checkpoint, TIMES_WRITING * (self._last - begin))
 
     def restore(self, parts: Mapping[str, Stateful]) -> None:
-        """Set every part to the newest good checkpoint; without one, leave all as it is.
+        """Restore every part from the newest good checkpoint; without one, change nothing.
 
-        A file that is damaged, of another trial, or of parts that do not fit is named in the notes and passed
-        over, and so is one of other source, unless `conditions.stale` says to keep it.
+        A file that is damaged, of another trial, or of parts that do not fit is named in the notes and skipped, and so
+        is one of other source, unless `run_options.stale` says to keep it.
         """
-        for path in checkpoint_files(self.conditions.out, self.trial.id):
+        for path in checkpoint_files(self.run_options.out, self.trial.id):
             before = {name: deepcopy(part.state_dict()) for name, part in parts.items()}
             try:
                 header, state = read_checkpoint(path)
@@ -116,7 +116,7 @@ class Checkpoints:
                 _load(parts, state)
             except (OSError, ValueError, RuntimeError, KeyError, TypeError, IndexError) as error:
                 _load(parts, before)
-                text = f"{path.name} is passed over ({_first_line(error)})"
+                text = f"{path.name} is skipped ({_first_line(error)})"
                 print(f"checkpoint: {text}", flush=True)
                 self.notes["checkpoints"] = "; ".join(filter(None, [self.notes.get("checkpoints"), text]))
                 continue
@@ -124,44 +124,44 @@ class Checkpoints:
             return
 
     def remove(self) -> None:
-        """Delete all of the trial's checkpoints: it has its record."""
-        shutil.rmtree(checkpoint_folder(self.conditions.out, self.trial.id), ignore_errors=True)
+        """Delete all checkpoints of the trial, once it has its record."""
+        shutil.rmtree(checkpoint_folder(self.run_options.out, self.trial.id), ignore_errors=True)
 
-    def _check(self, header: Header) -> None:
+    def _check(self, header: CheckpointHeader) -> None:
         if header.trial != self.trial.id:
             raise ValueError(f"it is of trial {header.trial}")
         differing = changes(header.sources, self.sources)
-        if differing and self.conditions.stale == "rerun":
+        if differing and self.run_options.stale == "rerun":
             raise ValueError(f"made by other source: {', '.join(differing)}")
 
-    def _take_over(self, header: Header) -> None:
+    def _take_over(self, header: CheckpointHeader) -> None:
         self._interruptions = header.interruptions + 1
         self.seconds = header.seconds
         times = "once" if self._interruptions == 1 else f"{self._interruptions} times"
-        text = f"training was interrupted {times}, and went on from step {header.step} of {header.steps}"
+        text = f"training was interrupted {times}, and resumed from step {header.step} of {header.steps}"
         differing = changes(header.sources, self.sources)
         if differing:
-            text += f"; until there by other source: {', '.join(differing)}"
+            text += f"; until then by other source: {', '.join(differing)}"
             self.sources = dict(header.sources)
         if header.torch != torch.__version__:
-            text += f"; until there under torch {header.torch}"
+            text += f"; until then under torch {header.torch}"
         self.notes["resumed"] = text
         print(text, flush=True)
 
 
-def write_checkpoint(file: BinaryIO, header: Header, state: Mapping[str, Any]) -> None:
-    """Write one checkpoint as it is made, so that it is never twice in memory."""
+def write_checkpoint(file: BinaryIO, header: CheckpointHeader, state: Mapping[str, Any]) -> None:
+    """Write one checkpoint while it is serialised, so that it is never in memory twice."""
     summed = _Summed(file)
     summed.write(json.dumps(vars(header), sort_keys=True).encode() + b"\n")
-    chance = {"cpu": torch.get_rng_state()}
+    generators = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_initialized():
-        chance["cuda"] = torch.cuda.get_rng_state()
-    torch.save({"parts": dict(state), "chance": chance}, summed)  # type: ignore[arg-type]
+        generators["cuda"] = torch.cuda.get_rng_state()
+    torch.save({"parts": dict(state), "chance": generators}, summed)  # type: ignore[arg-type]
     file.write(summed.digest.digest())
 
 
-def read_checkpoint(path: Path) -> tuple[Header, dict[str, Any]]:
-    """Header and state of one checkpoint.
+def read_checkpoint(path: Path) -> tuple[CheckpointHeader, dict[str, Any]]:
+    """Return the header and the state of one checkpoint.
 
     Raises:
         OSError: the file cannot be read.
@@ -183,17 +183,17 @@ def read_checkpoint(path: Path) -> tuple[Header, dict[str, Any]]:
 
 
 def _load(parts: Mapping[str, Stateful], state: Mapping[str, Any]) -> None:
-    """Set every part; `state` may come without torch's own generators."""
+    """Restore every part; `state` may lack torch's own generators."""
     inner = state.get("parts", state)
     if inner.keys() != parts.keys():
         raise ValueError(f"it holds {', '.join(inner)}, not {', '.join(parts)}")
     for name, part in parts.items():
         part.load_state_dict(inner[name])
-    chance = state.get("chance", {})
-    if "cpu" in chance:
-        torch.set_rng_state(chance["cpu"])
-    if "cuda" in chance and torch.cuda.is_initialized():
-        torch.cuda.set_rng_state(chance["cuda"])
+    generators = state.get("chance", {})
+    if "cpu" in generators:
+        torch.set_rng_state(generators["cpu"])
+    if "cuda" in generators and torch.cuda.is_initialized():
+        torch.cuda.set_rng_state(generators["cuda"])
 
 
 def _first_line(error: BaseException) -> str:
@@ -201,7 +201,7 @@ def _first_line(error: BaseException) -> str:
 
 
 class _Summed:
-    """Passes what is written on to a file, and sums it up."""
+    """Write through to a file, and hash the content."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file

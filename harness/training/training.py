@@ -27,23 +27,23 @@ if TYPE_CHECKING:
 
 Curves = dict[str, list[float | None]]
 
-REPORT_SECONDS = 0.5  # between two progress reports; a report looks at nothing on the device
+REPORT_SECONDS = 0.5  # between two progress reports; a report reads nothing from the device
 
 
 @dataclass(frozen=True)
 class Fit:
-    """What training did; the flow itself holds the chosen weights.
+    """The outcome of training; the flow itself holds the chosen weights.
 
     Attributes:
-        curves: "step", "train" (mean loss since the step before) and "validation", in the data's unit, and "seconds",
-            as `train_seconds` up to there; with averages "average_log_det", the smallest log|det W| / D of the averaged
-            layers under test, in nats. Under another accounting these are what it claims, and "true_validation" is
-            the likelihood of the same weights; with `watch`, "crossings" and "smallest_singular_value" stand beside
-            them (see `harness.training.watch`).
+        curves: "step", "train" (mean loss since the previous evaluation) and "validation", in the data's unit, and
+            "seconds", `train_seconds` up to that step; with averages "average_log_det", the smallest log|det W| / D of
+            the averaged layers under test, in nats. Under another accounting these are its claims, and
+            "true_validation" is the likelihood of the same weights; with `watch` there are also "crossings" and
+            "smallest_singular_value" (see `harness.training.watch`).
         best_step: the step whose weights were kept, the one of the lowest validation value.
-        steps_done: fewer than asked for when training stopped early.
+        steps_done: number of steps, fewer than requested after early stopping.
         passes: forward and backward passes over a batch; two per step under "separate" averages.
-        train_seconds: wall time of the training steps alone; the clock stands still during evaluations.
+        train_seconds: wall time of the training steps alone; the clock stops during evaluations.
         stopped_early: whether patience ran out.
     """
 
@@ -58,10 +58,10 @@ class Fit:
 class TrainingBatches:
     """Endless prepared batches (x, log-det) of the training split, a function of the seed alone.
 
-    One random order of all points follows another, and the sequence is cut into batches, so every point is
-    used equally often and no remainder is dropped. Each use of a point draws a fresh augmentation, where there
-    is one, and fresh dequantisation noise; the order of points and the noise are the same with and without
-    augmentation. A batch size beyond the number of points means all points, each once.
+    One random order of all examples follows another, and the sequence is cut into batches, so every example is used
+    equally often and no remainder is dropped. Each use of an example draws a fresh augmentation, if any, and fresh
+    dequantisation noise; the order and the noise are the same with and without augmentation. A batch size beyond the
+    number of examples means all examples, each once.
     """
 
     def __init__(self, pipeline: Pipeline, batch_size: int, seed: int) -> None:
@@ -77,8 +77,8 @@ class TrainingBatches:
         self._waiting = torch.empty(0, dtype=torch.long)
 
     @property
-    def chance(self) -> torch.Generator:
-        """What a flow of estimates draws from, and no other does."""
+    def generator_of_estimates(self) -> torch.Generator:
+        """The generator for flows with estimated log-determinants; nothing else draws from it."""
         return self._generators["estimates"]
 
     def __iter__(self) -> TrainingBatches:
@@ -93,12 +93,12 @@ class TrainingBatches:
         return self._pipeline.prepare(moved, self._generators["noise"])
 
     def state_dict(self) -> dict[str, Any]:
-        """The generators, and the points that the present order still holds."""
+        """Return the generators, and the rest of the current order of examples."""
         states = {name: one.get_state() for name, one in self._generators.items()}
         return {"generators": states, "waiting": self._waiting.clone()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Restore the generators and the order."""
         for name, one in self._generators.items():
             one.set_state(state["generators"][name])
         self._waiting = state["waiting"]
@@ -106,12 +106,12 @@ class TrainingBatches:
 
 @dataclass
 class _Course:
-    """How far a training is, beside what the flow, its updates and the batches hold themselves.
+    """The progress of training, besides the state of the flow, its updates and the batches.
 
     Attributes:
-        losses: of the steps since the last evaluation, in the data's unit.
-        best_weights: of the flow at `best_step`, whose validation value is `best`.
-        waited: evaluations since then.
+        losses: losses of the steps since the last evaluation, in the data's unit.
+        best_weights: weights of the flow at `best_step`, whose validation value is `best`.
+        waited: number of evaluations since then.
     """
 
     losses: Tensor
@@ -143,18 +143,18 @@ def fit(
 ) -> Fit:
     """Maximise the likelihood of the training split; leave in the flow, in eval(), the weights that validation chose.
 
-    The loss is the negative log-likelihood in nats per dimension. ActNorm is initialised on the first batch,
-    as training sees it. What is validated and kept is the flow of `Updates`, averages included where the
-    settings ask for them. Between evaluations nothing waits for the device, but for a checkpoint. On the CPU a
-    training that goes on from one ends in the same bits as one that was never interrupted.
+    The loss is the negative log-likelihood in nats per dimension. ActNorm is initialised on the first training batch.
+    The flow of `Updates` is validated and kept, averages included if the settings request them. Between evaluations
+    nothing waits for the device, except checkpoints. On the CPU, training that resumes from a checkpoint gives the same
+    bits as one that was never interrupted.
 
     Args:
         flow: built, on the pipeline's device; changed in place.
         pipeline: only its splits "train" and "validation" are read.
         settings: see `TrainingSettings`.
-        seed: decides the order of the points and all noise.
-        progress: told the fraction done and a short text.
-        checkpoints: where training goes on from, and leaves its state; None: it begins, and leaves none.
+        seed: determines the order of the examples and all noise.
+        progress: callback for the completed fraction and a short text.
+        checkpoints: checkpoints to resume from and to write; None: start from the beginning, and write none.
 
     Raises:
         Diverged: a loss or a validation likelihood was not finite, or an averaged layer became singular;
@@ -165,7 +165,7 @@ def fit(
     with torch.no_grad():
         flow.initialise(first[0])
     flow.train()
-    chance = batches.chance if has_estimates(flow) else None
+    drawn = batches.generator_of_estimates if has_estimates(flow) else None
     updates = Updates(flow, settings, len(pipeline.raw("train")))
     device = first[0].device
     losses = torch.zeros(settings.evaluate_every, device=device, dtype=torch.float64)
@@ -180,7 +180,7 @@ def fit(
     reported = time.monotonic()
 
     def measure(model: Flow, x: Tensor, log_det: Tensor) -> Measures:
-        log_prob = model.log_prob(x) if chance is None else model.log_prob(x, chance)
+        log_prob = model.log_prob(x) if drawn is None else model.log_prob(x, drawn)
         if settings.accounting == "once_per_sequence":
             log_prob = log_prob - uncounted(model)
         return pipeline.measures(log_prob, log_det)
@@ -195,9 +195,9 @@ def fit(
         course.losses[(course.step - 1) % settings.evaluate_every] = measures[pipeline.unit].detach().mean()
         if course.step % settings.evaluate_every == 0 or course.step == settings.steps:
             clock.pause()
-            # The curves of a checkpoint from before these seconds were kept have none.
+            # The curves of checkpoints from before these seconds were recorded have none.
             course.curves.setdefault("seconds", [None] * len(course.curves["step"])).append(clock.seconds)
-            flow.eval()  # a layer may apply another map there than in training
+            flow.eval()  # a layer may apply a different map there
             value = _evaluate(flow, pipeline, settings, seed, course, watch)
             flow.train()
             progress(course.step / settings.steps, f"step {course.step}/{settings.steps} val {value:.3f}")
@@ -257,7 +257,7 @@ def _watch_average(flow: Flow, step: int, curves: Curves) -> None:
 
 
 def _mean_loss(losses: list[float], step: int, curves: Curves) -> float:
-    """The mean of the losses up to `step`; Diverged names the first that is not finite."""
+    """Return the mean of the losses up to `step`; raise Diverged with the first that is not finite."""
     for number, value in enumerate(losses, start=step - len(losses) + 1):
         if not math.isfinite(value):
             raise Diverged(f"training loss is {value} at step {number}", curves)
@@ -267,7 +267,7 @@ def _mean_loss(losses: list[float], step: int, curves: Curves) -> float:
 def _validate(
     flow: Flow, pipeline: Pipeline, settings: TrainingSettings, seed: int, step: int, curves: Curves
 ) -> float:
-    """The validation split's value in the data's unit, under the same noise at every step."""
+    """Return the validation split's value in the data's unit, under the same noise at every step."""
     result = evaluate(flow, pipeline, "validation", 1, settings.evaluation_batch, seed)
     if result.non_finite:
         raise Diverged(
@@ -284,13 +284,13 @@ def _validate(
 
 @torch.no_grad()
 def claimed_shift(flow: Flow, pipeline: Pipeline) -> float:
-    """What the released accounting adds to a value in the data's unit (see `harness.training.accounting`)."""
+    """Return the amount that the released accounting adds to a value in the data's unit."""
     nats = float(uncounted(flow)) / pipeline.dim
     return nats / math.log(2) if pipeline.unit == "bits_per_dim" else nats
 
 
 class _Clock:
-    """Seconds of training; waits for the device before it stops or starts. It stands until it is started."""
+    """Seconds of training; waits for the device before it starts or stops, and is stopped at first."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device

@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
 Measures = dict["Unit", Tensor]
 Measure = Callable[["Flow"], Measures]
-"""A flow to the measures of the present batch (see `Pipeline.measures`)."""
+"""Function from a flow to the measures of the current batch (see `Pipeline.measures`)."""
 
 
 def learning_rate(settings: TrainingSettings, step: int) -> float:
-    """Rate of step 1, 2, ...: linear up to the full rate at step `warmup`, times `decay` at each step after it."""
+    """Return the rate of step 1, 2, ...: linear up to the full rate at step `warmup`, then times `decay` per step."""
     if step < settings.warmup:
         return settings.learning_rate * step / settings.warmup
     return settings.learning_rate * settings.decay ** (step - settings.warmup)
 
 
 def layer_learning_rate(settings: TrainingSettings, step: int, points: int) -> float:
-    """The same for the layers under test: with `layer_decay`, times that after each epoch in place of `decay`.
+    """Return the rate of the layers under test: with `layer_decay`, times that per epoch in place of `decay`.
 
     Args:
         settings: the schedule.
         step: 1, 2, ...
-        points: of the training split; an epoch ends with the step that uses the last of them.
+        points: number of training examples; an epoch ends with the step that uses the last of them.
     """
     if settings.layer_decay is None:
         return learning_rate(settings, step)
@@ -46,14 +46,14 @@ def layer_learning_rate(settings: TrainingSettings, step: int, points: int) -> f
 
 
 def layers_under_test(flow: Flow) -> list[tuple[str, InvertibleLinear]]:
-    """(path, layer) of every layer under test; a mixer beside it belongs to the backbone."""
+    """Return (path, layer) of every layer under test; a mixer in the same step belongs to the backbone."""
     found = [(path, module) for path, module in flow.linear_layers() if path.endswith("/layer")]
     return cast("list[tuple[str, InvertibleLinear]]", found)
 
 
 @torch.no_grad()
 def smallest_log_det(flow: Flow) -> tuple[str, float] | None:
-    """Path and log|det W| / D of the layer under test that is nearest to singular, or not finite; None: no layer."""
+    """Return path and log|det W| / D of the layer under test nearest to singular, or not finite; None: no layer."""
     values = {}
     for path, layer in layers_under_test(flow):
         zeros = next(flow.parameters()).new_zeros(1, *layer.shape)
@@ -73,14 +73,14 @@ class Updates:
     - "none": one pass; every weight follows its gradient.
     - "all": the same, and `flow` is the average of all weights.
     - "separate": `flow` is the live backbone around averages of the layers under test. Per batch, a pass of
-      `flow` and a step of the backbone, for the layers as they are averaged; a second pass, of the live layers in
-      the backbone as it is now, and a step of theirs, by an Adam of their own; the average. (ButterflyFlow,
-      Meng et al., ICML 2022.)
+      `flow` and a step of the backbone, with the averaged layers; a second pass, of the live layers in the
+      current backbone, and a step of the layers, by a separate Adam; then the average. (ButterflyFlow, Meng et
+      al., ICML 2022.)
 
     Args:
         flow: initialised on data; changed in place by every step.
         settings: see `TrainingSettings`.
-        points: of the training split, for the length of an epoch.
+        points: number of training examples, for the length of an epoch.
     """
 
     def __init__(self, flow: Flow, settings: TrainingSettings, points: int) -> None:
@@ -109,21 +109,21 @@ class Updates:
         return len(self._passes)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a step changes beside `flow`: the optimisers, and the live weights where `flow` holds averages."""
+        """Return the state besides `flow`: the optimisers, and the live weights if `flow` holds averages."""
         return {
             "models": [model.state_dict() for model in self._apart()],
             "optimisers": [optimiser.state_dict() for _, optimiser in self._passes],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there; `flow` is set by its own."""
+        """Restore that state; `flow` is restored separately."""
         for model, weights in zip(self._apart(), state["models"], strict=True):
             model.load_state_dict(weights)
         for (_, optimiser), moments in zip(self._passes, state["optimisers"], strict=True):
             optimiser.load_state_dict(moments)
 
     def _apart(self) -> list[Flow]:
-        """The models of the passes that are not `flow` itself."""
+        """Return the models of the passes that are not `flow` itself."""
         return [model for model, _ in self._passes if model is not self._flow]
 
     def step(self, measure: Measure, number: int) -> Measures:
@@ -149,7 +149,7 @@ class Updates:
 
 
 def _split(flow: Flow) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    """The trained weights of the backbone, and those of the layers under test."""
+    """Return the trained weights of the backbone, and those of the layers under test."""
     layers = {id(weight): weight for _, layer in layers_under_test(flow) for weight in layer.parameters()}
     trained = [weight for weight in flow.parameters() if weight.requires_grad]
     return [w for w in trained if id(w) not in layers], [w for w in trained if id(w) in layers]

@@ -1,9 +1,9 @@
-"""Whether training takes a layer across a singular matrix, and how near it comes.
+"""Record whether training takes a layer across a singular matrix, and how close it comes.
 
 The loss grows without bound as det W -> 0, which keeps a gradient flow from crossing, but not a step of finite length.
-A determinant whose sign differs from that of the step before was zero somewhere on the straight line between the two.
-Of a butterfly these are the determinants of its 2x2 matrices, of a 1x1 convolution that of the matrix of one position,
-of any other layer that of the whole matrix, of which an even number of crossings in one step goes unseen.
+A determinant whose sign differs from that of the previous step was zero somewhere on the straight line in between.
+The determinants are, for a butterfly, those of its 2x2 matrices; for a 1x1 convolution, that of the matrix of one
+position; for any other layer, that of the whole matrix, so that an even number of crossings in one step is missed.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from layers.butterfly import Butterfly
     from layers.conv1x1 import Conv1x1
 
-LARGEST = 1024  # entries of an event that is watched: a matrix of this size at each step and layer
+LARGEST = 1024  # largest D of a watched layer: a matrix of this size per step and layer
 
 
 class Watch:
     """The signs of determinants of a flow's layers under test, step by step.
 
     Args:
-        flow: whose layers are watched; those with D above LARGEST are not.
+        flow: the flow whose layers are watched; those with D above LARGEST are not.
 
     Attributes:
-        crossings: changes of a sign from one step to the next so far, over all determinants.
+        crossings: sign changes between successive steps so far, over all determinants.
     """
 
     def __init__(self, flow: Flow) -> None:
@@ -42,23 +42,23 @@ class Watch:
         self.crossings = 0
 
     def step(self) -> None:
-        """Compare with the step before."""
+        """Compare the signs with those of the previous step."""
         signs = self._signs_now()
         self.crossings += int((signs != self._signs).sum())
         self._signs = signs
 
     def smallest_singular_value(self) -> float:
-        """Of the matrices W of all watched layers as they are now."""
+        """Return the smallest singular value of the current matrices W of all watched layers."""
         return min(
             (float(torch.linalg.svdvals(push_identity(layer).double())[-1]) for layer in self._layers), default=math.nan
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """The signs after the last step."""
+        """Return the signs after the last step."""
         return {"signs": self._signs, "crossings": self.crossings}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Restore the signs."""
         self._signs, self.crossings = state["signs"].to(self._signs), int(state["crossings"])
 
     def _signs_now(self) -> Tensor:
@@ -68,8 +68,8 @@ class Watch:
 
 @torch.no_grad()
 def _determinants(layer: InvertibleLinear) -> Tensor:
-    """Those that must not vanish, or their signs; shape (number,)."""
-    # By name: a trial that watches nothing does not rest on these layers' files.
+    """Return the determinants that must not vanish, or their signs; shape (number,)."""
+    # By name: a trial that watches nothing must not depend on the files of these layers.
     if isinstance(layer, LAYERS["butterfly"]):
         butterfly = cast("Butterfly", layer)
         if butterfly.block_size == 1 and butterfly.mixed is None:

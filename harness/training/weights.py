@@ -1,4 +1,4 @@
-"""The weights that a density trial chose, on disk: saved whole or not at all, and loaded into the same flow."""
+"""The weights that a density trial chose, on disk: written atomically, and loaded into the same flow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.pipeline.models import build_flow
 
 
 def weights_path(trial: DensityTrial, out: Path) -> Path:
-    """`out/weights/<id>.pt`."""
+    """Return `out/weights/<id>.pt`."""
     return out / "weights" / f"{trial.id}.pt"
 
 
@@ -32,14 +32,14 @@ def save_flow(flow: Flow, trial: DensityTrial, out: Path) -> Path:
 
 
 def load_flow(trial: DensityTrial, path: Path) -> Flow:
-    """The flow that a trial trained, with the weights it was evaluated with, on the trial's device, in eval().
+    """Return a trial's trained flow, with the evaluated weights, on the trial's device, in eval().
 
     Args:
         trial: the settings that the weights belong to.
-        path: of `save_flow`.
+        path: file written by `save_flow`.
 
     Raises:
-        UserError: the file is not there, damaged, or of another trial.
+        UserError: the file is missing, damaged, or of another trial.
     """
     content = _read(path)
     if content["trial"] != trial.id:

@@ -25,7 +25,7 @@ Chain = Sequence[tuple[int, Tensor]]
 
 
 def log_abs_det(weight: Tensor, multiplicity: Tensor | None = None) -> Tensor:
-    """log|det| of the whole product, shape (), real.
+    """Return log|det| of the whole product, shape (), real.
 
     Args:
         weight: (P, 2C, 2C).
@@ -65,7 +65,7 @@ def apply_chain(chain: Chain, x: Tensor) -> Tensor:
 
 
 def factor_matrix(matrices: Tensor, level: int, blocks: int) -> Tensor:
-    """One factor as an explicit sparse (D, D) matrix, from the paper's definition: for tests and oracles.
+    """Return one factor as an explicit sparse (D, D) matrix, from the paper's definition: for tests and oracles.
 
     Rows C l + a and columns C l + b, for l = 0, 1, ..., are a butterfly factor, for any a and b below C.
 
@@ -86,7 +86,7 @@ def factor_matrix(matrices: Tensor, level: int, blocks: int) -> Tensor:
 
 
 def dense(weight: Tensor, plan: Plan) -> Tensor:
-    """The whole product as an explicit (D, D) matrix."""
+    """Return the whole product as an explicit (D, D) matrix."""
     products = []
     for blocks, chain in zip(plan.sizes, _chains(weight, plan), strict=True):
         matrix = torch.eye(blocks * weight.shape[-1] // 2, dtype=weight.dtype, device=weight.device)

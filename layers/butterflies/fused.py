@@ -1,6 +1,6 @@
 """Butterfly factors several at a time: up to `MOST_LEVELS` of them become one batch of small dense matrices.
 
-Write the place of an entry as bits b_1 b_2 ... (b_1 says which half of D it lies in) and a rest. A factor of level l
+Write the place of an entry as bits b_1 b_2 ... (b_1 selects the half of D) and a rest. A factor of level l
 changes bit l alone, with weights that depend on all others. A run of g factors of different levels, in any order,
 therefore takes g bits from i to o, and maps each group of 2^g entries that agree in all else, k, by one matrix:
 
@@ -14,7 +14,7 @@ data in place of g, and at the speed of matrix products.
 The results are those of `butterfly_factors`, up to rounding. It is made of torch's own operations: derivatives of every
 order, complex weights and every device come with them.
 
-Whoever applies a butterfly asks `pays(plan, N)` and calls `apply` and `apply_inverse` of this module or of
+Callers check `pays(plan, N)` and call `apply` and `apply_inverse` of this module or of
 `butterfly_factors`, which take and return the same. Multiplying out has a price that a small batch does not earn back:
 
     ms, float32                    forward             forward + backward
@@ -56,7 +56,7 @@ Chain = Sequence[tuple[int, Tensor]]
 
 
 def pays(plan: Plan, batch: int) -> bool:
-    """Whether this module is faster than `butterfly_factors` on `batch` events (see the table above)."""
+    """Return whether this module is faster than `butterfly_factors` on `batch` events (see the table above)."""
     return batch >= LEAST_BATCH and any(len(part.levels) >= LEAST_LEVELS for part in plan.parts)
 
 
@@ -84,7 +84,7 @@ def runs(levels: Sequence[int], most: int = MOST_LEVELS) -> list[slice]:
 
 
 def run_matrices(run: Chain, depth: int, shared: bool) -> Tensor:
-    """The product of factors of different levels as matrices over the bits that they change: (K, 2^g, 2^g).
+    """Return the product of factors of different levels as matrices over the bits that they change: (K, 2^g, 2^g).
 
     Rows and columns count these bits, the lowest level first. k counts what `_outside` lists, in that order.
     """
@@ -109,13 +109,13 @@ def run_matrices(run: Chain, depth: int, shared: bool) -> Tensor:
 
 
 def _outside(levels: Sequence[int], depth: int) -> tuple[list[int], list[int]]:
-    """Bits that a run keeps: before its deepest level, and after it up to `depth` with the rest as bit depth + 1."""
+    """Return the bits that a run keeps: those before its deepest level, and later ones, the rest as bit depth + 1."""
     deepest = max(levels)
     return [bit for bit in range(1, deepest) if bit not in levels], list(range(deepest + 1, depth + 2))
 
 
 def _product(terms: Sequence[Tensor]) -> Tensor:
-    """As a tree, so that nothing but the last product is as large as the last product."""
+    """Multiply the terms as a tree, so that only the last product has its full size."""
     if len(terms) == 1:
         return terms[0]
     middle = len(terms) // 2

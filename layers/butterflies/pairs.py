@@ -24,7 +24,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Part:
-    """A run of `size` entries (blocks of entries, if block-wise) with a butterfly of its own.
+    """A run of `size` entries (blocks of entries, if block-wise) with its own butterfly.
 
     Attributes:
         size: the number of entries or blocks.
@@ -64,12 +64,12 @@ class Plan:
 
 
 def most_levels(size: int) -> int:
-    """The number of times that 2 divides `size`: the deepest level that a butterfly on it can have."""
+    """Return the number of times that 2 divides `size`: the deepest level that a butterfly on it can have."""
     return (size & -size).bit_length() - 1
 
 
 def initial_weight(count: int, initialisation: str) -> Tensor:
-    """`count` 2x2 matrices as a weight (2, 2, count): identities, or with "rotation" rotations by random angles."""
+    """Return `count` 2x2 matrices as a weight (2, 2, count): identities, or for "rotation" random rotations."""
     if initialisation == "rotation":
         angle = 2 * math.pi * torch.rand(count)
         cos, sin = angle.cos(), angle.sin()
@@ -78,13 +78,13 @@ def initial_weight(count: int, initialisation: str) -> Tensor:
 
 
 def determinants(weight: Tensor) -> Tensor:
-    """The determinants ad - bc of all 2x2 matrices: (2, 2, P) -> (P,)."""
+    """Return the determinants ad - bc of all 2x2 matrices: (2, 2, P) -> (P,)."""
     (a, b), (c, d) = weight
     return torch.addcmul(a * d, b, c, value=-1)
 
 
 def log_abs_det(weight: Tensor, multiplicity: Tensor | None = None) -> Tensor:
-    """log|det| of the whole product, shape (), real.
+    """Return log|det| of the whole product, shape (), real.
 
     Args:
         weight: (2, 2, P).
@@ -95,13 +95,13 @@ def log_abs_det(weight: Tensor, multiplicity: Tensor | None = None) -> Tensor:
 
 
 def multiplicities(plan: Plan) -> Tensor:
-    """How many pairs use each matrix of the weight, shape (P,)."""
+    """Return how many pairs use each matrix of the weight, shape (P,)."""
     pairs = torch.tensor([half if plan.shared else 1 for _, half in plan.factors], dtype=torch.long)
     return pairs.repeat_interleave(torch.tensor(plan.lengths, dtype=torch.long)).to(torch.get_default_dtype())
 
 
 def invert_weight(weight: Tensor) -> Tensor:
-    """The inverses of all 2x2 matrices, (2, 2, P) -> (2, 2, P); infinite where one is singular."""
+    """Return the inverses of all 2x2 matrices, (2, 2, P) -> (2, 2, P); infinite where one is singular."""
     (a, b), (c, d) = weight
     adjugate = torch.stack((torch.stack((d, -b)), torch.stack((-c, a))))
     return adjugate / determinants(weight)
@@ -128,7 +128,7 @@ def apply_factor(matrices: Tensor, x: Tensor) -> Tensor:
 
 
 def factor_matrix(matrices: Tensor, size: int) -> Tensor:
-    """One factor as an explicit sparse (D, D) matrix, entry by entry from the definition: for tests and oracles.
+    """Return one factor as an explicit sparse (D, D) matrix, entry by entry from the definition: for tests and oracles.
 
     Args:
         matrices: (2, 2, blocks, half), or (2, 2, blocks, 1) shared.
@@ -146,7 +146,7 @@ def factor_matrix(matrices: Tensor, size: int) -> Tensor:
 
 
 def dense(weight: Tensor, plan: Plan) -> Tensor:
-    """The whole product as an explicit (D, D) matrix."""
+    """Return the whole product as an explicit (D, D) matrix."""
     products = []
     for part, chain in zip(plan.parts, _chains(weight, plan), strict=True):
         product = torch.eye(part.size, dtype=weight.dtype, device=weight.device)

@@ -15,7 +15,7 @@ from layers.butterfly import Butterfly
 
 
 def butterfly_from_permutation(permutation: Sequence[int] | Tensor, shape: tuple[int, ...] | None = None) -> Butterfly:
-    """The butterfly layer that permutes: y = x[p], entry i of the output is entry p[i] of the input, exactly.
+    """Return the butterfly layer that permutes: y = x[p], entry i of the output is entry p[i] of the input, exactly.
 
     On 2^k entries its levels are 1, ..., k, ..., 1: 2k - 1 factors, one fewer than there and back, and every 2x2 matrix
     is the identity or a swap. On any other D = p_1 ... p_m it has the 2m - 1 stages of a mixed radix there and back,
@@ -56,7 +56,7 @@ def butterfly_from_permutation(permutation: Sequence[int] | Tensor, shape: tuple
 
 
 def _routed(permutation: list[int], shape: tuple[int, ...]) -> Butterfly:
-    """The layer of a permutation of a D that is no power of two."""
+    """Return the layer of a permutation of a D that is not a power of two."""
     layer = Butterfly(shape, bi_direction=True)
     if layer.mixed is None or len(layer.mixed.sizes) > 1:
         prime, larger = max(prime_factors(layer.dim)), 1 << layer.dim.bit_length()
@@ -70,13 +70,13 @@ def _routed(permutation: list[int], shape: tuple[int, ...]) -> Butterfly:
 
 
 def benes_levels(size: int) -> list[int]:
-    """1, ..., k, ..., 1 for size = 2^k: the levels of a Benes network, the first applied first."""
+    """Return 1, ..., k, ..., 1 for size = 2^k: the levels of a Benes network, the first applied first."""
     k = size.bit_length() - 1
     return [*range(1, k + 1), *range(k - 1, 0, -1)]
 
 
 def benes_switches(permutations: Tensor) -> Tensor:
-    """Which pairs swap, so that the factors of `benes_levels` together take x to x[p].
+    """Return the pairs that swap, so that the factors of `benes_levels` together take x to x[p].
 
     The first and the last factor are one switch for each pair (i, i + D / 2). Between them are a Benes network on
     each half of the entries: the two of an output pair have to come from different halves, and the two of an input

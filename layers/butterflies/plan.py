@@ -24,7 +24,7 @@ def make_plan(
     full_depth_at: int | None = None,
     capped: bool = False,
 ) -> Plan:
-    """The factors on `dim` entries; the options and what they raise are those of `layers.butterfly.Butterfly`.
+    """Return the factors on `dim` entries; the options and what they raise are those of `layers.butterfly.Butterfly`.
 
     The sizes of the plan's parts are numbers of blocks.
     """
@@ -64,7 +64,7 @@ def _sequence(count: int, order: str, bi_direction: bool) -> tuple[int, ...]:
 
 
 def _halvings(dim: int, full_depth_at: int | None) -> int:
-    """s with dim = full_depth_at / 2^s; 0 if there is no full_depth_at."""
+    """Return s with dim = full_depth_at / 2^s; 0 if there is no full_depth_at."""
     if full_depth_at is None:
         return 0
     _check_whole("full_depth_at", full_depth_at, 1)
@@ -78,7 +78,7 @@ def _halvings(dim: int, full_depth_at: int | None) -> int:
 
 
 def _part_sizes(dim: int, partition: Sequence[int] | None, halvings: int, block_size: int) -> list[int]:
-    """The sizes, in blocks, of the parts on `dim` entries."""
+    """Return the sizes, in blocks, of the parts on `dim` entries."""
     if dim % block_size:
         divisor = max(size for size in range(1, block_size) if dim % size == 0)
         raise UnsupportedShape(
@@ -133,7 +133,7 @@ def _explicit_sequences(levels: Any, sizes: list[int], partitioned: bool, block_
 def _counts(
     levels: Any, sizes: list[int], partitioned: bool, halvings: int, capped: bool, block_size: int
 ) -> list[int]:
-    """The number of levels of every part."""
+    """Return the number of levels of every part."""
     if levels is None:
         return [most_levels(size) for size in sizes]
     asked = list(levels) if _is_sequence(levels) else [levels] * len(sizes)
@@ -155,7 +155,7 @@ def _counts(
 
 
 def _too_deep(size: int, sizes: list[int], block_size: int) -> str:
-    """The value and the rule that a level breaks."""
+    """Return the value and the rule that a level breaks."""
     most = most_levels(size)
     entries = size * block_size
     what = f"D = {entries}" if len(sizes) == 1 else f"part {entries} of the partition"
@@ -176,7 +176,7 @@ def _fewer_levels(asked: list[int], sizes: list[int], partitioned: bool, halving
 
 
 def binary_parts(dim: int, block_size: int = 1) -> list[int]:
-    """The powers of two, times `block_size`, that sum to `dim`, largest first: 784 -> [512, 256, 16]."""
+    """Return the powers of two, times `block_size`, that sum to `dim`, largest first: 784 -> [512, 256, 16]."""
     blocks = dim // block_size
     return [block_size << bit for bit in reversed(range(blocks.bit_length())) if blocks >> bit & 1]
 

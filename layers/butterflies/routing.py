@@ -40,7 +40,7 @@ def routed_stages(permutation: Sequence[int], radices: Sequence[int]) -> list[Te
 
 
 def _route(permutation: list[int], radix: int) -> tuple[list[int], list[list[int]], list[int]]:
-    """The first stage, the networks between and the last stage, each entry of which says where it takes from."""
+    """Return the first stage, the networks between and the last stage, each entry of which says where it takes from."""
     size = len(permutation)
     stride = size // radix
     edges = [(out % stride, source % stride) for out, source in enumerate(permutation)]
@@ -54,7 +54,7 @@ def _route(permutation: list[int], radix: int) -> tuple[list[int], list[list[int
 
 
 def edge_colours(edges: Sequence[tuple[int, int]], vertices: int, colours: int) -> list[int]:
-    """A colour for every edge of a bipartite multigraph, so that no two edges of a colour meet in a vertex.
+    """Return a colour for every edge of a bipartite multigraph, so that no two edges of a colour meet in a vertex.
 
     Args:
         edges: (left, right), each from 0 to `vertices` - 1.

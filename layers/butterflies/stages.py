@@ -63,7 +63,7 @@ class Stage:
 
 
 def prime_factors(number: int) -> list[int]:
-    """The primes that multiply to `number`, ascending: 784 -> [2, 2, 2, 2, 7, 7]; none for 1."""
+    """Return the primes that multiply to `number`, ascending: 784 -> [2, 2, 2, 2, 7, 7]; none for 1."""
     primes, divisor = [], 2
     while divisor * divisor <= number:
         while number % divisor == 0:
@@ -88,7 +88,7 @@ def smooth_parts(dim: int, largest: int = LARGEST_PRIME) -> list[int]:
 
 
 def stages_of(size: int, width: int = 1) -> list[Stage]:
-    """The stages of one pass over `size` units of `width` entries, the largest stride first."""
+    """Return the stages of one pass over `size` units of `width` entries, the largest stride first."""
     stages, blocks = [], 1
     for radix in prime_factors(size):
         stages.append(Stage(radix, blocks, size // (blocks * radix), width))
@@ -114,7 +114,7 @@ def apply_stage(matrices: Tensor, x: Tensor, stage: Stage) -> Tensor:
 
 
 def stage_matrix(matrices: Tensor, stage: Stage) -> Tensor:
-    """One stage as an explicit sparse (D, D) matrix, entry by entry from the definition: for tests and oracles."""
+    """Return one stage as an explicit sparse (D, D) matrix, entry by entry from the definition: for tests, oracles."""
     radix, blocks, stride, width = stage.radix, stage.blocks, stage.stride, stage.width
     side, size, device = radix * width, radix * blocks * stride * width, matrices.device
     start = torch.arange(blocks, device=device)[:, None] * radix * stride + torch.arange(stride, device=device)
@@ -139,7 +139,7 @@ class RadixTwo(nn.Module):
         self.register_buffer("multiplicity", uses, persistent=False)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The stages on x (N, D), and their log|det|."""
+        """Return the stages on x (N, D), and their log|det|."""
         if kernels.serve(x, self.weight):
             return torch.ops.invertbench.butterfly(x, self.weight, self.plan.flat, [], self.plan.shared)
         way = fused if fused.pays(self.plan, len(x)) else factors
@@ -147,7 +147,7 @@ class RadixTwo(nn.Module):
         return y, factors.log_abs_det(self.weight, self.multiplicity)
 
     def solver(self) -> Callable[[Tensor], Tensor]:
-        """The inverse with the present weights, (N, D) -> (N, D)."""
+        """Return the inverse with the current weights, (N, D) -> (N, D)."""
         plan = self.plan
         if kernels.serve(self.weight):  # compiled code inverts the matrices in passing
             weight = self.weight.clone()
@@ -166,7 +166,7 @@ class RadixTwo(nn.Module):
         return len(self.plan.factors)
 
     def by_part(self) -> list[list[Tensor]]:
-        """The matrices of every stage of every part, as `apply_stage` takes them."""
+        """Return the matrices of every stage of every part, as `apply_stage` takes them."""
         pieces = iter(self.weight.permute(2, 0, 1).split(self.plan.lengths))
         return [[next(pieces) for _ in part.levels] for part in self.plan.parts]
 
@@ -175,7 +175,7 @@ class RadixTwo(nn.Module):
         self.weight.copy_(torch.cat(list(stages)).permute(1, 2, 0))
 
     def dense(self) -> Tensor:
-        """The product as a (D, D) matrix."""
+        """Return the product as a (D, D) matrix."""
         return factors.dense(self.weight, self.plan)
 
 
@@ -201,19 +201,19 @@ class PLUStages(nn.Module):
         self.matrices = nn.ModuleList(matrices)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The stages on x (N, D), and their log|det|: no determinant is computed."""
+        """Return the stages on x (N, D), and their log|det|: no determinant is computed."""
         log_det = x.new_zeros(())
         for stage, matrices in self._all():
             log_det = log_det + matrices.log_s.sum() * (stage.stride if self.shared else 1)
         return self._run(x, [matrices.matrices() for _, matrices in self._all()], backwards=False), log_det
 
     def solver(self) -> Callable[[Tensor], Tensor]:
-        """The inverse with the present weights, (N, D) -> (N, D)."""
+        """Return the inverse with the current weights, (N, D) -> (N, D)."""
         inverses = [matrices.inverse_matrices() for _, matrices in self._all()]
         return lambda y: self._run(y, inverses, backwards=True)
 
     def dense(self) -> Tensor:
-        """The product as a (D, D) matrix."""
+        """Return the product as a (D, D) matrix."""
         products = []
         for size, part, weights in zip(self.sizes, self.parts, self.by_part(), strict=True):
             like = next(self.parameters())
@@ -229,7 +229,7 @@ class PLUStages(nn.Module):
         return len(self.matrices)
 
     def by_part(self) -> list[list[Tensor]]:
-        """The matrices of every stage of every part, as `apply_stage` takes them."""
+        """Return the matrices of every stage of every part, as `apply_stage` takes them."""
         matrices = (matrices.matrices() for _, matrices in self._all())
         return [[next(matrices) for _ in part] for part in self.parts]
 
@@ -298,7 +298,7 @@ class MixedRadix(nn.Module):
         self.passes = nn.ModuleList(passes)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """All stages on x (N, D), and log|det| of the product, shape ()."""
+        """Return all stages on x (N, D), and log|det| of the product, shape ()."""
         log_det = x.new_zeros(())
         for one in self.passes:
             x, term = one(x)
@@ -306,7 +306,7 @@ class MixedRadix(nn.Module):
         return x, log_det
 
     def solver(self) -> Callable[[Tensor], Tensor]:
-        """The inverse with the present weights, (N, D) -> (N, D)."""
+        """Return the inverse with the current weights, (N, D) -> (N, D)."""
         solvers = [cast("RadixTwo | PLUStages", one).solver() for one in reversed(self.passes)]
 
         def invert(y: Tensor) -> Tensor:
@@ -317,14 +317,14 @@ class MixedRadix(nn.Module):
         return invert
 
     def dense(self) -> Tensor:
-        """The product as a (D, D) matrix."""
+        """Return the product as a (D, D) matrix."""
         first, *others = [cast("RadixTwo | PLUStages", one).dense() for one in self.passes]
         for matrix in others:
             first = matrix @ first
         return first
 
     def factors(self) -> list[tuple[Stage, Tensor]]:
-        """(stage, sparse matrix) of every stage, part after part, the first applied first; as large as its part."""
+        """Return (stage, sparse matrix) of every stage, part by part, the first applied first, of its part's size."""
         passes = [cast("RadixTwo | PLUStages", one).by_part() for one in self.passes]
         made = []
         for stages, *weights in zip(self.sequences, *passes, strict=True):
@@ -334,7 +334,7 @@ class MixedRadix(nn.Module):
 
     @property
     def remark(self) -> str | None:
-        """That D was cut into parts, and why; None where it was not."""
+        """A remark that D was cut into parts, and why; None if it was not."""
         if len(self.sizes) == 1:
             return None
         dim, parts = sum(self.sizes), ", ".join(map(str, self.sizes))
@@ -349,7 +349,7 @@ class MixedRadix(nn.Module):
         )
 
     def summary(self) -> str:
-        """The radices of every part, the first applied first, as a text."""
+        """Return the radices of every part, the first applied first, as a text."""
         return ", ".join(
             f"{size}: {[stage.radix for stage in part]}" for size, part in zip(self.sizes, self.sequences, strict=True)
         )

@@ -1,8 +1,8 @@
-"""From the sources in csrc/ to a compiled library in the cache, made once for everyone who shares that cache.
+"""Compile the sources in csrc/ to a library in the cache, once for all users of that cache.
 
-A build is one folder, named by all that it depends on. It is made in a folder of another name beside it, under a
-lock that the system drops when its holder dies, and then renamed: a build that is killed half-way leaves nothing
-that looks whole, and nobody waits for the dead.
+A build is one folder, named by all its dependencies. It is made in a temporary folder in the same place, under a
+lock that the system releases when its holder dies, and then renamed: a killed build leaves no folder
+that looks complete, and no process waits for it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import torch
 
 LIBRARY = "libinvertbench.so"
 COMPILERS = ("c++", "g++", "clang++")
-# No -march: a cache may lie on a disk that several machines share. The kernels pick their instructions as they run.
+# No -march: several machines may share a cache. The kernels choose their instructions at run time.
 COMPILE = (
     "-std=c++20", "-O3", "-fPIC", "-fopenmp", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math",
     "-fvisibility=hidden", "-DNDEBUG", "-Wno-psabi",
@@ -36,10 +36,10 @@ MESSAGE_LINES = 6
 
 
 class BuildFailed(Exception):
-    """There is no compiled library, and the message says why.
+    """There is no compiled library; the message gives the reason.
 
     Attributes:
-        reason: the message without its details, which names no place of this machine.
+        reason: the message without its details, without paths of this machine.
     """
 
     def __init__(self, reason: str, details: str = "") -> None:
@@ -48,20 +48,20 @@ class BuildFailed(Exception):
 
 
 def cache_folder() -> Path:
-    """Where this user's builds lie: $INVERTBENCH_CACHE, else $XDG_CACHE_HOME/invertbench, else ~/.cache/invertbench."""
+    """Return this user's cache: $INVERTBENCH_CACHE, else $XDG_CACHE_HOME/invertbench, else ~/.cache/invertbench."""
     own, common = os.environ.get("INVERTBENCH_CACHE"), os.environ.get("XDG_CACHE_HOME")
     cache = Path(own) if own else (Path(common) if common else Path.home() / ".cache") / "invertbench"
     return cache.absolute() / "kernels"
 
 
 def find_or_build(folder: Path) -> Path:
-    """The compiled library, from `folder` or made there.
+    """Return the compiled library from `folder`, built there if necessary.
 
     The name of a build is a hash of the sources, the flags, torch's version and the kind of machine, and one of the
-    compiler's version. A machine without a compiler takes the build of any.
+    compiler's version. A machine without a compiler uses the build of any compiler.
 
     Raises:
-        BuildFailed: there is none, and none can be made; with what the compiler said, where one was asked.
+        BuildFailed: there is none, and building fails; with the compiler's output, if it ran.
     """
     sources = source_files()
     contents = [f"{source_name(path)}\0{path.read_text(encoding='utf-8')}" for path in sources]
@@ -78,7 +78,7 @@ def find_or_build(folder: Path) -> Path:
 
 
 def find_or_make(library: Path, make: Callable[[Path], None]) -> Path:
-    """The library, made by `make(folder)` under its own name in an empty folder, if it is not there yet."""
+    """Return the library, made by `make(folder)` under its own name in an empty folder if it is missing."""
     if library.is_file():
         return library
     final = library.parent
@@ -97,7 +97,7 @@ def find_or_make(library: Path, make: Callable[[Path], None]) -> Path:
 
 
 def source_files() -> list[Path]:
-    """Return what is compiled for the processor, and the headers of it."""
+    """Return the sources for the processor, and their headers."""
     return [path for path in all_source_files() if path.suffix in (".cpp", ".h") and not for_cuda(path)]
 
 
@@ -127,7 +127,7 @@ def object_file(folder: Path, source: Path) -> Path:
 
 
 def find_compiler() -> list[str]:
-    """The command of the C++ compiler: $CXX, else the first of c++, g++ and clang++ on the PATH."""
+    """Return the command of the C++ compiler: $CXX, else the first of c++, g++ and clang++ on the PATH."""
     if sys.platform == "win32":
         raise BuildFailed("kernels are not built on Windows")
     own = shlex.split(os.environ.get("CXX", ""))
@@ -140,12 +140,12 @@ def find_compiler() -> list[str]:
 
 
 def _version(compiler: Sequence[str]) -> str:
-    """The first line of the compiler's account of itself."""
+    """Return the first line of the compiler's version text."""
     return run_compiler([*compiler, "--version"]).partition("\n")[0]
 
 
 def _build(make: Callable[[Path], None], library: Path) -> None:
-    """Make the library in a folder beside the one it belongs to, and put the result in its place."""
+    """Make the library in a temporary folder, and move the result to its place."""
     final = library.parent
     for abandoned in final.parent.glob(f".{final.name}-*"):  # by builds that were killed: the lock is held here
         shutil.rmtree(abandoned, ignore_errors=True)
@@ -154,8 +154,8 @@ def _build(make: Callable[[Path], None], library: Path) -> None:
         make(unfinished)
         for made in unfinished.glob("*.o"):
             made.unlink()
-        unfinished.chmod(0o755)  # mkdtemp's is for its owner alone
-        shutil.rmtree(final, ignore_errors=True)  # there only if somebody took its library away
+        unfinished.chmod(0o755)  # mkdtemp's folder is private to its owner
+        shutil.rmtree(final, ignore_errors=True)  # exists only if its library was deleted
         unfinished.rename(final)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -173,16 +173,16 @@ def _compile(compiler: Sequence[str], sources: Sequence[Path], folder: Path) -> 
     library = folder / LIBRARY
     run_compiler([*compiler, *LINK, *objects, f"-L{torch_folder() / 'lib'}", *LIBRARIES, "-o", str(library)])
     if not library.is_file():
-        raise BuildFailed("the C++ compiler ended well and made nothing", f": {compiler[0]}")
+        raise BuildFailed("the C++ compiler succeeded without output", f": {compiler[0]}")
 
 
 def torch_folder() -> Path:
-    """Where torch is installed."""
+    """Return the folder in which torch is installed."""
     return Path(torch.__file__).parent
 
 
 def includes() -> list[str]:
-    """The flags that lead to our headers and to torch's."""
+    """Return the include flags for our headers and for torch's."""
     include = torch_folder() / "include"
     return [f"-I{csrc_folder()}", "-isystem", str(include), "-isystem", str(include / "torch/csrc/api/include")]
 
@@ -195,7 +195,7 @@ def run_together(commands: Sequence[Sequence[str]], who: str = "the C++ compiler
 
 
 def run_compiler(command: Sequence[str], who: str = "the C++ compiler") -> str:
-    """What the compiler printed; BuildFailed, with the first lines of it, where it fails."""
+    """Return the compiler's output; raise BuildFailed with its first lines if it fails."""
     try:
         done = subprocess.run(
             command,
@@ -217,7 +217,7 @@ def run_compiler(command: Sequence[str], who: str = "the C++ compiler") -> str:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock of this file; others wait. The system frees it with its holder, also when that is killed."""
+    """Hold the lock of this file while other processes wait; the system releases it when its holder dies."""
     import fcntl
 
     with path.open("w") as file:
@@ -226,7 +226,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def fingerprint(*texts: str) -> str:
-    """A short name for these texts together."""
+    """Return a short digest of these texts."""
     digest = hashlib.sha256()
     for text in texts:
         digest.update(f"{len(text)}:{text}".encode())

@@ -1,7 +1,7 @@
-"""From the CUDA sources in csrc/ to a compiled library in the cache, for the devices of this machine.
+"""Compile the CUDA sources in csrc/ to a library in the cache, for the devices of this machine.
 
-It is a library of its own beside the one for the processor, which declares the operators: without nvcc that one is
-built all the same.
+It is separate from the library for the processor, which declares the operators: without nvcc that one is
+still built.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NVCC = "nvcc"
 
 
 def find_nvcc() -> Path:
-    """CUDA's compiler: nvcc on the PATH, else of $CUDA_HOME, else of the usual place."""
+    """Return CUDA's compiler: nvcc on the PATH, else of $CUDA_HOME, else in the usual place."""
     home = os.environ.get("CUDA_HOME")
     found = (
         shutil.which(NVCC)
@@ -52,18 +52,18 @@ def find_nvcc() -> Path:
 
 
 def architectures_of(nvcc: Path) -> list[str]:
-    """The kinds of devices that this nvcc compiles for: sm_80, sm_90, ..."""
+    """Return the kinds of devices that this nvcc compiles for: sm_80, sm_90, ..."""
     return run_compiler([str(nvcc), "--list-gpu-code"], NVCC).split()
 
 
 def present_architectures() -> list[str]:
-    """The kinds of the devices of this machine, each once."""
+    """Return the kinds of the devices of this machine, each once."""
     devices = range(torch.cuda.device_count())
     return sorted({"sm_{}{}".format(*torch.cuda.get_device_capability(device)) for device in devices})
 
 
 def compile_command(nvcc: Path, source: Path, made: Path, architectures: Sequence[str]) -> list[str]:
-    """The command that compiles a .cu file."""
+    """Return the command that compiles a .cu file."""
     targets = [
         f"-gencode=arch=compute_{architecture.removeprefix('sm_')},code={architecture}"
         for architecture in architectures
@@ -72,13 +72,13 @@ def compile_command(nvcc: Path, source: Path, made: Path, architectures: Sequenc
 
 
 def find_or_build(folder: Path) -> tuple[Path, list[str]]:
-    """The library, from `folder` or made there, and the architectures it is for: those of the devices present.
+    """Return the library from `folder`, built there if necessary, and its architectures: those of the present devices.
 
     The name of a build is a hash of the sources, the flags, torch's version and the devices, and one of the compilers'
     versions.
 
     Raises:
-        BuildFailed: there is none, and none can be made; with what a compiler said, where one was asked.
+        BuildFailed: there is none, and building fails; with a compiler's output, if it ran.
     """
     nvcc, compiler = find_nvcc(), find_compiler()
     architectures = present_architectures()
@@ -107,7 +107,7 @@ def find_or_build(folder: Path) -> tuple[Path, list[str]]:
 
 
 def bind_command(nvcc: Path, source: Path, made: Path) -> list[str]:
-    """The command that compiles what hands tensors to the kernels: C++, with torch's headers and CUDA's.
+    """Return the command that compiles the bindings to tensors: C++, with torch's headers and CUDA's.
 
     nvcc hands the file to the C++ compiler, and alone knows where CUDA's headers are: it may be a script elsewhere.
     """

@@ -1,8 +1,8 @@
 """The compiled operators of csrc/, loaded on first use; plain PyTorch is their reference and their fallback.
 
-`torch.ops.invertbench` holds them once `load()` has said True. The first load on a machine compiles them
+`torch.ops.invertbench` holds them once `load()` has returned True. The first load on a machine compiles them
 (`layers.kernels.build`). Where that cannot be done, or INVERTBENCH_KERNELS=off, layers run as plain PyTorch: `load()`
-says False, and has warned once with the reason. The outcome holds for the process and those forked from it; a new
+returns False, and has warned once with the reason. The outcome holds for the process and its forks; a new
 process tries again. The kernels for CUDA devices are a second library, loaded and built by the first layer that runs on
 such a device (`layers.kernels.cuda`); the first declares the operators of both.
 """
@@ -27,14 +27,14 @@ SWITCH = "INVERTBENCH_KERNELS"
 
 @dataclass(frozen=True)
 class Backend:
-    """What layers run on.
+    """The backend that layers run on.
 
     Attributes:
         name: "cpp" on a CPU, "cuda" on a CUDA device, or "torch" where there are no kernels.
         build: the name of the build, which changes with the sources, the flags, the compiler and torch; None without.
-        instructions: of the processor, that the kernels use: "avx512", "avx2" or "portable"; of the devices, what they
-            are compiled for: "sm_90"; None without kernels.
-        reason: why there are none, in words that name no place of this machine; None with kernels.
+        instructions: instruction set of the processor, "avx512", "avx2" or "portable"; architectures of the devices
+            that the kernels are compiled for: "sm_90"; None without kernels.
+        reason: why there are none, without paths of this machine; None with kernels.
     """
 
     name: str
@@ -48,7 +48,7 @@ _lock = threading.Lock()
 
 
 def load(device: str = "cpu") -> bool:
-    """Whether `torch.ops.invertbench` can be called on this type of device.
+    """Return whether `torch.ops.invertbench` can be called on this type of device.
 
     The first call in a process loads it, and may build it.
     """
@@ -56,9 +56,9 @@ def load(device: str = "cpu") -> bool:
 
 
 def serve(*tensors: Tensor) -> bool:
-    """Whether the operators take these tensors, all of them on one device and of one precision, 32 or 64 bits.
+    """Return whether the operators support these tensors: all on one device, and of one precision, 32 or 64 bits.
 
-    torch.func's transforms do not know how to differentiate operators written in C++: under them, plain PyTorch runs.
+    torch.func's transforms cannot differentiate operators written in C++: under them, plain PyTorch runs.
     """
     first = tensors[0]
     if first.dtype not in (torch.float32, torch.float64) or torch._C._are_functorch_transforms_active():
@@ -68,19 +68,19 @@ def serve(*tensors: Tensor) -> bool:
 
 
 def serve_bfloat16(x: Tensor, weight: Tensor) -> bool:
-    """Whether the operators take events in bfloat16 with a weight in float32, in which they then compute: on CUDA."""
+    """Return whether the operators support bfloat16 events with a float32 weight, computing in float32: on CUDA."""
     if x.dtype != torch.bfloat16 or weight.dtype != torch.float32 or torch._C._are_functorch_transforms_active():
         return False
     return x.is_cuda and weight.device == x.device and load("cuda")
 
 
 def loaded(device: str = "cpu") -> Backend | None:
-    """What layers have run on so far on this type of device; None where no layer has asked for a kernel."""
+    """Return the backend in use on this type of device; None if no layer has requested a kernel yet."""
     return _backends.get(device)
 
 
 def backend(device: str = "cpu") -> Backend:
-    """What layers run on, on this type of device, loaded if it has not been."""
+    """Return the backend of layers on this type of device, and load it if necessary."""
     with _lock:
         if "cpu" not in _backends:
             _backends["cpu"] = _load()
@@ -107,7 +107,7 @@ def _load() -> Backend:
 
 
 def _load_cuda(on_cpu: Backend) -> Backend:
-    """The library for the CUDA devices; the one for the processor is there or has said why not."""
+    """Load the library for the CUDA devices; the one for the processor is loaded or has failed before."""
     if on_cpu.name == "torch":
         return on_cpu
     try:
@@ -127,7 +127,7 @@ def _without(reason: str, message: str, where: str = "") -> Backend:
 
 
 def _instructions(library: Path) -> str:
-    """The kind of instructions that the library chose on this processor."""
+    """Return the kind of instructions that the library chose on this processor."""
     ask = ctypes.CDLL(str(library)).invertbench_instructions
     ask.restype = ctypes.c_char_p
     return str(ask().decode())

@@ -1,7 +1,7 @@
-"""Factorising batches of matrices one by one, where torch does it wrongly at once.
+"""Factorise batches of matrices one by one if torch's batched factorisation is wrong.
 
 On a CPU with more than one thread, torch hands the matrices of a batch to LAPACK from several threads, and MKL's LU of
-about 150 rows or more then gives wrong pivots: a wrong determinant without a word, or an error on solving
+about 150 rows or more then gives wrong pivots: a silently wrong determinant, or an error on solving
 (https://github.com/pytorch/pytorch/issues/141358 and 142815; seen with torch 2.15 in float32, float64 and complex).
 """
 
@@ -19,7 +19,7 @@ Result = TypeVar("Result", Tensor, tuple[Tensor, ...])
 
 
 def by_matrix(function: Callable[..., Result], *batches: Tensor) -> Result:
-    """`function` of whole batches, or of each matrix alone where its LU of a batch cannot be trusted.
+    """Return `function` of whole batches, or of each matrix alone where its LU of a batch cannot be trusted.
 
     Args:
         function: of matrices (n, n), and of what goes with each; it takes batches of them as well.

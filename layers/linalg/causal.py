@@ -1,6 +1,6 @@
 """The exact inverse of a causal convolution, by block forward substitution in plain PyTorch.
 
-It serves on every device, and is the reference of the kernel that takes its place on a CPU.
+It runs on every device, and is the reference of the kernel that replaces it on a CPU.
 
 The map, on images zero-padded on top and on the left,
 
@@ -8,7 +8,7 @@ The map, on images zero-padded on top and on the left,
 
 is lower triangular in raster order. A row is cut into blocks of B columns, about `BLOCK_UNKNOWNS` unknowns each.
 With the unknowns of one block stacked into a vector, T its own triangular matrix, and G and K the weights of what
-lies left of it in its row and in the rows above,
+is left of it in its row and in the rows above,
 
     x_block = T^-1 y_block - (T^-1 G) left - (T^-1 K) above.
 
@@ -37,7 +37,7 @@ BLOCK_UNKNOWNS = 128
 
 
 class CausalFactors(NamedTuple):
-    """What all blocks share; m = B c unknowns per block, g <= (b - 1) c of them reach in from the left.
+    """The matrices that all blocks share; m = B c unknowns per block, g <= (b - 1) c of them reach in from the left.
 
     Attributes:
         inverse: T^-1, (m, m).
@@ -51,7 +51,7 @@ class CausalFactors(NamedTuple):
 
 
 def factorise(taps: Tensor, width: int) -> CausalFactors:
-    """The matrices that invert the causal convolution on rows of `width` pixels.
+    """Return the matrices that invert the causal convolution on rows of `width` pixels.
 
     Args:
         taps: A as (c, c, a, b): output channel, input channel, rows up, columns to the left.
@@ -66,7 +66,7 @@ def factorise(taps: Tensor, width: int) -> CausalFactors:
     outputs = torch.arange(block, device=taps.device)[:, None]
     inputs = torch.arange(-reach, block, device=taps.device)
     lag = outputs - inputs
-    lag = torch.where((lag >= 0) & (lag < columns), lag, columns)  # `columns` is where the padded zero stands
+    lag = torch.where((lag >= 0) & (lag < columns), lag, columns)  # index `columns` holds the padded zero
     # Axes: output column, output channel, row up, input column, input channel.
     window = F.pad(taps, (0, 1))[..., lag].permute(3, 0, 2, 4, 1)
 
@@ -78,7 +78,7 @@ def factorise(taps: Tensor, width: int) -> CausalFactors:
 
 
 def solve(factors: CausalFactors, y: Tensor) -> Tensor:
-    """The x, (N, c, H, W), whose causal convolution is y, (N, c, H, W)."""
+    """Return the x, (N, c, H, W), whose causal convolution is y, (N, c, H, W)."""
     inverse, left, above = factors
     events, channels, height, width = y.shape
     size, reach = left.shape

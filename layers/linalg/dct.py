@@ -28,7 +28,7 @@ def inverse_dct(y: Tensor, axes: int) -> Tensor:
 
 
 def dct_matrix(size: int) -> Tensor:
-    """The transform of `size` entries as a matrix, from its definition: float64."""
+    """Return the transform of `size` entries as a matrix, from its definition: float64."""
     k, j = torch.arange(size, dtype=torch.float64)[:, None], torch.arange(size, dtype=torch.float64)
     matrix = math.sqrt(2 / size) * torch.cos(math.pi * k * (2 * j + 1) / (2 * size))
     matrix[0] *= math.sqrt(0.5)
@@ -52,14 +52,14 @@ def _inverse_dct_last(y: Tensor) -> Tensor:
 
 
 def _turns(like: Tensor) -> Tensor:
-    """exp(-i pi k / (2 n)), computed in double precision."""
+    """Return exp(-i pi k / (2 n)), computed in double precision."""
     size = like.shape[-1]
     angle = torch.arange(size, dtype=torch.float64, device=like.device) * (-math.pi / (2 * size))
     return torch.polar(torch.ones_like(angle), angle).to(like.dtype.to_complex())
 
 
 def _scales(like: Tensor) -> Tensor:
-    """What makes the transform orthonormal."""
+    """Return the factors that make the transform orthonormal."""
     size = like.shape[-1]
     scales = like.new_full((size,), math.sqrt(2 / size))
     scales[0] = math.sqrt(1 / size)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def product_of_reflections(vectors: Tensor) -> Tensor:
-    """H_1 H_2 ... H_k with H_i = I - 2 v_i v_i^T / (v_i^T v_i), in one triangular solve.
+    """Return H_1 H_2 ... H_k with H_i = I - 2 v_i v_i^T / (v_i^T v_i), in one triangular solve.
 
     With unit vectors u_i as the columns of U, the product is I - U S^-1 U^T for S = striu(U^T U) + I / 2 (the UT
     transform, Joffrain et al. 2006). S^-1 has entries of at most 4, so the product is orthogonal up to rounding.
@@ -26,7 +26,7 @@ def product_of_reflections(vectors: Tensor) -> Tensor:
 
 
 def _units(vectors: Tensor) -> Tensor:
-    """The rows at length 1; the square of a tiny entry must not underflow, and a zero row stays zero."""
+    """Return the rows at length 1; the square of a tiny entry must not underflow, and a zero row stays zero."""
     # The scale cancels, so it needs no gradient.
     scale = vectors.detach().abs().amax(1, keepdim=True)
     scaled = vectors / torch.where(scale > 0, scale, 1)
@@ -35,7 +35,7 @@ def _units(vectors: Tensor) -> Tensor:
 
 
 def householder_vectors(orthogonal: Tensor) -> tuple[Tensor, Tensor]:
-    """Unit vectors v_i (rows, (c, c)) and signs (c,) with H_1 ... H_c diag(signs) = `orthogonal`, (c, c)."""
+    """Return unit vectors v_i (rows, (c, c)) and signs (c,) with H_1 ... H_c diag(signs) = `orthogonal`, (c, c)."""
     rest = orthogonal.clone()
     vectors = torch.zeros_like(rest)
     for column in range(len(rest)):

@@ -1,7 +1,7 @@
 """The transposition of a matrix in memory, forward and backward: events by entries to entries by events.
 
 Layers that want the batch last transpose it twice. Autograd would hand the gradient on as a transposed view, and
-whoever needs it in one piece then copies it number by number, in a poor order; torch copies a whole matrix by blocks,
+code that needs it contiguous then copies it entry by entry, in a poor order; torch copies a whole matrix by blocks,
 3 to 4 times faster.
 """
 
@@ -16,7 +16,7 @@ LEAST_SIDE = 16  # of a matrix whose gradient is worth the call of a Function, s
 
 
 def transposed(matrix: Tensor) -> Tensor:
-    """The transpose, contiguous; so is its gradient, unless the matrix is narrow."""
+    """Return the transpose, contiguous; so is its gradient, unless the matrix is narrow."""
     if min(matrix.shape) < LEAST_SIDE or not (torch.is_grad_enabled() and matrix.requires_grad):
         return matrix.T.contiguous()
     result: Tensor = _Transposed.apply(matrix)

@@ -45,7 +45,7 @@ class PLUMatrices(nn.Module):
 
     @torch.no_grad()
     def set_matrices(self, matrices: Tensor) -> None:
-        """Represent these matrices from now on: (count, n, n), real and every one invertible."""
+        """Set the weights to represent these matrices: (count, n, n), real and every one invertible."""
         permutation, lower, upper = by_matrix(_factorised, matrices.double())
         pivots = upper.diagonal(dim1=-2, dim2=-1)
         self.lower.copy_(lower.tril(-1))
@@ -55,19 +55,19 @@ class PLUMatrices(nn.Module):
         self.permutation.copy_(permutation.argmax(-1))
 
     def _factors(self) -> tuple[Tensor, Tensor]:
-        """L without its unit diagonal, and U with its diagonal."""
+        """Return L without its unit diagonal, and U with its diagonal."""
         diagonal = torch.diag_embed(self.sign * self.log_s.exp())
         return self.lower * self.lower_mask, torch.addcmul(diagonal, self.upper, self.upper_mask)
 
     def matrices(self) -> Tensor:
-        """W, (count, n, n)."""
+        """Return W, (count, n, n)."""
         lower, upper = self._factors()
         rows = self.permutation[:, :, None].expand_as(upper)
         # (L + I) U = U + L U saves building the unit diagonal.
         return torch.baddbmm(upper, lower, upper).gather(1, rows)
 
     def inverse_matrices(self) -> Tensor:
-        """W^-1, (count, n, n)."""
+        """Return W^-1, (count, n, n)."""
         lower, upper = self._factors()
         count, size = self.log_s.shape
         unpermuted = torch.arange(1, size + 1, dtype=torch.int32, device=upper.device).expand(count, size)
@@ -76,7 +76,7 @@ class PLUMatrices(nn.Module):
         return inverse.gather(2, self.permutation[:, None, :].expand_as(inverse))
 
     def log_abs_dets(self) -> Tensor:
-        """log|det W| of each matrix, (count,)."""
+        """Return log|det W| of each matrix, (count,)."""
         return self.log_s.sum(-1)
 
 
@@ -85,7 +85,7 @@ def _factorised(matrices: Tensor) -> tuple[Tensor, ...]:
 
 
 def random_rotations(count: int, size: int) -> Tensor:
-    """Rotations (orthogonal, determinant 1) drawn uniformly with torch's global generator: (count, n, n), float64."""
+    """Return rotations (orthogonal, determinant 1), uniform, from torch's global generator: (count, n, n), float64."""
     q, r = torch.linalg.qr(torch.randn(count, size, size, dtype=torch.float64))
     # Without the signs the draw would follow LAPACK's convention.
     q = q * r.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)

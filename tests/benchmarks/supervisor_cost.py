@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from harness.core.run_options import Conditions
+from harness.core.run_options import RunOptions
 from harness.core.settings import FlowSettings, LayerRef, ParametersTrial, Trial
 from harness.execution.local.process import start_server
 from harness.execution.local.slots import Slots
@@ -33,21 +33,21 @@ def nothing() -> None:
     """What a bare process does."""
 
 
-def record_nothing(trial, conditions, provenance, progress) -> None:
+def record_nothing(trial, run_options, provenance, progress) -> None:
     """A trial without content, but with all that surrounds one."""
     from harness.core.records import blank_record
     from harness.execution.trial import execute
 
-    execute(trial, conditions, provenance, progress, run=lambda trial, *_: blank_record(trial, "ok", None))
+    execute(trial, run_options, provenance, progress, run=lambda trial, *_: blank_record(trial, "ok", None))
 
 
-def compute(trial, conditions, provenance, progress) -> None:
+def compute(trial, run_options, provenance, progress) -> None:
     """Keep a core busy for `trial.shape[0]` tenths of a second, and say so."""
     end = time.monotonic() + trial.shape[0] / 10
     while time.monotonic() < end:
         sum(range(10_000))
         progress(0.5, "busy")
-    record_nothing(trial, conditions, provenance, progress)
+    record_nothing(trial, run_options, provenance, progress)
 
 
 def make_trial(number: int, tenths: int = 1) -> Trial:
@@ -71,15 +71,15 @@ def per_trial(count: int, out: Path) -> tuple[float, float]:
     reporter = Reporter(count, io.StringIO())
     trials = [make_trial(number) for number in range(count)]
     begin = time.perf_counter()
-    run_trials(trials, Conditions(out), Slots(1), reporter, work=record_nothing)
+    run_trials(trials, RunOptions(out), Slots(1), reporter, work=record_nothing)
     return statistics.median(bare[3:]), (time.perf_counter() - begin) / count
 
 
 def while_running(seconds: float, out: Path) -> tuple[float, float]:
     """Processor seconds of this process, and wall seconds, while a trial of that length runs under limits."""
-    conditions = Conditions(out, timeout=10 * seconds, memory=64 << 30)
+    run_options = RunOptions(out, timeout=10 * seconds, memory=64 << 30)
     before, begin = sum(os.times()[:2]), time.perf_counter()
-    run_trials([make_trial(0, int(10 * seconds))], conditions, Slots(1), Reporter(1, io.StringIO()), work=compute)
+    run_trials([make_trial(0, int(10 * seconds))], run_options, Slots(1), Reporter(1, io.StringIO()), work=compute)
     return sum(os.times()[:2]) - before, time.perf_counter() - begin
 
 

@@ -122,7 +122,7 @@ def test_sizes_and_shapes_that_cannot_be_had(name):
     with pytest.raises(ValueError, match=f"{name}: steps = 0; it must be at least 1"):
         build_baseline(name, (1, 4, 4), 1, 0, 4, 0, {})
     if name != "maf":
-        with pytest.raises(UnsupportedEvent, match=r"\(2, 16\) are no images"):
+        with pytest.raises(UnsupportedEvent, match=r"\(2, 16\) are not images"):
             build_baseline(name, (2, 16), 1, 1, 4, 0, {})
     assert {"levels", "steps", "width", "seed"}.isdisjoint(baseline_options(find_baseline(name)))
 

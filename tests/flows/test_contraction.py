@@ -236,7 +236,7 @@ class Turning(Multiple):
         return torch.cat([imaginary, -real], dim=1)
 
 
-@pytest.mark.parametrize(("net", "message"), [(Turning(), "moves still after 2000"), (Multiple(1.1), "than at first")])
+@pytest.mark.parametrize(("net", "message"), [(Turning(), "not converged after 2000"), (Multiple(1.1), "inverse grow")])
 def test_what_is_no_contraction_has_no_fixed_point(net, message):
     block = Contraction(net, EXACT_TERMS, EXACT_TERMS).eval()
     with pytest.raises(NoFixedPoint, match=message), torch.no_grad():

@@ -30,7 +30,7 @@ def test_entries_move_as_ordered_and_come_back(shape):
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [0, 1, 2, 2], [1, 2, 3, 4], [[0, 1], [2, 3]], [0, 1, 2, 3, 4]])
 def test_what_is_no_permutation_is_refused(order):
-    with pytest.raises(ValueError, match=r"no permutation of the 4 entries of events \(1, 4\).*each of 0..3 once"):
+    with pytest.raises(ValueError, match=r"not a permutation of the 4 entries of events \(1, 4\).*each of 0..3 once"):
         Permutation((1, 4), order)
 
 

@@ -21,10 +21,10 @@ from harness.execution.trial import execute
 from layers import UnsupportedShape
 
 
-def behave(trial, conditions, progress, checkpoints):
+def behave(trial, run_options, progress, checkpoints):
     """Do what the trial's sweep or label names."""
     name = trial.sweep if trial.kind == "runtime" else trial.label
-    folder = conditions.out / "notes"
+    folder = run_options.out / "notes"
     folder.mkdir(exist_ok=True, parents=True)
     begin = time.time()
     (folder / f"{trial.id}.pid").write_text(str(os.getpid()))

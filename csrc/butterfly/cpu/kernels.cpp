@@ -1,4 +1,4 @@
-// The butterfly on the processor: the same text compiled for each kind of instructions.
+// The butterfly on the processor: the same source compiled for each instruction set.
 
 #include <cmath>
 #include <cstdlib>

@@ -1,5 +1,4 @@
-// What butterfly/cpu/kernels.cpp computes with, and how it is called: no tensors, no threads, chosen for this
-// processor.
+// The kernels of butterfly/cpu/kernels.cpp and their arguments: no tensors, no threads, chosen for this processor.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +9,7 @@
 
 namespace invertbench {
 
-// Entries that follow each other in an event and are `stride` apart in the order that the butterfly sees.
+// Entries that are consecutive in an event and `stride` apart in the order of the butterfly.
 struct Run {
   int64_t from, length, row, stride;
 };
@@ -22,8 +21,8 @@ struct Job {
   const T* packed;
   int64_t batch;
   const T* x;         // (batch, D)
-  T* y;               // (batch, D); the gradient of x when going back
-  const T* dy = nullptr;     // (batch, D), the gradient of what `apply` makes of x
+  T* y;               // (batch, D); the gradient of x in the backward pass
+  const T* dy = nullptr;     // (batch, D), the gradient of the output of `apply`
   const T* zeros = nullptr;  // D of them
 };
 
@@ -53,7 +52,7 @@ struct ButterflyKernels {
   void (*apply)(const Job<T>&, int vectors, int64_t begin, int64_t end, T* scratch);
   // The same, back; the gradients of the matrices are added to `sums` in packed order.
   void (*backward)(const Job<T>&, int vectors, int64_t begin, int64_t end, T* scratch, double* sums);
-  // One sample after the other, by the weight as it is: less work for a few samples. `row` has room for D numbers.
+  // One sample after the other, with the unpacked weight: less work for a few samples. `row` has room for D numbers.
   void (*apply_few)(const Butterfly&, bool inverse, const std::vector<Run>&, const T* weight, int64_t batch, const T* x,
                     T* y, T* row);
 };
@@ -79,7 +78,7 @@ inline int64_t items_of(const Schedule& schedule, int64_t batch, int64_t samples
 
 inline int64_t scratch_size(const Schedule& schedule, int64_t samples, bool backward) {
   if (!backward) return schedule.tile_rows * samples;
-  // The input of every segment, what its passes leave between them, the gradient, and a row for samples that are not.
+  // The input of every segment, intermediate results of its passes, the gradient, and a row for missing samples.
   const int64_t rows = schedule.tile_rows * (schedule.segments + 1) + schedule.block_rows;
   return rows * samples + (schedule.butterfly.dim + 63) / 64 * 64;
 }

@@ -20,7 +20,7 @@ using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 using Two = std::tuple<Tensor, Tensor>;
 
-constexpr int64_t FEW = 3;  // samples that are cheaper one by one, by the weight as it is
+constexpr int64_t FEW = 3;  // samples up to which processing one by one, with the unpacked weight, is cheaper
 
 double log_abs_det(const Butterfly& butterfly, const auto& kernels, const auto* weight) {
   struct Task {
@@ -44,7 +44,7 @@ double log_abs_det(const Butterfly& butterfly, const auto& kernels, const auto* 
   return total;
 }
 
-// Calls body(ready): a batch cut into what the kernels take, and the weight in the order of its use.
+// Call body(ready): a batch cut into tiles for the kernels, and the weight in the order of its use.
 template <class T, class Body>
 void prepared(const Butterfly& butterfly, const Layout& layout, int64_t batch, const Tensor& like, const T* weight,
               const Body& body) {

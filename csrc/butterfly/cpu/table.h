@@ -1,6 +1,6 @@
 // The table of what was compiled for one kind of instructions.
 //
-// Included once for each kind of instructions, in a namespace of its own: no include guard.
+// Included once for each instruction set, in a separate namespace: no include guard.
 
 template <class T>
 const ButterflyKernels<T>& kernels() {

@@ -1,6 +1,6 @@
 // The weight of a butterfly (2, 2, P): its log-determinant, its inverse, and the order in which tiles read it.
 //
-// Included once for each kind of instructions, in a namespace of its own: no include guard.
+// Included once for each instruction set, in a separate namespace: no include guard.
 
 // Matrices of which one logarithm is taken: the mantissas of their determinants are multiplied, the exponents added.
 constexpr int64_t CHUNK = 512;
@@ -25,7 +25,7 @@ double log_abs_dets(const T* weight, int64_t pitch, int64_t count) {
     for (int64_t i = 0; i < whole; i += L) {
       const Integers bits = (Integers)*reinterpret_cast<const Reals*>(dets + i);
       const Integers exponent = bits >> 52 & 2047;
-      odd |= (exponent - 1) | (2046 - exponent);  // negative for what is 0, infinite or NaN
+      odd |= (exponent - 1) | (2046 - exponent);  // negative for values that are 0, infinite or NaN
       exponents += exponent;
       mantissas *= (Reals)((bits & ((int64_t(1) << 52) - 1)) | int64_t(1023) << 52);
     }
@@ -56,7 +56,7 @@ double log_abs_det(const Butterfly& butterfly, const T* weight) {
   return total;
 }
 
-// Adds scale times the gradient of `log_abs_det`.
+// Add scale times the gradient of `log_abs_det`.
 template <class T>
 void add_log_abs_det_gradient(const Butterfly& butterfly, const T* weight, T scale, T* gradient) {
   const int64_t pitch = butterfly.matrices;
@@ -90,7 +90,7 @@ void invert(const T* weight, int64_t count, T* inverse) {
   }
 }
 
-// From the gradient G with respect to the inverses M to -M^T G M^T, that with respect to what was inverted, in place.
+// Convert the gradient G by the inverses M to -M^T G M^T, the gradient by the original matrices, in place.
 template <class T>
 void invert_gradient(const T* inverse, int64_t count, T* gradient) {
   const T *a = inverse, *b = a + count, *c = b + count, *d = c + count;
@@ -174,7 +174,7 @@ void pack(const Problem& problem, const Pass& pass, const Butterfly& butterfly, 
   for_each_packed(problem, pass, butterfly.shared, Copy{weight, butterfly.matrices, packed});
 }
 
-// Adds what lies in packed order to what lies in the order of the weight; one matrix may stand in several places.
+// Add numbers in packed order to those in the order of the weight; a matrix may occur in several places.
 template <class T>
 void add_unpacked(const Problem& problem, const Pass& pass, const Butterfly& butterfly, const double* packed,
                   T* weight) {

@@ -12,8 +12,8 @@
 
 namespace invertbench {
 
-constexpr double NANOSECONDS = 0.1;     // for one entry of one sample and one factor, roughly
-constexpr double WORTH_A_THREAD = 1e5;  // nanoseconds
+constexpr double NANOSECONDS = 0.1;     // rough time for one entry of one sample and one factor
+constexpr double WORTH_A_THREAD = 1e5;  // nanoseconds of work that justify another thread
 constexpr int64_t ALIGNMENT = 64;
 
 template <class T>
@@ -24,7 +24,7 @@ at::Tensor aligned(int64_t size, const at::Tensor& like, T*& begin) {
   return memory;
 }
 
-// How many of `count` equal tasks, of so many nanoseconds together, one thread should take at least.
+// Return the least number of `count` equal tasks, of so many nanoseconds together, for one thread.
 inline int64_t grain(int64_t count, double nanoseconds) {
   return std::max<int64_t>(1, int64_t(WORTH_A_THREAD / std::max(nanoseconds, 1.0) * double(count)));
 }

@@ -1,6 +1,6 @@
-// The butterfly on a device as plain functions: pointers, sizes and a stream. They start work and wait for nothing.
+// The butterfly on a device as plain functions: pointers, sizes and a stream. They launch work without waiting.
 //
-// Each returns nullptr, or what is wrong in the words of the CUDA runtime.
+// Each returns nullptr, or the error message of the CUDA runtime.
 #pragma once
 
 #include <vector>

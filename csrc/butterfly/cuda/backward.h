@@ -1,8 +1,8 @@
-// Back through a stage of a butterfly, and what its matrices get of it; see butterfly/cuda/tile.h.
+// The backward pass of a stage of a butterfly, with the gradients of its matrices; see butterfly/cuda/tile.h.
 //
 // A thread keeps one unit of 8 entries of each of at most two phases, and the gradients of their matrices, for all
-// samples of its block; what lies between the factors is computed again. Every block writes its gradients where no
-// other does, and `finish_matrices` adds them in order and in double precision: the same device gives the same bits.
+// samples of its block; values between the factors are recomputed. Every block writes its gradients to its own
+// place, and `finish_matrices` adds them in order and in double precision: the same device gives the same bits.
 #pragma once
 
 #include "butterfly/cuda/tile.h"
@@ -81,7 +81,7 @@ INVERTBENCH_DEVICE T entry_of(const Matrix<T>& m, int k) {
   return k == 0 ? m.a : k == 1 ? m.b : k == 2 ? m.c : m.d;
 }
 
-// Every matrix belongs to one thread of one block for each chunk of the samples: write what it has.
+// Every matrix belongs to one thread of one block for each chunk of the samples: write its gradient.
 template <class T, class Block>
 INVERTBENCH_DEVICE void write_own(const Block& block, const BackwardCall<T>& call, const TileOrigin& origin, int chunk,
                                   const TilePhase& phase, const Matrix<T>* gradient, int thread) {
@@ -105,7 +105,7 @@ INVERTBENCH_DEVICE void write_own(const Block& block, const BackwardCall<T>& cal
   }
 }
 
-// The pairs of a block share a matrix: add what the threads have, in an order that nothing but the tile decides.
+// The pairs of a block share a matrix: add the threads' sums, in an order that depends on the tile alone.
 template <class T, class Block>
 INVERTBENCH_DEVICE void write_shared(Block& block, const BackwardCall<T>& call, const TileOrigin& origin, int tile,
                                      int chunk) {
@@ -171,7 +171,7 @@ INVERTBENCH_DEVICE void backward_tiles(Block& block, const BackwardCall<T>& call
   const auto input = block.template shared<T>(stage.tiles_at);
   const int tile_size = stage.samples * stage.pitch, units = stage.size / KEPT_ENTRIES;
   const auto grads = input + tile_size;
-  const auto between = grads + tile_size;  // of two phases; else there is none
+  const auto between = grads + tile_size;  // between two phases; unused with one
   const int64_t groups = (call.batch + stage.samples - 1) / stage.samples;
   block.step([&](int thread, State& state) {
     bring_matrices<false>(block, stage, origin, call.weights, thread);
@@ -254,7 +254,7 @@ struct FinishCall {
   T* gradient;            // (2, 2, pitch)
 };
 
-// How many pairs use matrix `number` of a stage.
+// Return how many pairs use matrix `number` of a stage.
 INVERTBENCH_DEVICE double uses_of(const TileStage& stage, int64_t number) {
   if (!stage.shared) return 1;
   for (int f = 0; f < stage.factors; ++f) {
@@ -265,8 +265,8 @@ INVERTBENCH_DEVICE double uses_of(const TileStage& stage, int64_t number) {
   return 0;
 }
 
-// The gradient of one matrix: the sum g of its parts, what the log-det adds, and, where the matrices were inverted on
-// the way, -M^T G M^T.
+// The gradient of one matrix: the sum g of its parts, the log-det's gradient, and, if the matrices were inverted on
+// reading, -M^T G M^T.
 template <class T, class Block>
 INVERTBENCH_DEVICE void finish_matrix(const Block& block, const FinishCall<T>& call, int64_t number, double (&g)[4]) {
   const int64_t pitch = call.weights.pitch;
@@ -295,7 +295,7 @@ constexpr int FINISH_PARTS = 8;      // threads that share the sum of a matrix
 constexpr int FINISH_THREADS = FINISH_MATRICES * FINISH_PARTS;
 constexpr int FINISH_BYTES = FINISH_THREADS * 4 * int(sizeof(double));
 
-// The matrices of block `number` of those that finish a stage, their parts added in an order that is always the same.
+// Finish the matrices of block `number` of a stage: add their parts in a fixed order.
 template <class T, class Block>
 INVERTBENCH_DEVICE void finish_matrices(Block& block, const FinishCall<T>& call, int number) {
   const auto terms = block.template shared<double>(0);
@@ -304,7 +304,7 @@ INVERTBENCH_DEVICE void finish_matrices(Block& block, const FinishCall<T>& call,
   block.step([&](int thread, Nothing&) {
     const int64_t matrix = first + thread % FINISH_MATRICES;
     double g[4] = {0, 0, 0, 0};
-    INVERTBENCH_BY_EIGHT  // so many loads are under way at once
+    INVERTBENCH_BY_EIGHT  // number of concurrent loads
     for (int64_t copy = thread / FINISH_MATRICES; copy < call.copies; copy += FINISH_PARTS) {
       if (matrix >= end) break;
       INVERTBENCH_UNROLLED

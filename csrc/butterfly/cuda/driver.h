@@ -1,8 +1,8 @@
-// The launches of a butterfly, in order, for whoever can allocate memory and start them: a device, or its emulation.
+// The launches of a butterfly, in order, on a device or its emulation, which allocates memory and starts them.
 //
 // A `Device` has
-//   limits, chunks(stage, batch [, others])  what a block may hold, and into how many shares a batch is cut
-//   allocate<T>(count)                       memory that lasts until the work is done
+//   limits, chunks(stage, batch [, others])  the capacity of a block, and the number of shares of a batch
+//   allocate<T>(count)                       memory that is valid until the work is done
 //   apply, backward(call, chunks), finish(call), log_det(call, blocks), log_det_total(sums, count, log_det)
 #pragma once
 
@@ -20,7 +20,7 @@ struct DeviceProblem {
   planning::Purpose purpose(bool backward) const { return {int(sizeof(T)), backward}; }
 };
 
-// What is left to do of a log-det.
+// The remaining work of a log-det.
 template <class T>
 struct LogDet {
   std::vector<LogDetCall<T>> calls;
@@ -53,7 +53,7 @@ LogDet<T> log_det_of(const DeviceProblem<T>& problem, T* result) {
   return found;
 }
 
-// Of a launch for a log-det alone.
+// Arguments of a launch for a log-det alone.
 template <class T>
 int blocks_of(const LogDetCall<T>& call) {
   int64_t most = 1;
@@ -61,14 +61,14 @@ int blocks_of(const LogDetCall<T>& call) {
   return int(std::min<int64_t>(most, 1024));
 }
 
-// Some of a part's factors, as a part of their own.
+// Some of a part's factors, as a separate part.
 inline Part factors_between(const Part& part, int first, int last) {
   return {part.start, part.size, part.depth,
           std::vector<Factor>(part.factors.begin() + first, part.factors.begin() + last)};
 }
 
-// One part from x to y, which may be the same memory. What lies between two launches is in y; in `between`, which has
-// the precision of the arithmetic, if y has not. The first launch has blocks for `log_det`, and then forgets it.
+// One part from x to y, which may be the same memory. Intermediate results are in y, or in `between`, which has
+// the precision of the arithmetic, if y has another. The first launch has blocks for `log_det`, and then clears it.
 template <class T, class Device>
 void apply_part(Device& device, const DeviceProblem<T>& problem, const Part& part, Events x, Events y, T*& between,
                 LogDet<T>& log_det) {
@@ -99,7 +99,7 @@ void apply_part(Device& device, const DeviceProblem<T>& problem, const Part& par
   }
 }
 
-// The log-det's own launches, as far as the blocks of others have not done it.
+// Separate launches for the log-det, if the blocks of other launches have not computed it.
 template <class T, class Device>
 void finish_log_det(Device& device, LogDet<T>& log_det) {
   if (log_det.calls.empty() && log_det.sums == nullptr) return;
@@ -127,8 +127,8 @@ void apply_butterfly(Device& device, const DeviceProblem<T>& problem, Events x, 
   finish_log_det(device, log_det);
 }
 
-// The gradients of x and of the weight, (2, 2, P), every number of which is written. Without `dy` only what the
-// log-det gives the weight, and dx is left alone.
+// The gradients of x and of the weight, (2, 2, P), all written. Without `dy` only the gradient of the
+// log-det by the weight, and dx is unchanged.
 template <class T, class Device>
 void backward_butterfly(Device& device, const DeviceProblem<T>& problem, Events x, Events dy, Events dx,
                         const T* grad_log_det, T* gradient) {

@@ -1,4 +1,4 @@
-// Where the entries of a tile of a butterfly stage lie in an event, and their way from there and back.
+// The positions of a tile's entries in an event, and copies between events and tiles.
 #pragma once
 
 #include "butterfly/cuda/plan.h"
@@ -17,7 +17,7 @@ struct TileOrigin {
 
 struct Place {
   int entry;      // of the tile
-  int64_t event;  // where it lies in an event; -1 for what is masked
+  int64_t event;  // its position in an event; -1 if masked
 };
 
 INVERTBENCH_DEVICE TileOrigin origin_of(const TileStage& stage, int tile) {
@@ -25,8 +25,8 @@ INVERTBENCH_DEVICE TileOrigin origin_of(const TileStage& stage, int tile) {
   return {int64_t(down) * stage.height, int64_t(tile - down * stage.column_tiles) * stage.width};
 }
 
-// Entry number `i` of a tile, counted in the order in which global memory is best read: by channels, where the layout
-// has each of them in one piece, else as the butterfly sees them.
+// Entry number `i` of a tile, counted in the best order for reading global memory: by channels, where the layout
+// stores each of them contiguously, else in the order of the butterfly.
 INVERTBENCH_DEVICE Place place(const TileStage& stage, const TileOrigin& origin, int i) {
   if (stage.plain) return {i, stage.start + origin.row * stage.columns + i};
   const bool whole = stage.width == stage.columns;
@@ -59,7 +59,7 @@ INVERTBENCH_DEVICE Place place(const TileStage& stage, const TileOrigin& origin,
   return found;
 }
 
-// Brings `stage.samples` samples from `sample` on into a tile; masked entries and samples past the last are zero.
+// Copy `stage.samples` samples from `sample` on into a tile; masked entries and samples past the last are zero.
 template <class T, class Block, class Tile>
 INVERTBENCH_DEVICE void load_tile(const Block& block, const TileStage& stage, const TileOrigin& origin, Events events,
                                   int64_t dim, int64_t batch, int64_t sample, Tile tile, int thread) {

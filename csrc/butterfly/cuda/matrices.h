@@ -34,7 +34,7 @@ INVERTBENCH_DEVICE Matrix<T> read_matrix(const Block& block, const Weights<T>& w
 }
 
 constexpr int MOST_RANGES = 24;
-constexpr int SUM_THREADS = 256;  // of a block that does nothing else; at most 512
+constexpr int SUM_THREADS = 256;  // of a block for the log-det alone; at most 512
 constexpr int SUMMED = 8;         // matrices for a thread, at least, if there are several such blocks
 
 // Matrices that equally many pairs use.
@@ -52,7 +52,7 @@ struct LogDetCall {
   T* log_det = nullptr;    // or the result, if there is but one
 };
 
-// Adds what the threads, at most 512, put into `terms`, into the first, in an order that their number decides.
+// Add the threads' `terms`, at most 512, into the first, in an order that depends on their number alone.
 template <class Block, class Terms>
 INVERTBENCH_DEVICE void add_up(Block& block, Terms terms) {
   for (int half = 256; half > 0; half /= 2) {
@@ -65,7 +65,7 @@ INVERTBENCH_DEVICE void add_up(Block& block, Terms terms) {
 }
 
 // The share of block `number`, of `blocks`: sum over the matrices M of uses log|det M|. One logarithm for a thread's
-// determinants of a range together: of their product, whose exponent is kept apart so that it cannot overflow. The
+// determinants of a range together: of their product, with a separate exponent so that it cannot overflow. The
 // order of all sums follows from the sizes alone.
 template <class T, class Block>
 INVERTBENCH_DEVICE void log_det_block(Block& block, const LogDetCall<T>& call, int number, int blocks) {
@@ -77,7 +77,7 @@ INVERTBENCH_DEVICE void log_det_block(Block& block, const LogDetCall<T>& call, i
       const LogDetRange& range = call.range[r];
       double product = 1;
       int64_t exponents = 0;
-      INVERTBENCH_BY_EIGHT  // loads under way at once
+      INVERTBENCH_BY_EIGHT  // concurrent loads
       for (int64_t i = int64_t(number) * block.threads() + thread; i < range.count;
            i += int64_t(blocks) * block.threads()) {
         const Matrix<T> m = read_matrix(block, call.weights, range.begin + i);

@@ -1,7 +1,7 @@
 // The operators of butterfly/operators.cpp for CUDA tensors: the same names and schemas. Also for events in bfloat16,
 // with the weight, its gradient and the log-det in float32.
 //
-// Everything is started on the current stream, and nothing waits for it: the operators may be captured in a graph.
+// All work is launched on the current stream without waiting: the operators may be captured in a graph.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -24,7 +24,7 @@ using Two = std::tuple<Tensor, Tensor>;
 
 void check(const char* error) { TORCH_CHECK(error == nullptr, "butterfly: the CUDA runtime says: ", error); }
 
-// What the driver starts its launches on: the tensor's device and its current stream.
+// The device for the driver's launches: the tensor's device and its current stream.
 struct TorchDevice {
   const c10::cuda::CUDAGuard guard;
   const at::TensorOptions bytes;
@@ -78,7 +78,7 @@ Events events_of(const Tensor& tensor) {
   return {const_cast<void*>(tensor.const_data_ptr()), tensor.scalar_type() == at::kBFloat16};
 }
 
-// Laid out as the Meta implementations of butterfly/operators.cpp say.
+// Allocated with the layout of the Meta implementations in butterfly/operators.cpp.
 Tensor like(const Tensor& x) { return at::empty_like(x, at::MemoryFormat::Contiguous); }
 
 // `inverse`: the problem of the inverse map. Its matrices are inverted as they are read.
@@ -100,7 +100,7 @@ DeviceProblem<T> problem_of(const Tensor& x, const Tensor& weight, IntArrayRef p
   return problem;
 }
 
-// Calls body(zero), zero of the arithmetic's precision.
+// Call body(zero), with zero of the arithmetic's precision.
 template <class Body>
 auto by_precision(const Tensor& x, const Tensor& weight, const Body& body) {
   const bool same = x.scalar_type() == weight.scalar_type();

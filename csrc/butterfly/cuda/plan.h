@@ -1,14 +1,14 @@
-// How a butterfly becomes launches: stages of factors, each on tiles that a block of threads holds in shared memory.
+// Plan the launches of a butterfly: stages of factors, each on tiles that a block of threads holds in shared memory.
 //
-// Write the place of an entry in its part as rows above columns: the 2^lowest blocks of `columns` consecutive entries
-// that no factor of the stage tells apart are columns; above them come `rows` = 2^bits rows, which the factors pair by
+// Write the position of an entry in its part as rows and columns: the 2^lowest blocks of `columns` consecutive entries
+// that no factor of the stage distinguishes are columns; above come `rows` = 2^bits rows, which the factors pair by
 // one bit each; above these the part repeats, `outer` times. Entry ((o rows + r) columns + c) of the part then pairs
 // with r ^ (1 << bit), by matrix ((o rows / 2 + r without its bit) columns + c) of the factor, or, where the pairs of a
 // block share one, by matrix (o rows + r) >> (bit + 1). Most of it is free of o: with Q = o rows + r only Q counts.
 //
-// A tile is `height` rows Q, a multiple of `rows`, times `width` columns; what reaches beyond the part is masked.
-// The factors of a stage are cut into phases: a thread takes 2^bits entries of a tile through one in registers.
-// Between phases entries change hands in place, in the tile.
+// A tile is `height` rows Q, a multiple of `rows`, times `width` columns; entries beyond the part are masked.
+// The factors of a stage are cut into phases: a thread applies one to 2^bits entries of a tile in registers.
+// Between phases the threads exchange entries in place, in the tile.
 #pragma once
 
 #include <algorithm>
@@ -35,12 +35,12 @@ constexpr int GROUP_ENTRIES = 2048;     // of the samples that a block maps at o
 constexpr int MOST_SAMPLES = 32;
 constexpr int SECTOR = 32;              // bytes that global memory moves at the least
 constexpr int LINE = 128;               // bytes that it moves best
-constexpr int BLOCKS = 3;               // of a processor: while one waits at a barrier, others go on
+constexpr int BLOCKS = 3;               // of a processor: while one waits at a barrier, others continue
 
 struct TileFactor {
-  int64_t weight;  // where its matrices begin
+  int64_t weight;  // offset of its matrices
   int bit;         // of Q
-  int place;       // where its matrices begin in shared memory, counted in matrices, if shared
+  int place;       // offset of its matrices in shared memory, counted in matrices, if shared
 };
 
 struct TilePhase {
@@ -77,7 +77,7 @@ struct EventLayout {
   int64_t colours = 1, groups = 1, positions = 0;
 };
 
-// Shared memory of 32 banks: entries that a phase takes apart by a power of two shall not meet in one bank.
+// Shared memory of 32 banks: entries that a phase separates by a power of two should not share a bank.
 INVERTBENCH_HOST_DEVICE inline int padded(int entry) { return entry + (entry >> 5); }
 
 namespace planning {
@@ -116,13 +116,13 @@ inline std::vector<Range> cut_evenly(const std::vector<int>& bits, int first, in
   return best;
 }
 
-// What a stage is for, and so what it holds.
+// The purpose of a stage, which decides its contents.
 struct Purpose {
   int number;     // bytes of one
   bool backward;  // else forward
 };
 
-// Gives the phases their windows: at least KEPT_BITS wide, so that few kinds of phases serve all.
+// Assign the phases their windows: at least KEPT_BITS wide, so that few kinds of phases suffice.
 inline void add_phases(TileStage& stage, const std::vector<Range>& runs, const std::vector<Factor>& factors,
                        const std::vector<int>& bits) {
   const int low_most = std::max(0, stage.rows_bits - KEPT_BITS);
@@ -136,8 +136,8 @@ inline void add_phases(TileStage& stage, const std::vector<Range>& runs, const s
   }
 }
 
-// Chooses the tile for at most `most` entries, of which at least `run_bytes` lie side by side, and lays out shared
-// memory; false where it does not fit.
+// Choose the tile for at most `most` entries, with contiguous runs of at least `run_bytes`, and lay out shared
+// memory; return false if it does not fit.
 inline bool fit(TileStage& stage, const Purpose& purpose, int shared_bytes, int run_bytes, int64_t most, int buffers) {
   const int64_t rows = int64_t(1) << stage.rows_bits;
   const int64_t unit = std::max<int64_t>(rows, KEPT_ENTRIES);  // so that every window of KEPT_BITS fits
@@ -189,7 +189,7 @@ inline bool fit(TileStage& stage, const Purpose& purpose, int shared_bytes, int 
   return true;
 }
 
-// Everything that follows from the tile.
+// Set everything that follows from the tile.
 inline void finish(TileStage& stage, const Purpose& purpose, const EventLayout& layout) {
   const int64_t column_tiles = (stage.columns + stage.width - 1) / stage.width;
   stage.column_tiles = int(column_tiles);
@@ -215,7 +215,7 @@ inline void finish(TileStage& stage, const Purpose& purpose, const EventLayout& 
   stage.by_channels = Divisor(channels);
 }
 
-// One stage of factors first, ..., last - 1 of a part; false where it does not fit.
+// Make one stage of factors first, ..., last - 1 of a part; return false if it does not fit.
 inline bool make_stage(const Part& part, const std::vector<int>& depths, const Range& run, bool shared,
                        const Purpose& purpose, const DeviceLimits& limits, const EventLayout& layout,
                        TileStage& stage) {
@@ -280,7 +280,7 @@ inline bool make_stage(const Part& part, const std::vector<int>& depths, const R
 
 }  // namespace planning
 
-// The launches of one part: as few as fit, then about equally large.
+// The launches of one part: the fewest that fit, of about equal size.
 inline std::vector<TileStage> make_stages(const Part& part, bool shared, const planning::Purpose& purpose,
                                           const DeviceLimits& limits, const EventLayout& layout) {
   using namespace planning;

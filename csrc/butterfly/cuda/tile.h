@@ -18,7 +18,7 @@ INVERTBENCH_DEVICE int base_of(const TilePhase& phase, int item) {
 // The first entry of pair `pair` of the 2^(BITS - 1) that differ in bit `bit` of their number.
 INVERTBENCH_DEVICE int first_of(int pair, int bit) { return (pair >> bit) << (bit + 1) | (pair & ((1 << bit) - 1)); }
 
-// Which matrix maps the pair whose first entry is `entry` of the tile; -1 where it is masked.
+// Return the matrix of the pair whose first entry is `entry` of the tile; -1 if it is masked.
 INVERTBENCH_DEVICE int64_t matrix_of(const TileStage& stage, const TileOrigin& origin, const TileFactor& factor,
                                      int entry) {
   const int row = stage.by_width.divide(entry);
@@ -30,7 +30,7 @@ INVERTBENCH_DEVICE int64_t matrix_of(const TileStage& stage, const TileOrigin& o
 }
 
 // The matrices of a phase as its threads read them: of each factor, pair by pair, those of all units side by side;
-// or, if the pairs of a block share one, one for each block. Calls each(place, number) for those of one thread.
+// or, if the pairs of a block share one, one for each block. Call each(place, number) for those of one thread.
 template <class Block, class Each>
 INVERTBENCH_DEVICE void own_matrices(const Block& block, const TileStage& stage, const TileOrigin& origin,
                                      const TilePhase& phase, int thread, const Each& each) {
@@ -54,7 +54,7 @@ INVERTBENCH_DEVICE void own_matrices(const Block& block, const TileStage& stage,
   }
 }
 
-// Brings a phase's matrices into shared memory, all of a thread's on their way at once; there after `arrived` and, if
+// Copy a phase's matrices into shared memory, all of a thread's concurrently; valid after `arrived` and, if
 // they are to be inverted, `invert_matrices`. `numbers` are the same shared memory as `matrices`.
 template <class T, class Block, class Matrices, class Numbers>
 INVERTBENCH_DEVICE void fetch_matrices(const Block& block, const TileStage& stage, const TileOrigin& origin,
@@ -70,7 +70,7 @@ INVERTBENCH_DEVICE void fetch_matrices(const Block& block, const TileStage& stag
   });
 }
 
-// By the thread that fetched them.
+// Called by the thread that copied them.
 template <class T, class Block, class Matrices>
 INVERTBENCH_DEVICE void invert_matrices(const Block& block, const TileStage& stage, const TileOrigin& origin,
                                         const TilePhase& phase, Matrices matrices, int thread) {
@@ -104,7 +104,7 @@ INVERTBENCH_DEVICE void map_pair(const Matrix<T>& m, T& u, T& v) {
   u = y;
 }
 
-// One factor on the entries in registers; `bit` is known only as the kernel runs, what it may be as it is compiled.
+// One factor on the entries in registers; `bit` is known at run time, its possible values at compile time.
 template <int BITS, int SAMPLES, class T, class Matrices>
 INVERTBENCH_DEVICE void apply_factor(T (&x)[1 << BITS][SAMPLES], int bit, const Matrices& matrix) {
   INVERTBENCH_UNROLLED
@@ -162,7 +162,7 @@ struct ApplyCall {
   Weights<T> weights;
   Events x, y;  // may be the same
   int64_t dim, batch;
-  LogDetCall<T> log_det;  // of the whole butterfly, for blocks of its own; or of nothing
+  LogDetCall<T> log_det;  // of the whole butterfly, for separate blocks; or empty
 };
 
 template <class T, bool KEPT>
@@ -173,8 +173,8 @@ struct ApplyState {
 template <class T>
 struct ApplyState<T, false> {};
 
-// Brings all matrices that lie in shared memory; returns when those of this thread, and all that it fetched before, are
-// there.
+// Copy all matrices into shared memory; return when those of this thread, and all that it copied before, have
+// arrived.
 template <bool KEPT, class T, class Block>
 INVERTBENCH_DEVICE void bring_matrices(Block& block, const TileStage& stage, const TileOrigin& origin,
                                        const Weights<T>& weights, int thread) {
@@ -238,7 +238,7 @@ INVERTBENCH_DEVICE void apply_kept(const TileStage& stage, const TilePhase& phas
 }
 
 // All samples of `chunk`, of `chunks`, through one tile of a stage: the matrices are read once, and while a group of
-// samples is mapped the next one is on its way.
+// samples is mapped the next one is being copied.
 template <class T, bool SHARED, bool KEPT, class Block>
 INVERTBENCH_DEVICE void apply_tiles(Block& block, const ApplyCall<T>& call, int tile_number, int chunk, int chunks) {
   constexpr int WIDE = sizeof(T) == 4 ? 2 : 1;  // samples of a unit of 32 entries

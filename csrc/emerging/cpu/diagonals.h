@@ -5,7 +5,7 @@
 
 namespace invertbench::ISA_NAMESPACE {
 
-// The tile of one event: the rows of lanes of pixel number d are all pixels (r, d - r), lane r. Zeros stand on all
+// The tile of one event: the rows of lanes of pixel number d are all pixels (r, d - r), lane r. Zeros are on all
 // sides, as far as taps reach, so that no pixel needs bounds of its own.
 template <typename T, int WIDTH>
 struct DiagonalTile {
@@ -57,7 +57,7 @@ ISA_TARGET void invert_diagonals(const Inversion<T>& work, int64_t event, T* til
     }
   }
   for (int64_t d = 0; d < shape.count; ++d) solve_diagonal(work.second, shape, d, false, tile);
-  // What now stands beyond the ends of a diagonal no pixel has read, but on the way back some would.
+  // No pixel has read the values beyond the ends of a diagonal, but in the other direction some would.
   for (int64_t d = 0; d < shape.count; ++d) {
     for (int64_t place = 0; place < channels; ++place) {
       T* row = tile + shape.row(d, place);

@@ -57,7 +57,7 @@ struct Way {
   double cost;
 };
 
-// Rough cycles of a pixel's solve for `width` vectors: multiply-adds at two a cycle, the weights that are fetched for
+// Rough cycles of a pixel's solve for `width` vectors: multiply-adds at two a cycle, the weights that are loaded for
 // them, and the chain of dependent operations through the channels.
 template <typename T>
 double pixel_cycles(const Inversion<T>& work, double taps, int width) {
@@ -110,7 +110,7 @@ Way<T> choose(const Inversion<T>& work, int64_t threads) {
   return best;
 }
 
-// Below this, waking a second thread costs more than it saves.
+// Below this, a second thread costs more than it saves.
 constexpr double CYCLES_WORTH_A_THREAD = 30000;
 
 template <typename T>
@@ -120,7 +120,7 @@ void invert(const Inversion<T>& work) {
   const int64_t threads = alone ? 1 : at::get_num_threads();
   if (!alone) way = choose(work, threads);
   const int64_t count = (work.events + way.events - 1) / way.events;
-  // All tiles in one block, which the allocator has at hand the next time: threads of their own would give it back.
+  // All tiles in one block, which the allocator can reuse next time: allocations by threads would be returned.
   const std::unique_ptr<T[]> tiles(new T[std::min(threads, count) * way.numbers]);
   at::parallel_for(0, count, alone ? count : 1, [&](int64_t begin, int64_t end) {
     T* tile = tiles.get() + at::get_thread_num() * way.numbers;

@@ -1,4 +1,4 @@
-// What one call of the Emerging inverse works on, the same for every kind of instructions and for either precision.
+// The operands of one call of the Emerging inverse, the same for every instruction set and for either precision.
 #pragma once
 
 #include <algorithm>
@@ -77,7 +77,7 @@ CausalTaps<T> pack_taps(const T* weight, int64_t channels, int64_t kernel_rows, 
     for (int64_t i = 0; i < rows; ++i) {
       for (int64_t j = columns - 1; j >= 0; --j) {
         for (int64_t input = 0; input < channels; ++input) {
-          // The centre's upper triangle is masked; no solve reads what stands there.
+          // The centre's upper triangle is masked; no solve reads it.
           for (int64_t output = first; output < end; ++output) *next++ = entry(output, input, i, j);
         }
       }

@@ -1,7 +1,7 @@
 // Both triangular solves of an Emerging convolution, vectorised over the events of a batch.
 //
 // Included once for each kind of instructions, as is emerging/cpu/diagonals.h after it, with the macros
-//   ISA_NAMESPACE  where its functions go,
+//   ISA_NAMESPACE  namespace of its functions,
 //   ISA_TARGET     the attribute that lets the compiler use the instructions, or nothing,
 //   ISA_BYTES      the width of a vector.
 // All else is the same for all of them, so there is one algorithm to test.
@@ -141,7 +141,7 @@ ISA_TARGET void load_events(const Inversion<T>& work, int64_t first_event, int64
   }
 }
 
-// Bring the pixels from `start` to `stop` from the tile to where they belong.
+// Copy the pixels from `start` to `stop` from the tile to their places in the events.
 template <typename T, int WIDTH>
 ISA_TARGET void store_events(
     const Inversion<T>& work, int64_t first_event, int64_t start, int64_t stop, const T* tile) {
@@ -174,13 +174,13 @@ ISA_TARGET void store_events(
   }
 }
 
-// How many numbers the tile of `invert_events` holds.
+// Return how many numbers the tile of `invert_events` holds.
 template <typename T, int WIDTH>
 int64_t events_tile(const Inversion<T>& work) {
   return work.height * work.width * work.channels * WIDTH * LANES<T>;
 }
 
-// Solve for `count` pixels from (row, column) on, counted in the order of the solve, and go on to the next.
+// Solve for `count` pixels from (row, column) on, counted in the order of the solve, and advance to the next.
 template <typename T, int WIDTH>
 ISA_TARGET void solve_pixels(
     const CausalTaps<T>& taps, T*& pixel, int64_t& row, int64_t& column, int64_t count, int64_t width, int64_t step) {

@@ -1,12 +1,12 @@
 // The inverse of an Emerging convolution on a device: bodies of its kernels for a block of threads (see cuda/block.h),
-// and how they are started.
+// and their launches.
 //
 // Either solve is a causal convolution with a lower triangular centre T (see `pack_taps` in emerging/cpu/problem.h,
-// which also says how the second kernel is turned about to become one):
+// which also defines how the second kernel is reversed to become one):
 //   sum over 0 <= i < rows, 0 <= j < columns of A[i, j] x[r - i, s - j] = y[r, s],   A[0, 0] = T.
 // `prepare_column` solves T for the columns of the identity and of all other taps, once per call. With these
 //   x[r, s] = T^-1 y[r, s] - sum over the taps but the first of T^-1 A[i, j] x[r - i, s - j],
-// which one block takes from one anti-diagonal of an event to the next: all channels of all pixels of a diagonal at
+// which one block computes along the anti-diagonals of an event: all channels of all pixels of a diagonal at
 // once, both kernels one after the other. A sequence is an image of one row: its diagonals are single positions.
 #pragma once
 
@@ -17,7 +17,7 @@
 namespace invertbench {
 
 constexpr int EMERGING_THREADS = 512;
-constexpr int EMERGING_FEW = 32;  // products that one thread adds rather than wait for others to share them
+constexpr int EMERGING_FEW = 32;  // products up to which one thread adds them alone, without waiting for others
 constexpr int EMERGING_PREPARE_THREADS = 128;
 
 template <class T>
@@ -37,7 +37,7 @@ struct EmergingCall {
   T* workspace = nullptr;  // an event for each block, if the images are not in shared memory
 };
 
-// Chooses how an event is worked on. All but the pointers follows.
+// Choose how an event is processed; sets all but the pointers.
 template <class T>
 void plan_emerging(EmergingCall<T>& call, int shared_bytes) {
   const int diagonal = std::min(call.height, call.width), pixels = call.height * call.width;
@@ -224,7 +224,7 @@ struct EmergingFacts {
   int shared_bytes = 0, processors = 0;
 };
 
-// Plain functions that start work on a stream and wait for nothing; nullptr, or what the CUDA runtime says is wrong.
+// Plain functions that launch work on a stream without waiting; return nullptr, or the error of the CUDA runtime.
 const char* emerging_facts(int device, EmergingFacts& facts);
 template <class T>
 const char* start_emerging(const EmergingCall<T>& call, const EmergingFacts& facts, int64_t blocks, void* stream);

@@ -1,5 +1,5 @@
-// `invertbench::emerging_inverse` for CUDA tensors, declared in emerging/operators.cpp. Started on the current stream;
-// nothing waits for it.
+// `invertbench::emerging_inverse` for CUDA tensors, declared in emerging/operators.cpp. Launched on the current stream,
+// without waiting for it.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>

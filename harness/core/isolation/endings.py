@@ -1,4 +1,4 @@
-"""How a process ended, in words, and what it printed last."""
+"""Describe how a process ended and what it printed last."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import signal
 from pathlib import Path
 
-LOG_TAIL = 60  # lines; the stack of a crash in a model is long, and begins with what it was
+LOG_TAIL = 60  # lines; the stack of a crash in a model is long, and begins with its cause
 LOG_TAIL_BYTES = 32 << 10
 SERVER_GONE = 255  # exit code of a process whose fork server ended before it
 
@@ -14,14 +14,14 @@ SERVER_GONE = 255  # exit code of a process whose fork server ended before it
 def ending_text(exit_code: int | None) -> str:
     """Say how a process ended, such as "the process was ended by SIGSEGV (Segmentation fault)"."""
     if exit_code == SERVER_GONE:
-        return "the process ended together with the server that had started it"
+        return "the process ended together with the server that started it"
     if exit_code is None or exit_code >= 0:
         return f"the process ended with exit code {exit_code}"
     return f"the process was ended by {signal_name(-exit_code)} ({signal.strsignal(-exit_code) or 'unknown'})"
 
 
 def signal_name(number: int) -> str:
-    """ "SIGSEGV"; a number without a name stays one."""
+    """Return a signal's name, such as "SIGSEGV"; a number without a name is returned as text."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -29,7 +29,7 @@ def signal_name(number: int) -> str:
 
 
 def log_tail(path: Path, lines: int = LOG_TAIL) -> str | None:
-    """The last lines of a log, however long it is; None where there is none."""
+    """Return the last lines of a log of any length; None if there is none."""
     with contextlib.suppress(OSError), path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - LOG_TAIL_BYTES))

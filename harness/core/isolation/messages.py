@@ -1,7 +1,7 @@
 """Messages from a process that runs third-party code: JSON objects, one a line, read from a pipe without waiting.
 
-Such code may write to the pipe itself. What it writes is never unpickled, is bounded before it is parsed, and raises
-`BadMessage` in the process that reads where it is no message; reading never waits for the rest of one.
+Such code may write to the pipe itself. Its bytes are never unpickled, are bounded before they are parsed, and raise
+`BadMessage` in the reading process if they are not a message; reading never waits for the rest of a message.
 """
 
 from __future__ import annotations
@@ -13,55 +13,55 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 LONGEST = 32 << 10  # bytes of a message
-READ = 64 << 10  # bytes of one look at the pipe, so that a process that floods it delays the others little
+READ = 64 << 10  # bytes per read, so that a process that floods its pipe delays the others little
 
 
 class BadMessage(Exception):
-    """The bytes in the pipe are no message; the text says why, after "it wrote ... to the pipe of its messages"."""
+    """The bytes in the pipe are not a message; the text completes "it wrote ... to the pipe of its messages"."""
 
 
 class Sender:
-    """The end of the process that runs third-party code."""
+    """The writing end of the pipe, in the process that runs third-party code."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Write one message of at most `LONGEST` bytes; OSError where nobody reads any more."""
+        """Write one message of at most `LONGEST` bytes; raise OSError if the reading end is closed."""
         line = json.dumps(message).encode("ascii") + b"\n"
         if len(line) > LONGEST:
-            raise ValueError(f"a message of {len(line)} bytes; the most is {LONGEST}: shorten its text")
+            raise ValueError(f"a message of {len(line)} bytes; at most {LONGEST} are allowed: shorten its text")
         while line:
             line = line[os.write(self._connection.fileno(), line) :]
 
 
 class Receiver:
-    """The end of the process that listens."""
+    """The reading end of the pipe."""
 
     def __init__(self, connection: Connection) -> None:
         os.set_blocking(connection.fileno(), False)
-        self.connection = connection  # to wait for
+        self.connection = connection  # public, so that a caller can wait for it
         self._begun = b""
 
     @property
     def closed(self) -> bool:
-        """Whether no message will come any more."""
+        """Whether no further message can arrive."""
         return self.connection.closed
 
     @property
     def partial(self) -> bool:
-        """Whether the last bytes are the beginning of a message."""
+        """Whether the last bytes are the beginning of an incomplete message."""
         return bool(self._begun)
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self.connection.close()
 
     def receive(self) -> list[dict[str, Any]]:
-        """Return the whole messages among the next `READ` bytes, without waiting; close at the end of the pipe.
+        """Return the complete messages among the next `READ` bytes, without waiting; close at the end of the pipe.
 
         Raises:
-            BadMessage: for bytes that are no message; the pipe is closed then.
+            BadMessage: the bytes are not a message; the pipe is then closed.
         """
         if self.closed:
             return []
@@ -93,12 +93,12 @@ def _parsed(line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         message = None
     if not isinstance(message, dict):
-        raise BadMessage(f"{visible(repr(line[:40]))}, which is no message")
+        raise BadMessage(f"{visible(repr(line[:40]))}, which is not a message")
     return message
 
 
 def visible(text: str) -> str:
-    """Return the text with its control characters, but for tabs and ends of lines, written as escapes."""
+    """Return the text with its control characters, except tabs and line ends, written as escapes."""
     return "".join(
         one if one.isprintable() or one in "\n\t" else one.encode("unicode_escape").decode("ascii") for one in text
     )

@@ -1,7 +1,7 @@
-"""Start, and end, a process that runs third-party code.
+"""Start and end a process that runs third-party code.
 
-A process is forked from a clean server that has imported what is needed and has computed nothing ("forkserver"), which
-makes its start a matter of milliseconds and leaves no state of one process to the next.
+A process is forked from a clean server that has done the imports and computed nothing ("forkserver"), so that it
+starts within milliseconds and no state passes from one process to the next.
 
 Python imports the main module again in every process that it starts this way: a script that starts one must do so
 under `if __name__ == "__main__":`.
@@ -32,23 +32,23 @@ from harness.core.isolation.messages import Receiver, Sender
 Context = ForkServerContext | SpawnContext
 
 PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
-OOM_SCORE = "500"  # of 1000; where the kernel has to choose, it ends this process, not the one that started it
+OOM_SCORE = "500"  # of 1000; out of memory, the kernel ends this process rather than its parent
 
 
 def start_server(preload: Iterable[str]) -> Context:
-    """Start the fork server, if there is one and it does not run yet, and return before it is done importing.
+    """Start the fork server, if the system has one and it does not run yet, and return before its imports are done.
 
-    A caller that will need it and has seconds of other work to do starts it first.
+    A caller with seconds of other work to do can start it early.
 
     Args:
-        preload: modules to import once, in the server; those of the first call count.
+        preload: modules to import once, in the server; only those of the first call count.
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(dict.fromkeys(preload)))
-    # Ctrl-C goes to every process of the terminal; a fork server that is still importing would die of it aloud.
-    # It inherits this block, and each child lifts its own. The tracker's start would lift it here: it goes first.
+    # Ctrl-C goes to every process of the terminal; a fork server that is still importing would end with a traceback.
+    # It inherits this block, and each child lifts its own. Starting the tracker would lift the block: start it first.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
@@ -60,11 +60,11 @@ def start_server(preload: Iterable[str]) -> Context:
 
 @dataclass(frozen=True)
 class Child:
-    """A process that runs third-party code, seen from the one that started it.
+    """Handle of a process that runs third-party code, in its parent.
 
     Attributes:
-        process: leader of a session and a group of its own, once it runs.
-        messages: from it.
+        process: leader of its own session and process group, once it runs.
+        messages: receiver of its messages.
     """
 
     process: BaseProcess
@@ -72,35 +72,35 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The process id, which is that of its group."""
+        """The process id, which is also that of its group."""
         return self.process.pid or 0
 
     @property
     def exit_code(self) -> int | None:
-        """The negated signal's number where one ended it; None while it runs."""
+        """The exit code, or the negated number of the signal that ended the process; None while it runs."""
         return self.process.exitcode
 
     def end(self) -> None:
-        """End the process and its group; the group is not there before the process has made it."""
+        """End the process and its group; the group exists only once the process has created it."""
         self.end_group()
         self.process.kill()
 
     def end_group(self) -> None:
-        """End what the process has started."""
+        """End the processes that this process has started."""
         if self.process.pid is not None and hasattr(os, "killpg"):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)
 
 
 def start(context: Context, target: Callable[..., None], args: tuple[Any, ...], *, log: Path, name: str) -> Child:
-    """Start a process that calls `target(*args, sender)`, the sender being of its messages.
+    """Start a process that calls `target(*args, sender)`, where `sender` sends its messages.
 
     Args:
-        context: of `start_server`.
-        target: defined at the top level of a module, as it is pickled.
-        args: picklable.
+        context: returned by `start_server`.
+        target: function at the top level of a module, as it is pickled.
+        args: picklable arguments.
         log: file for all that the process prints.
-        name: of the process.
+        name: name of the process.
     """
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_main, args=(target, args, log, sender), name=name)
@@ -122,10 +122,10 @@ def _main(target: Callable[..., None], args: tuple[Any, ...], log: Path, message
 
 
 def _detach() -> None:
-    """Leave the terminal's process group, and make sure of an end with the parent, however it ends.
+    """Leave the terminal's process group, and ensure that this process ends with its parent, however that one ends.
 
-    The parent's reaper ends the group of this process; until that knows of it, a thread watches for the parent's end.
-    To the kernel, the parent of this process is the fork server, whose end it watches for.
+    The parent's reaper ends the group of this process; until the reaper has registered it, a thread watches for the
+    parent's end. To the kernel, the parent of this process is the fork server, whose end the thread watches for.
     """
     if hasattr(os, "setsid"):
         os.setsid()
@@ -147,7 +147,7 @@ def _end_with_parent() -> None:
 
 
 def _cut_pipes(messages: Connection) -> None:
-    """Lead every inherited pipe and socket but that of the messages to nowhere.
+    """Redirect every inherited pipe and socket except the one for messages to the null device.
 
     Among them are those of the fork server and the resource tracker: a byte in them would end the server, and with it
     every other process that it has started.
@@ -156,7 +156,7 @@ def _cut_pipes(messages: Connection) -> None:
     kept = {0, 1, 2, messages.fileno(), None if parent is None else parent.sentinel}
     nowhere = os.open(os.devnull, os.O_RDWR)
     with contextlib.suppress(OSError):
-        for number in map(int, os.listdir("/dev/fd")):  # noqa: PTH208  names alone
+        for number in map(int, os.listdir("/dev/fd")):  # noqa: PTH208  only names are needed
             with contextlib.suppress(OSError):
                 mode = os.fstat(number).st_mode
                 if number not in kept and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):

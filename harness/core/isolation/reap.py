@@ -1,9 +1,8 @@
-"""Ends the process groups that a killed process leaves behind: run as a script, whose standard input that process
-holds.
+"""Script that ends the process groups that a killed process leaves behind; that process holds its standard input.
 
-Lines "+PID" and "-PID" say which groups run. The end of the input is the end of the process that holds it, however it
-came about, and every group that still runs is ended with it. A child cannot see to that alone: one that hangs inside
-a library may never get to look.
+Lines "+PID" and "-PID" list the groups that run. The input ends when the process that holds it ends, for whatever
+reason; the script then ends every group that still runs. A child cannot do this alone, because one that hangs inside
+a library may never check.
 """
 
 import contextlib
@@ -13,7 +12,7 @@ import sys
 
 
 def main() -> None:
-    """Follow the process that holds the input to its end."""
+    """Read standard input until its end, then end the groups that are left."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     groups: set[int] = set()

@@ -1,4 +1,4 @@
-"""Makes sure that no process of third-party code outlives the process that started it, however that one ends."""
+"""Ensure that no process of third-party code outlives the process that started it, however that one ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.core.isolation.process import Child
 
 
 class Reaper:
-    """A process that ends the groups of processes that this one leaves behind when it is killed (see `reap.py`)."""
+    """A process that ends the process groups that this one leaves behind when it is killed (see `reap.py`)."""
 
     def __enter__(self) -> Self:
         self._process: subprocess.Popen[bytes] | None = None
@@ -39,16 +39,16 @@ class Reaper:
             self._process.wait()
 
     def watch(self, child: Child) -> None:
-        """End this process group together with this process."""
+        """Register a process group to be ended together with this process."""
         self._say(f"+{child.pid}\n")
 
     def forget(self, child: Child) -> None:
-        """The group has ended."""
+        """Unregister a process group that has ended."""
         self._say(f"-{child.pid}\n")
 
     def _say(self, line: str) -> None:
         if self._process is None or self._process.stdin is None:
             return
-        with contextlib.suppress(OSError):  # without a reaper, the processes watch for this one's end themselves
+        with contextlib.suppress(OSError):  # without a reaper, children watch for this process's end
             self._process.stdin.write(line.encode())
             self._process.stdin.flush()

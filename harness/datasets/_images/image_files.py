@@ -82,7 +82,7 @@ def find_images(folder: Path, suffixes: Collection[str] = SUFFIXES) -> list[Imag
 
 
 def stamp(files: Sequence[ImageFile]) -> str:
-    """A digest of names, sizes and times: it changes when a file is added, removed, renamed or written."""
+    """Return a digest of names, sizes and times: it changes when a file is added, removed, renamed or written."""
     digest = hashlib.sha256()
     for file in files:
         digest.update(f"{file.relative}\0{file.size}\0{file.changed}\n".encode(errors="surrogateescape"))
@@ -90,7 +90,7 @@ def stamp(files: Sequence[ImageFile]) -> str:
 
 
 def read_image(name: str, path: Path, shape: tuple[int, ...], resize: Filter | None = None) -> np.ndarray:
-    """One image as uint8 (C, H, W), converted as this module says.
+    """Return one image as uint8 (C, H, W), converted as this module says.
 
     Args:
         name: of the data set, for messages.
@@ -140,7 +140,7 @@ def _check_kind(name: str, path: Path, image: Image) -> None:
 
 
 def _without_alpha(name: str, path: Path, image: Image) -> Image:
-    """The image without its alpha channel, which must be opaque."""
+    """Return the image without its alpha channel, which must be opaque."""
     if not image.has_transparency_data:
         return image
     full = image.convert("RGBA")

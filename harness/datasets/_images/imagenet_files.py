@@ -36,11 +36,11 @@ class Stream(ABC):
 
     @abstractmethod
     def count(self, scratch: Path) -> int:
-        """How many images there are; what has to be unpacked for it is in the folder `scratch` for a while."""
+        """Return how many images there are; what has to be unpacked for it is in the folder `scratch` for a while."""
 
     @abstractmethod
     def blocks(self, scratch: Path) -> Iterator[np.ndarray]:
-        """All images in order, some at a time, uint8 (n, 3, 32, 32)."""
+        """Yield all images in order, some at a time, uint8 (n, 3, 32, 32)."""
 
 
 class PngFolder(Stream):
@@ -70,11 +70,11 @@ class PngFolder(Stream):
         return sorted(found)
 
     def count(self, scratch: Path) -> int:
-        """The number of PNG files."""
+        """Return the number of PNG files."""
         return len(self._names)
 
     def blocks(self, scratch: Path) -> Iterator[np.ndarray]:
-        """One image at a time."""
+        """Yield all images, one at a time."""
         for one in self._names:
             yield read_image(self._set, self._folder / one, SHAPE)[None]
 
@@ -103,11 +103,11 @@ class NpzBatches(Stream):
                     raise DataMissing(f"{self.name}: has no {path.name}; unpack the whole archive")
 
     def count(self, scratch: Path) -> int:
-        """The number of images, which the headers of the batches tell."""
+        """Return the number of images, which the headers of the batches tell."""
         return sum(len(batch) for batch in self._batches(scratch))
 
     def blocks(self, scratch: Path) -> Iterator[np.ndarray]:
-        """Some megabytes at a time."""
+        """Yield all images, some megabytes at a time."""
         for batch in self._batches(scratch):
             for block in batch.blocks():
                 yield block.reshape(-1, *SHAPE)

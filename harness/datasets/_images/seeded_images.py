@@ -22,7 +22,7 @@ Read = Callable[[Path], tuple[np.ndarray, np.ndarray]]
 def prepare_images(
     store: Store, name: str, key: Mapping[str, Any], sources: Sequence[Path], shape: tuple[int, ...], read: Read
 ) -> Prepared:
-    """The arrays "train" and "test", each in an order that a fixed seed decides; see `prepare`.
+    """Return the arrays "train" and "test", each in an order that a fixed seed decides; see `prepare`.
 
     The splits are cut from them when they are loaded, so that every choice of their sizes shares one copy, and a
     smaller choice is the beginning of a larger one.

@@ -13,7 +13,7 @@ SEED = 0  # of the choice of validation events, and of fewer events than there a
 
 
 def seeded_order(total: int, seed: int = SEED) -> np.ndarray:
-    """0..total-1 in an order that is a function of (total, seed) alone."""
+    """Return 0..total-1 in an order that is a function of (total, seed) alone."""
     return np.argsort(np.random.Generator(np.random.PCG64(seed)).random(total), kind="stable")
 
 
@@ -46,7 +46,7 @@ def hold_out(name: str, order: np.ndarray, train: int | None, validation: int) -
 
 
 def first_of(name: str, order: np.ndarray, count: int | None) -> np.ndarray:
-    """The mask of the first `count` events of the order (None: all).
+    """Return the mask of the first `count` events of the order (None: all).
 
     Raises:
         DataError: there are fewer, or none at all.

@@ -84,7 +84,7 @@ def simulate(rng: np.random.Generator, samples: int) -> Recording:
 
 
 def _drift(rng: np.random.Generator, points: int, time_constant: float) -> np.ndarray:
-    """A stationary Ornstein-Uhlenbeck process of unit variance on the grid of slow drivers."""
+    """Return a stationary Ornstein-Uhlenbeck process of unit variance on the grid of slow drivers."""
     keep = math.exp(-_GRID_STEP / time_constant)
     noise = rng.standard_normal(points)
     noise[1:] *= math.sqrt(1.0 - keep * keep)
@@ -113,7 +113,7 @@ def _pulses(
     peaks: tuple[tuple[float, float, float], ...],
     weights: tuple[float, ...],
 ) -> np.ndarray:
-    """The pulse train at `times`, scaled so that with even beats of height 1 it runs from 0 to 1."""
+    """Return the pulse train at `times`, scaled so that with even beats of height 1 it runs from 0 to 1."""
     length = float(lengths.mean())
     even = np.arange(8) * length
     cycle = _train(4 * length + np.arange(256) / 256 * length, even, np.full(8, length), np.ones(8), peaks, weights)
@@ -129,7 +129,7 @@ def _train(
     peaks: tuple[tuple[float, float, float], ...],
     weights: tuple[float, ...],
 ) -> np.ndarray:
-    """The sum s(t) of the module's formula; each sample takes the pulses of the beats around it."""
+    """Return the sum s(t) of the module's formula; each sample takes the pulses of the beats around it."""
     under_way = np.searchsorted(onsets, times, side="right") - 1
     total = np.zeros_like(times)
     for neighbour in _NEIGHBOURS:

@@ -51,7 +51,7 @@ def in_folder(name: str, folder: Path) -> Locate:
 def recording_splits(
     store: Store, name: str, sources: Sequence[Source], options: RecordingOptions, title: str
 ) -> Splits:
-    """The splits of some records, prepared on the first call and then mapped from the cache.
+    """Return the splits of some records, prepared on the first call and then mapped from the cache.
 
     Args:
         store: its cache is written.
@@ -93,7 +93,7 @@ def recording_splits(
 
 
 def _write(writer: Writer, recording: Recording, options: RecordingOptions, where: str) -> Counter[str]:
-    """Cut, clean and write the three splits; returns how many windows were dropped, by reason."""
+    """Cut, clean and write the three splits; return how many windows were dropped, by reason."""
     rate, band = recording.rate, options.band_pass
     if band is not None and band[1] >= rate / 2:
         raise UserError(
@@ -127,7 +127,7 @@ def _write(writer: Writer, recording: Recording, options: RecordingOptions, wher
 
 
 def _kept(stretch: Stretch, begins: np.ndarray, options: RecordingOptions, dropped: Counter[str]) -> np.ndarray:
-    """The windows that cleaning leaves; those that it drops are counted."""
+    """Return the windows that cleaning leaves; those that it drops are counted."""
     keep = np.ones(len(begins), dtype=bool)
     if options.flat_lines is not None:
         shares = flat_line_shares(stretch.values, begins, options.length, options.flat_line_samples)
@@ -148,7 +148,7 @@ def _kept(stretch: Stretch, begins: np.ndarray, options: RecordingOptions, dropp
 
 
 def _filtered(stretch: Stretch, rate: float, options: RecordingOptions) -> np.ndarray:
-    """The values of a stretch of one split: as they are, or dequantised and then filtered.
+    """Return the values of a stretch of one split: as they are, or dequantised and then filtered.
 
     Each split is filtered by itself, so that nothing of test rings in train.
     """

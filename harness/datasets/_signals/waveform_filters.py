@@ -20,7 +20,7 @@ Phase = Literal["zero", "causal"]
 
 
 def flat_line_shares(values: np.ndarray, begins: np.ndarray, length: int, at_least: int) -> np.ndarray:
-    """The share of each window's samples that lie in a flat line: a run of equal samples, `at_least` long.
+    """Return the share of each window's samples that lie in a flat line: a run of equal samples, `at_least` long.
 
     Args:
         values: (C, n), integers.
@@ -36,7 +36,7 @@ def flat_line_shares(values: np.ndarray, begins: np.ndarray, length: int, at_lea
 
 
 def flat_peak_shares(values: np.ndarray, begins: np.ndarray, length: int, at_least: int) -> np.ndarray:
-    """The share of each window's peaks, or of its valleys, that are flat.
+    """Return the share of each window's peaks, or of its valleys, that are flat.
 
     A peak is a run of equal samples with smaller neighbours on both sides, a valley one with larger neighbours; it
     is flat from `at_least` samples on and belongs to the window that has its first sample.
@@ -74,13 +74,13 @@ def _runs(row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _in_windows(marks: np.ndarray, begins: np.ndarray, length: int) -> np.ndarray:
-    """How many samples of each window are marked."""
+    """Return how many samples of each window are marked."""
     sums = np.concatenate([[0], np.cumsum(marks)])
     return sums[begins + length] - sums[begins]
 
 
 def spread_over_cells(values: np.ndarray, seed: int, start: int) -> np.ndarray:
-    """Integers v to v + u with u uniform on [0, 1): dequantised, once and for all.
+    """Return integers v to v + u with u uniform on [0, 1): dequantised, once and for all.
 
     Args:
         values: (C, n).
@@ -90,7 +90,7 @@ def spread_over_cells(values: np.ndarray, seed: int, start: int) -> np.ndarray:
 
 
 def band_pass(values: np.ndarray, rate: float, band: tuple[float, float], order: int, phase: Phase) -> np.ndarray:
-    """A Butterworth band-pass along the last axis.
+    """Return a Butterworth band-pass along the last axis.
 
         |H(f)|^2 = 1 / (1 + ((f^2 - low * high) / (f * (high - low)))^(2 order))
 

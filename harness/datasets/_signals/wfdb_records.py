@@ -155,7 +155,7 @@ def record_files(name: str, record: str, locate: Locate, channels: Sequence[str]
 def _segment_headers(
     name: str, master: Header, locate: Locate, channels: Sequence[str]
 ) -> Iterator[tuple[int, int, Header]]:
-    """(start, frames, header) of each segment that holds anything, the layout left out."""
+    """Yield (start, frames, header) of each segment that holds anything, the layout left out."""
     start = 0
     for number, (segment, frames) in enumerate(master.segments):
         if segment == NO_DATA:
@@ -187,7 +187,7 @@ def _lacking(name: str, path: Path, channels: Sequence[str], there: set[str]) ->
 
 
 def read_recording(name: str, records: Sequence[RecordFiles], channels: Sequence[str]) -> Recording:
-    """The stretches of some records, which follow one another in time.
+    """Return the stretches of some records, which follow one another in time.
 
     One converter step has to have one size in all the data, or no resolution floor could be stated: of segments
     with different gains or baselines, those are kept that share the pair with the most valid samples.
@@ -232,7 +232,7 @@ def read_recording(name: str, records: Sequence[RecordFiles], channels: Sequence
 
 
 def _per_frame(name: str, segment: Segment, channels: Sequence[str]) -> int:
-    """Samples per frame, which must be the same for all channels."""
+    """Return samples per frame, which must be the same for all channels."""
     counts = [segment.header.signals[place].per_frame for place in segment.signals]
     if len(set(counts)) > 1:
         rates = ", ".join(
@@ -243,7 +243,7 @@ def _per_frame(name: str, segment: Segment, channels: Sequence[str]) -> int:
 
 
 def _read_segment(name: str, segment: Segment, channels: Sequence[str]) -> tuple[np.ndarray, np.ndarray, Scale]:
-    """Values (C, n), which of the n rows are valid, and the scale."""
+    """Return values (C, n), which of the n rows are valid, and the scale."""
     from wfdb import rdrecord
 
     header = segment.header
@@ -283,7 +283,7 @@ def _read_segment(name: str, segment: Segment, channels: Sequence[str]) -> tuple
 
 
 def _bits(name: str, path: Path, channel: str, kind: str) -> int:
-    """Bits of a sample of this format."""
+    """Return the bits of a sample of this format."""
     if kind not in BITS:
         raise DataError(
             f"{name}: {path}: {channel} is in format {kind}, which marks no invalid samples; "
@@ -293,7 +293,7 @@ def _bits(name: str, path: Path, channel: str, kind: str) -> int:
 
 
 def _stretches(values: np.ndarray, valid: np.ndarray, start: int) -> Iterator[Stretch]:
-    """The runs of valid rows."""
+    """Yield the runs of valid rows."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], valid.view(np.int8), [0]])))
     for first, last in edges.reshape(-1, 2):
         yield Stretch(start + int(first), values[:, first:last])

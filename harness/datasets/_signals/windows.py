@@ -21,7 +21,7 @@ _AT_ONCE = 4096  # windows that are copied together
 
 
 def split_in_time(stretches: Sequence[Stretch], validation: float, test: float, gap: int) -> Split:
-    """The last samples are test, those before them validation, those before these train.
+    """Split into test (the last samples), validation (those before) and train (the rest).
 
     Args:
         stretches: in the order of time.
@@ -41,12 +41,12 @@ def split_in_time(stretches: Sequence[Stretch], validation: float, test: float, 
 
 
 def samples(stretches: Sequence[Stretch]) -> int:
-    """The number of samples of all stretches together."""
+    """Return the number of samples of all stretches together."""
     return sum(stretch.values.shape[1] for stretch in stretches)
 
 
 def _last(stretches: Sequence[Stretch], count: int) -> tuple[Stretch, ...]:
-    """The last `count` samples, or all where there are fewer."""
+    """Return the last `count` samples, or all where there are fewer."""
     found: list[Stretch] = []
     for stretch in reversed(stretches):
         if count <= 0:

@@ -36,7 +36,7 @@ class Encoding:
     dtype: np.dtype
 
     def encode(self, events: np.ndarray, part: str, first: int) -> np.ndarray:
-        """Lattice indices k of events (n, C, *spatial), in `dtype`; the values themselves without a lattice.
+        """Return lattice indices k of events (n, C, *spatial), in `dtype`; the values themselves without a lattice.
 
         Args:
             events: of the source.
@@ -71,12 +71,12 @@ class Encoding:
 
 
 def identity(name: str, levels: int, channels: int) -> Encoding:
-    """Pixels 0..levels-1 as they are."""
+    """Return the encoding that leaves pixels 0..levels-1 unchanged."""
     return Encoding(name, (IDENTITY,) * channels, levels, _pixel_type(levels))
 
 
 def choose_encoding(name: str, survey: Survey, kind: Kind, step: Step, levels: int | None) -> Encoding:
-    """The encoding of values that a survey has seen.
+    """Return the encoding of values that a survey has seen.
 
     Images have one lattice for all channels, unless floating-point values were scaled channel by channel; sequences
     have one for each channel. Integers have step 1 if they are 8-bit pixels or `levels` is stated, else the greatest
@@ -126,7 +126,7 @@ def choose_encoding(name: str, survey: Survey, kind: Kind, step: Step, levels: i
 
 
 def _stated(name: str, steps: tuple[float, ...], survey: Survey, kind: Kind) -> list[Lattice]:
-    """The lattice of each channel, through its smallest value; of an image, through the smallest of all."""
+    """Return the lattice of each channel, through its smallest value; of an image, through the smallest of all."""
     found = []
     channels = len(survey.low)
     for step, low, high in zip(steps * (channels if len(steps) == 1 else 1), *_ranges(survey, kind), strict=True):
@@ -175,7 +175,7 @@ def _found(survey: Survey, kind: Kind) -> list[Lattice | None]:
 
 
 def _ranges(survey: Survey, kind: Kind) -> tuple[list[float], list[float]]:
-    """The smallest and largest value of each channel of a sequence; of an image, of all channels together."""
+    """Return the smallest and largest value of each channel of a sequence; of an image, of all channels together."""
     if kind == "sequence":
         return survey.low.tolist(), survey.high.tolist()
     channels = len(survey.low)
@@ -183,7 +183,7 @@ def _ranges(survey: Survey, kind: Kind) -> tuple[list[float], list[float]]:
 
 
 def _counted(lattices: tuple[Lattice, ...], survey: Survey, kind: Kind, levels: int | None) -> tuple[Lattice, ...]:
-    """Lattices counted from 0, or from the smallest value of the channels that share one."""
+    """Return lattices counted from 0, or from the smallest value of the channels that share one."""
     most = None if kind == "sequence" else levels or MOST_LEVELS
     shared = kind == "image" and len(set(lattices)) == 1
     lows, highs = _ranges(survey, "image" if shared else "sequence")
@@ -220,6 +220,6 @@ def _pixel_type(levels: int) -> np.dtype:
 
 
 def _first(where: np.ndarray, values: np.ndarray) -> tuple[int, float]:
-    """The number of the first event with a fault, and the faulty value."""
+    """Return the number of the first event with a fault, and the faulty value."""
     index = tuple(np.argwhere(where)[0])
     return int(index[0]), float(values[index])

@@ -32,7 +32,7 @@ class Lattice:
     tolerance: float = 0.0
 
     def index(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """k of each value, int64, and which values are no lattice points, bool."""
+        """Return k of each value, int64, and whether each is off the lattice, bool."""
         exact = values.astype(np.float64)
         k = np.rint((exact - self.offset) / self.step)
         return k.astype(np.int64), np.abs(exact - (self.offset + k * self.step)) > self.tolerance
@@ -69,7 +69,7 @@ def stated_lattice(step: float, low: float, high: float, dtype: np.dtype) -> Lat
 
 
 def find_lattice(points: np.ndarray, dtype: np.dtype, count: int) -> Lattice | None:
-    """The coarsest lattice that floating-point values lie on, or None.
+    """Return the coarsest lattice that floating-point values lie on, or None.
 
     float64 values may have passed through float32, so that its rounding is tried too. A lattice that is fine next to
     the rounding of the type and of which few points occur may not be found.
@@ -115,7 +115,7 @@ def _common_lattice(points: np.ndarray, tolerance: float) -> tuple[float, float]
 
 
 def _merged(points: np.ndarray, tolerance: float) -> np.ndarray | None:
-    """Points without the variants that rounding made of one; None if they are as dense as rounding."""
+    """Return points without the variants that rounding made of one; None if they are as dense as rounding."""
     starts = np.flatnonzero(np.diff(points, prepend=-np.inf) > 2 * tolerance)
     ends = np.append(starts[1:], len(points)) - 1
     if (points[ends] - points[starts] > 4 * tolerance).any():
@@ -148,7 +148,7 @@ def _common_divisor(gaps: np.ndarray, error: float) -> tuple[float, float] | Non
 
 
 def _counts(distances: np.ndarray, step: float, uncertain: float, error: float) -> np.ndarray:
-    """k of points at these distances (ascending from 0): farther and farther ones make the step more exact."""
+    """Return k of points at these distances (ascending from 0): farther and farther ones make the step more exact."""
     known = 0
     while known < len(distances) - 1:
         within = np.searchsorted(distances, step * step / (4 * uncertain), side="right") - 1

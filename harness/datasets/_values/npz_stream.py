@@ -66,7 +66,7 @@ class Npz:
         return [member.removesuffix(".npy") for member in self.archive.namelist() if member.endswith(".npy")]
 
     def array(self, key: str) -> StoredArray:
-        """One array: its header is read and checked, its values are not.
+        """Open one array: its header is read and checked, its values are not.
 
         Raises:
             DataError: there is no such array, its header is damaged, or it holds no plain numbers.
@@ -166,7 +166,7 @@ def open_npz(file: Path | IO[bytes], name: str | None = None) -> Iterator[Npz]:
 
 
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, Fortran order and dtype of an .npy file; the file is left at the first value."""
+    """Return shape, Fortran order and dtype of an .npy file; the file is left at the first value."""
     version = np.lib.format.read_magic(file)
     if version == (1, 0):
         return np.lib.format.read_array_header_1_0(file)
@@ -176,7 +176,7 @@ def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
 
 
 def _exactly(file: IO[bytes], count: int) -> bytes:
-    """The next `count` bytes."""
+    """Return the next `count` bytes."""
     content = file.read(count)
     if len(content) != count:
         raise EOFError(f"{count - len(content)} bytes are missing at the end")

@@ -65,7 +65,7 @@ class Survey:
         return np.unique(np.concatenate(parts)) if len(parts) == len(self._distinct) else None
 
     def repeated(self, channel: int) -> float:
-        """The share of a channel's sample that has a value which occurs in the sample more than once."""
+        """Return the share of a channel's sample that has a value which occurs in the sample more than once."""
         sample = np.concatenate(self._samples[channel])
         _, counts = np.unique(sample, return_counts=True)
         return float(counts[counts > 1].sum() / len(sample))

@@ -1,13 +1,13 @@
-"""What memory the processes of a trial hold, and what becomes of one that holds too much.
+"""Watch the memory that the processes of a trial hold, and find trials above their limit.
 
-Of the ways to limit it, none is enough alone. RLIMIT_AS counts address space, of which torch and CUDA reserve many
-times what they use. A control group would be exact, but is at hand only where an administrator has delegated one.
-So the supervisor looks, ten times a second, at what the processes of a trial hold, and ends a trial that is above
-its limit with a record that says so; and each process on the CPU is given an RLIMIT_DATA beyond the limit, which
-stops it in the tenth of a second in between, and refuses at once what could never fit.
+No single way to limit memory is sufficient. RLIMIT_AS counts address space, of which torch and CUDA reserve many
+times what they use. A control group would be exact, but is available only where an administrator has delegated one.
+So the supervisor measures, ten times a second, the memory of a trial's processes, and ends a trial above its limit
+with a record that says so; and each process on the CPU gets an RLIMIT_DATA beyond the limit, which stops it within
+the tenth of a second in between, and refuses at once an allocation that could never fit.
 
-What counts is memory that nobody else can have meanwhile: anonymous and shared memory and what of it was swapped
-out. Mapped files do not count: libraries, and data sets in the cache, are dropped by the system as it needs to.
+Memory counts if no other process can have it meanwhile: anonymous and shared memory, swapped or not. Mapped files
+do not count: the system drops libraries and cached data sets when it needs the space.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-LOOK_SECONDS = 0.1  # between two looks at the memory of known processes
+LOOK_SECONDS = 0.1  # between two measurements of known processes
 SEARCH_SECONDS = 1.0  # between two searches for processes that a trial has started
 SLACK = 256 << 20  # bytes by which RLIMIT_DATA lies above one and a quarter of the limit
 HELD = ("RssAnon", "RssShmem", "VmSwap")
@@ -28,7 +28,7 @@ _FIELD = re.compile(r"^(\w+):\s+(\d+) kB$", re.MULTILINE)
 
 
 def held(pid: int) -> int:
-    """Bytes that a process holds; 0 for one that is gone."""
+    """Return the bytes that a process holds; 0 if it has ended."""
     try:
         text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -38,9 +38,9 @@ def held(pid: int) -> int:
 
 
 def groups_now() -> dict[int, list[int]]:
-    """Process group -> its processes."""
+    """Return process group -> its processes."""
     found: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):  # noqa: PTH208  a look at every process, once a second, should cost little
+    for name in os.listdir("/proc"):  # noqa: PTH208  a search through every process, once a second, must be cheap
         if name.isdecimal():
             with contextlib.suppress(OSError, ValueError, IndexError):
                 file = os.open(f"/proc/{name}/stat", os.O_RDONLY)
@@ -53,7 +53,7 @@ def groups_now() -> dict[int, list[int]]:
 
 
 class MemoryWatch:
-    """Looks after the process groups of running trials.
+    """Watch the process groups of running trials.
 
     Args:
         limit: bytes that the processes of one group may hold together.
@@ -65,7 +65,7 @@ class MemoryWatch:
         self._searched = self._looked = 0.0
 
     def over(self, groups: Iterable[int]) -> dict[int, int]:
-        """Group -> bytes that it holds, of those above the limit; none before it is time for another look."""
+        """Return group -> bytes that it holds, for those above the limit; empty before the next measurement is due."""
         now = time.monotonic()
         if now - self._looked < 0.9 * LOOK_SECONDS:
             return {}
@@ -78,7 +78,7 @@ class MemoryWatch:
 
 
 def limit_this_process(limit: int) -> None:
-    """Keep this process and its children from racing past the limit between two looks (where the system can)."""
+    """Keep this process and its children from exceeding the limit between two measurements, if the system can."""
     try:
         import resource
     except ImportError:
@@ -92,9 +92,9 @@ def limit_this_process(limit: int) -> None:
 
 
 def kernel_kills(root: Path = Path("/")) -> int | None:
-    """How many processes the kernel has killed for want of memory, as near to this one's group as it says; or None.
+    """Return how many processes the kernel killed for lack of memory, in the nearest group that reports it, or None.
 
-    A process that ends by SIGKILL while this number grows was one of them.
+    A process that ends by SIGKILL while this number increases was one of them.
     """
     with contextlib.suppress(OSError, ValueError):
         for line in (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():

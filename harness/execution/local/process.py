@@ -13,19 +13,19 @@ from typing import Any
 from harness.core.isolation.messages import BadMessage, Sender, shortened, visible
 from harness.core.isolation.process import Context
 from harness.core.isolation.process import start_server as start_any_server
-from harness.core.run_options import Conditions
+from harness.core.run_options import RunOptions
 from harness.core.settings import Progress, Trial
 from harness.datasets import DATASETS
 from harness.execution.local.memory import limit_this_process
 
-Work = Callable[[Any, Conditions, Mapping[str, Any], Progress], object]
+Work = Callable[[Any, RunOptions, Mapping[str, Any], Progress], object]
 
-NO_SPACE_LEFT = 73  # exit code of a trial that could not write what it found; EX_CANTCREAT of <sysexits.h>
+NO_SPACE_LEFT = 73  # exit code of a trial that could not write its record; EX_CANTCREAT of <sysexits.h>
 MESSAGE_PERIOD = 0.1  # seconds between two progress messages of a trial
-LONGEST_TEXT = 300  # characters of one
+LONGEST_TEXT = 300  # characters of a progress text
 
-# Imported once, in the fork server, as together they take longer than many a trial. The kernels, built if need be, are
-# there before the first trial starts.
+# Imported once, in the fork server, as together these imports take longer than many a trial. The kernels are loaded,
+# and built if necessary, before the first trial starts.
 PRELOAD = ("torch", "harness.execution.trial")
 PRELOAD_FOR_KERNELS = "harness.core.preload_kernels"
 PRELOAD_FOR_TRAINING = "torch._dynamo"  # which the first optimiser imports, in 1.5 seconds
@@ -33,35 +33,35 @@ PRELOAD_FOR_TRAINING = "torch._dynamo"  # which the first optimiser imports, in 
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a trial's process is handed.
+    """Arguments of a trial's process.
 
     Attributes:
-        trial: what to do.
-        conditions: of the run.
-        provenance: what the supervisor knows of where the result comes from.
-        gpu: what CUDA_VISIBLE_DEVICES is to be; None: as it is.
+        trial: the trial to run.
+        run_options: options of the run.
+        provenance: provenance from the supervisor.
+        gpu: value for CUDA_VISIBLE_DEVICES; None: unchanged.
     """
 
     trial: Trial
-    conditions: Conditions
+    run_options: RunOptions
     provenance: Mapping[str, Any]
     gpu: str | None
 
 
-def execute(trial: Trial, conditions: Conditions, provenance: Mapping[str, Any], progress: Progress) -> None:
-    """Run one trial. The import is here because the supervisor itself needs no torch."""
+def execute(trial: Trial, run_options: RunOptions, provenance: Mapping[str, Any], progress: Progress) -> None:
+    """Run one trial; imported here because the supervisor itself needs no torch."""
     import harness.execution.trial
 
-    harness.execution.trial.execute(trial, conditions, provenance, progress)
+    harness.execution.trial.execute(trial, run_options, provenance, progress)
 
 
 def start_server(datasets: Collection[str], kernels: bool) -> Context:
     """Start the fork server with what trials import (see `harness.core.isolation.process.start_server`).
 
     Args:
-        datasets: names of the data sets that will be trained on, for what they import; unknown ones are nobody's
-            fault here.
-        kernels: whether the trials run layers, whose kernels are then loaded, and built if need be.
+        datasets: names of the data sets that will be trained on, for their imports; unknown names are ignored
+            here.
+        kernels: whether the trials run layers, whose kernels are then loaded, and built if necessary.
     """
     needed = [module for name in datasets if name in DATASETS for module in DATASETS[name].imports]
     if datasets:
@@ -72,14 +72,14 @@ def start_server(datasets: Collection[str], kernels: bool) -> Context:
 
 
 def run_assignment(work: Work, given: Assignment, sender: Sender) -> None:
-    """The main function of a trial's process."""
+    """Run a trial as the main function of its process."""
     if given.gpu is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = given.gpu  # before anything asks the driver
-    if given.conditions.memory is not None and given.trial.device == "cpu":
-        limit_this_process(given.conditions.memory)
+        os.environ["CUDA_VISIBLE_DEVICES"] = given.gpu  # before the first call to the driver
+    if given.run_options.memory is not None and given.trial.device == "cpu":
+        limit_this_process(given.run_options.memory)
     try:
-        work(given.trial, given.conditions, given.provenance, teller(sender))
-    except OSError as error:  # a trial's own errors are in its record: this one is about writing it
+        work(given.trial, given.run_options, given.provenance, progress_sender(sender))
+    except OSError as error:  # a trial's own errors are in its record: this one occurred while writing it
         with contextlib.suppress(OSError):
             print(f"{type(error).__name__}: {error}", flush=True)
         with contextlib.suppress(OSError):
@@ -87,10 +87,10 @@ def run_assignment(work: Work, given: Assignment, sender: Sender) -> None:
         os._exit(NO_SPACE_LEFT)
 
 
-def teller(sender: Sender) -> Progress:
-    """What a trial tells its progress with: seldom, and without harm once nobody listens.
+def progress_sender(sender: Sender) -> Progress:
+    """Return a progress callback that sends at most one message per period, and ignores a closed pipe.
 
-    When the supervisor is killed, the trial is about to be. An error of this pipe must not become its record.
+    A pipe closes when the supervisor is killed, which ends the trial too. Its error must not become the trial's record.
     """
     last = 0.0
 
@@ -109,10 +109,10 @@ def _message(fraction: float, text: str) -> dict[str, Any]:
     return {"fraction": float(fraction), "text": shortened(str(text), LONGEST_TEXT)}
 
 
-def told(message: Mapping[str, Any]) -> tuple[float, str]:
-    """Return the fraction, from 0 to 1, and the text of a progress message; raise BadMessage where it is none."""
+def read_progress(message: Mapping[str, Any]) -> tuple[float, str]:
+    """Return fraction (0 to 1) and text of a progress message; raise BadMessage if it is not one."""
     fraction, text = message.get("fraction"), message.get("text")
     if len(message) != 2 or not isinstance(fraction, float) or not isinstance(text, str):
-        raise BadMessage(f"{visible(repr(message)[:60])}, which is no message of progress")
+        raise BadMessage(f"{visible(repr(message)[:60])}, which is not a progress message")
     fraction = min(max(fraction, 0.0), 1.0) if math.isfinite(fraction) else 0.0
     return fraction, visible(shortened(text, LONGEST_TEXT + 1)).replace("\n", " ")

@@ -1,4 +1,4 @@
-"""Room for trials: cores for their threads, one GPU for each that needs one."""
+"""Resources for trials: cores for their threads, one GPU for each that needs one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from harness.core.settings import Trial
 
 @dataclass(frozen=True)
 class Lease:
-    """What one running trial has.
+    """The resources of one running trial.
 
     Attributes:
-        threads: cores, as many as it has threads.
-        gpu: what CUDA_VISIBLE_DEVICES is to be for it; None for a trial on the CPU.
+        threads: number of cores, one per thread.
+        gpu: value for CUDA_VISIBLE_DEVICES; None for a trial on the CPU.
     """
 
     threads: int
@@ -24,15 +24,15 @@ class Lease:
 
 @dataclass
 class Slots:
-    """What may run at once.
+    """Limits on trials that run at once.
 
-    The threads of a trial are a setting of it, as they change its last digits; so trials share the cores by
-    their number, never by giving one fewer threads. A trial of more threads than there are cores runs alone.
+    The threads of a trial are one of its settings, as they change its last digits; so trials share the cores by
+    their number, and none gets fewer threads. A trial with more threads than there are cores runs alone.
 
     Attributes:
-        jobs: trials at once; None: as many as cores and GPUs hold.
-        cores: threads at once.
-        gpus: of which each trial on "cuda" is given one for itself.
+        jobs: number of trials at once; None: as many as cores and GPUs allow.
+        cores: number of threads at once.
+        gpus: GPUs; each trial on "cuda" gets one for itself.
     """
 
     jobs: int | None = None
@@ -41,7 +41,7 @@ class Slots:
     _leases: list[Lease] = field(default_factory=list)
 
     def lease(self, trial: Trial) -> Lease | None:
-        """Room for this trial, or None while others have it."""
+        """Return resources for this trial, or None while other trials hold them."""
         if self.jobs is not None and len(self._leases) >= self.jobs:
             return None
         if self._leases and sum(lease.threads for lease in self._leases) + trial.threads > self.cores:
@@ -57,18 +57,18 @@ class Slots:
         return lease
 
     def give_back(self, lease: Lease) -> None:
-        """The trial is over."""
+        """Release the resources of a trial that has ended."""
         self._leases.remove(lease)
 
 
 def make_slots(trials: Sequence[Trial], jobs: int | None) -> Slots:
-    """The room on this machine for these trials."""
+    """Return the limits of this machine for these trials."""
     gpus = usable_gpus() if any(trial.device == "cuda" for trial in trials) else ()
     return Slots(jobs, usable_cores(), gpus)
 
 
 def at_once(trials: Sequence[Trial], slots: Slots) -> int:
-    """How many of these trials run at once, when there are enough of them."""
+    """Return how many of these trials run at once, if there are enough of them."""
     if not trials:
         return 1
     room = max(1, slots.cores // max(trial.threads for trial in trials))

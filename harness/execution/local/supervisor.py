@@ -1,7 +1,7 @@
-"""Run trials, each in a process of its own, and see to it that each leaves exactly one record.
+"""Run trials, each in its own process, and ensure that each leaves exactly one record.
 
-The supervisor starts a process, listens to its progress, ends it at its limits of time and memory, and when it is
-over reads its record, or writes one that says how it ended without. It computes nothing itself and needs no torch.
+The supervisor starts a process, receives its progress, ends it at its limits of time and memory, and after its end
+reads its record, or writes one with the reason why it left none. It computes nothing itself and needs no torch.
 """
 
 from __future__ import annotations
@@ -20,28 +20,36 @@ from harness.core.isolation.reaper import Reaper
 from harness.core.kinds import kind_of
 from harness.core.machine import memory_watched
 from harness.core.records import Record, Status, write_record
-from harness.core.run_options import Conditions
+from harness.core.run_options import RunOptions
 from harness.core.settings import DensityTrial, Trial
 from harness.execution.local.memory import LOOK_SECONDS, MemoryWatch, kernel_kills
-from harness.execution.local.process import NO_SPACE_LEFT, Assignment, Work, execute, run_assignment, start_server, told
+from harness.execution.local.process import (
+    NO_SPACE_LEFT,
+    Assignment,
+    Work,
+    execute,
+    read_progress,
+    run_assignment,
+    start_server,
+)
 from harness.execution.local.slots import Lease, Slots
 from harness.execution.outcome import Ending, left_record, log_path, missing_record, record_path, stamp
 from harness.execution.progress import Reporter
 
-LONGEST_WAIT = 1.0  # seconds between two looks at the clock
+LONGEST_WAIT = 1.0  # seconds between two checks of the clock
 
 Provenance = Callable[[Trial], Mapping[str, Any]]
-"""A trial to what its record is to say of where it comes from."""
+"""Function from a trial to the provenance for its record."""
 
 
 def unknown_provenance(trial: Trial) -> dict[str, Any]:
-    """For trials of which nobody asks."""
+    """Return empty provenance, for trials that need none."""
     return {}
 
 
 def run_trials(
     trials: Sequence[Trial],
-    conditions: Conditions,
+    run_options: RunOptions,
     slots: Slots,
     reporter: Reporter,
     *,
@@ -49,27 +57,27 @@ def run_trials(
     stop_at: Callable[[Record], bool] | None = None,
     work: Work = execute,
 ) -> None:
-    """Run every trial and leave one record each in `out/records`, what it printed in `out/logs`.
+    """Run every trial; leave one record each in `out/records`, and its output in `out/logs`.
 
-    They run side by side, in the given order, as `slots` has room. Runtime trials come last and run alone, as
-    whatever runs beside them would be measured with them. On KeyboardInterrupt, or any other exception, running
-    trials are ended without a record, finished records stay, and the exception goes on.
+    They run side by side, in the given order, as `slots` permits. Runtime trials come last and run alone, as other
+    processes would affect their times. On KeyboardInterrupt, or any other exception, running trials are ended without
+    a record, finished records stay, and the exception propagates.
 
     Args:
-        trials: what to run; a record of an earlier run stays until its trial leaves another.
-        conditions: of the run; they are the same for all trials.
-        slots: what may run at once.
-        reporter: told what starts, moves and ends.
-        provenance: asked once for each trial.
-        stop_at: whether a record is a reason to end the run here (--fail-fast); None: none is.
-        work: what each process does; picklable, so defined at the top level of a module.
+        trials: trials to run; a record of an earlier run stays until its trial leaves another.
+        run_options: options of the run, the same for all trials.
+        slots: limits on trials that run at once.
+        reporter: receives starts, progress and ends.
+        provenance: called once for each trial.
+        stop_at: predicate for a record that ends the run (--fail-fast); None: none does.
+        work: function that each process runs; picklable, so defined at the top level of a module.
 
     Raises:
         UserError: a limit that cannot be watched here, or a record that could not be written.
     """
-    if conditions.memory is not None and not memory_watched():
+    if run_options.memory is not None and not memory_watched():
         raise UserError(
-            "--memory: this system has no /proc to see a trial's memory in, so the limit would not hold; leave it "
+            "--memory: this system has no /proc with a trial's memory, so the limit cannot be enforced; leave it "
             "out and run with fewer --jobs"
         )
     timed = [trial for trial in trials if kind_of(trial.kind).alone]
@@ -80,7 +88,7 @@ def run_trials(
     )
     alone = Slots(1, slots.cores, slots.gpus)
     with Reaper() as reaper:
-        pool = _Pool(context, conditions, reporter, provenance, stop_at, work, reaper)
+        pool = _Pool(context, run_options, reporter, provenance, stop_at, work, reaper)
         for group, room in ((others, slots), (timed, alone)):
             if not pool.run(group, room):
                 return
@@ -88,19 +96,19 @@ def run_trials(
 
 def run_one(
     trial: Trial,
-    conditions: Conditions,
+    run_options: RunOptions,
     reporter: Reporter,
     *,
     gpus: Sequence[str] = (),
     provenance: Provenance = unknown_provenance,
     work: Work = execute,
 ) -> None:
-    """Run a single trial under this process's supervision: its record is there when this returns.
+    """Run a single trial under this process's supervision; its record exists when this returns.
 
-    For a process that somebody else has started for this one trial, such as a job of a cluster. The trial runs
-    in a process of its own all the same, under the same limits.
+    For a process that was started for this one trial, such as a job of a cluster. The trial still runs in its own
+    process, under the same limits.
     """
-    run_trials([trial], conditions, Slots(1, gpus=gpus), reporter, provenance=provenance, work=work)
+    run_trials([trial], run_options, Slots(1, gpus=gpus), reporter, provenance=provenance, work=work)
 
 
 @dataclass
@@ -110,8 +118,8 @@ class _Running:
     lease: Lease
     provenance: Mapping[str, Any]
     begin: float
-    stamp: tuple[int, int, int] | None  # of the record that was there before
-    kills: int | None  # of the kernel, for want of memory, up to now
+    stamp: tuple[int, int, int] | None  # of the record from before the start
+    kills: int | None  # processes killed by the kernel for lack of memory, at the start
     limit: Status | None = None
     held: int = 0
     last_words: str = ""
@@ -119,7 +127,7 @@ class _Running:
 
     @property
     def ending(self) -> bool:
-        """Whether the supervisor has ended it."""
+        """Whether the supervisor has ended the process."""
         return self.limit is not None or self.bad_message != ""
 
 
@@ -129,7 +137,7 @@ class _Pool:
     def __init__(
         self,
         context: Context,
-        conditions: Conditions,
+        run_options: RunOptions,
         reporter: Reporter,
         provenance: Provenance,
         stop_at: Callable[[Record], bool] | None,
@@ -137,17 +145,17 @@ class _Pool:
         reaper: Reaper,
     ) -> None:
         self.context = context
-        self.conditions = conditions
+        self.run_options = run_options
         self.reporter = reporter
         self.provenance = provenance
         self.stop_at = stop_at
         self.work = work
         self.reaper = reaper
-        self.memory = None if conditions.memory is None else MemoryWatch(conditions.memory)
+        self.memory = None if run_options.memory is None else MemoryWatch(run_options.memory)
         self.running: list[_Running] = []
 
     def run(self, trials: Sequence[Trial], slots: Slots) -> bool:
-        """Run these trials; whether to go on afterwards."""
+        """Run these trials; return whether the run continues afterwards."""
         waiting = list(reversed(trials))
         try:
             while waiting or self.running:
@@ -163,11 +171,11 @@ class _Pool:
         return True
 
     def _start(self, trial: Trial, lease: Lease) -> None:
-        out = self.conditions.out
+        out = self.run_options.out
         log = log_path(out, trial)
         log.parent.mkdir(parents=True, exist_ok=True)
         known = self.provenance(trial)
-        given = Assignment(trial, self.conditions, known, lease.gpu)
+        given = Assignment(trial, self.run_options, known, lease.gpu)
         before, kills = stamp(record_path(out, trial)), kernel_kills()
         child = start(self.context, run_assignment, (self.work, given), log=log, name=trial.id)
         self.reaper.watch(child)
@@ -175,7 +183,7 @@ class _Pool:
         self.reporter.started(trial)
 
     def _wait(self) -> list[tuple[Record, Lease]]:
-        """Sleep until a trial says something, ends, or is due to be looked at; the records of those that ended."""
+        """Sleep until a trial sends a message, ends, or is due for a check; return the records of those that ended."""
         by_handle: dict[Any, _Running] = {}
         for one in self.running:
             by_handle[one.child.process.sentinel] = one
@@ -191,24 +199,24 @@ class _Pool:
         return ended
 
     def _patience(self) -> float:
-        """Seconds until something is due."""
+        """Return the seconds until the next check is due."""
         if self.memory is not None:
             return LOOK_SECONDS
-        if self.conditions.timeout is None:
+        if self.run_options.timeout is None:
             return LONGEST_WAIT
         now = time.perf_counter()
-        left = (self.conditions.timeout - (now - one.begin) for one in self.running if not one.ending)
+        left = (self.run_options.timeout - (now - one.begin) for one in self.running if not one.ending)
         return min(LONGEST_WAIT, max(0.0, min(left, default=LONGEST_WAIT)))
 
     def _enforce(self) -> None:
-        """End what is beyond its time or its memory; its end is noticed like any other."""
+        """End processes beyond their limits of time or memory; their end is then noticed like any other."""
         now = time.perf_counter()
         running = [one for one in self.running if not one.ending]
         over = {} if self.memory is None else self.memory.over([one.child.pid for one in running])
         for one in running:
             if one.child.pid in over:
                 one.limit, one.held = "oom", over[one.child.pid]
-            elif self.conditions.timeout is not None and now - one.begin >= self.conditions.timeout:
+            elif self.run_options.timeout is not None and now - one.begin >= self.run_options.timeout:
                 one.limit = "timeout"
             if one.limit is not None:
                 one.child.end()
@@ -216,7 +224,7 @@ class _Pool:
     def _receive(self, one: _Running) -> None:
         try:
             for message in one.child.messages.receive():
-                fraction, one.last_words = told(message)
+                fraction, one.last_words = read_progress(message)
                 self.reporter.update(one.trial, fraction, one.last_words)
         except BadMessage as error:
             one.bad_message = str(error)
@@ -225,9 +233,9 @@ class _Pool:
 
     def _finish(self, one: _Running) -> Record:
         one.child.process.join()
-        one.child.end_group()  # what the trial itself started
-        self._receive(one)  # what it said last
-        if one.child.messages.partial and one.child.exit_code == 0:  # else the end of the process has cut it
+        one.child.end_group()  # processes that the trial itself started
+        self._receive(one)  # its last messages
+        if one.child.messages.partial and one.child.exit_code == 0:  # else the end of the process has truncated it
             one.bad_message = one.bad_message or "the beginning of a message and no end"
         self.reaper.forget(one.child)
         self.running.remove(one)
@@ -237,13 +245,13 @@ class _Pool:
         return record
 
     def _outcome(self, one: _Running) -> Record:
-        """The record that the process left, or a new one that says how it ended without."""
-        out = self.conditions.out
+        """Return the record that the process left, or a new one with the reason why it left none."""
+        out = self.run_options.out
         record, fault = left_record(one.trial, out, one.stamp)
         if record is not None and not one.bad_message:
             return record
         if one.child.exit_code == NO_SPACE_LEFT:
-            raise _unwritable(out, f"what trial {one.trial.id} found {one.last_words}")
+            raise _unwritable(out, f"the result of trial {one.trial.id} {one.last_words}")
         kills = kernel_kills()
         ending = Ending(
             exit_code=one.child.exit_code,
@@ -254,7 +262,7 @@ class _Pool:
             last_words=one.last_words,
             bad_message=one.bad_message,
         )
-        record = missing_record(one.trial, self.conditions, ending, fault, one.provenance)
+        record = missing_record(one.trial, self.run_options, ending, fault, one.provenance)
         try:
             write_record(out / "records", record)
         except OSError as error:
@@ -275,5 +283,5 @@ class _Pool:
 def _unwritable(out: Path, what: str) -> UserError:
     return UserError(
         f"{out}: {what}; make room there and give the same command again: finished trials keep their records, and "
-        "the others go on from their checkpoints"
+        "the others resume from their checkpoints"
     )

@@ -1,4 +1,4 @@
-"""The sign of life that the process around a trial gives, for those who look at the shared disk from elsewhere."""
+"""The heartbeat of a trial's supervising process, for observers of the shared disk on other machines."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from harness.execution.progress import Reporter
 from harness.execution.slurm.submissions import Beat, beat_path, read_beat
 
 
-class Heart(Reporter):
-    """Writes `heartbeats/<trial id>.json` again and again, from entering the context to leaving it.
+class Heartbeat(Reporter):
+    """Write `heartbeats/<trial id>.json` periodically, from entering the context to leaving it.
 
-    As a reporter it hears how far the trial is, and passes that on.
+    As a reporter it receives the progress of the trial, which it includes.
 
     Args:
         out: the suite's folder.
-        trial: which.
-        beat: of which only the progress changes.
+        trial: the trial.
+        beat: first heartbeat; only its progress changes.
     """
 
     def __init__(self, out: Path, trial: Trial, beat: Beat) -> None:
@@ -33,7 +33,7 @@ class Heart(Reporter):
         self.path = beat_path(out, trial.id)
         self.beat = beat
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._go_on, daemon=True)
+        self._thread = threading.Thread(target=self._repeat, daemon=True)
 
     def __enter__(self) -> Self:
         self._write()
@@ -49,17 +49,17 @@ class Heart(Reporter):
             self.path.unlink(missing_ok=True)
 
     def update(self, trial: Trial, fraction: float, text: str) -> None:
-        """Say so with the next beat."""
+        """Include the progress in the next heartbeat."""
         fraction = fraction if 0 <= fraction <= 1 else 0.0
         self.beat = self.beat.model_copy(update={"fraction": fraction, "text": text})
 
-    def _go_on(self) -> None:
+    def _repeat(self) -> None:
         while not self._over.wait(self.beat.seconds):
             self._write()
 
     def _write(self) -> None:
-        # Whole or not at all, but not forced onto the disk, which may take longer than the next beat. A full disk ends
-        # no trial: it is its record that counts.
+        # Atomically, but not forced onto the disk, which may take longer than the next beat. A full disk ends no trial:
+        # its record matters, not its heartbeat.
         with contextlib.suppress(OSError):
             self.path.parent.mkdir(exist_ok=True)
             new = self.path.with_name(f".{self.path.name}{TEMPORARY}")
@@ -68,13 +68,13 @@ class Heart(Reporter):
 
 
 def wait_for_silence(out: Path, trial: Trial, job: str) -> None:
-    """Wait until no other job gives a sign of life for this trial.
+    """Wait until no other job writes a heartbeat for this trial.
 
-    One that was cancelled, or lost and given up, may take a while to end. Clocks of two machines may differ: a sign
-    that does not change any more is none, whatever its age seems to be.
+    A job that was cancelled, or lost and given up, may take a while to end. Clocks of two machines may differ: a
+    heartbeat that no longer changes is ignored, whatever its apparent age.
 
     Raises:
-        UserError: it goes on and on.
+        UserError: the other job's heartbeat does not stop.
     """
     begin = since = time.monotonic()
     stamp: int | None = None
@@ -90,5 +90,5 @@ def wait_for_silence(out: Path, trial: Trial, job: str) -> None:
         if now - since > beat.patience:
             return
         if now - begin > 3 * beat.patience:
-            raise UserError(f"job {beat.job} works on {trial.id} already")
+            raise UserError(f"job {beat.job} already runs {trial.id}")
         time.sleep(min(1.0, beat.seconds))

@@ -1,10 +1,10 @@
-"""Run trials as jobs of a SLURM cluster: hand them over, wait for their records, cancel them.
+"""Run trials as jobs of a SLURM cluster: submit them, wait for their records, cancel them.
 
 submitit writes the script of the array and pickles, for each job, a reference to `slurm_job.run_job`, a path and a
-number; the job unpickles them. Whoever could write there could run code as this user, so its folder, `jobs/`, is
-for this user alone (mode 0700). The results that submitit pickles are never read: what a trial has found is its
-record. Of submitit's functions those that ask `sacct` or start steps by `srun` are not used, as a cluster may have
-no accounting, and a job here is one process.
+number; the job unpickles them. Write access to that folder would permit running code as this user, so the folder,
+`jobs/`, is accessible to this user alone (mode 0700). The results that submitit pickles are never read: the result of
+a trial is its record. submitit's functions that call `sacct` or start steps by `srun` are not used, as a cluster may
+have no accounting, and a job here is one process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 from harness.core.errors import UserError
 from harness.core.records import Record
-from harness.core.run_options import PROJECT, Conditions
+from harness.core.run_options import PROJECT, RunOptions
 from harness.core.settings import RuntimeTrial, Trial
 from harness.execution.folder import writing
 from harness.execution.outcome import record_path
@@ -42,93 +42,95 @@ from harness.execution.slurm.submissions import (
 )
 from harness.planning.cluster import Cluster
 
-LONGEST_LOOK = 5.0  # seconds between two looks at the shared disk
+LONGEST_LOOK = 5.0  # seconds between two reads of the shared disk
 INSTALL = "pip install 'invertbench[slurm]'"
 
 
 def run_on_cluster(
     trials: Sequence[Trial],
     attached: Sequence[Trial],
-    conditions: Conditions,
+    run_options: RunOptions,
     cluster: Cluster,
     throttle: int | None = None,
     stop_at: Callable[[Record], bool] | None = None,
 ) -> None:
-    """Hand trials over and wait until the cluster is done with them; on KeyboardInterrupt their jobs go on.
+    """Submit trials and wait until the cluster has finished them; on KeyboardInterrupt their jobs continue.
 
     Args:
-        trials: none of which is handed over already (see `submit`).
-        attached: trials that are, to wait for beside them.
-        conditions, cluster, throttle, stop_at: as for `submit` and `follow`.
+        trials: trials that are not submitted yet (see `submit`).
+        attached: trials that are submitted already, to wait for as well.
+        run_options, cluster, throttle, stop_at: as for `submit` and `follow`.
     """
-    folder = conditions.out
-    for line in submit(trials, conditions, cluster, throttle) if trials else ():
+    folder = run_options.out
+    for line in submit(trials, run_options, cluster, throttle) if trials else ():
         print(line, flush=True)
     try:
         with make_reporter(len(trials) + len(attached)) as reporter:
             follow(folder, [*trials, *attached], reporter, stop_at, cluster.heartbeat)
     except KeyboardInterrupt:
         print(
-            f"the jobs go on: the same command waits for them again, `python -m harness status {folder}` shows them, "
-            f"and `python -m harness cancel {folder}` ends them",
+            f"the jobs continue: the same command waits for them again, `python -m harness status {folder}` shows "
+            f"them, and `python -m harness cancel {folder}` ends them",
             file=sys.stderr,
         )
         raise
 
 
-def submit(trials: Sequence[Trial], conditions: Conditions, cluster: Cluster, throttle: int | None = None) -> list[str]:
-    """Hand trials to the cluster, as one array of jobs; runtime trials are one job more, alone on its node.
+def submit(
+    trials: Sequence[Trial], run_options: RunOptions, cluster: Cluster, throttle: int | None = None
+) -> list[str]:
+    """Submit trials to the cluster as one array of jobs; runtime trials form another job, alone on its node.
 
     Args:
-        trials: none of which is handed over already.
-        conditions: of the run; its folders are on a shared disk.
-        cluster: what jobs ask for.
-        throttle: jobs at once, in place of the cluster's.
+        trials: trials that are not submitted yet.
+        run_options: options of the run; its folders are on a shared disk.
+        cluster: the resources that jobs request.
+        throttle: limit on jobs at once, in place of the cluster's.
 
     Returns:
-        A line for people for each array.
+        A line of text for each array.
 
     Raises:
-        UserError: there is no SLURM or no submitit here, or sbatch refuses.
+        UserError: SLURM or submitit is missing here, or sbatch refuses the job.
     """
     needed("sbatch")
-    root = None if conditions.root is None else conditions.root.absolute()
-    conditions = replace(conditions, out=conditions.out.absolute(), root=root)
+    root = None if run_options.root is None else run_options.root.absolute()
+    run_options = replace(run_options, out=run_options.out.absolute(), root=root)
     timed = [trial for trial in trials if isinstance(trial, RuntimeTrial)]
     others = [trial for trial in trials if not isinstance(trial, RuntimeTrial)]
     size = cluster.trials_per_job
     jobs = [others[start : start + size] for start in range(0, len(others), size)]
     at_once = throttle or cluster.throttle
-    said = [_submit(jobs, conditions, cluster, at_once, alone=False)] if jobs else []
-    return said + ([_submit([timed], conditions, cluster, at_once, alone=True)] if timed else [])
+    said = [_submit(jobs, run_options, cluster, at_once, alone=False)] if jobs else []
+    return said + ([_submit([timed], run_options, cluster, at_once, alone=True)] if timed else [])
 
 
 def _submit(
-    jobs: Sequence[Sequence[Trial]], conditions: Conditions, cluster: Cluster, at_once: int | None, alone: bool
+    jobs: Sequence[Sequence[Trial]], run_options: RunOptions, cluster: Cluster, at_once: int | None, alone: bool
 ) -> str:
     from harness.datasets import Store
 
     trials = [trial for job in jobs for trial in job]
     stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
-    place = conditions.out / FOLDER / stamp
+    place = run_options.out / FOLDER / stamp
     submission = Submission.model_validate(
         {
             "name": f"invertbench-{trials[0].suite}-{stamp}",
             "jobs": tuple(tuple(job) for job in jobs),
-            "before": {one.id: found for one in trials if (found := digest(record_path(conditions.out, one)))},
-            "conditions": conditions,
-            "cache": Store.at(conditions.root).cache,
+            "before": {one.id: found for one in trials if (found := digest(record_path(run_options.out, one)))},
+            "run_options": run_options,
+            "cache": Store.at(run_options.root).cache,
             "heartbeat": cluster.heartbeat,
         }
     )
-    with writing(conditions.out):
+    with writing(run_options.out):
         (place / "jobs").mkdir(parents=True)
         (place / "jobs").chmod(0o700)
-        submission.save(place)  # before sbatch: a run that is killed in between finds its jobs by their name
+        submission.save(place)  # before sbatch, so that the jobs of a run killed in between can be found by name
     try:
         number = _sbatch(place, submission, parameters(trials, cluster, at_once, alone))
     except UserError:
-        shutil.rmtree(place, ignore_errors=True)  # there are no jobs
+        shutil.rmtree(place, ignore_errors=True)  # no jobs exist
         raise
     return f"submitted job {number}: {len(jobs)} of {submission.name}, {len(trials)} trials"
 
@@ -139,7 +141,7 @@ def _sbatch(place: Path, submission: Submission, asked: dict[str, Any]) -> str:
         from submitit.core.utils import FailedJobError, FailedSubmissionError
     except ImportError as error:
         raise UserError(f"--executor slurm needs submitit: {INSTALL}") from error
-    # `exec`: the job is the Python process, which hears the cluster's signals, and no shell that dies of them.
+    # `exec`: the job is the Python process, which receives the cluster's signals, not a shell that they would end.
     executor = submitit.SlurmExecutor(folder=place / "jobs", python=f"exec {shlex.quote(sys.executable)}")
     executor.update_parameters(job_name=submission.name, setup=_exports(submission), **asked)
     try:
@@ -147,12 +149,12 @@ def _sbatch(place: Path, submission: Submission, asked: dict[str, Any]) -> str:
         handed = executor.map_array(run_job, [str(place)] * len(numbers), numbers)
     except (FailedJobError, FailedSubmissionError, OSError) as error:
         said = " ".join(str(error).split())[-500:]
-        raise UserError(f"sbatch refuses: {said}; see cluster: in the suite, and --cluster") from error
+        raise UserError(f"sbatch refused the job: {said}; see cluster: in the suite, and --cluster") from error
     return str(handed[0].job_id).partition("_")[0]
 
 
 def parameters(trials: Sequence[Trial], cluster: Cluster, at_once: int | None, alone: bool) -> dict[str, Any]:
-    """What submitit is to write into the script of the array."""
+    """Return submitit's parameters for the script of the array."""
     cuda = any(trial.device == "cuda" for trial in trials)
     more: dict[str, Any] = {"requeue": True, **cluster.options}
     if cluster.memory is not None:
@@ -175,7 +177,7 @@ def parameters(trials: Sequence[Trial], cluster: Cluster, at_once: int | None, a
 
 
 def _exports(submission: Submission) -> list[str]:
-    """Lines of the script: where the nodes find this program and the cache."""
+    """Return lines of the script that tell the nodes the locations of this program and of the cache."""
     lines = [f"export INVERTBENCH_CACHE={shlex.quote(str(submission.cache))}"]
     if "site-packages" not in PROJECT.parts:
         lines.append(f'export PYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}"{shlex.quote(str(PROJECT))}')
@@ -189,16 +191,16 @@ def follow(
     stop_at: Callable[[Record], bool] | None = None,
     period: float = LONGEST_LOOK,
 ) -> None:
-    """Wait until the cluster has nothing more to do for these trials, and tell how they are.
+    """Wait until the cluster has nothing more to do for these trials, and report their progress.
 
     Args:
         folder: OUT/<suite>.
-        trials: that were handed over, now or before.
-        reporter: told what starts, moves and ends.
-        stop_at: whether a record is a reason to cancel the rest (--fail-fast); None: none is.
-        period: seconds between two looks, at most; the queue is asked a third as often.
+        trials: trials that were submitted, now or before.
+        reporter: receives starts, progress and ends.
+        stop_at: predicate for a record that cancels the remaining trials (--fail-fast); None: none does.
+        period: largest number of seconds between two reads; the queue is queried a third as often.
     """
-    watch = _Watch(trials, reporter)
+    watch = _ProgressReport(trials, reporter)
     period = min(LONGEST_LOOK, period)
     submissions = Submissions(folder, Queue(3 * period))
     while True:
@@ -213,8 +215,8 @@ def follow(
         time.sleep(period)
 
 
-class _Watch:
-    """What was told of trials so far."""
+class _ProgressReport:
+    """The progress of trials that was already reported."""
 
     def __init__(self, trials: Iterable[Trial], reporter: Reporter) -> None:
         self.open = {trial.id: trial for trial in trials}
@@ -224,11 +226,11 @@ class _Watch:
         self._gone: dict[str, float] = {}
 
     def tell(self, looked: dict[str, Handed], grace: float) -> list[Record]:
-        """Tell what has changed; the records that have come.
+        """Report changes, and return the new records.
 
         Args:
-            looked: at all that are open.
-            grace: seconds for which a job may be gone before its record is seen, as shared disks take their time.
+            looked: the state of all unfinished trials.
+            grace: seconds between the end of a job and the arrival of its record, as shared disks are slow.
         """
         records = []
         for one in looked.values():
@@ -261,10 +263,10 @@ class _Watch:
 
 
 def cancel_all(folder: Path) -> list[str]:
-    """Cancel all jobs of a folder that the cluster may yet work on; a line for people for each array.
+    """Cancel all jobs of a folder that the cluster may still run; return a line of text for each array.
 
     Raises:
-        UserError: scancel fails, or is not there.
+        UserError: scancel fails, or is missing.
     """
     submissions = Submissions(folder)
     last = [one for one in submissions.look().values() if one.state != "done"]
@@ -273,7 +275,7 @@ def cancel_all(folder: Path) -> list[str]:
         left = [one.trial for one in last if one.submission == submission.name]
         if left and not is_cancelled(place):
             with writing(folder):
-                mark_cancelled(place)  # first: a job that is about to begin a trial looks for it
+                mark_cancelled(place)  # first, because a job checks for it before it begins a trial
             try:
                 cancel([submission.name])
             except UserError:

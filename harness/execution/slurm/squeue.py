@@ -1,7 +1,7 @@
-"""What SLURM says of jobs, by their name, and how they are cancelled.
+"""Query SLURM for jobs by their name, and cancel them.
 
-`squeue` and `scancel` are all that is asked: a cluster without accounting has no `sacct`. The queue forgets a job
-some minutes after its end, so that its answer only ever adds to what lies on the shared disk.
+Only `squeue` and `scancel` are used: a cluster without accounting has no `sacct`. The queue forgets a job some
+minutes after its end, so its answer only supplements the files on the shared disk.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from harness.core.errors import UserError
 
-PATIENCE = 60.0  # seconds to wait for the scheduler's answer
-# A state that is not one of these is an end.
+PATIENCE = 60.0  # seconds timeout for the scheduler's answer
+# Every other state is final.
 ACTIVE = {
     *("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "RESIZING", "STAGE_OUT", "SIGNALING", "STOPPED"),
     *("REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"),
@@ -29,8 +29,8 @@ class Job:
 
     Attributes:
         array: number of the whole array.
-        state: as SLURM calls it, "PENDING".
-        reason: why it is in this state; "None" where there is no reason.
+        state: SLURM's name of the state, such as "PENDING".
+        reason: SLURM's reason for the state; "None" without one.
     """
 
     array: str
@@ -39,20 +39,20 @@ class Job:
 
     @property
     def active(self) -> bool:
-        """Whether it waits or runs."""
+        """Whether the job is waiting or running."""
         return self.state in ACTIVE
 
     def text(self) -> str:
-        """ "TIMEOUT (TimeLimit)"."""
+        """The state as text: "TIMEOUT (TimeLimit)"."""
         return self.state if self.reason in ("None", "") else f"{self.state} ({self.reason})"
 
 
 Jobs = Mapping[int | None, Job]
-"""Index in the array -> job; None stands for a job without an index, or for all those that were never started."""
+"""Index in the array -> job; None stands for a job without an index, or for all jobs that never started."""
 
 
 def ask(names: Collection[str]) -> dict[str, dict[int | None, Job]] | None:
-    """Name -> its jobs, as far as the queue knows them; None where it does not answer."""
+    """Return name -> its jobs, as far as the queue knows them; None if it does not answer."""
     if not names:
         return {}
     form = "%j|%F|%K|%T|%r"
@@ -65,7 +65,7 @@ def ask(names: Collection[str]) -> dict[str, dict[int | None, Job]] | None:
 
 
 def parse(text: str) -> dict[str, dict[int | None, Job]]:
-    """The answer of `squeue` in the form of `ask`."""
+    """Return the answer of `squeue` in the form of `ask`."""
     found: dict[str, dict[int | None, Job]] = {}
     for line in text.splitlines():
         fields = line.split("|", 4)
@@ -76,10 +76,10 @@ def parse(text: str) -> dict[str, dict[int | None, Job]]:
 
 
 class Queue:
-    """Answers of the scheduler, none asked for more often than it should be.
+    """Cached answers of the scheduler, so that it is not queried too often.
 
     Args:
-        period: seconds for which an answer holds.
+        period: seconds for which an answer is valid.
     """
 
     def __init__(self, period: float = 0.0) -> None:
@@ -87,7 +87,7 @@ class Queue:
         self._answers: dict[frozenset[str], tuple[float, dict[str, dict[int | None, Job]] | None]] = {}
 
     def jobs(self, names: Collection[str]) -> dict[str, dict[int | None, Job]] | None:
-        """As `ask`."""
+        """Return the same as `ask`, at most `period` old."""
         key = frozenset(names)
         known = self._answers.get(key)
         if known is None or time.monotonic() - known[0] >= self.period:
@@ -97,7 +97,7 @@ class Queue:
 
 
 def cancel(names: Collection[str]) -> None:
-    """End all jobs of these names, waiting and running; names without any are passed over."""
+    """End all jobs of these names, waiting and running; names without jobs are ignored."""
     needed("scancel")
     for name in names:
         command = ["scancel", f"--name={name}", f"--user={os.getuid()}"]
@@ -109,9 +109,9 @@ def cancel(names: Collection[str]) -> None:
 
 
 def needed(program: str) -> None:
-    """A UserError where SLURM is not at hand."""
+    """Raise a UserError if a program of SLURM is missing."""
     if shutil.which(program) is None:
         raise UserError(
-            f"no {program} here: jobs are submitted and cancelled on a machine of a SLURM cluster; elsewhere, use "
-            "--executor local"
+            f"{program} is missing here: jobs are submitted and cancelled on a machine of a SLURM cluster; elsewhere, "
+            "use --executor local"
         )

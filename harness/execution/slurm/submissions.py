@@ -1,13 +1,13 @@
-"""What was handed to a cluster, and what became of it: files on the shared disk, and what the queue adds.
+"""Trials that were submitted to a cluster, and their state: files on the shared disk, supplemented by the queue.
 
-    slurm/<time>-<random>/submission.json   the trials of each job, and what the run granted them; never changed
-    slurm/<time>-<random>/cancelled         it was cancelled
-    slurm/<time>-<random>/faults/<id>.txt   why a job could not begin a trial
-    slurm/<time>-<random>/jobs/             submitit's own files, for this user alone
-    heartbeats/<id>.json                    a trial that runs
+        slurm/<time>-<random>/submission.json   the trials of each job, and the options of the run; never changed
+        slurm/<time>-<random>/cancelled         marks a cancelled submission
+        slurm/<time>-<random>/faults/<id>.txt   why a job could not begin a trial
+        slurm/<time>-<random>/jobs/             submitit's own files, for this user alone
+        heartbeats/<id>.json                    heartbeat of a running trial
 
-A trial is done when its record is another than the one that was there when it was submitted. Nothing else is truth:
-the queue may have forgotten a job, and a cluster without accounting has no memory beyond it.
+A trial is done when its record differs from the one that existed when it was submitted. No other evidence counts:
+the queue may have forgotten a job, and a cluster without accounting keeps no history beyond it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pydantic import Field, ValidationError
 
 from harness.core.errors import UserError
 from harness.core.records import Record, read_record, write_atomically
-from harness.core.run_options import Conditions, shown_seconds
+from harness.core.run_options import RunOptions, shown_seconds
 from harness.core.settings import AnyTrial, Settings, Trial
 from harness.execution.outcome import interrupted, record_path
 from harness.execution.slurm.squeue import Jobs, Queue
@@ -34,7 +34,7 @@ SLURM = "slurm"
 FOLDER = SLURM
 FILE = "submission.json"
 CANCELLED = "cancelled"
-LOST_BEATS = 4  # missing in a row
+LOST_BEATS = 4  # missing in succession
 
 State = Literal["waiting", "running", "lost", "cancelled", "done"]
 
@@ -43,18 +43,18 @@ class Submission(Settings):
     """One array of jobs.
 
     Attributes:
-        name: of the jobs, by which the queue knows them.
+        name: name of the jobs in the queue.
         jobs: trials of each job, which does them in sequence.
-        before: trial id -> digest of the record that was there; trials without one are not in it.
-        conditions: of the run.
+        before: trial id -> digest of the record that existed; trials without one are absent.
+        run_options: options of the run.
         cache: folder of prepared data, shared by all machines.
-        heartbeat: seconds between two signs of life.
+        heartbeat: seconds between two heartbeats.
     """
 
     name: Annotated[str, Field(pattern=r"^invertbench-[A-Za-z0-9_-]+$")]
     jobs: tuple[tuple[AnyTrial, ...], ...]
     before: dict[str, str]
-    conditions: Conditions
+    run_options: RunOptions
     cache: Path
     heartbeat: float
 
@@ -64,7 +64,7 @@ class Submission(Settings):
 
     @classmethod
     def load(cls, place: Path) -> Submission:
-        """Read it; a UserError where it is damaged."""
+        """Return the submission stored in `place`; raise a UserError if it is damaged."""
         path = place / FILE
         try:
             return cls.model_validate_json(path.read_bytes())
@@ -75,7 +75,7 @@ class Submission(Settings):
             ) from error
 
     def settled(self, trial: Trial, out: Path) -> Record | None:
-        """The record that the trial has left since it was submitted, unless it only says that it was interrupted."""
+        """Return the record that the trial has left since its submission, unless it was merely interrupted."""
         path = record_path(out, trial)
         if digest(path) in (None, self.before.get(trial.id)):
             return None
@@ -86,7 +86,7 @@ class Submission(Settings):
 
 
 def digest(path: Path) -> str | None:
-    """SHA-256 of a file; None where there is none."""
+    """Return the SHA-256 of a file; None if there is no file."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:
@@ -94,14 +94,14 @@ def digest(path: Path) -> str | None:
 
 
 class Beat(Settings):
-    """The sign of life of a running trial.
+    """The heartbeat of a running trial.
 
     Attributes:
-        submission: name.
-        job: as SLURM calls it, "17_3".
-        fraction, text: how far the trial is.
-        seconds: until the next sign.
-        node: where it runs, if the run was to tell.
+        submission: name of the submission.
+        job: SLURM's name of the job, such as "17_3".
+        fraction, text: progress of the trial.
+        seconds: time until the next heartbeat.
+        node: name of the machine, if the run permits it.
     """
 
     submission: str
@@ -118,12 +118,12 @@ class Beat(Settings):
 
 
 def beat_path(out: Path, name: str) -> Path:
-    """`out/heartbeats/<trial id>.json`."""
+    """Return `out/heartbeats/<trial id>.json`."""
     return out / "heartbeats" / f"{name}.json"
 
 
 def read_beat(out: Path, name: str) -> tuple[Beat, float] | None:
-    """A trial's last sign of life and its age in seconds; None where there is none."""
+    """Return a trial's last heartbeat and its age in seconds; None if there is none."""
     path = beat_path(out, name)
     with contextlib.suppress(OSError, ValidationError):
         return Beat.model_validate_json(path.read_bytes()), max(0.0, time.time() - path.stat().st_mtime)
@@ -131,22 +131,22 @@ def read_beat(out: Path, name: str) -> tuple[Beat, float] | None:
 
 
 def fault_path(place: Path, name: str) -> Path:
-    """`place/faults/<trial id>.txt`."""
+    """Return `place/faults/<trial id>.txt`."""
     return place / "faults" / f"{name}.txt"
 
 
 @dataclass(frozen=True)
 class Handed:
-    """A trial that was handed to a cluster.
+    """The state of a trial that was submitted to a cluster.
 
     Attributes:
-        trial: which.
-        state: what is known of it.
-        text: the same for people.
-        active: whether the cluster may yet work on it, so that nobody else should.
-        submission: the last one that it was in.
-        beat: its sign of life, if it runs.
-        record: what it left, if it is done.
+        trial: the trial.
+        state: its state.
+        text: the state as text.
+        active: whether the cluster may still run it, so that no other process should.
+        submission: its last submission.
+        beat: its heartbeat, if it runs.
+        record: its record, if it is done.
     """
 
     trial: Trial
@@ -159,11 +159,11 @@ class Handed:
 
 
 class Submissions:
-    """All that was handed to a cluster from one folder.
+    """All trials that were submitted to a cluster from one folder.
 
     Args:
         folder: OUT/<suite>.
-        queue: asked about what has no record yet.
+        queue: queried about trials without a record.
     """
 
     def __init__(self, folder: Path, queue: Queue | None = None) -> None:
@@ -174,7 +174,7 @@ class Submissions:
             self.places[path.parent] = Submission.load(path.parent)
 
     def look(self, wanted: Collection[str] | None = None) -> dict[str, Handed]:
-        """Trial id -> what is known of it, of those trials (default: all) that were ever handed over."""
+        """Return trial id -> its state, for those trials (default: all) that were ever submitted."""
         last = {
             trial.id: (place, index, trial)
             for place, submission in self.places.items()
@@ -211,19 +211,19 @@ class Submissions:
 
 
 def at_work(folder: Path, executor: str) -> set[str]:
-    """The trials that a cluster may yet work on.
+    """Return the trials that a cluster may still run.
 
     Args:
         folder: OUT/<suite>.
-        executor: that is to run what is left.
+        executor: the executor that will run the remaining trials.
 
     Raises:
-        UserError: there are such trials, and others are to run on this machine beside them.
+        UserError: there are such trials, and other trials would run on this machine at the same time.
     """
     active = [one for one in Submissions(folder).look().values() if one.active]
     if active and executor != SLURM:
         raise UserError(
-            f"{folder}: the jobs of a cluster work here ({counted(active)}); wait with --executor slurm, or end them "
+            f"{folder}: cluster jobs use this folder ({counted(active)}); wait with --executor slurm, or end them "
             f"with `python -m harness cancel {folder}`"
         )
     return {one.trial.id for one in active if one.state != "cancelled"}
@@ -232,13 +232,13 @@ def at_work(folder: Path, executor: str) -> set[str]:
 def judge(
     beat: Beat | None, age: float, index: int, jobs: Jobs | None, fault: str | None = None
 ) -> tuple[State, str, bool]:
-    """State of a trial without a record, in words, and whether the cluster may yet work on it.
+    """Return the state of a trial without a record, as text too, and whether the cluster may still run it.
 
     Args:
-        beat: its last sign of life, None where there is none.
-        age: of that, in seconds.
-        index: of its job in the array.
-        jobs: what the queue knows of the array; None where the queue does not answer.
+        beat: its last heartbeat; None if there is none.
+        age: age of the heartbeat in seconds.
+        index: index of its job in the array.
+        jobs: jobs of the array in the queue; None if the queue does not answer.
         fault: why its job could not begin it.
     """
     job = None if jobs is None else jobs.get(index, jobs.get(None))
@@ -259,12 +259,12 @@ def judge(
 
 
 def is_cancelled(place: Path) -> bool:
-    """Whether the submission was cancelled."""
+    """Return whether the submission was cancelled."""
     return (place / CANCELLED).exists()
 
 
 def mark_cancelled(place: Path) -> None:
-    """Say so, for whoever waits for its trials."""
+    """Mark the submission as cancelled, for processes that wait for its trials."""
     write_atomically(place / CANCELLED, json.dumps({"at": time.time()}).encode())
 
 
@@ -276,7 +276,7 @@ def _read(path: Path) -> str | None:
 
 
 def counted(handed: Iterable[Handed]) -> str:
-    """ "on the cluster: 2 running, 3 waiting, 1 lost"; empty where there is nothing to say."""
+    """Return counts as text, "on the cluster: 2 running, 3 waiting, 1 lost"; empty without submitted trials."""
     counts: dict[str, int] = {}
     for one in handed:
         counts[one.state] = counts.get(one.state, 0) + 1
@@ -285,7 +285,7 @@ def counted(handed: Iterable[Handed]) -> str:
 
 
 def lines(found: Mapping[str, Handed]) -> list[str]:
-    """What `status` says: the counts, and a line for each trial that runs or is lost."""
+    """Return the lines of `status`: the counts, and one for each trial that runs or is lost."""
     total = counted(found.values())
     shown = [one for one in found.values() if one.state in ("running", "lost")]
     return [total, *(f"  {one.trial.id}  {one.state}: {one.text}" for one in shown)] if total else []

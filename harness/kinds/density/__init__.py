@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from harness.core.records import Record
-    from harness.core.run_options import Conditions
+    from harness.core.run_options import RunOptions
     from harness.core.settings import DensityTrial, Progress
     from harness.planning.plan import Plan
     from harness.reporting.tables.cells import Line
@@ -31,11 +31,11 @@ class DensityKind(Kind, name="density"):
         | {"device": "string", "id": "string"}
     )
 
-    def run(self, trial: DensityTrial, conditions: Conditions, progress: Progress, checkpoints: Checkpoints) -> Record:
+    def run(self, trial: DensityTrial, run_options: RunOptions, progress: Progress, checkpoints: Checkpoints) -> Record:
         """See `harness.kinds.density.run.run_density`."""
         from harness.kinds.density.run import run_density
 
-        return run_density(trial, conditions.root, conditions.out, progress, checkpoints)
+        return run_density(trial, run_options.root, run_options.out, progress, checkpoints)
 
     def depends_on(self, trial: DensityTrial) -> Dependencies:
         """Return the run, the data set, and the perceptron where a coupling may be one."""

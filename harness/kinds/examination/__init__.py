@@ -9,7 +9,7 @@ from harness.core.kinds import IDENTITY, Dependencies, Kind
 
 if TYPE_CHECKING:
     from harness.core.records import Record
-    from harness.core.run_options import Conditions
+    from harness.core.run_options import RunOptions
     from harness.core.settings import ExaminationTrial, Progress
     from harness.planning.plan import Plan
     from harness.reporting.tables.cells import Line
@@ -43,12 +43,12 @@ class ExaminationKind(Kind, name="examination"):
     }
 
     def run(
-        self, trial: ExaminationTrial, conditions: Conditions, progress: Progress, checkpoints: Checkpoints
+        self, trial: ExaminationTrial, run_options: RunOptions, progress: Progress, checkpoints: Checkpoints
     ) -> Record:
         """See `harness.kinds.examination.run.run_examination`."""
         from harness.kinds.examination.run import run_examination
 
-        return run_examination(trial, conditions.root, conditions.out, progress)
+        return run_examination(trial, run_options.root, run_options.out, progress)
 
     def depends_on(self, trial: ExaminationTrial) -> Dependencies:
         """Return the run alone: layers are examined without a flow."""

@@ -9,7 +9,7 @@ from harness.core.kinds import IDENTITY, Dependencies, Kind
 
 if TYPE_CHECKING:
     from harness.core.records import Record
-    from harness.core.run_options import Conditions
+    from harness.core.run_options import RunOptions
     from harness.core.settings import ParametersTrial, Progress
     from harness.planning.plan import Plan
     from harness.reporting.tables.cells import Line
@@ -34,12 +34,12 @@ class ParametersKind(Kind, name="parameters"):
     }
 
     def run(
-        self, trial: ParametersTrial, conditions: Conditions, progress: Progress, checkpoints: Checkpoints
+        self, trial: ParametersTrial, run_options: RunOptions, progress: Progress, checkpoints: Checkpoints
     ) -> Record:
         """See `harness.kinds.parameters.run.run_parameters`."""
         from harness.kinds.parameters.run import run_parameters
 
-        return run_parameters(trial, conditions.root, conditions.out, progress)
+        return run_parameters(trial, run_options.root, run_options.out, progress)
 
     def depends_on(self, trial: ParametersTrial) -> Dependencies:
         """Return the run; building a model runs no operator."""

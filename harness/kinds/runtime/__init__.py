@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from harness.core.records import Record
-    from harness.core.run_options import Conditions
+    from harness.core.run_options import RunOptions
     from harness.core.settings import Progress, RuntimeTrial
     from harness.planning.plan import Plan
     from harness.reporting.tables.cells import Line
@@ -53,11 +53,11 @@ class RuntimeKind(Kind, name="runtime"):
 
     alone = True
 
-    def run(self, trial: RuntimeTrial, conditions: Conditions, progress: Progress, checkpoints: Checkpoints) -> Record:
+    def run(self, trial: RuntimeTrial, run_options: RunOptions, progress: Progress, checkpoints: Checkpoints) -> Record:
         """See `harness.kinds.runtime.run.run_runtime`."""
         from harness.kinds.runtime.run import run_runtime
 
-        return run_runtime(trial, conditions.root, conditions.out, progress)
+        return run_runtime(trial, run_options.root, run_options.out, progress)
 
     def depends_on(self, trial: RuntimeTrial) -> Dependencies:
         """Return the run alone: layers are timed without a flow."""

@@ -196,7 +196,7 @@ def mutant(name):
         ("WrongInEval", "level0/step0/layer: log-det is"),
         ("CachedLogDet", "level0/step0/layer: log-det is"),
         ("AdaptsInEval", "evaluation changes the state of the flow: levels.0.steps.0.layer.bias"),
-        ("FrozenInEval", "the flow built anew from its saved weights has another log-likelihood"),
+        ("FrozenInEval", "the flow rebuilt from its saved weights has a different log-likelihood"),
         ("ClampedInverse", "level0/step0/layer: y -> x -> y is off"),
         ("RepeatedInverse", "level0/step0/layer: y -> x -> y is off"),
         ("WrongWhenLarge", "level0/step0/layer: log-det is"),
@@ -433,7 +433,7 @@ def test_fails_a_pipeline_that_loses_the_jacobian(monkeypatch):
     flow, prepare = make_flow(data), data.prepare
     monkeypatch.setattr(data, "prepare", lambda *args: (prepare(*args)[0], torch.zeros(len(args[0]))))
     result = audited(flow, data)
-    assert any("handed on with the data is off" in text for text in result.reasons), result.reasons
+    assert any("returned with the data is off" in text for text in result.reasons), result.reasons
 
 
 def test_too_many_layers_are_sampled_with_both_ends(monkeypatch):

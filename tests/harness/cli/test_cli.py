@@ -63,15 +63,15 @@ RUN_TRIALS = "harness.execution.local.supervisor.run_trials"
 def stand_in(monkeypatch):
     """Trials that are done at once; the list of those that were asked for."""
 
-    def run_trials(trials, conditions, slots, reporter, *, provenance, stop_at):
+    def run_trials(trials, run_options, slots, reporter, *, provenance, stop_at):
         for trial in trials:
             asked.append(trial)
             record = blank_record(trial, "ok", None)
             record.rows = [{"bits_per_dim": 2.0, "parameters": 3}]
             record.environment = provenance(trial)
             record.seconds = 90.0
-            write_record(conditions.out / "records", record)
-        asked.conditions, asked.stop_at = conditions, stop_at
+            write_record(run_options.out / "records", record)
+        asked.run_options, asked.stop_at = run_options, stop_at
 
     class Asked(list):
         pass
@@ -248,7 +248,7 @@ def test_a_run_from_start_to_report(suite, capsys, monkeypatch):
 def test_a_run_does_what_has_no_outcome_yet(suite, capsys, stand_in):
     assert main(["run", "tiny.yaml", "--only", "layer=conv1x1"]) == 0
     assert [trial.layer.row for trial in stand_in] == ["conv1x1"]
-    assert "the report covers them all" in (said := capsys.readouterr().out) and "2 trials: 1 ok, 1 missing" in said
+    assert "the report covers all of them" in (said := capsys.readouterr().out) and "2 trials: 1 ok, 1 missing" in said
     assert main(["run", "tiny.yaml"]) == 0
     assert [trial.layer.row for trial in stand_in] == ["conv1x1", "butterfly"]
     # Now the other way round: what is picked changes nothing about what the report covers.
@@ -308,7 +308,7 @@ def test_changed_source_makes_records_stale_and_costs_nothing_by_surprise(suite,
     out = capsys.readouterr().out
     assert "ok, stale: flows/glow.py changed" in out and "2 trials: 2 ok; 1 of them stale" in out
     assert main(["run", "tiny.yaml"]) == 0 and len(stand_in) == 2
-    assert "counts as it is; --stale rerun makes it again" in capsys.readouterr().out
+    assert "existing results are kept; --stale rerun runs them again" in capsys.readouterr().out
     assert main(["run", "tiny.yaml", "--stale", "rerun"]) == 0
     assert [trial.layer.row for trial in stand_in[2:]] == ["butterfly"]
     capsys.readouterr()
@@ -337,7 +337,7 @@ def test_what_the_report_no_longer_covers_is_said(suite, capsys, stand_in):
 def test_limits_come_from_the_command_the_profile_and_the_suite(suite, stand_in):
     suite.write_text(SUITE.replace("profiles:", "timeout: 2 h\nmemory: 8GiB\nprofiles:"))
     assert main(["run", "tiny.yaml"]) == 0
-    assert (stand_in.conditions.timeout, stand_in.conditions.memory) == (7200, 8 << 30)
+    assert (stand_in.run_options.timeout, stand_in.run_options.memory) == (7200, 8 << 30)
     trials = list(stand_in)
     for path in Path("reports/tiny/records").iterdir():
         path.unlink()
@@ -345,7 +345,7 @@ def test_limits_come_from_the_command_the_profile_and_the_suite(suite, stand_in)
     suite.write_text(text)
     arguments = ["--memory", "1.5 GiB", "--checkpoint", "0", "--fail-fast", "--set", "timeout=5"]
     assert main(["run", "tiny.yaml", *arguments]) == 0
-    given = stand_in.conditions
+    given = stand_in.run_options
     assert (given.timeout, given.memory, given.checkpoint) == (5, 3 << 29, 0)
     assert stand_in[2:] == trials, "limits are no part of a trial, so its id stays"
     assert stand_in.stop_at(blank_record(trials[0], "oom", "")) and not stand_in.stop_at(
@@ -385,7 +385,7 @@ def test_the_data_are_part_of_a_trial(suite, stand_in, monkeypatch, capsys):
     capsys.readouterr()
     assert main(["plan", "tiny.yaml"]) == 0
     out = capsys.readouterr().out
-    assert "2 trials: 2 ok" in out and out.endswith("for want of data:\ndigits: gone\n")
+    assert "2 trials: 2 ok" in out and out.endswith("because data are missing:\ndigits: gone\n")
     assert main(["run", "tiny.yaml"]) == 3
 
 
@@ -397,7 +397,7 @@ def test_a_second_run_on_a_folder_is_told_of_the_first(suite, stand_in, capsys):
         assert main(["run", "tiny.yaml"]) == 2
         error = capsys.readouterr().err
         assert re.fullmatch(
-            rf"reports/tiny: another run works here \(process {os.getpid()}, since 20\S+\); wait for its end, "
+            rf"reports/tiny: another run uses this folder \(process {os.getpid()}, since 20\S+\); wait for its end, "
             "or choose another --out\n",
             error,
         ), error
@@ -439,9 +439,9 @@ def test_a_changed_setting_runs_what_it_changes(suite, stand_in):
 
 
 def test_trials_that_fail_end_with_1(suite, capsys, monkeypatch):
-    def run_trials(trials, conditions, *_, **__):
+    def run_trials(trials, run_options, *_, **__):
         for trial in trials:
-            write_record(conditions.out / "records", blank_record(trial, "oom", "no memory left"))
+            write_record(run_options.out / "records", blank_record(trial, "oom", "no memory left"))
 
     monkeypatch.setattr(RUN_TRIALS, run_trials)
     assert main(["run", "tiny.yaml"]) == 1
@@ -450,9 +450,9 @@ def test_trials_that_fail_end_with_1(suite, capsys, monkeypatch):
 
 @pytest.mark.parametrize(("declared", "code"), [("", 1), ("unsupported: true\n", 0)])
 def test_unsupported_is_ok_where_the_suite_says_so(suite, monkeypatch, declared, code):
-    def run_trials(trials, conditions, *_, **__):
+    def run_trials(trials, run_options, *_, **__):
         for trial in trials:
-            write_record(conditions.out / "records", blank_record(trial, "unsupported", "odd"))
+            write_record(run_options.out / "records", blank_record(trial, "unsupported", "odd"))
 
     suite.write_text(declared + SUITE)
     monkeypatch.setattr(RUN_TRIALS, run_trials)

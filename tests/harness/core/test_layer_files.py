@@ -190,7 +190,7 @@ def test_options_that_fit_their_hints(options):
         ({"pair": [1, 2, 3]}, ["pair: [1, 2, 3] is not tuple[int, int]"]),
         ({"kernel": 0}, ["kernel: 0 is not int", "greater than or equal to 1"]),
         ({"rnk": 3}, ["'rnk' is unknown (did you mean 'rank'?)", "the options are rank, scale"]),
-        ({"scale": object}, ["scale:", "cannot be held against its type hint, float"]),
+        ({"scale": object}, ["scale:", "cannot be checked against its type hint, float"]),
     ],
 )
 def test_options_that_do_not_fit(options, parts):

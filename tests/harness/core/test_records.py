@@ -28,7 +28,7 @@ def test_a_record_survives_the_disk(tmp_path):
 def test_a_measure_that_is_no_column_is_refused(tmp_path):
     record = blank_record(TRIAL, "ok", None)
     record.rows = [{"parameters": 1}, {"parameters": 2, "bits_per_dim": 0.5, "paramters": 3}]
-    with pytest.raises(ValueError, match="'bits_per_dim', 'paramters' is no column of results of kind 'parameters'"):
+    with pytest.raises(ValueError, match="'bits_per_dim', 'paramters' is not a column of results of kind 'parameters'"):
         write_record(tmp_path, record)
     assert not list(tmp_path.iterdir())
 

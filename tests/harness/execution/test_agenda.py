@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.core.checkpoint_files import Header, checkpoint_folder
+from harness.core.checkpoint_files import CheckpointHeader, checkpoint_folder
 from harness.core.records import blank_record, write_record
 from harness.execution.agenda import Choice, Entry, agenda, counted, forget_settled, outlook
 from harness.execution.estimate import Experience
@@ -27,7 +27,7 @@ def leave(folder, trial, status="ok", sources=SOURCES, seconds=100.0, **notes):
 def checkpoint(folder, trial, step, sources=SOURCES):
     place = checkpoint_folder(folder, trial.id)
     place.mkdir(parents=True)
-    header = Header(trial.id, step, 40, 50.0, 0, "2.15", sources)
+    header = CheckpointHeader(trial.id, step, 40, 50.0, 0, "2.15", sources)
     import json
 
     (place / f"{step:09d}.ckpt").write_bytes(json.dumps(vars(header)).encode() + b"\nwhatever follows")
@@ -117,4 +117,4 @@ def test_runtime_trials_add_up_and_others_share(run):
     [line] = outlook(entries, Choice(), 3)
     assert line == "a run does 20 trials, in about 8 min (from earlier trials, 3 at once)"
     entries[0] = replace(entries[0], seconds=None)
-    assert outlook(entries, Choice(), 3)[0].endswith("3 at once, and 1 of which nothing tells)")
+    assert outlook(entries, Choice(), 3)[0].endswith("3 at once, and 1 of unknown duration)")

@@ -38,7 +38,9 @@ def holder(folder, *more):
 def test_the_second_is_told_of_the_first_until_that_is_gone(tmp_path):
     folder = make_folder(tmp_path / "suite")
     with holder(folder) as first:
-        with pytest.raises(UserError, match=rf"another run works here \(process {first.pid}, since 20\S+\); wait"):
+        with pytest.raises(
+            UserError, match=rf"another run uses this folder \(process {first.pid}, since 20\S+\); wait"
+        ):
             claimed(folder).__enter__()
         first.send_signal(signal.SIGKILL)
         first.wait()

@@ -9,7 +9,7 @@ import pytest
 
 from harness.cli.parser import main
 from harness.core.records import read_record
-from harness.core.run_options import Conditions
+from harness.core.run_options import RunOptions
 from harness.core.settings import LayerRef
 from harness.execution.gate import REFUSED, WAY_OUT
 from harness.execution.slurm.submissions import Submission
@@ -177,9 +177,9 @@ def test_layers_of_this_project_are_not_checked():
 
 
 def test_a_cluster_is_told_what_was_checked(tmp_path):
-    conditions = Conditions(tmp_path, checks={"a": "passed"})
+    run_options = RunOptions(tmp_path, checks={"a": "passed"})
     submission = Submission(
-        name="invertbench-a", jobs=(), before={}, conditions=conditions, cache=tmp_path, heartbeat=1.0
+        name="invertbench-a", jobs=(), before={}, run_options=run_options, cache=tmp_path, heartbeat=1.0
     )
     submission.save(tmp_path)
-    assert Submission.load(tmp_path).conditions == conditions
+    assert Submission.load(tmp_path).run_options == run_options

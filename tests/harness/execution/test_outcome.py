@@ -5,7 +5,7 @@ import re
 import pytest
 
 from harness.core.records import blank_record, write_record
-from harness.core.run_options import Conditions
+from harness.core.run_options import RunOptions
 from harness.core.settings import FlowSettings, LayerRef, ParametersTrial
 from harness.execution.outcome import Ending, interrupted, left_record, log_path, missing_record, stamp
 
@@ -34,8 +34,8 @@ TRIAL = ParametersTrial(
     ],
 )
 def test_how_a_process_ended(tmp_path, ending, status, words, again):
-    conditions = Conditions(tmp_path, timeout=1800, memory=4 << 30)
-    record = missing_record(TRIAL, conditions, ending, "left no record", {"git": None})
+    run_options = RunOptions(tmp_path, timeout=1800, memory=4 << 30)
+    record = missing_record(TRIAL, run_options, ending, "left no record", {"git": None})
     assert record.status == status and record.environment == {"git": None}
     assert re.search(words, record.reason), record.reason
     assert interrupted(record) == again, "whether a plain run does it again"
@@ -45,10 +45,10 @@ def test_the_tail_of_a_log_however_long(tmp_path):
     path = log_path(tmp_path, TRIAL)
     path.parent.mkdir()
     path.write_bytes(b"x" * (1 << 20) + b"\n\xff\xfe\n" + b"".join(b"line %d\n" % n for n in range(100)))
-    record = missing_record(TRIAL, Conditions(tmp_path), Ending(1, 1.0, last_words="step 3/9"), "left no record", {})
+    record = missing_record(TRIAL, RunOptions(tmp_path), Ending(1, 1.0, last_words="step 3/9"), "left no record", {})
     lines = record.notes["log"].splitlines()
     assert lines[0] == "line 40" and lines[-1] == "line 99"
-    assert record.notes["progress"] == "the last it told: step 3/9"
+    assert record.notes["progress"] == "last progress: step 3/9"
 
 
 def test_an_older_record_is_not_this_processs(tmp_path):

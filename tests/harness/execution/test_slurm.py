@@ -219,9 +219,9 @@ def test_jobs_that_are_cut_short_go_on_where_they_were(slurm, tmp_path, start, h
     assert run.wait(timeout=30) == 130
     assert f"cancel {Path('out', 'held')}" in run.said()
     code, said = harness("run", "held.yaml", "--out", "out")
-    assert code == 2 and "the jobs of a cluster work here" in said
+    assert code == 2 and "cluster jobs use this folder" in said
     run = start(*command)
-    wait_for(lambda: "handed to the cluster before" in run.said(), run)
+    wait_for(lambda: "submitted to the cluster before" in run.said(), run)
     code, said = harness("status", "out")
     assert code == 1 and re.search(r"running: step \d+/40 .*\(heartbeat ", said), said
     assert os.uname().nodename not in said.replace(str(tmp_path), ""), "nobody has asked for names of machines"
@@ -265,7 +265,7 @@ def test_cancel_ends_what_runs_and_what_waits(slurm, tmp_path, start, harness):
     assert run.said().count("its job was cancelled") == 2
     wait_for(lambda: not {"RUNNING", "PENDING", "COMPLETING"} & set(states(slurm).values()))
     assert "2 cancelled" in harness("status", "out")[1]
-    assert "no cluster works for it" in harness("cancel", "out")[1]
+    assert "no cluster job uses it" in harness("cancel", "out")[1]
     (tmp_path / "hold").unlink()
     code, said = harness("run", "held.yaml", "--out", "out", "--seeds", "2", "--only", "seed=0")
     assert code == 0, said
@@ -276,5 +276,5 @@ def test_cancel_ends_what_runs_and_what_waits(slurm, tmp_path, start, harness):
 def test_what_sbatch_refuses_is_one_message(slurm, tmp_path, harness):
     (tmp_path / "counted.yaml").write_text(COUNTED)
     code, said = harness("run", "counted.yaml", "--executor", "slurm", "--cluster", "partition=none", "--out", "out")
-    assert code == 2 and "sbatch refuses" in said and "partition" in said
+    assert code == 2 and "sbatch refused" in said and "partition" in said
     assert harness("run", "counted.yaml", "--out", "out")[0] == 0, "what was never submitted is in nobody's way"

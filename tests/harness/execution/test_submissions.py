@@ -7,10 +7,10 @@ import pytest
 
 from harness.core.errors import DataError, UserError
 from harness.core.records import blank_record, write_record
-from harness.core.run_options import Conditions
+from harness.core.run_options import RunOptions
 from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef, ParametersTrial, TrainingSettings
 from harness.execution.outcome import SIGNAL
-from harness.execution.slurm.heartbeat import Heart, wait_for_silence
+from harness.execution.slurm.heartbeat import Heartbeat, wait_for_silence
 from harness.execution.slurm.slurm_job import check_prepared
 from harness.execution.slurm.squeue import Job, parse
 from harness.execution.slurm.submissions import (
@@ -55,7 +55,7 @@ class Known:
 def submission(out, *jobs, name=NAME):
     before = {one.id: found for job in jobs for one in job if (found := digest(out / "records" / f"{one.id}.json"))}
     made = Submission(
-        name=name, jobs=jobs, before=before, conditions=Conditions(out), cache=out / "cache", heartbeat=10.0
+        name=name, jobs=jobs, before=before, run_options=RunOptions(out), cache=out / "cache", heartbeat=10.0
     )
     made.save(out / "slurm" / name)
     return out / "slurm" / name
@@ -103,7 +103,7 @@ def test_the_last_submission_counts_and_signs_of_life_of_others_do_not(tmp_path)
     one, two = trial("one"), trial("two")
     mark_cancelled(submission(tmp_path, (one,), (two,)))
     submission(tmp_path, (one,), name=f"{NAME}1")
-    with Heart(tmp_path, one, beat()):
+    with Heartbeat(tmp_path, one, beat()):
         looked = Submissions(tmp_path, Known({0: RUNNING})).look()
     assert {name: found.state for name, found in looked.items()} == {one.id: "waiting", two.id: "cancelled"}
     assert counted(looked.values()) == "on the cluster: 1 waiting, 1 cancelled"
@@ -129,7 +129,7 @@ def test_nobody_works_beside_a_cluster(tmp_path, monkeypatch):
     assert at_work(tmp_path, "slurm") == {one.id}
     mark_cancelled(place)
     assert at_work(tmp_path, "local") == at_work(tmp_path, "slurm") == set()
-    with Heart(tmp_path, one, beat()), pytest.raises(UserError, match="1 cancelled"):
+    with Heartbeat(tmp_path, one, beat()), pytest.raises(UserError, match="1 cancelled"):
         at_work(tmp_path, "local")  # which has not ended yet
 
 
@@ -143,9 +143,9 @@ def test_a_damaged_submission_is_named(tmp_path, content):
 
 def test_a_heart_beats_until_the_trial_is_over(tmp_path):
     one = trial("one")
-    with Heart(tmp_path, one, beat(seconds=0.1)) as heart:
+    with Heartbeat(tmp_path, one, beat(seconds=0.1)) as heartbeat:
         first = beat_path(tmp_path, one.id).stat().st_mtime_ns
-        heart.update(one, float("nan"), "step 6/40")
+        heartbeat.update(one, float("nan"), "step 6/40")
         end = time.monotonic() + 20
         while read_beat(tmp_path, one.id)[0].text != "step 6/40" and time.monotonic() < end:
             time.sleep(0.02)
@@ -158,9 +158,9 @@ def test_a_heart_beats_until_the_trial_is_over(tmp_path):
 def test_a_job_waits_for_another_that_works_on_its_trial(tmp_path):
     one = trial("one")
     wait_for_silence(tmp_path, one, "8_0")
-    with Heart(tmp_path, one, beat(seconds=0.1)):
+    with Heartbeat(tmp_path, one, beat(seconds=0.1)):
         wait_for_silence(tmp_path, one, "7_0")  # its own, of before it was queued again
-        with pytest.raises(UserError, match="job 7_0 works on"):
+        with pytest.raises(UserError, match="job 7_0 already runs"):
             wait_for_silence(tmp_path, one, "8_0")
     path = beat_path(tmp_path, one.id)
     path.write_text(beat(seconds=0.1).model_dump_json())
@@ -180,9 +180,9 @@ def test_data_must_be_what_the_run_has_prepared(tmp_path):
             seed=0,
         )
 
-    check_prepared(on(None), Conditions(tmp_path))
+    check_prepared(on(None), RunOptions(tmp_path))
     with pytest.raises(DataError, match=r"digits: the data on this node .* shared disk"):
-        check_prepared(on("abc"), Conditions(tmp_path))
+        check_prepared(on("abc"), RunOptions(tmp_path))
 
 
 def test_what_squeue_says():

@@ -14,9 +14,9 @@ import pytest
 from harness.core.errors import UserError
 from harness.core.isolation.messages import Receiver, Sender
 from harness.core.records import blank_record, read_record, write_record
-from harness.core.run_options import Conditions
+from harness.core.run_options import RunOptions
 from harness.core.settings import FlowSettings, LayerRef, ParametersTrial, RuntimeTrial
-from harness.execution.local.process import teller
+from harness.execution.local.process import progress_sender
 from harness.execution.local.slots import Slots
 from harness.execution.local.supervisor import run_one, run_trials
 from harness.execution.outcome import interrupted
@@ -109,7 +109,7 @@ def faulty(tmp_path_factory):
         write_record(out / "records", faulty_trials.fine(old))
         run_trials(
             list(trials.values()),
-            Conditions(out),
+            RunOptions(out),
             Slots(2, cores=2),
             listener,
             provenance=lambda one: {"sources": {"layers/one.py": "abc"}},
@@ -157,7 +157,7 @@ def test_records_say_where_they_come_from_and_name_no_machine(faulty):
 
 def test_runtime_trials_run_alone_and_last(work, tmp_path):
     trials = [timed("sleep a"), trial("sleep a"), timed("sleep b"), trial("sleep b"), trial("sleep c", threads=2)]
-    run_trials(trials, Conditions(tmp_path), Slots(3, cores=4), Listener(), work=work)
+    run_trials(trials, RunOptions(tmp_path), Slots(3, cores=4), Listener(), work=work)
     spans = {one.id: json.loads((tmp_path / "notes" / f"{one.id}.json").read_text()) for one in trials}
     for one in trials:
         overlaps = [
@@ -184,7 +184,7 @@ def test_interrupt_ends_running_trials_and_keeps_finished_ones(work, tmp_path):
 
     begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        run_trials(trials, Conditions(tmp_path), Slots(2, cores=2), Interrupting(), work=work)
+        run_trials(trials, RunOptions(tmp_path), Slots(2, cores=2), Interrupting(), work=work)
     assert time.monotonic() - begin < 20
     assert [path.stem for path in (tmp_path / "records").glob("*.json")] == [trials[0].id]
     pids = [int(path.read_text()) for path in (tmp_path / "notes").glob("*.pid")]
@@ -198,8 +198,8 @@ sys.path.insert(0, {here!r})
 if __name__ == "__main__":
     from pathlib import Path
     import faulty_trials
-    from harness.core.run_options import Conditions
-    from harness.execution.local.process import teller
+    from harness.core.run_options import RunOptions
+    from harness.execution.local.process import progress_sender
     from harness.execution.local.slots import Slots
     from harness.execution.local.supervisor import run_trials
     from harness.execution.progress import make_reporter
@@ -211,7 +211,7 @@ if __name__ == "__main__":
         for label in ("sleep_long", "hang")
     ]
     with make_reporter(2) as reporter:
-        run_trials(trials, Conditions(Path({out!r})), Slots(2, cores=2), reporter, work=faulty_trials.work)
+        run_trials(trials, RunOptions(Path({out!r})), Slots(2, cores=2), reporter, work=faulty_trials.work)
 """
 
 
@@ -246,21 +246,21 @@ def run_with(work, out, label, **limits):
     """One trial under limits: its record, and how long it took."""
     one = trial(label)
     begin = time.monotonic()
-    run_one(one, Conditions(out, **limits), Listener(), work=work)
+    run_one(one, RunOptions(out, **limits), Listener(), work=work)
     return read_record(out / "records" / f"{one.id}.json"), time.monotonic() - begin
 
 
 @pytest.fixture
 def warm(work, tmp_path):
     """The fork server has imported all it will."""
-    run_one(trial("fine"), Conditions(tmp_path / "warm"), Listener(), work=work)
+    run_one(trial("fine"), RunOptions(tmp_path / "warm"), Listener(), work=work)
 
 
 @pytest.mark.parametrize("label", ["hang", "sleep_long"])
 def test_a_timeout_ends_the_whole_group_in_time(work, warm, tmp_path, label):
     record, seconds = run_with(work, tmp_path, label, timeout=1.5)
     assert record.status == "timeout" and record.reason == "it ran for longer than 1.5 s, its timeout"
-    assert record.notes["progress"] == f"the last it told: {label}"
+    assert record.notes["progress"] == f"last progress: {label}"
     assert seconds < 1.5 + 2
     [pid] = [int(path.read_text()) for path in (tmp_path / "notes").glob("*.pid")]
     assert not [one for one in every_process() if session(one) == pid and alive(one)]
@@ -268,9 +268,9 @@ def test_a_timeout_ends_the_whole_group_in_time(work, warm, tmp_path, label):
 
 WRITES = {
     "write_four_bytes": "the beginning of a message and no end",
-    "write_garbage": r"b'\x1b[2J\xff\x00 no message', which is no message",
-    "write_wrong_types": "which is no message of progress",
-    "write_a_pickle": "which is no message",
+    "write_garbage": r"b'\x1b[2J\xff\x00 no message', which is not a message",
+    "write_wrong_types": "which is not a progress message",
+    "write_a_pickle": "which is not a message",
     "write_100_megabytes": "more than 32768 bytes without the end of a message",
 }
 
@@ -281,7 +281,7 @@ def test_what_a_trial_writes_into_its_pipes_ends_that_trial_alone(work, warm, tm
     labels = ["sleep", *WRITES, "write_four_bytes_and_hang", "fine"]
     trials = [trial(label) for label in labels]
     begin = time.monotonic()
-    run_trials(trials, Conditions(tmp_path, timeout=5), Slots(3, cores=3), Listener(), work=work)
+    run_trials(trials, RunOptions(tmp_path, timeout=5), Slots(3, cores=3), Listener(), work=work)
     assert time.monotonic() - begin < 30
     records = {
         label: read_record(tmp_path / "records" / f"{one.id}.json") for label, one in zip(labels, trials, strict=True)
@@ -289,7 +289,7 @@ def test_what_a_trial_writes_into_its_pipes_ends_that_trial_alone(work, warm, tm
     assert records["sleep"].status == records["fine"].status == "ok"
     for label, reason in WRITES.items():
         assert (records[label].status, records[label].rows) == ("error", [])
-        assert records[label].reason.startswith("it was ended, as it wrote ") and reason in records[label].reason
+        assert records[label].reason.startswith("it was ended because it wrote ") and reason in records[label].reason
     assert records["write_four_bytes_and_hang"].status == "timeout"
     assert not Path("unpickled").exists()
 
@@ -326,7 +326,7 @@ def test_failing_fast_ends_the_run(work, tmp_path):
     trials = [trial("fine"), trial("raise_error"), trial("sleep_long"), trial("never started")]
     run_trials(
         trials,
-        Conditions(tmp_path),
+        RunOptions(tmp_path),
         Slots(2, cores=2),
         Listener(),
         stop_at=lambda record: record.status != "ok",
@@ -341,7 +341,7 @@ def test_no_space_left_is_no_result(work, tmp_path, label):
     """Neither in the middle of a trial nor while its record is written."""
     trials = [trial("fine"), trial(label), trial("never started")]
     with pytest.raises(UserError, match=r"cannot be written: No space left on device; make room there"):
-        run_trials(trials, Conditions(tmp_path), Slots(1), Listener(), work=work)
+        run_trials(trials, RunOptions(tmp_path), Slots(1), Listener(), work=work)
     assert [path.name for path in (tmp_path / "records").iterdir()] == [f"{trials[0].id}.json"], "nothing half-written"
 
 
@@ -351,13 +351,13 @@ def test_no_space_left_for_what_the_supervisor_writes(work, tmp_path, monkeypatc
 
     monkeypatch.setattr("harness.execution.local.supervisor.write_record", full)
     with pytest.raises(UserError, match=r"the record of trial kill-\S+ cannot be written: No space left on device"):
-        run_one(trial("kill"), Conditions(tmp_path), Listener(), work=work)
+        run_one(trial("kill"), RunOptions(tmp_path), Listener(), work=work)
 
 
 def test_a_trial_that_nobody_listens_to_any_more_is_not_at_fault():
     """Its supervisor has just been killed, and it has an instant left to write a wrong record."""
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    tell, heard = teller(Sender(sender)), Receiver(receiver)
+    tell, heard = progress_sender(Sender(sender)), Receiver(receiver)
     tell(0.1, "heard")
     assert heard.receive() == [{"fraction": 0.1, "text": "heard"}]
     heard.close()
@@ -376,7 +376,7 @@ def test_the_end_of_the_fork_server_is_no_fault_of_a_trial(work, tmp_path):
                 [pid] = [int(path.read_text()) for path in (tmp_path / "notes").glob("*.pid")]
                 os.kill(int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]), signal.SIGKILL)
 
-    run_trials(trials, Conditions(tmp_path), Slots(1), Shooting(), work=work)
+    run_trials(trials, RunOptions(tmp_path), Slots(1), Shooting(), work=work)
     cut, fine = (read_record(tmp_path / "records" / f"{one.id}.json") for one in trials)
     assert cut.status == "killed" and interrupted(cut) and fine.status == "ok"
 
@@ -391,7 +391,7 @@ def test_an_older_record_stays_until_there_is_another(work, tmp_path):
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        run_one(one, Conditions(tmp_path), Interrupting(), work=work)
+        run_one(one, RunOptions(tmp_path), Interrupting(), work=work)
     assert read_record(tmp_path / "records" / f"{one.id}.json") == old
 
 
@@ -410,7 +410,7 @@ def test_each_gpu_is_leased_to_one_trial(work, tmp_path):
         def lease(self, one):
             return super().lease(one.model_copy(update={"device": "cuda"}))
 
-    run_trials(trials, Conditions(tmp_path), Pretend(cores=4, gpus=("5", "GPU-7")), Listener(), work=work)
+    run_trials(trials, RunOptions(tmp_path), Pretend(cores=4, gpus=("5", "GPU-7")), Listener(), work=work)
     given = [read_record(tmp_path / "records" / f"{one.id}.json").notes["gpus"] for one in trials]
     assert set(given) == {"5", "GPU-7"}
 

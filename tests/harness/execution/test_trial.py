@@ -6,7 +6,7 @@ import pytest
 
 from harness.core.errors import Diverged
 from harness.core.records import blank_record, read_record
-from harness.core.run_options import Conditions
+from harness.core.run_options import RunOptions
 from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
 from harness.core.sources import file_digest
 from harness.execution.trial import execute
@@ -34,11 +34,11 @@ class NumberOfState:
 def run_with(out, ending):
     """Execute a trial that leaves a checkpoint and then does what `ending` does."""
 
-    def run(trial, conditions, progress, checkpoints):
+    def run(trial, run_options, progress, checkpoints):
         checkpoints.save(1, {"number": NumberOfState()})
         return ending(trial)
 
-    return execute(TRIAL, Conditions(out, checkpoint=0), PROVENANCE, lambda *_: None, run)
+    return execute(TRIAL, RunOptions(out, checkpoint=0), PROVENANCE, lambda *_: None, run)
 
 
 def raising(error):
@@ -78,13 +78,13 @@ def test_no_space_left_is_nothing_that_a_trial_found_out(tmp_path, number):
 def test_a_record_says_where_training_went_on(tmp_path):
     run_with(tmp_path, raising(ValueError("odd")))
 
-    def run(trial, conditions, progress, checkpoints):
+    def run(trial, run_options, progress, checkpoints):
         checkpoints.restore({"number": NumberOfState()})
         return blank_record(trial, "ok", None)
 
     changed = PROVENANCE | {"sources": {"flows/glow.py": "bbb"}}
-    record = execute(TRIAL, Conditions(tmp_path), changed, lambda *_: None, run)
-    assert record.notes["resumed"].startswith("training was interrupted once, and went on from step 1 of 2")
+    record = execute(TRIAL, RunOptions(tmp_path), changed, lambda *_: None, run)
+    assert record.notes["resumed"].startswith("training was interrupted once, and resumed from step 1 of 2")
     assert record.environment["sources"] == PROVENANCE["sources"], "of the source that it began with, so it is stale"
     assert record.seconds > 0
 
@@ -94,8 +94,8 @@ def test_a_layer_file_that_changed_since_the_plan_is_not_run(tmp_path, monkeypat
     (tmp_path / "mine.py").write_text("from layers.conv1x1 import Conv1x1\n\n\nclass Mine(Conv1x1):\n    pass\n")
     ref = LayerRef(row="mine", layer="mine.py:Mine", source=file_digest(tmp_path / "mine.py"))
     trial = TRIAL.model_copy(update={"layer": ref})
-    assert execute(trial, Conditions(tmp_path), PROVENANCE, lambda *_: None).status == "ok"
+    assert execute(trial, RunOptions(tmp_path), PROVENANCE, lambda *_: None).status == "ok"
     with (tmp_path / "mine.py").open("a") as file:
         file.write("ODD = 1\n")
-    record = execute(trial, Conditions(tmp_path), PROVENANCE, lambda *_: None)
+    record = execute(trial, RunOptions(tmp_path), PROVENANCE, lambda *_: None)
     assert record.status == "error" and "mine.py has changed since the run was planned" in record.reason

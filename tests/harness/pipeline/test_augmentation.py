@@ -138,7 +138,7 @@ def test_held_out_images_stay_as_they_are():
 @pytest.mark.parametrize(
     ("kind", "shape", "message"),
     [
-        ("crop_flip", (2, 32), r"'crop_flip' moves images, and events \(2, 32\) are none; use augmentation: none"),
+        ("crop_flip", (2, 32), r"'crop_flip' moves images, not events of shape \(2, 32\); use augmentation: none"),
         ("dihedral_shift", (1, 8, 6), "must be square; these are 8 x 6. Use crop_flip"),
         ("crop_flip", (1, 4, 8), "reflects 4 pixels at the border, so images need a side of at least 5; these are 4 x"),
         ("dihedral_shift", (1, 1, 1), "reflects 1 pixel at the border"),

@@ -3,7 +3,7 @@
 import pytest
 
 from harness.core.errors import SuiteError, UserError
-from harness.core.run_options import Conditions
+from harness.core.run_options import RunOptions
 from harness.core.settings import FlowSettings, LayerRef, ParametersTrial
 from harness.execution.slurm.slurm import parameters, submit
 from harness.planning.cluster import Cluster, cluster_of
@@ -97,6 +97,6 @@ def test_a_wrong_section_is_a_fault_of_the_suite(tmp_path):
 
 def test_without_slurm_there_is_a_message(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UserError, match=r"no sbatch here.*--executor local"):
-        submit([trial()], Conditions(tmp_path), Cluster())
+    with pytest.raises(UserError, match=r"sbatch is missing here.*--executor local"):
+        submit([trial()], RunOptions(tmp_path), Cluster())
     assert not list(tmp_path.iterdir())

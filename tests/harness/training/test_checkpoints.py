@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from harness.core.checkpoint_files import checkpoint_files, newest_header
-from harness.core.run_options import Conditions
+from harness.core.run_options import RunOptions
 from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
 from harness.datasets import Store, find_dataset
 from harness.pipeline.models import build_flow
@@ -74,7 +74,7 @@ def train(trial, splits, out, at=None, sources=SOURCES, wrap=Checkpoints, **chan
     torch.manual_seed(trial.seed)
     pipeline = Pipeline(splits, trial.data)
     flow = build_flow(pipeline.shape, trial.layer, trial.flow, trial.seed)
-    arguments = (trial, trial.training.steps, Conditions(out, checkpoint=0, **changes), sources)
+    arguments = (trial, trial.training.steps, RunOptions(out, checkpoint=0, **changes), sources)
     checkpoints = wrap(*arguments) if at is None else KilledAfter(*arguments, at=at)
     result = fit(flow, pipeline, trial.training, trial.seed, lambda *_: None, checkpoints)
     return flow.state_dict(), result, checkpoints
@@ -102,7 +102,7 @@ def test_an_interrupted_training_ends_in_the_same_bits(digits, tmp_path, ema):
             train(trial, digits, tmp_path / "cut", at=steps)
     again = train(trial, digits, tmp_path / "cut")
     assert_equal(again, whole)
-    assert again[2].notes["resumed"] == "training was interrupted 4 times, and went on from step 11 of 13"
+    assert again[2].notes["resumed"] == "training was interrupted 4 times, and resumed from step 11 of 13"
     assert again[1].train_seconds > 0 and again[2].seconds > 0
 
 
@@ -189,9 +189,9 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(digits, tmp_path, capsys,
     spoil(cut_at(trial, digits, tmp_path / "cut", 7)[0])
     again = train(trial, digits, tmp_path / "cut")
     assert_equal(again, whole)
-    assert f"000000007.ckpt is passed over ({words}" in again[2].notes["checkpoints"]
-    assert "went on from step 6" in again[2].notes["resumed"]
-    assert "000000007.ckpt is passed over" in capsys.readouterr().out
+    assert f"000000007.ckpt is skipped ({words}" in again[2].notes["checkpoints"]
+    assert "resumed from step 6" in again[2].notes["resumed"]
+    assert "000000007.ckpt is skipped" in capsys.readouterr().out
 
 
 def test_with_both_damaged_training_begins_again(digits, tmp_path):
@@ -220,7 +220,7 @@ def test_nothing_is_unpickled_that_could_run_code(digits, tmp_path, monkeypatch)
     with pytest.raises(ValueError, match="it is not readable"):
         read_checkpoint(path)
     again = train(trial, digits, tmp_path)
-    assert "passed over (it is not readable" in again[2].notes["checkpoints"] and not Path("ran").exists()
+    assert "skipped (it is not readable" in again[2].notes["checkpoints"] and not Path("ran").exists()
 
 
 def test_a_checkpoint_of_another_trial_is_not_taken(digits, tmp_path):
@@ -256,7 +256,7 @@ def test_other_source_is_kept_or_passed_over_as_told(digits, tmp_path):
     changed = SOURCES | {"flows/glow.py": "ccc"}
     cut_at(trial, digits, tmp_path / "keep", 3)
     kept = train(trial, digits, tmp_path / "keep", sources=changed)
-    assert "until there by other source: flows/glow.py changed" in kept[2].notes["resumed"]
+    assert "until then by other source: flows/glow.py changed" in kept[2].notes["resumed"]
     assert kept[2].sources == SOURCES, "the record says which source the result rests on, and stays stale"
     cut_at(trial, digits, tmp_path / "rerun", 3)
     anew = train(trial, digits, tmp_path / "rerun", sources=changed, stale="rerun")
@@ -284,7 +284,7 @@ def test_no_space_left_costs_a_checkpoint_and_no_training(digits, tmp_path, monk
     assert [path.name for path in files] == ["000000004.ckpt", "000000003.ckpt"], "the last good ones stay"
     assert not list(files[0].parent.glob(".*"))
     monkeypatch.undo()
-    assert "went on from step 4" in train(trial, digits, tmp_path / "cut")[2].notes["resumed"]
+    assert "resumed from step 4" in train(trial, digits, tmp_path / "cut")[2].notes["resumed"]
 
 
 LIMITED = """
@@ -310,7 +310,7 @@ def test_a_file_that_may_not_grow_is_like_a_full_disk(tmp_path):
 
 
 def test_writing_takes_a_twentieth_of_the_time_at_most(digits, tmp_path, monkeypatch):
-    checkpoints = Checkpoints(make_trial(), 13, Conditions(tmp_path, checkpoint=60), SOURCES)
+    checkpoints = Checkpoints(make_trial(), 13, RunOptions(tmp_path, checkpoint=60), SOURCES)
     now = [1000.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     checkpoints._last = now[0]
@@ -335,6 +335,6 @@ def test_a_short_training_writes_nothing(digits, tmp_path):
     torch.manual_seed(trial.seed)
     pipeline = Pipeline(digits, trial.data)
     flow = build_flow(pipeline.shape, trial.layer, trial.flow, trial.seed)
-    fit(flow, pipeline, trial.training, 0, lambda *_: None, Checkpoints(trial, 13, Conditions(tmp_path), SOURCES))
+    fit(flow, pipeline, trial.training, 0, lambda *_: None, Checkpoints(trial, 13, RunOptions(tmp_path), SOURCES))
     assert not (tmp_path / "checkpoints").exists()
     assert math.isfinite(flow.state_dict()[next(iter(flow.state_dict()))].sum())

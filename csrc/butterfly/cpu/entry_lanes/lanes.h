@@ -1,6 +1,6 @@
 // A staged butterfly (see butterfly/cpu/entry_lanes/stages.h) on samples, and the packing of its weight.
 //
-// Included once for each kind of instructions, in a namespace of its own: no include guard.
+// Included once for each instruction set, in a separate namespace: no include guard.
 
 template <class T>
 INVERTBENCH_INLINE V<T> load(const T* from) {
@@ -32,7 +32,7 @@ void pack_tile(const Stage& stage, int64_t tile, const T* weight, int64_t pitch,
   }
 }
 
-// Adds the sums over the shares of a gradient in packed order, `packed` numbers each, to one in the weight's order.
+// Add the sums over the shares of a gradient in packed order, `packed` numbers each, to one in the weight's order.
 template <class T>
 void unpack_tile(const Stage& stage, int64_t tile, const T* sums, int64_t shares, int64_t packed, int64_t pitch,
                  T* gradient) {
@@ -80,7 +80,7 @@ void unpack_shared(const Stage& stage, int level, const T* sums, int64_t shares,
   }
 }
 
-// C levels on E vectors of each of U samples; bit C - 1 of a vector's number belongs to the largest stride.
+// C levels on E vectors of each of U samples; bit C - 1 of a vector's index belongs to the largest stride.
 template <int U, int E, int C, bool UP, class T>
 INVERTBENCH_INLINE void apply_levels(V<T> (&x)[U][E], const T* matrices) {
 #pragma GCC unroll 4
@@ -108,7 +108,7 @@ INVERTBENCH_INLINE void apply_levels(V<T> (&x)[U][E], const T* matrices) {
   }
 }
 
-// Where the E vectors of a group are: row e is row e % 4 and row e / 4 * 4 together, which takes fewer registers.
+// Positions of the E vectors of a group: row e is row e % 4 and row e / 4 * 4 together, which takes fewer registers.
 template <int E>
 struct Rows {
   int64_t low[4], high[(E + 3) / 4];
@@ -149,7 +149,7 @@ template <int C, bool UP, int TURN, class T>
 void run_sweep(const Sweep& sweep, int samples, const T* from, int64_t from_pitch, T* to, int64_t to_pitch,
                const T* matrices) {
   constexpr int E = TURN == Sweep::none ? 1 << C : LANES<T>, REGISTERS = INVERTBENCH_BYTES == 64 ? 32 : 16;
-  constexpr int U = 4 * E <= REGISTERS ? 2 : 1;  // samples that share what is read of the matrices
+  constexpr int U = 4 * E <= REGISTERS ? 2 : 1;  // samples that share each read of the matrices
   const Rows<E> from_rows(sweep.from_rows), to_rows(sweep.to_rows);
   for (const Sweep::Group& group : sweep.groups) {
     const T *source = from + group.from, *m = matrices + group.packed;
@@ -202,8 +202,8 @@ void apply_stage(const Stage& stage, int64_t dim, int64_t samples, const T* pack
   }
 }
 
-// Samples, `chunk` at a time, so that what one stage leaves is near when the next takes it up. They are copied first:
-// a processor fetches ahead what is read in order, but not the rows of a wide stage.
+// Samples, `chunk` at a time, so that the output of one stage is in the cache when the next reads it. They are copied
+// first: a processor prefetches sequential reads, but not the rows of a wide stage.
 template <class T>
 void apply_staged(const StagedButterfly& staged, const T* packed, int64_t samples, int64_t chunk, const T* x, T* y,
                   T* scratch) {

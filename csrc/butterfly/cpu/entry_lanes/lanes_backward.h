@@ -1,7 +1,7 @@
-// Back through a staged butterfly: gradients of the samples, and of the matrices in packed order.
+// Backward pass of a staged butterfly: gradients of the samples, and of the matrices in packed order.
 //
-// Included once for each kind of instructions, in a namespace of its own: no include guard. A tile has S samples, every
-// vector of which lies side by side for all of them.
+// Included once for each instruction set, in a separate namespace: no include guard. A tile has S samples; every
+// vector is stored side by side for all of them.
 
 constexpr int S = SAMPLES_BACK;
 
@@ -23,7 +23,7 @@ void store_tile(const Stage& stage, const T* tile, int64_t dim, int samples, T* 
   }
 }
 
-// Turns vectors there, or back to where they came from.
+// Transpose vectors, or transpose them back.
 template <class T>
 void turn_tile(const Sweep& turn, bool back, const T* from, T* to) {
   constexpr int L = LANES<T>;
@@ -92,12 +92,12 @@ void level_back(const Sweep& level, const T* packed, const T* tile, T* grads, T*
   }
 }
 
-// Back through one stage for all samples of a chunk: the input of the stage is `x`, `dx` may be `dy`.
+// Backward pass of one stage for all samples of a chunk: the input of the stage is `x`, `dx` may be `dy`.
 template <class T>
 void stage_back(const Stage& stage, int64_t dim, int64_t samples, bool begins, const T* packed, const T* x, const T* dy,
                 T* dx, T* sums, T* scratch) {
   const int64_t size = stage.vectors * LANES<T> * S, count = int64_t(stage.steps.size());
-  // The input of every level, the gradient, and a tile in which it, or an input, waits to be turned.
+  // The input of every level, the gradient, and a tile for it, or an input, before it is transposed.
   T *grads = scratch, *waiting = grads + size, *inputs = waiting + size, *own = inputs + MOST_LEVELS * size;
   const T* matrices = packed + stage.packed;
   T* sum = sums + stage.packed;
@@ -139,8 +139,8 @@ void stage_back(const Stage& stage, int64_t dim, int64_t samples, bool begins, c
 }
 
 // The gradients of the matrices, summed over the samples, are written to `sums` in packed order: first over S samples,
-// then over those of a chunk, then over the chunks, so that no sum is long. `between` has room for what all stages but
-// the last leave of a chunk.
+// then over those of a chunk, then over the chunks, so that no sum is long. `between` has room for the
+// outputs of all stages but the last on a chunk.
 template <class T>
 void staged_back(const StagedButterfly& staged, const T* packed, int64_t samples, int64_t chunk, const T* x,
                  const T* dy, T* dx, T* sums, T* between, T* scratch) {

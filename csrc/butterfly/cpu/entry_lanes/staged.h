@@ -1,4 +1,4 @@
-// The butterfly on tensors, with entries as lanes (see butterfly/cpu/entry_lanes/stages.h): what most events allow.
+// The butterfly on tensors, with entries as lanes (see butterfly/cpu/entry_lanes/stages.h): the path of most events.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -11,11 +11,11 @@ namespace invertbench {
 
 constexpr int64_t CHUNK_BYTES = 400 << 10;       // of the samples of a chunk: of a second cache of 1024
 constexpr int64_t CHUNK_BYTES_BACK = 200 << 10;  // their inputs to two stages and their gradients
-constexpr int64_t LEAST_CHUNK = 16;              // samples that share what is read of the weight
+constexpr int64_t LEAST_CHUNK = 16;              // samples that share each read of the weight
 constexpr int64_t MOST_CHUNK = 64;
 constexpr int64_t MOST_SUMMED = 512;             // samples over which gradients are summed in single precision
 
-// A batch as it lies in memory, and the weight in the order of its use.
+// A batch in its memory order, and the weight in the order of its use.
 template <class T>
 class Staged {
  public:
@@ -45,8 +45,8 @@ class Staged {
     });
   }
 
-  // The gradients of the matrices are added to `gradient`, (2, 2, P). The batch has shares, which depend on it and on
-  // the number of threads alone, and they are added in order: the same threads give the same bits.
+  // The gradients of the matrices are added to `gradient`, (2, 2, P). The shares of the batch depend on it and on
+  // the number of threads alone, added in order: equal numbers of threads give equal bits.
   void backward(const at::Tensor& x, const at::Tensor& dy, at::Tensor& dx, T* gradient) const {
     const int64_t batch = x.size(0), dim = staged.butterfly.dim, threads = at::get_num_threads();
     const int64_t least = grain(batch, 3 * nanoseconds), chunk = std::min(batch, this->chunk(CHUNK_BYTES_BACK));
@@ -102,7 +102,7 @@ class Staged {
 
   const ButterflyKernels<T>& kernels = butterfly_kernels<T>();
   StagedButterfly staged;
-  double nanoseconds;  // of all
+  double nanoseconds;  // for the whole batch
   at::Tensor memory;
   T* packed;
 };

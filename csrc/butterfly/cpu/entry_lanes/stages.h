@@ -1,8 +1,8 @@
-// How a butterfly is applied with its entries side by side in vectors, in the order in which they lie in memory.
+// Apply a butterfly with its entries side by side in vectors, in their memory order.
 //
 // A factor pairs entries a fixed stride apart. Where that is a multiple of the L numbers of a vector (a wide level)
 // whole vectors pair, and so do the matrices between them. The narrow levels need L blocks of B consecutive entries at once:
-// turned, so that every vector has one entry of each block, they pair whole vectors too.
+// transposed so that every vector has one entry of each block, they pair whole vectors too.
 //
 // A stage is a run of levels that act within small tiles of vectors, so that the matrices of a tile stay in the first
 // cache while all samples of a chunk go through it. The weight is packed once per call, in the order of its use.
@@ -20,11 +20,11 @@
 
 namespace invertbench {
 
-constexpr int64_t TILE_VECTORS = 32;   // of a wide stage
-constexpr int64_t MOST_VECTORS = 256;  // of a narrow one, where the odd factor of D decides
-constexpr int MOST_LEVELS = 8;         // of a stage
-constexpr int64_t SAMPLES = 8;         // that take one sweep after the other
-constexpr int64_t SAMPLES_BACK = 4;    // the same, back
+constexpr int64_t TILE_VECTORS = 32;   // vectors in a tile of a wide stage
+constexpr int64_t MOST_VECTORS = 256;  // the same for a narrow one, which depends on the odd factor of D
+constexpr int MOST_LEVELS = 8;         // levels in a stage
+constexpr int64_t SAMPLES = 8;         // processed together in a sweep
+constexpr int64_t SAMPLES_BACK = 4;    // the same, backward
 constexpr int MOST_TOGETHER = 3;       // levels on vectors that stay in registers
 
 struct Level {
@@ -34,12 +34,12 @@ struct Level {
   int64_t count;   // of its matrices
 };
 
-// Some levels on groups of vectors in registers, and the turn of L vectors before or after them.
+// Some levels on groups of vectors in registers, and the transposition of L vectors before or after them.
 struct Sweep {
   enum Turn { none, before, after };
   struct Group {
-    int64_t from, to;  // where its first vector is
-    int64_t packed;    // where its matrices begin in those of the tile
+    int64_t from, to;  // positions of its first vector
+    int64_t packed;    // offset of its matrices in those of the tile
   };
   int levels = 0;
   bool up = false;  // the smallest stride first
@@ -59,12 +59,12 @@ struct Stage {
   std::vector<Level> levels;
   int64_t vectors = 0;                // of a tile
   std::vector<int64_t> places;        // of the vectors in the event, from the tile's first
-  std::vector<int64_t> tiles;         // where they begin in the event
+  std::vector<int64_t> tiles;         // their offsets in the event
   std::vector<int64_t> numbers;       // of the first matrix of every tile and level in the weight
   std::vector<PackedPair> pairs;      // of a tile, in packed order
   std::vector<Sweep> sweeps;          // from the event and back to it
   std::vector<Sweep> steps;           // the same one level at a time, all in scratch memory
-  int64_t packed = 0, tile_packed = 0;  // where its matrices begin in the packed weight; numbers for one tile
+  int64_t packed = 0, tile_packed = 0;  // offset of its matrices in the packed weight; numbers for one tile
 };
 
 struct StagedButterfly {
@@ -82,7 +82,7 @@ class StageMaker {
     while ((int64_t(1) << turned_levels_) < lanes) ++turned_levels_;
   }
 
-  // Adds to `stages`; false if vectors of so many lanes cannot serve.
+  // Append to `stages`; return false if vectors of so many lanes are not usable.
   bool make(std::vector<Stage>& stages) {
     if (!find_levels()) return false;
     for (size_t at = 0; at < levels_.size();) {
@@ -107,7 +107,7 @@ class StageMaker {
   }
 
  private:
-  // Of the matrix of the pair whose first entry lies at `place`, among those of its factor. Places add up to places,
+  // Index of the matrix of the pair with its first entry at `place`, within its factor. Places add up to places,
   // and numbers to numbers, as long as no digit of a mixed-radix number with the strides as its places carries.
   int64_t number(const Factor& factor, int64_t place) const {
     const int64_t n = layout_.positions;
@@ -352,8 +352,8 @@ class StageMaker {
   std::vector<int64_t> strides_;  // of the levels of a stage, in vectors of a tile
 };
 
-// Nothing if vectors of so many lanes cannot serve: a part that is too small, or an order in which pairs do not lie a
-// fixed stride apart.
+// Return nothing if vectors of so many lanes are not usable: a part is too small, or pairs are not a
+// fixed stride apart in the given order.
 inline std::optional<StagedButterfly> stage_butterfly(const Butterfly& butterfly, const Layout& layout, int64_t lanes) {
   StagedButterfly staged{butterfly, {}, 0, 0};
   if (!layout.own() && butterfly.parts.size() > 1) return std::nullopt;

@@ -1,6 +1,6 @@
-// Tiles of a batch, from the events and back to them.
+// Copy tiles of a batch from the events and back, and map them.
 //
-// Included once for each kind of instructions, in a namespace of its own: no include guard.
+// Included once for each instruction set, in a separate namespace: no include guard.
 
 template <int U, class T>
 void apply_pass_of(const Pass& pass, bool shared, int64_t block, const T* matrices, const T* from, T* to) {
@@ -25,7 +25,7 @@ void backward_pass_of(const Pass& pass, bool shared, int64_t block, const T* mat
   }
 }
 
-// Where the matrices for the block from row `first` on begin in the packed weight.
+// Offset in the packed weight of the matrices for the block that begins at row `first`.
 inline int64_t matrices_at(const Pass& pass, int64_t first) { return pass.packed + first * pass.packed_size / pass.rows; }
 
 template <int U, class T>
@@ -93,7 +93,7 @@ void apply_items(const Job<T>& job, int64_t begin, int64_t end, T* tile) {
     const Problem* panel = schedule.whole ? nullptr : &schedule.problems[item % panels];
     const T* x[S];
     T* y[S];
-    for (int s = 0; s < S; ++s) {  // samples past the last are the last again, so that the same is written twice
+    for (int s = 0; s < S; ++s) {  // samples past the last repeat the last, so that the same values are written twice
       const int64_t sample = std::min(item / panels * S + s, job.batch - 1);
       x[s] = job.x + sample * dim;
       y[s] = job.y + sample * dim;

@@ -1,12 +1,12 @@
-// How a butterfly is applied to a tile: a few samples, every entry of which lies side by side for all of them.
+// Apply a butterfly to a tile: a few samples, with each entry stored side by side for all of them.
 //
-// Two factors in a row become one pass, which takes groups of four entries through both while they are in registers.
+// Two factors in a row become one pass, which applies both to groups of four entries while they are in registers.
 // The passes whose pairs are close run block by block, so that a block stays in the first cache from one pass to the
 // next. A pass reads its matrices in one stream, in the order in which it needs them: the packed weight, made once
 // per call.
 //
-// An event too large for the second cache is cut into panels: in a part of depth m, entries are 2^m runs that no factor
-// tells apart, so that any `width` columns of the 2^m rows are a butterfly of their own.
+// An event too large for the second cache is cut into panels: in a part of depth m, the entries form 2^m runs within
+// which no factor distinguishes entries, so that any `width` columns of the 2^m rows form a separate butterfly.
 #pragma once
 
 #include <algorithm>
@@ -25,8 +25,8 @@ struct Pass {
   int count;            // of its factors, 1 or 2
   Factor factors[2];    // first applied first
   int64_t strides[2];   // between the entries of a pair, in rows of the tile
-  int64_t packed;       // where its matrices begin in the packed weight, counted in numbers
-  int64_t packed_size;  // numbers in all
+  int64_t packed;       // offset of its matrices in the packed weight, in numbers
+  int64_t packed_size;  // total count of numbers
   int64_t rows;         // of the whole problem
 
   int64_t widest() const { return count == 2 ? std::max(strides[0], strides[1]) : strides[0]; }
@@ -36,7 +36,7 @@ struct Pass {
   int64_t group() const { return count == 2 ? 16 : 4; }
 };
 
-struct Segment {  // passes first, ..., last - 1 on one block of rows, then on the next
+struct Segment {  // passes first, ..., last - 1, block of rows by block of rows
   int first, last;
   int64_t block;
 };
@@ -53,12 +53,12 @@ struct Problem {   // a panel of a part
 
 struct Schedule {
   Butterfly butterfly;
-  bool whole = true;  // all problems together fill one tile of D rows, in order; else each has a tile of its own
+  bool whole = true;  // all problems together fill one tile of D rows, in order; else each has a separate tile
   std::vector<Problem> problems;
   int64_t packed = 0;      // numbers in the packed weight
   int64_t tile_rows = 0;   // of the largest tile
   int64_t segments = 1;    // the most of a problem
-  int64_t block_rows = 0;  // the most that the passes of a segment leave between them: a block after each but the last
+  int64_t block_rows = 0;  // largest intermediate result of a segment's passes: a block after each but the last
 };
 
 inline std::vector<Segment> make_segments(const std::vector<Pass>& passes, int64_t rows, int64_t most) {
@@ -102,7 +102,7 @@ inline Schedule make_schedule(Butterfly butterfly, int64_t row_bytes, bool panel
   schedule.tile_rows = schedule.whole ? butterfly.dim : 0;
   for (const Part& part : butterfly.parts) {
     const int64_t run = part.size >> part.depth;
-    // A cache line of columns at least, however deep the part is.
+    // At least a cache line of columns, whatever the depth of the part.
     const int64_t most = std::max<int64_t>(TILE_BYTES / 2 / row_bytes >> part.depth, 16) / 16 * 16;
     const int64_t width = schedule.whole ? run : std::min(run, most);
     for (int64_t column = 0; column < run; column += width) {

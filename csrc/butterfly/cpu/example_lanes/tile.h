@@ -1,6 +1,6 @@
 // A butterfly on one tile: U vectors of LANES samples, each row of the tile one entry of all of them.
 //
-// Included once for each kind of instructions, in a namespace of its own: no include guard.
+// Included once for each instruction set, in a separate namespace: no include guard.
 
 // Entries `from`, from + 1, ... of the samples at x[0], x[1], ... into rows `row`, row + stride, ... of the tile.
 template <int U, class T>
@@ -51,7 +51,7 @@ INVERTBENCH_INLINE int64_t next_row(int64_t row, int64_t wide, int64_t alike) {
   return C == 2 && next % (2 * wide) == wide ? next + wide : next;
 }
 
-// The four entries of a matrix, each in every place of a vector.
+// The four entries of a matrix, each broadcast to a vector.
 template <class T>
 struct Matrix {
   V<T> a, b, c, d;
@@ -112,7 +112,7 @@ void apply_pass(const Pass& pass, int64_t block, const T* matrices, const T* fro
   }
 }
 
-// Back through one pass: `tile` holds its input, `grads` the gradient of its output and then of its input; the
+// Backward pass of one pass: `tile` holds its input, `grads` the gradient of its output and then of its input; the
 // gradients of the matrices, summed over the samples, are added to `sums` in packed order.
 template <bool SHARED, int U, int C, class T>
 void backward_pass(const Pass& pass, int64_t block, const T* matrices, const T* tile, T* grads, double* sums) {

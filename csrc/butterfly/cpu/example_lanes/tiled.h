@@ -10,7 +10,7 @@
 
 namespace invertbench {
 
-// Calls body(problem, pass) for every pass, in parallel.
+// Call body(problem, pass) for every pass, in parallel.
 template <class Body>
 void for_each_pass(const Schedule& schedule, const Body& body) {
   std::vector<std::pair<const Problem*, const Pass*>> all;
@@ -28,7 +28,7 @@ template <class T>
 class Tiled {
  public:
   Tiled(Butterfly butterfly, const Layout& layout, int64_t batch, const at::Tensor& like, const T* weight) {
-    // Two vectors share what is read of the weight, if there are tiles for every thread all the same.
+    // Two vectors share each read of the weight, if enough tiles remain for every thread.
     vectors = batch >= 2 * kernels.lanes * at::get_num_threads() ? 2 : 1;
     samples = vectors * kernels.lanes;
     schedule = make_schedule(std::move(butterfly), samples * sizeof(T), layout.own());
@@ -53,7 +53,7 @@ class Tiled {
   }
 
   // The gradients of the matrices are added to `gradient`, (2, 2, P). Each thread has a share of the batch that depends
-  // on the number of threads alone, and the shares are added in order: the same threads give the same bits.
+  // on the number of threads alone, added in order: equal numbers of threads give equal bits.
   void backward(const at::Tensor& x, const at::Tensor& dy, at::Tensor& dx, T* gradient) const {
     const int64_t least = grain(items, 3 * nanoseconds), size = scratch_size(schedule, samples, true);
     const int64_t shares = std::min<int64_t>(at::get_num_threads(), (items + least - 1) / least);
@@ -82,7 +82,7 @@ class Tiled {
   const ButterflyKernels<T>& kernels = butterfly_kernels<T>();
   int vectors;
   int64_t samples, items;
-  double nanoseconds;  // of all
+  double nanoseconds;  // for the whole batch
   Schedule schedule;
   std::vector<Run> runs;
   at::Tensor memory;

@@ -110,11 +110,11 @@ def test_an_estimate_says_how_sure_it_is(name):
 class TruncatedBlock(Contraction):
     """One term of the series: biased."""
 
-    def forward(self, x, chance=None):
+    def forward(self, x, generator=None):
         with torch.enable_grad():
             start = x.detach().requires_grad_()
             g = self.net(start, self.net.weights())
-            signs = torch.randint(0, 2, x.shape, generator=chance).to(x) * 2 - 1
+            signs = torch.randint(0, 2, x.shape, generator=generator).to(x) * 2 - 1
             (product,) = torch.autograd.grad(g, start, signs)
         return x + g.detach(), (product * signs).flatten(1).sum(1)
 
@@ -215,7 +215,7 @@ def test_a_suite_names_them_in_a_list_or_with_settings(tmp_path):
         ("{maf: {options: {hiden_layers: 2}}}", "{}", "did you mean 'hidden_layers'"),
         ("{iresnet: {options: {lipschitz: 1.5}}}", "{}", "lipschitz = 1.5: the norm of each convolution"),
         ("{iresnet: {options: {terms: 0}}}", "{}", "terms = 0 of the power series; there must be at least 1"),
-        ("{residual_flow: {options: {stop: 1.0}}}", "{}", "stop = 1.0: the chance that the series stops"),
+        ("{residual_flow: {options: {stop: 1.0}}}", "{}", "stop = 1.0: the probability that the series stops"),
         ("{maf: {options: {hidden_layers: 0}}}", "{}", "hidden_layers = 0; it must be at least 1"),
         ("{realnvp: {options: {blocks: -1}}}", "{}", "blocks = -1; it must be at least 0"),
         ("{idensenet: {options: {depth: 0}}}", "{}", "depth = 0; it must be at least 1"),

@@ -68,7 +68,7 @@ def test_its_saved_weights_know_the_permutation(tmp_path):
 def test_without_a_permutation_there_is_nothing_to_be_told(tmp_path):
     record = run(trial(True, None), tmp_path)
     assert record.status == "unsupported" and not record.rows
-    assert record.reason == "conv1x1: an oracle is told the permutation of the data, and these have none; " + (
+    assert record.reason == "conv1x1: an oracle knows the permutation of the data, and these have none; " + (
         "give them `permute`"
     )
 
@@ -119,9 +119,9 @@ class ThereAgain(Permutation):
     [
         (Permutation, None),
         (Louder, "permutation: log-det is 1"),
-        (Twice, "permutation: it does not merely move entries"),
-        (Scaled, "permutation: it does not merely move entries"),
-        (Sorted, "permutation: it does not merely move entries"),
+        (Twice, "permutation: it is not a permutation of entries"),
+        (Scaled, "permutation: it is not a permutation of entries"),
+        (Sorted, "permutation: it is not a permutation of entries"),
         (ThereAgain, "permutation: x -> z -> x is off"),
     ],
 )
