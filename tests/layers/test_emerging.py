@@ -114,7 +114,6 @@ def test_inverse_is_exact_for_every_block_size(shape, kernel_size, unknowns, mon
 @pytest.mark.parametrize(
     ("length", "std", "dtype"),
     [
-        (512, 0.1, torch.float64),
         (256, 0.1, torch.float64),
         (10, 0.1, torch.float64),
         (256, 0.05, torch.float32),

@@ -138,12 +138,12 @@ def test_order_of_stages(options, radices):
     torch.testing.assert_close(layer(x.T.reshape(2, 3, 4, 5))[0].flatten(1).T, y)
 
 
-@pytest.mark.parametrize("options", [{}, {"order": "descending"}, {"block_size": 2}])
-@pytest.mark.parametrize("shape", [(1, 6), (3, 4), (5, 2, 3), (1, 1000), (1, 28, 28), (3, 32, 32)], ids=str)
-def test_one_pass_is_dense(shape, options):
-    layer = Butterfly(shape, **options)
-    assert support(layer).all()
-    assert (perturbed(layer).dense() != 0).all()  # of the layer's own weights, too
+@pytest.mark.parametrize("shape", [(1, 6), (3, 4), (5, 2, 3), (1, 500), (1, 28, 28), (3, 16, 16)], ids=str)
+def test_one_pass_is_dense(shape):
+    for options in ({}, {"order": "descending"}, {"block_size": 2}):
+        layer = Butterfly(shape, **options)
+        assert support(layer).all(), options
+        assert (perturbed(layer).dense() != 0).all(), options  # of the layer's own weights, too
 
 
 def test_what_powers_of_two_leave_apart():
