@@ -67,6 +67,21 @@ def data_root() -> Path:
 
 
 @pytest.fixture(scope="session")
+def case() -> Callable[..., contextlib.AbstractContextManager[None]]:
+    """A context that names a case of a loop in the failure of its body: `with case(shape=shape): ...`."""
+
+    @contextlib.contextmanager
+    def named(**values: object):
+        try:
+            yield
+        except BaseException as error:
+            error.add_note("case: " + ", ".join(f"{name} = {value}" for name, value in values.items()))
+            raise
+
+    return named
+
+
+@pytest.fixture(scope="session")
 def build_layer() -> Callable[..., InvertibleLinear]:
     """A function that builds a registered layer, and skips the test where the layer refuses the shape.
 

@@ -1,5 +1,6 @@
 """The perceptron of the couplings is a plain sequence of layers, however it is computed."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -50,18 +51,20 @@ def agree(net, x, **tolerance):
 
 
 @pytest.mark.parametrize("activation", [nn.Tanh, nn.ReLU])
-@pytest.mark.parametrize("events, length", [(0, 4), (2, 0), (1, 1), (2, 3), (7, 1), (3, 4), (48, 2), (5, 101)])
-def test_same_as_layer_after_layer(activation, events, length, monkeypatch):
+def test_same_as_layer_after_layer(activation, case, monkeypatch):
     """In plain PyTorch with parts of six points; in either way with the last part full, short or alone."""
     monkeypatch.setattr(perceptron, "PART", 30)
-    agree(made(activation), torch.randn(events, 2, length, dtype=torch.float64))
+    for events, length in [(0, 4), (2, 0), (1, 1), (2, 3), (7, 1), (3, 4), (48, 2), (5, 101)]:
+        with case(events=events, length=length):
+            agree(made(activation), torch.randn(events, 2, length, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("activation", [nn.Tanh, nn.ReLU])
-@pytest.mark.parametrize("width", [1, 4, 12, 16, 17, 64, 128])
-@pytest.mark.parametrize("inputs, outputs", [(1, 1), (9, 20)])
-def test_sizes(activation, width, inputs, outputs):
-    agree(made(activation, width, inputs=inputs, outputs=outputs), torch.randn(3, inputs, 40, dtype=torch.float64))
+def test_sizes(activation, case):
+    for width, (inputs, outputs) in itertools.product((1, 4, 12, 16, 17, 64, 128), ((1, 1), (9, 20))):
+        with case(width=width, inputs=inputs, outputs=outputs):
+            x = torch.randn(3, inputs, 40, dtype=torch.float64)
+            agree(made(activation, width, inputs=inputs, outputs=outputs), x)
 
 
 @pytest.mark.parametrize("activation", [nn.Tanh, nn.ReLU])

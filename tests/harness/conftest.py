@@ -213,6 +213,12 @@ def parameters_run():
 
 
 @pytest.fixture
+def no_figures(monkeypatch):
+    """Reports without figures, which take most of their time and have tests of their own."""
+    monkeypatch.setattr("harness.reporting.report.drawn", lambda plan, records, folder: {})
+
+
+@pytest.fixture
 def write_run(tmp_path):
     """Lay a run out on disk as OUT/<suite>, with samples and matrices beside the records; returns its folder."""
 

@@ -21,9 +21,9 @@ def perturbed(shape, scale=0.1, **options):
     return layer
 
 
-@pytest.mark.parametrize("block_size", [1, 2, 3])
-def test_the_layer_keeps_every_rule(block_size):
-    report = check_layer("butterfly", {"block_size": block_size})
+@pytest.mark.parametrize(("block_size", "large"), [(2, False), (3, True)])
+def test_the_layer_keeps_every_rule(block_size, large):
+    report = check_layer("butterfly", {"block_size": block_size}, large=large)
     assert report.ok, "\n".join(report.lines())
 
 

@@ -48,15 +48,15 @@ def by_shifting(layer, x):
     return y
 
 
-@pytest.mark.parametrize("largest_direct", [0, 100], ids=["fft", "direct"])
-@pytest.mark.parametrize("kernel_size", KERNELS)
 @pytest.mark.parametrize("shape", SHAPES)
 @torch.no_grad()
-def test_forward(shape, kernel_size, largest_direct, monkeypatch):
-    monkeypatch.setattr(periodic, "LARGEST_DIRECT", largest_direct)
-    layer = perturbed(shape, kernel_size)
-    x = torch.randn(3, *shape, dtype=torch.float64)
-    torch.testing.assert_close(layer(x)[0], by_shifting(layer, x))
+def test_forward(shape, case, monkeypatch):
+    for kernel_size, largest_direct in itertools.product(KERNELS, (0, 100)):  # by FFT, and directly
+        with case(kernel_size=kernel_size, largest_direct=largest_direct):
+            monkeypatch.setattr(periodic, "LARGEST_DIRECT", largest_direct)
+            layer = perturbed(shape, kernel_size)
+            x = torch.randn(3, *shape, dtype=torch.float64)
+            torch.testing.assert_close(layer(x)[0], by_shifting(layer, x))
 
 
 @pytest.mark.parametrize("kernel_size", [3, 5])
@@ -68,19 +68,20 @@ def test_odd_kernels_agree_with_torchs_circular_padding(kernel_size):
     torch.testing.assert_close(layer(x)[0], F.conv2d(padded, layer.weight, layer.bias))
 
 
-@pytest.mark.parametrize("kernel_size", KERNELS)
 @pytest.mark.parametrize("shape", SHAPES)
 @torch.no_grad()
-def test_against_dense(shape, kernel_size):
-    layer = perturbed(shape, kernel_size)
-    x = torch.randn(3, *shape, dtype=torch.float64)
-    y, log_det = layer(x)
-    matrix = layer.dense()
-    torch.testing.assert_close((y - in_view(layer.bias, shape)).flatten(1), x.flatten(1) @ matrix.T)
-    assert log_det.shape == ()
-    torch.testing.assert_close(log_det, torch.linalg.slogdet(matrix)[1])
-    torch.testing.assert_close(layer.inverse(y), x, rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(layer.inverter()(y), layer.inverse(y))
+def test_against_dense(shape, case):
+    for kernel_size in KERNELS:
+        with case(kernel_size=kernel_size):
+            layer = perturbed(shape, kernel_size)
+            x = torch.randn(3, *shape, dtype=torch.float64)
+            y, log_det = layer(x)
+            matrix = layer.dense()
+            torch.testing.assert_close((y - in_view(layer.bias, shape)).flatten(1), x.flatten(1) @ matrix.T)
+            assert log_det.shape == ()
+            torch.testing.assert_close(log_det, torch.linalg.slogdet(matrix)[1])
+            torch.testing.assert_close(layer.inverse(y), x, rtol=1e-9, atol=1e-9)
+            torch.testing.assert_close(layer.inverter()(y), layer.inverse(y))
 
 
 @pytest.mark.parametrize("spatial", [*itertools.product([1, 2, 3], [1, 2, 3, 4, 5]), (1,), (2,), (3,), (4,), (5,)])

@@ -60,7 +60,7 @@ RUN_TRIALS = "harness.execution.local.supervisor.run_trials"
 
 
 @pytest.fixture
-def stand_in(monkeypatch):
+def stand_in(monkeypatch, fast_commands):
     """Trials that are done at once; the list of those that were asked for."""
 
     def run_trials(trials, run_options, slots, reporter, *, provenance, stop_at):

@@ -80,7 +80,7 @@ def mutate(text, chance):
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_a_mutated_suite_is_refused_or_right(tmp_path, monkeypatch, capsys, seed):
+def test_a_mutated_suite_is_refused_or_right(tmp_path, monkeypatch, capsys, fast_commands, seed):
     def ran(trials, *_, **__):
         raise KeyboardInterrupt  # a mutant that is a suite all the same: enough to know that it would run
 

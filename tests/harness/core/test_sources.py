@@ -84,19 +84,20 @@ EDITS = {
 }
 
 
-@pytest.mark.parametrize("edit", EDITS)
-def test_a_digest_changes_with_what_it_stands_for(tmp_path, monkeypatch, edit):
+def test_a_digest_changes_with_what_it_stands_for(tmp_path, monkeypatch):
     """In a copy of the project."""
     for package in ("layers", "flows", "harness"):
         shutil.copytree(PROJECT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr("harness.core.sources.PROJECT", tmp_path)
     starts = [tmp_path / "layers" / "woodbury.py", tmp_path / "harness" / "kinds" / "density" / "run.py"]
     before = Sources()._closure(list(starts), "cpu")
-    path, old, new, differs = EDITS[edit]
-    text = (tmp_path / path).read_text()
-    assert old in text
-    (tmp_path / path).write_text(text.replace(old, new, 1))
-    assert changes(before, Sources()._closure(list(starts), "cpu")) == ([f"{path} changed"] if differs else [])
+    for edit, (path, old, new, differs) in EDITS.items():
+        text = (tmp_path / path).read_text()
+        assert old in text, edit
+        (tmp_path / path).write_text(text.replace(old, new, 1))
+        now = Sources()._closure(list(starts), "cpu")
+        assert changes(before, now) == ([f"{path} changed"] if differs else []), edit
+        (tmp_path / path).write_text(text)
 
 
 def test_kernels_belong_to_the_files_that_call_them(tmp_path, monkeypatch):

@@ -37,6 +37,7 @@ profiles:
 COMMAND = [sys.executable, "-m", "harness", "run", "shot.yaml", "--checkpoint", "0.05", "--jobs", "2", "--out"]
 
 pytestmark = [
+    pytest.mark.system,
     pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc"),
     pytest.mark.timeout(3600),
 ]

@@ -62,6 +62,8 @@ class IsKilled(Faulty):
         os.kill(os.getpid(), signal.SIGKILL)
 """
 
+pytestmark = pytest.mark.system
+
 SUITE = """\
 suite: faults
 kind: density

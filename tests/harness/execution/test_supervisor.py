@@ -173,6 +173,7 @@ def test_runtime_trials_run_alone_and_last(work, tmp_path):
     assert read_record(tmp_path / "records" / f"{trials[-1].id}.json").notes["threads"] == "2"
 
 
+@pytest.mark.system
 def test_interrupt_ends_running_trials_and_keeps_finished_ones(work, tmp_path):
     trials = [trial("fine"), trial("sleep_long"), trial("sleep_long too"), trial("never started")]
 
@@ -215,6 +216,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.system
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_no_process_survives_a_killed_supervisor(tmp_path):
     script = tmp_path / "supervisor.py"
@@ -256,6 +258,7 @@ def warm(work, tmp_path):
     run_one(trial("fine"), RunOptions(tmp_path / "warm"), Listener(), work=work)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("label", ["hang", "sleep_long"])
 def test_a_timeout_ends_the_whole_group_in_time(work, warm, tmp_path, label):
     record, seconds = run_with(work, tmp_path, label, timeout=1.5)
@@ -275,6 +278,7 @@ WRITES = {
 }
 
 
+@pytest.mark.system
 def test_what_a_trial_writes_into_its_pipes_ends_that_trial_alone(work, warm, tmp_path, monkeypatch):
     """Neither the supervisor nor the fork server nor the resource tracker obeys it."""
     monkeypatch.chdir(tmp_path)
@@ -305,6 +309,7 @@ def session(pid):
         return None
 
 
+@pytest.mark.system
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("label", ["take_memory", "take_memory_in_a_child"])
 def test_a_trial_above_its_memory_is_ended_and_says_so(work, warm, tmp_path, label):
@@ -365,6 +370,7 @@ def test_a_trial_that_nobody_listens_to_any_more_is_not_at_fault():
     tell(0.2, "not heard")
 
 
+@pytest.mark.system
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the fork server in /proc")
 def test_the_end_of_the_fork_server_is_no_fault_of_a_trial(work, tmp_path):
     """It takes its trials with it; the next one gets another server."""

@@ -1,5 +1,7 @@
 """The paper profiles against ButterflyFlow's table of architectures (Meng et al., ICML 2022, appendix)."""
 
+from functools import cache
+
 import pytest
 
 from harness.planning.plan import make_plan
@@ -21,9 +23,13 @@ BATCH = {"galaxy": 64, "mimic": 1024}
 AUGMENTATION = {"cifar10": "crop_flip", "imagenet32": "crop_flip", "galaxy": "dihedral_shift"}
 
 
+@cache  # planning takes seconds
+def plan(suite):
+    return make_plan(load_suite(suite), "paper", "cpu", seeds=1)
+
+
 def trials(suite, column):
-    plan = make_plan(load_suite(suite), "paper", "cpu", seeds=1)
-    return {trial.layer.row: trial for trial in plan.trials if trial.data.label == column}
+    return {trial.layer.row: trial for trial in plan(suite).trials if trial.data.label == column}
 
 
 @pytest.mark.parametrize(("suite", "column"), TABLE)

@@ -40,7 +40,7 @@ def density(record):
     return record.trial["kind"] == "density"
 
 
-def test_two_halves_are_a_whole(machines, tmp_path, density_run):
+def test_two_halves_are_a_whole(machines, tmp_path, density_run, no_figures):
     plan, _ = density_run
     one = machines("one", lambda r: not density(r) or r.trial["seed"] == 0)
     two = machines("two", lambda r: density(r) and r.trial["seed"] > 0, THERE)
@@ -88,7 +88,7 @@ def test_processes_of_one_point_stand_beside_each_other(runtime_run, tmp_path):
     assert [trial.process for trial in Plan.load(merged.folder).trials] == [0] * len(records) + [1] * len(records)
 
 
-def test_a_contradiction_is_reported_and_the_first_is_kept(machines, tmp_path, capsys, density_run):
+def test_a_contradiction_is_reported_and_the_first_is_kept(machines, tmp_path, capsys, density_run, no_figures):
     plan, _ = density_run
     name = plan.trials[0].id
 

@@ -25,7 +25,7 @@ def test_a_report_is_a_function_of_the_records(runtime_run, write_run):
     assert contents(folder) == first
 
 
-def test_tables_of_a_run(density_run, write_run):
+def test_tables_of_a_run(density_run, write_run, no_figures):
     folder = write_run(*density_run)
     text = write_report(folder).table
     assert text.startswith("# Layers made up\n\nWhich?\n")

@@ -1,5 +1,7 @@
 """Several factors in one product are those factors: level by level is the reference."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -29,17 +31,16 @@ def weight_and_events(size, batch, dtype=torch.float64, shared=False, **options)
     return plan, weight, torch.randn(size, batch, dtype=dtype, generator=generator)
 
 
-@pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("batch", [0, 1, 5])
 @pytest.mark.parametrize(("size", "options"), PLANS)
-def test_same_as_level_by_level(size, options, batch, shared):
-    plan, weight, x = weight_and_events(size, batch, shared=shared, **options)
-    for name in ("apply", "apply_inverse"):
-        expected = getattr(pairs, name)(weight, x, plan)
-        got = getattr(fused, name)(weight, x, plan)
-        assert got.shape == expected.shape
-        scale = float(expected.abs().amax()) if expected.numel() else 1.0
-        torch.testing.assert_close(got, expected, rtol=0, atol=1e-14 * scale * max(1, len(plan.factors)))
+def test_same_as_level_by_level(size, options, case):
+    for batch, shared, name in itertools.product((0, 1, 5), (False, True), ("apply", "apply_inverse")):
+        with case(batch=batch, shared=shared, name=name):
+            plan, weight, x = weight_and_events(size, batch, shared=shared, **options)
+            expected = getattr(pairs, name)(weight, x, plan)
+            got = getattr(fused, name)(weight, x, plan)
+            assert got.shape == expected.shape
+            scale = float(expected.abs().amax()) if expected.numel() else 1.0
+            torch.testing.assert_close(got, expected, rtol=0, atol=1e-14 * scale * max(1, len(plan.factors)))
 
 
 @pytest.mark.parametrize("shared", [False, True])

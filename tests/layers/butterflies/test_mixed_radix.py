@@ -96,18 +96,19 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("shape", [(3, 2, 5), (5, 6), (2, 94), (3, 4, 4)], ids=str)
-def test_against_dense(shape, options):
-    layer = perturbed(Butterfly(shape, **options), 0.1)
-    assert layer.mixed is not None
-    x = torch.randn(3, *shape, dtype=torch.float64)
-    y, log_det = layer(x)
-    matrix = layer.dense()
-    torch.testing.assert_close(y.flatten(1), x.flatten(1) @ matrix.T)
-    torch.testing.assert_close(log_det, torch.linalg.slogdet(matrix)[1])
-    torch.testing.assert_close(layer.inverse(y), x)
-    torch.testing.assert_close(layer.inverter()(y), x)
+def test_against_dense(shape, case):
+    for options in OPTIONS:
+        with case(options=options):
+            layer = perturbed(Butterfly(shape, **options), 0.1)
+            assert layer.mixed is not None
+            x = torch.randn(3, *shape, dtype=torch.float64)
+            y, log_det = layer(x)
+            matrix = layer.dense()
+            torch.testing.assert_close(y.flatten(1), x.flatten(1) @ matrix.T)
+            torch.testing.assert_close(log_det, torch.linalg.slogdet(matrix)[1])
+            torch.testing.assert_close(layer.inverse(y), x)
+            torch.testing.assert_close(layer.inverter()(y), x)
 
 
 @pytest.mark.parametrize(
@@ -138,12 +139,13 @@ def test_order_of_stages(options, radices):
     torch.testing.assert_close(layer(x.T.reshape(2, 3, 4, 5))[0].flatten(1).T, y)
 
 
-@pytest.mark.parametrize("options", [{}, {"order": "descending"}, {"block_size": 2}])
-@pytest.mark.parametrize("shape", [(1, 6), (3, 4), (5, 2, 3), (1, 1000), (1, 28, 28), (3, 32, 32)], ids=str)
-def test_one_pass_is_dense(shape, options):
-    layer = Butterfly(shape, **options)
-    assert support(layer).all()
-    assert (perturbed(layer).dense() != 0).all()  # of the layer's own weights, too
+@pytest.mark.parametrize("shape", [(1, 6), (3, 4), (5, 2, 3), (1, 500), (1, 28, 28), (3, 16, 16)], ids=str)
+def test_one_pass_is_dense(shape, case):
+    for options in ({}, {"order": "descending"}, {"block_size": 2}):
+        with case(options=options):
+            layer = Butterfly(shape, **options)
+            assert support(layer).all()
+            assert (perturbed(layer).dense() != 0).all()  # of the layer's own weights, too
 
 
 def test_what_powers_of_two_leave_apart():
@@ -253,13 +255,14 @@ EVERY_SHAPE = [name for name, cls in LAYERS.items() if docstring_fields(cls).get
 SHAPES = [(1, 1), (1, 1, 1), (3, 1), (7, 1, 5), (2, 1000), (5, 24, 7), (1, 37), (13, 3, 2), (17, 4)]
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", EVERY_SHAPE)
-def test_a_layer_that_states_every_shape_refuses_none(name, shape):
+def test_a_layer_that_states_every_shape_refuses_none(name, case):
     """Rectangular images, any length, any number of channels, primes: under the layer's defaults."""
-    torch.manual_seed(0)
-    layer = LAYERS[name](shape).double()
-    x = torch.randn(2, *shape, dtype=torch.float64)
-    y, log_det = layer(x)
-    assert y.shape == x.shape and log_det.isfinite()
-    torch.testing.assert_close(layer.inverse(y), x)
+    for shape in SHAPES:
+        with case(shape=shape):
+            torch.manual_seed(0)
+            layer = LAYERS[name](shape).double()
+            x = torch.randn(2, *shape, dtype=torch.float64)
+            y, log_det = layer(x)
+            assert y.shape == x.shape and log_det.isfinite()
+            torch.testing.assert_close(layer.inverse(y), x)

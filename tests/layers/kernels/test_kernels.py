@@ -7,6 +7,8 @@ import time
 
 import pytest
 
+pytestmark = pytest.mark.system
+
 LAYER = """
 import sys, warnings, torch
 from layers.kernels import load as kernels
@@ -55,7 +57,6 @@ def test_switched_off(tmp_path):
     assert not (tmp_path / "cache").exists()
 
 
-@pytest.mark.system
 def test_a_build_that_is_killed_half_way_holds_nobody_up(tmp_path):
     quick = tmp_path / "c++"  # builds whole and right, a little sooner
     quick.write_text('#!/bin/sh\nexec c++ "$@" -O1\n')

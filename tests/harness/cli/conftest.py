@@ -1,0 +1,17 @@
+"""Shortcuts for tests that call many commands."""
+
+import pytest
+
+from harness.core.sources import Sources
+
+
+@pytest.fixture(scope="package")
+def parsed_sources():
+    return Sources()
+
+
+@pytest.fixture
+def fast_commands(parsed_sources, no_figures, monkeypatch):
+    """Parse the source files once for all tests, and draw no figure."""
+    for user in ("core.sources", "execution.provenance"):  # commands import it late
+        monkeypatch.setattr(f"harness.{user}.Sources", lambda: parsed_sources)
