@@ -96,7 +96,7 @@ print(json.dumps({
 """
 
 
-@pytest.mark.system  # takes a while
+@pytest.mark.system  # too long for the default run: 17 s of processor time
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc/self/status to read memory from")
 def test_200_mb_are_trained_on_and_evaluated_in_a_fraction_of_it(tmp_path):
     path = tmp_path / "large.npy"
