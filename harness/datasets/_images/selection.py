@@ -1,4 +1,4 @@
-"""Which events of a source go into which split, and writing them there while the source streams by."""
+"""Assign the events of a source to splits, and write them while the source is streamed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from harness.core.errors import DataError
 from harness.datasets.store import Writer
 
-SEED = 0  # of the choice of validation events, and of fewer events than there are
+SEED = 0  # seed of the choice of validation events, and of a subset of the events
 
 
 def seeded_order(total: int, seed: int = SEED) -> np.ndarray:
@@ -16,7 +16,7 @@ def seeded_order(total: int, seed: int = SEED) -> np.ndarray:
 
 
 def divide(order: np.ndarray, *counts: int) -> list[np.ndarray]:
-    """Masks of disjoint parts of the order's events: its first counts[0] of them, the next counts[1], and so on."""
+    """Return masks of disjoint parts of the order's events: its first counts[0] of them, the next counts[1], etc."""
     ends = np.cumsum(counts)
     masks = []
     for count, end in zip(counts, ends, strict=True):
@@ -27,10 +27,10 @@ def divide(order: np.ndarray, *counts: int) -> list[np.ndarray]:
 
 
 def hold_out(name: str, order: np.ndarray, train: int | None, validation: int) -> list[np.ndarray]:
-    """Masks of train and validation: validation is the first part of the order, train the next (None: all) events.
+    """Return masks of train and validation: validation is the first part of the order, train the next (None: all).
 
     Raises:
-        DataError: there are fewer events than asked for.
+        DataError: there are fewer events than requested.
     """
     left = len(order) - validation
     if left < (train or 1):
@@ -55,14 +55,14 @@ def first_of(name: str, order: np.ndarray, count: int | None) -> np.ndarray:
 
 
 class Filling:
-    """A new array of the cache that takes the chosen events of a stream, in the stream's order.
+    """A new array of the cache that receives the chosen events of a stream, in the stream's order.
 
     Args:
         writer: creates the array.
-        name: of the array.
+        name: name of the array.
         chosen: mask over the events of the stream.
         shape: of one event.
-        dtype: of the array.
+        dtype: dtype of the array.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Filling:
         self._array = writer.create(name, (int(chosen.sum()), *shape), dtype)
 
     def put(self, events: np.ndarray) -> None:
-        """Return the next events of the stream, (n, *shape)."""
+        """Write the chosen ones among the next events of the stream, (n, *shape)."""
         mine = events[self._chosen[self._seen : self._seen + len(events)]]
         self._array[self._filled : self._filled + len(mine)] = mine
         self._seen += len(events)

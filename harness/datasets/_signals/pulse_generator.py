@@ -40,7 +40,7 @@ class Recording:
 
     Attributes:
         adc: int16 of shape (2, samples), converter units 0..1023; channel 0 is PPG, channel 1 ABP.
-        onsets: the beats' onsets in the ABP, in seconds from the first sample; a few lie outside the recording.
+        onsets: the beats' onsets in the ABP, in seconds from the first sample; a few are outside the recording.
     """
 
     adc: np.ndarray
@@ -48,7 +48,7 @@ class Recording:
 
 
 def simulate(rng: np.random.Generator, samples: int) -> Recording:
-    """Draw one patient and record `samples` samples at 125 Hz; the generator's state decides everything."""
+    """Draw one patient and record `samples` samples at 125 Hz; the result depends on the generator's state alone."""
     end = samples / RATE + 2 * _MARGIN
     grid = np.arange(0.0, end + 1.0, _GRID_STEP)
 
