@@ -337,7 +337,7 @@ def test_blocks_change_nothing_and_faults_keep_their_place(store, monkeypatch):
     with pytest.raises(DataError, match=r"x_train: 1 values are not finite, the first nan at \[41, 1, 2, 3\]"):
         load(store, x_train=values, x_test=TEST_IMAGES / 255)
     values[41, 1, 2, 3] = 0.1234
-    with pytest.raises(DataError, match=r"x_train, event 41: 0\.1234 is no multiple"):
+    with pytest.raises(DataError, match=r"x_train, event 41: 0\.1234 is not a multiple"):
         load(store, OPTIONS | {"step": 1 / 255}, x_train=values, x_test=TEST_IMAGES / 255)
 
 
