@@ -53,7 +53,7 @@ class Flow(nn.Module):
 
     @property
     def estimated(self) -> bool:
-        """Whether some log-determinant, and hence the likelihood, is an estimate."""
+        """True if some log-determinant, and hence the likelihood, is an estimate."""
         return any(isinstance(module, Estimated) for level in self.parts() for _, module in level)
 
     def forward(self, x: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from layers.base import InvertibleLinear
 
 LARGEST_BOUND = 16.0
-"""Of the norm of M: at exp(2 * 16) the condition number takes 14 of the 16 digits of float64."""
+"""Bound on the norm of M: at exp(2 * 16) the condition number takes 14 of the 16 digits of float64."""
 
 
 class ConvExponential(InvertibleLinear, name="conv-exponential"):

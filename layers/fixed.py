@@ -12,7 +12,7 @@ from layers.linalg.dct import dct, dct_matrix, inverse_dct
 
 
 class Fixed(InvertibleLinear, name="fixed"):
-    r"""A fixed orthogonal map without parameters, to hold against what a layer of its reach learns.
+    r"""A fixed orthogonal map without parameters, to compare with a learned layer of the same reach.
 
     ``map="permutation"``: y = x[p] over all D entries, with p drawn uniformly. ``map="dct"``: the orthonormal cosine
     transform (DCT-II) of each channel over its positions.

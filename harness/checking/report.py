@@ -72,7 +72,7 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every rule was answered without a fault."""
+        """True if every rule was answered without a fault."""
         return not self.faults and not self.ended and self.answered == set(self.rules)
 
     def verdict(self, rule: str) -> str:

@@ -261,7 +261,7 @@ class Trial(Settings):
 
     @property
     def uses_kernels(self) -> bool:
-        """Whether layers compute on the processor, so that their compiled kernels should be built in advance."""
+        """True if layers compute on the processor, so that their compiled kernels should be built in advance."""
         return self.device == "cpu"
 
     @cached_property

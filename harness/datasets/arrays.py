@@ -21,8 +21,8 @@ from harness.datasets._values.value_survey import Survey
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 from harness.datasets.store import Prepared, Store, Writer, prepare
 
-VERSION = 1  # of the prepared arrays
-HELD_OUT_PART = 10  # one in so many train events is validation, unless the options or the file say otherwise
+VERSION = 1  # version of the prepared arrays
+HELD_OUT_PART = 10  # one in this many train events is validation, unless the options or the file decide otherwise
 STEP = "one number above 0, a list of one for each channel of a sequence, or detect"
 
 
@@ -41,7 +41,7 @@ Step = Annotated[tuple[float, ...] | Literal["detect"] | None, BeforeValidator(_
 
 
 class ArrayOptions(Settings):
-    """Which file, what its arrays hold, and how much of it is used."""
+    """The file, the contents of its arrays, and how much of it is used."""
 
     file: Annotated[str, Field(min_length=1)] = Field(
         description="the .npz file with x_train and x_test, in the data root or by an absolute path"
@@ -100,7 +100,7 @@ class ArrayOptions(Settings):
 
 
 class Arrays(Dataset):
-    """Arrays of the user's own, images or sequences."""
+    """User-supplied arrays, images or sequences."""
 
     info = DatasetInfo(
         name="npz",
@@ -127,7 +127,7 @@ class Arrays(Dataset):
         return cast(ArrayOptions, self.parse(options)).shape
 
     def kind(self, options: Mapping[str, Any]) -> Literal["image", "sequence"]:
-        """What the options state."""
+        """Return the kind that the options state."""
         return cast(ArrayOptions, self.parse(options)).kind
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
@@ -160,7 +160,7 @@ def _reported_steps(chosen: ArrayOptions, steps: list[float] | None) -> tuple[tu
 
 
 def _build(path: Path, chosen: ArrayOptions, writer: Writer) -> None:
-    """Read the file once to know its values, unless they are plain pixels, and once to encode them."""
+    """Read the file once to survey its values, unless they are plain pixels, and once to encode them."""
     with open_npz(path, f"npz: {path}") as npz:
         arrays = {key: npz.array(key) for key in ("x_train", "x_val", "x_test") if key in npz.keys or key != "x_val"}
         to_events = {key: _layout(array, chosen) for key, array in arrays.items()}
@@ -181,7 +181,7 @@ def _build(path: Path, chosen: ArrayOptions, writer: Writer) -> None:
 
 
 def _layout(array: StoredArray, chosen: ArrayOptions) -> Callable[[np.ndarray], np.ndarray]:
-    """What turns stored events into (n, C, *spatial)."""
+    """Return the function that converts stored events to (n, C, *spatial)."""
     accepted = chosen.stored()
     if array.event not in accepted:
         other = "channels_last" if chosen.layout == "channels_first" else "channels_first"
@@ -206,7 +206,7 @@ def _encoding(
     to_events: Mapping[str, Callable[[np.ndarray], np.ndarray]],
     chosen: ArrayOptions,
 ) -> Encoding:
-    """How the values of all arrays become whole numbers."""
+    """Return the encoding of the values of all arrays as whole numbers."""
     dtypes = {array.dtype.newbyteorder("=") for array in arrays.values()}
     if len(dtypes) > 1:
         each = ", ".join(f"{key} {array.dtype}" for key, array in arrays.items())
@@ -244,7 +244,7 @@ def _finite(array: StoredArray) -> Iterator[np.ndarray]:
 def _choice(
     npz: Npz, arrays: Mapping[str, StoredArray], chosen: ArrayOptions
 ) -> tuple[dict[str, dict[str, np.ndarray]], str]:
-    """For each array, which of its events go into which split; and a sentence on it."""
+    """Return, for each array, the mask of each split over its events, and a sentence about the choice."""
     name, images = npz.name, chosen.kind == "image"
     counts = {key: len(array) for key, array in arrays.items()}
     forward = {key: seeded_order(count) if images else np.arange(count) for key, count in counts.items()}
@@ -271,7 +271,7 @@ def _pooled(events: np.ndarray, factor: int) -> np.ndarray:
 
 
 def _described(chosen: ArrayOptions, encoding: Encoding) -> str:
-    """What the arrays hold, in a phrase."""
+    """Return a phrase that describes the arrays."""
     parts = [f"{chosen.kind}s {'x'.join(map(str, chosen.shape))}"]
     if encoding.levels is not None:
         parts.append(f"{encoding.levels} levels")

@@ -1,4 +1,4 @@
-"""What a data set is: its description, its checked options, and its integer-valued splits."""
+"""The interface of a data set: its description, its checked options, and its integer-valued splits."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class DatasetInfo:
     """The description of a data set, for listings and reports.
 
     Attributes:
-        name: what a suite calls it.
+        name: the name in a suite.
         title: one line.
         kind: images of shape (C, H, W) or sequences of shape (C, T).
-        what: what one event is, how many there are, and how they are split.
-        size: how much there is to get.
+        what: description of an event, number of events, and how they are split.
+        size: amount of data to download.
         licence: the terms, as far as they are stated.
-        source: where it comes from.
-        how_to_get: what the user has to do.
+        source: origin of the data.
+        how_to_get: instructions for the user.
         lattice: whether the values are integers on a lattice, so that a density needs dequantisation.
     """
 
@@ -51,11 +51,11 @@ class Splits:
     Attributes:
         train, validation, test: integer arrays where `lattice` is true, of one dtype and event shape.
         levels: number of levels of an image's pixels, which are 0..levels-1; None for sequences.
-        description: what these arrays hold, for reports.
+        description: contents of these arrays, for reports.
         lattice: whether the values are integers.
-        steps: of a sequence, the size of one lattice step of each channel with its unit, such as (0.05, "mmHg").
+        steps: for a sequence, the size of one lattice step of each channel with its unit, such as (0.05, "mmHg").
         no_floor: why no resolution floor can be stated although the values were dequantised, such as a filter.
-        checksum: of the prepared arrays, SHA-256; None for what is generated or installed.
+        checksum: of the prepared arrays, SHA-256; None for generated or installed data.
     """
 
     train: np.ndarray
@@ -80,7 +80,7 @@ class Splits:
             if self.lattice and not np.issubdtype(values.dtype, np.integer):
                 raise DataError(f"the {name} split holds {values.dtype}; values on a lattice are integers")
             if self.levels is None or (values.dtype == np.uint8 and self.levels >= 256):
-                continue  # true of every value of the type; a large array is not read for it
+                continue  # true for every value of the type; avoids reading a large array
             if not (values.min() >= 0 and values.max() < self.levels):
                 raise DataError(
                     f"the {name} split has values {values.min()}..{values.max()}; "
@@ -98,7 +98,7 @@ class Splits:
 
     @property
     def unit(self) -> Unit:
-        """What results are reported in: bits/dim of a level for images, nats/dim on [-1, 1] for sequences."""
+        """The unit of results: bits/dim of a level for images, nats/dim on [-1, 1] for sequences."""
         return "nats_per_dim" if self.levels is None else "bits_per_dim"
 
 
@@ -121,7 +121,7 @@ class Dataset(ABC):
     options_model: ClassVar[type[Settings]] = NoOptions
 
     def option_errors(self, options: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """Return every fault of the options as (option name, message); empty when they are right."""
+        """Return every fault of the options as (option name, message); empty if they are right."""
         try:
             self.options_model.model_validate(dict(options))
         except ValidationError as error:
@@ -153,15 +153,15 @@ class Dataset(ABC):
         """Return the event shape (C, *spatial) under these options, known without loading anything."""
 
     def kind(self, options: Mapping[str, Any]) -> Literal["image", "sequence"]:
-        """What an event is under these options."""
+        """Return the kind of an event under these options."""
         return self.info.kind
 
     def check(self, store: Store, options: Mapping[str, Any]) -> None:
-        """Make sure that `load` will succeed: find, fetch, check and prepare; nothing to do for what is installed.
+        """Ensure that `load` will succeed: find, download, check and prepare; nothing to do for installed data.
 
         Raises:
-            DataMissing: something is not there and cannot be fetched.
-            DataError: something is there and is damaged, or is not what it should be.
+            DataMissing: something is missing and cannot be downloaded.
+            DataError: something is damaged, or not as expected.
         """
         self.parse(options)
         if self.on_disk:

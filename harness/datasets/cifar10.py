@@ -1,6 +1,6 @@
 """CIFAR-10, read by torchvision from files whose SHA-256 is pinned.
 
-The batches are pickles, and a pickle can do anything when it is read: each is held against its checksum first.
+The batches are pickles, and reading a pickle can run any code: each is compared with its checksum first.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SUMS = {
 
 
 class Cifar10Options(Settings):
-    """How many images each split has."""
+    """The number of images in each split."""
 
     validation: Count = Field(5_000, description="the number of training images that are set apart for validation")
     train: Count | None = Field(None, description="the number of the other training images that are used; null: all")
@@ -50,11 +50,11 @@ class Cifar10Options(Settings):
 
 
 class Cifar10(Dataset):
-    """CIFAR-10: colour images of 32x32, from the data root, packed or not, or fetched into the cache.
+    """CIFAR-10: colour images of 32x32, from the data root, packed or not, or downloaded into the cache.
 
     Args:
         sums: the SHA-256 of the archive and of each file in it that is read.
-        url: the folder that the archive comes from.
+        url: the folder of the archive.
     """
 
     info = DatasetInfo(
@@ -126,7 +126,7 @@ class Cifar10(Dataset):
 
 
 def _extract(archive: Path, names: list[str], folder: Path) -> None:
-    """Take the named files, and nothing else, out of the archive."""
+    """Extract the named files, and no others, from the archive."""
     folder.mkdir()
     try:
         with tarfile.open(archive, "r:gz") as tar:
@@ -144,7 +144,7 @@ def _read(root: Path, origin: Path) -> tuple[np.ndarray, np.ndarray]:
     """Return train and test images (N, 3, 32, 32) of the folder in `root`: its batches are unpickled here."""
     from torchvision.datasets import CIFAR10
 
-    # Without the MD5 sums that torchvision checks: every file's SHA-256, which is stronger, was found right.
+    # Without torchvision's check of MD5 sums: every file's SHA-256, which is stronger, was already checked.
     verified = type(
         "Verified",
         (CIFAR10,),
@@ -156,6 +156,6 @@ def _read(root: Path, origin: Path) -> tuple[np.ndarray, np.ndarray]:
     )
     try:
         train, test = (verified(root, train=part).data.transpose(0, 3, 1, 2) for part in (True, False))
-    except Exception as error:  # torchvision has no exception of its own for a file of another form
+    except Exception as error:  # torchvision has no specific exception for a file of another format
         raise DataError(f"cifar10: {origin}: not CIFAR-10's batches ({type(error).__name__}: {error})") from error
     return train, test

@@ -11,7 +11,7 @@ from harness.datasets.base import Dataset, DatasetInfo, Splits
 from harness.datasets.store import Store
 
 LEVELS = 17  # a value counts the ink pixels of a 4x4 block: 0..16
-PER_CLASS = 25  # of each digit in validation, and as many in test
+PER_CLASS = 25  # images of each digit in validation, and as many in test
 SPLIT_SEED = 0
 
 

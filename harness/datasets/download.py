@@ -1,7 +1,7 @@
-"""Fetch files into the cache, once and whole, and hold every file against a checksum.
+"""Download files into the cache, once and atomically, and compare every file with a checksum.
 
-A checksum is pinned where it is known. Where it is not, that of the first use is recorded, and a later file has to
-match it. What was found right is noted with its size and time, so that an unchanged file is read just once.
+A checksum is pinned if it is known. Otherwise that of the first use is recorded, and a later file has to match it. A
+verified file is recorded with its size and time, so that an unchanged file is read just once.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from harness.core.errors import DataError, DataMissing, UserError
 from harness.core.records import write_atomically
 from harness.datasets.store import Store, sha256, unusable
 
-CHUNK = 1 << 16  # bytes that are written at once
-TIMEOUT = 30  # seconds of silence after which a server is given up
+CHUNK = 1 << 16  # bytes per write
+TIMEOUT = 30  # seconds without data after which the download fails
 
 
 def fetch(store: Store, name: str, url: str, pinned: str | None = None, by_hand: str = "") -> Path:
-    """Return a file of the cache's downloads, fetched if it is missing.
+    """Return a file of the cache's downloads, downloaded if it is missing.
 
-    One process fetches while others wait. The file appears under its name only when it is complete and its checksum
-    is right; what an interrupted fetch left is overwritten by the next.
+    One process downloads while others wait. The file gets its name only when it is complete and its checksum is right;
+    the remains of an interrupted download are overwritten by the next.
 
     Args:
         store: its cache is written, unless it is offline.
         name: the data set, a slash, and the file, such as "mimic/3000063/3000063.hea"; the path below the downloads.
-        url: where the file comes from (http or https).
+        url: the source of the file (http or https).
         pinned: the file's SHA-256 in hexadecimal; None records that of the first use and compares afterwards.
-        by_hand: another way to have the file, for the message when it cannot be fetched; "or put it into ...".
+        by_hand: another way to provide the file, for the message if the download fails; "or put it into ...".
 
     Raises:
-        DataMissing: the file is not there and cannot be fetched.
+        DataMissing: the file is missing and cannot be downloaded.
         DataError: its checksum is wrong, or the cache cannot be written.
-        UserError: the name leads out of the downloads.
+        UserError: the name is outside the downloads.
     """
     parts = PurePosixPath(name).parts
     if len(parts) < 2 or ".." in parts or PurePosixPath(name).is_absolute():
@@ -55,10 +55,10 @@ def fetch(store: Store, name: str, url: str, pinned: str | None = None, by_hand:
 
 
 def expect(name: str, path: Path, pinned: str, called: str | None = None) -> None:
-    """Read a file and raise DataError unless its SHA-256 is the pinned one; nothing is noted or taken on trust.
+    """Read a file and raise DataError unless its SHA-256 is the pinned one; nothing is recorded or trusted.
 
     Args:
-        called: what the message calls the file, when it is the unpacked part of another.
+        called: the name of the file in the message, if it is the unpacked part of another.
     """
     try:
         found = sha256(path)
@@ -76,7 +76,7 @@ def _fetch_locked(store: Store, path: Path, record: Path, url: str, pinned: str 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with filelock.FileLock(_beside(path, ".lock")):
-            if path.is_file():  # another process fetched it while this one waited
+            if path.is_file():  # another process downloaded it while this one waited
                 return
             try:
                 fault = _download(url, unfinished)
@@ -94,7 +94,7 @@ def _fetch_locked(store: Store, path: Path, record: Path, url: str, pinned: str 
 
 
 def _download(url: str, target: Path) -> str | None:
-    """Write what the URL holds to `target`; returns what went wrong on the way, in a line, or None."""
+    """Write the content of the URL to `target`; return a one-line description of a failure, or None."""
     import pooch
     import requests
 
@@ -127,10 +127,10 @@ def _innermost(error: BaseException) -> str:
 
 
 def _verify(store: Store, path: Path, record: Path, pinned: str | None, name: str, source: str | None = None) -> None:
-    """Compare a file with the pinned or recorded checksum, and note it; without either, record it.
+    """Compare a file with the pinned or recorded checksum, and record it; without either, record the checksum.
 
     Args:
-        source: the URL that the file was just fetched from; it is not kept when it is wrong.
+        source: the URL of a file just downloaded, which is not kept if it is wrong; else None.
     """
     known = _read_record(record)
     if known is None and pinned is None and record.exists():
@@ -161,7 +161,7 @@ def _wrong_sum(name: str, file: Path | str, found: str, expected: str | None, wh
 
 
 def _read_record(record: Path) -> dict[str, Any] | None:
-    """What is noted of a file; None where nothing is, or nothing that can be read."""
+    """Return the record of a file; None if there is none, or none that can be read."""
     with contextlib.suppress(OSError, ValueError):
         content = json.loads(record.read_text(encoding="utf-8"))
         if isinstance(content, dict) and isinstance(content.get("sha256"), str):

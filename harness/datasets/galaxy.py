@@ -18,10 +18,10 @@ from harness.datasets.base import Dataset, DatasetInfo, Splits
 from harness.datasets.store import Prepared, Store, Writer, prepare
 
 VERSION = 1  # of the prepared arrays
-PLACES = ("galaxy_mergers/noninteracting", "noninteracting")  # in the data root, the first that is there
-FOLDERS = {"train": ("training",), "test": ("validation", "test")}  # the published 5,000 of test are both
+PLACES = ("galaxy_mergers/noninteracting", "noninteracting")  # in the data root; the first that exists is used
+FOLDERS = {"train": ("training",), "test": ("validation", "test")}  # the published 5,000 test images are both
 PUBLISHED = (5_000, 5_000)  # images of train and test
-SIDE = 64  # to which the originals are scaled; smaller images are pooled from these
+SIDE = 64  # size to which the originals are scaled; smaller images are pooled from these
 
 
 class GalaxyOptions(Settings):

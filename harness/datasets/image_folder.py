@@ -24,7 +24,7 @@ Share = Annotated[float, Field(gt=0, lt=1, strict=True)]
 
 
 class ImageFolderOptions(Settings):
-    """Which folder, what its images are, and how they are split where the folder does not say."""
+    """The folder, the form of its images, and their split if the folder does not define one."""
 
     folder: Annotated[str, Field(min_length=1)] = Field(
         description="the folder of images, in the data root or by an absolute path"
@@ -48,7 +48,7 @@ class ImageFolderOptions(Settings):
 
 
 class ImageFolder(Dataset):
-    """A folder of images of the user's own."""
+    """A folder of user-supplied images."""
 
     info = DatasetInfo(
         name="images",

@@ -1,7 +1,7 @@
-"""ImageNet at 32x32, in either of the two down-sampled forms that are about; streamed, never whole in memory.
+"""ImageNet at 32x32, in either of its two published down-sampled forms; streamed, never whole in memory.
 
-They are different images with different numbers: van den Oord et al. (2016) publish PNG files, on which the tables of
-Glow and its successors rest; Chrabaszcz et al. (2017) publish .npz batches made by box averaging.
+They are different images with different results: van den Oord et al. (2016) publish PNG files, which the tables of
+Glow and its successors use; Chrabaszcz et al. (2017) publish .npz batches made by box averaging.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MADE_BY = {
 
 
 class Imagenet32Options(Settings):
-    """Which down-sampling, and how many images each split has."""
+    """The form of down-sampling, and the number of images in each split."""
 
     form: Literal["oord", "npz"] = Field(
         "oord", description="oord (PNG folders, of the published tables) or npz (batches of Chrabaszcz et al.)"
@@ -111,7 +111,7 @@ class Imagenet32(Dataset):
         return prepare(store, self.info.name, key, files, build)
 
     def _stream(self, store: Store, form: str, part: str) -> Stream:
-        """Where the images of a part are in the data root."""
+        """Return the place of the images of a part in the data root."""
         name = self.info.name
         if form == "oord":
             return PngFolder(name, store.find(name, f"{FOLDER}/{PNG_FOLDERS[part]}", WAYS[form]))

@@ -18,7 +18,7 @@ URL = "https://physionet.org/files/mimic3wdb/1.0/"
 
 
 class MimicOptions(RecordingOptions):
-    """Whose record, and what is cut from it."""
+    """The patient, and the options of the windows."""
 
     patient: Literal[3000063, 3000393, 3000397] = Field(
         3000063, description="the number of a record: patients 1, 2 and 3 of the published comparison"
@@ -26,10 +26,10 @@ class MimicOptions(RecordingOptions):
 
 
 class Mimic(Dataset):
-    """One record of the MIMIC-III Waveform Database, of the data root or fetched file by file.
+    """One record of the MIMIC-III Waveform Database, from the data root or downloaded file by file.
 
     Args:
-        url: the folder of the database's version, with a slash at its end; record R lies in RR/RRRRRRR/ of it.
+        url: the folder of the database's version, with a slash at its end; record R is in its folder RR/RRRRRRR/.
     """
 
     info = DatasetInfo(
@@ -69,7 +69,7 @@ class Mimic(Dataset):
         return recording_splits(store, self.info.name, [self._source(store, str(chosen.patient))], chosen, title)
 
     def _source(self, store: Store, record: str) -> Source:
-        """Return the record in the data root, else file by file in the cache, fetched if necessary."""
+        """Return the record in the data root, else file by file in the cache, downloaded if necessary."""
         inside = f"mimic3wdb/1.0/{record[:2]}/{record}"
         if store.root is not None:
             for folder in (store.root / inside, store.root / record, store.root):

@@ -46,11 +46,11 @@ class MnistOptions(Settings):
 
 
 class Mnist(Dataset):
-    """MNIST: grey digits of 28x28, from files of the data root, packed or not, or fetched into the cache.
+    """MNIST: grey digits of 28x28, from files of the data root, packed or not, or downloaded into the cache.
 
     Args:
         sums: the SHA-256 of each of the four files, unpacked and packed (.gz).
-        url: the folder that the packed files come from.
+        url: the folder of the packed files.
     """
 
     info = DatasetInfo(
@@ -103,7 +103,7 @@ class Mnist(Dataset):
         return cut(prepared, "MNIST, 28x28", chosen.validation, chosen.train, chosen.test)
 
     def _file(self, store: Store, name: str) -> Path:
-        """Return a file of the data root, packed or not, else the packed one of the cache, fetched if necessary."""
+        """Return a file of the data root, packed or not, else the packed one of the cache, downloaded if necessary."""
         packed = f"{name}.gz"
         if store.root is not None:
             for path in (store.root / FOLDER / packed, store.root / FOLDER / name):
@@ -114,7 +114,7 @@ class Mnist(Dataset):
 
 
 def _unpack(file: Path, target: Path) -> None:
-    """Copy a file, unpacked if it is packed."""
+    """Copy a file, decompressed if it is compressed."""
     try:
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as source, target.open("wb") as copy:
             shutil.copyfileobj(source, copy)
@@ -128,6 +128,6 @@ def _read(folder: Path, origin: Path) -> tuple[np.ndarray, np.ndarray]:
 
     try:
         train, test = (MNIST(folder, train=part).data.numpy()[:, None] for part in (True, False))
-    except Exception as error:  # torchvision has no exception of its own for a file of another form
+    except Exception as error:  # torchvision has no specific exception for a file of another format
         raise DataError(f"mnist: the files in {origin} are not MNIST's ({type(error).__name__}: {error})") from error
     return train, test

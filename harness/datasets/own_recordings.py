@@ -1,4 +1,4 @@
-"""Anybody's WFDB records, named in the suite."""
+"""User-supplied WFDB records, named in the suite."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RecordName = Annotated[str, Field(min_length=1, strict=True)]
 
 
 class OwnRecordingsOptions(RecordingOptions):
-    """Which records, and what is cut from them."""
+    """The records, and the options of the windows."""
 
     records: Annotated[tuple[RecordName, ...], Field(min_length=1)] = Field(
         description="a list of WFDB records by the paths of their headers below the data root, without .hea, in time"

@@ -23,7 +23,7 @@ HeldOut = Annotated[int, Field(ge=1, le=HELD_OUT, strict=True)]
 
 
 class PatchOptions(Settings):
-    """How many patches each split has, and the seed of the train crops."""
+    """The number of patches in each split, and the seed of the train crops."""
 
     train: Count = Field(2000, description="the number of random crops of the train strips")
     validation: HeldOut = Field(HELD_OUT, description="the number of patches that tile the validation strips")

@@ -1,6 +1,6 @@
-"""Where data sets live: a data root that is only read, and a cache of arrays prepared from it.
+"""The locations of data sets: a read-only data root, and a cache of arrays prepared from it.
 
-A loader reads its source once, checks it, and leaves integer arrays in the cache; trials map those into memory,
+A loader reads its source once, checks it, and writes integer arrays to the cache; trials map those into memory,
 read-only, so that a warm start costs milliseconds and several trials share one copy.
 """
 
@@ -34,9 +34,9 @@ class Store:
     """The folders that loaders read and write.
 
     Attributes:
-        root: the user's data root, only read; None where none is named.
+        root: the user's data root, read-only; None without one.
         cache: prepared arrays, downloads and recorded checksums.
-        offline: whether nothing may be fetched.
+        offline: whether downloads are forbidden.
     """
 
     root: Path | None
@@ -45,18 +45,18 @@ class Store:
 
     @classmethod
     def at(cls, root: Path | None, offline: bool = False) -> Store:
-        """The store of this user: $INVERTBENCH_CACHE, else $XDG_CACHE_HOME/invertbench, else ~/.cache/invertbench."""
+        """Return this user's store: $INVERTBENCH_CACHE, else $XDG_CACHE_HOME/invertbench, else ~/.cache/invertbench."""
         own, common = os.environ.get("INVERTBENCH_CACHE"), os.environ.get("XDG_CACHE_HOME")
         cache = Path(own) if own else (Path(common) if common else Path.home() / ".cache") / "invertbench"
         return cls(root, cache.absolute(), offline)
 
     def find(self, name: str, relative: str, way_out: str) -> Path:
-        """Return a file or folder of the data root, or DataMissing that names it and says what to do.
+        """Return a file or folder of the data root, or raise DataMissing that names it and the remedy.
 
         Args:
-            name: of the data set, for the message.
-            relative: path below the root; an absolute path is taken as it is.
-            way_out: the end of the message: how to get what is missing.
+            name: name of the data set, for the message.
+            relative: path below the root; an absolute path is used unchanged.
+            way_out: the end of the message: how to get the missing file.
         """
         if self.root is None and not Path(relative).is_absolute():
             raise DataMissing(
@@ -87,22 +87,22 @@ class Prepared:
 
     @property
     def notes(self) -> dict[str, Any]:
-        """What the loader noted while it prepared the arrays."""
+        """The loader's notes from the preparation of the arrays."""
         return dict(self.meta["notes"])
 
     @property
     def checksum(self) -> str:
-        """SHA-256 over the checksums of all arrays: equal for equal data, wherever they came from."""
+        """SHA-256 over the checksums of all arrays: equal for equal data, whatever their origin."""
         sums = {name: facts["sha256"] for name, facts in self.meta["arrays"].items()}
         return hashlib.sha256(json.dumps(sums, sort_keys=True).encode()).hexdigest()
 
 
 class Writer:
-    """What a loader writes its arrays with, while they are prepared.
+    """Write the arrays of a loader while they are prepared.
 
     Attributes:
-        folder: where the arrays are written.
-        notes: what the loader wants to know again when it takes the arrays from the cache; what JSON can hold.
+        folder: folder of the arrays.
+        notes: JSON values that the loader needs when it takes the arrays from the cache.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -110,24 +110,24 @@ class Writer:
         self.notes: dict[str, Any] = {}
 
     def create(self, name: str, shape: tuple[int, ...], dtype: np.dtype | type) -> np.ndarray:
-        """Return a new array on disk, to be filled piece by piece: what is written is never twice in memory."""
+        """Create an array on disk, to be filled piece by piece, so that its content is never in memory twice."""
         path = self.folder / f"{name}.npy"
         with _naming(path):
             array = np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=shape, version=(1, 0))
-            if hasattr(os, "posix_fallocate"):  # a full disk is an error here, and would be a signal later
+            if hasattr(os, "posix_fallocate"):  # a full disk raises an error here, and would cause a signal later
                 with path.open("r+b") as file:
                     os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
         return array
 
     def save(self, name: str, values: np.ndarray) -> None:
-        """Return a whole array that fits into memory."""
+        """Write a whole array that fits into memory."""
         path = self.folder / f"{name}.npy"
         with _naming(path):
             np.save(path, np.ascontiguousarray(values), allow_pickle=False)
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
-        """Yield a folder of the cache for what is unpacked, removed afterwards."""
+        """Yield a temporary folder of the cache for unpacked files."""
         with tempfile.TemporaryDirectory(dir=self.folder, ignore_cleanup_errors=True) as folder:
             yield Path(folder)
 
@@ -135,22 +135,22 @@ class Writer:
 def prepare(
     store: Store, name: str, key: Mapping[str, Any], sources: Sequence[Path], build: Callable[[Writer], None]
 ) -> Prepared:
-    """Return the arrays that `build` makes of `sources`, made once and then taken from the cache.
+    """Return the arrays that `build` makes of `sources`, made once and then read from the cache.
 
     They are made again when the key or the size or time of a source changes, or when the cache is damaged. One
-    process makes them while others wait; they appear all at once, so that a process that ends half-way leaves
-    nothing that looks whole.
+    process makes them while others wait; they appear atomically, so that an interrupted process leaves
+    nothing that looks complete.
 
     Args:
-        store: its cache is written.
-        name: of the data set, the readable part of the folder's name.
-        key: every option that shapes the arrays, and a version of the loader; what JSON can hold.
-        sources: the files that are read, in a fixed order.
+        store: store whose cache is written.
+        name: name of the data set, the readable part of the folder's name.
+        key: every option that affects the arrays, and a version of the loader, as JSON values.
+        sources: the source files, in a fixed order.
         build: reads the sources, checks them and writes the arrays.
 
     Raises:
         DataError: the cache cannot be written, or a source cannot be read.
-        Whatever else `build` raises, unchanged; the cache is then as before.
+        Other exceptions of `build` propagate unchanged; the cache is then as before.
     """
     stamps = []
     for path in sources:
@@ -199,7 +199,7 @@ def _build(folder: Path, key: Mapping[str, Any], sources: Sequence[Path], build:
         }
         (unfinished / META).write_text(json.dumps(meta, indent=1, allow_nan=False), encoding="utf-8")
         _flush(unfinished / META)
-        if folder.exists():  # damaged, or it would have been read
+        if folder.exists():  # it is damaged, otherwise it would have been read
             shutil.rmtree(folder)
         unfinished.rename(folder)
     finally:
@@ -210,14 +210,14 @@ def _build(folder: Path, key: Mapping[str, Any], sources: Sequence[Path], build:
 
 
 def _lock(folder: Path) -> filelock.BaseFileLock:
-    """Return the lock of those who make `folder`. The system frees it when its holder dies; the empty file may stay."""
+    """Return the lock for making `folder`; the system releases it when its holder dies, and its empty file may stay."""
     import filelock
 
     return filelock.FileLock(folder.parent / f"{folder.name}.lock")
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Remove what builds that died left in the cache, of this folder (whose lock is held) and of any other."""
+    """Remove the remains of interrupted builds from the cache, for this folder (whose lock is held) and all others."""
     import filelock
 
     for unfinished in folder.parent.glob(".*-*"):
@@ -226,11 +226,11 @@ def _remove_leftovers(folder: Path) -> None:
             with contextlib.nullcontext() if other == folder else _lock(other).acquire(timeout=0):
                 shutil.rmtree(unfinished, ignore_errors=True)
         except filelock.Timeout:
-            continue  # it lives, and is at work
+            continue  # its process is running
 
 
 def _remove_superseded(made: Prepared) -> None:
-    """Remove what was made under the same key of earlier states of the same source files."""
+    """Remove arrays made under the same key from earlier states of the same source files."""
     if not made.meta["sources"]:
         return
     for folder in made.folder.parent.glob("[!.]*-*/"):
@@ -242,13 +242,13 @@ def _remove_superseded(made: Prepared) -> None:
 
 
 def _flush(path: Path) -> None:
-    """Have a file on the disk before it gets its name."""
+    """Flush a file to the disk before it gets its name."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
 
 def unusable(store: Store, error: OSError) -> DataError:
-    """Return the message that the cache cannot be written."""
+    """Return the error that the cache cannot be written."""
     return DataError(
         f"{store.cache}: the cache of prepared data cannot be used ({error.strerror or error}); "
         "set $INVERTBENCH_CACHE to a folder that can be written"
@@ -262,7 +262,7 @@ def _unreadable(name: str, error: OSError) -> DataError:
 
 @contextlib.contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Give an OSError of numpy, which may carry neither, the file's name and an error number."""
+    """Add the file's name and an error number to an OSError of numpy, which may lack both."""
     try:
         yield
     except OSError as error:
@@ -270,7 +270,7 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def _of_the_cache(store: Store, error: OSError) -> bool:
-    """Return whether the cache is at fault, which alone is written, and not a source that a builder reads."""
+    """Return whether an error concerns the cache, the only place written, and not a source that a builder reads."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return True
     if error.filename is None:  # such as a decoder's error
@@ -280,7 +280,7 @@ def _of_the_cache(store: Store, error: OSError) -> bool:
 
 
 def read_prepared(folder: Path) -> Prepared | None:
-    """What the cache holds there, if it is whole: every array of the recorded size."""
+    """Return the arrays of a cache folder, if it is complete: every array of the recorded size."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         meta = json.loads((folder / META).read_text(encoding="utf-8"))
         sizes = {name: facts["bytes"] for name, facts in meta["arrays"].items()}

@@ -13,11 +13,11 @@ from harness.datasets._signals.pulse_generator import RATE, simulate
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 from harness.datasets.store import Store
 
-GAP = round(30 * RATE)  # samples left out between two splits: several breaths, and many beats
+GAP = round(30 * RATE)  # samples omitted between two splits: several breaths, and many beats
 
 
 class WaveformOptions(Settings):
-    """How much is generated, and from which seed."""
+    """The amount of generated data, and its seed."""
 
     length: Annotated[int, Field(ge=16, le=65_536, strict=True)] = Field(
         256, description="the number of samples of a window, at 125 Hz"

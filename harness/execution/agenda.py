@@ -61,12 +61,12 @@ class Entry:
 
     @property
     def open(self) -> bool:
-        """Whether the trial has no outcome yet."""
+        """True if the trial has no outcome yet."""
         return self.interrupted or self.state in (MISSING, DAMAGED)
 
     @property
     def failed(self) -> bool:
-        """Whether the trial ended by itself without a good result."""
+        """True if the trial ended by itself without a good result."""
         return not self.open and self.state not in GOOD
 
     def runs(self, choice: Choice) -> bool:

@@ -94,14 +94,14 @@ def inverse_error(back: Tensor, x: Tensor) -> float:
 
 def backend_of(call: Callable[[], object], device: torch.device) -> str:
     """Run a call once and return its backend: "cpp" or "cuda" if it calls an operator of csrc/, else "torch"."""
-    with _Watch() as watch:
+    with _OperatorWatch() as watch:
         call()
     if not watch.saw_kernel:
         return "torch"
     return "cpp" if device.type == "cpu" else device.type
 
 
-class _Watch(TorchDispatchMode):
+class _OperatorWatch(TorchDispatchMode):
     """Run every operator unchanged, and note whether one was from csrc/."""
 
     saw_kernel = False

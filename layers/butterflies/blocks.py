@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from layers.butterflies import pairs as butterfly_factors
-from layers.butterflies.pairs import Plan
+from layers.butterflies.pairs import ButterflyPlan
 
 Chain = Sequence[tuple[int, Tensor]]
 """(level, matrices) of the factors of one part, the first applied first."""
@@ -35,12 +35,12 @@ def log_abs_det(weight: Tensor, multiplicity: Tensor | None = None) -> Tensor:
     return (terms if multiplicity is None else terms * multiplicity).sum()
 
 
-def apply(weight: Tensor, x: Tensor, plan: Plan) -> Tensor:
+def apply(weight: Tensor, x: Tensor, plan: ButterflyPlan) -> Tensor:
     """Apply every factor, in order: weight (P, 2C, 2C), x (D, N) -> (D, N)."""
     return _apply_chains(_chains(weight, plan), x, plan, weight.shape[-1] // 2)
 
 
-def apply_inverse(inverse_weight: Tensor, y: Tensor, plan: Plan) -> Tensor:
+def apply_inverse(inverse_weight: Tensor, y: Tensor, plan: ButterflyPlan) -> Tensor:
     """Undo `apply`: the factors of the inverse matrices, last one first. y (D, N) -> (D, N)."""
     chains = [chain[::-1] for chain in _chains(inverse_weight, plan)]
     return _apply_chains(chains, y, plan, inverse_weight.shape[-1] // 2)
@@ -85,7 +85,7 @@ def factor_matrix(matrices: Tensor, level: int, blocks: int) -> Tensor:
     return torch.sparse_coo_tensor(torch.cat(places, 1), torch.cat(values), shape, check_invariants=True)
 
 
-def dense(weight: Tensor, plan: Plan) -> Tensor:
+def dense(weight: Tensor, plan: ButterflyPlan) -> Tensor:
     """Return the whole product as an explicit (D, D) matrix."""
     products = []
     for blocks, chain in zip(plan.sizes, _chains(weight, plan), strict=True):
@@ -96,13 +96,13 @@ def dense(weight: Tensor, plan: Plan) -> Tensor:
     return torch.block_diag(*products)
 
 
-def _chains(weight: Tensor, plan: Plan) -> list[list[tuple[int, Tensor]]]:
+def _chains(weight: Tensor, plan: ButterflyPlan) -> list[list[tuple[int, Tensor]]]:
     """Cut the weight into factors, one list per part, in the order of application."""
     pieces = iter(weight.split(plan.lengths)) if plan.lengths else iter(())  # no lengths give one empty piece
     return [[(level, next(pieces)) for level in part.levels] for part in plan.parts]
 
 
-def _apply_chains(chains: Sequence[Chain], x: Tensor, plan: Plan, size: int) -> Tensor:
+def _apply_chains(chains: Sequence[Chain], x: Tensor, plan: ButterflyPlan, size: int) -> Tensor:
     parts = x.split([size * blocks for blocks in plan.sizes])
     pieces = [apply_chain(chain, part) for chain, part in zip(chains, parts, strict=True)]
     return torch.cat(pieces) if len(pieces) > 1 else pieces[0]

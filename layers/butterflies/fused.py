@@ -45,7 +45,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from layers.butterflies.pairs import Plan
+from layers.butterflies.pairs import ButterflyPlan
 
 MOST_LEVELS = 4  # 16 x 16; with 5 the products do more arithmetic than they save in passes over the data
 LEAST_LEVELS = 3  # two levels are as fast one by one
@@ -55,17 +55,17 @@ Chain = Sequence[tuple[int, Tensor]]
 """(level, matrices (2, 2, blocks, half or 1)) of the factors of one part, the first applied first."""
 
 
-def pays(plan: Plan, batch: int) -> bool:
+def pays(plan: ButterflyPlan, batch: int) -> bool:
     """Return whether this module is faster than `butterfly_factors` on `batch` events (see the table above)."""
     return batch >= LEAST_BATCH and any(len(part.levels) >= LEAST_LEVELS for part in plan.parts)
 
 
-def apply(weight: Tensor, x: Tensor, plan: Plan) -> Tensor:
+def apply(weight: Tensor, x: Tensor, plan: ButterflyPlan) -> Tensor:
     """Apply every factor, in order, as `butterfly_factors.apply` does: weight (2, 2, P), x (D, N) -> (D, N)."""
     return _apply_chains(_chains(weight, plan), x, plan)
 
 
-def apply_inverse(inverse_weight: Tensor, y: Tensor, plan: Plan) -> Tensor:
+def apply_inverse(inverse_weight: Tensor, y: Tensor, plan: ButterflyPlan) -> Tensor:
     """Undo `apply`: the factors of `butterfly_factors.invert_weight`'s result, last one first. y (D, N) -> (D, N)."""
     return _apply_chains([chain[::-1] for chain in _chains(inverse_weight, plan)], y, plan)
 
@@ -122,14 +122,14 @@ def _product(terms: Sequence[Tensor]) -> Tensor:
     return _product(terms[:middle]) * _product(terms[middle:])
 
 
-def _chains(weight: Tensor, plan: Plan) -> list[Chain]:
+def _chains(weight: Tensor, plan: ButterflyPlan) -> list[Chain]:
     """Cut the weight into factors, one list per part, in the order of application."""
     pieces = zip(weight.split(plan.lengths, -1), plan.factors, strict=True) if plan.factors else iter(())
     factors = iter([piece.unflatten(-1, (blocks, -1)) for piece, (blocks, _) in pieces])
     return [[(level, next(factors)) for level in part.levels] for part in plan.parts]
 
 
-def _apply_chains(chains: Sequence[Chain], x: Tensor, plan: Plan) -> Tensor:
+def _apply_chains(chains: Sequence[Chain], x: Tensor, plan: ButterflyPlan) -> Tensor:
     if len(chains) == 1:
         return _apply_chain(chains[0], x, plan.shared)
     parts = zip(chains, x.split(plan.sizes), strict=True)

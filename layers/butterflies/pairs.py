@@ -23,7 +23,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Part:
+class ButterflyPart:
     """A run of `size` entries (blocks of entries, if block-wise) with its own butterfly.
 
     Attributes:
@@ -36,10 +36,10 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ButterflyPlan:
     """The parts of a block-diagonal butterfly, and whether a block shares one matrix among its pairs."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[ButterflyPart, ...]
     shared: bool = False
 
     @cached_property
@@ -94,7 +94,7 @@ def log_abs_det(weight: Tensor, multiplicity: Tensor | None = None) -> Tensor:
     return (terms if multiplicity is None else terms * multiplicity).sum()
 
 
-def multiplicities(plan: Plan) -> Tensor:
+def multiplicities(plan: ButterflyPlan) -> Tensor:
     """Return how many pairs use each matrix of the weight, shape (P,)."""
     pairs = torch.tensor([half if plan.shared else 1 for _, half in plan.factors], dtype=torch.long)
     return pairs.repeat_interleave(torch.tensor(plan.lengths, dtype=torch.long)).to(torch.get_default_dtype())
@@ -107,12 +107,12 @@ def invert_weight(weight: Tensor) -> Tensor:
     return adjugate / determinants(weight)
 
 
-def apply(weight: Tensor, x: Tensor, plan: Plan) -> Tensor:
+def apply(weight: Tensor, x: Tensor, plan: ButterflyPlan) -> Tensor:
     """Apply every factor, in order: weight (2, 2, P), x (D, N) -> (D, N)."""
     return _apply_chains(_chains(weight, plan), x, plan)
 
 
-def apply_inverse(inverse_weight: Tensor, y: Tensor, plan: Plan) -> Tensor:
+def apply_inverse(inverse_weight: Tensor, y: Tensor, plan: ButterflyPlan) -> Tensor:
     """Undo `apply`: the factors of `invert_weight`'s result, last one first. y (D, N) -> (D, N)."""
     return _apply_chains([chain[::-1] for chain in _chains(inverse_weight, plan)], y, plan)
 
@@ -145,7 +145,7 @@ def factor_matrix(matrices: Tensor, size: int) -> Tensor:
     return torch.sparse_coo_tensor(torch.stack((rows, columns)), values, (size, size), check_invariants=True)
 
 
-def dense(weight: Tensor, plan: Plan) -> Tensor:
+def dense(weight: Tensor, plan: ButterflyPlan) -> Tensor:
     """Return the whole product as an explicit (D, D) matrix."""
     products = []
     for part, chain in zip(plan.parts, _chains(weight, plan), strict=True):
@@ -156,7 +156,7 @@ def dense(weight: Tensor, plan: Plan) -> Tensor:
     return torch.block_diag(*products)
 
 
-def _chains(weight: Tensor, plan: Plan) -> list[list[Tensor]]:
+def _chains(weight: Tensor, plan: ButterflyPlan) -> list[list[Tensor]]:
     """Cut the weight into factors (2, 2, blocks, half or 1), one list per part, in the order of application."""
     if not plan.factors:  # split() returns one empty piece for no lengths
         return [[] for _ in plan.parts]
@@ -165,7 +165,7 @@ def _chains(weight: Tensor, plan: Plan) -> list[list[Tensor]]:
     return [[next(factors) for _ in part.levels] for part in plan.parts]
 
 
-def _apply_chains(chains: Iterable[Iterable[Tensor]], x: Tensor, plan: Plan) -> Tensor:
+def _apply_chains(chains: Iterable[Iterable[Tensor]], x: Tensor, plan: ButterflyPlan) -> Tensor:
     pieces = []
     for chain, piece in zip(chains, x.split(plan.sizes), strict=True):
         for matrices in chain:

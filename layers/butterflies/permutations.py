@@ -81,7 +81,7 @@ def benes_switches(permutations: Tensor) -> Tensor:
     The first and the last factor are one switch for each pair (i, i + D / 2). Between them are a Benes network on
     each half of the entries: the two of an output pair have to come from different halves, and the two of an input
     pair to go to different ones. Both outputs' and inputs' pairs as edges make a graph of even cycles, whose
-    2-colouring says who takes which half. It is found for all cycles at once by pointer doubling, in O(D k^2).
+    2-colouring assigns the halves. It is found for all cycles at once by pointer doubling, in O(D k^2).
 
     Args:
         permutations: p, (..., D) with D = 2^k.

@@ -1,4 +1,4 @@
-"""From the options of a butterfly to its plan: which factors there are on D entries, or why there are none.
+"""Derive the plan of a butterfly from its options: the factors on D entries, or the reason why there are none.
 
 Levels are bound by the number of units: entries, or blocks of C consecutive entries in a block-wise butterfly.
 """
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from layers.base import UnsupportedShape
-from layers.butterflies.pairs import Part, Plan, most_levels
+from layers.butterflies.pairs import ButterflyPart, ButterflyPlan, most_levels
 
 
 def make_plan(
@@ -23,8 +23,8 @@ def make_plan(
     block_size: int = 1,
     full_depth_at: int | None = None,
     capped: bool = False,
-) -> Plan:
-    """Return the factors on `dim` entries; the options and what they raise are those of `layers.butterfly.Butterfly`.
+) -> ButterflyPlan:
+    """Return the factors on `dim` entries; options and exceptions are those of `layers.butterfly.Butterfly`.
 
     The sizes of the plan's parts are numbers of blocks.
     """
@@ -52,11 +52,11 @@ def make_plan(
     else:
         counts = _counts(levels, sizes, partition is not None, halvings, capped, block_size)
         sequences = [_sequence(count, order, bi_direction) for count in counts]
-    return Plan(tuple(map(Part, sizes, sequences)), shared)
+    return ButterflyPlan(tuple(map(ButterflyPart, sizes, sequences)), shared)
 
 
 def _sequence(count: int, order: str, bi_direction: bool) -> tuple[int, ...]:
-    """Levels 1..count in the order of application."""
+    """Return levels 1..count in the order of application."""
     levels = tuple(range(1, count + 1))
     if order == "descending":
         levels = levels[::-1]
@@ -109,7 +109,7 @@ def _part_sizes(dim: int, partition: Sequence[int] | None, halvings: int, block_
 
 
 def _explicit_sequences(levels: Any, sizes: list[int], partitioned: bool, block_size: int) -> list[tuple[int, ...]]:
-    """Explicit levels, checked, for every part."""
+    """Return explicit levels, checked, for every part."""
     if not partitioned and any(map(_is_sequence, levels)):
         raise ValueError(
             f"butterfly: levels = {levels!r} has one list per part, but there is no partition; "
@@ -164,7 +164,7 @@ def _too_deep(size: int, sizes: list[int], block_size: int) -> str:
 
 
 def _fewer_levels(asked: list[int], sizes: list[int], partitioned: bool, halvings: int, block_size: int) -> str:
-    """Options that work in place of too many levels, as they would be written at full depth."""
+    """Return options that work in place of too many levels, as written at full depth."""
     if not partitioned:
         parts = binary_parts(sum(sizes) << halvings)
         if len(parts) > 1:

@@ -1,10 +1,10 @@
 """Routing a permutation of any D = p_1 ... p_m through the stages p_1 ... p_m ... p_1 of a mixed radix.
 
-The first and the last stage permute within groups of r = p_1 entries, D / r apart; between them stand r networks on
-D / r entries each. Every output group needs its r entries from r different networks, and every input group hands its r
+The first and the last stage permute within groups of r = p_1 entries, D / r apart; between them are r networks on
+D / r entries each. Every output group needs its r entries from r different networks, and every input group gives its r
 entries to r different ones. Take output and input groups as the two sides of a graph, with one edge for each entry:
 every vertex has r edges, and a colouring of the edges in which no two of one colour meet (Koenig: r colours are enough)
-says which network takes which entry. What a network has to do is again a permutation, of D / r entries.
+assigns each entry to a network. The task of a network is again a permutation, of D / r entries.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def routed_stages(permutation: Sequence[int], radices: Sequence[int]) -> list[Te
 
 
 def _route(permutation: list[int], radix: int) -> tuple[list[int], list[list[int]], list[int]]:
-    """Return the first stage, the networks between and the last stage, each entry of which says where it takes from."""
+    """Return the first stage, the networks between and the last stage, as indices of the inputs of their entries."""
     size = len(permutation)
     stride = size // radix
     edges = [(out % stride, source % stride) for out, source in enumerate(permutation)]
@@ -87,7 +87,7 @@ def edge_colours(edges: Sequence[tuple[int, int]], vertices: int, colours: int) 
 
 
 def _matrices(networks: list[list[int]], radix: int) -> Tensor:
-    """Maps within groups, where entry i of a network takes from network[i], as matrices (groups, radix, radix)."""
+    """Return maps within groups, from network[i] to entry i of a network, as matrices (groups, radix, radix)."""
     stride = len(networks[0]) // radix
     sources = torch.tensor(networks).view(len(networks), radix, stride).transpose(1, 2) // stride
     return torch.nn.functional.one_hot(sources.flatten(0, 1), radix).to(torch.get_default_dtype())

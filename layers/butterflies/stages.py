@@ -1,7 +1,7 @@
 """Butterflies on any dimension: one stage for every prime factor of D, not for the factors of two alone.
 
 Write D = p_1 p_2 ... p_m, twos first, then the odd primes, each in ascending order (784 = 2 2 2 2 7 7). Stage i has
-b = p_1 ... p_{i-1} blocks of D / b entries; in each, the p_i entries that lie s = D / (b p_i) apart form a group, and
+b = p_1 ... p_{i-1} blocks of D / b entries; in each, the p_i entries at distances of s = D / (b p_i) form a group, and
 every group is mapped by one p_i x p_i matrix. A stage with p_i = 2 is the butterfly factor of level i. An entry's
 place is a number with the digits of a mixed radix, and stage i changes digit i alone; so all m stages in any order let
 every entry reach every other, in one pass, and p_1 ... p_m ... p_1 hold every permutation
@@ -21,7 +21,7 @@ parameters, half as many again as all ten stages of radix 2 at D = 3072; above, 
 
 Medians of tests/benchmarks/radix_stages.py (one stage on about 3,000 entries, batch 64, float32, one thread of an AMD
 EPYC, torch 2.15), per entry of an event; they move by a factor of up to 1.5 between runs. Radix 2 is compiled code, all
-others batched matrix products between two transpositions: what an odd stage costs is mostly the moving about.
+others batched matrix products between two transpositions: most of the cost of an odd stage is moving data.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from torch import Tensor, nn
 
 from layers.butterflies import fused
 from layers.butterflies import pairs as factors
-from layers.butterflies.pairs import Part, Plan
+from layers.butterflies.pairs import ButterflyPart, ButterflyPlan
 from layers.kernels import load as kernels
 from layers.linalg.layout import transposed
 from layers.linalg.plu import PLUMatrices, random_rotations
@@ -58,7 +58,7 @@ class Stage:
 
     @property
     def name(self) -> str:
-        """In words, the stride in entries."""
+        """Return a description with the stride in entries."""
         return f"radix {self.radix}, stride {self.stride * self.width}"
 
 
@@ -74,9 +74,9 @@ def prime_factors(number: int) -> list[int]:
 
 
 def smooth_parts(dim: int, largest: int = LARGEST_PRIME) -> list[int]:
-    """Sizes that sum to `dim` and have no prime factor above `largest`: each the largest that still fits.
+    """Return sizes that sum to `dim`, without prime factors above `largest`: each the largest that still fits.
 
-    [dim] where it has none itself; 794 = 2 * 397 -> [792, 2]. Where a cut must be, the largest first part lets most
+    [dim] if it has none itself; 794 = 2 * 397 -> [792, 2]. If a cut is necessary, the largest first part lets most
     pairs of entries mix.
     """
     parts = []
@@ -131,7 +131,7 @@ class RadixTwo(nn.Module):
 
     multiplicity: Tensor | None
 
-    def __init__(self, plan: Plan, initialisation: str) -> None:
+    def __init__(self, plan: ButterflyPlan, initialisation: str) -> None:
         super().__init__()
         self.plan = plan
         self.weight = nn.Parameter(factors.initial_weight(sum(plan.lengths), initialisation))
@@ -149,7 +149,7 @@ class RadixTwo(nn.Module):
     def solver(self) -> Callable[[Tensor], Tensor]:
         """Return the inverse with the current weights, (N, D) -> (N, D)."""
         plan = self.plan
-        if kernels.serve(self.weight):  # compiled code inverts the matrices in passing
+        if kernels.serve(self.weight):  # compiled code inverts the matrices as it reads them
             weight = self.weight.clone()
             return lambda y: torch.ops.invertbench.butterfly_inverse(y, weight, plan.flat, [], plan.shared)
         inverse_weight = factors.invert_weight(self.weight)
@@ -292,7 +292,9 @@ class MixedRadix(nn.Module):
         for two, parts in _runs(self.sequences):
             if two:
                 levels = [tuple(stage.blocks.bit_length() for stage in part) for part in parts]
-                passes.append(RadixTwo(Plan(tuple(map(Part, self.sizes, levels)), shared), initialisation))
+                passes.append(
+                    RadixTwo(ButterflyPlan(tuple(map(ButterflyPart, self.sizes, levels)), shared), initialisation)
+                )
             else:
                 passes.append(PLUStages(self.sizes, parts, shared, initialisation))
         self.passes = nn.ModuleList(passes)
@@ -356,7 +358,7 @@ class MixedRadix(nn.Module):
 
     @torch.no_grad()
     def set_stages(self, stages: Sequence[Tensor]) -> None:
-        """Take these matrices: for each stage in order (blocks * stride, radix, radix). For one part, not shared."""
+        """Set the matrices: for each stage in order (blocks * stride, radix, radix). For one part, not shared."""
         start = 0
         for one in (cast("RadixTwo | PLUStages", one) for one in self.passes):
             one.set_stages(stages[start : start + one.count])

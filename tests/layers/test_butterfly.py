@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from layers.butterflies import pairs as factors
-from layers.butterflies.pairs import Part, Plan
+from layers.butterflies.pairs import ButterflyPart, ButterflyPlan
 from layers.butterfly import Butterfly
 
 
@@ -240,7 +240,7 @@ def test_gradients(options):
 def test_complex_weights(shared):
     """The functions on factors serve complex weights too: matrix, inverse, log-det, gradients."""
     torch.manual_seed(0)
-    plan = Plan((Part(8, (1, 3, 2)), Part(6, (1,))), shared)
+    plan = ButterflyPlan((ButterflyPart(8, (1, 3, 2)), ButterflyPart(6, (1,))), shared)
     weight = torch.randn(2, 2, sum(plan.lengths), dtype=torch.complex128, requires_grad=True)
     x = torch.randn(14, 3, dtype=torch.complex128, requires_grad=True)
     multiplicity = factors.multiplicities(plan).double()

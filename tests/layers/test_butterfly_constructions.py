@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from layers.butterflies import blocks as block_factors
-from layers.butterflies.pairs import Part, Plan
+from layers.butterflies.pairs import ButterflyPart, ButterflyPlan
 from layers.butterflies.permutations import benes_levels
 from layers.butterfly import Butterfly
 from layers.conv1x1 import Conv1x1
@@ -45,7 +45,7 @@ def test_a_1x1_convolution(shape, shared):
         torch.testing.assert_close(found, log_det)
         torch.testing.assert_close(layer.inverse(expected), x)
         torch.testing.assert_close(layer.dense(), conv.dense())
-    plan = Plan((Part(conv.positions, (1,)),), shared)
+    plan = ButterflyPlan((ButterflyPart(conv.positions, (1,)),), shared)
     y = block_factors.apply(pair.expand(sum(plan.lengths), -1, -1), entries_of(x), plan)
     torch.testing.assert_close(y, entries_of(expected))
 
@@ -123,7 +123,7 @@ def test_every_periodic_convolution(shape, kernel_size):
     conv = perturbed(Periodic(shape, kernel_size=kernel_size, bias=False), 0.05)
     levels = benes_levels(conv.positions)
     assert len(levels) == 2 * int(math.log2(conv.positions)) - 1
-    plan = Plan((Part(conv.positions, tuple(levels)),))
+    plan = ButterflyPlan((ButterflyPart(conv.positions, tuple(levels)),))
     weight = periodic_weight(conv)
     x = torch.randn(2, *shape, dtype=torch.float64)
     expected, log_det = conv(x)

@@ -45,12 +45,12 @@ class Receiver:
 
     @property
     def closed(self) -> bool:
-        """Whether no further message can arrive."""
+        """True if no further message can arrive."""
         return self.connection.closed
 
     @property
     def partial(self) -> bool:
-        """Whether the last bytes are the beginning of an incomplete message."""
+        """True if the last bytes are the beginning of an incomplete message."""
         return bool(self._begun)
 
     def close(self) -> None:

@@ -1,10 +1,10 @@
-"""Images in folders: which there are, whether they changed, and what is in one of them.
+"""Images in folders: find them, detect changes, and read them.
 
-How an image becomes an array (C, H, W) of 8-bit values, everywhere in this project:
+Conversion of an image to an array (C, H, W) of 8-bit values, everywhere in this project:
 
-- PNG, JPEG, BMP and WebP, known by their content, whatever the name says; with 8 bits per channel.
-- It is turned upright where its EXIF tag says so. Palettes are expanded.
-- For three channels, grey becomes three equal channels, CMYK becomes RGB as Pillow has it. For one channel, colour
+- PNG, JPEG, BMP and WebP, recognised by their content, whatever the name; with 8 bits per channel.
+- It is rotated according to its EXIF tag. Palettes are expanded.
+- For three channels, grey becomes three equal channels, CMYK becomes RGB by Pillow's rule. For one channel, colour
   becomes luma, (299 R + 587 G + 114 B) / 1000.
 - An opaque alpha channel is dropped; transparent pixels are an error, as are animations and images too large to be
   meant (Pillow's limit against decompression bombs).
@@ -39,9 +39,9 @@ class ImageFile:
     """An image of a folder.
 
     Attributes:
-        path: of the file.
+        path: path of the file.
         relative: its path in the folder, with slashes.
-        size: in bytes.
+        size: size in bytes.
         changed: the time of its last change, in nanoseconds.
     """
 
@@ -52,7 +52,7 @@ class ImageFile:
 
 
 def find_images(folder: Path, suffixes: Collection[str] = SUFFIXES) -> list[ImageFile]:
-    """All files below a folder whose names end so (in capitals too), by their relative paths; hidden ones left out.
+    """Return all files below a folder with these suffixes (any case), by their relative paths, without hidden files.
 
     Links are followed, but no folder is entered twice.
 
@@ -90,14 +90,14 @@ def stamp(files: Sequence[ImageFile]) -> str:
 
 
 def read_image(name: str, path: Path, shape: tuple[int, ...], resize: Filter | None = None) -> np.ndarray:
-    """Return one image as uint8 (C, H, W), converted as this module says.
+    """Return one image as uint8 (C, H, W), converted as described in this module.
 
     Args:
-        name: of the data set, for messages.
-        path: of the file.
+        name: name of the data set, for messages.
+        path: path of the file.
         shape: (C, H, W) with C = 1 or 3.
         resize: Pillow's filter, which is antialiased: the largest centred part of the right proportions is scaled
-            down to (H, W); an image is never enlarged. None: it must be H x W as it is.
+            down to (H, W); an image is never enlarged. None: it must already be H x W.
 
     Raises:
         DataError: it does not decode, is not 8-bit, transparent, animated, huge, or of the wrong size.
@@ -122,7 +122,7 @@ def read_image(name: str, path: Path, shape: tuple[int, ...], resize: Filter | N
             plain = ImageOps.fit(plain, (width, height), method=Image.Resampling[resize.upper()])
     except DataError:
         raise
-    except Exception as error:  # Pillow's decoders raise what they like on damaged files
+    except Exception as error:  # Pillow's decoders may raise anything on damaged files
         what = str(error) or type(error).__name__
         raise DataError(f"{name}: {path}: does not decode as an image ({what}); get it again or remove it") from error
     pixels = np.asarray(plain)
@@ -130,7 +130,7 @@ def read_image(name: str, path: Path, shape: tuple[int, ...], resize: Filter | N
 
 
 def _check_kind(name: str, path: Path, image: Image) -> None:
-    tiles = getattr(image, "tile", [])  # of a file, not of an image in memory
+    tiles = getattr(image, "tile", [])  # present in a file, not in an image in memory
     depths = {str(tile[3][0] if isinstance(tile[3], tuple) else tile[3]) for tile in tiles}
     if image.mode not in MODES or any(";16" in depth for depth in depths):
         depth = next(iter(sorted(depths)), image.mode)

@@ -25,9 +25,9 @@ class Stream(ABC):
     """The images of one part, train or validation, in a fixed order.
 
     Attributes:
-        name: of the source, for messages.
-        files: whose content is all there is to know, for `prepare`.
-        stamp: what else tells that the source has changed, for the key of what is prepared; what JSON can hold.
+        name: name of the source, for messages.
+        files: the files whose content determines the result, for `prepare`.
+        stamp: other signs of a change of the source, as JSON values, for the key of the prepared arrays.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Stream(ABC):
 
     @abstractmethod
     def count(self, scratch: Path) -> int:
-        """Return how many images there are; what has to be unpacked for it is in the folder `scratch` for a while."""
+        """Return the number of images; files unpacked for counting are temporarily in the folder `scratch`."""
 
     @abstractmethod
     def blocks(self, scratch: Path) -> Iterator[np.ndarray]:
@@ -46,7 +46,7 @@ class Stream(ABC):
 class PngFolder(Stream):
     """A folder of PNG files of 32x32, in the order of their names.
 
-    It is known to have changed when files were added, removed or renamed: looking at each of a million files takes
+    A change is detected if files were added, removed or renamed: checking each of a million files takes
     too long for every trial.
     """
 
@@ -83,13 +83,13 @@ class NpzBatches(Stream):
     """Batches `data` (N, 3072), in files of a folder or of a zip archive, which is unpacked one batch at a time.
 
     Args:
-        name: of the data set, for messages.
+        name: name of the data set, for messages.
         place: the folder or the archive.
-        members: the file names of the batches, in order; in an archive they may stand in a folder.
+        members: the file names of the batches, in order; in an archive they may be in a folder.
 
     Raises:
-        DataMissing: a batch is not there.
-        DataError: the archive is none, or holds names that lead out of it.
+        DataMissing: a batch is missing.
+        DataError: the file is not an archive, or contains names outside it.
     """
 
     def __init__(self, name: str, place: Path, members: list[str]) -> None:
@@ -103,7 +103,7 @@ class NpzBatches(Stream):
                     raise DataMissing(f"{self.name}: has no {path.name}; unpack the whole archive")
 
     def count(self, scratch: Path) -> int:
-        """Return the number of images, which the headers of the batches tell."""
+        """Return the number of images, from the headers of the batches."""
         return sum(len(batch) for batch in self._batches(scratch))
 
     def blocks(self, scratch: Path) -> Iterator[np.ndarray]:
@@ -124,14 +124,14 @@ class NpzBatches(Stream):
             inside = self._inside(archive)
             for member in self._members:
                 label = f"{self.name}: {member}"
-                # A batch is an archive itself, of which the end is read first: within the other that takes long.
+                # A batch is itself an archive, whose end is read first: inside the outer archive that is slow.
                 with tempfile.TemporaryFile(dir=scratch) as file:
                     _unpack(archive, inside[member], file, label)
                     with open_npz(file, label) as npz:
                         yield _checked(npz.array("data"))
 
     def _inside(self, archive: zipfile.ZipFile) -> dict[str, str]:
-        """Where in the archive each batch is."""
+        """Return the path of each batch in the archive."""
         found: dict[str, str] = {}
         for full in archive.namelist():
             path = PurePosixPath(full)
@@ -147,7 +147,7 @@ class NpzBatches(Stream):
 
 
 def _unpack(archive: zipfile.ZipFile, member: str, target: IO[bytes], label: str) -> None:
-    """Copy a member of an archive; what is wrong with the archive is told, what is wrong with the target raised."""
+    """Copy a member of an archive; report faults of the archive as data errors, and raise those of the target."""
     with reading(label):
         source = archive.open(member)
     with source:

@@ -8,7 +8,7 @@ import numpy as np
 def pool(images: np.ndarray, factor: int) -> np.ndarray:
     """Return the mean of each factor x factor square of pixels, rounded to the nearest whole number, halves up.
 
-    The sums are made in int64 and a mean is never above the largest pixel, so nothing wraps around.
+    The sums are computed in int64 and a mean is never above the largest pixel, so nothing wraps around.
 
     Args:
         images: integers (..., H, W); H and W are multiples of the factor.

@@ -1,4 +1,4 @@
-"""Image sets whose source has a train and a test part: put into a seeded order once, then cut into three splits."""
+"""Image sets whose source has a train and a test part: shuffled by a seed once, then cut into three splits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Read = Callable[[Path], tuple[np.ndarray, np.ndarray]]
 def prepare_images(
     store: Store, name: str, key: Mapping[str, Any], sources: Sequence[Path], shape: tuple[int, ...], read: Read
 ) -> Prepared:
-    """Return the arrays "train" and "test", each in an order that a fixed seed decides; see `prepare`.
+    """Return the arrays "train" and "test", each in an order that depends on a fixed seed; see `prepare`.
 
     The splits are cut from them when they are loaded, so that every choice of their sizes shares one copy, and a
     smaller choice is the beginning of a larger one.
@@ -45,7 +45,7 @@ def prepare_images(
 
 
 def cut(prepared: Prepared, title: str, validation: int, train: int | None, test: int) -> Splits:
-    """The first images of "train" for validation, the next ones (None: the rest) to train on, the first of "test"."""
+    """Return the first images of "train" for validation, the next (None: the rest) to train on, the first of "test"."""
     images = prepared.array("train")
     return Splits(
         train=images[validation:] if train is None else images[validation : validation + train],
@@ -58,7 +58,7 @@ def cut(prepared: Prepared, title: str, validation: int, train: int | None, test
 
 
 def count_errors(name: str, validation: int, train: int | None, total: int) -> list[tuple[str, str]]:
-    """The fault of splits that ask for more training images than there are, as `Dataset.option_errors` gives it."""
+    """Return the fault of splits that request more training images than exist, as in `Dataset.option_errors`."""
     if validation + (train or 1) <= total:
         return []
     asked = f"validation = {validation}" if train is None else f"validation = {validation} and train = {train}"

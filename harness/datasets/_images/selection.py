@@ -1,4 +1,4 @@
-"""Which events of a source go into which split, and writing them there while the source streams by."""
+"""Assign the events of a source to splits, and write them while the source is streamed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from harness.core.errors import DataError
 from harness.datasets.store import Writer
 
-SEED = 0  # of the choice of validation events, and of fewer events than there are
+SEED = 0  # seed of the choice of validation events, and of a subset of the events
 
 
 def seeded_order(total: int, seed: int = SEED) -> np.ndarray:
@@ -18,7 +18,7 @@ def seeded_order(total: int, seed: int = SEED) -> np.ndarray:
 
 
 def divide(order: np.ndarray, *counts: int) -> list[np.ndarray]:
-    """Masks of disjoint parts of the order's events: its first counts[0] of them, the next counts[1], and so on."""
+    """Return masks of disjoint parts of the order's events: its first counts[0] of them, the next counts[1], etc."""
     ends = np.cumsum(counts)
     masks = []
     for count, end in zip(counts, ends, strict=True):
@@ -29,10 +29,10 @@ def divide(order: np.ndarray, *counts: int) -> list[np.ndarray]:
 
 
 def hold_out(name: str, order: np.ndarray, train: int | None, validation: int) -> list[np.ndarray]:
-    """Masks of train and validation: validation is the first part of the order, train the next (None: all) events.
+    """Return masks of train and validation: validation is the first part of the order, train the next (None: all).
 
     Raises:
-        DataError: there are fewer events than asked for.
+        DataError: there are fewer events than requested.
     """
     left = len(order) - validation
     if left < (train or 1):

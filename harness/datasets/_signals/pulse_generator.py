@@ -35,20 +35,20 @@ _PPG_PEAKS = ((0.17, 0.065, 0.13), (0.43, 0.09, 0.17))  # systolic, diastolic
 
 
 @dataclass(frozen=True)
-class Recording:
+class SimulatedRecording:
     """One simulated patient's recording.
 
     Attributes:
         adc: int16 of shape (2, samples), converter units 0..1023; channel 0 is PPG, channel 1 ABP.
-        onsets: the beats' onsets in the ABP, in seconds from the first sample; a few lie outside the recording.
+        onsets: the beats' onsets in the ABP, in seconds from the first sample; a few are outside the recording.
     """
 
     adc: np.ndarray
     onsets: np.ndarray
 
 
-def simulate(rng: np.random.Generator, samples: int) -> Recording:
-    """Draw one patient and record `samples` samples at 125 Hz; the generator's state decides everything."""
+def simulate(rng: np.random.Generator, samples: int) -> SimulatedRecording:
+    """Draw one patient and record `samples` samples at 125 Hz; the result depends on the generator's state alone."""
     end = samples / RATE + 2 * _MARGIN
     grid = np.arange(0.0, end + 1.0, _GRID_STEP)
 
@@ -80,7 +80,7 @@ def simulate(rng: np.random.Generator, samples: int) -> Recording:
     ppg += np.interp(times, grid, wander) + 1.5 * rng.standard_normal(samples)
 
     adc = np.clip(np.floor(np.stack([ppg, abp / ABP_STEP])), 0, LEVELS - 1)
-    return Recording(adc=adc.astype(np.int16), onsets=onsets - _MARGIN)
+    return SimulatedRecording(adc=adc.astype(np.int16), onsets=onsets - _MARGIN)
 
 
 def _drift(rng: np.random.Generator, points: int, time_constant: float) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What may be said of a set of recordings: which windows are cut, how they are split in time, how they are cleaned."""
+"""Options of a set of recordings: the windows, their split in time, and their cleaning."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BELONGS_TO = {
 
 
 class RecordingOptions(Settings):
-    """Which windows are cut, how they are split in time, and how they are cleaned (not at all, unless asked)."""
+    """Options of the windows, their split in time, and their cleaning (none by default)."""
 
     channels: Annotated[tuple[Channel, ...], Field(min_length=1)] = Field(
         ("PLETH", "ABP"), description="the signals of an event, in this order, by their names in the header"

@@ -1,4 +1,4 @@
-"""From WFDB records to prepared windows, for every set of recordings."""
+"""Convert WFDB records to prepared windows, for every set of recordings."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from harness.datasets.store import Store, Writer, prepare
 VERSION = 1  # of the prepared arrays
 
 Cuts = dict[str, list[tuple[Stretch, np.ndarray]]]
-"""Of each split, its stretches, each with the places where its windows begin."""
+"""Split -> its stretches, each with the starts of its windows."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A record and where its files are.
+    """A record and the location of its files.
 
     Attributes:
         record: its name, without folder or ending.
-        locate: finds or fetches one of its files.
+        locate: finds or downloads one of its files.
     """
 
     record: str
@@ -37,7 +37,7 @@ class Source:
 
 
 def in_folder(name: str, folder: Path) -> Locate:
-    """Where the files of a record lie that is in a folder; raises DataMissing for one that is not."""
+    """Return a function that locates the files of a record in a folder, and raises DataMissing for a missing one."""
 
     def locate(file: str) -> Path:
         path = folder / file
@@ -54,14 +54,14 @@ def recording_splits(
     """Return the splits of some records, prepared on the first call and then mapped from the cache.
 
     Args:
-        store: its cache is written.
-        name: of the data set, for messages and the cache.
+        store: store whose cache is written.
+        name: name of the data set, for messages and the cache.
         sources: the records, which follow one another in time.
         options: of the data set.
         title: the first words of the description.
 
     Raises:
-        DataMissing: a file is not there and cannot be fetched.
+        DataMissing: a file is missing and cannot be downloaded.
         DataError: a file is damaged, or the recording is too short for these options.
         UserError: the band-pass does not fit the sampling rate.
     """
@@ -101,7 +101,7 @@ def _write(writer: Writer, recording: Recording, options: RecordingOptions, wher
         )
     parts = split_in_time(recording.stretches, options.validation, options.test, round(options.gap_seconds * rate))
     cuts: Cuts = {}
-    dropped: Counter[str] = Counter()  # with 0 for what was looked for and not found
+    dropped: Counter[str] = Counter()  # with 0 for reasons that were checked but did not occur
     for part, stretches in parts.items():
         stride = options.train_stride if part == "train" else options.length
         cut = [(stretch, starts(stretch, options.length, stride)) for stretch in stretches]
@@ -127,7 +127,7 @@ def _write(writer: Writer, recording: Recording, options: RecordingOptions, wher
 
 
 def _kept(stretch: Stretch, begins: np.ndarray, options: RecordingOptions, dropped: Counter[str]) -> np.ndarray:
-    """Return the windows that cleaning leaves; those that it drops are counted."""
+    """Return the windows that pass cleaning, and count the dropped ones."""
     keep = np.ones(len(begins), dtype=bool)
     if options.flat_lines is not None:
         shares = flat_line_shares(stretch.values, begins, options.length, options.flat_line_samples)
@@ -148,9 +148,9 @@ def _kept(stretch: Stretch, begins: np.ndarray, options: RecordingOptions, dropp
 
 
 def _filtered(stretch: Stretch, rate: float, options: RecordingOptions) -> np.ndarray:
-    """Return the values of a stretch of one split: as they are, or dequantised and then filtered.
+    """Return the values of a stretch of one split: unchanged, or dequantised and then filtered.
 
-    Each split is filtered by itself, so that nothing of test rings in train.
+    Each split is filtered separately, so that test data do not affect training data.
     """
     if options.band_pass is None:
         return stretch.values

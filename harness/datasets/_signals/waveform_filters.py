@@ -1,8 +1,8 @@
 """Cleaning of waveforms, as before the published experiments: flat lines, flat peaks, and a band-pass.
 
-The first two look at the converter's integers and drop whole windows; what remains stays on its lattice. A
-band-pass changes values: it comes after dequantisation, moves the floor by a log-determinant that cannot be
-stated where it has zeros, and leaves numbers that compare under the same filter alone.
+The first two use the converter's integers and drop whole windows; what remains stays on its lattice. A
+band-pass changes values: it comes after dequantisation, changes the floor by a log-determinant that cannot be
+stated where it has zeros, and its results are comparable under the same filter only.
 
 Source: G. Slapnicar, N. Mlakar, M. Lustrek (2019), Blood Pressure Estimation from Photoplethysmogram Using a
 Spectro-Temporal Deep Neural Network, Sensors 19, 3420, https://doi.org/10.3390/s19153420, and its scripts. They judge
@@ -20,16 +20,16 @@ Phase = Literal["zero", "causal"]
 
 
 def flat_line_shares(values: np.ndarray, begins: np.ndarray, length: int, at_least: int) -> np.ndarray:
-    """Return the share of each window's samples that lie in a flat line: a run of equal samples, `at_least` long.
+    """Return the share of each window's samples in a flat line: a run of equal samples, `at_least` long.
 
     Args:
         values: (C, n), integers.
         begins: the first sample of each window, (N,).
-        length: of a window.
+        length: length of a window.
         at_least: samples of the shortest run that counts; 15 in the source, which drops above a share of 0.05.
 
     Returns:
-        (N,): of the channel with the larger share.
+        (N,): the share in the channel where it is larger.
     """
     shares = [_in_windows(_runs(row)[1] >= at_least, begins, length) / length for row in values]
     return np.max(shares, axis=0)
@@ -44,11 +44,11 @@ def flat_peak_shares(values: np.ndarray, begins: np.ndarray, length: int, at_lea
     Args:
         values: (C, n), integers.
         begins: the first sample of each window, (N,).
-        length: of a window.
+        length: length of a window.
         at_least: samples of the shortest flat peak; 5 in the source, which drops from a share of 0.05 on.
 
     Returns:
-        (N,): the largest share among both kinds and all channels; 1 where a kind does not occur, as no pulse is.
+        (N,): the largest share among both kinds and all channels; 1 if a kind does not occur, as in no real pulse.
     """
     shares = []
     for row in values:
@@ -66,7 +66,7 @@ def flat_peak_shares(values: np.ndarray, begins: np.ndarray, length: int, at_lea
 
 
 def _runs(row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of each sample: whether it is the first of a run of equal samples, and the length of that run."""
+    """Return, for each sample, whether it is the first of a run of equal samples, and the length of that run."""
     first = np.concatenate([[True], row[1:] != row[:-1]])
     begins = np.flatnonzero(first)
     lengths = np.diff(np.append(begins, len(row)))
@@ -80,7 +80,7 @@ def _in_windows(marks: np.ndarray, begins: np.ndarray, length: int) -> np.ndarra
 
 
 def spread_over_cells(values: np.ndarray, seed: int, start: int) -> np.ndarray:
-    """Return integers v to v + u with u uniform on [0, 1): dequantised, once and for all.
+    """Add noise u, uniform on [0, 1), to integers v: dequantised once and for all.
 
     Args:
         values: (C, n).
@@ -90,7 +90,7 @@ def spread_over_cells(values: np.ndarray, seed: int, start: int) -> np.ndarray:
 
 
 def band_pass(values: np.ndarray, rate: float, band: tuple[float, float], order: int, phase: Phase) -> np.ndarray:
-    """Return a Butterworth band-pass along the last axis.
+    """Apply a Butterworth band-pass along the last axis.
 
         |H(f)|^2 = 1 / (1 + ((f^2 - low * high) / (f * (high - low)))^(2 order))
 
@@ -101,14 +101,14 @@ def band_pass(values: np.ndarray, rate: float, band: tuple[float, float], order:
         values: (C, n), continuous.
         rate: samples per second.
         band: low and high in Hz, 0 < low < high < rate / 2.
-        order: of the low-pass that it is made from.
+        order: order of the low-pass prototype.
         phase: "causal" filters once, forward, from the state of a constant signal; "zero" forward and backward.
     """
     from scipy.signal import butter, sosfilt, sosfilt_zi, sosfiltfilt
 
     sections = butter(order, band, "bandpass", fs=rate, output="sos")
     if phase == "zero":
-        # Reflected at both ends for as long as the slowest oscillation, or as the stretch allows.
+        # Reflected at both ends for the duration of the slowest oscillation, or as far as the stretch allows.
         return sosfiltfilt(sections, values, axis=-1, padlen=min(round(rate / band[0]), values.shape[-1] - 1))
     initial = sosfilt_zi(sections)[:, None] * values[None, :, :1]
     return sosfilt(sections, values, axis=-1, zi=initial)[0]

@@ -18,7 +18,7 @@ class Signal:
     """One signal of a segment.
 
     Attributes:
-        name: such as "PLETH"; None where the header gives none.
+        name: such as "PLETH"; None if the header gives none.
         file: the file of its samples, in the header's folder, or "~" for none.
         per_frame: samples per frame; a header counts time in frames.
     """
@@ -30,12 +30,12 @@ class Signal:
 
 @dataclass(frozen=True)
 class Header:
-    """A header: either of signals or, of a record in several segments, of segments.
+    """A header: of signals or, for a record in several segments, of segments.
 
     Attributes:
         path: the file.
         rate: frames per second.
-        length: frames; None where the header leaves it to the size of the files.
+        length: frames; None if the size of the files determines it.
         signals: in the order of the header.
         segments: (name, frames) in the order of time; "~" is a gap. A first segment of no frames is the layout,
             which lists every signal of the record.
@@ -52,11 +52,11 @@ def read_header(name: str, path: Path) -> Header:
     """Read a header file.
 
     Args:
-        name: of the data set, for messages.
+        name: name of the data set, for messages.
         path: the .hea file.
 
     Raises:
-        DataError: it cannot be read, or is no WFDB header.
+        DataError: it cannot be read, or is not a WFDB header.
     """
     from wfdb import MultiRecord, rdheader
 

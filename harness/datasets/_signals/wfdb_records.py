@@ -19,12 +19,12 @@ from harness.core.errors import DataError
 from harness.datasets._signals.wfdb_headers import NO_DATA, Header, read_header
 
 Locate = Callable[[str], Path]
-"""From the name of a record's file to where it lies; raises DataMissing where it is not."""
+"""Function from the name of a record's file to its path; raises DataMissing if it is missing."""
 
 Scale = tuple[tuple[float, int, str], ...]
-"""Of each channel: converter units per physical unit, the value of physical zero, and the unit's name."""
+"""For each channel: converter units per physical unit, the value of physical zero, and the unit's name."""
 
-# Bits of a sample, by the format's number: the lowest value means that there is no sample. Format 8 stores
+# Bits of a sample, by the format's number: the lowest value marks a missing sample. Format 8 stores
 # differences and has no such value.
 BITS = {
     "16": 16,
@@ -51,7 +51,7 @@ class Segment:
         signals: the wanted channels' places among the header's signals.
         files: of their samples.
         start: frames since the record began.
-        frames: None where the header leaves it to the size of the files.
+        frames: None if the size of the files determines it.
     """
 
     header: Header
@@ -63,12 +63,12 @@ class Segment:
 
 @dataclass(frozen=True)
 class RecordFiles:
-    """A record as its headers describe it.
+    """A record as described by its headers.
 
     Attributes:
         header: the record's own header.
         segments: those with all the wanted channels, in the order of time.
-        files: everything that a reading of these segments rests on, headers first.
+        files: all files needed to read these segments, headers first.
     """
 
     header: Header
@@ -116,16 +116,16 @@ class Recording:
 
 
 def record_files(name: str, record: str, locate: Locate, channels: Sequence[str]) -> RecordFiles:
-    """Which files of a record have to be read; asks for the headers first, then for the samples that are needed.
+    """Find the files of a record that have to be read; request the headers first, then the necessary samples.
 
     Args:
         name: of the data set, for messages.
         record: its name, without an ending.
-        locate: finds or fetches a file of the record.
+        locate: finds or downloads a file of the record.
         channels: the wanted signals.
 
     Raises:
-        DataMissing: a file is not there.
+        DataMissing: a file is missing.
         DataError: a header is damaged, or no segment has all channels.
     """
     master = read_header(name, locate(f"{record}.hea"))
@@ -187,9 +187,9 @@ def _lacking(name: str, path: Path, channels: Sequence[str], there: set[str]) ->
 
 
 def read_recording(name: str, records: Sequence[RecordFiles], channels: Sequence[str]) -> Recording:
-    """Return the stretches of some records, which follow one another in time.
+    """Read the stretches of some records, which follow one another in time.
 
-    One converter step has to have one size in all the data, or no resolution floor could be stated: of segments
+    One converter step has to have one size in all the data, or no resolution floor could be stated: among segments
     with different gains or baselines, those are kept that share the pair with the most valid samples.
 
     Raises:
@@ -243,13 +243,13 @@ def _per_frame(name: str, segment: Segment, channels: Sequence[str]) -> int:
 
 
 def _read_segment(name: str, segment: Segment, channels: Sequence[str]) -> tuple[np.ndarray, np.ndarray, Scale]:
-    """Return values (C, n), which of the n rows are valid, and the scale."""
+    """Return values (C, n), a mask of the valid rows among the n, and the scale."""
     from wfdb import rdrecord
 
     header = segment.header
     files = ", ".join(map(str, segment.files))
     try:
-        # Not smoothed: an average over a frame is no value of the converter.
+        # Not smoothed: an average over a frame is not a value of the converter.
         record = rdrecord(
             str(header.path.with_suffix("")),
             channels=list(segment.signals),
@@ -258,7 +258,7 @@ def _read_segment(name: str, segment: Segment, channels: Sequence[str]) -> tuple
             return_res=32,
         )
         values = np.stack(record.e_d_signal)
-    except Exception as error:  # whatever a decoder makes of a damaged file
+    except Exception as error:  # a decoder may raise anything on a damaged file
         size = sum(path.stat().st_size for path in segment.files if path.exists())
         raise DataError(
             f"{name}: {files}: {size:,} bytes that cannot be read as the samples that {header.path} describes "

@@ -2,7 +2,7 @@
 
     |----------- train -----------| gap |-- validation --| gap |---- test ----|
 
-Neighbouring parts are kept apart, because a pulse goes on as it was for some beats and breaths. No window crosses
+Neighbouring parts are kept apart, because a pulse stays similar for some beats and breaths. No window crosses
 the edge of a part or a hole of the recording.
 """
 
@@ -30,7 +30,7 @@ def split_in_time(stretches: Sequence[Stretch], validation: float, test: float, 
             are taken from what comes before, so that the train part pays for both.
 
     Returns:
-        The stretches of each split; where the recording is too short, those to the left are smaller or empty.
+        The stretches of each split; if the recording is too short, those to the left are smaller or empty.
     """
     total = samples(stretches)
     last = _last(stretches, round(test * total))
@@ -46,7 +46,7 @@ def samples(stretches: Sequence[Stretch]) -> int:
 
 
 def _last(stretches: Sequence[Stretch], count: int) -> tuple[Stretch, ...]:
-    """Return the last `count` samples, or all where there are fewer."""
+    """Return the last `count` samples, or all if there are fewer."""
     found: list[Stretch] = []
     for stretch in reversed(stretches):
         if count <= 0:
@@ -58,14 +58,14 @@ def _last(stretches: Sequence[Stretch], count: int) -> tuple[Stretch, ...]:
 
 
 def _until(stretches: Sequence[Stretch], end: int) -> tuple[Stretch, ...]:
-    """What lies before sample number `end`."""
+    """Return the samples before sample number `end`."""
     return tuple(
         Stretch(stretch.start, stretch.values[:, : end - stretch.start]) for stretch in stretches if stretch.start < end
     )
 
 
 def starts(stretch: Stretch, length: int, stride: int) -> np.ndarray:
-    """Where the windows of a stretch begin, counted from its first sample; what is left at its end is not used."""
+    """Return the starts of a stretch's windows, counted from its first sample; a remainder at its end is not used."""
     return np.arange(0, max(stretch.values.shape[1] - length + 1, 0), stride)
 
 

@@ -1,4 +1,4 @@
-"""How the values of a source become whole numbers 0, 1, 2 ... of lattice steps, or stay what they are."""
+"""Encode the values of a source as whole numbers 0, 1, 2 ... of lattice steps, or keep them unchanged."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ MOST_REPEATED = 0.02  # share of repeated values that values without a lattice m
 
 @dataclass(frozen=True)
 class Encoding:
-    """What is done to the values of every split.
+    """The encoding of the values of every split.
 
     Attributes:
-        name: of the source, for messages.
-        lattices: one for each channel; None where the values lie on none.
-        levels: of an image's pixels; None for sequences, and without a lattice.
-        dtype: of the result.
+        name: name of the source, for messages.
+        lattices: one for each channel; None if the values are off any lattice.
+        levels: number of levels of an image's pixels; None for sequences, and without a lattice.
+        dtype: dtype of the result.
     """
 
     name: str
@@ -39,12 +39,12 @@ class Encoding:
         """Return lattice indices k of events (n, C, *spatial), in `dtype`; the values themselves without a lattice.
 
         Args:
-            events: of the source.
+            events: events of the source.
             part: the name of their array, for messages.
-            first: the number of the first of them in that array, for messages.
+            first: the index of the first of them in that array, for messages.
 
         Raises:
-            DataError: a value is no lattice point, or beyond the levels.
+            DataError: a value is not a lattice point, or beyond the levels.
         """
         if self.lattices is None:
             return events.astype(self.dtype, copy=False)
@@ -56,7 +56,7 @@ class Encoding:
                 if off.any():
                     at, value = _first(off, events[:, channel])
                     raise DataError(
-                        f"{self.name}: {part}, event {first + at}: {value:.9g} is no multiple of the step "
+                        f"{self.name}: {part}, event {first + at}: {value:.9g} is not a multiple of the step "
                         f"{lattice.step:g} from {lattice.offset:g}; state the right `step`, with all its digits"
                     )
         if self.levels is not None and not (events.dtype == np.uint8 and k is events and self.levels >= 256):
@@ -76,21 +76,21 @@ def identity(name: str, levels: int, channels: int) -> Encoding:
 
 
 def choose_encoding(name: str, survey: Survey, kind: Kind, step: Step, levels: int | None) -> Encoding:
-    """Return the encoding of values that a survey has seen.
+    """Return the encoding of values from their survey.
 
     Images have one lattice for all channels, unless floating-point values were scaled channel by channel; sequences
     have one for each channel. Integers have step 1 if they are 8-bit pixels or `levels` is stated, else the greatest
     common divisor of their differences; of floating-point values the coarsest lattice that holds all of them is found.
 
     Args:
-        name: of the source, for messages.
-        survey: of all values of all splits.
-        kind: of the data.
-        step: stated, one number or one for each channel; "detect" looks for one where it would be 1; None: as above.
+        name: name of the source, for messages.
+        survey: survey of all values of all splits.
+        kind: kind of the data.
+        step: stated, one number or one for each channel; "detect" searches for one where it would be 1; None: as above.
         levels: of images, stated; None: as many as occur.
 
     Raises:
-        DataError: the values do not go with what is stated, or lie on no lattice and yet repeat.
+        DataError: the values contradict the options, or are off any lattice and yet repeat.
     """
     integers = survey.dtype.kind in "iu"
     if integers and max(abs(survey.low.min()), abs(survey.high.max())) >= EXACT:
@@ -141,9 +141,9 @@ def _stated(name: str, steps: tuple[float, ...], survey: Survey, kind: Kind) -> 
 
 
 def _refuse_finer(name: str, stated: Sequence[Lattice | None], found: Sequence[Lattice | None]) -> None:
-    """Raise DataError where a stated lattice has points between those of one that holds all values.
+    """Raise DataError if a stated lattice has points between those of one that contains all values.
 
-    Noise over its smaller cells would leave gaps, in which a density is won that nothing bounds.
+    Noise over its smaller cells would leave gaps, through which the density becomes unbounded.
     """
     for channel, (one, other) in enumerate(zip(stated, found, strict=True)):
         if one is not None and other is not None and other.step > 1.5 * one.step:
@@ -154,7 +154,7 @@ def _refuse_finer(name: str, stated: Sequence[Lattice | None], found: Sequence[L
 
 
 def _divisors(survey: Survey, kind: Kind) -> list[Lattice]:
-    """Of integers: the lattice of each channel of a sequence, or the one of all channels of an image."""
+    """Return, for integers, the lattice of each channel of a sequence, or one for all channels of an image."""
     if kind == "sequence":
         return [Lattice(low, float(step or 1)) for low, step in zip(survey.low, survey.divisor, strict=True)]
     apart = (survey.low - survey.low[0]).astype(np.int64)
@@ -163,7 +163,7 @@ def _divisors(survey: Survey, kind: Kind) -> list[Lattice]:
 
 
 def _found(survey: Survey, kind: Kind) -> list[Lattice | None]:
-    """Of floating-point values: the lattice of each channel, or the one of all channels of an image if there is one."""
+    """Return, for floats, the lattice of each channel, or one for all channels of an image if there is one."""
     channels = len(survey.low)
     if kind == "image":
         points = survey.distinct()
@@ -175,7 +175,7 @@ def _found(survey: Survey, kind: Kind) -> list[Lattice | None]:
 
 
 def _ranges(survey: Survey, kind: Kind) -> tuple[list[float], list[float]]:
-    """Return the smallest and largest value of each channel of a sequence; of an image, of all channels together."""
+    """Return the smallest and largest value of each channel of a sequence, or over all channels of an image."""
     if kind == "sequence":
         return survey.low.tolist(), survey.high.tolist()
     channels = len(survey.low)
@@ -193,7 +193,7 @@ def _counted(lattices: tuple[Lattice, ...], survey: Survey, kind: Kind, levels: 
 
 
 def _refuse_atoms(name: str, survey: Survey, found: Sequence[Lattice | None], levels: int | None) -> None:
-    """Raise DataError where values without a lattice are not continuous either, or were said to have levels."""
+    """Raise DataError if values without a lattice are not continuous either, or were stated to have levels."""
     if levels is not None:
         raise DataError(f"{name}: {levels} levels are stated, and no lattice holds all values; state `step`, if any")
     for channel, lattice in enumerate(found):
@@ -220,6 +220,6 @@ def _pixel_type(levels: int) -> np.dtype:
 
 
 def _first(where: np.ndarray, values: np.ndarray) -> tuple[int, float]:
-    """Return the number of the first event with a fault, and the faulty value."""
+    """Return the index of the first event with a fault, and the faulty value."""
     index = tuple(np.argwhere(where)[0])
     return int(index[0]), float(values[index])

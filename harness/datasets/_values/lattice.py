@@ -1,8 +1,8 @@
-"""Lattices that values lie on, offset + k * step with whole k: found from the values, or stated and then checked.
+"""Lattices of values, offset + k * step with whole k: found from the values, or stated and then checked.
 
-A density on lattice values needs noise over the whole cell (see `harness.pipeline.pipeline`), so what stands in a file
-as 8-bit pixels over 255 or converter counts times a gain has to become whole numbers again. Nothing here guesses: a
-lattice is one only if every value lies on it within the rounding of the type it is stored in.
+A density on lattice values needs noise over the whole cell (see `harness.pipeline.pipeline`), so 8-bit pixels divided
+by 255, or converter counts times a gain, have to become whole numbers again. Nothing is guessed: a lattice is accepted
+only if every value is on it within the rounding of the type in which it is stored.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-MOST_LEVELS = 1 << 16  # of a lattice that is found; a finer one has to be stated
-FEWEST = 8  # distinct values that show a lattice although none occurs twice
-STATED_ERROR = 0.01  # of a step: by how much values may miss a stated lattice, whose step has few digits
+MOST_LEVELS = 1 << 16  # points of a found lattice; a finer one has to be stated
+FEWEST = 8  # distinct values that reveal a lattice although none occurs twice
+STATED_ERROR = 0.01  # fraction of a step by which values may miss a stated lattice, whose step has few digits
 EXACT = 1 << 53  # whole numbers up to here are exact in float64
 
 
@@ -24,7 +24,7 @@ class Lattice:
     Attributes:
         offset: the value at k = 0.
         step: above 0.
-        tolerance: how far from its lattice point a stored value may be; 0 for integers.
+        tolerance: allowed distance of a stored value from its lattice point; 0 for integers.
     """
 
     offset: float
@@ -38,7 +38,7 @@ class Lattice:
         return k.astype(np.int64), np.abs(exact - (self.offset + k * self.step)) > self.tolerance
 
     def counted_from_zero(self, low: float, high: float, most: int | None) -> Lattice:
-        """The same lattice of values low..high, counted from the value 0 where that is a lattice point, else from low.
+        """Return the same lattice for values low..high, counted from 0 if that is a lattice point, else from low.
 
         Counts from 0 keep the numbers that a converter or a pixel had.
 
@@ -56,12 +56,12 @@ class Lattice:
 
 
 def rounding(dtype: np.dtype, largest: float) -> float:
-    """How far stored values of at most `largest` may be from the numbers meant, after an operation or two."""
+    """Return the rounding error of stored values of at most `largest` after one or two operations."""
     return 0.0 if dtype.kind in "iu" else float(np.finfo(dtype).eps) * largest
 
 
 def stated_lattice(step: float, low: float, high: float, dtype: np.dtype) -> Lattice | None:
-    """The lattice of this step through the value `low`; None if the rounding of the type hides a step so small."""
+    """Return the lattice of this step through the value `low`; None if rounding hides a step so small."""
     error = 2 * rounding(dtype, max(abs(low), abs(high)))
     if error > step / 4:
         return None
@@ -69,7 +69,7 @@ def stated_lattice(step: float, low: float, high: float, dtype: np.dtype) -> Lat
 
 
 def find_lattice(points: np.ndarray, dtype: np.dtype, count: int) -> Lattice | None:
-    """Return the coarsest lattice that floating-point values lie on, or None.
+    """Return the coarsest lattice that contains floating-point values, or None.
 
     float64 values may have passed through float32, so that its rounding is tried too. A lattice that is fine next to
     the rounding of the type and of which few points occur may not be found.
@@ -97,7 +97,7 @@ def find_lattice(points: np.ndarray, dtype: np.dtype, count: int) -> Lattice | N
 
 
 def _common_lattice(points: np.ndarray, tolerance: float) -> tuple[float, float] | None:
-    """(offset, step) such that all points lie on it within 2 * tolerance; they may each be off by one tolerance."""
+    """Return (offset, step) such that all points are on it within 2 * tolerance; each may be off by one tolerance."""
     merged = _merged(points, tolerance)
     if merged is None or len(merged) < 2:
         return None
@@ -115,7 +115,7 @@ def _common_lattice(points: np.ndarray, tolerance: float) -> tuple[float, float]
 
 
 def _merged(points: np.ndarray, tolerance: float) -> np.ndarray | None:
-    """Return points without the variants that rounding made of one; None if they are as dense as rounding."""
+    """Return points without the duplicates caused by rounding; None if they are as dense as rounding."""
     starts = np.flatnonzero(np.diff(points, prepend=-np.inf) > 2 * tolerance)
     ends = np.append(starts[1:], len(points)) - 1
     if (points[ends] - points[starts] > 4 * tolerance).any():
@@ -124,7 +124,7 @@ def _merged(points: np.ndarray, tolerance: float) -> np.ndarray | None:
 
 
 def _common_divisor(gaps: np.ndarray, error: float) -> tuple[float, float] | None:
-    """The largest step of which all gaps are multiples within their errors, and its error; None if it drowns in it.
+    """Return the largest step of which all gaps are multiples within their errors, and its error, or None.
 
     Euclid's algorithm with an error bound for every remainder: a remainder that may be zero is taken for zero.
 

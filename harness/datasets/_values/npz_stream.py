@@ -1,4 +1,4 @@
-"""Arrays out of .npz archives, some events at a time: an archive larger than memory can be read, and none is unpickled.
+"""Read arrays from .npz archives, some events at a time: archives may exceed the memory, and none is unpickled.
 
 An .npz file is a zip archive of .npy files; each of those is a short header (shape, dtype) and the bare values. So
 an array can be read from front to back, whether it is compressed or not, without ever being whole in memory.
@@ -30,15 +30,15 @@ FAULTS = (
     struct.error,
     EOFError,
     OSError,
-    ValueError,  # what numpy says of a header
-    RuntimeError,  # what zipfile says of an encrypted member
-    NotImplementedError,  # and of a compression that it does not know
+    ValueError,  # raised by numpy for a header
+    RuntimeError,  # raised by zipfile for an encrypted member
+    NotImplementedError,  # and for an unknown compression
 )
 
 
 @contextlib.contextmanager
 def reading(name: str, way_out: str = "get the file again") -> Iterator[None]:
-    """Turn whatever reading a damaged archive raises into a DataError that starts with `name`."""
+    """Turn any exception from reading a damaged archive into a DataError that starts with `name`."""
     try:
         yield
     except FAULTS as error:
@@ -122,7 +122,7 @@ class StoredArray:
         return self.shape[1:]
 
     def blocks(self) -> Iterator[np.ndarray]:
-        """All events in order, some at a time, read-only. With the last byte goes the archive's checksum of them all.
+        """Yield all events in order, some at a time, read-only; the archive's checksum is verified at the end.
 
         Raises:
             DataError: the values end early, or their checksum in the archive is wrong.
@@ -147,7 +147,7 @@ class StoredArray:
 
 @contextlib.contextmanager
 def open_npz(file: Path | IO[bytes], name: str | None = None) -> Iterator[Npz]:
-    """Open an .npz file, or one that is open already.
+    """Open an .npz file, or one that is already open.
 
     Args:
         file: a path, or a seekable file.

@@ -1,25 +1,25 @@
-"""One look at all values of a source, a block at a time: what has to be known before any of them can be encoded."""
+"""One pass over all values of a source, in blocks, to collect the facts that encoding needs."""
 
 from __future__ import annotations
 
 import numpy as np
 
-MOST_DISTINCT = 1 << 17  # distinct values of a channel that are kept: twice the levels of a lattice that is found
-SAMPLE = 1 << 15  # values of a channel, evenly spread, that are looked at for repeats
+MOST_DISTINCT = 1 << 17  # distinct values kept per channel: twice the levels of a found lattice
+SAMPLE = 1 << 15  # values per channel, evenly spread, that are checked for repeats
 
 
 class Survey:
-    """What is known of the values of each channel.
+    """Statistics of the values of each channel.
 
     Args:
         channels: C.
-        dtype: of the values.
-        total: how many values a channel has, for the spread of the sample.
+        dtype: dtype of the values.
+        total: number of values of a channel, for the spread of the sample.
 
     Attributes:
         low, high: smallest and largest value of each channel, (C,) in float64.
-        divisor: of integers, the greatest common divisor of all differences in each channel; 0 where all are equal.
-        count: how many values of a channel were seen.
+        divisor: for integers, the greatest common divisor of all differences in each channel; 0 where all are equal.
+        count: number of values of a channel seen.
     """
 
     def __init__(self, channels: int, dtype: np.dtype, total: int) -> None:
@@ -34,7 +34,7 @@ class Survey:
         self._samples: list[list[np.ndarray]] = [[] for _ in range(channels)]
 
     def add(self, events: np.ndarray) -> None:
-        """Look at events (n, C, *spatial), finite; n > 0."""
+        """Add events (n, C, *spatial), finite; n > 0."""
         for channel in range(events.shape[1]):
             values = np.ravel(events[:, channel])
             self.low[channel] = min(self.low[channel], values.min())
@@ -58,7 +58,7 @@ class Survey:
         self.divisor[channel] = np.gcd(self.divisor[channel], apart)
 
     def distinct(self, channel: int | None = None) -> np.ndarray | None:
-        """The distinct values of a channel (None: of all), ascending; None if there are more than MOST_DISTINCT."""
+        """Return the distinct values of a channel (None: of all), ascending; None if more than MOST_DISTINCT."""
         if channel is not None:
             return self._distinct[channel]
         parts = [part for part in self._distinct if part is not None]

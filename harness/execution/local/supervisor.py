@@ -127,7 +127,7 @@ class _Running:
 
     @property
     def ending(self) -> bool:
-        """Whether the supervisor has ended the process."""
+        """True if the supervisor has ended the process."""
         return self.limit is not None or self.bad_message != ""
 
 

@@ -39,7 +39,7 @@ class Job:
 
     @property
     def active(self) -> bool:
-        """Whether the job is waiting or running."""
+        """True if the job is waiting or running."""
         return self.state in ACTIVE
 
     def text(self) -> str:

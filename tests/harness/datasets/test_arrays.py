@@ -279,7 +279,7 @@ WRONG_ARRAYS = {
     "records": ({"x_train": np.zeros((60, 3), "u1,u1"), "x_test": TEST_IMAGES}, {}, r"x_train holds \[\('f0', 'u1'\)"),
     "two types": ({"x_train": IMAGES, "x_test": TEST_IMAGES / 255}, {}, "x_train uint8, x_test float64; all arrays"),
     "levels exceeded": ({"x_train": IMAGES, "x_test": TEST_IMAGES}, {"levels": 17}, "is beyond the 17 levels"),
-    "off the step": ({"x_train": IMAGES, "x_test": TEST_IMAGES}, {"step": 2}, "is no multiple of the step 2"),
+    "off the step": ({"x_train": IMAGES, "x_test": TEST_IMAGES}, {"step": 2}, "is not a multiple of the step 2"),
     "step too fine": (
         {"x_train": IMAGES, "x_test": TEST_IMAGES},
         {"step": 0.5},
@@ -337,7 +337,7 @@ def test_blocks_change_nothing_and_faults_keep_their_place(store, monkeypatch):
     with pytest.raises(DataError, match=r"x_train: 1 values are not finite, the first nan at \[41, 1, 2, 3\]"):
         load(store, x_train=values, x_test=TEST_IMAGES / 255)
     values[41, 1, 2, 3] = 0.1234
-    with pytest.raises(DataError, match=r"x_train, event 41: 0\.1234 is no multiple"):
+    with pytest.raises(DataError, match=r"x_train, event 41: 0\.1234 is not a multiple"):
         load(store, OPTIONS | {"step": 1 / 255}, x_train=values, x_test=TEST_IMAGES / 255)
 
 

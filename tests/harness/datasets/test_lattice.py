@@ -243,7 +243,7 @@ NORMALS = np.random.default_rng(0).normal(size=(500, 2, 100))
             "image",
             (1 / 254,),
             None,
-            r"x_train, event \d+: .* is no multiple of the step 0\.00393",
+            r"x_train, event \d+: .* is not a multiple of the step 0\.00393",
         ),
         (
             (images(COUNTS) / 255).astype("f4"),
@@ -252,7 +252,7 @@ NORMALS = np.random.default_rng(0).normal(size=(500, 2, 100))
             None,
             "step = 1e-07 is lost in the rounding of float32",
         ),
-        (images(COUNTS).astype("i2"), "image", (2.0,), None, r"x_train, event 0: \d+ is no multiple of the step 2"),
+        (images(COUNTS).astype("i2"), "image", (2.0,), None, r"x_train, event 0: \d+ is not a multiple of the step 2"),
         (images(COUNTS).astype("i2"), "image", None, 200, r"the value 2\d\d is beyond the 200 levels 0\.\.199"),
         (images(COUNTS).astype("i2") - 9, "image", None, 256, r"the value -\d is beyond the 256 levels"),
         (images(COUNTS).astype("i4") * 999 + images(COUNTS, 2) % 7, "image", None, None, "images have 2 to 65536"),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from harness.datasets import DATASETS, Store
-from harness.datasets._signals.pulse_generator import ABP, ABP_STEP, LEVELS, PPG, RATE, Recording, simulate
+from harness.datasets._signals.pulse_generator import ABP, ABP_STEP, LEVELS, PPG, RATE, SimulatedRecording, simulate
 from harness.datasets.waveforms import GAP
 
 STORE = Store(root=None, cache=Path("no-cache"), offline=True)  # nothing installed needs either
@@ -15,12 +15,12 @@ STORE = Store(root=None, cache=Path("no-cache"), offline=True)  # nothing instal
 SECONDS = 300
 
 
-def patient(seed: int, seconds: int = SECONDS) -> Recording:
+def patient(seed: int, seconds: int = SECONDS) -> SimulatedRecording:
     return simulate(np.random.Generator(np.random.PCG64(seed)), round(seconds * RATE))
 
 
 @pytest.fixture(scope="module", params=[0, 1, 2, 3])
-def recording(request) -> Recording:
+def recording(request) -> SimulatedRecording:
     return patient(request.param)
 
 

@@ -175,7 +175,7 @@ def test_samples_that_are_not_finite_are_counted(extractor):
 
     found = measure(pipe, Recital(pipe, break_three))
     assert found.row["fid"] > 0
-    assert found.notes["fidelity_lost"] == "3 of 64 samples are not finite, and count as what they decode to"
+    assert found.notes["fidelity_lost"] == "3 of 64 samples are not finite, and are compared as decoded"
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_without_weights_there_is_a_line_and_no_number(offline, tmp_path, monkey
     assert "torch_fidelity" not in sys.modules
     assert found.row == dict.fromkeys((*MEASURES, "samples")) | {"extractor": INCEPTION}
     line = found.notes["fidelity"]
-    assert "Inception's weights are not there" in line and WEIGHTS in line and "\n" not in line
+    assert "Inception's weights are missing" in line and WEIGHTS in line and "\n" not in line
     assert str(tmp_path) not in line, "records name no places of a machine"
 
 
@@ -245,7 +245,7 @@ def test_a_flow_that_gives_no_samples_keeps_its_record(extractor):
 def test_what_is_no_image_is_not_compared(channels, extractor):
     data = splits(channels=channels) if channels == 2 else Splits(*[images(20).astype(float)] * 3, None, "", False)
     found = measure(pipeline(data), None, count=10)
-    assert found.row["fid"] is None and "no grey or RGB images on levels" in found.notes["fidelity"]
+    assert found.row["fid"] is None and "not grey or RGB images on levels" in found.notes["fidelity"]
 
 
 def trial(layer="conv1x1", baseline=False, **training):

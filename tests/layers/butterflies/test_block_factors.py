@@ -3,14 +3,14 @@ import torch
 
 from layers.butterflies import blocks as block_factors
 from layers.butterflies import pairs
-from layers.butterflies.pairs import Part, Plan
+from layers.butterflies.pairs import ButterflyPart, ButterflyPlan
 
 PLANS = [
-    Plan((Part(8, (1, 2, 3)),)),
-    Plan((Part(12, (2, 1, 2)),), shared=True),
-    Plan((Part(8, (3, 1)), Part(3, ()), Part(6, (1,)))),
-    Plan((Part(8, (2,)), Part(2, (1, 1))), shared=True),
-    Plan((Part(5, ()),)),
+    ButterflyPlan((ButterflyPart(8, (1, 2, 3)),)),
+    ButterflyPlan((ButterflyPart(12, (2, 1, 2)),), shared=True),
+    ButterflyPlan((ButterflyPart(8, (3, 1)), ButterflyPart(3, ()), ButterflyPart(6, (1,)))),
+    ButterflyPlan((ButterflyPart(8, (2,)), ButterflyPart(2, (1, 1))), shared=True),
+    ButterflyPlan((ButterflyPart(5, ()),)),
 ]
 
 

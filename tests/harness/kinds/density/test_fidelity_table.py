@@ -11,7 +11,7 @@ from harness.reporting.results import plan_lines, results
 from harness.reporting.tables.rendering import latex, markdown
 from harness.reporting.tables.tables import tables
 
-MISSING_WEIGHTS = "no FID, KID, precision and recall: Inception's weights are not there"
+MISSING_WEIGHTS = "no FID, KID, precision and recall: Inception's weights are missing"
 
 
 @pytest.fixture
