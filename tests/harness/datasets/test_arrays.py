@@ -215,6 +215,7 @@ def test_wrong_data_end_the_command_with_3_and_one_line(store, capsys, monkeypat
     from harness.cli.parser import main
 
     monkeypatch.setenv("INVERTBENCH_CACHE", str(store.cache))
+    monkeypatch.setenv("INVERTBENCH_KERNELS", "off")  # an empty cache has none, and a build takes a minute
     suite = store.root / "own.yaml"
     suite.write_text(SUITE.replace("preprocessing: logit, ", ""))
     command = ["run", str(suite), "--data", str(store.root), "--out", str(store.root / "out")]
@@ -231,6 +232,7 @@ def test_a_record_of_other_data_is_no_result(store, capsys, monkeypatch):
     from harness.cli.parser import main
 
     monkeypatch.setenv("INVERTBENCH_CACHE", str(store.cache))
+    monkeypatch.setenv("INVERTBENCH_KERNELS", "off")  # an empty cache has none, and a build takes a minute
     suite = store.root / "own.yaml"
     suite.write_text(SUITE.replace("preprocessing: logit, ", "").replace("[2, 16], kind: sequence", "[3, 8, 8]"))
     command = ["run", str(suite), "--data", str(store.root), "--out", str(store.root / "out")]
@@ -249,6 +251,7 @@ def test_logit_needs_levels_before_anything_trains(store, capsys, monkeypatch):
     from harness.cli.parser import main
 
     monkeypatch.setenv("INVERTBENCH_CACHE", str(store.cache))
+    monkeypatch.setenv("INVERTBENCH_KERNELS", "off")  # an empty cache has none, and a build takes a minute
     suite = store.root / "own.yaml"
     suite.write_text(SUITE.replace("[2, 16], kind: sequence", "[3, 8, 8]"))
     noise = np.random.default_rng(0).normal(size=(60, 3, 8, 8))

@@ -240,6 +240,7 @@ def test_a_band_beyond_half_the_rate_is_the_users_mistake(store, made):
 def test_a_filtered_table_says_that_it_has_no_floor_and_what_it_compares_with(store, made, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("INVERTBENCH_CACHE", str(store.cache))
+    monkeypatch.setenv("INVERTBENCH_KERNELS", "off")  # an empty cache has none, and a build takes a minute
     filtered = SUITE.replace("test: 0.2}", "test: 0.2, band_pass: [0.5, 8], band_pass_channels: [PLETH]}")
     (tmp_path / "tiny.yaml").write_text(filtered)
     assert main(["run", "tiny.yaml", "--data", "root"]) == 0
@@ -334,6 +335,7 @@ def test_damage_is_one_message_and_exit_code_3_and_the_cache_stays_usable(
 ):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("INVERTBENCH_CACHE", str(store.cache))
+    monkeypatch.setenv("INVERTBENCH_KERNELS", "off")  # an empty cache has none, and a build takes a minute
     (tmp_path / "tiny.yaml").write_text(SUITE)
     before = {path.name: path.read_bytes() for path in store.root.iterdir()}
     damage(store.root)
