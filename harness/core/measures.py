@@ -13,6 +13,6 @@ def check_measures(kind: str, rows: Iterable[Mapping[str, Any]]) -> None:
     unknown = sorted({name for row in rows for name in row} - kind_of(kind).columns.keys())
     if unknown:
         raise ValueError(
-            f"measure {', '.join(map(repr, unknown))} is no column of results of kind {kind!r}; name it in "
+            f"measure {', '.join(map(repr, unknown))} is not a column of results of kind {kind!r}; name it in "
             f"harness/kinds/{kind}/__init__.py, `columns`"
         )
