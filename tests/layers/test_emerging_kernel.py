@@ -121,7 +121,7 @@ def again_with(capability: str, instructions: str) -> None:
 import pytest, sys
 from layers.kernels import load as kernels
 assert kernels.backend().instructions == {instructions!r}, kernels.backend()
-sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-k", {again!r}, {__file__!r}]))
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-m", "not slow", "-k", {again!r}, {__file__!r}]))
 """
     environment = os.environ | {"ATEN_CPU_CAPABILITY": capability}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
@@ -242,7 +242,7 @@ def test_opcheck(shape, bias, grad):
     ("change", "error", "message"),
     [
         (lambda y, w1, w2, b: (y[0], w1, w2, b), ValueError, r"weight1 of shape \[3, 3, 3, 3\] does not fit y of"),
-        (lambda y, w1, w2, b: (y[0, 0], w1, w2, b), ValueError, r"y of shape \[4, 5\] is no batch"),
+        (lambda y, w1, w2, b: (y[0, 0], w1, w2, b), ValueError, r"y of shape \[4, 5\] is not a batch"),
         (lambda y, w1, w2, b: (y.half(), w1.half(), w2.half(), b), TypeError, "y is Half; use float32 or float64"),
         (lambda y, w1, w2, b: (y.float(), w1, w2, b), TypeError, "weight1 is Double on .* and y Float on "),
         (lambda y, w1, w2, b: (y, w1, w2, b.float()), TypeError, "bias is Float"),
