@@ -103,9 +103,3 @@ def relative_error(value: Tensor, truth: Tensor) -> float:
     if error == 0:
         return 0.0
     return error / scale if math.isfinite(error) and scale > 0 else math.inf
-
-
-def state(layer: InvertibleLinear) -> dict[str, Tensor]:
-    """Return a copy of every parameter and buffer, by name."""
-    named = [*layer.named_parameters(), *layer.named_buffers()]
-    return {name: value.detach().clone() for name, value in named}

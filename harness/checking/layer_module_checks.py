@@ -15,9 +15,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from harness.checking.layer_case import SCALES, LayerCase, relative_error, state
+from harness.checking.layer_case import SCALES, LayerCase, relative_error
 from harness.checking.layer_checks import Check
 from harness.checking.report import Remark
+from harness.evaluation.evaluation import state_of
 from harness.timing.operations import perturb
 from layers import InvertibleLinear, layer_options
 
@@ -44,7 +45,7 @@ def refusals(case: LayerCase) -> Iterator[str]:
 
 def seeding(case: LayerCase) -> Iterator[str]:
     """Check that initial weights depend on torch's generator alone, and that no size depends on the draw."""
-    one, same, other = state(case.initial(0)), state(case.initial(0)), state(case.initial(1))
+    one, same, other = state_of(case.initial(0)), state_of(case.initial(0)), state_of(case.initial(1))
     for name, value in one.items():
         if name not in same or not torch.equal(value, same[name]):
             yield f"{name!r} differs between two layers of one seed: draw it from torch's global generator"
@@ -55,10 +56,10 @@ def seeding(case: LayerCase) -> Iterator[str]:
 def unchanged_state(case: LayerCase) -> Iterator[str]:
     """Check that forward and inverse create no parameter or state, overwrite no input, and are deterministic."""
     layer, x = case.perturbed(SCALES[-1]), case.events()
-    before, given = state(layer), x.clone()
+    before, given = state_of(layer), x.clone()
     first = layer(x)[0].detach()
     back = layer.inverse(x).detach()
-    after = state(layer)
+    after = state_of(layer)
     for name in sorted(before.keys() ^ after.keys()):
         yield f"{name!r} appears or vanishes in forward or inverse: create it in __init__"
     for name in sorted(before.keys() & after.keys()):
