@@ -17,15 +17,15 @@ from typing import Any
 from harness.core.errors import DataError, DataMissing, UserError
 from harness.core.records import verdict
 from harness.core.run_options import RunOptions, shown_seconds
-from harness.core.settings import NO_LOGIT, AnyTrial, DataRef, DensityTrial, Trial
+from harness.core.settings import NO_LOGIT, DataRef
+from harness.core.trial import AnyTrial, Trial
 from harness.execution.agenda import MISSING, Choice, agenda, counted, forget_settled, outlook, trials_text
 from harness.execution.folder import claimed, make_folder, remove_leftovers, writing
 from harness.execution.outcome import record_path
 from harness.execution.slurm.submissions import Submissions, at_work
 from harness.execution.slurm.submissions import lines as cluster_lines
 from harness.planning.cluster import Cluster
-from harness.planning.identity import identity
-from harness.planning.plan import FILE, Plan, data_key, with_checksum
+from harness.planning.plan import FILE, Plan
 
 
 def run(args: Namespace) -> int:
@@ -40,7 +40,7 @@ def run(args: Namespace) -> int:
     for key in dict.fromkeys(found):
         if known.get(key, found[key]) != found[key]:
             print(f"{key.name}: the data have changed since the last run here, so trials on them are other trials")
-    plan, picked = plan.with_checksums(checksums), tuple(with_checksum(trial, checksums) for trial in picked)
+    plan, picked = plan.with_checksums(checksums), tuple(trial.with_checksums(checksums) for trial in picked)
     with claimed(make_folder(folder), args.host):
         return _run_in(folder, plan, picked, root, args)
 
@@ -137,7 +137,7 @@ def show_plan(args: Namespace) -> int:
         checksums |= _check_data(picked, _data_root(args.data), offline=True)
     except (DataMissing, DataError) as error:
         missing = f"\na run would stop, because data are missing:\n{error}"
-    plan, picked = plan.with_checksums(checksums), tuple(with_checksum(trial, checksums) for trial in picked)
+    plan, picked = plan.with_checksums(checksums), tuple(trial.with_checksums(checksums) for trial in picked)
     wanted = {trial.id for trial in picked}
     choice = Choice(args.retry_failed, args.stale)
     entries = [entry for entry in agenda(plan, folder, Sources().of) if entry.trial.id in wanted]
@@ -145,8 +145,10 @@ def show_plan(args: Namespace) -> int:
     for entry in entries:
         runs = entry.runs(choice)
         time = shown_seconds(entry.seconds) if runs and entry.seconds is not None else "?" if runs else ""
-        lines.append((entry.trial.id, *identity(entry.trial), entry.text(), time))
-    headers = ("id", "kind", "column", "layer", "seed", "state", "time")
+        trial = entry.trial
+        where = trial.kind, trial.place, ", ".join(trial.rows), trial.repeat
+        lines.append((trial.id, *where, entry.text(), time))
+    headers = ("id", "kind", "place", "layer", "repetition", "state", "time")
     print(tabulate(lines, headers=headers, tablefmt="simple", disable_numparse=True))
     print(f"\n{plan.suite}, profile {plan.profile}, on {plan.device}: {counted(entries)}")
     forget_settled(entries, folder)
@@ -350,11 +352,11 @@ def _check_data(trials: Sequence[AnyTrial], root: Path | None, offline: bool) ->
     store = Store.at(root, offline)
     checksums: dict[DataRef, str | None] = {}
     faults: dict[str, bool] = {}  # whether the data are at fault
-    for data in dict.fromkeys(trial.data for trial in trials if isinstance(trial, DensityTrial)):
+    for data in dict.fromkeys(data for trial in trials for data in trial.data_sets):
         dataset, options = find_dataset(data.name), dict(data.options)
         try:
             dataset.check(store, options)
-            checksums[data_key(data)] = dataset.checksum(store, options)
+            checksums[data.arrays] = dataset.checksum(store, options)
             if data.preprocessing == "logit" and dataset.load(store, options).levels is None:
                 raise UserError(f"{data.label}: {NO_LOGIT}")
         except UserError as error:
@@ -368,7 +370,7 @@ def _known_checksums(folder: Path) -> dict[DataRef, str | None]:
     """Return the checksums of the folder's last plan, for data sets that are not checked again now."""
     with contextlib.suppress(UserError):
         trials = Plan.load(folder).trials
-        return {data_key(trial.data): trial.data.checksum for trial in trials if isinstance(trial, DensityTrial)}
+        return {data.arrays: data.checksum for trial in trials for data in trial.data_sets}
     return {}
 
 

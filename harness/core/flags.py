@@ -7,7 +7,8 @@ import sys
 
 import torch
 
-from harness.core.settings import DensityTrial, ParametersTrial, Trial
+from harness.core.kinds import kind_of
+from harness.core.trial import Trial
 from layers.kernels import load as kernels
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # of glibc's <malloc.h>
@@ -18,8 +19,8 @@ SHARE_KEPT = 8  # an eighth of a memory limit may remain free at the end of the 
 def configure(trial: Trial, memory: int | None = None) -> None:
     """Set the threads and the numerical flags of this process.
 
-    Full float32 everywhere (no TF32) and no auto-tuned convolutions. Density trials use deterministic algorithms
-    where they exist, and warn where they do not; runtime trials use the default kernels. The layers' kernels are
+    Full float32 everywhere (no TF32) and no auto-tuned convolutions. A kind that is `deterministic` uses
+    deterministic algorithms where they exist, and warns where they do not. The layers' kernels are
     loaded, and built if necessary, before anything is timed.
 
     Args:
@@ -27,17 +28,18 @@ def configure(trial: Trial, memory: int | None = None) -> None:
         memory: memory limit of the trial, in bytes.
     """
     torch.set_num_threads(trial.threads)
-    if not isinstance(trial, ParametersTrial):
+    kind = kind_of(trial.kind)
+    if kind.computes:
         kernels.load(trial.device)
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = False
-    if isinstance(trial, DensityTrial):
-        # Not use_deterministic_algorithms, because it imports a compiler that no trial needs.
+    if kind.deterministic:
+        # Not use_deterministic_algorithms, because it imports torch._inductor, which no trial needs.
         torch.set_deterministic_debug_mode("warn")
         # It would also write NaN into new tensors: a second pass over memory that a kernel overwrites anyway.
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    if not isinstance(trial, ParametersTrial):
+    if kind.computes:
         keep_freed_memory(memory)
 
 

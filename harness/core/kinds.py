@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from harness.core.records import Record
     from harness.core.run_options import RunOptions
     from harness.core.settings import Progress
+    from harness.core.trial import Trial
     from harness.planning.plan import Plan
     from harness.reporting.tables.cells import Line
     from harness.reporting.tables.rendering import Table
@@ -55,12 +56,18 @@ class Kind:
         name: that trials, suites and records call it by.
         columns: name -> pandas type of every column of results.csv, in order; a measure of a record that is not among
             them is an error.
+        trial: the class of its trials' settings.
         alone: whether its trials run when nothing else does, as others beside them would change what they measure.
+        computes: whether its trials run layers, so that the compiled kernels are loaded.
+        deterministic: whether its trials use deterministic algorithms where they exist.
     """
 
     name: ClassVar[str]
     columns: ClassVar[Mapping[str, str]] = {}
+    trial: ClassVar[type[Trial]]
     alone: ClassVar[bool] = False
+    computes: ClassVar[bool] = True
+    deterministic: ClassVar[bool] = False
 
     def __init_subclass__(cls, *, name: str, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -76,6 +83,15 @@ class Kind:
     def depends_on(self, trial: Any) -> Dependencies:
         """Return the source that can change the result of a trial."""
         raise NotImplementedError
+
+    def similar(self, trial: Mapping[str, Any]) -> list[tuple[list[Any], float]]:
+        """Return what trials of similar duration share, the most similar first, each with the work that scales it.
+
+        Args:
+            trial: the settings, as `Trial.model_dump(mode="json")`.
+        """
+        same = [value for name, value in trial.items() if name not in ("suite", "profile", "device", "threads")]
+        return [(same, 1.0), ([], 1.0)]
 
     def tables(self, plan: Plan, lines: Sequence[Line]) -> list[Table]:
         """Return the tables of a plan of this kind, made from the lines of its results."""

@@ -16,7 +16,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from harness.core.errors import UserError
 from harness.core.measures import check_measures
-from harness.core.settings import Trial
+from harness.core.trial import Trial
 
 FORMAT = 1
 

@@ -5,12 +5,9 @@ This module does not import torch, so that a plan can be printed without it.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 from collections.abc import Callable, Iterable
-from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -225,6 +222,11 @@ class DataRef(Settings):
     allow_unbounded: Flag = False  # acknowledges that raw lattice values admit any density
     checksum: str | None = None  # of the prepared arrays, once they exist; None: generated or installed
 
+    @property
+    def arrays(self) -> DataRef:
+        """The data set and its options alone: equal for columns that read the same arrays."""
+        return DataRef(label="", name=self.name, options=self.options)
+
     @model_serializer(mode="wrap")
     def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         return without_defaults(self, handler, ("augmentation", "checksum"))
@@ -238,123 +240,3 @@ class TimingSettings(Settings):
     rounds: Count = 20  # timed samples of each case, all cases of a sweep point alternating
     min_sample_ms: Positive = 1.0  # a sample repeats a fast call until it lasts this long
     budget_seconds: Positive = 60.0  # no further round of an operation starts after this, but the first few always run
-
-
-class Trial(Settings):
-    """One unit of work, run by one process and stored as one record.
-
-    The id is a readable slug and a hash over all settings: a changed setting gives a new trial.
-    """
-
-    if TYPE_CHECKING:
-        kind: str  # the name of its kind; a field of every subclass
-
-    suite: str
-    profile: str
-    device: Literal["cpu", "cuda"] = "cpu"
-    threads: Count = 1
-
-    @property
-    def slug(self) -> str:
-        """The readable part of the id."""
-        raise NotImplementedError
-
-    @property
-    def uses_kernels(self) -> bool:
-        """True if layers compute on the processor, so that their compiled kernels should be built in advance."""
-        return self.device == "cpu"
-
-    @cached_property
-    def id(self) -> str:
-        """`<slug>-<hash>`, safe as a file name."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, allow_nan=False)
-        slug = re.sub(r"[^a-z0-9]+", "-", self.slug.lower()).strip("-")[:60]
-        return f"{slug}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-
-
-class DensityTrial(Trial):
-    """Train one flow on one data set with one seed, evaluate it on the test split, audit the likelihood."""
-
-    kind: Literal["density"] = "density"
-    data: DataRef
-    layer: LayerRef
-    flow: FlowSettings
-    training: TrainingSettings
-    seed: int
-
-    @property
-    def slug(self) -> str:
-        """The readable part of the id: data set, row and seed."""
-        return f"{self.data.label}-{self.layer.row}-s{self.seed}"
-
-
-class RuntimeTrial(Trial):
-    """Time every row's layer at one sweep point, alternating, in one process that has its device to itself.
-
-    `process` distinguishes the trials of one point: each is a process of its own.
-    """
-
-    kind: Literal["runtime"] = "runtime"
-    sweep: str
-    shape: tuple[Count, ...]
-    batch: Count
-    layers: tuple[LayerRef, ...]
-    operations: tuple[Operation, ...]
-    dtype: Literal["float32", "float64"] = "float32"
-    timing: TimingSettings = TimingSettings()
-    process: Annotated[int, Field(ge=0, strict=True)] = 0
-
-    @property
-    def slug(self) -> str:
-        """The readable part of the id: sweep, shape and batch, and the index of the process if there are several."""
-        point = f"{self.sweep}-{'x'.join(map(str, self.shape))}-n{self.batch}"
-        return f"{point}-p{self.process}" if self.process else point
-
-
-class ParametersTrial(Trial):
-    """Build one model and count its parameters."""
-
-    kind: Literal["parameters"] = "parameters"
-    label: str  # the data set with this event shape
-    shape: tuple[Count, ...]
-    layer: LayerRef
-    flow: FlowSettings
-
-    @property
-    def slug(self) -> str:
-        """The readable part of the id: data set, row and width."""
-        return f"{self.label}-{self.layer.row}-w{self.flow.width}"
-
-    @property
-    def uses_kernels(self) -> bool:
-        """Always false: counting computes nothing."""
-        return False
-
-
-class ExaminationTrial(Trial):
-    """Compute a quantity of one layer as a matrix, without data and without training."""
-
-    kind: Literal["examination"] = "examination"
-    label: str
-    shape: tuple[Count, ...]
-    layer: LayerRef
-    mixer: Literal["plu", "qr", "dense", "none"] = "none"  # the 1x1 convolution before the layer
-    examine: Examination
-
-    @property
-    def slug(self) -> str:
-        """The readable part of the id: quantity, row and shape."""
-        return f"{self.examine}-{self.label}-{self.layer.row}"
-
-
-def layers_of(trial: Trial) -> tuple[LayerRef, ...]:
-    """Return the layers that a trial runs."""
-    match trial:
-        case DensityTrial() | ParametersTrial() | ExaminationTrial():
-            return (trial.layer,)
-        case RuntimeTrial():
-            return trial.layers
-    return ()
-
-
-AnyTrial = Annotated[DensityTrial | RuntimeTrial | ParametersTrial | ExaminationTrial, Field(discriminator="kind")]

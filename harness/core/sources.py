@@ -18,7 +18,7 @@ from pathlib import Path
 from harness.core.kernel_sources import ALL, kernel_files
 from harness.core.kinds import kind_of
 from harness.core.run_options import PROJECT
-from harness.core.settings import Trial, layers_of
+from harness.core.trial import Trial
 
 FOLLOWED = (
     "flows",
@@ -117,7 +117,7 @@ def _starts(trial: Trial) -> list[Path]:
     )
 
     needs = kind_of(trial.kind).depends_on(trial)
-    modules, layers = ["harness.core.flags", *needs.modules], layers_of(trial)
+    modules, layers = ["harness.core.flags", *needs.modules], trial.layers_under_test
     if any(layer.baseline for layer in layers):  # a whole flow, without the backbone's mixer
         classes: list[type] = [find_baseline(layer.layer) for layer in layers]
     else:

@@ -13,8 +13,8 @@ from harness.core.checkpoint_files import checkpoint_folder, newest_header
 from harness.core.errors import UserError
 from harness.core.records import AUDIT_FAILED, Record, read_record, verdict
 from harness.core.run_options import Stale, shown_seconds
-from harness.core.settings import DensityTrial, RuntimeTrial, Trial
 from harness.core.sources import changes
+from harness.core.trial import Trial
 from harness.execution.estimate import Experience
 from harness.execution.outcome import interrupted
 
@@ -125,7 +125,7 @@ def _entry(
     now = digests(trial) if digests is not None else {}
     before = record.environment.get("sources") if record is not None and not interrupted(record) else None
     step, seconds = None, experience.seconds(trial)
-    if isinstance(trial, DensityTrial):
+    if trial.steps:
         step, seconds, checkpointed = _progress(trial, folder, seconds)
         before = before if record is not None and not interrupted(record) else checkpointed
     stale = tuple(changes(before, now)) if now and isinstance(before, dict) and before else ()
@@ -139,7 +139,7 @@ def _entry(
 
 
 def _progress(
-    trial: DensityTrial, folder: Path, seconds: float | None
+    trial: Trial, folder: Path, seconds: float | None
 ) -> tuple[int | None, float | None, dict[str, str] | None]:
     """Return step and source of the newest checkpoint, and the remaining time."""
     header = newest_header(folder, trial.id)
@@ -197,8 +197,8 @@ def _duration(entries: Sequence[Entry], at_once: int) -> str:
     known = [entry for entry in entries if entry.seconds is not None]
     if not known:
         return ""
-    timed = sum(entry.seconds or 0.0 for entry in known if isinstance(entry.trial, RuntimeTrial))
-    others = sum(entry.seconds or 0.0 for entry in known if not isinstance(entry.trial, RuntimeTrial))
+    timed = sum(entry.seconds or 0.0 for entry in known if entry.trial.alone)
+    others = sum(entry.seconds or 0.0 for entry in known if not entry.trial.alone)
     unknown = len(entries) - len(known)
     rest = f", and {unknown} of unknown duration" if unknown else ""
     return f", in about {shown_seconds(timed + others / at_once)} (from earlier trials, {at_once} at once{rest})"

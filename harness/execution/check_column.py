@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from harness.core.records import Record
 from harness.core.run_options import PASSED, UNCHECKED
-from harness.core.settings import LayerRef, RuntimeTrial, Trial, layers_of
+from harness.core.settings import LayerRef
+from harness.core.trial import Trial
 
 
 def refusal(layer: LayerRef, checks: Mapping[str, str]) -> str | None:
@@ -23,29 +24,23 @@ def refusal(layer: LayerRef, checks: Mapping[str, str]) -> str | None:
 
 def without_refused(trial: Trial, checks: Mapping[str, str]) -> Trial:
     """Return the trial without the layers that check-layer refused, if it measures several."""
-    if not isinstance(trial, RuntimeTrial):
-        return trial
-    kept = [layer.model_dump() for layer in trial.layers if refusal(layer, checks) is None]
-    return RuntimeTrial.model_validate(trial.model_dump() | {"layers": kept})
+    return trial.without_rows([layer.row for layer in trial.layers_under_test if refusal(layer, checks) is not None])
 
 
 def with_checks(record: Record, trial: Trial, checks: Mapping[str, str]) -> Record:
     """Convert the record of `without_refused(trial, checks)` to one of the trial, with the column in its rows."""
-    layers = {layer.row: layer for layer in layers_of(trial)}
+    layers = {layer.row: layer for layer in trial.layers_under_test}
     if not checks:
         return record
     for row in record.rows:
-        key = layers[row["layer"] if isinstance(trial, RuntimeTrial) else next(iter(layers))].check_key
+        key = layers[row["layer"] if len(layers) > 1 else next(iter(layers))].check_key
         if key is not None and key in checks:
             row["check"] = checks[key]
     refused = {name: why for name, layer in layers.items() if (why := refusal(layer, checks)) is not None}
-    if not refused or not isinstance(trial, RuntimeTrial):
+    if not refused or len(layers) == 1:
         return record
-    rows = [
-        {"layer": name, "operation": operation, "status": "error", "reason": why}
-        for name, why in refused.items()
-        for operation in trial.operations
-    ]
+    cases = [case for case in trial.cases if case["layer"] in refused]
+    rows = [case | {"status": "error", "reason": refused[case["layer"]]} for case in cases]
     reasons = [*refused.values(), *([record.reason] if record.reason else [])]
     return replace(
         record,

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from statistics import fmean
 from typing import Any
 
+from harness.core.kinds import UnknownKind, kind_of
 from harness.core.records import Record
-from harness.core.settings import DensityTrial, RuntimeTrial, Trial
+from harness.core.trial import Trial
 
 COMPLETED = ("ok", "unsupported", "diverged")  # statuses of trials that ended by themselves
 
@@ -29,7 +30,7 @@ class Experience:
         self._times: dict[str, list[float]] = {}
         for record in records:
             if record.status in COMPLETED and record.seconds is not None:
-                with contextlib.suppress(KeyError, TypeError):  # written by a version with other settings
+                with contextlib.suppress(KeyError, TypeError, UnknownKind):  # written by a version with other settings
                     for key, work in _keys(record.trial):
                         self._times.setdefault(key, []).append(record.seconds / work)
 
@@ -44,21 +45,4 @@ class Experience:
 def _keys(trial: dict[str, Any]) -> list[tuple[str, float]]:
     """Return keys that similar trials share, the most similar first, each with the work by which to divide the time."""
     common = [trial["kind"], trial["device"], trial["threads"]]
-    if trial["kind"] == DensityTrial.model_fields["kind"].default:
-        points = trial["training"]["steps"] * trial["training"]["batch_size"]
-        column = [*common, trial["data"]["label"], trial["flow"]]
-        keys = [
-            ([*column, trial["data"], trial["layer"], trial["training"]], 1.0),
-            ([*column, "row", trial["layer"]["row"]], points),
-            ([*column, "any row"], points),
-        ]
-    elif trial["kind"] == RuntimeTrial.model_fields["kind"].default:
-        layers = [layer["row"] for layer in trial["layers"]]
-        keys = [
-            ([*common, trial["shape"], trial["batch"], layers, trial["timing"]], 1.0),
-            ([*common, trial["sweep"], layers, trial["timing"]], 1.0),
-        ]
-    else:
-        same = [trial[name] for name in ("flow", "shape", "examine") if name in trial]
-        keys = [([*common, *same, trial["layer"]["row"]], 1.0), (common, 1.0)]
-    return [(json.dumps(key, sort_keys=True), work) for key, work in keys]
+    return [(json.dumps([*common, *key], sort_keys=True), work) for key, work in kind_of(trial["kind"]).similar(trial)]

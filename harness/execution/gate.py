@@ -10,7 +10,8 @@ from harness.core.errors import UserError
 from harness.core.isolation.messages import shortened, visible
 from harness.core.records import blank_record, write_record
 from harness.core.run_options import PASSED, UNCHECKED, RunOptions, shown_seconds
-from harness.core.settings import LayerRef, Trial, layers_of
+from harness.core.settings import LayerRef
+from harness.core.trial import Trial
 from harness.execution.check_column import refusal
 from harness.execution.local.supervisor import Provenance
 
@@ -29,7 +30,7 @@ def check_layers(trials: Iterable[Trial], unchecked: bool) -> dict[str, str]:
     Returns:
         See `harness.core.run_options.RunOptions.checks`.
     """
-    layers = {layer.check_key: layer for trial in trials for layer in layers_of(trial)}
+    layers = {layer.check_key: layer for trial in trials for layer in trial.layers_under_test}
     return {key: UNCHECKED if unchecked else _check(layer) for key, layer in layers.items() if key is not None}
 
 
@@ -56,7 +57,7 @@ def leave_out_refused(trials: Sequence[Trial], run_options: RunOptions, provenan
     """
     left = []
     for trial in trials:
-        reasons = [refusal(layer, run_options.checks) for layer in layers_of(trial)]
+        reasons = [refusal(layer, run_options.checks) for layer in trial.layers_under_test]
         if not reasons or None in reasons:
             left.append(trial)
             continue

@@ -11,7 +11,7 @@ from harness.core.errors import UserError
 from harness.core.isolation.endings import SERVER_GONE, ending_text, log_tail, signal_name
 from harness.core.records import Record, Status, blank_record, read_record
 from harness.core.run_options import RunOptions, shown_bytes, shown_seconds
-from harness.core.settings import Trial
+from harness.core.trial import Trial
 
 FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
 """Signals that a machine or a person sends; faults of a program end it by other signals."""

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TaskID,
 from rich.text import Text
 
 from harness.core.records import Record, verdict
-from harness.core.settings import DensityTrial, ExaminationTrial, ParametersTrial, RuntimeTrial, Trial
+from harness.core.trial import Trial
 
 REASON_WIDTH = 160
 UNITS = {"bits_per_dim": "bits/dim", "nats_per_dim": "nats/dim"}
@@ -43,7 +43,7 @@ class Reporter:
     def finished(self, trial: Trial, record: Record) -> None:
         """Report that a trial has left its record."""
         self.done += 1
-        self.line(f"[{self.done}/{self.total}] {name(trial)}: {outcome(record)}")
+        self.line(f"[{self.done}/{self.total}] {trial.name}: {outcome(record)}")
 
     def line(self, text: str) -> None:
         """Write one line."""
@@ -83,7 +83,7 @@ class LiveReporter(Reporter):
         """Add a bar for the trial."""
         self._fractions[trial.id] = 0.0
         self._progress.update(self._whole, text="")
-        self._tasks[trial.id] = self._progress.add_task(name(trial), total=1.0, text="", whole=False)
+        self._tasks[trial.id] = self._progress.add_task(trial.name, total=1.0, text="", whole=False)
 
     def update(self, trial: Trial, fraction: float, text: str) -> None:
         """Move the bar of the trial and, by its share, that of the whole run."""
@@ -126,21 +126,6 @@ def make_reporter(total: int, stream: TextIO | None = None) -> Reporter:
     """Return a reporter for the stream (standard error by default): live on a terminal, plain elsewhere."""
     stream = sys.stderr if stream is None else stream
     return LiveReporter(total, stream) if stream.isatty() else Reporter(total, stream)
-
-
-def name(trial: Trial) -> str:
-    """Return a short name of a trial: "digits butterfly s0"."""
-    match trial:
-        case DensityTrial():
-            return f"{trial.data.label} {trial.layer.row} s{trial.seed}"
-        case RuntimeTrial():
-            again = f", process {trial.process + 1}" if trial.process else ""
-            return f"time {trial.sweep} {'x'.join(map(str, trial.shape))} batch {trial.batch}{again}"
-        case ExaminationTrial():
-            return f"{trial.examine} {trial.label} {trial.layer.row}"
-        case ParametersTrial():
-            return f"{trial.label} {trial.layer.row} width {trial.flow.width}"
-    return trial.id
 
 
 def outcome(record: Record) -> str:

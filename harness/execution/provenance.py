@@ -8,8 +8,8 @@ from typing import Any
 
 from harness.core.environment import run_provenance
 from harness.core.records import write_atomically
-from harness.core.settings import Trial
 from harness.core.sources import Sources
+from harness.core.trial import Trial
 
 
 class RunProvenance:

@@ -20,13 +20,9 @@ from harness.core.flags import configure
 from harness.core.kinds import kind_of
 from harness.core.records import Record, Status, blank_record, write_record
 from harness.core.run_options import PROJECT, RunOptions
-from harness.core.settings import (
-    DensityTrial,
-    Progress,
-    Trial,
-    layers_of,
-)
+from harness.core.settings import Progress
 from harness.core.sources import file_digest
+from harness.core.trial import Trial
 from harness.execution.check_column import with_checks, without_refused
 from harness.training.checkpoints import Checkpoints
 from layers import UnsupportedShape
@@ -64,8 +60,7 @@ def execute(
     begin = time.perf_counter()
     configure(trial, run_options.memory)
     surroundings: dict[str, Any] = {}
-    steps = trial.training.steps if isinstance(trial, DensityTrial) else 0
-    checkpoints = Checkpoints(trial, steps, run_options, provenance.get("sources", {}))
+    checkpoints = Checkpoints(trial, trial.steps, run_options, provenance.get("sources", {}))
     try:
         check_layer_files(trial)
         surroundings = environment(trial.device)  # before the trial: a crashed device answers no queries
@@ -94,7 +89,7 @@ def execute(
 
 def check_layer_files(trial: Trial) -> None:
     """Raise UserError if a FILE.py:CLASS has changed since the trial was planned: it is imported only now."""
-    for layer in layers_of(trial):
+    for layer in trial.layers_under_test:
         file = Path(layer.layer.rpartition(":")[0])
         if layer.source is not None and layer.source != file_digest(file):
             raise UserError(f"{file.name} has changed since the run was planned; give the same command again")

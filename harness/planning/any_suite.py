@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from harness.core.settings import AnyTrial
+from harness.core.trial import AnyTrial
 from harness.kinds.claims.suite import count_claims, is_claims, load_claims, plan_claims, read_claims
 from harness.planning.cluster import Cluster
 from harness.planning.plan import Plan, count_trials, make_plan, plan_run

@@ -11,17 +11,12 @@ from pydantic import Field, ValidationError
 from harness.core.errors import UserError
 from harness.core.machine import usable_cores
 from harness.core.records import write_atomically
-from harness.core.settings import (
-    AnyTrial,
-    DataRef,
-    DensityTrial,
-    ExaminationTrial,
-    LayerRef,
-    ParametersTrial,
-    RuntimeTrial,
-    Settings,
-    TimingSettings,
-)
+from harness.core.settings import DataRef, LayerRef, Settings, TimingSettings
+from harness.core.trial import AnyTrial
+from harness.kinds.density.trial import DensityTrial
+from harness.kinds.examination.trial import ExaminationTrial
+from harness.kinds.parameters.trial import ParametersTrial
+from harness.kinds.runtime.trial import RuntimeTrial
 from harness.planning.overrides import Selection, parse_only, parse_overrides
 from harness.planning.resolve import Cell, Scope, cells, column_of, overlay, row_name, rows_in, rows_of
 from harness.planning.suite_errors import raise_faults
@@ -99,7 +94,7 @@ class Plan(Settings):
 
     def with_checksums(self, checksums: Mapping[DataRef, str | None]) -> Plan:
         """The same trials on data of these checksums; data sets that are not named stay as they are."""
-        return self.model_copy(update={"trials": tuple(with_checksum(trial, checksums) for trial in self.trials)})
+        return self.model_copy(update={"trials": tuple(trial.with_checksums(checksums) for trial in self.trials)})
 
     @classmethod
     def load(cls, folder: Path) -> Plan:
@@ -190,31 +185,8 @@ def plan_run(
         remark=scope.setting("remark"),
         trials=tuple(_trials(scope, used, rows, columns, every_seed, jobs, elsewhere)),
     )
-    wanted = [trial for trial in plan.trials if _is_in(trial, picked_rows, picked_columns, picked_seeds)]
+    wanted = [trial for trial in plan.trials if trial.selected(picked_rows, picked_columns, picked_seeds)]
     return plan, tuple(wanted)
-
-
-def with_checksum(trial: AnyTrial, checksums: Mapping[DataRef, str | None]) -> AnyTrial:
-    """The same trial on data of the checksum that is known of its data set (see `data_key`)."""
-    if not isinstance(trial, DensityTrial) or (key := data_key(trial.data)) not in checksums:
-        return trial
-    fields = {name: getattr(trial, name) for name in type(trial).model_fields}  # not a copy, which would keep the id
-    return DensityTrial(**fields | {"data": trial.data.model_copy(update={"checksum": checksums[key]})})
-
-
-def data_key(data: DataRef) -> DataRef:
-    """What two columns have in common that read the same arrays: the data set and its options."""
-    return DataRef(label="", name=data.name, options=data.options)
-
-
-def _is_in(trial: AnyTrial, rows: Sequence[str], columns: Sequence[str], seeds: Sequence[int]) -> bool:
-    match trial:
-        case DensityTrial():
-            return trial.layer.row in rows and trial.data.label in columns and trial.seed in seeds
-        case ParametersTrial() | ExaminationTrial():
-            return trial.layer.row in rows and trial.label in columns
-        case RuntimeTrial():
-            return trial.sweep in columns and any(layer.row in rows for layer in trial.layers)
 
 
 def count_trials(suite: Suite, profile: str) -> int:

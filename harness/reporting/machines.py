@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from harness.core.kinds import kind_of
 from harness.core.records import Record
 
 ELSEWHERE = "elsewhere"
@@ -34,7 +35,7 @@ def timing_machine(records: Iterable[Record]) -> Machine | None:
 
 def is_timed(record: Record) -> bool:
     """Whether the record holds times of layers; one of a failed trial holds none, and belongs to any machine."""
-    return record.trial["kind"] == "runtime" and bool(record.rows)
+    return kind_of(record.trial["kind"]).alone and bool(record.rows)
 
 
 def elsewhere(record: Record, machine: Machine | None) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ import pandas as pd
 
 from harness.core.kinds import KINDS
 from harness.core.records import Record, read_record
-from harness.core.settings import Trial
+from harness.core.trial import Trial
 from harness.reporting.machines import ELSEWHERE, Machine, elsewhere, machine_name, timing_machine
 
 if TYPE_CHECKING:
@@ -27,18 +26,17 @@ def read_records(folder: Path, ids: Iterable[str]) -> list[Record]:
     return [read_record(path) for path in paths if path.exists()]
 
 
-def results(records: Iterable[Record], plan: Plan | None = None) -> pd.DataFrame:
-    """One line per measure, with typed columns; what a trial did not measure is <NA>.
+def results(records: Iterable[Record], plan: Plan) -> pd.DataFrame:
+    """Return one line per measure of every planned trial, with typed columns; what was not measured is <NA>.
 
     Args:
         records: in any order.
-        plan: gives the order, a line with status "missing" for each trial without a record, and published
-            values; without it, the lines are the records' in their order.
+        plan: the trials in their order; one without a record has a line with status "missing".
 
     Returns:
-        The columns of the kinds of trial that occur, density before runtime before parameters.
+        The columns of the kinds of trial that occur.
     """
-    lines = [line for record in records for line in record_lines(record)] if plan is None else plan_lines(records, plan)
+    lines = plan_lines(records, plan)
     kinds = {line["kind"] for line in lines}
     types: dict[str, str] = {}
     for kind in KINDS:
@@ -47,12 +45,12 @@ def results(records: Iterable[Record], plan: Plan | None = None) -> pd.DataFrame
     return pd.DataFrame(lines, columns=list(types), dtype=object).astype(types)
 
 
-def record_lines(record: Record) -> list[dict[str, Any]]:
+def record_lines(record: Record, trial: Trial) -> list[dict[str, Any]]:
     """A record's rows with the trial's identity, status and notes in each; a trial without rows still gives lines.
 
     A runtime trial that failed as a whole gives one line for each layer and operation that it was to time.
     """
-    lines = _lines(record.id, record.trial, record.status, record.reason, record.rows)
+    lines = _lines(trial, record.status, record.reason, record.rows)
     return [line | {"machine": machine_name(record), "notes": record.notes} for line in lines]
 
 
@@ -72,43 +70,24 @@ def _planned_lines(trial: Trial, records: Mapping[str, Record], machine: Machine
     record = records.get(trial.id)
     if record is not None:
         why = elsewhere(record, machine)
-        return record_lines(record) if why is None else _lines(trial.id, record.trial, ELSEWHERE, why, [])
-    return _lines(trial.id, trial.model_dump(mode="json"), MISSING, "not yet run", [])
+        return record_lines(record, trial) if why is None else _lines(trial, ELSEWHERE, why, [])
+    return _lines(trial, MISSING, "not yet run", [])
 
 
-def _lines(
-    name: str, trial: Mapping[str, Any], status: str, reason: str | None, rows: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
+def _lines(trial: Trial, status: str, reason: str | None, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     common = {
-        "id": name,
-        "kind": trial["kind"],
-        "suite": trial["suite"],
-        "profile": trial["profile"],
-        "device": trial["device"],
+        "id": trial.id,
+        "kind": trial.kind,
+        "suite": trial.suite,
+        "profile": trial.profile,
+        "device": trial.device,
         "status": status,
         "reason": reason,
-    }
-    if trial["kind"] == "density":
-        common |= {"dataset": trial["data"]["label"], "layer": trial["layer"]["row"], "seed": trial["seed"]}
-        common["data"] = trial["data"]
-    elif trial["kind"] == "parameters":
-        common |= {"dataset": trial["label"], "layer": trial["layer"]["row"], "width": trial["flow"]["width"]}
-    elif trial["kind"] == "examination":
-        common |= {"dataset": trial["label"], "layer": trial["layer"]["row"]}
-        common |= {"examine": trial["examine"], "mixer": trial["mixer"]}
-    elif trial["kind"] == "runtime":
-        common |= {
-            "sweep": trial["sweep"],
-            "shape": "x".join(map(str, trial["shape"])),
-            "batch": trial["batch"],
-            "process": trial.get("process", 0),
-            "dtype": trial["dtype"],
-        }
-        if not rows:
-            cases = itertools.product(trial["layers"], trial["operations"])
-            rows = [{"layer": layer["row"], "operation": operation} for layer, operation in cases]
+    } | trial.fields
+    if trial.data_sets:
+        common["data"] = trial.data_sets[0].model_dump(mode="json")
     # A row with a status of its own has a reason of its own, or none.
-    return [{**common, **({"reason": None} if "status" in row else {}), **row} for row in rows or [{}]]
+    return [{**common, **({"reason": None} if "status" in row else {}), **row} for row in rows or trial.cases]
 
 
 def _add_published(lines: Iterable[dict[str, Any]], plan: Plan) -> None:

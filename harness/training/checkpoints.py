@@ -22,8 +22,8 @@ import torch
 from harness.core.checkpoint_files import SUFFIX, CheckpointHeader, checkpoint_files, checkpoint_folder, read_header
 from harness.core.records import atomic_file
 from harness.core.run_options import RunOptions
-from harness.core.settings import Trial
 from harness.core.sources import changes
+from harness.core.trial import Trial
 
 KEPT = 2
 CHECKSUM_BYTES = 32

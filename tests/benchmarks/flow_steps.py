@@ -21,9 +21,9 @@ from tabulate import tabulate
 
 from flows import UnsupportedEvent
 from harness.core.flags import keep_freed_memory
-from harness.core.settings import DensityTrial
 from harness.datasets import Store, find_dataset
 from harness.evaluation.evaluation import has_estimates
+from harness.kinds.density.trial import DensityTrial
 from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline
 from harness.planning.plan import plan_run

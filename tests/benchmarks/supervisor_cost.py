@@ -19,11 +19,13 @@ import time
 from pathlib import Path
 
 from harness.core.run_options import RunOptions
-from harness.core.settings import FlowSettings, LayerRef, ParametersTrial, Trial
+from harness.core.settings import FlowSettings, LayerRef
+from harness.core.trial import Trial
 from harness.execution.local.process import start_server
 from harness.execution.local.slots import Slots
 from harness.execution.local.supervisor import run_trials
 from harness.execution.progress import Reporter
+from harness.kinds.parameters.trial import ParametersTrial
 
 MOST_PER_TRIAL = 0.3  # seconds
 MOST_OF_A_SUITE = 0.01

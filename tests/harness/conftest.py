@@ -7,16 +7,10 @@ import numpy as np
 import pytest
 
 from harness.core.records import MAP, blank_record, write_record
-from harness.core.settings import (
-    DataRef,
-    DensityTrial,
-    FlowSettings,
-    LayerRef,
-    ParametersTrial,
-    RuntimeTrial,
-    TimingSettings,
-    TrainingSettings,
-)
+from harness.core.settings import DataRef, FlowSettings, LayerRef, TimingSettings, TrainingSettings
+from harness.kinds.density.trial import DensityTrial
+from harness.kinds.parameters.trial import ParametersTrial
+from harness.kinds.runtime.trial import RuntimeTrial
 from harness.planning.plan import Plan
 from harness.planning.suite_model import Published
 

@@ -14,7 +14,8 @@ from harness.core.isolation.messages import BadMessage, Sender, shortened, visib
 from harness.core.isolation.process import Context
 from harness.core.isolation.process import start_server as start_any_server
 from harness.core.run_options import RunOptions
-from harness.core.settings import Progress, Trial
+from harness.core.settings import Progress
+from harness.core.trial import Trial
 from harness.datasets import DATASETS
 from harness.execution.local.memory import limit_this_process
 

@@ -17,11 +17,10 @@ from harness.core.errors import UserError
 from harness.core.isolation.messages import BadMessage
 from harness.core.isolation.process import Child, Context, start
 from harness.core.isolation.reaper import Reaper
-from harness.core.kinds import kind_of
 from harness.core.machine import memory_watched
 from harness.core.records import Record, Status, write_record
 from harness.core.run_options import RunOptions
-from harness.core.settings import DensityTrial, Trial
+from harness.core.trial import Trial
 from harness.execution.local.memory import LOOK_SECONDS, MemoryWatch, kernel_kills
 from harness.execution.local.process import (
     NO_SPACE_LEFT,
@@ -80,10 +79,10 @@ def run_trials(
             "--memory: this system has no /proc with a trial's memory, so the limit cannot be enforced; leave it "
             "out and run with fewer --jobs"
         )
-    timed = [trial for trial in trials if kind_of(trial.kind).alone]
-    others = [trial for trial in trials if not kind_of(trial.kind).alone]
+    timed = [trial for trial in trials if trial.alone]
+    others = [trial for trial in trials if not trial.alone]
     context = start_server(
-        [trial.data.name for trial in trials if isinstance(trial, DensityTrial)],
+        [data.name for trial in trials for data in trial.data_sets],
         kernels=any(trial.uses_kernels for trial in trials),
     )
     alone = Slots(1, slots.cores, slots.gpus)

@@ -12,7 +12,7 @@ from typing import Self
 
 from harness.core.errors import UserError
 from harness.core.records import TEMPORARY
-from harness.core.settings import Trial
+from harness.core.trial import Trial
 from harness.execution.progress import Reporter
 from harness.execution.slurm.submissions import Beat, beat_path, read_beat
 

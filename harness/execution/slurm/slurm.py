@@ -24,10 +24,10 @@ from typing import Any
 from harness.core.errors import UserError
 from harness.core.records import Record
 from harness.core.run_options import PROJECT, RunOptions
-from harness.core.settings import RuntimeTrial, Trial
+from harness.core.trial import Trial
 from harness.execution.folder import writing
 from harness.execution.outcome import record_path
-from harness.execution.progress import Reporter, make_reporter, name
+from harness.execution.progress import Reporter, make_reporter
 from harness.execution.slurm.slurm_job import run_job
 from harness.execution.slurm.squeue import Queue, cancel, needed
 from harness.execution.slurm.submissions import (
@@ -96,8 +96,8 @@ def submit(
     needed("sbatch")
     root = None if run_options.root is None else run_options.root.absolute()
     run_options = replace(run_options, out=run_options.out.absolute(), root=root)
-    timed = [trial for trial in trials if isinstance(trial, RuntimeTrial)]
-    others = [trial for trial in trials if not isinstance(trial, RuntimeTrial)]
+    timed = [trial for trial in trials if trial.alone]
+    others = [trial for trial in trials if not trial.alone]
     size = cluster.trials_per_job
     jobs = [others[start : start + size] for start in range(0, len(others), size)]
     at_once = throttle or cluster.throttle
@@ -256,9 +256,9 @@ class _ProgressReport:
         if one.active:
             if one.state == "lost" and key not in self._silent:
                 self._silent.add(key)
-                self.reporter.line(f"{name(one.trial)}: lost: {one.text}")
+                self.reporter.line(f"{one.trial.name}: lost: {one.text}")
         elif time.monotonic() - self._gone.setdefault(key, time.monotonic()) >= grace or one.state == "cancelled":
-            self.reporter.line(f"{name(one.trial)}: {one.state}: {one.text}; the same command submits it again")
+            self.reporter.line(f"{one.trial.name}: {one.state}: {one.text}; the same command submits it again")
             del self.open[key]
 
 

@@ -17,7 +17,7 @@ from harness.core.errors import DataError, DataMissing, UserError
 from harness.core.machine import usable_gpus
 from harness.core.records import write_atomically
 from harness.core.run_options import RunOptions
-from harness.core.settings import DensityTrial, Trial
+from harness.core.trial import Trial
 from harness.execution.local.process import Work, execute
 from harness.execution.local.supervisor import run_one
 from harness.execution.provenance import RunProvenance
@@ -73,25 +73,24 @@ def check_prepared(trial: Trial, run_options: RunOptions) -> None:
     Raises:
         DataMissing, DataError: the data are missing here, or differ.
     """
-    if not isinstance(trial, DensityTrial):
-        return
     from harness.datasets import Store, find_dataset
 
     store = Store.at(run_options.root, offline=True)
-    name = trial.data.name
-    try:
-        data = find_dataset(name)
-        data.check(store, dict(trial.data.options))
-        checksum = data.checksum(store, dict(trial.data.options))
-    except (DataMissing, DataError) as error:
-        raise type(error)(
-            f"{error} (on a node of the cluster: data root and cache must be on a shared disk)"
-        ) from error
-    if checksum != trial.data.checksum:
-        raise DataError(
-            f"{name}: the data on this node (checksum {checksum}) are not those that the run has prepared "
-            f"({trial.data.checksum}); have data root and cache on a shared disk"
-        )
+    for data in trial.data_sets:
+        options = dict(data.options)
+        try:
+            dataset = find_dataset(data.name)
+            dataset.check(store, options)
+            checksum = dataset.checksum(store, options)
+        except (DataMissing, DataError) as error:
+            raise type(error)(
+                f"{error} (on a node of the cluster: data root and cache must be on a shared disk)"
+            ) from error
+        if checksum != data.checksum:
+            raise DataError(
+                f"{data.name}: the data on this node (checksum {checksum}) are not those that the run has prepared "
+                f"({data.checksum}); have data root and cache on a shared disk"
+            )
 
 
 def job_number() -> str:

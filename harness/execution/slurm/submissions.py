@@ -26,7 +26,8 @@ from pydantic import Field, ValidationError
 from harness.core.errors import UserError
 from harness.core.records import Record, read_record, write_atomically
 from harness.core.run_options import RunOptions, shown_seconds
-from harness.core.settings import AnyTrial, Settings, Trial
+from harness.core.settings import Settings
+from harness.core.trial import AnyTrial, Trial
 from harness.execution.outcome import interrupted, record_path
 from harness.execution.slurm.squeue import Jobs, Queue
 

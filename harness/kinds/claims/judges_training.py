@@ -196,9 +196,9 @@ def settings(plan: Plan, lines: Sequence[Line], records: Sequence[Record]) -> Ve
             good = bool(mine) and all(has_value(line, unit) and not suspect(line) for line in mine)
             values[row, column] = by_seed(mine, unit) if good else {}
     families: dict[str, list[str]] = {}
-    for trial in plan.trials:
-        if trial.kind == "density" and trial.layer.row not in families.setdefault(trial.layer.layer, []):
-            families[trial.layer.layer].append(trial.layer.row)
+    for layer in dict.fromkeys(layer for trial in plan.trials if trial.steps for layer in trial.layers_under_test):
+        if layer.row not in families.setdefault(layer.layer, []):
+            families[layer.layer].append(layer.row)
     first = plan.columns[0]
     pairs = {
         f"{row} for {rows[0]}, {column}": ((row, column), (rows[0], column))

@@ -25,7 +25,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, StringConstraints, ValidationError
 
 from harness.core.errors import UserError, nearest
-from harness.core.settings import AnyTrial, Settings
+from harness.core.settings import Settings
+from harness.core.trial import AnyTrial
 from harness.planning.cluster import Cluster
 from harness.planning.overrides import parse_only
 from harness.planning.plan import Plan, Section, count_trials, plan_run, resolve_device
@@ -212,7 +213,7 @@ def count_claims(claims: Claims, profile: str) -> int:
 
 def _in_order(trials: Sequence[AnyTrial]) -> tuple[AnyTrial, ...]:
     """Runtime trials last, as a run does them."""
-    return tuple(sorted(trials, key=lambda trial: trial.kind == "runtime"))
+    return tuple(sorted(trials, key=lambda trial: trial.alone))
 
 
 def _picked(only: Sequence[str], known: list[str]) -> set[str]:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.core.kinds import IDENTITY, Dependencies, Kind
 from harness.kinds.density.result import MEASURES
+from harness.kinds.density.trial import DensityTrial
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from harness.core.records import Record
     from harness.core.run_options import RunOptions
-    from harness.core.settings import DensityTrial, Progress
+    from harness.core.settings import Progress
     from harness.planning.plan import Plan
     from harness.reporting.tables.cells import Line
     from harness.reporting.tables.rendering import Table
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 class DensityKind(Kind, name="density"):
     """Train one flow, evaluate it on the test split once, audit its likelihood and draw samples."""
 
+    trial = DensityTrial
+    deterministic = True
     columns = (
         IDENTITY
         | {"seed": "Int64", "status": "string", "reason": "string", "check": "string"}
@@ -52,6 +55,16 @@ class DensityKind(Kind, name="density"):
             mixer=trial.flow.mixer != "none",
             perceptron=sequences,
         )
+
+    def similar(self, trial: Mapping[str, Any]) -> list[tuple[list[Any], float]]:
+        """Return all settings but the seed; flow and layer; flow: the latter two scale with the training examples."""
+        examples = trial["training"]["steps"] * trial["training"]["batch_size"]
+        column = [trial["data"]["label"], trial["flow"]]
+        return [
+            ([*column, trial["data"], trial["layer"], trial["training"]], 1.0),
+            ([*column, "row", trial["layer"]["row"]], examples),
+            ([*column, "any row"], examples),
+        ]
 
     def tables(self, plan: Plan, lines: Sequence[Line]) -> list[Table]:
         """See `harness.kinds.density.tables.density_tables`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.core.settings import RuntimeTrial
+from harness.kinds.runtime.trial import RuntimeTrial
 from harness.reporting.tables.cells import EMPTY, OPERATIONS, Line, Notes, device_text, threads_text, time_cell
 from harness.reporting.tables.rendering import Table
 

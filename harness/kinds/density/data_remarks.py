@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from harness.core.settings import DensityTrial
+from harness.kinds.density.trial import DensityTrial
 from harness.reporting.tables.cells import Line
 
 if TYPE_CHECKING:

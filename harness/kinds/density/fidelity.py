@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from harness.core.settings import DensityTrial, SampleSettings
+from harness.core.settings import SampleSettings
+from harness.kinds.density.trial import DensityTrial
 from harness.reporting.results import MISSING
 from harness.reporting.statistics.statistics import estimate
 from harness.reporting.tables.cells import EMPTY, Line, Notes, failed_reason, failed_status

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 
 from harness.core.records import Record
 from harness.reporting.figures.figure_style import INK, colour, panels, plain, side_legend
-from harness.reporting.results import record_lines
+from harness.reporting.results import plan_lines
 from harness.reporting.statistics.likelihoods import UNITS, unit_of
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def training_figure(plan: Plan, records: Sequence[Record]) -> Figure | None:
     columns = [column for column in plan.columns if any(key[0] == column for key in curves)]
     if not columns:
         return None
-    lines = [line for record in records for line in record_lines(record) if line["kind"] == "density"]
+    lines = [line for line in plan_lines(records, plan) if line["kind"] == "density"]
     figure, grid = panels(len(columns), 3.4, 3.2, columns=3)
     for axes, column in zip(grid, columns, strict=True):
         shown: list[Curve] = []

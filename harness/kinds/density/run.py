@@ -15,16 +15,17 @@ from flows.baselines import MissingLibrary
 from harness.audit.audit import Audit, audit
 from harness.core.errors import DataError, Diverged
 from harness.core.records import Record, blank_record
-from harness.core.settings import DensityTrial, LayerRef, Progress
+from harness.core.settings import LayerRef, Progress
 from harness.datasets import Splits, Store, find_dataset
 from harness.evaluation.evaluation import Evaluation, evaluate
 from harness.evaluation.fidelity import measure_fidelity
 from harness.kinds.density.result import DensityResult
 from harness.kinds.density.samples import save_samples
+from harness.kinds.density.trial import DensityTrial
+from harness.kinds.density.weights import load_flow, save_flow
 from harness.pipeline.models import build_flow, make_layer
 from harness.pipeline.pipeline import Pipeline
 from harness.training.training import Fit, claimed_shift, fit
-from harness.training.weights import load_flow, save_flow
 from layers import InvertibleLinear, UnsupportedShape, free_parameters
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def run_density(
         trial: its settings.
         root: folder of data sets that are not installed with a package.
         out: the suite's folder; samples go to `out/records/<id>.npz`, beside the record, and the chosen weights to
-            `out/weights/<id>.pt` (see `harness.training.weights`).
+            `out/weights/<id>.pt` (see `harness.kinds.density.weights`).
         progress: told the fraction done and a short text.
         checkpoints: see `fit`.
 

@@ -12,10 +12,10 @@ import torch
 
 from flows import Flow
 from harness.core.records import write_atomically
-from harness.core.settings import DensityTrial
 from harness.evaluation.evaluation import generator
 from harness.evaluation.learned_maps import learned_maps
 from harness.evaluation.neighbours import neighbour_arrays
+from harness.kinds.density.trial import DensityTrial
 from harness.pipeline.pipeline import Pipeline
 
 SAMPLES = 100

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.core.settings import DensityTrial
 from harness.kinds.density.cost import cost_table
 from harness.kinds.density.data_remarks import data_remarks
 from harness.kinds.density.differences import differences_table
 from harness.kinds.density.events import events_table
 from harness.kinds.density.fidelity import fidelity_table
+from harness.kinds.density.trial import DensityTrial
 from harness.reporting.results import MISSING
 from harness.reporting.statistics.likelihoods import (
     ESTIMATE,

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from harness.core.kinds import IDENTITY, Dependencies, Kind
+from harness.kinds.examination.trial import ExaminationTrial
 
 if TYPE_CHECKING:
     from harness.core.records import Record
     from harness.core.run_options import RunOptions
-    from harness.core.settings import ExaminationTrial, Progress
+    from harness.core.settings import Progress
     from harness.planning.plan import Plan
     from harness.reporting.tables.cells import Line
     from harness.reporting.tables.rendering import Table
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 class ExaminationKind(Kind, name="examination"):
     """Compute one property of a layer, without data or training."""
 
+    trial = ExaminationTrial
     columns = IDENTITY | {
         "examine": "string",
         "mixer": "string",

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from flows import seeded
 from harness.core.records import Record, blank_record
-from harness.core.settings import ExaminationTrial, LayerRef, Progress
+from harness.core.settings import LayerRef, Progress
+from harness.kinds.examination.trial import ExaminationTrial
 from harness.pipeline.models import make_layer
 from harness.timing.operations import perturb
 from layers import InvertibleLinear, UnsupportedShape

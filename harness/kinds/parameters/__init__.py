@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from harness.core.kinds import IDENTITY, Dependencies, Kind
+from harness.kinds.parameters.trial import ParametersTrial
 
 if TYPE_CHECKING:
     from harness.core.records import Record
     from harness.core.run_options import RunOptions
-    from harness.core.settings import ParametersTrial, Progress
+    from harness.core.settings import Progress
     from harness.planning.plan import Plan
     from harness.reporting.tables.cells import Line
     from harness.reporting.tables.rendering import Table
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 class ParametersKind(Kind, name="parameters"):
     """Build one model and count its parameters, without training it."""
 
+    trial = ParametersTrial
+    computes = False
     columns = IDENTITY | {
         "width": "Int64",
         "seed": "Int64",

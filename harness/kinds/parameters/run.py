@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.core.records import Record, blank_record
-from harness.core.settings import ParametersTrial, Progress
+from harness.core.settings import Progress
+from harness.kinds.parameters.trial import ParametersTrial
 from harness.pipeline.models import build_flow
 from layers import free_parameters
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.core.kinds import IDENTITY, Dependencies, Kind
+from harness.kinds.runtime.trial import RuntimeTrial
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from harness.core.records import Record
     from harness.core.run_options import RunOptions
-    from harness.core.settings import Progress, RuntimeTrial
+    from harness.core.settings import Progress
     from harness.planning.plan import Plan
     from harness.reporting.tables.cells import Line
     from harness.reporting.tables.rendering import Table
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 class RuntimeKind(Kind, name="runtime"):
     """Time all layers of one sweep point, alternating in one process."""
 
+    trial = RuntimeTrial
     columns = IDENTITY | {
         "seed": "Int64",
         "status": "string",
@@ -62,6 +64,14 @@ class RuntimeKind(Kind, name="runtime"):
     def depends_on(self, trial: RuntimeTrial) -> Dependencies:
         """Return the run alone: layers are timed without a flow."""
         return Dependencies(("harness.kinds.runtime.run",))
+
+    def similar(self, trial: Mapping[str, Any]) -> list[tuple[list[Any], float]]:
+        """Return the same point, then the same sweep."""
+        rows = [layer["row"] for layer in trial["layers"]]
+        return [
+            ([trial["shape"], trial["batch"], rows, trial["timing"]], 1.0),
+            ([trial["sweep"], rows, trial["timing"]], 1.0),
+        ]
 
     def tables(self, plan: Plan, lines: Sequence[Line]) -> list[Table]:
         """See `harness.kinds.runtime.tables.runtime_tables`."""

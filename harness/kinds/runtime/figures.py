@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from harness.core.settings import RuntimeTrial
 from harness.kinds.runtime.points import merged
+from harness.kinds.runtime.trial import RuntimeTrial
 from harness.reporting.figures.figure_style import INK, colour, logarithmic, marker, panels, plain, side_legend
 from harness.reporting.tables.cells import OPERATIONS, Line, shape_text
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from harness.core.records import Record, blank_record, finite
-from harness.core.settings import LayerRef, Operation, Progress, RuntimeTrial
+from harness.core.settings import LayerRef, Operation, Progress
+from harness.kinds.runtime.trial import RuntimeTrial
 from harness.pipeline.models import make_layer
 from harness.timing.operations import backend_of, events, inverse_error, perturb, prepare
 from harness.timing.peak_memory import peak_bytes

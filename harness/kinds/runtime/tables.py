@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from harness.core.settings import RuntimeTrial
 from harness.kinds.runtime.points import (
     FITTED_POINTS,
     LARGEST_DRIFT,
@@ -16,6 +15,7 @@ from harness.kinds.runtime.points import (
     growth,
     merged,
 )
+from harness.kinds.runtime.trial import RuntimeTrial
 from harness.reporting.tables.cells import (
     EMPTY,
     OPERATIONS,

@@ -13,15 +13,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.core.records import Record
-from harness.core.settings import AnyTrial, ExaminationTrial, RuntimeTrial
 from harness.core.sources import changes
+from harness.core.trial import Trial
 from harness.kinds.examination.tables import MEASURES
 from harness.planning.plan import Plan
-from harness.reporting.compare.merge import cell
 from harness.reporting.machines import described, machine_of
 from harness.reporting.results import read_records, record_lines
 from harness.reporting.statistics.likelihoods import UNITS, suspect
-from harness.reporting.tables.cells import OPERATIONS, Line, failed_reason, shape_text
+from harness.reporting.tables.cells import OPERATIONS, Line, failed_reason
 
 LISTED = 3  # of differing settings or files, the rest as a number
 
@@ -87,7 +86,7 @@ class Run(NamedTuple):
     """A plan, its trials by the cell that they fill, and its records by id."""
 
     plan: Plan
-    trials: Mapping[tuple[Any, ...], AnyTrial]
+    trials: Mapping[tuple[Any, ...], Trial]
     records: Mapping[str, Record]
 
     @classmethod
@@ -95,7 +94,7 @@ class Run(NamedTuple):
         """Of OUT/<suite>; a UserError names what cannot be read."""
         plan = Plan.load(folder)
         records = read_records(folder / "records", [trial.id for trial in plan.trials])
-        return cls(plan, {cell(plan, trial): trial for trial in plan.trials}, {record.id: record for record in records})
+        return cls(plan, {trial.cell: trial for trial in plan.trials}, {record.id: record for record in records})
 
 
 def matched(first: Run, second: Run, other_code: bool) -> Iterator[Pair]:
@@ -106,7 +105,10 @@ def matched(first: Run, second: Run, other_code: bool) -> Iterator[Pair]:
             None if trial is None else run.records.get(trial.id)
             for run, trial in zip((first, second), trials, strict=True)
         )
-        sides = [{} if record is None else _by_case(record) for record in records]
+        sides = [
+            {} if record is None or trial is None else _by_case(record, trial)
+            for record, trial in zip(records, trials, strict=True)
+        ]
         known = next(trial for trial in reversed(trials) if trial is not None)
         for case in dict.fromkeys([*sides[1], *sides[0]]) or [(None, None)]:
             pair = _pair(known, case, trials, records, (sides[0].get(case), sides[1].get(case)), other_code)
@@ -117,14 +119,14 @@ def matched(first: Run, second: Run, other_code: bool) -> Iterator[Pair]:
                 yield replace(pair, place=pair.place._replace(what=f"{claim}: {pair.place.what}"))
 
 
-def _by_case(record: Record) -> dict[tuple[str | None, str | None], Line]:
-    return {(line.get("layer"), line.get("operation")): line for line in record_lines(record)}
+def _by_case(record: Record, trial: Trial) -> dict[tuple[str | None, str | None], Line]:
+    return {(line.get("layer"), line.get("operation")): line for line in record_lines(record, trial)}
 
 
 def _pair(
-    known: AnyTrial,
+    known: Trial,
     case: tuple[str | None, str | None],
-    trials: tuple[AnyTrial | None, ...],
+    trials: tuple[Trial | None, ...],
     records: tuple[Record | None, ...],
     lines: tuple[Line | None, Line | None],
     other_code: bool,
@@ -151,10 +153,10 @@ def _pair(
     kind, unit = _measure(known, lines)
     if obstacle is None:
         obstacle, fault = _outcome(lines, unit)
-    return Pair(_place(known, case), _member(known), kind, unit, *lines, obstacle, fault, tuple(remarks))
+    return Pair(_place(known, case), known.repeat, kind, unit, *lines, obstacle, fault, tuple(remarks))
 
 
-def _measure(trial: AnyTrial, lines: tuple[Line | None, Line | None]) -> tuple[str, str]:
+def _measure(trial: Trial, lines: tuple[Line | None, Line | None]) -> tuple[str, str]:
     """Kind and unit: the name of a likelihood's column, or "ms"."""
     if trial.kind != "density":
         return trial.kind, "ms" if trial.kind == "runtime" else ""
@@ -234,22 +236,10 @@ def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield from _flat(item, f"{name}.{key}" if name else key)
 
 
-def _place(trial: AnyTrial, case: tuple[str | None, str | None]) -> Place:
-    if isinstance(trial, RuntimeTrial):
-        point = f"{trial.sweep}, {shape_text('x'.join(map(str, trial.shape)))}, batch {trial.batch}"
-        rows = ", ".join(layer.row for layer in trial.layers)
-        return Place(f"{point}, {OPERATIONS.get(case[1] or '', case[1] or 'all')}", case[0] or rows)
-    if trial.kind == "density":
-        return Place(trial.data.label, trial.layer.row)
-    if isinstance(trial, ExaminationTrial):
-        return Place(f"{trial.examine}, {trial.label}", trial.layer.row)
-    return Place(f"{trial.label}, width {trial.flow.width}", trial.layer.row)
-
-
-def _member(trial: AnyTrial) -> str:
-    if trial.kind == "density":
-        return f"seed {trial.seed}"
-    return f"process {trial.process + 1}" if isinstance(trial, RuntimeTrial) else ""
+def _place(trial: Trial, case: tuple[str | None, str | None]) -> Place:
+    layer, operation = case
+    what = [trial.place] if operation is None else [trial.place, OPERATIONS.get(operation, operation)]
+    return Place(", ".join(what), layer or ", ".join(trial.rows))
 
 
 def listed(texts: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.core.errors import UserError
 from harness.core.records import Record, read_record, verdict, write_atomically, write_record
-from harness.core.settings import AnyTrial, DensityTrial, ExaminationTrial, ParametersTrial, RuntimeTrial
+from harness.core.trial import AnyTrial
 from harness.planning.plan import FILE, Plan
 from harness.reporting.machines import elsewhere, is_timed, machine_name, timing_machine
 
@@ -82,7 +82,7 @@ def join_plans(plans: Mapping[Path, Plan]) -> Plan:
                     f"{first_folder} is of {name} {one}, {folder} of {other}: not one table; report each by itself"
                 )
         for trial in plan.trials:
-            before = cells.setdefault(cell(plan, trial), (folder, trial))
+            before = cells.setdefault(trial.cell, (folder, trial))
             if before[1].id != trial.id:
                 raise UserError(
                     f"{before[0]} and {folder} have trials of one cell that differ in "
@@ -90,34 +90,8 @@ def join_plans(plans: Mapping[Path, Plan]) -> Plan:
                 )
     rows, columns = (_union(getattr(plan, name) for plan in plans.values()) for name in ("rows", "columns"))
     seeds = tuple(sorted({seed for plan in plans.values() for seed in plan.seeds}))
-    trials = sorted((trial for _, trial in cells.values()), key=lambda trial: _order(trial, rows, columns))
+    trials = sorted((trial for _, trial in cells.values()), key=lambda trial: trial.order(rows, columns))
     return first.model_copy(update={"rows": rows, "columns": columns, "seeds": seeds, "trials": tuple(trials)})
-
-
-def cell(plan: Plan, trial: AnyTrial) -> tuple[Any, ...]:
-    """What a table has one place for; each claim of a plan of claims has tables of its own."""
-    claim = trial.suite if plan.sections else ""
-    match trial:
-        case DensityTrial():
-            return claim, "density", trial.data.label, trial.layer.row, trial.seed
-        case ParametersTrial():
-            return claim, "parameters", trial.label, trial.shape, trial.layer.row, trial.flow.width
-        case RuntimeTrial():
-            return claim, "runtime", trial.sweep, trial.shape, trial.batch, trial.process
-        case ExaminationTrial():
-            return claim, "examination", trial.examine, trial.label, trial.shape, trial.layer.row
-
-
-def _order(trial: AnyTrial, rows: Sequence[str], columns: Sequence[str]) -> tuple[int, ...]:
-    match trial:
-        case DensityTrial():
-            return 0, trial.seed, columns.index(trial.data.label), rows.index(trial.layer.row)
-        case ParametersTrial():
-            return 0, columns.index(trial.label), trial.flow.width, rows.index(trial.layer.row)
-        case ExaminationTrial():
-            return 0, columns.index(trial.label), rows.index(trial.layer.row)
-        case RuntimeTrial():
-            return 1, trial.process, columns.index(trial.sweep), *trial.shape, trial.batch
 
 
 def _difference(one: AnyTrial, other: AnyTrial) -> str:

@@ -13,7 +13,6 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from harness.core.records import Record
-from harness.core.settings import DensityTrial
 from harness.reporting.compare.merge import CONFLICT
 from harness.reporting.figures.figure_style import slug
 from harness.reporting.page.page_facts import (
@@ -69,7 +68,7 @@ def page(
         conflicts=[without_paths(f"{one.id}: {one.notes[CONFLICT]}") for one in records if CONFLICT in one.notes],
         sections=[replace(section, tables=tuple(map(_without_paths, section.tables))) for section in sections],
         anchors=anchors(sections),
-        audited=any(isinstance(trial, DensityTrial) for trial in plan.trials),
+        audited=any(trial.steps for trial in plan.trials),
         columns=(*trial_columns(plan), "remarks"),
         trials=trial_rows(plan, records, lines),
         environment=environment_rows(records),

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from harness.core.records import Record
-from harness.core.settings import DensityTrial, ParametersTrial, RuntimeTrial
-from harness.planning.identity import identity
 from harness.reporting.results import MISSING
-from harness.reporting.tables.cells import EMPTY, Line, shape_text, shortened
+from harness.reporting.tables.cells import EMPTY, Line, shortened
 from harness.reporting.tables.tables import worst_statuses
 
 if TYPE_CHECKING:
@@ -24,12 +22,6 @@ DIGITS_OF_COMMIT = 10
 _NAME = r"[^\s/:'\"`]+(?:(?<![,;.!?])[ ]+[^\s/:'\"`]+)*"  # of a folder
 _PATH = re.compile(rf"(?:(?<=['\"`])/(?:[^/'\"`\n]+/)+|(?:\bfile://|(?<![\w./]))/(?:{_NAME}/)+)")
 
-_WHERE: dict[str, tuple[str, ...]] = {
-    "density": ("data", "layer", "seed"),
-    "runtime": ("sweep", "point", "process"),
-    "parameters": ("model", "layer", "width"),
-}
-_WHERE_ANY = ("suite", "kind", "on", "layer", "seed")  # of a suite of several kinds
 _AUDIT = ("audit", "log-det error, nats", "inverse error", "condition", "layers audited")
 
 
@@ -52,11 +44,11 @@ class TrialRow:
 
 def trial_columns(plan: Plan) -> tuple[str, ...]:
     """The heads of the columns of `trial_rows`; those of the audit only where there is one."""
-    return (*_WHERE.get(plan.kind, _WHERE_ANY), "status", *(_AUDIT if _audited(plan) else ()), "seconds")
+    return ("kind", "place", "layer", "repetition", "status", *(_AUDIT if _audited(plan) else ()), "seconds")
 
 
 def _audited(plan: Plan) -> bool:
-    return any(isinstance(trial, DensityTrial) for trial in plan.trials)
+    return any(trial.steps for trial in plan.trials)
 
 
 def trial_rows(plan: Plan, records: Sequence[Record], lines: Sequence[Line]) -> list[TrialRow]:
@@ -73,23 +65,10 @@ def trial_rows(plan: Plan, records: Sequence[Record], lines: Sequence[Line]) -> 
         found = dict.fromkeys(_reasons(by_trial.get(trial.id, []), record))
         seconds = EMPTY if record is None or record.seconds is None else f"{record.seconds:.1f}"
         audit = _audit_cells(record) if _audited(plan) else ()
-        where = _identity(trial) if plan.kind in _WHERE else (trial.suite, *identity(trial))
-        cells = (*where, state, *audit, seconds)
+        cells = (trial.kind, trial.place, ", ".join(trial.rows), trial.repeat, state, *audit, seconds)
         good = state == "ok" or (state == "unsupported" and plan.unsupported)
         rows.append(TrialRow(trial.id, cells, good, tuple(without_paths(shortened(text)) for text in found)))
     return rows
-
-
-def _identity(trial: object) -> tuple[str, str, str]:
-    match trial:
-        case DensityTrial():
-            return trial.data.label, trial.layer.row, str(trial.seed)
-        case ParametersTrial():
-            return trial.label, trial.layer.row, str(trial.flow.width)
-        case RuntimeTrial():
-            shape = shape_text("x".join(map(str, trial.shape)))
-            return trial.sweep, f"{shape}, batch {trial.batch}", str(trial.process + 1)
-    raise TypeError(f"no words for a {type(trial).__name__}")
 
 
 def _audit_cells(record: Record | None) -> tuple[str, ...]:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 from harness.core.records import Record
-from harness.core.settings import DensityTrial
 from harness.reporting.figures.figure_style import slug
 from harness.reporting.page.page_figures import Drawing, drawing
 from harness.reporting.page.page_pictures import Maps, Picture, figure_pictures, learned_pictures, sample_pictures
@@ -138,8 +137,7 @@ def figure_parts(drawn: Mapping[str, Figure], prefix: str = "") -> dict[str, lis
 def _sample_caption(plan: Plan, column: str) -> str:
     """What the panels of samples show."""
     text = "Held-out data, then samples of the flow with each layer, of the first seed that has any."
-    trials = [trial for trial in plan.trials if isinstance(trial, DensityTrial) and trial.data.label == column]
-    if any(trial.data.permute is not None for trial in trials):
+    if any(data.permute is not None and data.label == column for trial in plan.trials for data in trial.data_sets):
         text += " The flows see all entries permuted; here they are put back in order."
     return text
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from harness.core.errors import UserError
-from harness.core.settings import DensityTrial
 from harness.reporting.statistics.statistics import Difference, Estimate, paired_differences, winner
 from harness.reporting.tables.cells import Line, shortened
 
@@ -116,7 +115,7 @@ def ranking(plan: Plan, density: Sequence[Line], label: str) -> Ranking:
     """The competition of one column, an average of columns included."""
     members = members_of(plan, label)
     unit = unit_of(density, members[0])
-    told = {trial.layer.row for trial in plan.trials if isinstance(trial, DensityTrial) and trial.layer.oracle}
+    told = {layer.row for trial in plan.trials for layer in trial.layers_under_test if layer.oracle}
     rows = {}
     for row in plan.rows:
         lines = [line for line in density if line["layer"] == row and line["dataset"] in members]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from harness.core.settings import DensityTrial
+from harness.kinds.density.trial import DensityTrial
 from harness.reporting.statistics.likelihoods import has_value, is_estimate, suspect, unit_of
 from harness.reporting.tables.cells import Line
 

@@ -4,7 +4,8 @@ import pytest
 
 from harness.core.errors import UserError
 from harness.core.records import blank_record, finite, read_record, write_atomically, write_record
-from harness.core.settings import FlowSettings, LayerRef, ParametersTrial
+from harness.core.settings import FlowSettings, LayerRef
+from harness.kinds.parameters.trial import ParametersTrial
 
 TRIAL = ParametersTrial(
     suite="s",

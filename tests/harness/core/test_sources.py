@@ -8,16 +8,11 @@ import pytest
 
 from flows.perceptron import Perceptron
 from harness.core.kernel_sources import ALL, kernel_files
-from harness.core.settings import (
-    DataRef,
-    DensityTrial,
-    FlowSettings,
-    LayerRef,
-    ParametersTrial,
-    RuntimeTrial,
-    TrainingSettings,
-)
+from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.core.sources import Sources, _starts, changes
+from harness.kinds.density.trial import DensityTrial
+from harness.kinds.parameters.trial import ParametersTrial
+from harness.kinds.runtime.trial import RuntimeTrial
 from harness.pipeline.models import build_flow
 
 PROJECT = Path(__file__).resolve().parents[3]

@@ -14,15 +14,7 @@ import torch
 
 import harness.kinds.density.run
 from harness.core.records import write_record
-from harness.core.settings import (
-    INCEPTION,
-    DataRef,
-    DensityTrial,
-    FlowSettings,
-    LayerRef,
-    SampleSettings,
-    TrainingSettings,
-)
+from harness.core.settings import INCEPTION, DataRef, FlowSettings, LayerRef, SampleSettings, TrainingSettings
 from harness.datasets.base import Splits
 from harness.evaluation.fidelity import (
     MEASURES,
@@ -34,8 +26,9 @@ from harness.evaluation.fidelity import (
     measure_fidelity,
 )
 from harness.kinds.density.run import run_density
+from harness.kinds.density.trial import DensityTrial
+from harness.kinds.density.weights import load_flow, weights_path
 from harness.pipeline.pipeline import Pipeline
-from harness.training.weights import load_flow, weights_path
 
 NAME = "pixels-and-colours"
 MIX = np.random.default_rng(5).normal(size=(48, 6)) / 48

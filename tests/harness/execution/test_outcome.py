@@ -6,8 +6,9 @@ import pytest
 
 from harness.core.records import blank_record, write_record
 from harness.core.run_options import RunOptions
-from harness.core.settings import FlowSettings, LayerRef, ParametersTrial
+from harness.core.settings import FlowSettings, LayerRef
 from harness.execution.outcome import Ending, interrupted, left_record, log_path, missing_record, stamp
+from harness.kinds.parameters.trial import ParametersTrial
 
 TRIAL = ParametersTrial(
     suite="s",

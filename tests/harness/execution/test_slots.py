@@ -3,8 +3,9 @@
 import pytest
 
 from harness.core.machine import usable_gpus
-from harness.core.settings import FlowSettings, LayerRef, ParametersTrial
+from harness.core.settings import FlowSettings, LayerRef
 from harness.execution.local.slots import Slots, at_once
+from harness.kinds.parameters.trial import ParametersTrial
 
 
 def trial(threads=1, device="cpu"):

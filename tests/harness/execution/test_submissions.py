@@ -8,7 +8,7 @@ import pytest
 from harness.core.errors import DataError, UserError
 from harness.core.records import blank_record, write_record
 from harness.core.run_options import RunOptions
-from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef, ParametersTrial, TrainingSettings
+from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.execution.outcome import SIGNAL
 from harness.execution.slurm.heartbeat import Heartbeat, wait_for_silence
 from harness.execution.slurm.slurm_job import check_prepared
@@ -27,6 +27,8 @@ from harness.execution.slurm.submissions import (
     mark_cancelled,
     read_beat,
 )
+from harness.kinds.density.trial import DensityTrial
+from harness.kinds.parameters.trial import ParametersTrial
 
 LAYER = LayerRef(row="one", layer="conv1x1")
 NAME = "invertbench-s-1"

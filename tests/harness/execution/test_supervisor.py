@@ -15,12 +15,14 @@ from harness.core.errors import UserError
 from harness.core.isolation.messages import Receiver, Sender
 from harness.core.records import blank_record, read_record, write_record
 from harness.core.run_options import RunOptions
-from harness.core.settings import FlowSettings, LayerRef, ParametersTrial, RuntimeTrial
+from harness.core.settings import FlowSettings, LayerRef
 from harness.execution.local.process import progress_sender
 from harness.execution.local.slots import Slots
 from harness.execution.local.supervisor import run_one, run_trials
 from harness.execution.outcome import interrupted
 from harness.execution.progress import Reporter, make_reporter
+from harness.kinds.parameters.trial import ParametersTrial
+from harness.kinds.runtime.trial import RuntimeTrial
 
 HERE = Path(__file__).parents[1]
 LAYER = LayerRef(row="one", layer="conv1x1")

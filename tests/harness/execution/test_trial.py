@@ -7,9 +7,10 @@ import pytest
 from harness.core.errors import Diverged
 from harness.core.records import blank_record, read_record
 from harness.core.run_options import RunOptions
-from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
+from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.core.sources import file_digest
 from harness.execution.trial import execute
+from harness.kinds.density.trial import DensityTrial
 
 TRIAL = DensityTrial(
     suite="s",

@@ -4,8 +4,9 @@ import pytest
 
 from harness.core.errors import SuiteError, UserError
 from harness.core.run_options import RunOptions
-from harness.core.settings import FlowSettings, LayerRef, ParametersTrial
+from harness.core.settings import FlowSettings, LayerRef
 from harness.execution.slurm.slurm import parameters, submit
+from harness.kinds.parameters.trial import ParametersTrial
 from harness.planning.cluster import Cluster, cluster_of
 from harness.planning.suite import load_suite
 

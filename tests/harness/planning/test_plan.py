@@ -5,7 +5,9 @@ import json
 import pytest
 
 from harness.core.errors import SuiteError, UserError
-from harness.core.settings import DensityTrial, ParametersTrial, RuntimeTrial
+from harness.kinds.density.trial import DensityTrial
+from harness.kinds.parameters.trial import ParametersTrial
+from harness.kinds.runtime.trial import RuntimeTrial
 from harness.planning.plan import Plan, make_plan, plan_run
 from harness.planning.suite import load_suite
 from layers import LAYERS

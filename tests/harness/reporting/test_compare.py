@@ -5,7 +5,7 @@ import pytest
 from harness.cli.parser import main
 from harness.core.errors import UserError
 from harness.core.records import blank_record, write_record
-from harness.core.settings import DensityTrial
+from harness.kinds.density.trial import DensityTrial
 from harness.reporting.compare.comparing import Thresholds, compare
 from harness.reporting.compare.matching import Place
 

@@ -8,7 +8,7 @@ import pytest
 from harness.cli.parser import main
 from harness.core.errors import UserError
 from harness.core.records import blank_record, read_record, write_record
-from harness.core.settings import DensityTrial
+from harness.kinds.density.trial import DensityTrial
 from harness.planning.plan import Plan
 from harness.reporting.compare.merge import merge
 from harness.reporting.results import plan_lines

@@ -16,8 +16,9 @@ import torch
 
 from harness.core.checkpoint_files import checkpoint_files, newest_header
 from harness.core.run_options import RunOptions
-from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
+from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.datasets import Store, find_dataset
+from harness.kinds.density.trial import DensityTrial
 from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline
 from harness.training.checkpoints import Checkpoints, read_checkpoint

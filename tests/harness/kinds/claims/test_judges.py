@@ -3,18 +3,13 @@
 import pytest
 
 from harness.core.records import blank_record
-from harness.core.settings import (
-    DataRef,
-    DensityTrial,
-    ExaminationTrial,
-    FlowSettings,
-    LayerRef,
-    ParametersTrial,
-    RuntimeTrial,
-    TrainingSettings,
-)
+from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.kinds.claims.judges import JUDGES
 from harness.kinds.claims.verdicts import of_outcomes, outcome_of
+from harness.kinds.density.trial import DensityTrial
+from harness.kinds.examination.trial import ExaminationTrial
+from harness.kinds.parameters.trial import ParametersTrial
+from harness.kinds.runtime.trial import RuntimeTrial
 from harness.planning.plan import Plan
 from harness.planning.suite_model import Published
 from harness.reporting.results import plan_lines

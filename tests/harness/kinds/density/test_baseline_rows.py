@@ -17,16 +17,17 @@ from harness.audit.audit import audit
 from harness.audit.estimates import operator_norm
 from harness.cli.parser import main
 from harness.core.errors import SuiteError
-from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
+from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.core.sources import Sources
 from harness.datasets.base import Splits
 from harness.evaluation.evaluation import evaluate
 from harness.kinds.density.run import run_density
+from harness.kinds.density.trial import DensityTrial
+from harness.kinds.density.weights import load_flow, weights_path
 from harness.pipeline.pipeline import Pipeline
 from harness.planning.plan import plan_run
 from harness.planning.suite import load_suite
 from harness.training.training import fit
-from harness.training.weights import load_flow, weights_path
 
 ESTIMATED = ["iresnet", "residual_flow", "idensenet"]
 

@@ -5,9 +5,11 @@ import pytest
 import torch
 
 from harness.audit.audit import audit
-from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef, ParametersTrial, TrainingSettings
+from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.datasets.base import Splits
 from harness.evaluation.evaluation import evaluate
+from harness.kinds.density.trial import DensityTrial
+from harness.kinds.parameters.trial import ParametersTrial
 from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline
 from harness.planning.plan import make_plan

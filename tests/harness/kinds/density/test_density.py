@@ -13,12 +13,13 @@ import harness.kinds.density.run
 from flows import Glow
 from harness.core.kinds import KINDS
 from harness.core.records import read_record, write_record
-from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
+from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.datasets.base import Splits
 from harness.evaluation.evaluation import Evaluation, Parts, evaluate
 from harness.kinds.density.run import below_floor, run_density
+from harness.kinds.density.trial import DensityTrial
+from harness.kinds.density.weights import load_flow
 from harness.pipeline.pipeline import Pipeline
-from harness.training.weights import load_flow
 from layers.conv1x1 import Conv1x1
 
 TRAINING = {"steps": 6, "batch_size": 16, "evaluate_every": 3, "evaluation_batch": 5}

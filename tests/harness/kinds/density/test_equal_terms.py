@@ -1,9 +1,9 @@
 import pytest
 
 from harness.cli.parser import main
-from harness.core.settings import DensityTrial
 from harness.kinds.density.equal_terms import equal_terms_table, nearest_counts
 from harness.kinds.density.figure_pareto import front, pareto_figure
+from harness.kinds.density.trial import DensityTrial
 from harness.reporting.report import write_report
 from harness.reporting.results import plan_lines
 from harness.reporting.statistics.models import Model, fields

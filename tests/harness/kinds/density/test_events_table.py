@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from harness.core.records import blank_record
-from harness.core.settings import DensityTrial
 from harness.evaluation.evaluation import Evaluation, Parts
 from harness.kinds.density.events import events_table
+from harness.kinds.density.trial import DensityTrial
 from harness.reporting.results import plan_lines, results
 from harness.reporting.tables.rendering import latex, markdown
 from harness.reporting.tables.tables import tables

@@ -3,8 +3,9 @@
 import pytest
 
 from harness.core.errors import SuiteError
-from harness.core.settings import DensityTrial, SampleSettings
+from harness.core.settings import SampleSettings
 from harness.kinds.density.fidelity import fidelity_table
+from harness.kinds.density.trial import DensityTrial
 from harness.planning.plan import make_plan
 from harness.planning.suite import load_suite
 from harness.reporting.results import plan_lines, results

@@ -7,15 +7,16 @@ import torch
 from flows import Permutation
 from harness.audit.audit import audit
 from harness.core.errors import SuiteError
-from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
+from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.datasets import Splits, Store, find_dataset
 from harness.evaluation.evaluation import evaluate
 from harness.kinds.density.run import run_density
+from harness.kinds.density.trial import DensityTrial
+from harness.kinds.density.weights import load_flow, weights_path
 from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline
 from harness.planning.plan import make_plan, plan_run
 from harness.planning.suite import load_suite
-from harness.training.weights import load_flow, weights_path
 
 
 def trial(oracle, permute, layer="conv1x1", **settings):

@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from harness.core.errors import UserError
-from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
+from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
+from harness.kinds.density.trial import DensityTrial
+from harness.kinds.density.weights import load_flow, save_flow, weights_path
 from harness.pipeline.models import build_flow
-from harness.training.weights import load_flow, save_flow, weights_path
 
 SHAPE = (2, 4, 4)
 

@@ -12,7 +12,7 @@ import torch
 from flows import Flow
 from harness.core.errors import UserError
 from harness.core.records import write_atomically
-from harness.core.settings import DensityTrial
+from harness.kinds.density.trial import DensityTrial
 from harness.pipeline.models import build_flow
 
 

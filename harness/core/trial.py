@@ -1,0 +1,163 @@
+"""The definition of one trial: frozen, hashable settings, from which its id is derived.
+
+Every kind of trial defines a subclass in its own folder. All other code asks a trial through the properties below and
+names no kind. This module does not import torch, so that a plan can be printed without it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Container, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import PlainValidator, SerializeAsAny
+
+from harness.core.kinds import UnknownKind, kind_of
+from harness.core.settings import Count, DataRef, LayerRef, Settings
+
+
+class Trial(Settings):
+    """One unit of work, run by one process and stored as one record.
+
+    The id is a readable slug and a hash over all settings: a changed setting gives a new trial.
+
+    Attributes:
+        repeats: the setting in which repetitions of a measurement differ, such as "seed"; empty without repetitions.
+    """
+
+    repeats: ClassVar[str] = ""
+
+    if TYPE_CHECKING:
+        kind: str  # the name of its kind; a field of every subclass
+
+    suite: str
+    profile: str
+    device: Literal["cpu", "cuda"] = "cpu"
+    threads: Count = 1
+
+    @cached_property
+    def id(self) -> str:
+        """`<slug>-<hash>`, safe as a file name."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, allow_nan=False)
+        slug = re.sub(r"[^a-z0-9]+", "-", self.slug.lower()).strip("-")[:60]
+        return f"{slug}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+    @property
+    def slug(self) -> str:
+        """The readable part of the id."""
+        raise NotImplementedError
+
+    @property
+    def column(self) -> str:
+        """The label of the suite's column, a data set or a sweep, to which the trial belongs."""
+        raise NotImplementedError
+
+    @property
+    def layers_under_test(self) -> tuple[LayerRef, ...]:
+        """The layers that the trial runs, one per row of the suite."""
+        raise NotImplementedError
+
+    @property
+    def place(self) -> str:
+        """The column with everything that separates places of a table, such as "spatial, 3×32×32, batch 16"."""
+        return self.column
+
+    @property
+    def position(self) -> tuple[int, ...]:
+        """The order of places within a column, such as (3, 32, 32, 16)."""
+        return ()
+
+    @property
+    def repetition(self) -> int:
+        """The value of the setting that `repeats` names, such as the seed; 0 without repetitions."""
+        return 0
+
+    @property
+    def repeat(self) -> str:
+        """The repetition as text, such as "seed 3"; empty without repetitions."""
+        return f"{self.repeats} {self.repetition}" if self.repeats else ""
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The columns of results.csv that identify the trial."""
+        raise NotImplementedError
+
+    @property
+    def cases(self) -> list[dict[str, Any]]:
+        """The rows of a record without measures: one empty row, or one per layer and operation."""
+        return [{}]
+
+    @property
+    def data_sets(self) -> tuple[DataRef, ...]:
+        """The data sets that the trial reads."""
+        return ()
+
+    @property
+    def steps(self) -> int:
+        """The number of training steps; 0 for a trial that trains nothing."""
+        return 0
+
+    @property
+    def alone(self) -> bool:
+        """Whether the trial runs when nothing else does."""
+        return kind_of(self.kind).alone
+
+    @property
+    def uses_kernels(self) -> bool:
+        """Whether layers compute on the processor, so that their compiled kernels should be built in advance."""
+        return self.device == "cpu" and kind_of(self.kind).computes
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The labels of the suite's rows that the trial measures."""
+        return tuple(layer.row for layer in self.layers_under_test)
+
+    @property
+    def cell(self) -> tuple[str, ...]:
+        """The place in tables that only one trial of a plan can fill; a trial of several layers fills several."""
+        row = self.rows[0] if len(self.rows) == 1 else ""
+        return self.suite, self.kind, self.place, row, self.repeat
+
+    @property
+    def name(self) -> str:
+        """A short name for progress: "digits butterfly seed 0"."""
+        rows = self.rows if len(self.rows) == 1 else ()
+        return " ".join(filter(None, (self.place, *rows, self.repeat)))
+
+    def order(self, rows: Sequence[str], columns: Sequence[str]) -> tuple[int, ...]:
+        """Return a sort key: repetitions outermost, then columns, places and rows; trials that run alone last."""
+        row = rows.index(self.rows[0]) if len(self.rows) == 1 else 0
+        return self.alone, self.repetition, columns.index(self.column), *self.position, row
+
+    def selected(self, rows: Container[str], columns: Container[str], seeds: Container[int]) -> bool:
+        """Return whether `--only` selects the trial: its column, one of its rows and, if it has one, its seed."""
+        seeded = self.repeats != "seed" or self.repetition in seeds
+        return seeded and self.column in columns and any(row in rows for row in self.rows)
+
+    def with_checksums(self, checksums: Mapping[DataRef, str | None]) -> Self:
+        """Return the same trial on data with these checksums (see `DataRef.arrays`)."""
+        return self
+
+    def without_rows(self, rows: Container[str]) -> Self:
+        """Return the trial without the layers of these rows if it measures several, otherwise unchanged."""
+        return self
+
+
+def _parse(value: Any) -> Trial:
+    """Return a trial of the kind that its settings name."""
+    if isinstance(value, Trial):
+        return value
+    if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
+        raise ValueError("a trial is a mapping with the key 'kind'")
+    try:
+        kind = kind_of(value["kind"])
+    except UnknownKind as error:
+        raise ValueError(str(error)) from error
+    return kind.trial.model_validate(value)
+
+
+AnyTrial = Annotated[SerializeAsAny[Trial], PlainValidator(_parse)]
+"""A trial of any registered kind, as a field of a pydantic model."""

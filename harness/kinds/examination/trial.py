@@ -1,0 +1,44 @@
+"""The settings of an examination."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from harness.core.settings import Count, Examination, LayerRef
+from harness.core.trial import Trial
+
+
+class ExaminationTrial(Trial):
+    """Compute a quantity of one layer as a matrix, without data and without training."""
+
+    kind: Literal["examination"] = "examination"
+    label: str
+    shape: tuple[Count, ...]
+    layer: LayerRef
+    mixer: Literal["plu", "qr", "dense", "none"] = "none"  # the 1x1 convolution before the layer
+    examine: Examination
+
+    @property
+    def slug(self) -> str:
+        """The readable part of the id: quantity, row and shape."""
+        return f"{self.examine}-{self.label}-{self.layer.row}"
+
+    @property
+    def column(self) -> str:
+        """The label of the shape."""
+        return self.label
+
+    @property
+    def layers_under_test(self) -> tuple[LayerRef, ...]:
+        """The layer."""
+        return (self.layer,)
+
+    @property
+    def place(self) -> str:
+        """Quantity and shape."""
+        return f"{self.examine}, {self.label}"
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Data set, layer, quantity and mixer."""
+        return {"dataset": self.label, "layer": self.layer.row, "examine": self.examine, "mixer": self.mixer}

@@ -1,0 +1,48 @@
+"""The settings of a parameters trial."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from harness.core.settings import Count, FlowSettings, LayerRef
+from harness.core.trial import Trial
+
+
+class ParametersTrial(Trial):
+    """Build one model and count its parameters."""
+
+    kind: Literal["parameters"] = "parameters"
+    label: str  # the data set with this event shape
+    shape: tuple[Count, ...]
+    layer: LayerRef
+    flow: FlowSettings
+
+    @property
+    def slug(self) -> str:
+        """The readable part of the id: data set, row and width."""
+        return f"{self.label}-{self.layer.row}-w{self.flow.width}"
+
+    @property
+    def column(self) -> str:
+        """The label of the data set."""
+        return self.label
+
+    @property
+    def layers_under_test(self) -> tuple[LayerRef, ...]:
+        """The layer."""
+        return (self.layer,)
+
+    @property
+    def place(self) -> str:
+        """Data set and coupling width."""
+        return f"{self.label}, width {self.flow.width}"
+
+    @property
+    def position(self) -> tuple[int, ...]:
+        """The coupling width."""
+        return (self.flow.width,)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Data set, layer and coupling width."""
+        return {"dataset": self.label, "layer": self.layer.row, "width": self.flow.width}

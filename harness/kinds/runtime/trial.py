@@ -1,0 +1,94 @@
+"""The settings of a runtime trial."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Container
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field
+
+from harness.core.settings import Count, LayerRef, Operation, TimingSettings
+from harness.core.trial import Trial
+
+
+class RuntimeTrial(Trial):
+    """Time every row's layer at one sweep point, alternating, in one process that has its device to itself.
+
+    `process` distinguishes the trials of one point: each is a process of its own.
+    """
+
+    repeats: ClassVar[str] = "process"
+
+    kind: Literal["runtime"] = "runtime"
+    sweep: str
+    shape: tuple[Count, ...]
+    batch: Count
+    layers: tuple[LayerRef, ...]
+    operations: tuple[Operation, ...]
+    dtype: Literal["float32", "float64"] = "float32"
+    timing: TimingSettings = TimingSettings()
+    process: Annotated[int, Field(ge=0, strict=True)] = 0
+
+    @property
+    def slug(self) -> str:
+        """The readable part of the id: sweep, shape and batch, and the index of the process if there are several."""
+        point = f"{self.sweep}-{'x'.join(map(str, self.shape))}-n{self.batch}"
+        return f"{point}-p{self.process}" if self.process else point
+
+    @property
+    def column(self) -> str:
+        """The label of the sweep."""
+        return self.sweep
+
+    @property
+    def layers_under_test(self) -> tuple[LayerRef, ...]:
+        """All layers, timed alternately."""
+        return self.layers
+
+    @property
+    def place(self) -> str:
+        """The sweep with shape and batch."""
+        return f"{self.sweep}, {'×'.join(map(str, self.shape))}, batch {self.batch}"
+
+    @property
+    def position(self) -> tuple[int, ...]:
+        """Shape and batch."""
+        return *self.shape, self.batch
+
+    @property
+    def repetition(self) -> int:
+        """The index of the process, from 0."""
+        return self.process
+
+    @property
+    def repeat(self) -> str:
+        """The process, counted from 1."""
+        return f"process {self.process + 1}"
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Sweep, shape, batch, process and number format."""
+        return {
+            "sweep": self.sweep,
+            "shape": "x".join(map(str, self.shape)),
+            "batch": self.batch,
+            "process": self.process,
+            "dtype": self.dtype,
+        }
+
+    @property
+    def cases(self) -> list[dict[str, Any]]:
+        """One row for each layer and operation."""
+        cases = itertools.product(self.rows, self.operations)
+        return [{"layer": row, "operation": operation} for row, operation in cases]
+
+    @property
+    def cell(self) -> tuple[str, ...]:
+        """The sweep point and the process: all layers share it."""
+        return self.suite, self.kind, self.place, "", self.repeat
+
+    def without_rows(self, rows: Container[str]) -> Self:
+        """Return the trial without the layers of these rows."""
+        kept = [layer.model_dump() for layer in self.layers if layer.row not in rows]
+        return type(self).model_validate(self.model_dump() | {"layers": kept})
