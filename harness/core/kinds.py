@@ -90,8 +90,9 @@ class Kind:
         Args:
             trial: the settings, as `Trial.model_dump(mode="json")`.
         """
-        same = [value for name, value in trial.items() if name not in ("suite", "profile", "device", "threads")]
-        return [(same, 1.0), ([], 1.0)]
+        varying = ("suite", "profile", "device", "threads", "layer")
+        same = [value for name, value in trial.items() if name not in varying]
+        return [([*same, trial["layer"]["row"]], 1.0), ([], 1.0)]
 
     def tables(self, plan: Plan, lines: Sequence[Line]) -> list[Table]:
         """Return the tables of a plan of this kind, made from the lines of its results."""

@@ -119,7 +119,7 @@ class Trial(Settings):
     def cell(self) -> tuple[str, ...]:
         """The place in tables that only one trial of a plan can fill; a trial of several layers fills several."""
         row = self.rows[0] if len(self.rows) == 1 else ""
-        return self.suite, self.kind, self.place, row, self.repeat
+        return self.kind, self.place, row, self.repeat
 
     @property
     def name(self) -> str:

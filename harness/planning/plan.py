@@ -12,7 +12,7 @@ from harness.core.errors import UserError
 from harness.core.machine import usable_cores
 from harness.core.records import write_atomically
 from harness.core.settings import DataRef, LayerRef, Settings, TimingSettings
-from harness.core.trial import AnyTrial
+from harness.core.trial import AnyTrial, Trial
 from harness.kinds.density.trial import DensityTrial
 from harness.kinds.examination.trial import ExaminationTrial
 from harness.kinds.parameters.trial import ParametersTrial
@@ -85,6 +85,10 @@ class Plan(Settings):
         """The plan of a section, by itself."""
         own = tuple(trial for trial in self.trials if trial.suite == section.head.suite)
         return section.head.model_copy(update={"trials": own})
+
+    def cell(self, trial: Trial) -> tuple[str, ...]:
+        """Return the one place in the plan's tables that the trial fills; each part of a plan has tables of its own."""
+        return (trial.suite if self.sections else "", *trial.cell)
 
     def save(self, folder: Path) -> Path:
         """Write `folder/plan.json`, whole or not at all."""

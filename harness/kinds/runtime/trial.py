@@ -86,7 +86,7 @@ class RuntimeTrial(Trial):
     @property
     def cell(self) -> tuple[str, ...]:
         """The sweep point and the process: all layers share it."""
-        return self.suite, self.kind, self.place, "", self.repeat
+        return self.kind, self.place, "", self.repeat
 
     def without_rows(self, rows: Container[str]) -> Self:
         """Return the trial without the layers of these rows."""

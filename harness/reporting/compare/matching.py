@@ -94,7 +94,7 @@ class Run(NamedTuple):
         """Of OUT/<suite>; a UserError names what cannot be read."""
         plan = Plan.load(folder)
         records = read_records(folder / "records", [trial.id for trial in plan.trials])
-        return cls(plan, {trial.cell: trial for trial in plan.trials}, {record.id: record for record in records})
+        return cls(plan, {plan.cell(trial): trial for trial in plan.trials}, {record.id: record for record in records})
 
 
 def matched(first: Run, second: Run, other_code: bool) -> Iterator[Pair]:

@@ -82,7 +82,7 @@ def join_plans(plans: Mapping[Path, Plan]) -> Plan:
                     f"{first_folder} is of {name} {one}, {folder} of {other}: not one table; report each by itself"
                 )
         for trial in plan.trials:
-            before = cells.setdefault(trial.cell, (folder, trial))
+            before = cells.setdefault(plan.cell(trial), (folder, trial))
             if before[1].id != trial.id:
                 raise UserError(
                     f"{before[0]} and {folder} have trials of one cell that differ in "

@@ -206,7 +206,8 @@ if __name__ == "__main__":
     from harness.execution.local.slots import Slots
     from harness.execution.local.supervisor import run_trials
     from harness.execution.progress import make_reporter
-    from harness.core.settings import FlowSettings, LayerRef, ParametersTrial
+    from harness.core.settings import FlowSettings, LayerRef
+    from harness.kinds.parameters.trial import ParametersTrial
 
     trials = [
         ParametersTrial(suite="s", profile="smoke", label=label, shape=(2, 4), flow=FlowSettings(),
@@ -430,8 +431,8 @@ def test_plain_lines_say_what_became_of_each_trial(faulty, capsys):
         reporter.finished(trials["fine"], records["fine"])
         reporter.finished(trials["kill"], records["kill"])
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0].startswith("[1/2] fine one width 64: ok 3 parameters in ")
-    assert lines[1].startswith("[2/2] kill one width 64: killed: the process was ended by SIGKILL")
+    assert lines[0].startswith("[1/2] fine, width 64 one: ok 3 parameters in ")
+    assert lines[1].startswith("[2/2] kill, width 64 one: killed: the process was ended by SIGKILL")
 
 
 def test_the_live_display_shows_progress_and_leaves_a_line_per_trial(faulty):
@@ -450,7 +451,7 @@ def test_the_live_display_shows_progress_and_leaves_a_line_per_trial(faulty):
         reporter._progress.refresh()
         reporter.update(odd, float("nan"), "")
         reporter.finished(odd, records["fine"])
-    assert "[1/2] [bold]odd[/x] one width 64: ok" in screen.getvalue()
+    assert "[1/2] [bold]odd[/x], width 64 one: ok" in screen.getvalue()
     assert "step 1/2 [red]" in screen.getvalue()
 
 

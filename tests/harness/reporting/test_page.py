@@ -126,12 +126,12 @@ def test_every_planned_trial_is_listed_whatever_became_of_it(density_run, write_
     records[1].status, records[1].reason, records[1].rows = "diverged", "not finite at step 3", []
     rows = trial_rows(plan, records[:-3], plan_lines(records[:-3], plan))
     assert [row.id for row in rows] == [trial.id for trial in plan.trials]
-    assert [row.cells[3] for row in rows] == ["audit failed", "diverged"] + ["ok"] * 15 + ["missing"] * 3
-    assert rows[0].cells[4:9] == ("failed", "1", "–", "3.2", "3 of 4") and not rows[0].good
+    assert [row.cells[4] for row in rows] == ["audit failed", "diverged"] + ["ok"] * 15 + ["missing"] * 3
+    assert rows[0].cells[5:10] == ("failed", "1", "–", "3.2", "3 of 4") and not rows[0].good
     assert rows[0].reasons[0].startswith("level0/step0/layer: log-det") and "beyond 4096" in rows[0].reasons[1]
     assert rows[1].reasons == ("not finite at step 3",)
     records[0].audit["linear_layers"] = 0
-    assert trial_rows(plan, records[:1], [])[0].cells[8] == "–", "a flow without linear layers"
+    assert trial_rows(plan, records[:1], [])[0].cells[9] == "–", "a flow without linear layers"
     text = index(plan, records[:-3], write_run(plan, records[:-3]))
     assert Parts(text).values("title").count(plan.trials[-1].id) == 1
     assert all(f'title="{trial.id}"' in text for trial in plan.trials)
@@ -140,8 +140,8 @@ def test_every_planned_trial_is_listed_whatever_became_of_it(density_run, write_
 def test_a_runtime_trial_says_which_of_its_layers_failed(runtime_run):
     plan, records = runtime_run
     rows = trial_rows(plan, records, plan_lines(records, plan))
-    assert [row.cells[1] for row in rows[:2]] == ["3×4×4, batch 4", "3×8×8, batch 4"]
-    assert rows[1].cells[3] == "unsupported" and rows[1].reasons == ("<script>: side 8 is even",)
+    assert [row.cells[1] for row in rows[:2]] == ["spatial, 3×4×4, batch 4", "spatial, 3×8×8, batch 4"]
+    assert rows[1].cells[4] == "unsupported" and rows[1].reasons == ("<script>: side 8 is even",)
     expected = plan.model_copy(update={"unsupported": True})
     assert [trial_rows(one, records, plan_lines(records, one))[1].good for one in (plan, expected)] == [False, True]
 
@@ -233,7 +233,7 @@ def test_a_section_may_be_anything_that_has_a_heading(density_run, tmp_path):
     claim = Section("Any permutation: not", (("Claim", "as <i> said"),), (table,), figures)
     lines = plan_lines(records, plan)
     text = page(
-        plan, records, lines, [claim, Section("Any permutation: not"), Section("Trials")], results(records)
+        plan, records, lines, [claim, Section("Any permutation: not"), Section("Trials")], results(records, plan)
     ).decode()
     parts = Parts(text)
     found = [one["id"] for tag, one in parts.tags if tag == "section"]
@@ -253,12 +253,11 @@ def test_runtime_curves_come_before_their_tables(runtime_run, density_run, tmp_p
     assert anchors([Section("()"), Section("–")]) == ["section", "section-2"]
 
 
-def test_a_suite_of_several_kinds_lists_each_trial_with_its_suite(density_run):
+def test_trials_are_listed_with_kind_place_layer_and_repetition(density_run):
     plan, records = density_run
-    mixed = plan.model_construct(**(dict(plan) | {"kind": "claims"}))
-    rows = trial_rows(mixed, records, plan_lines(records, plan))
-    assert len(trial_columns(mixed)) == len(rows[0].cells) == len(rows[-1].cells)
-    assert rows[0].cells[:6] == ("made_up", "density", "digits", "conv1x1", "0", "ok")
+    rows = trial_rows(plan, records, plan_lines(records, plan))
+    assert len(trial_columns(plan)) == len(rows[0].cells) == len(rows[-1].cells)
+    assert rows[0].cells[:5] == ("density", "digits", "conv1x1", "seed 0", "ok")
 
 
 def test_tables_and_figures_asked_for_are_on_the_page(density_run, write_run, tmp_path):

@@ -67,12 +67,6 @@ def test_csv_keeps_every_digit_and_leaves_nothing_for_nothing(density_run):
     assert ",1006," in text, "a count is a whole number"
 
 
-def test_without_a_plan_records_come_in_their_order(parameters_run):
-    _, records = parameters_run
-    assert results(records[::-1]).id.to_list() == [record.id for record in records[::-1]]
-    assert results([]).empty
-
-
 def test_read_records_takes_those_that_exist_in_the_given_order(parameters_run, tmp_path):
     _, records = parameters_run
     for record in records[:2]:

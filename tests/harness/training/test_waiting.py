@@ -116,8 +116,9 @@ def test_the_watch_sees_a_host_that_waits():
 
 TRIAL = """
 import torch
-from harness.core.settings import DataRef, DensityTrial, FlowSettings, LayerRef, TrainingSettings
 from harness.core.flags import configure
+from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
+from harness.kinds.density.trial import DensityTrial
 parts = {"data": DataRef(label="d", name="digits"), "layer": LayerRef(row="b", layer="butterfly")}
 configure(DensityTrial(suite="s", profile="smoke", flow=FlowSettings(), training=TrainingSettings(), seed=0, **parts))
 assert torch.are_deterministic_algorithms_enabled() and not torch.backends.cuda.matmul.allow_tf32

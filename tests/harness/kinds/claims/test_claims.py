@@ -16,7 +16,6 @@ from harness.kinds.claims.page_claims import claims_sections
 from harness.kinds.claims.suite import load_claims, plan_claims
 from harness.kinds.examination.figures import accounting_figure, singular_figure
 from harness.planning.plan import Plan
-from harness.reporting.compare.merge import cell
 from harness.reporting.figures.figure_style import panels, style
 from harness.reporting.results import read_records
 from harness.reporting.tables.rendering import Table
@@ -197,9 +196,9 @@ def test_claims_have_cells_of_their_own(done):
     plan = Plan.load(done)
     one = plan.trials[0]
     other = type(one).model_validate(one.model_dump() | {"suite": "part-blocks"})
-    assert cell(plan, one) != cell(plan, other)
+    assert plan.cell(one) != plan.cell(other)
     alone = plan.model_copy(update={"sections": ()})
-    assert cell(alone, one) == cell(alone, other), "a suite by itself may be renamed, and compared"
+    assert alone.cell(one) == alone.cell(other), "a suite by itself may be renamed, and compared"
 
 
 def test_examinations_are_compared(done, tmp_path, capsys):
