@@ -101,9 +101,6 @@ UPWARD = {
         "reporting/statistics/models.py": {"kinds"},
     },
     "tables, figures, keys and sections belong to a kind; a registry of kinds will be asked": {
-        "reporting/compare/comparing.py": {"kinds"},
-        "reporting/compare/matching.py": {"kinds"},
-        "reporting/compare/tables_comparison.py": {"kinds"},
         "reporting/page/page_pictures.py": {"kinds"},
         "reporting/report.py": {"kinds"},
     },

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from harness.core.errors import UserError
 from harness.core.records import write_atomically
-from harness.reporting.compare.comparing import Thresholds, compare
-from harness.reporting.compare.tables_comparison import comparison_tables
+from harness.reporting.compare.comparison import Thresholds, compare
+from harness.reporting.compare.table import comparison_tables
 from harness.reporting.tables.rendering import markdown, plain
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from harness.core.settings import Progress
     from harness.core.trial import Trial
     from harness.planning.plan import Plan
+    from harness.reporting.compare.measure import Measure
     from harness.reporting.tables.cells import Line
     from harness.reporting.tables.rendering import Table
     from harness.training.checkpoints import Checkpoints
@@ -93,6 +94,10 @@ class Kind:
         varying = ("suite", "profile", "device", "threads", "layer")
         same = [value for name, value in trial.items() if name not in varying]
         return [([*same, trial["layer"]["row"]], 1.0), ([], 1.0)]
+
+    def measure(self) -> Measure | None:
+        """Return how `compare` judges two results; None for results that must agree but for rounding."""
+        return None
 
     def tables(self, plan: Plan, lines: Sequence[Line]) -> list[Table]:
         """Return the tables of a plan of this kind, made from the lines of its results."""

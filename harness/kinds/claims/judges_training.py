@@ -19,7 +19,6 @@ from harness.kinds.claims.verdicts import (
     of_outcomes,
     outcome_of,
 )
-from harness.kinds.density.differences import difference_text
 from harness.reporting.statistics.likelihoods import UNITS, by_seed, has_value, ranking, suspect, unit_of
 from harness.reporting.statistics.statistics import Difference, judged
 from harness.reporting.tables.cells import EMPTY, Line, failed_status
@@ -179,7 +178,7 @@ def ranked(plan: Plan, lines: Sequence[Line], records: Sequence[Record]) -> Verd
 
 
 def _behind(row: str, found: Difference | None) -> str:
-    return f"{row} {EMPTY if found is None else difference_text(found)}"
+    return f"{row} {EMPTY if found is None else found.text()}"
 
 
 def settings(plan: Plan, lines: Sequence[Line], records: Sequence[Record]) -> Verdict:
@@ -221,7 +220,7 @@ def settings(plan: Plan, lines: Sequence[Line], records: Sequence[Record]) -> Ve
     for name, (other, own) in pairs.items():
         outcome, text = outcome_of(tested.get(name)), EMPTY
         if name in tested:
-            text = difference_text(tested[name])
+            text = tested[name].text()
         elif values[other] or values[own]:
             outcome, without = ("for", other) if values[own] else ("against", own)
             text = f"no value of {', '.join(without)} ({_fault(density, without)})"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from harness.core.run_options import RunOptions
     from harness.core.settings import Progress
     from harness.planning.plan import Plan
+    from harness.reporting.compare.measure import Measure
     from harness.reporting.tables.cells import Line
     from harness.reporting.tables.rendering import Table
     from harness.training.checkpoints import Checkpoints
@@ -65,6 +66,12 @@ class DensityKind(Kind, name="density"):
             ([*column, "row", trial["layer"]["row"]], examples),
             ([*column, "any row"], examples),
         ]
+
+    def measure(self) -> Measure:
+        """See `harness.kinds.density.compare.LikelihoodMeasure`."""
+        from harness.kinds.density.compare import LikelihoodMeasure
+
+        return LikelihoodMeasure(self.name)
 
     def tables(self, plan: Plan, lines: Sequence[Line]) -> list[Table]:
         """See `harness.kinds.density.tables.density_tables`."""

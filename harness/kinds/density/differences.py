@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from harness.reporting.statistics.likelihoods import Ranking
-from harness.reporting.statistics.statistics import LEAST_SEEDS, Difference
+from harness.reporting.statistics.statistics import LEAST_SEEDS
 from harness.reporting.tables.cells import EMPTY
 from harness.reporting.tables.rendering import Table
 
@@ -57,21 +57,4 @@ def _cell(one: Ranking, row: str) -> str:
     if row == one.best:
         return BEST
     found = one.behind(row)
-    return EMPTY if found is None else difference_text(found)
-
-
-def difference_text(found: Difference, digits: int = 3) -> str:
-    """ "+0.148 [+0.140, +0.156], p 0.003, d 2.1"."""
-    mean, low, high = found.estimate.mean, found.estimate.low, found.estimate.high
-    text = f"{mean:+.{digits}f}"
-    if low is not None and high is not None:
-        text += f" [{low:+.{digits}f}, {high:+.{digits}f}]"
-    if found.p is not None:
-        text += f", p {p_text(found.p)}"
-        text += "" if found.effect is None else f", d {found.effect:.1f}"
-    return text
-
-
-def p_text(p: float) -> str:
-    """ "0.003"; below a thousandth only that."""
-    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+    return EMPTY if found is None else found.text()

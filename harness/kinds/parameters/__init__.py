@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from harness.core.run_options import RunOptions
     from harness.core.settings import Progress
     from harness.planning.plan import Plan
+    from harness.reporting.compare.measure import Measure
     from harness.reporting.tables.cells import Line
     from harness.reporting.tables.rendering import Table
     from harness.training.checkpoints import Checkpoints
@@ -49,6 +50,12 @@ class ParametersKind(Kind, name="parameters"):
         return Dependencies(
             ("harness.kinds.parameters.run",), mixer=trial.flow.mixer != "none", operators=False, perceptron=True
         )
+
+    def measure(self) -> Measure:
+        """See `harness.kinds.parameters.compare.CountMeasure`."""
+        from harness.kinds.parameters.compare import CountMeasure
+
+        return CountMeasure(self.name)
 
     def tables(self, plan: Plan, lines: Sequence[Line]) -> list[Table]:
         """See `harness.kinds.parameters.tables.parameters_tables`."""

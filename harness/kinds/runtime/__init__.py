@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from harness.core.run_options import RunOptions
     from harness.core.settings import Progress
     from harness.planning.plan import Plan
+    from harness.reporting.compare.measure import Measure
     from harness.reporting.tables.cells import Line
     from harness.reporting.tables.rendering import Table
     from harness.training.checkpoints import Checkpoints
@@ -72,6 +73,12 @@ class RuntimeKind(Kind, name="runtime"):
             ([trial["shape"], trial["batch"], rows, trial["timing"]], 1.0),
             ([trial["sweep"], rows, trial["timing"]], 1.0),
         ]
+
+    def measure(self) -> Measure:
+        """See `harness.kinds.runtime.compare.TimeMeasure`."""
+        from harness.kinds.runtime.compare import TimeMeasure
+
+        return TimeMeasure(self.name)
 
     def tables(self, plan: Plan, lines: Sequence[Line]) -> list[Table]:
         """See `harness.kinds.runtime.tables.runtime_tables`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from harness.core.errors import UserError
 from harness.core.records import Record, read_record, verdict, write_atomically, write_record
 from harness.core.trial import AnyTrial
 from harness.planning.plan import FILE, Plan
+from harness.reporting.compare.pairs import flat
 from harness.reporting.machines import elsewhere, is_timed, machine_name, timing_machine
 
 MARK = "merged.json"
@@ -96,17 +97,9 @@ def join_plans(plans: Mapping[Path, Plan]) -> Plan:
 
 def _difference(one: AnyTrial, other: AnyTrial) -> str:
     """The settings in which two trials differ, with both values."""
-    mine, theirs = (dict(_flat(trial.model_dump(mode="json"))) for trial in (one, other))
+    mine, theirs = (dict(flat(trial.model_dump(mode="json"))) for trial in (one, other))
     names = [name for name in mine | theirs if mine.get(name) != theirs.get(name)]
     return ", ".join(f"{name} ({mine.get(name)} and {theirs.get(name)})" for name in names[:3])
-
-
-def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from _flat(item, f"{name}.{key}" if name else key)
-    else:
-        yield name, value
 
 
 def _union(parts: Any) -> tuple[str, ...]:

@@ -89,8 +89,19 @@ class Difference:
 
     @property
     def significant(self) -> bool:
-        """Whether a test was made and tells the rows apart."""
+        """Whether a test was made and the difference is significant."""
         return self.p is not None and self.p < SIGNIFICANCE
+
+    def text(self) -> str:
+        """Return the difference as text: "+0.148 [+0.140, +0.156], p 0.003, d 2.1"."""
+        mean, low, high = self.estimate.mean, self.estimate.low, self.estimate.high
+        text = f"{mean:+.3f}"
+        if low is not None and high is not None:
+            text += f" [{low:+.3f}, {high:+.3f}]"
+        if self.p is not None:
+            text += f", p {'< 0.001' if self.p < 0.001 else f'{self.p:.3f}'}"
+            text += "" if self.effect is None else f", d {self.effect:.1f}"
+        return text
 
 
 def paired_differences(rows: Mapping[str, Mapping[int, float]]) -> dict[tuple[str, str], Difference]:

@@ -6,8 +6,8 @@ from harness.cli.parser import main
 from harness.core.errors import UserError
 from harness.core.records import blank_record, write_record
 from harness.kinds.density.trial import DensityTrial
-from harness.reporting.compare.comparing import Thresholds, compare
-from harness.reporting.compare.matching import Place
+from harness.reporting.compare.comparison import Thresholds, compare
+from harness.reporting.compare.pairs import Place
 
 SOURCES = {"flows/glow.py": "1", "layers/conv1x1.py": "2"}
 ROWS = ("conv1x1", "my_layer & co", "<script>")
@@ -33,7 +33,7 @@ def runs(tmp_path):
 
 def verdicts(folders, *thresholds, **options):
     found = compare(*folders, Thresholds.parse(thresholds), **options)
-    return {tuple(place): one.verdict for place, one in found.findings.items()}
+    return {tuple(place): one.verdict for place, one in found.places.items()}
 
 
 def moved(run, by, row=ROWS[1], column="digits"):
@@ -69,7 +69,7 @@ def test_a_worse_likelihood_ends_with_1_and_a_better_one_with_0(many_seeds, runs
 def test_what_seeds_do_not_tell_apart_is_no_change(many_seeds, runs):
     """Beyond the threshold in the mean, but not in every seed alike."""
     few = runs(many_seeds(3), moved(many_seeds(3), lambda seed: (0.5, -0.3, 0.1)[seed]))
-    assert verdicts(few)["digits", ROWS[1]] == "not told apart"
+    assert verdicts(few)["digits", ROWS[1]] == "not significant"
 
 
 def test_from_eight_seeds_on_the_paired_test_of_all_rows_decides(many_seeds, runs):
@@ -79,9 +79,9 @@ def test_from_eight_seeds_on_the_paired_test_of_all_rows_decides(many_seeds, run
         return 0.1 + 0.115 * math.copysign(1, seed % 2 - 0.5) * (0.5 + seed / 8)
 
     found = compare(*runs(many_seeds(8), moved(many_seeds(8), by)), Thresholds())
-    judged = found.findings[Place("digits", ROWS[1])]
+    judged = found.places[Place("digits", ROWS[1])]
     assert judged.change.estimate.low > 0 and 0.15 < judged.change.p < 0.25
-    assert judged.verdict == "not told apart"
+    assert judged.verdict == "not significant"
 
 
 def test_other_data_are_not_comparable(many_seeds, runs, capsys):
@@ -130,7 +130,7 @@ def test_other_source_is_not_comparable_unless_it_is_asked_for(many_seeds, runs,
 def test_records_that_do_not_say_their_source_are_not_comparable(many_seeds, runs):
     plan, records = many_seeds(3)
     records[0].environment["sources"] = None
-    found = compare(*runs((plan, records), many_seeds(3)), Thresholds()).findings[Place("digits", ROWS[0])]
+    found = compare(*runs((plan, records), many_seeds(3)), Thresholds()).places[Place("digits", ROWS[0])]
     assert found.verdict == "same" and "seed 0: source differs: not every record says" in found.reasons[0]
 
 
@@ -153,8 +153,8 @@ def test_what_only_one_run_has_is_said(many_seeds, runs, capsys):
     plan, records = many_seeds(3)
     folders = runs(many_seeds(2), (plan, records[:-1]))
     found = compare(*folders, Thresholds())
-    assert "seed 2: no such trial in A" in found.findings[Place("digits", ROWS[0])].reasons
-    alone = compare(folders[1], folders[1], Thresholds()).findings[Place("waveforms", ROWS[2])]
+    assert "seed 2: no such trial in A" in found.places[Place("digits", ROWS[0])].reasons
+    alone = compare(folders[1], folders[1], Thresholds()).places[Place("waveforms", ROWS[2])]
     assert "seed 2: not run in A" in alone.reasons and alone.verdict == "same"
 
 
@@ -187,7 +187,7 @@ def test_times_are_compared_beyond_threshold_and_spread(runtime_run, runs, capsy
     for record in copies:
         for line in record.rows:
             line["iqr_ms"] = line.get("median_ms", 0) / 2
-    assert verdicts(runs((plan, records), (plan, copies)))[place] == "not told apart"
+    assert verdicts(runs((plan, records), (plan, copies)))[place] == "not significant"
 
 
 def test_times_of_two_machines_are_not_comparable(runtime_run, runs, capsys):

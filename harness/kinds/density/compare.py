@@ -1,0 +1,41 @@
+"""Compare likelihoods: paired differences over seeds."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import ClassVar
+
+from harness.core.records import Record
+from harness.reporting.compare.measure import Measure, Row
+from harness.reporting.statistics.likelihoods import UNITS, suspect
+
+
+class LikelihoodMeasure(Measure):
+    """Negative log-likelihood in the unit of its data; an invalid likelihood counts as a failure."""
+
+    relative: ClassVar[bool] = False
+    tested: ClassVar[bool] = True
+
+    def value(self, row: Row) -> float | None:
+        """Return the likelihood in its unit."""
+        value: float | None = row.get(row.get("unit") or "")
+        return value
+
+    def doubt(self, row: Row) -> str | None:
+        """Return why the value is no likelihood to compare."""
+        return suspect(row)
+
+    def obstacle(self, first: tuple[Row, Record], second: tuple[Row, Record]) -> str | None:
+        """Return that the units differ, if both have one."""
+        units = {row.get("unit") for row, _ in (first, second)} - {None}
+        return "likelihoods in different units" if len(units) > 1 else None
+
+    def faults(self, first: Row, second: Row) -> list[str]:
+        """Return nothing: likelihoods vary from seed to seed and processor to processor."""
+        return []
+
+    def text(self, values: Sequence[float], rows: Sequence[Row]) -> str:
+        """Return the mean with its unit."""
+        unit = next(row["unit"] for row in rows if row.get("unit"))
+        return f"{statistics.fmean(values):.3f} {UNITS[unit]}"

@@ -1,0 +1,180 @@
+"""Compare two runs of a suite: is a change larger than a threshold, and larger than noise?"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from harness.core.errors import UserError
+from harness.reporting.compare.pairs import Pair, Place, Run, pairs
+from harness.reporting.statistics.statistics import Difference, Estimate, judged
+
+Verdict = Literal["worse", "better", "same", "not significant", "not comparable"]
+
+
+class Thresholds(NamedTuple):
+    """The largest changes that count as none: of a likelihood in its unit, of times and counts as a part."""
+
+    likelihood: float = 0.01
+    part: float = 0.05
+
+    @classmethod
+    def parse(cls, texts: Sequence[str]) -> Thresholds:
+        """Read "0.02" for likelihoods and "10%" for times and counts, either or both."""
+        found = cls()
+        for text in texts:
+            try:
+                number = float(text.removesuffix("%"))
+            except ValueError:
+                number = -1.0
+            if not 0 <= number < float("inf"):
+                raise UserError(
+                    f"--threshold {text}: expected a number of nats or bits per dimension such as 0.02, or a part of a "
+                    "time or count such as 10%"
+                )
+            found = found._replace(part=number / 100) if text.endswith("%") else found._replace(likelihood=number)
+        return found
+
+
+@dataclass(frozen=True)
+class PlaceComparison:
+    """The comparison of one place, over all its repetitions.
+
+    Attributes:
+        pairs: its rows in both runs.
+        verdict: the joint outcome.
+        change: over the pairs that are compared; None without any.
+        reasons: why pairs cannot be compared, failures, and other differences.
+    """
+
+    pairs: tuple[Pair, ...]
+    verdict: Verdict
+    change: Difference | None
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The comparison of two runs.
+
+    Attributes:
+        thresholds: the largest changes that count as none.
+        places: in the order of the second run's plan.
+        versions: the packages and processors in which the runs differ.
+    """
+
+    thresholds: Thresholds
+    places: Mapping[Place, PlaceComparison]
+    versions: tuple[str, ...] = ()
+
+    @property
+    def compared(self) -> bool:
+        """Whether anything could be compared."""
+        return any(place.verdict != "not comparable" for place in self.places.values())
+
+    @property
+    def worse(self) -> bool:
+        """Whether anything became worse."""
+        return any(place.verdict == "worse" for place in self.places.values())
+
+
+def compare(first: Path, second: Path, thresholds: Thresholds, other_code: bool = False) -> Comparison:
+    """Compare the second run with the first.
+
+    Args:
+        first, second: OUT/<suite>, with plan.json and records/.
+        thresholds: the largest changes that count as none.
+        other_code: compare trials whose source differs as well, and list the differing files.
+
+    Raises:
+        UserError: a folder without a plan, an unreadable record, or suites of different kinds.
+    """
+    runs = Run.read(first), Run.read(second)
+    kinds = [run.plan.kind for run in runs]
+    if kinds[0] != kinds[1]:
+        raise UserError(
+            f"{first} is of kind {kinds[0]}, {second} of kind {kinds[1]}: not comparable; give two runs of one suite"
+        )
+    groups: dict[Place, list[Pair]] = {}
+    for pair in pairs(*runs, other_code):
+        groups.setdefault(pair.place, []).append(pair)
+    tested = judged(
+        {
+            place: found
+            for place, group in groups.items()
+            if group[0].measure.tested and (found := [pair.change for pair in group if pair.change is not None])
+        }
+    )
+    places = {place: _compare(group, tested.get(place), thresholds) for place, group in groups.items()}
+    return Comparison(thresholds, places, _surroundings(*runs))
+
+
+def _compare(group: Sequence[Pair], tested: Difference | None, thresholds: Thresholds) -> PlaceComparison:
+    faults = [pair.fault for pair in group if pair.fault is not None]
+    reasons = [f"{pair.repeat + ': ' if len(group) > 1 else ''}{pair.obstacle}" for pair in group if pair.obstacle]
+    reasons += [text for _, text in faults]
+    reasons += [remark for pair in group for remark in pair.remarks if pair.obstacle is None]
+    change, significant = (tested, _significant(tested)) if tested is not None else _joint(group)
+    limit = thresholds.part if group[0].measure.relative else thresholds.likelihood
+    verdict: Verdict = "not comparable"
+    if any(worse for worse, _ in faults):
+        verdict = "worse"
+    elif change is not None:
+        mean = change.estimate.mean
+        verdict = (
+            "same"
+            if abs(mean) <= limit
+            else "not significant"
+            if not significant
+            else "worse"
+            if mean > 0
+            else "better"
+        )
+    if faults and verdict in ("not comparable", "same", "not significant"):
+        verdict = "better"
+    return PlaceComparison(tuple(group), verdict, change, tuple(dict.fromkeys(reasons)))
+
+
+def _significant(change: Difference) -> bool:
+    """Return the outcome of the test or, with too few seeds for one, of the interval; a single seed counts as it is."""
+    found = change.estimate
+    if change.p is not None:
+        return change.significant
+    return found.low is None or found.high is None or found.low > 0 or found.high < 0
+
+
+def _joint(group: Sequence[Pair]) -> tuple[Difference | None, bool]:
+    """Return the joint change of repetitions without a test, and whether it exceeds the spread of both runs."""
+    good = [pair for pair in group if pair.change is not None]
+    if not good:
+        return None, True
+    before = good[0].measure.spread([pair.first for pair in good if pair.first is not None])
+    after = good[0].measure.spread([pair.second for pair in good if pair.second is not None])
+    if before is None or after is None:
+        mean = statistics.fmean(pair.change for pair in good if pair.change is not None)
+        return Difference(Estimate(mean, None, None, len(good))), True
+    change = Difference(Estimate(after.value / before.value - 1, None, None, len(good)))
+    return change, after.high < before.low or after.low > before.high
+
+
+def _surroundings(first: Run, second: Run) -> tuple[str, ...]:
+    """Return the packages and processors in which the runs differ, as texts."""
+    before, after = _versions(first), _versions(second)
+    return tuple(
+        f"{name}: {value} in A, {after[name]} in B"
+        for name, value in before.items()
+        if name in after and value != after[name]
+    )
+
+
+def _versions(run: Run) -> dict[str, str]:
+    found: dict[str, set[str]] = {}
+    for record in run.records.values():
+        about = record.environment
+        own = {**about.get("versions", {}), "processor": about.get("cpu"), "kernels": about.get("backend")}
+        for name, value in own.items():
+            found.setdefault(name, set()).add(str(value))
+    return {name: "/".join(sorted(values)) for name, values in found.items()}

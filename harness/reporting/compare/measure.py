@@ -1,0 +1,85 @@
+"""The comparison of two results of one kind of trial: its measure, and the rule that separates a change from noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from harness.core.kinds import IDENTITY, kind_of
+from harness.core.records import Record
+
+Row = Mapping[str, Any]
+"""One row of a record with the fields of its trial, its status and its reason."""
+
+UNCOMPARED = frozenset({*IDENTITY, "seed", "status", "reason", "check", "device", "id"})
+
+
+class Spread(NamedTuple):
+    """A value with the range in which repetitions of its measurement lie."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Measure:
+    """How results of one kind are compared.
+
+    This class serves kinds without a random result: any column that differs by more than rounding is a fault. A kind
+    that measures something overrides `value` and what follows from it.
+
+    Attributes:
+        relative: whether changes are a part of the first value, rather than a difference.
+        tested: whether changes over several repetitions are judged by the paired test of `statistics.judged`.
+    """
+
+    relative: ClassVar[bool] = True
+    tested: ClassVar[bool] = False
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def value(self, row: Row) -> float | None:
+        """Return the measure of a row; None where there is none."""
+        return None
+
+    def change(self, first: Row, second: Row) -> float | None:
+        """Return the change from the first row to the second, as a part of the first if `relative`; or None."""
+        if type(self).value is Measure.value:
+            return 0.0
+        one, other = self.value(first), self.value(second)
+        if one is None or other is None or (self.relative and one == 0):
+            return None
+        return other / one - 1 if self.relative else other - one
+
+    def doubt(self, row: Row) -> str | None:
+        """Return why the value of a row must not be compared; None if it may."""
+        return None
+
+    def obstacle(self, first: tuple[Row, Record], second: tuple[Row, Record]) -> str | None:
+        """Return why two rows cannot be compared although data and source are the same; None if they can."""
+        return None
+
+    def faults(self, first: Row, second: Row) -> list[str]:
+        """Return the columns in which rows differ that must agree, as texts."""
+        names = [name for name in kind_of(self.kind).columns if name not in UNCOMPARED]
+        return [
+            f"{name} is {first.get(name)} in A, {second.get(name)} in B"
+            for name in names
+            if _differ(first.get(name), second.get(name))
+        ]
+
+    def spread(self, rows: Sequence[Row]) -> Spread | None:
+        """Return the joint value of several repetitions with its spread; None without a spread."""
+        return None
+
+    def text(self, values: Sequence[float], rows: Sequence[Row]) -> str:
+        """Return the joint value of several repetitions as text."""
+        return ""
+
+
+def _differ(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        return not math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-9)
+    return bool(one != other)
