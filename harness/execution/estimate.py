@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from harness.core.records import Record
-from harness.core.settings import DensityTrial, RuntimeTrial, Trial
+from harness.core.settings import Trial
 
 COMPLETED = ("ok", "unsupported", "diverged")  # statuses of trials that ended by themselves
 
@@ -44,20 +44,18 @@ class Experience:
 def _keys(trial: dict[str, Any]) -> list[tuple[str, float]]:
     """Return keys that similar trials share, the most similar first, each with the work by which to divide the time."""
     common = [trial["kind"], trial["device"], trial["threads"]]
-    if trial["kind"] == DensityTrial.model_fields["kind"].default:
-        points = trial["training"]["steps"] * trial["training"]["batch_size"]
+    keys: list[tuple[list[Any], float]]
+    if "training" in trial:
+        examples = trial["training"]["steps"] * trial["training"]["batch_size"]
         column = [*common, trial["data"]["label"], trial["flow"]]
         keys = [
             ([*column, trial["data"], trial["layer"], trial["training"]], 1.0),
-            ([*column, "row", trial["layer"]["row"]], points),
-            ([*column, "any row"], points),
+            ([*column, trial["layer"]["row"]], examples),
+            (column, examples),
         ]
-    elif trial["kind"] == RuntimeTrial.model_fields["kind"].default:
-        layers = [layer["row"] for layer in trial["layers"]]
-        keys = [
-            ([*common, trial["shape"], trial["batch"], layers, trial["timing"]], 1.0),
-            ([*common, trial["sweep"], layers, trial["timing"]], 1.0),
-        ]
+    elif "layers" in trial:
+        point = [*common, [layer["row"] for layer in trial["layers"]], trial["timing"]]
+        keys = [([*point, trial["shape"], trial["batch"]], 1.0), ([*point, trial["sweep"]], 1.0)]
     else:
         same = [trial[name] for name in ("flow", "shape", "examine") if name in trial]
         keys = [([*common, *same, trial["layer"]["row"]], 1.0), (common, 1.0)]

@@ -1,18 +1,24 @@
-"""Before a run: check every third-party layer with check-layer; trials of a refused layer do not start."""
+"""Before a run: check every third-party layer with check-layer; trials of a refused layer do not start.
+
+The column `check` of results has the outcome for each of these layers. Outcomes are passed on as
+`harness.core.run_options.RunOptions.checks`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from harness.checking.isolated import check_in_process
 from harness.core.errors import UserError
 from harness.core.isolation.messages import shortened, visible
-from harness.core.records import blank_record, write_record
+from harness.core.records import Record, blank_record, write_record
 from harness.core.run_options import PASSED, UNCHECKED, RunOptions, shown_seconds
-from harness.core.settings import LayerRef, Trial, layers_of
-from harness.execution.check_column import refusal
-from harness.execution.local.supervisor import Provenance
+from harness.core.settings import LayerRef, RuntimeTrial, Trial, layers_of
+
+if TYPE_CHECKING:
+    from harness.execution.local.supervisor import Provenance
 
 REFUSED = "check-layer refused it:"
 LONGEST_FAULT = 180  # characters, so that tables, which shorten reasons, still show the remedy
@@ -34,6 +40,8 @@ def check_layers(trials: Iterable[Trial], unchecked: bool) -> dict[str, str]:
 
 
 def _check(layer: LayerRef) -> str:
+    from harness.checking.isolated import check_in_process  # here: trials import this module, and check nothing
+
     try:
         report = check_in_process(layer.layer, dict(layer.options))
     except UserError as error:
@@ -56,11 +64,52 @@ def leave_out_refused(trials: Sequence[Trial], run_options: RunOptions, provenan
     """
     left = []
     for trial in trials:
-        reasons = [refusal(layer, run_options.checks) for layer in layers_of(trial)]
-        if not reasons or None in reasons:
+        layers, reasons = layers_of(trial), refusals(trial, run_options.checks)
+        if len(reasons) < len(layers) or not layers:
             left.append(trial)
             continue
-        record = blank_record(trial, "error", "; ".join(dict.fromkeys(filter(None, reasons))))
+        record = blank_record(trial, "error", "; ".join(dict.fromkeys(reasons.values())))
         record.environment = dict(provenance(trial))
         write_record(run_options.out / "records", record)
     return left
+
+
+def refusals(trial: Trial, checks: Mapping[str, str]) -> dict[str, str]:
+    """Return row -> reason, for the layers of a trial that check-layer refused."""
+    outcomes = {layer.row: checks.get(layer.check_key or "", PASSED) for layer in layers_of(trial)}
+    return {row: outcome for row, outcome in outcomes.items() if outcome not in (PASSED, UNCHECKED)}
+
+
+def without_refused(trial: Trial, checks: Mapping[str, str]) -> Trial:
+    """Return the trial without the layers that check-layer refused, if it measures several."""
+    refused = refusals(trial, checks)
+    if not refused or not isinstance(trial, RuntimeTrial):
+        return trial
+    kept = [layer.model_dump() for layer in trial.layers if layer.row not in refused]
+    return RuntimeTrial.model_validate(trial.model_dump() | {"layers": kept})
+
+
+def with_checks(record: Record, trial: Trial, checks: Mapping[str, str]) -> Record:
+    """Convert the record of `without_refused(trial, checks)` to one of the trial, with the column in its rows."""
+    keys = {layer.row: layer.check_key for layer in layers_of(trial)}
+    for row in record.rows:
+        key = keys[row["layer"] if isinstance(trial, RuntimeTrial) else next(iter(keys))]
+        if key is not None and key in checks:
+            row["check"] = checks[key]
+    refused = refusals(trial, checks)
+    if not refused or not isinstance(trial, RuntimeTrial):
+        return record
+    rows = [
+        {"layer": name, "operation": operation, "status": "error", "reason": reason}
+        for name, reason in refused.items()
+        for operation in trial.operations
+    ]
+    reasons = [*refused.values(), *([record.reason] if record.reason else [])]
+    return replace(
+        record,
+        id=trial.id,
+        trial=trial.model_dump(mode="json"),
+        status="error",
+        reason="; ".join(dict.fromkeys(reasons)),
+        rows=[*record.rows, *rows],
+    )

@@ -27,7 +27,7 @@ from harness.core.settings import (
     layers_of,
 )
 from harness.core.sources import file_digest
-from harness.execution.check_column import with_checks, without_refused
+from harness.execution.gate import with_checks, without_refused
 from harness.training.checkpoints import Checkpoints
 from layers import UnsupportedShape
 

@@ -27,7 +27,7 @@ from harness.core.run_options import PROJECT, RunOptions
 from harness.core.settings import RuntimeTrial, Trial
 from harness.execution.folder import writing
 from harness.execution.outcome import record_path
-from harness.execution.progress import Reporter, make_reporter, name
+from harness.execution.progress import Reporter, make_reporter
 from harness.execution.slurm.slurm_job import run_job
 from harness.execution.slurm.squeue import Queue, cancel, needed
 from harness.execution.slurm.submissions import (
@@ -256,9 +256,9 @@ class _ProgressReport:
         if one.active:
             if one.state == "lost" and key not in self._silent:
                 self._silent.add(key)
-                self.reporter.line(f"{name(one.trial)}: lost: {one.text}")
+                self.reporter.line(f"{one.trial.slug}: lost: {one.text}")
         elif time.monotonic() - self._gone.setdefault(key, time.monotonic()) >= grace or one.state == "cancelled":
-            self.reporter.line(f"{name(one.trial)}: {one.state}: {one.text}; the same command submits it again")
+            self.reporter.line(f"{one.trial.slug}: {one.state}: {one.text}; the same command submits it again")
             del self.open[key]
 
 
