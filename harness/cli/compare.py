@@ -1,41 +1,49 @@
-"""The command `compare A B`, from its arguments to its text and exit code."""
+"""`compare A B`: compare a run with an earlier one, trial by trial."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import argparse
+from argparse import Namespace
 from pathlib import Path
 
 from harness.core.errors import UserError
 from harness.core.records import write_atomically
-from harness.reporting.compare.comparison import Thresholds, compare
-from harness.reporting.compare.table import comparison_tables
-from harness.reporting.tables.rendering import markdown, plain
+
+HELP = "compare a run with an earlier one, trial by trial"
 
 
-def compare_runs(
-    first: Path, second: Path, thresholds: Sequence[str], other_code: bool, to: Path | None
-) -> tuple[str, int]:
-    """Return the text for a terminal, and the exit code: 1 if something became worse, 0 if nothing did.
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    parser.add_argument("first", type=Path, metavar="A", help="OUT/<suite> of the earlier run")
+    parser.add_argument("second", type=Path, metavar="B", help="OUT/<suite> of the later run")
+    parser.add_argument(
+        "--threshold",
+        action="append",
+        default=[],
+        metavar="CHANGE",
+        help="threshold, 0.02 for likelihoods, 10%% for times and parameters; repeatable (default: 0.01, 5%%)",
+    )
+    parser.add_argument(
+        "--other-code", action="store_true", help="also compare trials whose source differs, and report the differences"
+    )
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the tables to this file")
 
-    A comparison in which nothing could be compared ends with 2, so that it is not mistaken for a success.
 
-    Args:
-        first, second: folders of runs.
-        thresholds: as on the command line, see `Thresholds.parse`.
-        other_code: see `comparing.compare`.
-        to: a file for the same as Markdown, or None.
+def execute(args: Namespace) -> int:
+    """Return 0 if nothing became worse, 1 if something did; 2, which is no success, if nothing could be compared."""
+    from harness.reporting.compare.comparison import Thresholds, compare
+    from harness.reporting.compare.table import comparison_tables
+    from harness.reporting.tables.rendering import markdown, plain
 
-    Raises:
-        UserError: a folder, a record or a threshold that cannot be read, or a file that cannot be written.
-    """
-    found = compare(first, second, Thresholds.parse(thresholds), other_code)
-    tables = comparison_tables(found, str(first), str(second))
-    text = "\n\n".join(map(plain, tables))
-    if not found.compared:
-        text += "\n\nnothing could be compared; the remarks say why"
-    if to is not None:
+    found = compare(args.first, args.second, Thresholds.parse(args.threshold), args.other_code)
+    tables = comparison_tables(found, str(args.first), str(args.second))
+    if args.markdown is not None:
         try:
-            write_atomically(to, ("\n\n".join(map(markdown, tables)) + "\n").encode())
+            write_atomically(args.markdown, ("\n\n".join(map(markdown, tables)) + "\n").encode())
         except OSError as error:
-            raise UserError(f"--markdown {to}: cannot be written ({error.strerror})") from error
-    return text, 2 if not found.compared else 1 if found.worse else 0
+            raise UserError(f"--markdown {args.markdown}: cannot be written ({error.strerror})") from error
+    print("\n\n".join(map(plain, tables)))
+    if not found.compared:
+        print("\nnothing could be compared; the remarks say why")
+        return 2
+    return 1 if found.worse else 0

@@ -121,12 +121,6 @@ class Trial(Settings):
         row = self.rows[0] if len(self.rows) == 1 else ""
         return self.kind, self.place, row, self.repeat
 
-    @property
-    def name(self) -> str:
-        """A short name for progress: "digits butterfly seed 0"."""
-        rows = self.rows if len(self.rows) == 1 else ()
-        return " ".join(filter(None, (self.place, *rows, self.repeat)))
-
     def order(self, rows: Sequence[str], columns: Sequence[str]) -> tuple[int, ...]:
         """Return a sort key: repetitions outermost, then columns, places and rows; trials that run alone last."""
         row = rows.index(self.rows[0]) if len(self.rows) == 1 else 0

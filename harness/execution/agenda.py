@@ -43,11 +43,11 @@ class Entry:
 
     Attributes:
         trial: the trial as currently planned.
-        state: a status, "audit failed", pending, or that its record is damaged.
+        state: a status, "audit failed", `MISSING` or `DAMAGED`.
         reason: explanation of a state that is not ok.
         interrupted: whether it was ended from outside, so that its record carries no result.
         stale: changes of its source since its record, or since the checkpoint from which it would resume.
-        step: of that checkpoint; None: it would start from the beginning.
+        step: step of that checkpoint; None: it would start from the beginning.
         seconds: estimated remaining time; None: unknown.
     """
 
@@ -122,53 +122,39 @@ def _entry(
     trial: Trial, folder: Path, found: Record | str | None, digests: Digests | None, experience: Experience
 ) -> Entry:
     record = found if isinstance(found, Record) else None
-    now = digests(trial) if digests is not None else {}
-    before = record.environment.get("sources") if record is not None and not interrupted(record) else None
-    step, seconds = None, experience.seconds(trial)
-    if trial.steps:
-        step, seconds, checkpointed = _progress(trial, folder, seconds)
-        before = before if record is not None and not interrupted(record) else checkpointed
-    stale = tuple(changes(before, now)) if now and isinstance(before, dict) and before else ()
-    if found is None:
-        return Entry(trial, MISSING, stale=stale, step=step, seconds=seconds)
-    if record is None:
-        return Entry(trial, DAMAGED, str(found), stale=stale, step=step, seconds=seconds)
-    reasons = [record.reason, *(row.get("audit_reason") for row in record.rows)]
-    reason = " ".join((next(filter(None, reasons), None) or "no reason given").split())
-    return Entry(trial, verdict(record), reason, interrupted(record), stale, step, seconds)
-
-
-def _progress(
-    trial: Trial, folder: Path, seconds: float | None
-) -> tuple[int | None, float | None, dict[str, str] | None]:
-    """Return step and source of the newest checkpoint, and the remaining time."""
     header = newest_header(folder, trial.id)
-    if header is None:
-        return None, seconds, None
-    left = 1 - header.step / max(1, header.steps)
-    return header.step, None if seconds is None else seconds * left, header.sources
+    seconds = experience.seconds(trial)
+    if header is not None and seconds is not None:
+        seconds *= 1 - header.step / max(1, header.steps)
+    before = None if header is None else header.sources
+    if record is not None and not interrupted(record):
+        before = record.environment.get("sources")
+    now = {} if digests is None else digests(trial)
+    stale = tuple(changes(before, now)) if now and isinstance(before, dict) and before else ()
+    state, reason = (MISSING, None) if found is None else (DAMAGED, str(found))
+    if record is not None:
+        reasons = [record.reason, *(row.get("audit_reason") for row in record.rows)]
+        state, reason = verdict(record), " ".join((next(filter(None, reasons), None) or "no reason given").split())
+    cut = record is not None and interrupted(record)
+    return Entry(trial, state, reason, cut, stale, None if header is None else header.step, seconds)
 
 
 def counted(entries: Sequence[Entry]) -> str:
     """Return the counts as text: `48 trials: 30 ok, 1 failed before (diverged), 2 stale, 15 to run`."""
     counts = Counter(entry.state for entry in entries if not entry.open)
     failed = Counter(entry.state for entry in entries if entry.failed)
-    parts = [f"{count} {state}" for state, count in sorted(counts.items(), key=_ok_first) if state not in failed]
+    ordered = sorted(counts.items(), key=lambda item: (item[0] != "ok", item[0]))
+    parts = [f"{count} {state}" for state, count in ordered if state not in failed]
     if failed:
         kinds = ", ".join(f"{count} {state}" for state, count in sorted(failed.items()))
         parts.append(f"{failed.total()} failed before ({kinds})")
-    parts += [f"{count} {state}" for state, count in sorted(Counter(_open_state(e) for e in entries if e.open).items())]
+    waiting = Counter(
+        entry.state if entry.state == MISSING else f"{entry.state} (runs again)" for entry in entries if entry.open
+    )
+    parts += [f"{count} {state}" for state, count in sorted(waiting.items())]
     stale = sum(1 for entry in entries if entry.stale and not entry.open)
     text = f"{trials_text(len(entries))}: {', '.join(parts)}"
     return f"{text}; {stale} of them stale" if stale else text
-
-
-def _open_state(entry: Entry) -> str:
-    return entry.state if entry.state == MISSING else f"{entry.state} (runs again)"
-
-
-def _ok_first(item: tuple[str, int]) -> tuple[bool, str]:
-    return item[0] != "ok", item[0]
 
 
 def outlook(entries: Sequence[Entry], choice: Choice, at_once: int) -> list[str]:
@@ -185,11 +171,11 @@ def outlook(entries: Sequence[Entry], choice: Choice, at_once: int) -> list[str]
     if stale:
         changed = list(dict.fromkeys(change for entry in stale for change in entry.stale))
         verb = "is" if len(stale) == 1 else "are"
-        what = {
+        treatment = {
             "keep": "existing results are kept; --stale rerun runs them again",
             "rerun": "they run again; --stale keep keeps existing results",
         }[choice.stale]
-        lines.append(f"{trials_text(len(stale))} {verb} stale, as source changed ({shortened(changed)}): {what}")
+        lines.append(f"{trials_text(len(stale))} {verb} stale, as source changed ({shortened(changed)}): {treatment}")
     return lines
 
 
@@ -197,11 +183,11 @@ def _duration(entries: Sequence[Entry], at_once: int) -> str:
     known = [entry for entry in entries if entry.seconds is not None]
     if not known:
         return ""
-    timed = sum(entry.seconds or 0.0 for entry in known if entry.trial.alone)
-    others = sum(entry.seconds or 0.0 for entry in known if not entry.trial.alone)
+    alone = sum(entry.seconds or 0.0 for entry in known if entry.trial.alone)
+    others = sum(entry.seconds or 0.0 for entry in known) - alone
     unknown = len(entries) - len(known)
     rest = f", and {unknown} of unknown duration" if unknown else ""
-    return f", in about {shown_seconds(timed + others / at_once)} (from earlier trials, {at_once} at once{rest})"
+    return f", in about {shown_seconds(alone + others / at_once)} (from earlier trials, {at_once} at once{rest})"
 
 
 def trials_text(count: int) -> str:

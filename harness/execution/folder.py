@@ -12,7 +12,6 @@ from pathlib import Path
 
 from harness.core.errors import UserError
 from harness.core.records import TEMPORARY, write_atomically
-from harness.execution.slurm.submissions import FOLDER as SUBMISSIONS
 from harness.planning.plan import FILE
 
 LOCK = ".lock"
@@ -59,8 +58,6 @@ def claimed(folder: Path, host: bool = False) -> Iterator[None]:
             if host:
                 about["host"] = platform.node()
             write_atomically(folder / OWNER, json.dumps(about).encode())
-            if not (folder / SUBMISSIONS).exists():  # else a cluster job may be writing
-                remove_leftovers(folder)
         yield
     finally:
         with contextlib.suppress(OSError):
@@ -89,7 +86,7 @@ def writing(folder: Path) -> Iterator[None]:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove incomplete files of a killed process; call it only while no other process writes there."""
+    """Remove incomplete files of a killed process; call it only while no other process writes to the folder."""
     for place in (".", "records", "weights", "figures", "checkpoints/*", "heartbeats"):
         for path in folder.glob(f"{place}/.*{TEMPORARY}"):
             path.unlink(missing_ok=True)

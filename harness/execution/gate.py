@@ -1,19 +1,25 @@
-"""Before a run: check every third-party layer with check-layer; trials of a refused layer do not start."""
+"""Before a run: check every third-party layer with check-layer; trials of a refused layer do not start.
+
+The column `check` of results has the outcome for each of these layers. Outcomes are passed on as
+`harness.core.run_options.RunOptions.checks`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from harness.checking.isolated import check_in_process
 from harness.core.errors import UserError
 from harness.core.isolation.messages import shortened, visible
-from harness.core.records import blank_record, write_record
+from harness.core.records import Record, blank_record, write_record
 from harness.core.run_options import PASSED, UNCHECKED, RunOptions, shown_seconds
 from harness.core.settings import LayerRef
 from harness.core.trial import Trial
-from harness.execution.check_column import refusal
-from harness.execution.local.supervisor import Provenance
+
+if TYPE_CHECKING:
+    from harness.execution.local.supervisor import Provenance
 
 REFUSED = "check-layer refused it:"
 LONGEST_FAULT = 180  # characters, so that tables, which shorten reasons, still show the remedy
@@ -35,6 +41,8 @@ def check_layers(trials: Iterable[Trial], unchecked: bool) -> dict[str, str]:
 
 
 def _check(layer: LayerRef) -> str:
+    from harness.checking.isolated import check_in_process  # here: trials import this module, and check nothing
+
     try:
         report = check_in_process(layer.layer, dict(layer.options))
     except UserError as error:
@@ -57,11 +65,46 @@ def leave_out_refused(trials: Sequence[Trial], run_options: RunOptions, provenan
     """
     left = []
     for trial in trials:
-        reasons = [refusal(layer, run_options.checks) for layer in trial.layers_under_test]
-        if not reasons or None in reasons:
+        layers, reasons = trial.layers_under_test, refusals(trial, run_options.checks)
+        if len(reasons) < len(layers) or not layers:
             left.append(trial)
             continue
-        record = blank_record(trial, "error", "; ".join(dict.fromkeys(filter(None, reasons))))
+        record = blank_record(trial, "error", "; ".join(dict.fromkeys(reasons.values())))
         record.environment = dict(provenance(trial))
         write_record(run_options.out / "records", record)
     return left
+
+
+def refusals(trial: Trial, checks: Mapping[str, str]) -> dict[str, str]:
+    """Return row -> reason, for the layers of a trial that check-layer refused."""
+    outcomes = {layer.row: checks.get(layer.check_key or "", PASSED) for layer in trial.layers_under_test}
+    return {row: outcome for row, outcome in outcomes.items() if outcome not in (PASSED, UNCHECKED)}
+
+
+def without_refused(trial: Trial, checks: Mapping[str, str]) -> Trial:
+    """Return the trial without the layers that check-layer refused, if it measures several."""
+    refused = refusals(trial, checks)
+    return trial.without_rows(refused) if refused else trial
+
+
+def with_checks(record: Record, trial: Trial, checks: Mapping[str, str]) -> Record:
+    """Convert the record of `without_refused(trial, checks)` to one of the trial, with the column in its rows."""
+    keys = {layer.row: layer.check_key for layer in trial.layers_under_test}
+    for row in record.rows:
+        key = keys[row["layer"] if len(keys) > 1 else next(iter(keys))]
+        if key is not None and key in checks:
+            row["check"] = checks[key]
+    refused = refusals(trial, checks)
+    if not refused or len(keys) == 1:
+        return record
+    cases = [case for case in trial.cases if case["layer"] in refused]
+    rows = [case | {"status": "error", "reason": refused[case["layer"]]} for case in cases]
+    reasons = [*refused.values(), *([record.reason] if record.reason else [])]
+    return replace(
+        record,
+        id=trial.id,
+        trial=trial.model_dump(mode="json"),
+        status="error",
+        reason="; ".join(dict.fromkeys(reasons)),
+        rows=[*record.rows, *rows],
+    )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
-from types import TracebackType
-from typing import Self, TextIO
+from typing import TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TaskID, TextColumn, TimeRemainingColumn
@@ -18,7 +18,7 @@ REASON_WIDTH = 160
 UNITS = {"bits_per_dim": "bits/dim", "nats_per_dim": "nats/dim"}
 
 
-class Reporter:
+class Reporter(contextlib.AbstractContextManager["Reporter"]):
     """Write a line for every finished trial. Use as a context manager around the run."""
 
     def __init__(self, total: int, stream: TextIO) -> None:
@@ -26,12 +26,7 @@ class Reporter:
         self.done = 0
         self.stream = stream
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         return None
 
     def started(self, trial: Trial) -> None:
@@ -43,7 +38,7 @@ class Reporter:
     def finished(self, trial: Trial, record: Record) -> None:
         """Report that a trial has left its record."""
         self.done += 1
-        self.line(f"[{self.done}/{self.total}] {trial.name}: {outcome(record)}")
+        self.line(f"[{self.done}/{self.total}] {trial.slug}: {outcome(record)}")
 
     def line(self, text: str) -> None:
         """Write one line."""
@@ -70,20 +65,18 @@ class LiveReporter(Reporter):
         self._tasks: dict[str, TaskID] = {}
         self._fractions: dict[str, float] = {}
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> LiveReporter:
         self._progress.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
     def started(self, trial: Trial) -> None:
         """Add a bar for the trial."""
         self._fractions[trial.id] = 0.0
         self._progress.update(self._whole, text="")
-        self._tasks[trial.id] = self._progress.add_task(trial.name, total=1.0, text="", whole=False)
+        self._tasks[trial.id] = self._progress.add_task(trial.slug, total=1.0, text="", whole=False)
 
     def update(self, trial: Trial, fraction: float, text: str) -> None:
         """Move the bar of the trial and, by its share, that of the whole run."""
@@ -133,9 +126,8 @@ def outcome(record: Record) -> str:
     if record.status != "ok":
         reason = " ".join((record.reason or "no reason given").split())
         return f"{record.status}: {reason[:REASON_WIDTH]}{'…' if len(reason) > REASON_WIDTH else ''}"
-    measure = _main_measure(record)
     took = "" if record.seconds is None else f" in {record.seconds:.1f} s"
-    return f"{verdict(record)}{measure}{took}"
+    return f"{verdict(record)}{_main_measure(record)}{took}"
 
 
 def _main_measure(record: Record) -> str:

@@ -23,7 +23,7 @@ from harness.core.run_options import PROJECT, RunOptions
 from harness.core.settings import Progress
 from harness.core.sources import file_digest
 from harness.core.trial import Trial
-from harness.execution.check_column import with_checks, without_refused
+from harness.execution.gate import with_checks, without_refused
 from harness.training.checkpoints import Checkpoints
 from layers import UnsupportedShape
 

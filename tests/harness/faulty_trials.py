@@ -137,6 +137,11 @@ def not_a_number(trial):
     return record
 
 
+def change_directory(trial):
+    os.chdir("/")
+    return fine(trial)
+
+
 def write_to_every_pipe(content):
     for number in range(3, 256):
         try:
@@ -206,6 +211,7 @@ BEHAVIOURS = {
         fill_the_disk,
         fill_the_disk_at_the_record,
         visible_gpus,
+        change_directory,
         write_four_bytes,
         write_four_bytes_and_hang,
         write_garbage,

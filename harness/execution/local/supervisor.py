@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
@@ -174,7 +174,8 @@ class _Pool:
         log = log_path(out, trial)
         log.parent.mkdir(parents=True, exist_ok=True)
         known = self.provenance(trial)
-        given = Assignment(trial, self.run_options, known, lease.gpu)
+        # A layer may change the working directory, so the trial gets no relative path.
+        given = Assignment(trial, replace(self.run_options, out=out.absolute()), known, lease.gpu)
         before, kills = stamp(record_path(out, trial)), kernel_kills()
         child = start(self.context, run_assignment, (self.work, given), log=log, name=trial.id)
         self.reaper.watch(child)

@@ -7,8 +7,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from harness.core.errors import UserError
 from harness.core.records import TEMPORARY
@@ -35,14 +33,12 @@ class Heartbeat(Reporter):
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._repeat, daemon=True)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Heartbeat:
         self._write()
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
         with contextlib.suppress(OSError):

@@ -256,9 +256,9 @@ class _ProgressReport:
         if one.active:
             if one.state == "lost" and key not in self._silent:
                 self._silent.add(key)
-                self.reporter.line(f"{one.trial.name}: lost: {one.text}")
+                self.reporter.line(f"{one.trial.slug}: lost: {one.text}")
         elif time.monotonic() - self._gone.setdefault(key, time.monotonic()) >= grace or one.state == "cancelled":
-            self.reporter.line(f"{one.trial.name}: {one.state}: {one.text}; the same command submits it again")
+            self.reporter.line(f"{one.trial.slug}: {one.state}: {one.text}; the same command submits it again")
             del self.open[key]
 
 

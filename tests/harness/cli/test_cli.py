@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.parser import main
+from harness.cli.parser import COMMANDS, main
 from harness.core.errors import DataMissing, UserError
 from harness.core.records import blank_record, read_record, write_record
 from harness.datasets import DATASETS
@@ -176,8 +176,11 @@ def test_a_wrong_command_ends_with_2(suite, capsys, arguments):
     assert [entry.name for entry in suite.parent.iterdir()] == ["tiny.yaml"]
 
 
-def test_help_is_no_fault(capsys):
-    assert main(["--help"]) == 0 and "check-layer" in capsys.readouterr().out
+def test_help_names_every_command(capsys):
+    files = {path.stem.replace("_", "-") for path in (PROJECT / "harness/cli").glob("*.py")}
+    assert set(COMMANDS) == files - {"--init--", "parser"}, "a file of this folder is a command"
+    assert main(["--help"]) == 0
+    assert re.findall(r"^    ([a-z-]+)\b", capsys.readouterr().out, re.MULTILINE) == list(COMMANDS)
 
 
 def test_missing_data_is_told_before_anything_runs(suite, capsys, stand_in):
@@ -201,7 +204,7 @@ def test_the_trials_server_is_started_before_anything_is_planned(suite, monkeypa
         order.append("plan")
         raise UserError("far enough")
 
-    monkeypatch.setattr("harness.cli.commands._plan", plan)
+    monkeypatch.setattr("harness.cli.run.make_request", plan)
     suite.write_text(SUITE.replace("digits: {}", "digits: {}\n      mixed: {data: mnist, permute: 1}"))
     assert main(["run", str(suite)]) == 2
     assert order == [["digits", "mnist"], "plan"]

@@ -46,7 +46,7 @@ def test_a_density_trial_rests_on_its_layer_the_backbone_the_training_and_the_lo
         "harness/datasets/digits.py",
     }
     assert expected <= files
-    foreign = {"layers/emerging.py", "layers/__init__.py", "harness/datasets/waveforms.py", "harness/cli/commands.py"}
+    foreign = {"layers/emerging.py", "layers/__init__.py", "harness/datasets/waveforms.py", "harness/cli/run.py"}
     foreign |= {"harness/kinds/runtime/run.py", "harness/training/checkpoints.py", "harness/core/records.py"}
     assert not foreign & files
     assert "layers/conv1x1.py" not in Sources().of(density("woodbury", mixer="none"))

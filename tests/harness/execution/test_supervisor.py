@@ -330,6 +330,13 @@ def test_what_could_never_fit_is_refused_at_once(work, warm, tmp_path):
     assert run_with(work, tmp_path, "fine", memory=1 << 30)[0].status == "ok"
 
 
+def test_a_trial_that_changes_the_working_directory_leaves_its_record(work, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    moving = trial("change_directory")
+    run_one(moving, RunOptions(Path("out")), Listener(), work=work)
+    assert read_record(tmp_path / "out" / "records" / f"{moving.id}.json").status == "ok"
+
+
 def test_failing_fast_ends_the_run(work, tmp_path):
     trials = [trial("fine"), trial("raise_error"), trial("sleep_long"), trial("never started")]
     run_trials(
@@ -431,8 +438,8 @@ def test_plain_lines_say_what_became_of_each_trial(faulty, capsys):
         reporter.finished(trials["fine"], records["fine"])
         reporter.finished(trials["kill"], records["kill"])
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0].startswith("[1/2] fine, width 64 one: ok 3 parameters in ")
-    assert lines[1].startswith("[2/2] kill, width 64 one: killed: the process was ended by SIGKILL")
+    assert lines[0].startswith("[1/2] fine-one-w64: ok 3 parameters in ")
+    assert lines[1].startswith("[2/2] kill-one-w64: killed: the process was ended by SIGKILL")
 
 
 def test_the_live_display_shows_progress_and_leaves_a_line_per_trial(faulty):
@@ -451,7 +458,7 @@ def test_the_live_display_shows_progress_and_leaves_a_line_per_trial(faulty):
         reporter._progress.refresh()
         reporter.update(odd, float("nan"), "")
         reporter.finished(odd, records["fine"])
-    assert "[1/2] [bold]odd[/x], width 64 one: ok" in screen.getvalue()
+    assert "[1/2] [bold]odd[/x]-one-w64: ok" in screen.getvalue()
     assert "step 1/2 [red]" in screen.getvalue()
 
 

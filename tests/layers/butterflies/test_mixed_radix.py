@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from harness.cli.listing import docstring_fields
+from harness.cli.list import docstring_fields
 from layers import LAYERS
 from layers.base import push_identity
 from layers.butterflies.stages import (

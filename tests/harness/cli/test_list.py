@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.cli import listing
+from harness.cli import list as listing
 from layers import LAYERS
 
 

@@ -1,11 +1,13 @@
-"""List the available layers, flows, data sets and packaged suites as plain tables."""
+"""`list layers|flows|datasets|suites`: list what is available as plain tables and pages."""
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import re
 import sys
 import textwrap
+from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,8 @@ from harness.core.errors import UserError
 
 if TYPE_CHECKING:
     from harness.datasets import Dataset
+
+HELP = "list layers, flows, data sets or suites"
 
 WIDTH = 60
 PAGE, TITLES = 118, 11  # width of a line of a page, and of the titles before it
@@ -32,6 +36,17 @@ LAYER_FIELDS = {
 """Title on a layer's page -> heading in the docstring of its class; the costs are parts of the field Cost."""
 
 HEADING = re.compile(r"\s*([A-Za-z][\w-]*(?: cases)?):(?:\s+(.*))?$")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the argument of this command."""
+    parser.add_argument("what", choices=["layers", "flows", "datasets", "suites"])
+
+
+def execute(args: Namespace) -> int:
+    """Return 0."""
+    print({"layers": layers, "flows": flows, "datasets": datasets, "suites": suites}[args.what]())
+    return 0
 
 
 def layers() -> str:

@@ -1,0 +1,65 @@
+"""`report DIR...`: write the report again; for several folders, one report of all their records."""
+
+from __future__ import annotations
+
+import argparse
+from argparse import Namespace
+from pathlib import Path
+
+from harness.cli.shared.runs import exit_code, report_folder, run_folders
+from harness.execution.agenda import agenda
+from harness.planning.plan import Plan
+
+HELP = "write the report of a run again, or one report of several runs"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    parser.add_argument(
+        "folders",
+        type=Path,
+        nargs="+",
+        metavar="DIR",
+        help="OUT/<suite>, or a folder of such; several runs are merged",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("reports/merged"),
+        metavar="DIR",
+        help="folder of a merge (default: reports/merged)",
+    )
+    parser.add_argument(
+        "--at",
+        action="append",
+        default=[],
+        choices=["steps", "seconds", "parameters", "width"],
+        help="add a table of the likelihoods at equal values of this measure; repeatable",
+    )
+    parser.add_argument(
+        "--benchmark",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="add times from a JSON file of pytest-benchmark to the figures",
+    )
+
+
+def execute(args: Namespace) -> int:
+    """Return 0 if every trial counts as ok and merged runs do not contradict each other, else 1."""
+    folders = [folder for given in args.folders for folder in run_folders(given)]
+    code = 0
+    if len(args.folders) > 1:
+        from harness.reporting.compare.merge import merge
+
+        merged = merge(folders, args.out)
+        folders = [run.folder for run in merged]
+        for run in merged:
+            print("\n".join(run.lines()))
+            code = max(code, 1 if run.conflicts else 0)
+    for folder in folders:
+        plan = Plan.load(folder)
+        report_folder(folder, args.at, args.benchmark)
+        code = max(code, exit_code(plan, agenda(plan, folder)))
+    return code

@@ -1,0 +1,158 @@
+"""`run SUITE`: run all trials without an outcome, then write and print the report."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from harness.cli.shared.options import add_plan_options, add_suite, quantity
+from harness.cli.shared.request import Request, check_data, data_root, known_checksums, make_request
+from harness.cli.shared.runs import exit_code, good_states, report_folder
+from harness.core.errors import UserError
+from harness.core.records import verdict
+from harness.core.run_options import CHECKPOINT_SECONDS, RunOptions, parse_bytes, parse_seconds, parse_timeout
+from harness.execution.agenda import Choice, counted, forget_settled, outlook, trials_text
+from harness.execution.folder import claimed, make_folder, remove_leftovers, writing
+from harness.execution.outcome import record_path
+from harness.execution.slurm.submissions import at_work
+from harness.planning.plan import Plan
+
+HELP = "run the remaining trials of a suite, then write its report"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    add_suite(parser)
+    add_plan_options(parser)
+    parser.add_argument("--offline", action="store_true", help="download nothing; use the data that are present")
+    parser.add_argument(
+        "--timeout", type=quantity(parse_timeout), metavar="TIME", help="end a trial after 90, 30min, 2h (seconds)"
+    )
+    parser.add_argument(
+        "--memory", type=quantity(parse_bytes), metavar="SIZE", help="end a trial that holds more, such as 4GiB"
+    )
+    parser.add_argument(
+        "--checkpoint",
+        type=quantity(parse_seconds),
+        default=CHECKPOINT_SECONDS,
+        metavar="TIME",
+        help="interval between checkpoints of training (default: 60 s)",
+    )
+    parser.add_argument("--fail-fast", action="store_true", help="stop the run at the first trial that fails")
+    parser.add_argument("--unchecked", action="store_true", help="run third-party layers without check-layer")
+    parser.add_argument("--host", action="store_true", help="name this machine in records")
+
+
+def execute(args: Namespace) -> int:
+    """Return 0 if every selected trial is ok, or unsupported where the suite declares it; else 1."""
+    if args.executor == "local":
+        _start_imports(args)
+    request = make_request(args)
+    root = data_root(args.data)
+    known, found = known_checksums(request.folder), check_data(request.trials, root, args.offline)
+    for key in found:
+        if known.get(key, found[key]) != found[key]:
+            print(f"{key.name}: the data have changed since the last run here, so trials on them are other trials")
+    request = request.with_checksums(known | found)
+    with claimed(make_folder(request.folder), args.host):
+        _run_remaining(request, root, args)
+        report_folder(request.folder)
+        return exit_code(request.plan, request.entries())
+
+
+def _start_imports(args: Namespace) -> None:
+    """Let the trials' server import torch while this process does so for planning: both take equally long."""
+    from harness.execution.local.process import start_server
+    from harness.planning.suite import read_suite
+
+    try:
+        suite = read_suite(args.suite)
+    except UserError:
+        return  # `make_request` reports the error; other faults show up later
+    profile = suite.profiles.get(args.profile)
+    if profile is not None:
+        start_server(
+            [entry.data or label for label, entry in profile.datasets.items()], kernels=suite.kind != "parameters"
+        )
+
+
+def _run_remaining(request: Request, root: Path | None, args: Namespace) -> None:
+    from harness.execution.gate import check_layers, leave_out_refused
+    from harness.execution.local.slots import make_slots
+    from harness.execution.local.supervisor import run_trials
+    from harness.execution.progress import make_reporter
+    from harness.execution.provenance import RunProvenance
+
+    plan, folder = request.plan, request.folder
+    submitted = at_work(folder, args.executor)
+    if not submitted:
+        remove_leftovers(folder)
+    provenance = RunProvenance(args.host)
+    choice = Choice(args.retry_failed, args.stale)
+    entries = request.entries(provenance.digests)
+    forget_settled(entries, folder)
+    attached = [entry.trial for entry in entries if entry.trial.id in submitted]
+    others = [entry for entry in entries if entry.trial.id not in submitted]
+    trials = [entry.trial for entry in others if entry.runs(choice)]
+    at_once = request.at_once(trials, args.jobs)
+    left_out = _records_left_out(folder, plan)
+    with writing(folder):
+        plan.save(folder)
+        provenance.save(folder)
+    print(f"{plan.suite}, profile {plan.profile}, on {plan.device}: {counted(entries)}")
+    if len(entries) < len(plan.trials):
+        print(f"selected by --only, of {trials_text(len(plan.trials))}; the report covers all of them")
+    if left_out:
+        print(left_out)
+    for line in outlook(others, choice, at_once):
+        print(line)
+    if attached:
+        print(f"{trials_text(len(attached))} of them submitted to the cluster before: this run waits for their results")
+    if args.jobs is not None and trials and at_once < min(args.jobs, len(trials)):
+        print(f"--jobs {args.jobs}: {at_once} at once, as the threads of more would compete for the cores")
+    sys.stdout.flush()
+    if not trials and not attached:
+        print("nothing to run")
+        return
+    run_options = RunOptions(
+        out=folder,
+        root=root,
+        timeout=plan.timeout if args.timeout is None else args.timeout,
+        memory=plan.memory if args.memory is None else args.memory,
+        checkpoint=args.checkpoint,
+        stale=args.stale,
+        host=args.host,
+        checks=check_layers(trials, args.unchecked),
+    )
+    with writing(folder):
+        trials, planned = leave_out_refused(trials, run_options, provenance.of), len(trials)
+    good = good_states(plan)
+    stop_at = (lambda record: verdict(record) not in good) if args.fail_fast else None
+    if (args.fail_fast and len(trials) < planned) or (not trials and not attached):
+        print("nothing left to run")
+    elif request.cluster is not None:
+        from harness.execution.slurm.slurm import run_on_cluster
+
+        run_on_cluster(trials, attached, run_options, request.cluster, args.jobs, stop_at)
+    else:
+        slots = make_slots(trials, args.jobs)
+        with make_reporter(len(trials)) as reporter:
+            run_trials(trials, run_options, slots, reporter, provenance=provenance.of, stop_at=stop_at)
+
+
+def _records_left_out(folder: Path, plan: Plan) -> str | None:
+    """Describe what the report no longer covers when this plan replaces the folder's last one; None if nothing."""
+    with contextlib.suppress(UserError):
+        last = Plan.load(folder)
+        known = {trial.id for trial in plan.trials}
+        gone = [trial for trial in last.trials if trial.id not in known and record_path(folder, trial).exists()]
+        if gone:
+            return (
+                f"the last command here (profile {last.profile}, {last.device}, {trials_text(len(last.trials))}) had "
+                f"other settings: {trials_text(len(gone))} of it with records stay in records/, and are not in this "
+                "report; the same command brings them back"
+            )
+    return None

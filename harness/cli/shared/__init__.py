@@ -1,0 +1,1 @@
+"""Options, trials and folders that several commands share."""

@@ -1,0 +1,101 @@
+"""Options that several commands share, and the types of their values."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+from harness.core.run_options import Stale
+from harness.planning.suite_model import ProfileName
+
+
+def add_suite(parser: argparse.ArgumentParser) -> None:
+    """Add the argument SUITE."""
+    parser.add_argument("suite", metavar="SUITE", help="a suite file, or the name of a packaged suite")
+
+
+def add_folder(parser: argparse.ArgumentParser) -> None:
+    """Add the argument DIR, for the run folders that `harness.cli.shared.runs.run_folders` finds."""
+    parser.add_argument("folder", type=Path, metavar="DIR", help="OUT/<suite>, or a folder of such folders")
+
+
+def add_profile(parser: argparse.ArgumentParser, default: str | None, text: str) -> None:
+    """Add the option `--profile`."""
+    parser.add_argument("--profile", choices=get_args(ProfileName), default=default, help=text)
+
+
+def add_plan_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options from which `harness.cli.shared.request.make_request` makes a plan."""
+    add_profile(parser, default="quick", text="size of the suite (default: quick)")
+    parser.add_argument("--out", type=Path, default=Path("reports"), metavar="DIR", help="default: reports")
+    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="default: auto")
+    parser.add_argument(
+        "--data", type=Path, metavar="ROOT", help="folder of the data sets (default: $INVERTBENCH_DATA)"
+    )
+    parser.add_argument("--jobs", type=positive, metavar="N", help="trials at once (default: as many as have room)")
+    parser.add_argument("--executor", choices=["local", "slurm"], default="local", help="where trials run")
+    parser.add_argument(
+        "--cluster",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change the resources that jobs request from a cluster, such as partition=gpu or time=2h; repeatable",
+    )
+    parser.add_argument(
+        "--retry-failed", action="store_true", help="also run failed trials again (default: only interrupted ones)"
+    )
+    parser.add_argument(
+        "--stale",
+        choices=get_args(Stale),
+        default="keep",
+        help="treatment of records whose source has changed since (default: keep)",
+    )
+    parser.add_argument("--seeds", type=positive, metavar="N", help="number of seeds (default: the profile's)")
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="run only trials with this layer, dataset or seed; repeatable",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="PATH=VALUE",
+        dest="settings",
+        help="change a setting, such as training.steps=100 or layers.butterfly.options.levels=3; repeatable",
+    )
+    parser.add_argument(
+        "--layer",
+        action="append",
+        default=[],
+        metavar="FILE.py:CLASS",
+        dest="layers",
+        help="add a third-party layer as a row; repeatable",
+    )
+
+
+def quantity(parse: Callable[[object], Any]) -> Callable[[str], Any]:
+    """Return the argument type of a quantity: the ValueError of `parse` becomes argparse's message."""
+
+    def parsed(text: str) -> Any:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return parsed
+
+
+def positive(text: str) -> int:
+    """Return a whole number of at least 1; raise ArgumentTypeError for any other text."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
+    return value

@@ -1,0 +1,134 @@
+"""The trials that the options of `run` and `plan` ask for, and the data that they need."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness.core.errors import DataError, DataMissing, UserError
+from harness.core.settings import NO_LOGIT, DataRef
+from harness.core.trial import Trial
+from harness.execution.agenda import Digests, Entry, agenda
+from harness.planning.cluster import Cluster
+from harness.planning.plan import Plan
+
+Checksums = Mapping[DataRef, str | None]
+
+
+@dataclass(frozen=True)
+class Request:
+    """The trials that a command line asks for.
+
+    Attributes:
+        plan: all trials of the profile, which the report covers.
+        trials: the trials that `--only` selects.
+        folder: OUT/<suite>.
+        cluster: the resources that jobs request; None if trials run on this machine.
+    """
+
+    plan: Plan
+    trials: tuple[Trial, ...]
+    folder: Path
+    cluster: Cluster | None
+
+    def with_checksums(self, checksums: Checksums) -> Request:
+        """Return the same request with the checksums of the data, which are part of a trial."""
+        trials = tuple(trial.with_checksums(checksums) for trial in self.trials)
+        return replace(self, plan=self.plan.with_checksums(checksums), trials=trials)
+
+    def entries(self, digests: Digests | None = None) -> list[Entry]:
+        """Return the selected trials with their states (see `agenda`)."""
+        selected = {trial.id for trial in self.trials}
+        return [entry for entry in agenda(self.plan, self.folder, digests) if entry.trial.id in selected]
+
+    def at_once(self, trials: Sequence[Trial], jobs: int | None) -> int:
+        """Return how many of these trials run at once."""
+        from harness.execution.local.slots import at_once, make_slots
+
+        if self.cluster is None:
+            return at_once(trials, make_slots(trials, jobs))
+        return max(1, min(len(trials), jobs or self.cluster.throttle or len(trials)))
+
+
+def make_request(args: Namespace) -> Request:
+    """Return the request that the options of `add_plan_options` describe; raise a UserError if they cannot be met."""
+    from harness.checking.imports import try_imports
+    from harness.planning.any_suite import plan_any
+    from harness.planning.overrides import run_command
+
+    try_imports(args.suite, args.layers)
+    cluster = _cluster(args)
+    device, elsewhere = args.device, None
+    if cluster is not None:  # cluster nodes may have devices that this machine lacks
+        elsewhere = cluster.cpus or 1
+        device = cluster.device if args.device == "auto" else args.device
+    changes = {name: getattr(args, name) for name in ("only", "settings", "layers", "seeds")}
+    plan, trials = plan_any(args.suite, args.profile, device, **changes, jobs=args.jobs, elsewhere=elsewhere)
+    if not plan.sections:  # a suite of sections may be changed in its parts alone
+        changes["only"] = ()
+    command = run_command(
+        args.suite, args.profile, plan.device, **changes, data=args.data, unchecked=getattr(args, "unchecked", False)
+    )
+    return Request(plan.model_copy(update={"command": command}), trials, args.out / plan.suite, cluster)
+
+
+def _cluster(args: Namespace) -> Cluster | None:
+    from harness.planning.any_suite import cluster_of_any
+    from harness.planning.cluster import cluster_of
+
+    if args.executor == "slurm":
+        return cluster_of(cluster_of_any(args.suite), args.cluster)
+    if args.cluster:
+        raise UserError(f"--cluster {args.cluster[0]}: the option needs --executor slurm; give both or neither")
+    return None
+
+
+def data_root(given: Path | None) -> Path | None:
+    """Return `--data`, else $INVERTBENCH_DATA, else None; raise DataMissing if a named root does not exist."""
+    variable = os.environ.get("INVERTBENCH_DATA")
+    root = given or (Path(variable) if variable else None)
+    if root is not None and not root.is_dir():
+        name = "--data" if given else "$INVERTBENCH_DATA"
+        raise DataMissing(f"{name} {root}: no such folder; give the folder that holds the data sets")
+    return root.resolve() if root else None
+
+
+def check_data(trials: Sequence[Trial], root: Path | None, offline: bool) -> dict[DataRef, str | None]:
+    """Find, check and prepare all data of the trials, before any of them runs.
+
+    Returns:
+        The checksum of each data set.
+
+    Raises:
+        DataMissing: data are missing or wrong; the message lists all faults.
+        UserError: likewise, if the suite is at fault for all of them.
+    """
+    from harness.datasets import Store, find_dataset
+
+    store = Store.at(root, offline)
+    checksums: dict[DataRef, str | None] = {}
+    faults: dict[str, bool] = {}  # whether the data are at fault
+    for data in dict.fromkeys(data for trial in trials for data in trial.data_sets):
+        dataset, options = find_dataset(data.name), dict(data.options)
+        try:
+            dataset.check(store, options)
+            checksums[data.arrays] = dataset.checksum(store, options)
+            if data.preprocessing == "logit" and dataset.load(store, options).levels is None:
+                raise UserError(f"{data.label}: {NO_LOGIT}")
+        except UserError as error:
+            faults[str(error)] = isinstance(error, (DataMissing, DataError))
+    if faults:
+        raise (DataMissing if any(faults.values()) else UserError)("\n".join(faults))
+    return checksums
+
+
+def known_checksums(folder: Path) -> dict[DataRef, str | None]:
+    """Return the checksums of the folder's last plan, for data sets that are not checked again now."""
+    with contextlib.suppress(UserError):
+        trials = Plan.load(folder).trials
+        return {data.arrays: data.checksum for trial in trials for data in trial.data_sets}
+    return {}

@@ -1,0 +1,44 @@
+"""Folders of runs, their reports, and the exit code that their trials give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.core.errors import UserError
+from harness.execution.agenda import Entry
+from harness.execution.folder import writing
+from harness.planning.plan import FILE, Plan
+
+
+def run_folders(folder: Path) -> list[Path]:
+    """Return the folder itself if a suite was run in it, else those in it; raise a UserError if there are none."""
+    if (folder / FILE).is_file():
+        return [folder]
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder; give the folder of a run, OUT/<suite>")
+    inner = sorted(path.parent for path in folder.glob(f"*/{FILE}"))
+    if not inner:
+        raise UserError(f"{folder}: no {FILE} in it or in its folders, so no suite was run here; give OUT/<suite>")
+    return inner
+
+
+def good_states(plan: Plan) -> set[str]:
+    """Return the states of trials that count as ok: unsupported is one of them if the suite declares it."""
+    return {"ok", "unsupported"} if plan.unsupported else {"ok"}
+
+
+def exit_code(plan: Plan, entries: Iterable[Entry]) -> int:
+    """Return 0 if every trial counts as ok, else 1."""
+    return 0 if good_states(plan).issuperset(entry.state for entry in entries) else 1
+
+
+def report_folder(folder: Path, at: Sequence[Any] = (), benchmarks: Sequence[Path] = ()) -> None:
+    """Write the report of a folder and print its table."""
+    from harness.reporting.report import write_report
+
+    with writing(folder):
+        written = write_report(folder, at, benchmarks)
+    print(f"\n{written.table}")
+    print(f"in {folder}: {', '.join(written.files)}")

@@ -1,0 +1,36 @@
+"""`status DIR`: count the trials by state; print a line for each that is not ok."""
+
+from __future__ import annotations
+
+import argparse
+from argparse import Namespace
+
+from harness.cli.shared.options import add_folder
+from harness.cli.shared.runs import exit_code, run_folders
+from harness.execution.agenda import MISSING, agenda, counted
+from harness.execution.slurm.submissions import Submissions
+from harness.execution.slurm.submissions import lines as cluster_lines
+from harness.planning.plan import Plan
+
+HELP = "count the trials of a run by state"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    add_folder(parser)
+
+
+def execute(args: Namespace) -> int:
+    """Return 0 if every trial of every folder counts as ok, else 1."""
+    code = 0
+    for folder in run_folders(args.folder):
+        plan = Plan.load(folder)
+        entries = agenda(plan, folder)
+        print(f"{folder}: {plan.suite}, profile {plan.profile}, on {plan.device}: {counted(entries)}")
+        for entry in entries:
+            if entry.state not in ("ok", MISSING):
+                print(f"  {entry.trial.id}  {entry.state}: {entry.reason}")
+        for line in cluster_lines(Submissions(folder).look()):
+            print(line)
+        code = max(code, exit_code(plan, entries))
+    return code
