@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 from abc import abstractmethod
@@ -32,6 +33,10 @@ class InvertibleLinear(nn.Module):
     ``__init__`` and drawn from torch's global generator: the code that builds a model seeds it for each
     module by (seed, path), so a layer needs no seed of its own.
 
+    A subclass defines `forward`, and `inverse` or `inverter`: this class derives the other one, and checks the shape of
+    every input before a method of the subclass receives it. Define both only if a single call of `inverse` can be
+    faster than `inverter` and one call of its result.
+
     A parameter of which only some entries reach the map is registered together with a boolean buffer named
     ``<parameter>_mask``, True where an entry counts (see `free_parameters`).
 
@@ -54,6 +59,14 @@ class InvertibleLinear(nn.Module):
 
     def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        own = dict(vars(cls))
+        if "inverter" in own:
+            own.setdefault("inverse", _inverse_from(own["inverter"]))
+        elif "inverse" in own:
+            own["inverter"] = InvertibleLinear.inverter
+        for method, checked in (("forward", _checked), ("inverse", _checked), ("inverter", _checked_inverter)):
+            if method in own:
+                setattr(cls, method, checked(own[method]))
         if name is None:
             return
         known = LAYERS.get(name)
@@ -102,13 +115,15 @@ class InvertibleLinear(nn.Module):
         """
         raise NotImplementedError
 
-    @abstractmethod
     def inverse(self, y: Tensor) -> Tensor:
-        """Solve W x + b = y: (N, *shape) -> (N, *shape)."""
+        """Solve W x + b = y, (N, *shape) -> (N, *shape); differentiable in y and in the parameters."""
         raise NotImplementedError
 
     def inverter(self) -> Callable[[Tensor], Tensor]:
-        """Factorise once; return a callable that inverts with the current weights, without their gradient."""
+        """Factorise once; return a callable that inverts with the current weights. Call again after they change.
+
+        Gradients follow torch's grad mode, here and in the callable.
+        """
         return self.inverse
 
     @torch.no_grad()
@@ -138,6 +153,43 @@ class InvertibleLinear(nn.Module):
     def extra_repr(self) -> str:
         """Return the event shape, for repr()."""
         return f"shape={self.shape}"
+
+
+def _checked(method: Callable[[Any, Tensor], Any]) -> Callable[[Any, Tensor], Any]:
+    """Return a method that checks its input first."""
+
+    @functools.wraps(method)
+    def checked(self: InvertibleLinear, x: Tensor) -> Any:
+        self.check_event(x)
+        return method(self, x)
+
+    return checked
+
+
+def _inverse_from(inverter: Callable[[Any], Callable[[Tensor], Tensor]]) -> Callable[[Any, Tensor], Tensor]:
+    """Return the `inverse` of a class that defines `inverter`."""
+
+    def inverse(self: InvertibleLinear, y: Tensor) -> Tensor:
+        """Invert the map once; differentiable in y and in the parameters."""
+        return inverter(self)(y)
+
+    return inverse
+
+
+def _checked_inverter(inverter: Callable[[Any], Callable[[Tensor], Tensor]]) -> Callable[[Any], Any]:
+    """Return an `inverter` whose callable checks its input first."""
+
+    @functools.wraps(inverter)
+    def checked_inverter(self: InvertibleLinear) -> Callable[[Tensor], Tensor]:
+        invert = inverter(self)
+
+        def checked(y: Tensor) -> Tensor:
+            self.check_event(y)
+            return invert(y)
+
+        return checked
+
+    return checked_inverter
 
 
 @torch.no_grad()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Literal
 
 import torch
@@ -187,7 +186,6 @@ class Butterfly(InvertibleLinear, name="butterfly"):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Apply every factor; see the class for the log-det."""
-        self.check_event(x)
         if self.mixed is not None:
             flat, log_det = self.mixed(self._flat(x))
             return self._unflat(flat), log_det
@@ -201,40 +199,20 @@ class Butterfly(InvertibleLinear, name="butterfly"):
         y = way.apply(self.weight, self._entries(x), self.plan)
         return self._events(y), factors.log_abs_det(self.weight, self.multiplicity)
 
-    def inverse(self, y: Tensor) -> Tensor:
-        """Undo every factor, the last one first."""
-        if self.mixed is None and self.block_size == 1 and kernels.serve(y, self.weight):
-            return self._compiled_inverse(y, self.weight)
-        return self._solver()(y)
-
-    @torch.no_grad()
     def inverter(self) -> Callable[[Tensor], Tensor]:
         """Invert the matrices once; the callable applies them. Compiled code inverts them in passing, each time."""
-        if self.mixed is None and self.block_size == 1 and kernels.serve(self.weight):
-            return torch.no_grad()(partial(self._compiled_inverse, weight=self.weight.clone()))
-        return torch.no_grad()(self._solver())
-
-    def _compiled_inverse(self, y: Tensor, weight: Tensor) -> Tensor:
-        self.check_event(y)
-        return torch.ops.invertbench.butterfly_inverse(y, weight, self.plan.flat, self.layout, self.plan.shared)
-
-    def _solver(self) -> Callable[[Tensor], Tensor]:
-        """Return the inverse with the current weights, in plain PyTorch (compiled for stages of radix 2)."""
         if self.mixed is not None:
             solve = self.mixed.solver()
-
-            def unmix(y: Tensor) -> Tensor:
-                self.check_event(y)
-                return self._unflat(solve(self._flat(y)))
-
-            return unmix
+            return lambda y: self._unflat(solve(self._flat(y)))
+        if self.block_size == 1 and kernels.serve(self.weight):
+            weight, plan = self.weight.clone(), self.plan
+            return lambda y: torch.ops.invertbench.butterfly_inverse(y, weight, plan.flat, self.layout, plan.shared)
         if self.block_size == 1:
             inverse_weight = factors.invert_weight(self.weight)
         else:
             inverse_weight = self.pairs.inverse_matrices()
 
         def invert(y: Tensor) -> Tensor:
-            self.check_event(y)
             entries = self._entries(y)
             if self.block_size > 1:
                 return self._events(block_factors.apply_inverse(inverse_weight, entries, self.plan))

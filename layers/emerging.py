@@ -75,7 +75,6 @@ class Emerging(InvertibleLinear, name="emerging"):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return y = conv_w2(conv_w1(x)) + b, and n times the logs of the centre taps' diagonals."""
-        self.check_event(x)
         first, second = self._kept_taps()
         reach = [size - 1 for size in reversed(first.shape[2:])]  # F.pad counts axes from the last
         convolve = F.conv2d if len(self.shape) == 3 else F.conv1d
@@ -84,25 +83,26 @@ class Emerging(InvertibleLinear, name="emerging"):
         diagonals = torch.cat([centre_tap(weight).diagonal() for weight in (self.weight1, self.weight2)])
         return y, self.positions * diagonals.abs().log().sum()
 
-    def inverse(self, y: Tensor) -> Tensor:
-        """Solve for w2, then for w1; differentiable in y and in the parameters."""
-        self.check_event(y)
-        if kernels.serve(y, self.weight1, self.weight2):
-            return torch.ops.invertbench.emerging_inverse(y, self.weight1, self.weight2, self.bias)
-        return self._solver()(y)
-
-    @torch.no_grad()
     def inverter(self) -> Callable[[Tensor], Tensor]:
-        """Keep the current weights; without kernels, factorise the blocks of both solves once."""
-        if not kernels.serve(self.weight1, self.weight2):
-            return torch.no_grad()(self._solver())
-        weight1, weight2 = self.weight1.clone(), self.weight2.clone()
-        bias = None if self.bias is None else self.bias.clone()
+        """Keep the current weights to solve for w2, then for w1; without kernels, factorise both once.
 
-        @torch.no_grad()
+        Both plain solves are brought to the form of `layers.linalg.causal`: w1, which looks down and to the right, by
+        turning the image about; w2, causal with an upper triangular centre, by reversing the channels.
+        """
+        bias = None if self.bias is None else self.bias.clone()
+        if kernels.serve(self.weight1, self.weight2):
+            weight1, weight2 = self.weight1.clone(), self.weight2.clone()
+            return lambda y: torch.ops.invertbench.emerging_inverse(y, weight1, weight2, bias)
+        height, width = (1, *self.shape[1:])[-2:]
+        first, second = (taps if taps.ndim == 4 else taps.unsqueeze(2) for taps in self._kept_taps())
+        factors1 = factorise(first, width)
+        factors2 = factorise(second.flip(0, 1, 2, 3), width)
+        offset = 0 if bias is None else bias.reshape(-1, 1, 1)
+
         def invert(y: Tensor) -> Tensor:
-            self.check_event(y)
-            return torch.ops.invertbench.emerging_inverse(y, weight1, weight2, bias)
+            image = y.reshape(-1, self.channels, height, width) - offset
+            between = solve(factors2, image.flip(1)).flip(1)
+            return solve(factors1, between.flip(2, 3)).flip(2, 3).reshape(y.shape)
 
         return invert
 
@@ -123,27 +123,6 @@ class Emerging(InvertibleLinear, name="emerging"):
         backwards = (slice(None), slice(None), *[slice(centre + 1 - size, centre + 1) for size in reach])
         first = self.weight1.masked_fill(~self.weight1_mask, 0)[forwards]
         return first, self.weight2.masked_fill(~self.weight2_mask, 0)[backwards]
-
-    def _solver(self) -> Callable[[Tensor], Tensor]:
-        """Return the inverse with the current weights, in plain PyTorch.
-
-        Both solves are brought to the form of `triangular_conv`, causal with a lower triangular centre: w1,
-        which looks down and to the right, by turning the image about; w2, causal with an upper triangular
-        centre, by reversing the channels.
-        """
-        height, width = (1, *self.shape[1:])[-2:]
-        first, second = (taps if taps.ndim == 4 else taps.unsqueeze(2) for taps in self._kept_taps())
-        factors1 = factorise(first, width)
-        factors2 = factorise(second.flip(0, 1, 2, 3), width)
-        bias = 0 if self.bias is None else self.bias.clone().reshape(-1, 1, 1)
-
-        def invert(y: Tensor) -> Tensor:
-            self.check_event(y)
-            image = y.reshape(-1, self.channels, height, width) - bias
-            between = solve(factors2, image.flip(1)).flip(1)
-            return solve(factors1, between.flip(2, 3)).flip(2, 3).reshape(y.shape)
-
-        return invert
 
     def _dense(self, weight: Tensor, mask: Tensor) -> Tensor:
         """Return the matrix of one masked, zero-padded convolution: entry (o, p), (i, q) is w[o, i, q - p + m]."""

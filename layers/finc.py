@@ -69,7 +69,6 @@ class FInC(InvertibleLinear, name="finc"):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Convolve each group from its corner; the log-det is 0."""
-        self.check_event(x)
         convolve = F.conv2d if len(self.shape) == 3 else F.conv1d
         parts = []
         for part, taps, backwards in zip(x.split(self.sizes, 1), self._taps(), self.backwards, strict=True):
@@ -79,14 +78,19 @@ class FInC(InvertibleLinear, name="finc"):
             parts.append(convolve(F.pad(part, padding), turned))
         return torch.cat(parts, 1), x.new_zeros(())
 
-    def inverse(self, y: Tensor) -> Tensor:
-        """Solve group by group; differentiable in y and in the parameters."""
-        return self._solver(kernels.serve(y, *self._weights()))(y)
-
-    @torch.no_grad()
     def inverter(self) -> Callable[[Tensor], Tensor]:
-        """Keep the current weights; without kernels, factorise the blocks of every solve once."""
-        return torch.no_grad()(self._solver(kernels.serve(*self._weights())))
+        """Keep the current taps of every group; without kernels, factorise the blocks of every solve once."""
+        compiled, width = kernels.serve(*self._weights()), self.shape[-1]
+        prepare = _kernel_solve if compiled else _plain_solve
+        solvers = [prepare(taps, width) for taps in self._taps()]
+        # Both solve from one corner: the kernel from the bottom right, the other from the top left.
+        turns = [[axis for axis, b in enumerate(backwards, start=2) if b == compiled] for backwards in self.backwards]
+
+        def invert(y: Tensor) -> Tensor:
+            parts = y.split(self.sizes, 1)
+            return torch.cat([run(part.flip(t)).flip(t) for run, part, t in zip(solvers, parts, turns, strict=True)], 1)
+
+        return invert
 
     @torch.no_grad()
     def dense(self) -> Tensor:
@@ -123,21 +127,6 @@ class FInC(InvertibleLinear, name="finc"):
             identity = F.pad(torch.eye(size).to(weight)[..., None], (0, weight[0, 0].numel() - 1)).view_as(weight)
             taps.append((weight * self.get_buffer(f"weight{group}_mask") + identity)[(*every, *reach)])
         return taps
-
-    def _solver(self, compiled: bool) -> Callable[[Tensor], Tensor]:
-        """Return the inverse with the current weights."""
-        width = self.shape[-1]
-        prepare = _kernel_solve if compiled else _plain_solve
-        solvers = [prepare(taps, width) for taps in self._taps()]
-        # Both solve from one corner: the kernel from the bottom right, the other from the top left.
-        turns = [[axis for axis, b in enumerate(backwards, start=2) if b == compiled] for backwards in self.backwards]
-
-        def invert(y: Tensor) -> Tensor:
-            self.check_event(y)
-            parts = y.split(self.sizes, 1)
-            return torch.cat([run(part.flip(t)).flip(t) for run, part, t in zip(solvers, parts, turns, strict=True)], 1)
-
-        return invert
 
 
 def _kernel_solve(taps: Tensor, width: int) -> Callable[[Tensor], Tensor]:

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import cast
-
-import torch
-from torch import Tensor, nn
-
-from layers.base import InvertibleLinear
 from layers.butterfly import Butterfly
+from layers.chain import Chain
 
 
-class Kaleidoscope(InvertibleLinear, name="kaleidoscope"):
+class Kaleidoscope(Chain, name="kaleidoscope"):
     r"""Kaleidoscope matrix over all D entries of an event, (B_1 B'_1^T) ... (B_w B'_w^T); no bias.
 
     B and B' are butterfly matrices, each with weights of its own: the factors that `layers.butterfly` has on D by
@@ -48,56 +42,10 @@ class Kaleidoscope(InvertibleLinear, name="kaleidoscope"):
     """
 
     def __init__(self, shape: tuple[int, ...], *, width: int = 1) -> None:
-        super().__init__(shape)
         if not isinstance(width, int) or isinstance(width, bool) or width < 1:
             raise ValueError(f"kaleidoscope: width = {width!r} is no number of pairs; use a whole number from 1 up")
-        self.pairs = nn.ModuleList(Butterfly(self.shape, bi_direction=True) for _ in range(width))
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Apply every pair; see the class for the log-det."""
-        self.check_event(x)
-        y, log_det = x, x.new_zeros(())
-        for pair in self.pairs:
-            y, term = pair(y)
-            log_det = log_det + term
-        return y, log_det
-
-    def inverse(self, y: Tensor) -> Tensor:
-        """Undo every pair, the last one first."""
-        self.check_event(y)
-        for pair in reversed(self._butterflies()):
-            y = pair.inverse(y)
-        return y
-
-    @torch.no_grad()
-    def inverter(self) -> Callable[[Tensor], Tensor]:
-        """Return the inverters of the pairs, the last one first."""
-        inverters = [pair.inverter() for pair in reversed(self._butterflies())]
-
-        def invert(y: Tensor) -> Tensor:
-            self.check_event(y)
-            for undo in inverters:
-                y = undo(y)
-            return y
-
-        return invert
-
-    @torch.no_grad()
-    def dense(self) -> Tensor:
-        """Return the product of the pairs' matrices."""
-        product, *others = [pair.dense() for pair in self._butterflies()]
-        for matrix in others:
-            product = matrix @ product
-        return product
-
-    @property
-    def remark(self) -> str | None:
-        """That D was cut into parts that do not mix; the same in every pair."""
-        return self._butterflies()[0].remark
+        super().__init__(shape, (Butterfly(shape, bi_direction=True) for _ in range(width)))
 
     def extra_repr(self) -> str:
         """Return shape and width."""
-        return f"{super().extra_repr()}, width={len(self.pairs)}"
-
-    def _butterflies(self) -> list[Butterfly]:
-        return [cast(Butterfly, pair) for pair in self.pairs]
+        return f"{super().extra_repr()}, width={len(self.layers)}"

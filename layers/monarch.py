@@ -63,18 +63,13 @@ class Monarch(InvertibleLinear, name="monarch"):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Apply both factors; see the class for the log-det."""
-        self.check_event(x)
         y = self._columns(self.left.matrices(), self._rows(self.right.matrices(), self._blocks(x)))
         return self._events(y), self.right.log_abs_dets().sum() + self.left.log_abs_dets().sum()
 
-    def inverse(self, y: Tensor) -> Tensor:
-        """Undo both factors, the second one first."""
-        return self._solver()(y)
-
-    @torch.no_grad()
     def inverter(self) -> Callable[[Tensor], Tensor]:
-        """Invert all blocks once."""
-        return torch.no_grad()(self._solver())
+        """Invert all blocks once; the callable undoes both factors, the second one first."""
+        left, right = self.left.inverse_matrices(), self.right.inverse_matrices()
+        return lambda y: self._events(self._rows(right, self._columns(left, self._blocks(y))))
 
     @torch.no_grad()
     def dense(self) -> Tensor:
@@ -87,15 +82,6 @@ class Monarch(InvertibleLinear, name="monarch"):
     def extra_repr(self) -> str:
         """Return shape and sizes of the blocks."""
         return f"{super().extra_repr()}, blocks={self.rows} of {self.columns}, then {self.columns} of {self.rows}"
-
-    def _solver(self) -> Callable[[Tensor], Tensor]:
-        left, right = self.left.inverse_matrices(), self.right.inverse_matrices()
-
-        def invert(y: Tensor) -> Tensor:
-            self.check_event(y)
-            return self._events(self._rows(right, self._columns(left, self._blocks(y))))
-
-        return invert
 
     def _blocks(self, x: Tensor) -> Tensor:
         """Map (N, *shape) -> (p, q, N)."""

@@ -76,7 +76,6 @@ class Periodic(InvertibleLinear, name="periodic"):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return y = circular convolution + b, and the sum of log|det What(f)| over all frequencies."""
-        self.check_event(x)
         spectrum = self._spectrum()
         axes = len(self.shape) - 1
         if self.few_taps and self.kernel_size <= min(self.shape[1:]):
@@ -89,23 +88,15 @@ class Periodic(InvertibleLinear, name="periodic"):
 
     def inverse(self, y: Tensor) -> Tensor:
         """Return one complex system per frequency; differentiable in y and in the parameters."""
-        self.check_event(y)
         spectrum = self._spectrum()
         if len(y) < self.channels:  # fewer right-hand sides than the inverse itself would have
             return self._filter(lambda transform: by_matrix(_solve, spectrum, transform), y - self._offset())
         return self._filter(by_matrix(_invert, spectrum).matmul, y - self._offset())
 
-    @torch.no_grad()
     def inverter(self) -> Callable[[Tensor], Tensor]:
         """Invert the matrices of all frequencies once."""
         inverses, offset = by_matrix(_invert, self._spectrum()), self._offset().clone()
-
-        @torch.no_grad()
-        def invert(y: Tensor) -> Tensor:
-            self.check_event(y)
-            return self._filter(inverses.matmul, y - offset)
-
-        return invert
+        return lambda y: self._filter(inverses.matmul, y - offset)
 
     @torch.no_grad()
     def dense(self) -> Tensor:

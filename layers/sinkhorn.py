@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import torch
@@ -109,21 +110,17 @@ class Sinkhorn(InvertibleLinear, name="sinkhorn"):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Apply S with its log-det in training, p with log-det 0 in eval()."""
-        self.check_event(x)
         if not self.training:
             return self._moved(x, self.permutation()), x.new_zeros(())
         matrix = self.relaxed()
         log_det = torch.linalg.slogdet(matrix).logabsdet
         return self._mixed(x, matrix), self.dim // self.places * log_det
 
-    def inverse(self, y: Tensor) -> Tensor:
-        """Solve with S in training, undo p in eval()."""
-        return self._solver()(y)
-
-    @torch.no_grad()
     def inverter(self) -> Callable[[Tensor], Tensor]:
-        """Invert S, or p, once."""
-        return torch.no_grad()(self._solver())
+        """Invert S once in training, p in eval()."""
+        if not self.training:
+            return partial(self._moved, order=self.permutation().argsort())
+        return partial(self._mixed, matrix=torch.linalg.inv_ex(self.relaxed())[0])
 
     @torch.no_grad()
     def dense(self) -> Tensor:
@@ -137,16 +134,6 @@ class Sinkhorn(InvertibleLinear, name="sinkhorn"):
         """Return shape and options, for repr()."""
         options = f"over={self.over!r}, iterations={self.iterations}, temperature={self.temperature}"
         return f"{super().extra_repr()}, {options}"
-
-    def _solver(self) -> Callable[[Tensor], Tensor]:
-        hard = not self.training
-        undo = self.permutation().argsort() if hard else torch.linalg.inv_ex(self.relaxed())[0]
-
-        def invert(y: Tensor) -> Tensor:
-            self.check_event(y)
-            return self._moved(y, undo) if hard else self._mixed(y, undo)
-
-        return invert
 
     def _mixed(self, x: Tensor, matrix: Tensor) -> Tensor:
         if self.over == "channels":

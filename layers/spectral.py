@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from typing import Literal
 
 import torch
@@ -64,27 +64,13 @@ class Spectral(InvertibleLinear, name="spectral"):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Filter; see the class for the log-det."""
-        self.check_event(x)
         if self.transform == "dct":
             return self._filter(self.weight, x), self.weight.sum()
         return self._filter(self.weight, x), math.sqrt(self.positions) * self.weight.flatten(1)[:, 0].sum()
 
-    def inverse(self, y: Tensor) -> Tensor:
-        """Filter with the reciprocal gains."""
-        self.check_event(y)
-        return self._filter(-self.weight, y)
-
-    @torch.no_grad()
     def inverter(self) -> Callable[[Tensor], Tensor]:
-        """Return the current weights, negated once."""
-        weight = -self.weight
-
-        @torch.no_grad()
-        def invert(y: Tensor) -> Tensor:
-            self.check_event(y)
-            return self._filter(weight, y)
-
-        return invert
+        """Negate the weights once; the callable filters with the reciprocal gains."""
+        return partial(self._filter, -self.weight)
 
     @torch.no_grad()
     def dense(self) -> Tensor:

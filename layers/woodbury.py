@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from layers.base import InvertibleLinear
+from layers.chain import Chain
 
 
-class Woodbury(InvertibleLinear, name="woodbury"):
+class Woodbury(Chain, name="woodbury"):
     r"""Woodbury transformation of an event as a matrix X of shape (c, n), n positions; no bias.
 
         X <- (I + U_c V_c) X,    X <- X (I + U_s V_s)
@@ -50,78 +52,71 @@ class Woodbury(InvertibleLinear, name="woodbury"):
         rank_space: int = 4,
         memory_efficient: bool = False,
     ) -> None:
-        super().__init__(shape)
         for name, rank in (("rank_channels", rank_channels), ("rank_space", rank_space)):
             if not isinstance(rank, int) or isinstance(rank, bool) or rank < 1:
                 raise ValueError(f"woodbury: {name} = {rank!r} is not a rank; use a whole number from 1 up")
         if not isinstance(memory_efficient, bool):
             raise ValueError(f"woodbury: memory_efficient = {memory_efficient!r} is unknown; use true or false")
+        sizes = {"channels": rank_channels}
+        sizes |= dict.fromkeys(("width", "height") if memory_efficient and len(shape) == 3 else ("space",), rank_space)
+        super().__init__(shape, (LowRankUpdate(shape, axis, rank) for axis, rank in sizes.items()))
         self.memory_efficient = memory_efficient
-        sizes = {"channels": (self.channels, rank_channels)}
-        if memory_efficient and len(self.shape) == 3:
-            sizes |= {"width": (self.shape[2], rank_space), "height": (self.shape[1], rank_space)}
-        else:
-            sizes["space"] = (self.positions, rank_space)
-        self.axes = tuple(sizes)  # in the order of their updates
-        for axis, (size, rank) in sizes.items():
-            self.register_parameter(f"u_{axis}", nn.Parameter(0.01 * torch.randn(size, rank)))
-            self.register_parameter(f"v_{axis}", nn.Parameter(0.01 * torch.randn(rank, size)))
 
-    def _factors(self) -> list[tuple[str, Tensor, Tensor]]:
-        """Return (axis, U, V) of every update, in order."""
-        return [(axis, getattr(self, f"u_{axis}"), getattr(self, f"v_{axis}")) for axis in self.axes]
+    def extra_repr(self) -> str:
+        """Return shape and variant; the updates state their ranks."""
+        return f"{super().extra_repr()}, memory_efficient={self.memory_efficient}"
+
+
+class LowRankUpdate(InvertibleLinear):
+    """I + U V along the channels, the positions ("space") or one axis ("height", "width") of an event.
+
+    On the channels and the height the update is applied from the left, else from the right: X <- X (I + U V).
+
+    Args:
+        shape: event shape.
+        axis: the axis along which it is applied.
+        rank: columns of U and rows of V.
+    """
+
+    def __init__(self, shape: tuple[int, ...], axis: str, rank: int) -> None:
+        super().__init__(shape)
+        self.axis = axis
+        places = {"channels": 0, "height": 1, "width": 2}
+        size = self.positions if axis == "space" else self.shape[places[axis]]
+        self.u = nn.Parameter(0.01 * torch.randn(size, rank))
+        self.v = nn.Parameter(0.01 * torch.randn(rank, size))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Apply every update, channels first; see the class for the log-det."""
-        self.check_event(x)
-        y, log_det = x, x.new_zeros(())
-        for axis, u, v in self._factors():
-            y = _update(axis, u, v, y)
-            log_det = log_det + self.dim // len(u) * _log_det(u, v)
-        return y, log_det
+        """Apply the update; the log-det is that of one axis, times the number of vectors along it."""
+        return self._update(self.u, self.v, x), self.dim // len(self.u) * _log_det(self.u, self.v)
 
-    def inverse(self, y: Tensor) -> Tensor:
-        """Undo every update, the last one first."""
-        self.check_event(y)
-        for axis, u, v in reversed(self._factors()):
-            y = _update(axis, u, _inverse_v(u, v), y)
-        return y
-
-    @torch.no_grad()
     def inverter(self) -> Callable[[Tensor], Tensor]:
-        """Solve the small systems once; the callable applies the inverse updates."""
-        updates = [(axis, u.clone(), _inverse_v(u, v)) for axis, u, v in reversed(self._factors())]
-
-        @torch.no_grad()
-        def invert(y: Tensor) -> Tensor:
-            self.check_event(y)
-            for axis, u, v in updates:
-                y = _update(axis, u, v, y)
-            return y
-
-        return invert
+        """Solve the small system once; the callable applies the inverse update."""
+        return partial(self._update, self.u.clone(), -torch.linalg.solve(_identity_plus(self.v @ self.u), self.v))
 
     @torch.no_grad()
     def dense(self) -> Tensor:
-        """Return the Kronecker product of the axes' matrices, for X flattened row by row; X (I + U V) is transposed."""
-        matrices = {axis: _identity_plus(u @ v) for axis, u, v in self._factors()}
-        product = matrices["channels"]
-        if "space" in matrices:
-            return torch.kron(product, matrices["space"].T.contiguous())
-        return torch.kron(torch.kron(product, matrices["height"]), matrices["width"].T.contiguous())
+        """Return the Kronecker product of the axis's matrix with identities; X (I + U V) is transposed."""
+        matrix = _identity_plus(self.u @ self.v)
+        before = {"channels": 1, "height": self.channels}.get(self.axis, self.dim // len(matrix))
+        matrix = torch.kron(torch.eye(before).to(matrix), matrix if self.from_left else matrix.T.contiguous())
+        return torch.kron(matrix, torch.eye(self.dim // len(matrix)).to(matrix))
+
+    @property
+    def from_left(self) -> bool:
+        """Return True on the channels and the height."""
+        return self.axis in ("channels", "height")
 
     def extra_repr(self) -> str:
-        """Return shape, ranks and variant."""
-        ranks = ", ".join(f"rank of {axis}={u.shape[1]}" for axis, u, _ in self._factors())
-        return f"{super().extra_repr()}, {ranks}, memory_efficient={self.memory_efficient}"
+        """Return shape, axis and rank."""
+        return f"{super().extra_repr()}, axis={self.axis!r}, rank={len(self.v)}"
 
-
-def _update(axis: str, u: Tensor, v: Tensor, x: Tensor) -> Tensor:
-    """Apply I + U V along one axis of a batch (N, C, *spatial)."""
-    if axis in ("space", "width"):
-        return _from_right(x.reshape(-1, len(u)), u, v).view(x.shape)
-    matrices = x.flatten(2) if axis == "channels" else x.flatten(0, 1)
-    return _from_left(u, v, matrices).view(x.shape)
+    def _update(self, u: Tensor, v: Tensor, x: Tensor) -> Tensor:
+        """Apply I + U V to a batch (N, C, *spatial)."""
+        if not self.from_left:
+            return _from_right(x.reshape(-1, len(u)), u, v).view(x.shape)
+        matrices = x.flatten(2) if self.axis == "channels" else x.flatten(0, 1)
+        return _from_left(u, v, matrices).view(x.shape)
 
 
 def _identity_plus(matrix: Tensor) -> Tensor:
@@ -132,11 +127,6 @@ def _log_det(u: Tensor, v: Tensor) -> Tensor:
     """Return log|det(I + U V)| on the smaller of its two sides."""
     size, rank = u.shape
     return torch.linalg.slogdet(_identity_plus(u @ v if size <= rank else v @ u))[1]
-
-
-def _inverse_v(u: Tensor, v: Tensor) -> Tensor:
-    """Return V' with (I + U V)^-1 = I + U V'."""
-    return -torch.linalg.solve(_identity_plus(v @ u), v)
 
 
 def _from_left(u: Tensor, v: Tensor, x: Tensor) -> Tensor:

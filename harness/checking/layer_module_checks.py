@@ -299,9 +299,9 @@ def wrong_input(case: LayerCase) -> Iterator[str]:
                 if not any(", ".join(map(str, named)) in str(error) for named in (shape, case.shape)):
                     yield f"{called} raises a message that names no shape: {error}"
             except Exception as error:
-                yield f"{called} raises {type(error).__name__} ({error}): call self.check_event first"
+                yield f"{called} raises {type(error).__name__} ({error}): leave check_event to the base class"
             else:
-                yield f"{called} is accepted: call self.check_event first"
+                yield f"{called} is accepted: leave check_event to the base class"
 
 
 CHECKS: tuple[Check, ...] = (

@@ -192,7 +192,10 @@ def _class_of(module: ModuleType, place: str, name: str) -> type[InvertibleLinea
     if isinstance(found, type) and issubclass(found, InvertibleLinear):
         missing = [method for method in ("forward", "inverse") if _is_abstract(found, method)]
         if missing:
-            raise UserError(f"layer {place}:{name} does not implement {' and '.join(missing)}; a layer needs both")
+            raise UserError(
+                f"layer {place}:{name} does not implement {' and '.join(missing)}; "
+                "a layer needs forward, and inverse or inverter"
+            )
         return found
     candidates = [
         key
@@ -208,4 +211,4 @@ def _class_of(module: ModuleType, place: str, name: str) -> type[InvertibleLinea
 
 
 def _is_abstract(cls: type[InvertibleLinear], method: str) -> bool:
-    return getattr(getattr(cls, method), "__isabstractmethod__", False)
+    return getattr(cls, method) is getattr(InvertibleLinear, method)

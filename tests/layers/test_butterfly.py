@@ -219,7 +219,6 @@ def test_inverter_keeps_the_weights_it_saw():
     with torch.no_grad():
         layer.weight.add_(1.0)
     torch.testing.assert_close(invert(y), x)
-    assert not invert(y.requires_grad_()).requires_grad
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,6 @@ def test_inverter_keeps_the_weights_it_saw(parameterisation):
         for parameter in layer.parameters():
             parameter.add_(1.0)
     torch.testing.assert_close(invert(y), x)
-    assert not invert(y.requires_grad_()).requires_grad
 
 
 @pytest.mark.parametrize("parameterisation", EVERY)

@@ -14,7 +14,7 @@ def perturbed(shape, **options):
 
 def test_a_pair_is_a_butterfly_and_a_transposed_one():
     layer = perturbed((2, 8))
-    weight = layer.pairs[0].weight
+    weight = layer.layers[0].weight
     half = weight.shape[-1] // 2
     one, other = (Butterfly((2, 8), order=order).double() for order in ("descending", "ascending"))
     with torch.no_grad():
@@ -29,7 +29,7 @@ def test_a_pair_is_a_butterfly_and_a_transposed_one():
 @pytest.mark.parametrize("shape", [(1, 8), (4, 4, 4), (3, 5, 4)])
 def test_pairs_multiply(shape):
     layer = perturbed(shape, width=3)
-    first, second, third = (pair.dense() for pair in layer.pairs)
+    first, second, third = (pair.dense() for pair in layer)
     torch.testing.assert_close(layer.dense(), third @ second @ first)
     x = torch.randn(2, *shape, dtype=torch.float64)
     torch.testing.assert_close(layer(x)[0].flatten(1), x.flatten(1) @ (third @ second @ first).T)

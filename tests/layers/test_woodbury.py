@@ -47,8 +47,9 @@ def test_definition():
     layer = perturbed((3, 2, 4), rank_channels=2, rank_space=3)
     x = torch.randn(1, 3, 2, 4, dtype=torch.float64)
     matrix = x.reshape(3, 8)
-    matrix = matrix + layer.u_channels @ (layer.v_channels @ matrix)
-    matrix = matrix + (matrix @ layer.u_space) @ layer.v_space
+    channels, space = layer
+    matrix = matrix + channels.u @ (channels.v @ matrix)
+    matrix = matrix + (matrix @ space.u) @ space.v
     torch.testing.assert_close(layer(x)[0], matrix.reshape(1, 3, 2, 4))
 
 
@@ -56,9 +57,8 @@ def test_definition_of_the_memory_efficient_variant():
     """Channels, then width, then height, entry by entry; unequal sizes, so that no axis can pass for another."""
     layer = perturbed((3, 2, 4), rank_channels=2, rank_space=3, memory_efficient=True)
     x = torch.randn(1, 3, 2, 4, dtype=torch.float64)
-    channels = torch.eye(3, dtype=torch.float64) + layer.u_channels @ layer.v_channels
-    width = torch.eye(4, dtype=torch.float64) + layer.u_width @ layer.v_width
-    height = torch.eye(2, dtype=torch.float64) + layer.u_height @ layer.v_height
+    channels, width, height = (torch.eye(len(update.u)).double() + update.u @ update.v for update in layer)
+    assert (len(channels), len(width), len(height)) == (3, 4, 2)
     expected = torch.einsum("cd,gh,wv,ndhw->ncgv", channels, height, width, x)
     y, log_det = layer(x)
     torch.testing.assert_close(y, expected)
@@ -104,7 +104,6 @@ def test_inverter_keeps_the_weights_it_saw(memory_efficient):
         for parameter in layer.parameters():
             parameter.add_(1.0)
     torch.testing.assert_close(invert(y), x)
-    assert not invert(y.requires_grad_()).requires_grad
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,43 @@
+import pytest
+import torch
+
+from layers import LAYERS
+from layers.chain import Chain
+
+SHAPE = (3, 2, 4)
+NAMES = ("conv1x1", "butterfly", "periodic")
+
+
+@pytest.fixture
+def chain():
+    torch.manual_seed(0)
+    made = Chain(SHAPE, [LAYERS[name](SHAPE) for name in NAMES]).double()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return made
+
+
+def test_the_product_is_that_of_its_layers(chain):
+    first, second, third = (layer.dense() for layer in chain)
+    torch.testing.assert_close(chain.dense(), third @ second @ first)
+    x = torch.randn(5, *SHAPE, dtype=torch.float64)
+    y, log_det = chain(x)
+    offset = chain(torch.zeros_like(x[:1]))[0]  # the periodic convolution has a bias
+    torch.testing.assert_close((y - offset).flatten(1), x.flatten(1) @ chain.dense().T)
+    torch.testing.assert_close(log_det, torch.linalg.slogdet(chain.dense())[1])
+    for inverse in (chain.inverse, chain.inverter()):
+        torch.testing.assert_close(inverse(y), x)
+    assert torch.autograd.gradcheck(chain.inverse, (y[:1].detach().requires_grad_(),))
+
+
+def test_factors_and_remarks_are_those_of_its_layers(chain):
+    assert [name for name, _ in chain.factors()] == [name for name, _ in chain.layers[1].factors()]
+    assert chain.remark is None
+    cut = LAYERS["butterfly"]((1, 37))
+    assert cut.remark and Chain((1, 37), [LAYERS["fixed"]((1, 37)), cut]).remark == cut.remark
+
+
+def test_layers_of_another_shape_are_refused():
+    with pytest.raises(ValueError, match=r"layer fixed is for events \(2, 4\), the chain for \(4, 2\)"):
+        Chain((4, 2), [LAYERS["fixed"]((2, 4))])
