@@ -211,11 +211,15 @@ class LayerRef(Settings):
 
 
 class DataRef(Settings):
-    """One column of a table: a data set, its options, and the map from its raw values to the flow's input."""
+    """One column of a table: a data set, its options, and the map from its raw values to the flow's input.
+
+    `source` is a digest of the file of a FILE.py:CLASS, so that a changed file gives a new trial.
+    """
 
     label: str
-    name: str
+    name: str  # registered, FILE.py:CLASS as seen from the working directory, or package.module:CLASS
     options: Options = ()
+    source: str | None = None
     permute: Annotated[int, Field(ge=0, strict=True)] | None = (
         None  # seed of one permutation of all C*H*W entries, the same for every split
     )
@@ -227,7 +231,7 @@ class DataRef(Settings):
 
     @model_serializer(mode="wrap")
     def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_defaults(self, handler, ("augmentation", "checksum"))
+        return without_defaults(self, handler, ("source", "augmentation", "checksum"))
 
 
 class TimingSettings(Settings):

@@ -19,9 +19,9 @@ from pydantic import Field
 from harness.core.errors import DataError, DataMissing
 from harness.core.settings import Count, Settings
 from harness.datasets._images.seeded_images import count_errors, cut, prepare_images
+from harness.datasets._store.download import expect, fetch
+from harness.datasets._store.store import Store
 from harness.datasets.base import Dataset, DatasetInfo, Splits
-from harness.datasets.download import expect, fetch
-from harness.datasets.store import Store
 
 SHAPE = (3, 32, 32)
 TRAIN, TEST = 50_000, 10_000
@@ -49,7 +49,7 @@ class Cifar10Options(Settings):
     )
 
 
-class Cifar10(Dataset):
+class Cifar10(Dataset, name="cifar10"):
     """CIFAR-10: colour images of 32x32, from the data root, packed or not, or downloaded into the cache.
 
     Args:
@@ -58,7 +58,6 @@ class Cifar10(Dataset):
     """
 
     info = DatasetInfo(
-        name="cifar10",
         title="CIFAR-10 colour images",
         kind="image",
         what=(
@@ -83,7 +82,7 @@ class Cifar10(Dataset):
         if faults:
             return faults
         chosen = Cifar10Options.model_validate(dict(options))
-        return count_errors(self.info.name, chosen.validation, chosen.train, TRAIN)
+        return count_errors(self.name, chosen.validation, chosen.train, TRAIN)
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Return (3, 32, 32)."""
@@ -100,14 +99,14 @@ class Cifar10(Dataset):
             folder = origin.parent
             if origin.name == ARCHIVE:
                 folder = scratch / FOLDER
-                expect(self.info.name, origin, self._sums[ARCHIVE])
+                expect(self.name, origin, self._sums[ARCHIVE])
                 _extract(origin, names, folder)
             for name in names:
                 called = f"{origin}, {name} in it" if origin.name == ARCHIVE else None
-                expect(self.info.name, folder / name, self._sums[name], called)
+                expect(self.name, folder / name, self._sums[name], called)
             return _read(folder.parent, origin)
 
-        prepared = prepare_images(store, self.info.name, {"sums": dict(self._sums)}, sources, SHAPE, read)
+        prepared = prepare_images(store, self.name, {"sums": dict(self._sums)}, sources, SHAPE, read)
         return cut(prepared, "CIFAR-10, 32x32", chosen.validation, chosen.train, chosen.test)
 
     def _sources(self, store: Store, names: list[str]) -> list[Path]:
@@ -122,7 +121,7 @@ class Cifar10(Dataset):
                         raise DataMissing(f"cifar10: {folder / name}: no such file; unpack {ARCHIVE} again")
                 return [folder / name for name in names]
         way = "or into a data root (--data ROOT)"
-        return [fetch(store, f"{self.info.name}/{ARCHIVE}", self._url + ARCHIVE, self._sums[ARCHIVE], way)]
+        return [fetch(store, f"{self.name}/{ARCHIVE}", self._url + ARCHIVE, self._sums[ARCHIVE], way)]
 
 
 def _extract(archive: Path, names: list[str], folder: Path) -> None:

@@ -16,8 +16,8 @@ from pydantic import Field
 from harness.core.settings import Count, Settings
 from harness.datasets._images.imagenet_files import SHAPE, NpzBatches, PngFolder, Stream
 from harness.datasets._images.selection import SEED, fill, masks_of
+from harness.datasets._store.store import Prepared, Store, Writer, prepare
 from harness.datasets.base import Dataset, DatasetInfo, Splits
-from harness.datasets.store import Prepared, Store, Writer, prepare
 
 VERSION = 1  # of the prepared arrays
 FOLDER = "imagenet32"  # in the data root
@@ -51,11 +51,10 @@ class Imagenet32Options(Settings):
     )
 
 
-class Imagenet32(Dataset):
+class Imagenet32(Dataset, name="imagenet32"):
     """ImageNet (ILSVRC 2012), 32x32."""
 
     info = DatasetInfo(
-        name="imagenet32",
         title="ImageNet, 32x32",
         kind="image",
         what=(
@@ -108,11 +107,11 @@ class Imagenet32(Dataset):
             with writer.scratch() as scratch:
                 _fill(streams, chosen, writer, scratch)
 
-        return prepare(store, self.info.name, key, files, build)
+        return prepare(store, self.name, key, files, build)
 
     def _stream(self, store: Store, form: str, part: str) -> Stream:
         """Return the place of the images of a part in the data root."""
-        name = self.info.name
+        name = self.name
         if form == "oord":
             return PngFolder(name, store.find(name, f"{FOLDER}/{PNG_FOLDERS[part]}", WAYS[form]))
         if store.root is not None:

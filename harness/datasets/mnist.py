@@ -15,9 +15,9 @@ from pydantic import Field
 from harness.core.errors import DataError
 from harness.core.settings import Count, Settings
 from harness.datasets._images.seeded_images import count_errors, cut, prepare_images
+from harness.datasets._store.download import expect, fetch
+from harness.datasets._store.store import Store
 from harness.datasets.base import Dataset, DatasetInfo, Splits
-from harness.datasets.download import expect, fetch
-from harness.datasets.store import Store
 
 SHAPE = (1, 28, 28)
 TRAIN, TEST = 60_000, 10_000
@@ -45,7 +45,7 @@ class MnistOptions(Settings):
     )
 
 
-class Mnist(Dataset):
+class Mnist(Dataset, name="mnist"):
     """MNIST: grey digits of 28x28, from files of the data root, packed or not, or downloaded into the cache.
 
     Args:
@@ -54,7 +54,6 @@ class Mnist(Dataset):
     """
 
     info = DatasetInfo(
-        name="mnist",
         title="MNIST handwritten digits",
         kind="image",
         what=(
@@ -79,7 +78,7 @@ class Mnist(Dataset):
         if faults:
             return faults
         chosen = MnistOptions.model_validate(dict(options))
-        return count_errors(self.info.name, chosen.validation, chosen.train, TRAIN)
+        return count_errors(self.name, chosen.validation, chosen.train, TRAIN)
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Return (1, 28, 28)."""
@@ -94,12 +93,12 @@ class Mnist(Dataset):
         def read(scratch: Path) -> tuple[np.ndarray, np.ndarray]:
             (scratch / FOLDER).mkdir(parents=True)
             for name, file in files.items():
-                expect(self.info.name, file, self._sums[file.name])
+                expect(self.name, file, self._sums[file.name])
                 _unpack(file, scratch / FOLDER / name)
             return _read(scratch, files[names[0]].parent)
 
         key = {"sums": dict(self._sums)}
-        prepared = prepare_images(store, self.info.name, key, list(files.values()), SHAPE, read)
+        prepared = prepare_images(store, self.name, key, list(files.values()), SHAPE, read)
         return cut(prepared, "MNIST, 28x28", chosen.validation, chosen.train, chosen.test)
 
     def _file(self, store: Store, name: str) -> Path:
@@ -110,7 +109,7 @@ class Mnist(Dataset):
                 if path.is_file():
                     return path
         way = "or all four files *-ubyte.gz into MNIST/raw/ of a data root (--data ROOT)"
-        return fetch(store, f"{self.info.name}/{packed}", self._url + packed, self._sums[packed], way)
+        return fetch(store, f"{self.name}/{packed}", self._url + packed, self._sums[packed], way)
 
 
 def _unpack(file: Path, target: Path) -> None:

@@ -26,7 +26,7 @@ from harness.core.settings import (
     Trial,
     layers_of,
 )
-from harness.core.sources import file_digest
+from harness.core.third_party import file_digest
 from harness.execution.check_column import with_checks, without_refused
 from harness.training.checkpoints import Checkpoints
 from layers import UnsupportedShape
@@ -67,7 +67,7 @@ def execute(
     steps = trial.training.steps if isinstance(trial, DensityTrial) else 0
     checkpoints = Checkpoints(trial, steps, run_options, provenance.get("sources", {}))
     try:
-        check_layer_files(trial)
+        check_third_party_files(trial)
         surroundings = environment(trial.device)  # before the trial: a crashed device answers no queries
         record = run(without_refused(trial, run_options.checks), run_options, progress, checkpoints)
         record = with_checks(record, trial, run_options.checks)
@@ -92,11 +92,14 @@ def execute(
     return record
 
 
-def check_layer_files(trial: Trial) -> None:
+def check_third_party_files(trial: Trial) -> None:
     """Raise UserError if a FILE.py:CLASS has changed since the trial was planned: it is imported only now."""
-    for layer in layers_of(trial):
-        file = Path(layer.layer.rpartition(":")[0])
-        if layer.source is not None and layer.source != file_digest(file):
+    named = [(layer.layer, layer.source) for layer in layers_of(trial)]
+    if isinstance(trial, DensityTrial):
+        named.append((trial.data.name, trial.data.source))
+    for spec, source in named:
+        file = Path(spec.rpartition(":")[0])
+        if source is not None and source != file_digest(file):
             raise UserError(f"{file.name} has changed since the run was planned; give the same command again")
 
 

@@ -204,7 +204,7 @@ def with_checksum(trial: AnyTrial, checksums: Mapping[DataRef, str | None]) -> A
 
 def data_key(data: DataRef) -> DataRef:
     """What two columns have in common that read the same arrays: the data set and its options."""
-    return DataRef(label="", name=data.name, options=data.options)
+    return DataRef(label="", name=data.name, source=data.source, options=data.options)
 
 
 def _is_in(trial: AnyTrial, rows: Sequence[str], columns: Sequence[str], seeds: Sequence[int]) -> bool:
@@ -314,7 +314,7 @@ def _density(
                 data = column_of(scope, one.column)
                 yield DensityTrial(
                     **common,
-                    data=data.entry.reference(one.column, data.options),
+                    data=data.entry.reference(one.column, data.options, scope.suite.folder),
                     layer=one.layer,
                     flow=one.flow,
                     training=one.training,

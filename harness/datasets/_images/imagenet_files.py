@@ -14,8 +14,8 @@ import numpy as np
 
 from harness.core.errors import DataError, DataMissing
 from harness.datasets._images.image_files import read_image
+from harness.datasets._store.store import CHUNK
 from harness.datasets._values.npz_stream import StoredArray, open_npz, reading
-from harness.datasets.store import CHUNK
 
 SHAPE = (3, 32, 32)
 DIM = 3 * 32 * 32

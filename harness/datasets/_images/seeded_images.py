@@ -10,8 +10,8 @@ import numpy as np
 
 from harness.core.errors import DataError
 from harness.datasets._images.selection import seeded_order
+from harness.datasets._store.store import Prepared, Store, Writer, prepare
 from harness.datasets.base import Splits
-from harness.datasets.store import Prepared, Store, Writer, prepare
 
 VERSION = 1  # of the prepared arrays
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from harness.core.errors import DataError
-from harness.datasets.store import Writer
+from harness.datasets._store.store import Writer
 
 SEED = 0  # seed of the choice of validation events, and of a subset of the events
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from harness.core.errors import DataError, DataMissing, UserError
-from harness.datasets import DATASETS, Store
+from harness.datasets import Store, find_dataset
 from harness.datasets.cifar10 import ARCHIVE, FOLDER, SUMS, Cifar10
 
 SMALL = {"validation": 10}
@@ -113,7 +113,7 @@ def test_cifar10_from_files_of_the_root_packed_or_not(store, root, packed):
     ],
 )
 def test_sizes_that_there_are_not(store, options, at, message):
-    dataset = DATASETS["cifar10"]
+    dataset = find_dataset("cifar10")
     [(option, _)] = dataset.option_errors(options)
     assert option == at
     with pytest.raises(UserError, match=message):
@@ -198,7 +198,7 @@ def test_batches_that_hold_something_else(store, root):
 
 def test_cifar10_that_is_not_there_is_named_with_its_source(store):
     with pytest.raises(DataMissing) as caught:
-        DATASETS["cifar10"].check(store, {})
+        find_dataset("cifar10").check(store, {})
     message = str(caught.value)
     assert message.startswith(
         f"cifar10: {ARCHIVE} is not there, and offline nothing is fetched. It comes from https://"

@@ -15,7 +15,7 @@ import pytest
 
 from harness.core.errors import DataError, DataMissing, UserError
 from harness.datasets import Store
-from harness.datasets.download import expect, fetch
+from harness.datasets._store.download import expect, fetch
 
 CONTENT = bytes(range(256)) * 4096  # one MiB
 SUM = hashlib.sha256(CONTENT).hexdigest()
@@ -205,7 +205,7 @@ def test_a_fetch_that_was_killed_half_way_is_done_again(store, server):
     server.RequestHandlerClass = Stuck
     code = (
         "import sys; from pathlib import Path; from harness.datasets import Store; "
-        "from harness.datasets.download import fetch; "
+        "from harness.datasets._store.download import fetch; "
         "fetch(Store(None, Path(sys.argv[1])), 'numbers/file', sys.argv[2])"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(store.cache), server.url], stderr=subprocess.DEVNULL)
@@ -253,7 +253,7 @@ def test_a_file_that_is_there_needs_no_network_library(store, server):
     fetch(store, "numbers/file", server.url, SUM)
     code = (
         "import sys; from pathlib import Path; from harness.datasets import Store; "
-        "from harness.datasets.download import fetch; "
+        "from harness.datasets._store.download import fetch; "
         f"fetch(Store(None, Path({str(store.cache)!r})), 'numbers/file', '', {SUM!r}); "
         "print([m for m in ('pooch', 'requests', 'filelock') if m in sys.modules])"
     )

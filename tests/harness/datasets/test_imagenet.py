@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from harness.core.errors import DataError, DataMissing, UserError
-from harness.datasets import DATASETS, Splits, Store
+from harness.datasets import Splits, Store, find_dataset
 
-IMAGENET = DATASETS["imagenet32"]
+IMAGENET = find_dataset("imagenet32")
 TRAIN = np.random.default_rng(0).integers(0, 256, (75, 3, 32, 32), dtype=np.uint8)
 TEST = np.random.default_rng(1).integers(0, 256, (11, 3, 32, 32), dtype=np.uint8)
 OORD = {"validation": 5}

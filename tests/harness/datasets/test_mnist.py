@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from harness.core.errors import DataError, DataMissing, UserError
-from harness.datasets import DATASETS, Store
+from harness.datasets import Store, find_dataset
 from harness.datasets.mnist import SUMS, Mnist
 
 SMALL = {"validation": 10}
@@ -74,7 +74,7 @@ class FakeMnist:
 
 def test_the_real_digits(data_root, tmp_path):
     store = Store(data_root, tmp_path, offline=True)
-    mnist = DATASETS["mnist"]
+    mnist = find_dataset("mnist")
     mnist.check(store, {})
     splits = mnist.load(store, {})
     assert {part: values.shape for part, values in splits.parts().items()} == {
@@ -109,10 +109,10 @@ def test_the_pinned_sums_are_of_the_files_that_torchvision_knows(data_root):
 
 
 def test_a_warm_load_of_mnist_imports_no_torch(data_root, tmp_path):
-    DATASETS["mnist"].check(Store(data_root, tmp_path), {})
+    find_dataset("mnist").check(Store(data_root, tmp_path), {})
     code = (
-        "import sys; from pathlib import Path; from harness.datasets import DATASETS, Store; "
-        f"DATASETS['mnist'].load(Store(Path({str(data_root)!r}), Path({str(tmp_path)!r}), True), {{}}); "
+        "import sys; from pathlib import Path; from harness.datasets import Store, find_dataset; "
+        f"find_dataset('mnist').load(Store(Path({str(data_root)!r}), Path({str(tmp_path)!r}), True), {{}}); "
         "print([m for m in ('torch', 'torchvision', 'pooch', 'requests', 'filelock', 'PIL') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
@@ -153,7 +153,7 @@ def test_sizes_are_cut_from_one_prepared_copy(store, root):
     ],
 )
 def test_sizes_that_there_are_not(store, options, at, message):
-    dataset = DATASETS["mnist"]
+    dataset = find_dataset("mnist")
     [(option, _)] = dataset.option_errors(options)
     assert option == at
     with pytest.raises(UserError, match=message):

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from harness.core.errors import DataError, DataMissing
-from harness.datasets.store import META, Store, prepare
+from harness.datasets._store.store import META, Store, prepare
 
 VALUES = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
 
@@ -181,7 +181,7 @@ STUCK = """
 import sys, time
 from pathlib import Path
 import numpy as np
-from harness.datasets.store import Store, prepare
+from harness.datasets._store.store import Store, prepare
 
 def build(writer):
     writer.create("whole", (1000,), np.uint8)[:] = 1

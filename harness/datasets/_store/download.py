@@ -14,7 +14,7 @@ from typing import Any
 
 from harness.core.errors import DataError, DataMissing, UserError
 from harness.core.records import write_atomically
-from harness.datasets.store import Store, sha256, unusable
+from harness.datasets._store.store import Store, sha256, unusable
 
 CHUNK = 1 << 16  # bytes per write
 TIMEOUT = 30  # seconds without data after which the download fails
