@@ -105,7 +105,8 @@ def _location(error: BaseException, path: Path | None) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else error}"
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"{type(error).__name__}: {' '.join(text.split())}"
 
 
 def _find_file(file: Path, folder: Path | None) -> Path | None:

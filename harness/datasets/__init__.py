@@ -5,6 +5,7 @@ torch nor scikit-learn: `load` imports what it needs.
 """
 
 from importlib import import_module
+from inspect import getfile
 from pathlib import Path
 from pkgutil import iter_modules
 
@@ -30,7 +31,7 @@ def find_dataset(spec: str, folder: Path | None = None) -> Dataset:
     cls = resolve_class("data set", spec, Dataset, DATASETS, folder)  # type: ignore[type-abstract]
     if not isinstance(getattr(cls, "info", None), DatasetInfo):
         raise UserError(f"data set {spec}: has no description; give the class info = DatasetInfo(title=..., kind=...)")
-    with third_party_errors(f"data set {spec}", "its constructor", None):
+    with third_party_errors(f"data set {spec}", "its constructor", Path(getfile(cls))):
         return cls()
 
 
