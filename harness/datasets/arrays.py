@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from harness.core.errors import DataError
 from harness.core.settings import Count, Settings
-from harness.datasets._images.pooling import pool
+from harness.datasets._images.image_files import pool
 from harness.datasets._images.selection import SEED, fill, first_of, hold_out, seeded_order
 from harness.datasets._store.store import Prepared, Store, Writer, prepare
 from harness.datasets._values.encoding import Encoding, choose_encoding, identity

@@ -11,8 +11,7 @@ from pydantic import Field
 
 from harness.core.errors import DataError, DataMissing
 from harness.core.settings import Count, Settings
-from harness.datasets._images.image_files import ImageFile, find_images, read_image, stamp
-from harness.datasets._images.pooling import pool
+from harness.datasets._images.image_files import ImageFile, find_images, pool, read_image, stamp
 from harness.datasets._images.selection import SEED, fill, masks_of
 from harness.datasets._store.store import Prepared, Store, Writer, prepare
 from harness.datasets.base import Dataset, DatasetInfo, Splits
