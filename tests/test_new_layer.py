@@ -1,4 +1,7 @@
-"""A layer is one file: dropped into layers/ of a copy of the project, everything takes it in, also what it refuses."""
+"""A layer is one file, and so is a data set: dropped into a copy of the project, everything takes them in.
+
+The layer refuses images, and every shared test takes that refusal in as well.
+"""
 
 import os
 import re
@@ -43,10 +46,45 @@ class Timewise(InvertibleLinear, name="timewise"):
     def inverse(self, y):
         return y * (-self.log_scale).exp()
 '''
+DATASET = '''\
+import numpy as np
+
+from harness.datasets.base import Dataset, DatasetInfo, Splits
+
+
+class Ramps(Dataset, name="ramps"):
+    """Noise of 16 levels."""
+
+    info = DatasetInfo(title="Images of noise", kind="image", how_to_get="nothing to do")
+
+    def shape(self, options):
+        return (1, 4, 4)
+
+    def load(self, store, options):
+        self.parse(options)
+        images = np.random.default_rng(0).integers(0, 16, size=(120, 1, 4, 4), dtype=np.uint8)
+        return Splits(images[:80], images[80:100], images[100:], levels=16, description="noise")
+'''
+SUITE = """\
+suite: noise
+kind: density
+title: Likelihoods of noise
+layers: {conv1x1: {}}
+flow: {levels: 1, steps: 1, width: 8}
+training: {steps: 2, evaluate_every: 2}
+profiles: {smoke: {seeds: 1, datasets: {ramps: {}}}}
+"""
 COMMANDS = """\
 from harness.cli.parser import main
 
-for command in ("list layers", "check-layer timewise", "plan layers_runtime --profile smoke", "validate layers"):
+for command in (
+    "list layers",
+    "check-layer timewise",
+    "plan layers_runtime --profile smoke",
+    "validate layers",
+    "list datasets",
+    "run noise.yaml --profile smoke",
+):
     assert main(command.split()) == 0, command
 """
 # The items with the layer's name, and the tests that go through all layers in one item.
@@ -62,6 +100,8 @@ def copy(tmp_path_factory):
         shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__", Path(__file__).name))
     shutil.copy(ROOT / "pyproject.toml", folder)
     (folder / "layers" / "timewise.py").write_text(LAYER)
+    (folder / "harness" / "datasets" / "ramps.py").write_text(DATASET)
+    (folder / "noise.yaml").write_text(SUITE)
     return folder
 
 
@@ -83,6 +123,7 @@ def test_the_commands_take_it(copy):
     text = python(copy, "-c", COMMANDS)
     assert "timewise: y = exp(s) x" in text and "family     scales" in text
     assert re.search(r"runtime.*\btimewise\b", text), text
+    assert "ramps: Images of noise" in text and "ramps, bits/dim" in text
 
 
 def test_the_tests_of_all_layers_take_it(copy):

@@ -20,7 +20,7 @@ from harness.checking.layer_checks import Check
 from harness.checking.report import CONSTRUCTION, CheckReport, Remark
 from harness.core.environment import package_version
 from harness.core.isolation.messages import visible
-from harness.core.layer_files import check_options, resolve_layer
+from harness.core.layer_classes import check_options, resolve_layer
 from layers import InvertibleLinear, UnsupportedShape
 
 SHAPES: tuple[tuple[int, ...], ...] = (

@@ -94,9 +94,9 @@ def flows() -> str:
 
 def datasets() -> str:
     """Return a page for each data set: description, size, licence, source, way to get it, and its options."""
-    from harness.datasets import DATASETS
+    from harness.datasets import DATASETS, find_dataset
 
-    return "\n\n".join(_page(name, dataset) for name, dataset in DATASETS.items())
+    return "\n\n".join(_page(name, find_dataset(name)) for name in sorted(DATASETS))
 
 
 def _page(name: str, dataset: Dataset) -> str:

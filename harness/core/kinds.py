@@ -39,12 +39,14 @@ class Dependencies:
 
     Attributes:
         modules: those that the trial begins with; what they import is followed.
+        classes: classes whose files the trial begins with, such as the data set's, which may be third-party.
         mixer: whether a 1x1 convolution stands beside the layers under test.
         operators: whether the trial runs compiled operators.
         perceptron: whether a coupling of the trial may be a perceptron at each position.
     """
 
     modules: tuple[str, ...]
+    classes: tuple[type, ...] = ()
     mixer: bool = False
     operators: bool = True
     perceptron: bool = False

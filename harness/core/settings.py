@@ -208,11 +208,15 @@ class LayerRef(Settings):
 
 
 class DataRef(Settings):
-    """One column of a table: a data set, its options, and the map from its raw values to the flow's input."""
+    """One column of a table: a data set, its options, and the map from its raw values to the flow's input.
+
+    `source` is a digest of the file of a FILE.py:CLASS, so that a changed file gives a new trial.
+    """
 
     label: str
-    name: str
+    name: str  # registered, FILE.py:CLASS as seen from the working directory, or package.module:CLASS
     options: Options = ()
+    source: str | None = None
     permute: Annotated[int, Field(ge=0, strict=True)] | None = (
         None  # seed of one permutation of all C*H*W entries, the same for every split
     )
@@ -225,11 +229,11 @@ class DataRef(Settings):
     @property
     def arrays(self) -> DataRef:
         """The data set and its options alone: equal for columns that read the same arrays."""
-        return DataRef(label="", name=self.name, options=self.options)
+        return DataRef(label="", name=self.name, source=self.source, options=self.options)
 
     @model_serializer(mode="wrap")
     def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_defaults(self, handler, ("augmentation", "checksum"))
+        return without_defaults(self, handler, ("source", "augmentation", "checksum"))
 
 
 class TimingSettings(Settings):

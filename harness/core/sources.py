@@ -49,11 +49,6 @@ def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     return found
 
 
-def file_digest(path: Path) -> str:
-    """Return the digest of the bytes of a layer's file, which enters the id of a trial of a FILE.py:CLASS."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-
-
 class Sources:
     """The current source: each file is read once, however many trials share it."""
 
@@ -65,7 +60,7 @@ class Sources:
         """Return path below the project -> digest, for every file that can change the result of a trial.
 
         Raises:
-            UserError: a layer of the trial does not exist.
+            UserError: a layer or the data set of the trial does not exist.
         """
         starts, unused = _starts(trial), _unused(trial)
         device = trial.device if kind_of(trial.kind).depends_on(trial).operators else None
@@ -112,7 +107,7 @@ class Sources:
 def _starts(trial: Trial) -> list[Path]:
     """Return the files that a trial begins with."""
     from flows.baselines import find_baseline
-    from harness.core.layer_files import (
+    from harness.core.layer_classes import (
         resolve_layer,  # imports torch, which comparing digests does not need
     )
 
@@ -123,7 +118,7 @@ def _starts(trial: Trial) -> list[Path]:
     else:
         names = [layer.layer for layer in layers] + ["conv1x1"] * needs.mixer
         classes = [resolve_layer(name) for name in dict.fromkeys(names)]
-    files = [Path(inspect.getfile(cls)).resolve() for cls in classes]
+    files = [Path(inspect.getfile(cls)).resolve() for cls in (*needs.classes, *classes)]
     return list(dict.fromkeys([*(file for name in modules if (file := _file(name)) is not None), *files]))
 
 

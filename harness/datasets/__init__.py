@@ -1,35 +1,38 @@
-"""Data sets by name. Importing this package needs neither torch nor scikit-learn: `load` imports what it needs."""
+"""Data sets, one per file, behind one interface.
 
-from harness.core.errors import UserError, nearest
-from harness.datasets.arrays import Arrays
-from harness.datasets.base import Dataset, DatasetInfo, Splits
-from harness.datasets.cifar10 import Cifar10
-from harness.datasets.digits import Digits
-from harness.datasets.galaxy import Galaxy
-from harness.datasets.image_folder import ImageFolder
-from harness.datasets.imagenet import Imagenet32
-from harness.datasets.mimic import Mimic
-from harness.datasets.mnist import Mnist
-from harness.datasets.own_recordings import OwnRecordings
-from harness.datasets.patches import Patches
-from harness.datasets.store import Store
-from harness.datasets.waveforms import Waveforms
+Importing this package registers the data set of every file in it: to add a data set, add a file. It needs neither
+torch nor scikit-learn: `load` imports what it needs.
+"""
 
-DATASETS: dict[str, Dataset] = {
-    dataset.info.name: dataset
-    for dataset in (
-        *(Digits(), Patches(), Waveforms()),
-        *(Mnist(), Cifar10(), Imagenet32(), Galaxy(), Mimic()),
-        *(Arrays(), ImageFolder(), OwnRecordings()),
-    )
-}
+from importlib import import_module
+from inspect import getfile
+from pathlib import Path
+from pkgutil import iter_modules
+
+from harness.core.errors import UserError
+from harness.core.third_party import resolve_class, third_party_errors
+from harness.datasets._store.store import Store
+from harness.datasets.base import DATASETS, Dataset, DatasetInfo, Splits
+
+for _module in sorted(module.name for module in iter_modules(__path__) if not module.ispkg):
+    import_module(f"{__name__}.{_module}")
 
 
-def find_dataset(name: str) -> Dataset:
-    """Return the data set of this name, or raise a UserError that suggests the nearest."""
-    if name in DATASETS:
-        return DATASETS[name]
-    raise UserError(f"no data set is called {name!r}; {nearest(name, DATASETS)}")
+def find_dataset(spec: str, folder: Path | None = None) -> Dataset:
+    """Return the data set that `spec` names: a registered name, ``FILE.py:CLASS`` or ``package.module:CLASS``.
+
+    Args:
+        spec: the name.
+        folder: searched first for a relative FILE.py (the suite's folder), before the working directory.
+
+    Raises:
+        UserError: there is none; see `harness.core.third_party.resolve_class`.
+    """
+    cls = resolve_class("data set", spec, Dataset, DATASETS, folder)  # type: ignore[type-abstract]
+    if not isinstance(getattr(cls, "info", None), DatasetInfo):
+        raise UserError(f"data set {spec}: has no description; give the class info = DatasetInfo(title=..., kind=...)")
+    with third_party_errors(f"data set {spec}", "its constructor", Path(getfile(cls))):
+        return cls()
 
 
 __all__ = ["DATASETS", "Dataset", "DatasetInfo", "Splits", "Store", "find_dataset"]

@@ -12,14 +12,14 @@ from pydantic_core import PydanticCustomError
 
 from harness.core.errors import DataError
 from harness.core.settings import Count, Settings
-from harness.datasets._images.pooling import pool
+from harness.datasets._images.image_files import pool
 from harness.datasets._images.selection import SEED, fill, first_of, hold_out, seeded_order
+from harness.datasets._store.store import Prepared, Store, Writer, prepare
 from harness.datasets._values.encoding import Encoding, choose_encoding, identity
 from harness.datasets._values.lattice import MOST_LEVELS
 from harness.datasets._values.npz_stream import Npz, StoredArray, open_npz
 from harness.datasets._values.value_survey import Survey
 from harness.datasets.base import Dataset, DatasetInfo, Splits
-from harness.datasets.store import Prepared, Store, Writer, prepare
 
 VERSION = 1  # version of the prepared arrays
 HELD_OUT_PART = 10  # one in this many train events is validation, unless the options or the file decide otherwise
@@ -99,11 +99,10 @@ class ArrayOptions(Settings):
         return [whole, axes] if channels == 1 else [whole]
 
 
-class Arrays(Dataset):
+class Arrays(Dataset, name="npz"):
     """User-supplied arrays, images or sequences."""
 
     info = DatasetInfo(
-        name="npz",
         title="Your own arrays, from an .npz file",
         kind="image",
         what=(
@@ -148,9 +147,9 @@ class Arrays(Dataset):
         )
 
     def _prepared(self, store: Store, chosen: ArrayOptions) -> Prepared:
-        path = store.find(self.info.name, chosen.file, "it is the option `file`, below the data root or absolute")
+        path = store.find(self.name, chosen.file, "it is the option `file`, below the data root or absolute")
         key = {"version": VERSION, **chosen.model_dump(mode="json")}
-        return prepare(store, self.info.name, key, [path], lambda writer: _build(path, chosen, writer))
+        return prepare(store, self.name, key, [path], lambda writer: _build(path, chosen, writer))
 
 
 def _reported_steps(chosen: ArrayOptions, steps: list[float] | None) -> tuple[tuple[float, str], ...] | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -12,7 +15,8 @@ from pydantic import ValidationError
 
 from harness.core.errors import DataError, UserError, nearest
 from harness.core.settings import Settings
-from harness.datasets.store import Store
+from harness.core.third_party import third_party_errors
+from harness.datasets._store.store import Store
 
 Unit = Literal["bits_per_dim", "nats_per_dim"]
 
@@ -22,7 +26,6 @@ class DatasetInfo:
     """The description of a data set, for listings and reports.
 
     Attributes:
-        name: the name in a suite.
         title: one line.
         kind: images of shape (C, H, W) or sequences of shape (C, T).
         what: description of an event, number of events, and how they are split.
@@ -33,14 +36,13 @@ class DatasetInfo:
         lattice: whether the values are integers on a lattice, so that a density needs dequantisation.
     """
 
-    name: str
     title: str
     kind: Literal["image", "sequence"]
-    what: str
-    size: str
-    licence: str
-    source: str
-    how_to_get: str
+    what: str = "not stated"
+    size: str = "not stated"
+    licence: str = "not stated"
+    source: str = "not stated"
+    how_to_get: str = "not stated"
     lattice: bool = True
 
 
@@ -106,19 +108,42 @@ class NoOptions(Settings):
     """A data set without options."""
 
 
+DATASETS: dict[str, type[Dataset]] = {}
+"""Name -> class of every registered data set, filled by `import harness.datasets`."""
+
+
 class Dataset(ABC):
-    """A named source of splits. Options are checked against `options_model`, whose fields have defaults.
+    """A source of splits. Subclass with ``class Mine(Dataset, name="mine")`` to register it.
+
+    A class in a file outside this package needs no name: a suite calls it ``FILE.py:CLASS``. Its constructor takes no
+    arguments; options are the fields of `options_model`, against which they are checked.
 
     Attributes:
+        name: the name in a suite, and the start of messages; the name of the class if it is not registered.
+        info: description for listings and reports.
         on_disk: whether `load` reads files, of the data root or fetched, and prepares arrays of them; no: what it
             gives is generated, or installed with a package.
         imports: the modules that `load` imports and that take long: the trials of a run share one import.
     """
 
-    info: DatasetInfo
+    name: ClassVar[str]
+    info: ClassVar[DatasetInfo]
     on_disk: ClassVar[bool] = False
     imports: ClassVar[tuple[str, ...]] = ()
     options_model: ClassVar[type[Settings]] = NoOptions
+
+    def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.name = name or cls.__name__
+        if name is None:
+            return
+        if name in DATASETS:
+            known = DATASETS[name]
+            raise ValueError(
+                f"data set name {name!r} is taken by {known.__module__}.{known.__qualname__}; "
+                f"give {cls.__module__}.{cls.__qualname__} another name"
+            )
+        DATASETS[name] = cls
 
     def option_errors(self, options: Mapping[str, Any]) -> list[tuple[str, str]]:
         """Return every fault of the options as (option name, message); empty if they are right."""
@@ -133,12 +158,12 @@ class Dataset(ABC):
     def _fault(self, name: str, kind: str, rule: str, value: Any) -> tuple[str, str]:
         fields = self.options_model.model_fields
         if kind == "extra_forbidden":
-            return name, f"{self.info.name}: no option {name!r}; {nearest(name, fields)}"
+            return name, f"{self.name}: no option {name!r}; {nearest(name, fields)}"
         if kind == "missing":
-            return name, f"{self.info.name}: the option {name!r} is missing; it is {fields[name].description}"
+            return name, f"{self.name}: the option {name!r} is missing; it is {fields[name].description}"
         return (
             name,
-            f"{self.info.name}: {name} = {value!r} {rule.removeprefix('Input ')}; it is {fields[name].description}",
+            f"{self.name}: {name} = {value!r} {rule.removeprefix('Input ')}; it is {fields[name].description}",
         )
 
     def parse(self, options: Mapping[str, Any]) -> Settings:
@@ -156,16 +181,49 @@ class Dataset(ABC):
         """Return the kind of an event under these options."""
         return self.info.kind
 
+    def event_shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
+        """Return `shape`, checked.
+
+        Raises:
+            UserError: `shape` fails, or returns no shape of this kind of event.
+        """
+        with self._errors_of("shape"):
+            shape = tuple(self.shape(options))
+            axes = 3 if self.kind(options) == "image" else 2
+        if len(shape) != axes or not all(isinstance(size, int) and size >= 1 for size in shape):
+            raise UserError(
+                f"data set {self.name}: shape returns {shape}; it must be {axes} positive whole numbers for kind: "
+                f"{self.kind(options)}"
+            )
+        return shape
+
     def check(self, store: Store, options: Mapping[str, Any]) -> None:
         """Ensure that `load` will succeed: find, download, check and prepare; nothing to do for installed data.
+
+        Third-party data are loaded once, as an error in their code is better found before any training.
 
         Raises:
             DataMissing: something is missing and cannot be downloaded.
             DataError: something is damaged, or not as expected.
+            UserError: the options are wrong, or third-party code fails.
         """
         self.parse(options)
-        if self.on_disk:
-            self.load(store, options)
+        if not self.on_disk and DATASETS.get(self.name) is type(self):
+            return
+        with self._errors_of("load"):
+            splits = self.load(store, options)
+        if not isinstance(splits, Splits):
+            raise UserError(
+                f"data set {self.name}: load returns {type(splits).__name__}; it must return harness.datasets.Splits"
+            )
+        if splits.shape != self.event_shape(options):
+            raise UserError(
+                f"data set {self.name}: load returns events {splits.shape}, and shape returns "
+                f"{self.event_shape(options)}; they must agree"
+            )
+
+    def _errors_of(self, method: str) -> AbstractContextManager[None]:
+        return third_party_errors(f"data set {self.name}", method, Path(inspect.getfile(type(self))))
 
     def checksum(self, store: Store, options: Mapping[str, Any]) -> str | None:
         """Return that of the prepared arrays, as `load` says it; None for what is generated or installed."""

@@ -1,4 +1,4 @@
-"""CIFAR-10, read by torchvision from files whose SHA-256 is pinned.
+"""CIFAR-10, from files whose SHA-256 is pinned.
 
 The batches are pickles, and reading a pickle can run any code: each is compared with its checksum first.
 """
@@ -6,7 +6,8 @@ The batches are pickles, and reading a pickle can run any code: each is compared
 from __future__ import annotations
 
 import gzip
-import shutil
+import io
+import pickle
 import tarfile
 import zlib
 from collections.abc import Mapping
@@ -18,10 +19,10 @@ from pydantic import Field
 
 from harness.core.errors import DataError, DataMissing
 from harness.core.settings import Count, Settings
-from harness.datasets._images.seeded_images import count_errors, cut, prepare_images
+from harness.datasets._images.selection import count_errors, cut, prepare_images
+from harness.datasets._store.download import expect, fetch
+from harness.datasets._store.store import Store
 from harness.datasets.base import Dataset, DatasetInfo, Splits
-from harness.datasets.download import expect, fetch
-from harness.datasets.store import Store
 
 SHAPE = (3, 32, 32)
 TRAIN, TEST = 50_000, 10_000
@@ -35,7 +36,6 @@ SUMS = {
     "data_batch_4": "3f7bb240661948b8f4d53e36ec720d8306f5668bd0071dcb4e6c947f78e9682b",
     "data_batch_5": "d91802434d8376bbaeeadf58a737e3a1b12ac839077e931237e0dcd43adcb154",
     "test_batch": "f53d8d457504f7cff4ea9e021afcf0e0ad8e24a91f3fc42091b8adef61157831",
-    "batches.meta": "f962466ef690d46b226450fb9aadc74ba4bc64a76aa526b5827fe4bc5c7125cb",
 }
 
 
@@ -49,7 +49,7 @@ class Cifar10Options(Settings):
     )
 
 
-class Cifar10(Dataset):
+class Cifar10(Dataset, name="cifar10"):
     """CIFAR-10: colour images of 32x32, from the data root, packed or not, or downloaded into the cache.
 
     Args:
@@ -58,7 +58,6 @@ class Cifar10(Dataset):
     """
 
     info = DatasetInfo(
-        name="cifar10",
         title="CIFAR-10 colour images",
         kind="image",
         what=(
@@ -83,7 +82,7 @@ class Cifar10(Dataset):
         if faults:
             return faults
         chosen = Cifar10Options.model_validate(dict(options))
-        return count_errors(self.info.name, chosen.validation, chosen.train, TRAIN)
+        return count_errors(self.name, chosen.validation, chosen.train, TRAIN)
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Return (3, 32, 32)."""
@@ -95,19 +94,17 @@ class Cifar10(Dataset):
         names = [name for name in self._sums if name != ARCHIVE]
         sources = self._sources(store, names)
 
-        def read(scratch: Path) -> tuple[np.ndarray, np.ndarray]:
-            origin = sources[0]
-            folder = origin.parent
-            if origin.name == ARCHIVE:
-                folder = scratch / FOLDER
-                expect(self.info.name, origin, self._sums[ARCHIVE])
-                _extract(origin, names, folder)
-            for name in names:
-                called = f"{origin}, {name} in it" if origin.name == ARCHIVE else None
-                expect(self.info.name, folder / name, self._sums[name], called)
-            return _read(folder.parent, origin)
+        def read() -> tuple[np.ndarray, np.ndarray]:
+            batches = [(str(file), file.read_bytes()) for file in sources]
+            if sources[0].name == ARCHIVE:
+                expect(self.name, *batches[0], self._sums[ARCHIVE])
+                batches = _unpacked(*batches[0], names)
+            for name, (place, content) in zip(names, batches, strict=True):
+                expect(self.name, place, content, self._sums[name])
+            *train, test = (_images(place, content) for place, content in batches)
+            return np.concatenate(train), test
 
-        prepared = prepare_images(store, self.info.name, {"sums": dict(self._sums)}, sources, SHAPE, read)
+        prepared = prepare_images(store, self.name, {"sums": dict(self._sums)}, sources, SHAPE, read)
         return cut(prepared, "CIFAR-10, 32x32", chosen.validation, chosen.train, chosen.test)
 
     def _sources(self, store: Store, names: list[str]) -> list[Path]:
@@ -122,40 +119,27 @@ class Cifar10(Dataset):
                         raise DataMissing(f"cifar10: {folder / name}: no such file; unpack {ARCHIVE} again")
                 return [folder / name for name in names]
         way = "or into a data root (--data ROOT)"
-        return [fetch(store, f"{self.info.name}/{ARCHIVE}", self._url + ARCHIVE, self._sums[ARCHIVE], way)]
+        return [fetch(store, f"{self.name}/{ARCHIVE}", self._url + ARCHIVE, self._sums[ARCHIVE], way)]
 
 
-def _extract(archive: Path, names: list[str], folder: Path) -> None:
-    """Extract the named files, and no others, from the archive."""
-    folder.mkdir()
+def _unpacked(archive: str, packed: bytes, names: list[str]) -> list[tuple[str, bytes]]:
+    """Return place and content of each of the named files in the archive."""
+    found = []
     try:
-        with tarfile.open(archive, "r:gz") as tar:
+        with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as tar:
             for name in names:
-                content = tar.extractfile(f"{FOLDER}/{name}")
-                if content is None:
+                file = tar.extractfile(f"{FOLDER}/{name}")
+                if file is None:
                     raise KeyError(f"{FOLDER}/{name} is not a file")
-                with content, (folder / name).open("wb") as target:
-                    shutil.copyfileobj(content, target)
+                found.append((f"{archive}, {name} in it", file.read()))
     except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError, KeyError) as error:
         raise DataError(f"cifar10: {archive}: not the whole archive ({error}); get it anew") from error
+    return found
 
 
-def _read(root: Path, origin: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return train and test images (N, 3, 32, 32) of the folder in `root`: its batches are unpickled here."""
-    from torchvision.datasets import CIFAR10
-
-    # Without torchvision's check of MD5 sums: every file's SHA-256, which is stronger, was already checked.
-    verified = type(
-        "Verified",
-        (CIFAR10,),
-        {
-            "train_list": [(name, None) for name, _ in CIFAR10.train_list],
-            "test_list": [(name, None) for name, _ in CIFAR10.test_list],
-            "meta": {**CIFAR10.meta, "md5": None},
-        },
-    )
+def _images(place: str, content: bytes) -> np.ndarray:
+    """Return the images (N, 3, 32, 32) of a batch, which is unpickled here."""
     try:
-        train, test = (verified(root, train=part).data.transpose(0, 3, 1, 2) for part in (True, False))
-    except Exception as error:  # torchvision has no specific exception for a file of another format
-        raise DataError(f"cifar10: {origin}: not CIFAR-10's batches ({type(error).__name__}: {error})") from error
-    return train, test
+        return pickle.loads(content, encoding="latin1")["data"].reshape(-1, *SHAPE)
+    except Exception as error:  # another pickle may raise anything
+        raise DataError(f"cifar10: {place}: not one of CIFAR-10's batches ({type(error).__name__}: {error})") from error

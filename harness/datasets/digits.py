@@ -7,19 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from harness.datasets._store.store import Store
 from harness.datasets.base import Dataset, DatasetInfo, Splits
-from harness.datasets.store import Store
 
 LEVELS = 17  # a value counts the ink pixels of a 4x4 block: 0..16
 PER_CLASS = 25  # images of each digit in validation, and as many in test
 SPLIT_SEED = 0
 
 
-class Digits(Dataset):
+class Digits(Dataset, name="digits"):
     """scikit-learn's digits: 1,297 train, 250 validation and 250 test images, each digit in equal shares."""
 
     info = DatasetInfo(
-        name="digits",
         title="Handwritten digits of scikit-learn (real)",
         kind="image",
         what=(

@@ -11,11 +11,10 @@ from pydantic import Field
 
 from harness.core.errors import DataError, DataMissing
 from harness.core.settings import Count, Settings
-from harness.datasets._images.image_files import ImageFile, find_images, read_image, stamp
-from harness.datasets._images.pooling import pool
+from harness.datasets._images.image_files import ImageFile, find_images, pool, read_image, stamp
 from harness.datasets._images.selection import SEED, fill, masks_of
+from harness.datasets._store.store import Prepared, Store, Writer, prepare
 from harness.datasets.base import Dataset, DatasetInfo, Splits
-from harness.datasets.store import Prepared, Store, Writer, prepare
 
 VERSION = 1  # of the prepared arrays
 PLACES = ("galaxy_mergers/noninteracting", "noninteracting")  # in the data root; the first that exists is used
@@ -33,11 +32,10 @@ class GalaxyOptions(Settings):
     test: Count | None = Field(None, description="the number of test images that are used; null: all")
 
 
-class Galaxy(Dataset):
+class Galaxy(Dataset, name="galaxy"):
     """Galaxies of the Sloan Digital Sky Survey, 64x64 or 32x32."""
 
     info = DatasetInfo(
-        name="galaxy",
         title="Galaxy images, 64x64",
         kind="image",
         what=(
@@ -83,7 +81,7 @@ class Galaxy(Dataset):
         )
 
     def _prepared(self, store: Store, chosen: GalaxyOptions) -> Prepared:
-        name = self.info.name
+        name = self.name
         place = self._place(store)
         files: dict[str, list[ImageFile]] = {}
         for part, folders in FOLDERS.items():
@@ -108,7 +106,7 @@ class Galaxy(Dataset):
             for place in PLACES:
                 if (store.root / place).is_dir():
                     return store.root / place
-        return store.find(self.info.name, PLACES[0], self.info.how_to_get)
+        return store.find(self.name, PLACES[0], self.info.how_to_get)
 
 
 def _build(name: str, place: Path, files: Mapping[str, list[ImageFile]], chosen: GalaxyOptions, writer: Writer) -> None:

@@ -14,8 +14,8 @@ from harness.core.errors import DataError
 from harness.core.settings import Count, Flag, Settings
 from harness.datasets._images.image_files import SUFFIXES, Filter, ImageFile, find_images, read_image, stamp
 from harness.datasets._images.selection import divide, fill, seeded_order
+from harness.datasets._store.store import Prepared, Store, Writer, prepare
 from harness.datasets.base import Dataset, DatasetInfo, Splits
-from harness.datasets.store import Prepared, Store, Writer, prepare
 
 VERSION = 1  # of the prepared arrays
 VALIDATION_NAMES = ("validation", "val")
@@ -47,11 +47,10 @@ class ImageFolderOptions(Settings):
         return shape
 
 
-class ImageFolder(Dataset):
+class ImageFolder(Dataset, name="images"):
     """A folder of user-supplied images."""
 
     info = DatasetInfo(
-        name="images",
         title="Your own images, from a folder",
         kind="image",
         what=(
@@ -85,7 +84,7 @@ class ImageFolder(Dataset):
         )
 
     def _prepared(self, store: Store, chosen: ImageFolderOptions) -> Prepared:
-        name = self.info.name
+        name = self.name
         folder = store.find(name, chosen.folder, "it is the option `folder`, below the data root or absolute")
         if not folder.is_dir():
             raise DataError(f"{name}: {folder}: is not a folder; a single array file is the data set npz")

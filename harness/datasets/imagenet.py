@@ -6,30 +6,35 @@ Glow and its successors use; Chrabaszcz et al. (2017) publish .npz batches made 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
 from pydantic import Field
 
+from harness.core.errors import DataError, DataMissing
 from harness.core.settings import Count, Settings
-from harness.datasets._images.imagenet_files import SHAPE, NpzBatches, PngFolder, Stream
+from harness.datasets._images.image_files import read_image
 from harness.datasets._images.selection import SEED, fill, masks_of
+from harness.datasets._store.store import Prepared, Store, Writer, prepare
+from harness.datasets._values.npz_stream import StoredArray, open_npz
 from harness.datasets.base import Dataset, DatasetInfo, Splits
-from harness.datasets.store import Prepared, Store, Writer, prepare
 
 VERSION = 1  # of the prepared arrays
+SHAPE = (3, 32, 32)
+DIM = 3 * 32 * 32
 FOLDER = "imagenet32"  # in the data root
 PNG_FOLDERS = {"train": "train_32x32", "test": "valid_32x32"}
-ARCHIVES = {"train": "Imagenet32_train_npz", "test": "Imagenet32_val_npz"}
+NPZ_FOLDERS = {"train": "Imagenet32_train_npz", "test": "Imagenet32_val_npz"}
 BATCHES = {"train": [f"train_data_batch_{number}.npz" for number in range(1, 11)], "test": ["val_data.npz"]}
 PUBLISHED = {"oord": (1_281_149, 49_999), "npz": (1_281_167, 50_000)}
 WAYS = {
     "oord": "put the folders train_32x32 and valid_32x32 of PNG files into imagenet32/ of the data root",
     "npz": (
-        "put Imagenet32_train_npz.zip and Imagenet32_val_npz.zip (https://image-net.org/download-images, after "
-        "registration), packed or unpacked, into imagenet32/ of the data root"
+        "unpack Imagenet32_train_npz.zip and Imagenet32_val_npz.zip (https://image-net.org/download-images, after "
+        "registration) into imagenet32/ of the data root, or into a folder of the archive's name there"
     ),
 }
 MADE_BY = {
@@ -51,11 +56,10 @@ class Imagenet32Options(Settings):
     )
 
 
-class Imagenet32(Dataset):
+class Imagenet32(Dataset, name="imagenet32"):
     """ImageNet (ILSVRC 2012), 32x32."""
 
     info = DatasetInfo(
-        name="imagenet32",
         title="ImageNet, 32x32",
         kind="image",
         what=(
@@ -99,35 +103,105 @@ class Imagenet32(Dataset):
         )
 
     def _prepared(self, store: Store, chosen: Imagenet32Options) -> Prepared:
-        streams = {part: self._stream(store, chosen.form, part) for part in ("train", "test")}
-        stamps = {part: stream.stamp for part, stream in streams.items()}
+        sources = {part: self._source(store, chosen.form, part) for part in ("train", "test")}
+        stamps = {part: source.stamp for part, source in sources.items()}
         key = {"version": VERSION, **chosen.model_dump(mode="json"), "places": stamps}
-        files = [file for stream in streams.values() for file in stream.files]
+        files = [file for source in sources.values() for file in source.files]
 
         def build(writer: Writer) -> None:
-            with writer.scratch() as scratch:
-                _fill(streams, chosen, writer, scratch)
+            counts = {part: source.count() for part, source in sources.items()}
+            names = {part: source.name for part, source in sources.items()}
+            masks = masks_of(names, counts, chosen.train, chosen.validation, chosen.test)
+            for part, source in sources.items():
+                fill(writer, masks[part], SHAPE, np.uint8, source.blocks())
+            writer.notes["counts"] = list(counts.values())
 
-        return prepare(store, self.info.name, key, files, build)
+        return prepare(store, self.name, key, files, build)
 
-    def _stream(self, store: Store, form: str, part: str) -> Stream:
-        """Return the place of the images of a part in the data root."""
-        name = self.info.name
+    def _source(self, store: Store, form: str, part: str) -> PngFolder | NpzFolder:
+        """Return the images of a part of the data root."""
         if form == "oord":
-            return PngFolder(name, store.find(name, f"{FOLDER}/{PNG_FOLDERS[part]}", WAYS[form]))
-        if store.root is not None:
-            for place in (f"{FOLDER}/{ARCHIVES[part]}", f"{FOLDER}/{ARCHIVES[part]}.zip"):
-                if (store.root / place).exists():
-                    return NpzBatches(name, store.root / place, BATCHES[part])
-            if (store.root / FOLDER / BATCHES[part][0]).exists():
-                return NpzBatches(name, store.root / FOLDER, BATCHES[part])
-        return NpzBatches(name, store.find(name, f"{FOLDER}/{ARCHIVES[part]}.zip", WAYS[form]), BATCHES[part])
+            return PngFolder(self.name, store.find(self.name, f"{FOLDER}/{PNG_FOLDERS[part]}", WAYS[form]))
+        if store.root is not None and (store.root / FOLDER / BATCHES[part][0]).exists():
+            return NpzFolder(self.name, store.root / FOLDER, BATCHES[part])
+        place = store.find(self.name, f"{FOLDER}/{NPZ_FOLDERS[part]}", WAYS[form])
+        return NpzFolder(self.name, place, BATCHES[part])
 
 
-def _fill(streams: Mapping[str, Stream], chosen: Imagenet32Options, writer: Writer, scratch: Path) -> None:
-    counts = {part: stream.count(scratch) for part, stream in streams.items()}
-    names = {part: stream.name for part, stream in streams.items()}
-    masks = masks_of(names, counts, chosen.train, chosen.validation, chosen.test)
-    for part, stream in streams.items():
-        fill(writer, masks[part], SHAPE, np.uint8, stream.blocks(scratch))
-    writer.notes["counts"] = list(counts.values())
+class PngFolder:
+    """A folder of PNG files of 32x32, in the order of their names.
+
+    A change is detected if files were added, removed or renamed: checking each of a million files takes
+    too long for every trial.
+
+    Attributes:
+        name: name of the source, for messages.
+        files: the files whose content determines the result, for `prepare`.
+        stamp: other signs of a change of the source, as JSON values, for the key of the prepared arrays.
+    """
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name = f"{name}: {folder}"
+        self.files: list[Path] = []
+        self._dataset, self._folder = name, folder
+        try:
+            self.stamp = {"place": str(folder), "changed": folder.stat().st_mtime_ns}
+        except OSError as error:
+            raise DataError(f"{self.name}: cannot be read ({error.strerror or error})") from error
+
+    @cached_property
+    def _images(self) -> list[Path]:
+        try:
+            found = sorted(self._folder.glob("[!.]*.png"))
+        except OSError as error:
+            raise DataError(f"{self.name}: cannot be read ({error.strerror or error})") from error
+        if not found:
+            raise DataError(f"{self.name}: has no PNG files; unpack the archive of this name into it")
+        return found
+
+    def count(self) -> int:
+        """Return the number of images."""
+        return len(self._images)
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        """Yield all images in order, one at a time, uint8 (1, 3, 32, 32)."""
+        return (read_image(self._dataset, path, SHAPE)[None] for path in self._images)
+
+
+class NpzFolder:
+    """Batches `data` (N, 3072) in .npz files of a folder; the attributes are those of `PngFolder`.
+
+    Args:
+        name: name of the data set, for messages.
+        folder: the folder.
+        batches: the file names of the batches, in order.
+
+    Raises:
+        DataMissing: a batch is missing.
+    """
+
+    def __init__(self, name: str, folder: Path, batches: list[str]) -> None:
+        self.name = f"{name}: {folder}"
+        self.files = [folder / batch for batch in batches]
+        self.stamp: dict[str, Any] = {}
+        for path in self.files:
+            if not path.is_file():
+                raise DataMissing(f"{self.name}: has no {path.name}; unpack the whole archive")
+
+    def count(self) -> int:
+        """Return the number of images, from the headers of the batches."""
+        return sum(len(batch) for batch in self._batches())
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        """Yield all images in order, some megabytes at a time, uint8 (n, 3, 32, 32)."""
+        return (block.reshape(-1, *SHAPE) for batch in self._batches() for block in batch.blocks())
+
+    def _batches(self) -> Iterator[StoredArray]:
+        for path in self.files:
+            with open_npz(path, f"{self.name}: {path.name}") as npz:
+                batch = npz.array("data")
+                if batch.event != (DIM,) or batch.dtype != np.uint8:
+                    raise DataError(
+                        f"{batch.name} holds rows {batch.event} of {batch.dtype}; they should be {DIM} values of uint8"
+                    )
+                yield batch

@@ -10,9 +10,9 @@ from pydantic import Field
 
 from harness.datasets._signals.recording_options import RecordingOptions
 from harness.datasets._signals.recordings import Source, in_folder, recording_splits
+from harness.datasets._store.download import fetch
+from harness.datasets._store.store import Store
 from harness.datasets.base import Dataset, DatasetInfo, Splits
-from harness.datasets.download import fetch
-from harness.datasets.store import Store
 
 URL = "https://physionet.org/files/mimic3wdb/1.0/"
 
@@ -25,7 +25,7 @@ class MimicOptions(RecordingOptions):
     )
 
 
-class Mimic(Dataset):
+class Mimic(Dataset, name="mimic"):
     """One record of the MIMIC-III Waveform Database, from the data root or downloaded file by file.
 
     Args:
@@ -33,7 +33,6 @@ class Mimic(Dataset):
     """
 
     info = DatasetInfo(
-        name="mimic",
         title="MIMIC-III waveforms, PPG and ABP of one patient",
         kind="sequence",
         what=(
@@ -66,7 +65,7 @@ class Mimic(Dataset):
         """Return the splits, int16 converter units (float32 after a band-pass), mapped from the cache."""
         chosen = cast(MimicOptions, self.parse(options))
         title = f"MIMIC-III waveforms, record {chosen.patient}"
-        return recording_splits(store, self.info.name, [self._source(store, str(chosen.patient))], chosen, title)
+        return recording_splits(store, self.name, [self._source(store, str(chosen.patient))], chosen, title)
 
     def _source(self, store: Store, record: str) -> Source:
         """Return the record in the data root, else file by file in the cache, downloaded if necessary."""
@@ -74,12 +73,10 @@ class Mimic(Dataset):
         if store.root is not None:
             for folder in (store.root / inside, store.root / record, store.root):
                 if (folder / f"{record}.hea").is_file():
-                    return Source(record, in_folder(self.info.name, folder))
+                    return Source(record, in_folder(self.name, folder))
 
         def fetched(file: str) -> Path:
             way = f"or all files of the record into {inside}/ of a data root (--data ROOT)"
-            return fetch(
-                store, f"{self.info.name}/{record}/{file}", f"{self._url}{record[:2]}/{record}/{file}", by_hand=way
-            )
+            return fetch(store, f"{self.name}/{record}/{file}", f"{self._url}{record[:2]}/{record}/{file}", by_hand=way)
 
         return Source(record, fetched)

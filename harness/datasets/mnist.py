@@ -1,9 +1,8 @@
-"""MNIST, read by torchvision from files whose SHA-256 is pinned."""
+"""MNIST, from files whose SHA-256 is pinned."""
 
 from __future__ import annotations
 
 import gzip
-import shutil
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,29 +13,26 @@ from pydantic import Field
 
 from harness.core.errors import DataError
 from harness.core.settings import Count, Settings
-from harness.datasets._images.seeded_images import count_errors, cut, prepare_images
+from harness.datasets._images.selection import count_errors, cut, prepare_images
+from harness.datasets._store.download import expect, fetch
+from harness.datasets._store.store import Store
 from harness.datasets.base import Dataset, DatasetInfo, Splits
-from harness.datasets.download import expect, fetch
-from harness.datasets.store import Store
 
 SHAPE = (1, 28, 28)
 TRAIN, TEST = 60_000, 10_000
-FOLDER = Path("MNIST", "raw")  # where torchvision looks
+FOLDER = Path("MNIST", "raw")  # as torchvision has it
+IMAGES = 0x0803  # the first four bytes of a file of images: 8-bit values, three axes
 URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 SUMS = {
     "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-    "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
     "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-    "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
     "train-images-idx3-ubyte.gz": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-    "train-labels-idx1-ubyte.gz": "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
     "t10k-images-idx3-ubyte.gz": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-    "t10k-labels-idx1-ubyte.gz": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
 }
 
 
 class MnistOptions(Settings):
-    """How many images each split has."""
+    """The number of images in each split."""
 
     validation: Count = Field(10_000, description="the number of training images that are set apart for validation")
     train: Count | None = Field(None, description="the number of the other training images that are used; null: all")
@@ -45,16 +41,15 @@ class MnistOptions(Settings):
     )
 
 
-class Mnist(Dataset):
+class Mnist(Dataset, name="mnist"):
     """MNIST: grey digits of 28x28, from files of the data root, packed or not, or downloaded into the cache.
 
     Args:
-        sums: the SHA-256 of each of the four files, unpacked and packed (.gz).
+        sums: the SHA-256 of the train and the test file, unpacked and packed (.gz).
         url: the folder of the packed files.
     """
 
     info = DatasetInfo(
-        name="mnist",
         title="MNIST handwritten digits",
         kind="image",
         what=(
@@ -64,7 +59,7 @@ class Mnist(Dataset):
         size="12 MB",
         licence="none stated at the source; usually cited as CC BY-SA 3.0",
         source=f"Y. LeCun, C. Cortes, C. Burges; files at {URL}",
-        how_to_get="fetched when first needed; or the four files *-ubyte.gz, into MNIST/raw/ of the data root",
+        how_to_get="fetched when first needed; or both files *-images-idx3-ubyte.gz, into MNIST/raw/ of the data root",
     )
     on_disk = True
     options_model = MnistOptions
@@ -79,7 +74,7 @@ class Mnist(Dataset):
         if faults:
             return faults
         chosen = MnistOptions.model_validate(dict(options))
-        return count_errors(self.info.name, chosen.validation, chosen.train, TRAIN)
+        return count_errors(self.name, chosen.validation, chosen.train, TRAIN)
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Return (1, 28, 28)."""
@@ -88,18 +83,17 @@ class Mnist(Dataset):
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, uint8, mapped from the cache."""
         chosen = cast(MnistOptions, self.parse(options))
-        names = [name for name in self._sums if not name.endswith(".gz")]
-        files = {name: self._file(store, name) for name in names}
+        files = [self._file(store, name) for name in self._sums if not name.endswith(".gz")]
 
-        def read(scratch: Path) -> tuple[np.ndarray, np.ndarray]:
-            (scratch / FOLDER).mkdir(parents=True)
-            for name, file in files.items():
-                expect(self.info.name, file, self._sums[file.name])
-                _unpack(file, scratch / FOLDER / name)
-            return _read(scratch, files[names[0]].parent)
+        def read() -> tuple[np.ndarray, np.ndarray]:
+            contents = [file.read_bytes() for file in files]
+            for file, content in zip(files, contents, strict=True):
+                expect(self.name, file, content, self._sums[file.name])
+            train, test = map(_images, files, contents)
+            return train, test
 
         key = {"sums": dict(self._sums)}
-        prepared = prepare_images(store, self.info.name, key, list(files.values()), SHAPE, read)
+        prepared = prepare_images(store, self.name, key, files, SHAPE, read)
         return cut(prepared, "MNIST, 28x28", chosen.validation, chosen.train, chosen.test)
 
     def _file(self, store: Store, name: str) -> Path:
@@ -109,25 +103,19 @@ class Mnist(Dataset):
             for path in (store.root / FOLDER / packed, store.root / FOLDER / name):
                 if path.is_file():
                     return path
-        way = "or all four files *-ubyte.gz into MNIST/raw/ of a data root (--data ROOT)"
-        return fetch(store, f"{self.info.name}/{packed}", self._url + packed, self._sums[packed], way)
+        way = "or both files *-images-idx3-ubyte.gz into MNIST/raw/ of a data root (--data ROOT)"
+        return fetch(store, f"{self.name}/{packed}", self._url + packed, self._sums[packed], way)
 
 
-def _unpack(file: Path, target: Path) -> None:
-    """Copy a file, decompressed if it is compressed."""
+def _images(file: Path, content: bytes) -> np.ndarray:
+    """Return the images (N, 1, H, W) of an IDX file: its type, its axes, and the values."""
     try:
-        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as source, target.open("wb") as copy:
-            shutil.copyfileobj(source, copy)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"mnist: {file}: not a whole gzip file ({error}); get it anew") from error
-
-
-def _read(folder: Path, origin: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return train and test images of a folder that torchvision can read."""
-    from torchvision.datasets import MNIST
-
-    try:
-        train, test = (MNIST(folder, train=part).data.numpy()[:, None] for part in (True, False))
-    except Exception as error:  # torchvision has no specific exception for a file of another format
-        raise DataError(f"mnist: the files in {origin} are not MNIST's ({type(error).__name__}: {error})") from error
-    return train, test
+        content = gzip.decompress(content) if file.suffix == ".gz" else content
+        kind, *shape = np.frombuffer(content, ">u4", 4).tolist()
+        if kind != IMAGES:
+            raise ValueError(f"it begins with {kind:#010x} and not with {IMAGES:#010x}")
+        return np.frombuffer(content, np.uint8, offset=16).reshape(shape)[:, None]
+    except (EOFError, zlib.error, gzip.BadGzipFile, ValueError) as error:
+        raise DataError(
+            f"mnist: {file}: not a whole file of images in MNIST's format ({error}); get it anew"
+        ) from error

@@ -11,8 +11,8 @@ from pydantic import Field
 from harness.core.errors import UserError
 from harness.datasets._signals.recording_options import RecordingOptions
 from harness.datasets._signals.recordings import Source, in_folder, recording_splits
+from harness.datasets._store.store import Store
 from harness.datasets.base import Dataset, DatasetInfo, Splits
-from harness.datasets.store import Store
 
 RecordName = Annotated[str, Field(min_length=1, strict=True)]
 
@@ -25,11 +25,10 @@ class OwnRecordingsOptions(RecordingOptions):
     )
 
 
-class OwnRecordings(Dataset):
+class OwnRecordings(Dataset, name="wfdb"):
     """Windows of WFDB records in the data root, of one segment or many, with the signals that the options name."""
 
     info = DatasetInfo(
-        name="wfdb",
         title="your own WFDB records",
         kind="sequence",
         what=(
@@ -63,8 +62,8 @@ class OwnRecordings(Dataset):
                 raise UserError(
                     f"wfdb: records names {header} twice; its test part would be trained on. Name each record once"
                 )
-        return recording_splits(store, self.info.name, sources, chosen, title)
+        return recording_splits(store, self.name, sources, chosen, title)
 
     def _source(self, store: Store, record: str) -> Source:
-        header = store.find(self.info.name, f"{record}.hea", "name a record by the path of its header, without .hea")
-        return Source(PurePath(record).name, in_folder(self.info.name, header.parent))
+        header = store.find(self.name, f"{record}.hea", "name a record by the path of its header, without .hea")
+        return Source(PurePath(record).name, in_folder(self.name, header.parent))

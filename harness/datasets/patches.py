@@ -9,8 +9,8 @@ import numpy as np
 from pydantic import Field
 
 from harness.core.settings import Count, Settings
+from harness.datasets._store.store import Store
 from harness.datasets.base import Dataset, DatasetInfo, Splits
-from harness.datasets.store import Store
 
 SIDE = 32
 PHOTOGRAPHS, HEIGHT, WIDTH = 2, 427, 640
@@ -31,11 +31,10 @@ class PatchOptions(Settings):
     seed: Annotated[int, Field(ge=0, strict=True)] = Field(0, description="the seed of the random crops")
 
 
-class Patches(Dataset):
+class Patches(Dataset, name="patches"):
     """32x32 RGB patches: train crops at random places, validation and test patches without overlap."""
 
     info = DatasetInfo(
-        name="patches",
         title="32x32 patches of scikit-learn's two sample photographs (real)",
         kind="image",
         what=(

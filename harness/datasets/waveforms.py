@@ -10,8 +10,8 @@ from pydantic import Field
 
 from harness.core.settings import Settings
 from harness.datasets._signals.pulse_generator import RATE, simulate
+from harness.datasets._store.store import Store
 from harness.datasets.base import Dataset, DatasetInfo, Splits
-from harness.datasets.store import Store
 
 GAP = round(30 * RATE)  # samples omitted between two splits: several breaths, and many beats
 
@@ -31,11 +31,10 @@ class WaveformOptions(Settings):
     seed: Annotated[int, Field(ge=0, strict=True)] = Field(0, description="the seed of the generator")
 
 
-class Waveforms(Dataset):
+class Waveforms(Dataset, name="waveforms"):
     """PPG and ABP of simulated patients: generated, not patient data."""
 
     info = DatasetInfo(
-        name="waveforms",
         title="PPG/ABP-like pulse waveforms (generated, not patient data)",
         kind="sequence",
         what=(

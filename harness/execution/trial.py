@@ -21,7 +21,7 @@ from harness.core.kinds import kind_of
 from harness.core.records import Record, Status, blank_record, write_record
 from harness.core.run_options import PROJECT, RunOptions
 from harness.core.settings import Progress
-from harness.core.sources import file_digest
+from harness.core.third_party import file_digest
 from harness.core.trial import Trial
 from harness.execution.gate import with_checks, without_refused
 from harness.training.checkpoints import Checkpoints
@@ -62,7 +62,7 @@ def execute(
     surroundings: dict[str, Any] = {}
     checkpoints = Checkpoints(trial, trial.steps, run_options, provenance.get("sources", {}))
     try:
-        check_layer_files(trial)
+        check_third_party_files(trial)
         surroundings = environment(trial.device)  # before the trial: a crashed device answers no queries
         record = run(without_refused(trial, run_options.checks), run_options, progress, checkpoints)
         record = with_checks(record, trial, run_options.checks)
@@ -87,11 +87,13 @@ def execute(
     return record
 
 
-def check_layer_files(trial: Trial) -> None:
+def check_third_party_files(trial: Trial) -> None:
     """Raise UserError if a FILE.py:CLASS has changed since the trial was planned: it is imported only now."""
-    for layer in trial.layers_under_test:
-        file = Path(layer.layer.rpartition(":")[0])
-        if layer.source is not None and layer.source != file_digest(file):
+    named = [(layer.layer, layer.source) for layer in trial.layers_under_test]
+    named += [(data.name, data.source) for data in trial.data_sets]
+    for spec, source in named:
+        file = Path(spec.rpartition(":")[0])
+        if source is not None and source != file_digest(file):
             raise UserError(f"{file.name} has changed since the run was planned; give the same command again")
 
 

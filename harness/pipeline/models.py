@@ -8,7 +8,7 @@ import torch
 
 from flows import Flow, Glow, UnsupportedEvent, seeded
 from flows.baselines import build_baseline
-from harness.core.layer_files import resolve_layer
+from harness.core.layer_classes import resolve_layer
 from harness.core.settings import FlowSettings, LayerRef
 from harness.pipeline.pipeline import permutation
 from layers import InvertibleLinear

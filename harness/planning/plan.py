@@ -290,7 +290,7 @@ def _density(
                 data = column_of(scope, one.column)
                 yield DensityTrial(
                     **common,
-                    data=data.entry.reference(one.column, data.options),
+                    data=data.entry.reference(one.column, data.options, scope.suite.folder),
                     layer=one.layer,
                     flow=one.flow,
                     training=one.training,

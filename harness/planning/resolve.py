@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from harness.core.settings import FlowSettings, LayerRef, Settings, TrainingSettings
-from harness.core.sources import file_digest
+from harness.core.third_party import reference
 from harness.planning.strict_yaml import Place
 from harness.planning.suite_errors import Finding
 from harness.planning.suite_model import EVERY_LAYER, DataEntry, FlowRow, Overlay, Profile, Row, Suite
@@ -204,19 +204,11 @@ def column_of(scope: Scope, label: str) -> Column:
 
 
 def layer_reference(label: str, row: AnyRow, options: dict[str, Any], folder: Path | None) -> LayerRef:
-    """The layer of a row; FILE.py:CLASS as seen from the working directory, where trials look for it."""
+    """Return the layer or baseline of a row."""
     spec = row_name(label, row)
     if isinstance(row, FlowRow):
         return LayerRef.model_validate({"row": label, "layer": spec, "options": options, "baseline": True})
-    file, colon, name = spec.rpartition(":")
-    source = None
-    if colon and file.endswith(".py"):
-        candidates = [base / Path(file).expanduser() for base in (folder, Path.cwd()) if base is not None]
-        path = next((candidate.resolve() for candidate in candidates if candidate.is_file()), None)
-        if path is not None:
-            here = Path.cwd().resolve()
-            spec = f"{path.relative_to(here) if path.is_relative_to(here) else path}:{name}"
-            source = file_digest(path)
+    spec, source = reference(spec, folder)
     content = {"row": label, "layer": spec, "options": options, "source": source, "oracle": row.oracle}
     return LayerRef.model_validate(content)
 

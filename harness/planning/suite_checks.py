@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 
 from flows.baselines import BASELINES
 from harness.core.errors import UserError, nearest
-from harness.core.layer_files import resolve_layer
+from harness.core.layer_classes import resolve_layer
 from harness.core.settings import FlowSettings, Settings, augmentation_fault
-from harness.datasets import DATASETS, Dataset
+from harness.datasets import Dataset, find_dataset
 from harness.planning.resolve import Column, Scope, Where, cells, class_name, column_of, rows_of
 from harness.planning.strict_yaml import Place
 from harness.planning.suite_errors import Finding
@@ -137,13 +138,14 @@ def _data_findings(scope: Scope, column: Column) -> Iterator[Finding]:
     place_of = _entry_places(scope, column)
     if entry.shape is not None and scope.suite.kind in ("parameters", "examination"):
         return  # only the shape counts
-    if name not in DATASETS:
+    try:
+        dataset = find_dataset(name, scope.suite.folder)
+        faults = dataset.option_errors(column.options)
+        shape = () if faults else dataset.event_shape(column.options)
+    except UserError as error:
         where = place_of("data") if entry.data else column.where
-        message = f"no data set is called {name!r}; {nearest(name, DATASETS)} (`python -m harness list datasets`)"
-        yield where.says(message, at_key=entry.data is None)
+        yield where.says(str(error), at_key=entry.data is None)
         return
-    dataset: Dataset = DATASETS[name]
-    faults = dataset.option_errors(column.options)
     for option, message in faults:
         yield column.option_places.get(option, column.where).says(message)
     if dataset.info.lattice and not entry.dequantise and not entry.allow_unbounded:
@@ -157,9 +159,18 @@ def _data_findings(scope: Scope, column: Column) -> Iterator[Finding]:
             f"{column.label}: preprocessing: logit is for pixels, and {name} holds sequences; use scale"
         )
     if entry.augmentation != "none" and not faults:
-        fault = augmentation_fault(entry.augmentation, dataset.shape(column.options))
+        fault = augmentation_fault(entry.augmentation, shape)
         if fault is not None:
             yield place_of("augmentation").says(f"{column.label}: {fault}")
+
+
+def _dataset_of(scope: Scope, column: Column) -> Dataset | None:
+    """Return the data set of a column; None if there is none or its options are wrong, which is a finding already."""
+    with contextlib.suppress(UserError):
+        dataset = find_dataset(column.entry.data or column.label, scope.suite.folder)
+        dataset.parse(column.options)
+        return dataset
+    return None
 
 
 def _average_findings(scope: Scope, profile: Profile, place_of: Callable[[Place], Where]) -> Iterator[Finding]:
@@ -178,10 +189,7 @@ def _average_findings(scope: Scope, profile: Profile, place_of: Callable[[Place]
             yield where.says(f"averages.{label}: profiles.{scope.name} has no data set {member!r}; {hint}")
         columns = [column_of(scope, member) for member in members if member not in unknown]
         kinds = {
-            DATASETS[name].kind(column.options)
-            for column in columns
-            if (name := column.entry.data or column.label) in DATASETS
-            and not DATASETS[name].option_errors(column.options)
+            dataset.kind(column.options) for column in columns if (dataset := _dataset_of(scope, column)) is not None
         }
         if len(kinds) > 1:
             yield where.says(f"averages.{label}: bits/dim of images and nats/dim of sequences have no common mean")
@@ -191,13 +199,11 @@ def _sample_findings(scope: Scope) -> Iterator[Finding]:
     """Columns of sequences whose samples were to be compared as images are."""
     for label in dict.fromkeys(one.column for one in cells(scope) if one.training.samples is not None):
         column = column_of(scope, label)
-        name = column.entry.data or label
-        if name not in DATASETS or DATASETS[name].option_errors(column.options):
-            continue
-        if DATASETS[name].kind(column.options) != "image":
+        dataset = _dataset_of(scope, column)
+        if dataset is not None and dataset.kind(column.options) != "image":
             message = (
-                f"{label}: training.samples compares images, and {name} holds sequences; ask for them of images alone, "
-                "or not of this data set: training: {samples: null}"
+                f"{label}: training.samples compares images, and {dataset.name} holds sequences; ask for them of "
+                "images alone, or not of this data set: training: {samples: null}"
             )
             changed = scope.overrides.profile
             parts = [(("training",), changed), (("datasets", label, "training"), changed.datasets.get(label))]

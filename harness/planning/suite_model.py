@@ -25,6 +25,7 @@ from harness.core.settings import (
     TimingSettings,
     TrainingSettings,
 )
+from harness.core.third_party import reference
 from harness.planning.cluster import Cluster
 from harness.planning.quantities import Duration, Memory
 from harness.planning.strict_yaml import Document
@@ -141,10 +142,12 @@ class DataEntry(Settings):
     layers: Overlays = Field(default_factory=dict)
     flows: Overlays = Field(default_factory=dict)
 
-    def reference(self, label: str, options: Mapping[str, Any]) -> DataRef:
-        """The part of a trial's settings that says which data it trains on."""
-        own = {name: getattr(self, name) for name in MAP}
-        return DataRef.model_validate({"label": label, "name": self.data or label, "options": dict(options), **own})
+    def reference(self, label: str, options: Mapping[str, Any], folder: Path | None) -> DataRef:
+        """Return the data of a trial; a relative FILE.py is looked for in `folder` first."""
+        own = {key: getattr(self, key) for key in MAP}
+        name, source = reference(self.data or label, folder)
+        content = {"label": label, "name": name, "source": source, "options": dict(options), **own}
+        return DataRef.model_validate(content)
 
 
 class Timing(TimingSettings):

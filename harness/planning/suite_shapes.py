@@ -10,7 +10,7 @@ import torch
 from flows import UnsupportedEvent, level_shapes, seeded
 from flows.baselines import BASELINES, MissingLibrary, baseline_options, build_baseline, find_baseline
 from harness.core.errors import UserError
-from harness.core.layer_files import option_errors, resolve_layer
+from harness.core.layer_classes import option_errors, resolve_layer
 from harness.core.settings import LayerRef
 from harness.datasets import find_dataset
 from harness.planning.resolve import Cell, Scope, Where, cells, column_of
@@ -31,9 +31,9 @@ def event_shapes(scope: Scope, column: str) -> list[Shape]:
     data = column_of(scope, column)
     if data.entry.shape is not None:
         return [data.entry.shape]
-    dataset = find_dataset(data.entry.data or column)
+    dataset = find_dataset(data.entry.data or column, scope.suite.folder)
     dataset.parse(data.options)
-    return [dataset.shape(data.options)]
+    return [dataset.event_shape(data.options)]
 
 
 def cell_faults(one: Cell) -> list[tuple[str, str]]:

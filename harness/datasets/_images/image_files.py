@@ -1,4 +1,4 @@
-"""Images in folders: find them, detect changes, and read them.
+"""Images in folders: find them, detect changes, read them, and reduce them in size.
 
 Conversion of an image to an array (C, H, W) of 8-bit values, everywhere in this project:
 
@@ -147,3 +147,22 @@ def _without_alpha(name: str, path: Path, image: Image) -> Image:
     if full.getchannel("A").getextrema()[0] != 255:
         raise DataError(f"{name}: {path}: has transparent pixels; lay it over a background")
     return full.convert("RGB")
+
+
+def pool(images: np.ndarray, factor: int) -> np.ndarray:
+    """Return the mean of each factor x factor square of pixels, rounded to the nearest whole number, halves up,
+    so that it stays on their lattice.
+
+    The sums are computed in int64 and a mean is never above the largest pixel, so nothing wraps around.
+
+    Args:
+        images: integers (..., H, W); H and W are multiples of the factor.
+        factor: the side of a square, at least 1.
+
+    Returns:
+        (..., H / factor, W / factor) of the same dtype.
+    """
+    *leading, height, width = images.shape
+    squares = images.reshape(*leading, height // factor, factor, width // factor, factor)
+    area = factor * factor
+    return ((2 * squares.sum(axis=(-3, -1), dtype=np.int64) + area) // (2 * area)).astype(images.dtype)

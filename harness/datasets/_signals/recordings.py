@@ -14,8 +14,8 @@ from harness.datasets._signals.recording_options import RecordingOptions
 from harness.datasets._signals.waveform_filters import band_pass, flat_line_shares, flat_peak_shares, spread_over_cells
 from harness.datasets._signals.wfdb_records import Locate, Recording, Stretch, read_recording, record_files
 from harness.datasets._signals.windows import fill_windows, samples, split_in_time, starts
+from harness.datasets._store.store import Store, Writer, prepare
 from harness.datasets.base import Splits
-from harness.datasets.store import Store, Writer, prepare
 
 VERSION = 1  # of the prepared arrays
 

@@ -146,18 +146,13 @@ class StoredArray:
 
 
 @contextlib.contextmanager
-def open_npz(file: Path | IO[bytes], name: str | None = None) -> Iterator[Npz]:
-    """Open an .npz file, or one that is already open.
-
-    Args:
-        file: a path, or a seekable file.
-        name: for messages; None: the path.
+def open_npz(file: Path, name: str) -> Iterator[Npz]:
+    """Open an .npz file, called `name` in messages.
 
     Raises:
         DataError: it is not a zip archive, or its end (where a zip archive has its contents) is missing.
     """
-    name = name or str(file)
-    if isinstance(file, Path) and not file.is_file():
+    if not file.is_file():
         raise DataError(f"{name}: is not a file; it must be an .npz file, as numpy.savez writes it")
     with reading(name, "it must be an .npz file, as numpy.savez writes it"):
         archive = zipfile.ZipFile(file)

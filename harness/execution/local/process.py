@@ -60,8 +60,7 @@ def start_server(datasets: Collection[str], kernels: bool) -> Context:
     """Start the fork server with what trials import (see `harness.core.isolation.process.start_server`).
 
     Args:
-        datasets: names of the data sets that will be trained on, for their imports; unknown names are ignored
-            here.
+        datasets: names of the data sets that will be trained on, for the imports of the registered ones.
         kernels: whether the trials run layers, whose kernels are then loaded, and built if necessary.
     """
     needed = [module for name in datasets if name in DATASETS for module in DATASETS[name].imports]

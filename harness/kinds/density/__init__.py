@@ -52,7 +52,8 @@ class DensityKind(Kind, name="density"):
         else:
             sequences = coupling == "sequence" or trial.layer.baseline
         return Dependencies(
-            ("harness.kinds.density.run", type(dataset).__module__),
+            ("harness.kinds.density.run",),
+            classes=(type(dataset),),
             mixer=trial.flow.mixer != "none",
             perceptron=sequences,
         )

@@ -14,26 +14,30 @@ from harness.reporting.tables.cells import Line, shortened
 if TYPE_CHECKING:
     from harness.planning.plan import Plan
 
-UNITS = {"bits_per_dim": "bits/dim", "nats_per_dim": "nats/dim"}
+UNKNOWN = "unknown"  # unit of third-party data on which no trial has finished
+UNITS = {"bits_per_dim": "bits/dim", "nats_per_dim": "nats/dim", UNKNOWN: "per dim"}
 ESTIMATE = "≈"  # before a likelihood that is an estimate
 ESTIMATED = f"{ESTIMATE} an estimate of the likelihood: the flow's log-determinant is not computed exactly"
 SUSPECT = "† not a likelihood to compare: the audit failed or the value is below the resolution floor"
 
 
 def unit_of(density: Sequence[Line], column: str) -> str:
-    """The measure of a data set, as its trials say; that of its kind of data where none has got that far."""
-    mine = [line for line in density if line["dataset"] == column]
-    known = next(filter(None, (line.get("unit") for line in mine)), None)
-    return known or (_planned_unit(mine[0]["data"]) if mine else "bits_per_dim")
+    """Return the measure of a data set, as its trials state it; that of its kind of data if none has finished."""
+    lines = [line for line in density if line["dataset"] == column]
+    known = next(filter(None, (line.get("unit") for line in lines)), None)
+    return known or (_planned_unit(lines[0]["data"]) if lines else "bits_per_dim")
 
 
 def _planned_unit(data: Mapping[str, Any]) -> str:
-    """What a trial on this data would report: nats of sequences, bits of images.
+    """Return the measure of a trial on this data: nats for sequences, bits for images.
 
-    Images on no lattice report nats as well, which only a trial that has read them can tell.
+    Images on no lattice are measured in nats as well, which is known only once a trial has read them. A report runs no
+    third-party code, so that the unit of third-party data is unknown.
     """
     from harness.datasets import find_dataset
 
+    if ":" in data["name"]:
+        return UNKNOWN
     try:
         sequence = find_dataset(data["name"]).kind(data["options"]) == "sequence"
     except UserError:  # a data set of another version

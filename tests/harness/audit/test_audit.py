@@ -17,7 +17,7 @@ from harness.audit.events import Events
 from harness.audit.jacobians import NotTriangular, coupled_log_det
 from harness.audit.layer_choice import chosen_layers, smaller
 from harness.audit.stochastic_log_det import NotDifferentiable, stochastic_log_det
-from harness.core.layer_files import resolve_layer
+from harness.core.layer_classes import resolve_layer
 from harness.core.settings import DataRef
 from harness.datasets.base import Splits
 from harness.evaluation.evaluation import evaluate

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from harness.checking.check_layer import check_layer
-from harness.core.layer_files import resolve_layer
+from harness.core.layer_classes import resolve_layer
 from layers import LAYERS
 
 ROOT = Path(__file__).parents[3]

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from harness.core.errors import DataError, DataMissing, UserError
-from harness.datasets import DATASETS, Splits, Store
-from harness.datasets._images.pooling import pool
+from harness.datasets import Splits, Store, find_dataset
+from harness.datasets._images.image_files import pool
 from harness.datasets._images.selection import divide, hold_out, seeded_order
 
-NPZ = DATASETS["npz"]
+NPZ = find_dataset("npz")
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (60, 3, 8, 8), dtype=np.uint8)
 TEST_IMAGES = RNG.integers(0, 256, (20, 3, 8, 8), dtype=np.uint8)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from harness.core.errors import DataError, DataMissing, UserError
-from harness.datasets import DATASETS, Store
+from harness.datasets import Store, find_dataset
 from harness.datasets.cifar10 import ARCHIVE, FOLDER, SUMS, Cifar10
 
 SMALL = {"validation": 10}
@@ -59,7 +59,6 @@ class FakeCifar10:
         self.test = rng.integers(0, 256, (10, 3, 32, 32), dtype=np.uint8)
         self.files = {f"data_batch_{n + 1}": batch(self.train[10 * n : 10 * n + 10]) for n in range(5)}
         self.files["test_batch"] = batch(self.test)
-        self.files["batches.meta"] = pickle.dumps({"label_names": list("abcdefghij")})
         self.expected = dict(self.files)
 
     def archive(self):
@@ -113,7 +112,7 @@ def test_cifar10_from_files_of_the_root_packed_or_not(store, root, packed):
     ],
 )
 def test_sizes_that_there_are_not(store, options, at, message):
-    dataset = DATASETS["cifar10"]
+    dataset = find_dataset("cifar10")
     [(option, _)] = dataset.option_errors(options)
     assert option == at
     with pytest.raises(UserError, match=message):
@@ -126,13 +125,12 @@ def test_the_pinned_sums_are_of_the_files_that_torchvision_reads():
 
     assert SUMS.keys() == {
         CIFAR10.filename,
-        CIFAR10.meta["filename"],
         *(name for name, _ in (*CIFAR10.train_list, *CIFAR10.test_list)),
     }
     assert (CIFAR10.filename, CIFAR10.base_folder) == (ARCHIVE, FOLDER)
 
 
-@pytest.mark.parametrize("name", ["data_batch_3", "test_batch", "batches.meta"])
+@pytest.mark.parametrize("name", ["data_batch_3", "test_batch"])
 @pytest.mark.parametrize("packed", [True, False])
 def test_no_batch_with_another_checksum_is_unpickled(store, root, tmp_path, name, packed):
     fake, harm = FakeCifar10(root), tmp_path / "harm"
@@ -146,7 +144,7 @@ def test_no_batch_with_another_checksum_is_unpickled(store, root, tmp_path, name
     assert digest(fake.expected[name]) in message
     assert not harm.exists()
     fake.expected = dict(fake.files)
-    with pytest.raises(DataError, match="not CIFAR-10's batches"):
+    with pytest.raises(DataError, match="not one of CIFAR-10's batches"):
         fake.write(packed).check(store, SMALL)
     assert harm.exists()  # so the plant does work, once its checksum is declared right
 
@@ -192,13 +190,13 @@ def test_batches_that_hold_something_else(store, root):
         fake.write().check(store, SMALL)
     fake.files["test_batch"] = pickle.dumps([1, 2, 3])
     fake.expected = dict(fake.files)
-    with pytest.raises(DataError, match="not CIFAR-10's batches"):
+    with pytest.raises(DataError, match="not one of CIFAR-10's batches"):
         fake.write().check(store, SMALL)
 
 
 def test_cifar10_that_is_not_there_is_named_with_its_source(store):
     with pytest.raises(DataMissing) as caught:
-        DATASETS["cifar10"].check(store, {})
+        find_dataset("cifar10").check(store, {})
     message = str(caught.value)
     assert message.startswith(
         f"cifar10: {ARCHIVE} is not there, and offline nothing is fetched. It comes from https://"

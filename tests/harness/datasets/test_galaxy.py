@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from harness.core.errors import DataError, DataMissing, UserError
-from harness.datasets import DATASETS, Store
+from harness.datasets import Store, find_dataset
 
-GALAXY = DATASETS["galaxy"]
+GALAXY = find_dataset("galaxy")
 COUNTS = {"training": 12, "validation": 5, "test": 6}
 OPTIONS = {"validation": 3}
 PLACE = "galaxy_mergers/noninteracting"

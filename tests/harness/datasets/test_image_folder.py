@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from harness.core.errors import DataError, DataMissing, UserError
-from harness.datasets import DATASETS, Store
+from harness.datasets import Store, find_dataset
 from harness.datasets._images.image_files import find_images, read_image, stamp
 
-FOLDER = DATASETS["images"]
+FOLDER = find_dataset("images")
 PIXELS = np.random.default_rng(0).integers(0, 256, (30, 6, 8, 3), dtype=np.uint8)
 OPTIONS = {"folder": "mine", "shape": [3, 6, 8]}
 COLOUR = (3, 6, 8)
@@ -238,9 +238,9 @@ def test_a_warm_cache_needs_neither_pillow_nor_torch(store):
     code = f"""
 import sys
 from pathlib import Path
-from harness.datasets import DATASETS, Store
+from harness.datasets import Store, find_dataset
 store = Store(Path({str(store.root)!r}), Path({str(store.cache)!r}))
-checksum = DATASETS["images"].load(store, {OPTIONS!r}).checksum
+checksum = find_dataset("images").load(store, {OPTIONS!r}).checksum
 print(checksum, [module for module in ("PIL", "torch", "filelock") if module in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from harness.core.errors import DataError, DataMissing
-from harness.datasets import DATASETS, Store
+from harness.datasets import Store, find_dataset
 from harness.datasets.mimic import Mimic
 from harness.planning.plan import make_plan
 from harness.planning.suite import load_suite
 
-MIMIC = DATASETS["mimic"]
+MIMIC = find_dataset("mimic")
 OPTIONS = {"patient": 3000393, "length": 16, "gap_seconds": 0.4, "validation": 0.2, "test": 0.2}
 PLACE = "30/3000393"
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from harness.core.errors import DataError, DataMissing, UserError
-from harness.datasets import DATASETS, Store
+from harness.datasets import Store, find_dataset
 from harness.datasets.mnist import SUMS, Mnist
 
 SMALL = {"validation": 10}
@@ -55,9 +55,7 @@ class FakeMnist:
         self.folder.mkdir(parents=True)
         contents = {
             "train-images-idx3-ubyte": idx(self.train),
-            "train-labels-idx1-ubyte": idx(np.zeros(50, np.uint8)),
             "t10k-images-idx3-ubyte": idx(self.test),
-            "t10k-labels-idx1-ubyte": idx(np.zeros(20, np.uint8)),
         }
         self.sums = {}
         for name, content in contents.items():
@@ -74,7 +72,7 @@ class FakeMnist:
 
 def test_the_real_digits(data_root, tmp_path):
     store = Store(data_root, tmp_path, offline=True)
-    mnist = DATASETS["mnist"]
+    mnist = find_dataset("mnist")
     mnist.check(store, {})
     splits = mnist.load(store, {})
     assert {part: values.shape for part, values in splits.parts().items()} == {
@@ -100,19 +98,20 @@ def test_the_real_digits(data_root, tmp_path):
 def test_the_pinned_sums_are_of_the_files_that_torchvision_knows(data_root):
     from torchvision.datasets import MNIST
 
-    for name, md5 in MNIST.resources:
+    images = [(name, md5) for name, md5 in MNIST.resources if "images" in name]
+    for name, md5 in images:
         content = (data_root / "MNIST" / "raw" / name).read_bytes()
         assert hashlib.md5(content).hexdigest() == md5
         assert digest(content) == SUMS[name]
         assert digest(gzip.decompress(content)) == SUMS[name.removesuffix(".gz")]
-    assert len(SUMS) == 2 * len(MNIST.resources)
+    assert len(SUMS) == 2 * len(images)
 
 
 def test_a_warm_load_of_mnist_imports_no_torch(data_root, tmp_path):
-    DATASETS["mnist"].check(Store(data_root, tmp_path), {})
+    find_dataset("mnist").check(Store(data_root, tmp_path), {})
     code = (
-        "import sys; from pathlib import Path; from harness.datasets import DATASETS, Store; "
-        f"DATASETS['mnist'].load(Store(Path({str(data_root)!r}), Path({str(tmp_path)!r}), True), {{}}); "
+        "import sys; from pathlib import Path; from harness.datasets import Store, find_dataset; "
+        f"find_dataset('mnist').load(Store(Path({str(data_root)!r}), Path({str(tmp_path)!r}), True), {{}}); "
         "print([m for m in ('torch', 'torchvision', 'pooch', 'requests', 'filelock', 'PIL') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
@@ -153,7 +152,7 @@ def test_sizes_are_cut_from_one_prepared_copy(store, root):
     ],
 )
 def test_sizes_that_there_are_not(store, options, at, message):
-    dataset = DATASETS["mnist"]
+    dataset = find_dataset("mnist")
     [(option, _)] = dataset.option_errors(options)
     assert option == at
     with pytest.raises(UserError, match=message):
@@ -193,7 +192,7 @@ def test_a_gzip_file_that_ends_early(store, root, kept):
     name = "train-images-idx3-ubyte.gz"
     whole = (fake.folder / name).read_bytes()
     fake.put(name, whole[: int(kept * len(whole)) if isinstance(kept, float) else kept])
-    with pytest.raises(DataError, match=rf"^mnist: .*({name}: not a whole gzip file|raw are not MNIST's).*$"):
+    with pytest.raises(DataError, match=rf"^mnist: .*/{name}: not a whole file of images in MNIST's format.*$"):
         fake.dataset.check(store, SMALL)
 
 
@@ -217,14 +216,14 @@ def test_files_that_are_not_idx_images(store, root, content):
 
 def test_mnist_that_is_not_there_is_named_with_its_source(store, root):
     fake = FakeMnist(root)
-    (fake.folder / "t10k-labels-idx1-ubyte.gz").unlink()
+    (fake.folder / "t10k-images-idx3-ubyte.gz").unlink()
     with pytest.raises(DataMissing) as caught:
         fake.dataset.check(store, SMALL)
     message = str(caught.value)
-    assert message.startswith("mnist: t10k-labels-idx1-ubyte.gz is not there, and offline nothing is fetched")
-    assert "http://127.0.0.1:9/t10k-labels-idx1-ubyte.gz" in message and "MNIST/raw/ of a data root" in message
+    assert message.startswith("mnist: t10k-images-idx3-ubyte.gz is not there, and offline nothing is fetched")
+    assert "http://127.0.0.1:9/t10k-images-idx3-ubyte.gz" in message and "MNIST/raw/ of a data root" in message
     place = store.cache / "downloads" / "mnist"
-    assert str(place / "t10k-labels-idx1-ubyte.gz") in message
+    assert str(place / "t10k-images-idx3-ubyte.gz") in message
     shutil.rmtree(root / "MNIST")
     fake = FakeMnist(root.parent / "elsewhere")
     shutil.move(fake.folder, place)

@@ -10,9 +10,9 @@ import pytest
 from harness.cli.parser import main
 from harness.core.errors import DataError, DataMissing, UserError
 from harness.core.records import read_record
-from harness.datasets import DATASETS, Store
+from harness.datasets import Store, find_dataset
 
-WFDB = DATASETS["wfdb"]
+WFDB = find_dataset("wfdb")
 ICU = {"records": ["icu/icu01", "icu/icu02"], "validation": 0.15, "test": 0.2}
 SMALL = {"records": ["r"], "length": 16, "gap_seconds": 0.4, "validation": 0.2, "test": 0.2}
 
@@ -138,9 +138,9 @@ def test_real_records_after_a_band_pass_have_no_floor_and_keep_what_is_not_filte
 def test_a_warm_start_reads_no_samples_and_needs_no_more_than_headers(store, made):
     WFDB.check(store, SMALL)
     code = (
-        "import sys; from pathlib import Path; from harness.datasets import DATASETS, Store\n"
+        "import sys; from pathlib import Path; from harness.datasets import Store, find_dataset\n"
         f"store = Store(Path({str(store.root)!r}), Path({str(store.cache)!r}), True)\n"
-        f"splits = DATASETS['wfdb'].load(store, {SMALL!r})\n"
+        f"splits = find_dataset('wfdb').load(store, {SMALL!r})\n"
         "heavy = {'scipy', 'torch', 'pooch'} & set(sys.modules)\n"
         "print(len(splits.train), sorted(heavy), type(splits.train).__name__)"
     )

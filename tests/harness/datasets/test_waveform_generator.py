@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.datasets import DATASETS, Store
+from harness.datasets import Store, find_dataset
 from harness.datasets._signals.pulse_generator import ABP, ABP_STEP, LEVELS, PPG, RATE, SimulatedRecording, simulate
 from harness.datasets.waveforms import GAP
 
@@ -128,7 +128,7 @@ def test_patients_differ_and_repeat_exactly():
 
 def test_splits_follow_each_other_in_time_with_a_gap():
     windows, length = 20, 50
-    splits = DATASETS["waveforms"].load(STORE, {"windows": windows, "length": length, "patients": 1, "seed": 3})
+    splits = find_dataset("waveforms").load(STORE, {"windows": windows, "length": length, "patients": 1, "seed": 3})
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([3, 0])))
     adc = simulate(rng, windows * length + 2 * GAP).adc
     for values, start in (
@@ -143,13 +143,13 @@ def test_splits_follow_each_other_in_time_with_a_gap():
 
 
 def test_waveform_options_do_what_they_say():
-    default = DATASETS["waveforms"].load(STORE, {})
+    default = find_dataset("waveforms").load(STORE, {})
     assert default.train.shape == (1600, 2, 256)
     assert default.validation.shape == default.test.shape == (200, 2, 256)
-    assert DATASETS["waveforms"].shape({"length": 1024}) == (2, 1024)
+    assert find_dataset("waveforms").shape({"length": 1024}) == (2, 1024)
     assert default.levels is None and default.unit == "nats_per_dim"
     assert "not patient data" in default.description
-    assert "not patient data" in DATASETS["waveforms"].info.title
+    assert "not patient data" in find_dataset("waveforms").info.title
     small = {"windows": 10, "patients": 1}
-    other = DATASETS["waveforms"].load(STORE, {**small, "seed": 1})
-    assert (DATASETS["waveforms"].load(STORE, small).train != other.train).mean() > 0.9
+    other = find_dataset("waveforms").load(STORE, {**small, "seed": 1})
+    assert (find_dataset("waveforms").load(STORE, small).train != other.train).mean() > 0.9

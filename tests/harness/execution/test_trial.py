@@ -8,7 +8,7 @@ from harness.core.errors import Diverged
 from harness.core.records import blank_record, read_record
 from harness.core.run_options import RunOptions
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
-from harness.core.sources import file_digest
+from harness.core.third_party import file_digest
 from harness.execution.trial import execute
 from harness.kinds.density.trial import DensityTrial
 

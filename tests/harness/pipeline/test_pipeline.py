@@ -10,7 +10,7 @@ import torch
 
 from harness.core.errors import UserError
 from harness.core.settings import DataRef
-from harness.datasets import DATASETS, Splits, Store
+from harness.datasets import Splits, Store, find_dataset
 from harness.pipeline.pipeline import Pipeline, permutation
 
 STORE = Store(root=None, cache=Path("no-cache"), offline=True)  # nothing installed needs either
@@ -32,7 +32,7 @@ def generator(seed: int = 0) -> torch.Generator:
 
 @pytest.fixture(scope="module")
 def splits() -> dict[str, Splits]:
-    return {name: DATASETS[name].load(STORE, options) for name, options in SMALL.items()}
+    return {name: find_dataset(name).load(STORE, options) for name, options in SMALL.items()}
 
 
 def images(levels: int, values: np.ndarray) -> Splits:

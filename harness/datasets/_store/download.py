@@ -7,6 +7,7 @@ verified file is recorded with its size and time, so that an unchanged file is r
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import sys
 from pathlib import Path, PurePosixPath
@@ -14,7 +15,7 @@ from typing import Any
 
 from harness.core.errors import DataError, DataMissing, UserError
 from harness.core.records import write_atomically
-from harness.datasets.store import Store, sha256, unusable
+from harness.datasets._store.store import Store, sha256, unusable
 
 CHUNK = 1 << 16  # bytes per write
 TIMEOUT = 30  # seconds without data after which the download fails
@@ -54,18 +55,11 @@ def fetch(store: Store, name: str, url: str, pinned: str | None = None, by_hand:
     return path
 
 
-def expect(name: str, path: Path, pinned: str, called: str | None = None) -> None:
-    """Read a file and raise DataError unless its SHA-256 is the pinned one; nothing is recorded or trusted.
-
-    Args:
-        called: the name of the file in the message, if it is the unpacked part of another.
-    """
-    try:
-        found = sha256(path)
-    except OSError as error:
-        raise DataError(f"{name}: {path}: cannot be read ({error.strerror or error})") from error
+def expect(name: str, file: Path | str, content: bytes, pinned: str) -> None:
+    """Raise DataError unless the SHA-256 of a file's content is the pinned one."""
+    found = hashlib.sha256(content).hexdigest()
     if found != pinned:
-        raise _wrong_sum(name, called or path, found, pinned, "the right one", "Delete the file and get it anew")
+        raise _wrong_sum(name, file, found, pinned, "the right one", "Delete the file and get it anew")
 
 
 def _fetch_locked(store: Store, path: Path, record: Path, url: str, pinned: str | None, by_hand: str) -> None:

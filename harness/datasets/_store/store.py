@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import filelock
 
 META = "meta.json"
-CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -124,12 +123,6 @@ class Writer:
         path = self.folder / f"{name}.npy"
         with _naming(path):
             np.save(path, np.ascontiguousarray(values), allow_pickle=False)
-
-    @contextlib.contextmanager
-    def scratch(self) -> Iterator[Path]:
-        """Yield a temporary folder of the cache for unpacked files."""
-        with tempfile.TemporaryDirectory(dir=self.folder, ignore_cleanup_errors=True) as folder:
-            yield Path(folder)
 
 
 def prepare(

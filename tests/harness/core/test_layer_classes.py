@@ -7,7 +7,7 @@ import pytest
 from pydantic import Field
 
 from harness.core.errors import UserError
-from harness.core.layer_files import check_options, option_errors, resolve_layer
+from harness.core.layer_classes import check_options, option_errors, resolve_layer
 from layers import LAYERS, InvertibleLinear
 
 SOUND = """

@@ -1,0 +1,102 @@
+"""Resolve the name of a layer in a suite or on a command line to its class, and check options against its signature."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
+
+from harness.core.errors import UserError
+from harness.core.third_party import resolve_class, suggestion
+from layers import LAYERS, InvertibleLinear, layer_options
+
+
+def resolve_layer(spec: str, folder: Path | None = None) -> type[InvertibleLinear]:
+    """Return the layer class that `spec` names; see `harness.core.third_party.resolve_class`."""
+    return resolve_class("layer", spec, InvertibleLinear, LAYERS, folder)  # type: ignore[type-abstract]
+
+
+def check_options(cls: type[InvertibleLinear], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options as a dict; raise a UserError that lists every problem that `option_errors` finds."""
+    problems = option_errors(cls, options)
+    if problems:
+        label = cls.registered_name or cls.__name__
+        raise UserError("\n".join(f"{label}: option {message}" for _, message in problems))
+    return dict(options)
+
+
+def option_errors(
+    cls: type[Any], options: Mapping[str, Any], known: Mapping[str, inspect.Parameter] | None = None
+) -> list[tuple[str, str]]:
+    """Check options against the constructor's signature: that of a layer, or the `known` parameters of another class.
+
+    Types are strict (no text for a number, no true for 1); a sequence may be given as a list or a tuple.
+
+    Returns:
+        (option, message) for each problem, in the order of `options`, missing ones last.
+    """
+    known = layer_options(cls) if known is None else known
+    try:
+        hints = get_type_hints(cls.__init__, include_extras=True)
+    except (NameError, TypeError, AttributeError) as error:
+        return [
+            (name, f"{name}: the type hints of {cls.__name__}.__init__ cannot be read: {error}") for name in options
+        ]
+    problems = []
+    for name, value in options.items():
+        if name not in known:
+            rule = f"the options are {', '.join(known)}" if known else "this layer has no options"
+            problems.append((name, f"{name!r} is unknown{suggestion(name, known)}; {rule}"))
+        elif message := _value_error(hints.get(name, Any), value):
+            default = known[name].default
+            way_out = "" if default is inspect.Parameter.empty else f" (the default is {default!r})"
+            problems.append((name, f"{name}: {message}{way_out}"))
+    for name, parameter in known.items():
+        if parameter.default is inspect.Parameter.empty and name not in options:
+            problems.append((name, f"{name!r} has no default: give it a value"))
+    return problems
+
+
+def _value_error(hint: Any, value: Any) -> str | None:
+    """Return the problem with a value, or None."""
+    expected = _describe(hint)
+    try:
+        # Strict validation as JSON, not as Python: JSON accepts a list for any sequence type.
+        text = json.dumps(value)
+        adapter = TypeAdapter(hint, config=ConfigDict(strict=True, arbitrary_types_allowed=True))
+        adapter.validate_json(text)
+    except ValidationError as error:
+        rules = "; ".join(dict.fromkeys(fault["msg"] for fault in error.errors()))
+        extra = f" ({rules})" if get_origin(hint) is Annotated else ""
+        choices = [choice for choice in _choices(hint) if isinstance(choice, str)]
+        nearest = suggestion(value, choices) if isinstance(value, str) else ""
+        return f"{_shown(value)} is not {expected}{extra}{nearest}"
+    except (TypeError, ValueError, PydanticUserError):
+        return f"{_shown(value)} cannot be checked against its type hint, {expected}; give numbers, text or lists"
+    return None
+
+
+def _shown(value: Any) -> str:
+    """Return a value as the user wrote it: plans store lists as tuples."""
+    return repr(list(value)) if isinstance(value, tuple) else repr(value)
+
+
+def _choices(hint: Any) -> list[Any]:
+    """Return the values that a hint lists by Literal, alone or as a member of a union."""
+    if get_origin(hint) is Literal:
+        return list(get_args(hint))
+    return [choice for member in get_args(hint) for choice in _choices(member)]
+
+
+def _describe(hint: Any) -> str:
+    """Return a type hint in words."""
+    if get_origin(hint) is Annotated:
+        return _describe(get_args(hint)[0])
+    if get_origin(hint) is Literal:
+        return f"one of {', '.join(map(repr, get_args(hint)))}"
+    return inspect.formatannotation(hint)

@@ -1,0 +1,183 @@
+"""Resolve the name of a layer or a data set to its class: registered, or third-party code named by file or module."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import TypeVar
+
+from harness.core.errors import UserError, close_names
+
+T = TypeVar("T")
+
+
+def resolve_class(noun: str, spec: str, base: type[T], registry: dict[str, type[T]], folder: Path | None) -> type[T]:
+    """Return the class that `spec` names.
+
+    Args:
+        noun: "layer" or "data set", for messages.
+        spec: a registered name, ``FILE.py:CLASS`` or ``package.module:CLASS``.
+        base: the class that it must derive from, without methods left abstract.
+        registry: name -> class of the registered ones, which importing a file may extend.
+        folder: searched first for a relative FILE.py (the suite's folder), before the working directory.
+
+    Raises:
+        UserError: there is no such name, file or class, or it cannot be imported or is not of this kind.
+    """
+    place, colon, name = spec.rpartition(":")
+    if colon and place and name:
+        said = f"{noun} {spec!r}"
+        if place.endswith(".py"):
+            module = _module_of_file(said, Path(place), folder, registry)
+        else:
+            module = _import_module(said, place)
+        return _class_of(module, noun, place, name, base)
+    if spec in registry:
+        return registry[spec]
+    if colon or spec.endswith(".py"):
+        raise UserError(
+            f"{noun} {spec!r}: a file or module, then a colon, then a class; write FILE.py:CLASS or "
+            "package.module:CLASS"
+        )
+    raise UserError(
+        f"{noun} {spec!r} is not registered{suggestion(spec, registry)}; the registered {noun}s are "
+        f"{', '.join(sorted(registry))}; name one of your own as FILE.py:CLASS or package.module:CLASS"
+    )
+
+
+def reference(spec: str, folder: Path | None) -> tuple[str, str | None]:
+    """Return a FILE.py:CLASS as seen from the working directory, where trials look for it, and the file's digest.
+
+    Any other spec, and a file that does not exist, is returned unchanged and without a digest.
+    """
+    file, colon, name = spec.rpartition(":")
+    path = _find_file(Path(file), folder) if colon and file.endswith(".py") else None
+    if path is None:
+        return spec, None
+    here = Path.cwd().resolve()
+    return f"{path.relative_to(here) if path.is_relative_to(here) else path}:{name}", file_digest(path)
+
+
+def file_digest(path: Path) -> str:
+    """Return the digest of the bytes of a third-party file, which enters the id of a trial of a FILE.py:CLASS."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return a suggestion to append to a message; empty if no name is close."""
+    close = close_names(name, known)
+    return f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
+
+
+@contextlib.contextmanager
+def third_party_errors(said: str, action: str, path: Path | None) -> Iterator[None]:
+    """Turn any exception of third-party code, other than a UserError, into a UserError with its location.
+
+    Args:
+        said: the start of the message.
+        action: what failed, such as "the import".
+        path: file of the code, in which the location is looked for; None: the deepest file.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise UserError(f"{said}: {action} fails{_location(error, path)}: {_reason(error)}") from error
+
+
+def _location(error: BaseException, path: Path | None) -> str:
+    """Return the deepest line of `path` that raised, or of the deepest file outside the import system."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f" at {error.filename}:{error.lineno}"
+    skipped = (__file__, importlib.__file__, "<frozen")
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if f.filename == str(path) or (path is None and not f.filename.startswith(skipped))]
+    return f" at {own[-1].filename}:{own[-1].lineno}" if own else ""
+
+
+def _reason(error: BaseException) -> str:
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"{type(error).__name__}: {' '.join(text.split())}"
+
+
+def _find_file(file: Path, folder: Path | None) -> Path | None:
+    return next((place.resolve() for place in _places(file, folder) if place.is_file()), None)
+
+
+def _places(file: Path, folder: Path | None) -> list[Path]:
+    return [place / file.expanduser() for place in (folder, Path.cwd()) if place is not None]
+
+
+def _module_of_file(said: str, file: Path, folder: Path | None, registry: dict[str, type[T]]) -> ModuleType:
+    """Import a file once per process, under a module name derived from its path."""
+    path = _find_file(file, folder)
+    if path is None:
+        tried = ", ".join(dict.fromkeys(str(place.resolve()) for place in _places(file, folder)))
+        raise UserError(f"{said}: there is no such file; looked for {tried}")
+    for module in list(sys.modules.values()):
+        # The file of a registered class, or one that is already loaded: importing it again would make a second class.
+        if getattr(module, "__dict__", {}).get("__file__") == str(path):
+            return module
+    name = f"third_party_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+    loader = importlib.util.spec_from_file_location(name, path)
+    if loader is None or loader.loader is None:
+        raise UserError(f"{said}: {path} is not a Python source file")
+    module = importlib.util.module_from_spec(loader)
+    sys.modules[name] = module  # before execution: dataclasses and type hints look up their module
+    try:
+        with third_party_errors(said, "the import", path):
+            loader.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        for registered in [key for key, cls in registry.items() if cls.__module__ == name]:
+            del registry[registered]
+        raise
+    return module
+
+
+def _import_module(said: str, name: str) -> ModuleType:
+    with third_party_errors(said, "the import", None):
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+                raise UserError(
+                    f"{said}: there is no module {error.name!r}; install its package, put its folder on "
+                    "PYTHONPATH, or name the file as FILE.py:CLASS"
+                ) from error
+            raise
+
+
+def _class_of(module: ModuleType, noun: str, place: str, name: str, base: type[T]) -> type[T]:
+    found = getattr(module, name, None)
+    needed = _abstract(base, base)
+    if isinstance(found, type) and issubclass(found, base):
+        missing = _abstract(found, base)
+        if missing:
+            raise UserError(
+                f"{noun} {place}:{name} does not implement {' and '.join(missing)}; a {noun} needs "
+                f"{' and '.join(needed)}"
+            )
+        return found
+    classes = {key: value for key, value in vars(module).items() if inspect.isclass(value)}
+    usable = [key for key, value in classes.items() if issubclass(value, base) and not _abstract(value, base)]
+    there = f"the {noun}s in it are {', '.join(usable)}" if usable else f"it holds no {noun}"
+    if not hasattr(module, name):
+        raise UserError(f"{place} has no class {name!r}{suggestion(name, usable)}; {there}")
+    public = f"{base.__module__.rpartition('.')[0]}.{base.__name__}"
+    raise UserError(f"{place}:{name} is not a subclass of {public}; {there}")
+
+
+def _abstract(cls: type, base: type) -> list[str]:
+    """Return the abstract methods of the base that a class does not implement."""
+    declared = [method for method, value in vars(base).items() if getattr(value, "__isabstractmethod__", False)]
+    return [method for method in declared if getattr(getattr(cls, method), "__isabstractmethod__", False)]

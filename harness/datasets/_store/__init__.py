@@ -1,0 +1,1 @@
+"""Find, download and verify source files, and cache the arrays prepared from them."""

@@ -1,0 +1,190 @@
+"""Data sets in files of third parties: from the suite to the report, and one message for each fault."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.cli.parser import main
+from harness.core.errors import SuiteError, UserError
+from harness.core.records import blank_record
+from harness.core.run_options import RunOptions
+from harness.kinds.density.trial import DensityTrial
+from harness.core.sources import Sources
+from harness.datasets import DATASETS, Store, find_dataset
+from harness.execution.trial import execute
+from harness.planning.plan import make_plan
+from harness.planning.suite import load_suite
+
+RAMPS = """\
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from harness.core.settings import Settings
+from harness.datasets import Dataset, DatasetInfo, Splits
+
+
+class RampOptions(Settings):
+    side: Annotated[int, Field(ge=2, strict=True)] = Field(4, description="the side of an image")
+
+
+class Ramps(Dataset):
+    info = DatasetInfo(title="Images of noise", kind="image")
+    options_model = RampOptions
+
+    def shape(self, options):
+        side = self.parse(options).side
+        return (1, side, side)
+
+    def load(self, store, options):
+        images = np.random.default_rng(0).integers(0, 16, size=(120, *self.shape(options)), dtype=np.uint8)
+        return Splits(images[:80], images[80:100], images[100:], levels=16, description="noise")
+"""
+SUITE = """\
+suite: own
+kind: density
+title: A data set of one's own
+layers: {conv1x1: {}}
+flow: {levels: 1, steps: 1, width: 8}
+training: {steps: 2, evaluate_every: 2}
+profiles:
+  smoke:
+    seeds: 1
+    datasets:
+      ramps: {data: "ramps.py:Ramps", options: {side: 4}}
+      digits: {}
+"""
+STORE = Store(root=None, cache=Path("no-cache"), offline=True)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder `suite` with a suite and its data set, below the working directory."""
+    monkeypatch.chdir(tmp_path)
+    place = tmp_path / "suite"
+    place.mkdir()
+    (place / "own.yaml").write_text(SUITE)
+    (place / "ramps.py").write_text(RAMPS)
+    return place
+
+
+def planned(folder) -> dict[str, DensityTrial]:
+    plan = make_plan(load_suite(str(folder / "own.yaml")), "smoke", "cpu")
+    return {trial.data.label: trial for trial in plan.trials}
+
+
+def test_from_the_suite_to_the_report(folder, capsys):
+    suite = str(folder / "own.yaml")
+    assert main(["validate", suite]) == 0
+    assert main(["run", suite, "--profile", "smoke", "--only", "dataset=ramps"]) == 0
+    assert "ramps, bits/dim" in capsys.readouterr().out
+    [path] = Path("reports/own/records").glob("*.json")
+    record = json.loads(path.read_text())
+    assert record["status"] == "ok" and record["notes"]["data"] == "noise"
+    assert record["trial"]["data"]["name"] == "suite/ramps.py:Ramps"
+    assert "ramps.py" in record["environment"]["sources"]
+    (folder / "ramps.py").write_text("raise SystemExit('a report runs no third-party code')\n")
+    assert main(["report", "reports/own"]) == 1  # the other trial is missing
+    assert "ramps, bits/dim" in capsys.readouterr().out
+    path.unlink()
+    assert main(["report", "reports/own"]) == 1
+    assert "ramps, per dim" in capsys.readouterr().out
+
+
+def test_a_file_is_found_beside_the_suite_then_in_the_working_directory(folder, tmp_path, monkeypatch):
+    dataset = find_dataset("ramps.py:Ramps", folder)
+    assert dataset.name == "Ramps" and dataset.event_shape({"side": 6}) == (1, 6, 6)
+    assert type(find_dataset("suite/ramps.py:Ramps")) is type(dataset)
+    monkeypatch.chdir(folder)
+    assert type(find_dataset("ramps.py:Ramps", tmp_path)) is type(dataset)
+    package = tmp_path / "their_package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "noise.py").write_text(RAMPS)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert type(find_dataset("their_package.noise:Ramps")).__module__ == "their_package.noise"
+
+
+def test_a_registered_data_set_named_by_its_file_is_the_same_class():
+    for name, cls in DATASETS.items():
+        file = Path(__file__).parents[3] / f"{cls.__module__.replace('.', '/')}.py"
+        assert type(find_dataset(f"{file}:{cls.__name__}")) is cls, name
+
+
+def test_a_changed_file_makes_other_trials_and_is_not_run_under_the_old_plan(folder):
+    before = planned(folder)
+    assert before["digits"].data.source is None and "source" not in before["digits"].data.model_dump()
+    assert "ramps.py" in Sources().of(before["ramps"])
+    (folder / "ramps.py").write_text(RAMPS + "ODD = 1\n")
+    after = planned(folder)
+    assert {label for label in before if before[label].id != after[label].id} == {"ramps"}
+    record = execute(before["ramps"], RunOptions(folder), {}, lambda *_: None, lambda trial, *_: blank_record(trial))
+    assert record.status == "error" and "ramps.py has changed since the run was planned" in record.reason
+
+
+@pytest.mark.parametrize(
+    ("spec", "parts"),
+    [
+        ("ramps.py:Ramp", ["no class 'Ramp' (did you mean 'Ramps'?)", "the data sets in it are Ramps"]),
+        ("ramps.py:RampOptions", ["not a subclass of harness.datasets.Dataset", "the data sets in it are Ramps"]),
+        ("missing.py:Ramps", ["data set 'missing.py:Ramps'", "there is no such file", "suite/missing.py"]),
+        ("no_such_package:Ramps", ["no module 'no_such_package'", "PYTHONPATH"]),
+        ("broken.py:Ramps", ["broken.py:2", "SyntaxError"]),
+        ("digits.py", ["FILE.py:CLASS"]),
+    ],
+)
+def test_a_wrong_name_is_one_message_at_its_place(folder, spec, parts):
+    (folder / "broken.py").write_text("x = 1\ndef broken(:\n")
+    (folder / "own.yaml").write_text(SUITE.replace("ramps.py:Ramps", spec))
+    with pytest.raises(SuiteError) as caught:
+        load_suite(str(folder / "own.yaml"))
+    message = str(caught.value)
+    assert message.startswith(f"{folder / 'own.yaml'}:11:21: ") and "\n" not in message
+    for part in parts:
+        assert part in message
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "parts"),
+    [
+        ("    def load(", "    def other(", ["does not implement load; a data set needs shape and load"]),
+        ("    info = ", "    no_info = ", ["no description", "info = DatasetInfo(title=..., kind=...)"]),
+        ("    info = ", "    def __init__(self, x): ...\n    info = ", ["its constructor fails: TypeError"]),
+        ("return (1, side, side)", "return {}[side]", ["shape fails at", "ramps.py:20: KeyError: 4"]),
+        ("return (1, side, side)", "return (1, side)", ["shape returns (1, 4)", "3 positive whole numbers"]),
+        ("        images = ", "        {}[0]\n        images = ", ["load fails at", "ramps.py:23: KeyError: 0"]),
+        ("return Splits", "return len", ["load fails at", "TypeError"]),
+        ("        return Splits", "        return None\n        return Splits", ["load returns NoneType"]),
+        ("*self.shape(options))", "1, 8, 8)", ["load returns events (1, 8, 8), and shape returns (1, 4, 4)"]),
+        ("levels=16", "levels=8", ["train split has values 0..15; 8 levels are 0..7"]),
+    ],
+)
+def test_a_fault_of_the_class_is_one_message(folder, old, new, parts):
+    assert old in RAMPS
+    (folder / "ramps.py").write_text(RAMPS.replace(old, new))
+    with pytest.raises(UserError) as caught:
+        dataset = find_dataset("ramps.py:Ramps", folder)
+        dataset.event_shape({})
+        dataset.check(STORE, {})
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in parts:
+        assert part in message
+
+
+def test_a_load_that_raises_ends_a_run_before_any_trial(folder, capsys):
+    (folder / "ramps.py").write_text(RAMPS.replace("        images = ", "        {}[0]\n        images = "))
+    assert main(["run", str(folder / "own.yaml"), "--profile", "smoke"]) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error == f"data set Ramps: load fails at {folder / 'ramps.py'}:23: KeyError: 0"
+    assert not Path("reports").exists()
+
+
+def test_a_sound_class_passes_its_checks(folder):
+    dataset = find_dataset("ramps.py:Ramps", folder)
+    dataset.check(STORE, {})
+    assert dataset.load(STORE, {}).train.dtype == np.uint8
+    assert dataset.option_errors({"side": "4"})[0][0] == "side"
