@@ -115,6 +115,7 @@ class InvertibleLinear(nn.Module):
         """
         raise NotImplementedError
 
+    @abstractmethod
     def inverse(self, y: Tensor) -> Tensor:
         """Solve W x + b = y, (N, *shape) -> (N, *shape); differentiable in y and in the parameters."""
         raise NotImplementedError
