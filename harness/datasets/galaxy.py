@@ -89,10 +89,7 @@ class Galaxy(Dataset, name="galaxy"):
             for folder in folders:
                 if not (place / folder).is_dir():
                     raise DataMissing(f"{name}: {place / folder}: no such folder; {self.info.how_to_get}")
-                try:
-                    images = find_images(place / folder, (".jpeg", ".jpg"))
-                except OSError as error:
-                    raise DataError(f"{name}: {error.filename}: cannot be read ({error.strerror or error})") from error
+                images = find_images(name, place / folder, (".jpeg", ".jpg"))
                 if not images:
                     raise DataError(f"{name}: {place / folder}: has no images (.jpeg); {self.info.how_to_get}")
                 files[part] += images

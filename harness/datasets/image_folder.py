@@ -88,10 +88,7 @@ class ImageFolder(Dataset, name="images"):
         folder = store.find(name, chosen.folder, "it is the option `folder`, below the data root or absolute")
         if not folder.is_dir():
             raise DataError(f"{name}: {folder}: is not a folder; a single array file is the data set npz")
-        try:
-            files = find_images(folder)
-        except OSError as error:
-            raise DataError(f"{name}: {error.filename}: cannot be read ({error.strerror or error})") from error
+        files = find_images(name, folder)
         key = {"version": VERSION, **chosen.model_dump(mode="json"), "place": str(folder), "files": stamp(files)}
         return prepare(store, name, key, [], lambda writer: _build(name, folder, files, chosen, writer))
 

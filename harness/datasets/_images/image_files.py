@@ -51,33 +51,29 @@ class ImageFile:
     changed: int
 
 
-def find_images(folder: Path, suffixes: Collection[str] = SUFFIXES) -> list[ImageFile]:
+def find_images(name: str, folder: Path, suffixes: Collection[str] = SUFFIXES) -> list[ImageFile]:
     """Return all files below a folder with these suffixes (any case), by their relative paths, without hidden files.
 
     Links are followed, but no folder is entered twice.
 
     Raises:
-        OSError: the folder cannot be read.
+        DataError: the folder cannot be read; the message starts with `name`.
     """
+
+    def refuse(error: OSError) -> None:
+        raise DataError(f"{name}: {error.filename}: cannot be read ({error.strerror or error})") from error
+
     found: list[ImageFile] = []
-    entered: set[tuple[int, int]] = set()
-
-    def visit(place: Path, prefix: str) -> None:
-        facts = place.stat()
-        if (facts.st_dev, facts.st_ino) in entered:
-            return
-        entered.add((facts.st_dev, facts.st_ino))
-        with os.scandir(place) as entries:
-            there = sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda one: one.name)
-        for entry in there:
-            path, relative = Path(entry.path), prefix + entry.name
-            if entry.is_dir():
-                visit(path, f"{relative}/")
-            elif entry.name.lower().endswith(tuple(suffixes)) and entry.is_file():
-                facts = entry.stat()
-                found.append(ImageFile(path, relative, facts.st_size, facts.st_mtime_ns))
-
-    visit(folder, "")
+    entered: set[str] = set()
+    for place, folders, files in os.walk(folder, onerror=refuse, followlinks=True):
+        known = os.path.realpath(place) in entered
+        folders[:] = [] if known else sorted(inner for inner in folders if not inner.startswith("."))
+        entered.add(os.path.realpath(place))
+        for file in () if known else files:
+            path = Path(place, file)
+            if not file.startswith(".") and file.lower().endswith(tuple(suffixes)) and path.is_file():
+                facts = path.stat()
+                found.append(ImageFile(path, path.relative_to(folder).as_posix(), facts.st_size, facts.st_mtime_ns))
     return sorted(found, key=lambda image: image.relative)
 
 

@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from harness.core.errors import DataError
-from harness.datasets._signals.wfdb_headers import NO_DATA, Header, read_header
+
+NO_DATA = "~"  # in place of a file or a segment
 
 Locate = Callable[[str], Path]
 """Function from the name of a record's file to its path; raises DataMissing if it is missing."""
@@ -40,6 +41,30 @@ BITS = {
     "516": 16,
     "524": 24,
 }
+
+
+@dataclass(frozen=True)
+class Header:
+    """A header: of signals or, for a record in several segments, of segments.
+
+    Attributes:
+        path: the file.
+        rate: frames per second.
+        length: frames; None if the size of the files determines it.
+        names: of the signals, such as "PLETH"; None where the header gives none.
+        files: of the signals' samples, in the header's folder, or "~" for none.
+        per_frame: samples per frame of the signals.
+        segments: (name, frames) in the order of time; "~" is a gap. A first segment of no frames is the layout,
+            which lists every signal of the record.
+    """
+
+    path: Path
+    rate: float
+    length: int | None
+    names: tuple[str | None, ...] = ()
+    files: tuple[str, ...] = ()
+    per_frame: tuple[int, ...] = ()
+    segments: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -115,6 +140,35 @@ class Recording:
     rescaled: int
 
 
+def read_header(name: str, path: Path) -> Header:
+    """Read a header file of the data set `name`.
+
+    Raises:
+        DataError: it cannot be read, or is not a WFDB header.
+    """
+    from wfdb import MultiRecord, rdheader
+
+    try:
+        found = rdheader(str(path.with_suffix("")))
+    except OSError as error:
+        raise DataError(f"{name}: {path}: cannot be read ({error.strerror or error})") from error
+    except Exception as error:  # the parser may raise anything on another file
+        raise DataError(f"{name}: {path}: not a WFDB header ({type(error).__name__}: {error})") from error
+    several = isinstance(found, MultiRecord)
+    kind, announced, parts = (
+        ("segments", found.n_seg, found.seg_name) if several else ("signals", found.n_sig, found.file_name or [])
+    )
+    if announced != len(parts):
+        raise DataError(f"{name}: {path}: announces {announced} {kind} and describes {len(parts)}; get the file anew")
+    if not found.fs:
+        raise DataError(f"{name}: {path}: a sampling rate of 0; it must be above 0")
+    if several:
+        segments = tuple(zip(found.seg_name, found.seg_len, strict=True))
+        return Header(path, float(found.fs), found.sig_len, segments=segments)
+    signals = (tuple(found.sig_name), tuple(parts), tuple(found.samps_per_frame)) if parts else ()
+    return Header(path, float(found.fs), found.sig_len, *signals)
+
+
 def record_files(name: str, record: str, locate: Locate, channels: Sequence[str]) -> RecordFiles:
     """Find the files of a record that have to be read; request the headers first, then the necessary samples.
 
@@ -132,12 +186,12 @@ def record_files(name: str, record: str, locate: Locate, channels: Sequence[str]
     parts = list(_segment_headers(name, master, locate, channels)) if master.segments else [(0, master.length, master)]
     chosen, seen = [], set()
     for start, frames, header in parts:
-        names = [signal.name if signal.file != NO_DATA else None for signal in header.signals]
+        names = [signal if file != NO_DATA else None for signal, file in zip(header.names, header.files, strict=True)]
         seen |= {one for one in names if one is not None}
         twice = [channel for channel in channels if names.count(channel) > 1]
         if twice:
             raise DataError(
-                f"{name}: {header.path}: two signals are called {twice[0]}; it cannot be told which is meant"
+                f"{name}: {header.path}: two signals are called {twice[0]}; which of them is meant is unknown"
             )
         if all(channel in names for channel in channels):
             chosen.append((start, frames, header, tuple(names.index(channel) for channel in channels)))
@@ -145,7 +199,7 @@ def record_files(name: str, record: str, locate: Locate, channels: Sequence[str]
         raise _lacking(name, master.path, channels, seen)
     segments = []
     for start, frames, header, places in chosen:
-        files = dict.fromkeys(header.signals[place].file for place in places)
+        files = dict.fromkeys(header.files[place] for place in places)
         segments.append(Segment(header, places, tuple(map(locate, files)), start, frames))
     headers = [master.path, *(header.path for _, _, header in parts)]
     samples = [path for segment in segments for path in segment.files]
@@ -165,9 +219,8 @@ def _segment_headers(
         if header.segments:
             raise DataError(f"{name}: {header.path}: a segment that consists of segments; {master.path} names it")
         if number == 0 and frames == 0:  # the layout: it spares the segments where a channel is nowhere
-            there = {signal.name for signal in header.signals}
-            if not there.issuperset(channels):
-                raise _lacking(name, header.path, channels, {one for one in there if one is not None})
+            if not set(header.names).issuperset(channels):
+                raise _lacking(name, header.path, channels, {one for one in header.names if one is not None})
             continue
         if header.rate != master.rate or header.length not in (None, frames):
             raise DataError(
@@ -233,7 +286,7 @@ def read_recording(name: str, records: Sequence[RecordFiles], channels: Sequence
 
 def _per_frame(name: str, segment: Segment, channels: Sequence[str]) -> int:
     """Return samples per frame, which must be the same for all channels."""
-    counts = [segment.header.signals[place].per_frame for place in segment.signals]
+    counts = [segment.header.per_frame[place] for place in segment.signals]
     if len(set(counts)) > 1:
         rates = ", ".join(
             f"{channel} at {count * segment.header.rate:g} Hz" for channel, count in zip(channels, counts, strict=True)

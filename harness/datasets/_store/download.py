@@ -96,15 +96,6 @@ def _download(url: str, target: Path) -> str | None:
     download = pooch.HTTPDownloader(chunk_size=CHUNK, timeout=TIMEOUT)
     try:
         download(url, str(target), None)
-    except requests.HTTPError as error:
-        answer = error.response
-        return f"the server says {error}" if answer is None else f"the server says {answer.status_code} {answer.reason}"
-    except requests.Timeout:
-        return f"no answer within {TIMEOUT} seconds"
-    except requests.exceptions.ChunkedEncodingError:
-        return "the connection ended before the file did"
-    except requests.ConnectionError as error:
-        return f"no connection ({_innermost(error)})"
     except requests.RequestException as error:
         return _innermost(error)
     return None

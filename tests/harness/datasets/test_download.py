@@ -95,7 +95,7 @@ def test_what_comes_with_another_checksum_is_not_kept(store, server):
 @pytest.mark.parametrize("sent", [0, 1, len(CONTENT) - 1])
 def test_a_connection_that_ends_early_leaves_nothing(store, server, sent):
     server.sent = sent
-    with pytest.raises(DataMissing, match=r"numbers: file could not be fetched .*the connection ended before the file"):
+    with pytest.raises(DataMissing, match=r"numbers: file could not be fetched .*: IncompleteRead"):
         fetch(store, "numbers/file", server.url)
     assert downloads(store) == set()
     server.sent = None
@@ -104,12 +104,12 @@ def test_a_connection_that_ends_early_leaves_nothing(store, server, sent):
 
 def test_a_refusing_and_an_absent_server_are_told_in_a_line(store, server):
     server.status = 404
-    with pytest.raises(DataMissing, match=r"the server says 404 Not Found\. Try again, or put it .*/file, or ask Ann"):
+    with pytest.raises(DataMissing, match=r": 404 Client Error: .* Try again, or put it .*/file, or ask Ann"):
         fetch(store, "numbers/file", server.url, by_hand="or ask Ann")
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}/file"
-        with pytest.raises(DataMissing, match=r"no connection \(Connection refused\)") as caught:
+        with pytest.raises(DataMissing, match=r": \[?.*Connection refused\. Try") as caught:
             fetch(store, "numbers/file", url)
     assert "\n" not in str(caught.value)
     assert downloads(store) == set()
