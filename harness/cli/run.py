@@ -136,7 +136,7 @@ def _run_remaining(request: Request, root: Path | None, args: Namespace) -> None
     elif request.cluster is not None:
         from harness.execution.slurm.slurm import run_on_cluster
 
-        run_on_cluster(trials, attached, run_options, request.cluster, args.jobs, stop_at)
+        run_on_cluster(trials, attached, run_options, request.cluster, stop_at)
     else:
         slots = make_slots(trials, args.jobs)
         with make_reporter(len(trials)) as reporter:

@@ -1,4 +1,4 @@
-"""Trials that go wrong in every way, for the supervisor: what its processes import, so no test lies here."""
+"""Trials that fail in every way, which processes of the supervisor import; this file has no tests."""
 
 import ctypes
 import errno
@@ -22,7 +22,7 @@ from layers import UnsupportedShape
 
 
 def behave(trial, run_options, progress, checkpoints):
-    """Do what the trial's sweep or label names."""
+    """Call the behaviour that the trial's sweep or label names."""
     name = trial.sweep if trial.kind == "runtime" else trial.label
     folder = run_options.out / "notes"
     folder.mkdir(exist_ok=True, parents=True)
@@ -47,7 +47,7 @@ def sleep(trial):
 
 
 def sleep_long(trial):
-    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])  # a child of the trial's own
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])  # a process that the trial starts
     time.sleep(60)
     return fine(trial)
 
@@ -83,7 +83,7 @@ def leave(trial):
 
 
 def hang(trial):
-    """Never return to Python, and hear nothing: a library that waits for what does not come."""
+    """Never return to Python, and ignore signals, as a library that waits forever."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
@@ -92,7 +92,7 @@ def hang(trial):
 
 
 def take_memory(trial):
-    """A little more at a time, all of it touched."""
+    """Allocate in small steps, and touch every page."""
     kept = []
     while True:
         kept.append(bytearray(os.urandom(1 << 20)) * 8)
@@ -105,7 +105,7 @@ def take_memory_in_a_child(trial):
 
 
 def ask_for_too_much(trial):
-    """Never touched, so that only the kernel's bound sees it."""
+    """Allocate without touching, so that only the kernel's limit refuses it."""
     return torch.empty(1 << 33, dtype=torch.uint8)
 
 

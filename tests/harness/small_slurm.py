@@ -1,4 +1,4 @@
-"""A real SLURM on one machine, as whoever runs the tests: what the fixture starts, so no test lies here.
+"""A real SLURM on one machine, run by the current user; a fixture starts it, so this file has no tests.
 
 One controller and one node daemon, without accounting, control groups, munge or a daemon of the system's own. All
 that they write is in one folder.
@@ -46,7 +46,7 @@ PROGRAMS = ("slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol")
 
 
 def missing():
-    """The programs that are not here."""
+    """Return the missing programs."""
     path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
     return [name for name in PROGRAMS if shutil.which(name, path=path) is None]
 
@@ -85,17 +85,17 @@ class SmallSlurm:
 
     @property
     def environment(self):
-        """For the programs that talk to it."""
+        """Environment of the programs that use this cluster."""
         path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
         return os.environ | {"SLURM_CONF": str(self.configuration), "PATH": path}
 
     def ask(self, *command):
-        """What a program of SLURM answers."""
+        """Return the output of a program of SLURM."""
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=True, timeout=60)
         return done.stdout
 
     def start_node(self):
-        """Start the node daemon, and wait until the controller has heard of it."""
+        """Start the node daemon, and wait until the controller knows it."""
         self._start("slurmd", "-D", "-N", "node1")
         end = time.monotonic() + 30
         while True:
@@ -106,11 +106,11 @@ class SmallSlurm:
             if state in ("idle", "mix", "alloc"):
                 return
             if time.monotonic() > end or any(one.poll() is not None for one in self.daemons.values()):
-                raise RuntimeError(f"SLURM does not start ({state}):\n{self.said()}")
+                raise RuntimeError(f"SLURM does not start ({state}):\n{self.output()}")
             time.sleep(0.1)
 
     def kill_node(self):
-        """What a power cut does to a node: its daemon and all its jobs are gone."""
+        """Simulate a power cut: end the node daemon and all its jobs."""
         self.daemons["slurmd"].kill()
         self.daemons.pop("slurmd").wait()
         for pid in self._of_jobs():
@@ -138,19 +138,19 @@ class SmallSlurm:
             kill(pid)
         self.daemons.clear()
 
-    def said(self):
-        """What the daemons have written."""
-        return "\n".join(path.read_text(errors="replace")[-3000:] for path in sorted(self.folder.glob("*.said")))
+    def output(self):
+        """Return the last output of the daemons."""
+        return "\n".join(path.read_text(errors="replace")[-3000:] for path in sorted(self.folder.glob("*.output")))
 
     def _start(self, name, *arguments):
-        with (self.folder / f"{name}.said").open("ab") as said:
+        with (self.folder / f"{name}.output").open("ab") as output:
             self.daemons[name] = subprocess.Popen(
-                [name, *arguments], env=self.environment, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+                [name, *arguments], env=self.environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                 executable=shutil.which(name, path=self.environment["PATH"]),
             )  # fmt: skip
 
     def _of_jobs(self):
-        """The processes of jobs: what keeps a job belongs to this configuration, and all that it has started."""
+        """Return the processes of jobs: the step daemons of this configuration, and all that they have started."""
         children, keepers, own = {}, [], f"SLURM_CONF={self.configuration}".encode()
         for entry in Path("/proc").glob("[0-9]*"):
             try:
@@ -174,7 +174,7 @@ def kill(pid):
 
 
 def free_ports(count):
-    """Ports that nobody listens on now."""
+    """Return ports without a listener."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for one in sockets:

@@ -51,7 +51,7 @@ class Request:
 
         if self.cluster is None:
             return at_once(trials, make_slots(trials, jobs))
-        return max(1, min(len(trials), jobs or self.cluster.throttle or len(trials)))
+        return max(1, min(len(trials), self.cluster.throttle or len(trials)))
 
 
 def make_request(args: Namespace) -> Request:
@@ -81,7 +81,8 @@ def _cluster(args: Namespace) -> Cluster | None:
     from harness.planning.cluster import cluster_of
 
     if args.executor == "slurm":
-        return cluster_of(cluster_of_any(args.suite), args.cluster)
+        cluster = cluster_of(cluster_of_any(args.suite), args.cluster)
+        return cluster if args.jobs is None else cluster.model_copy(update={"throttle": args.jobs})
     if args.cluster:
         raise UserError(f"--cluster {args.cluster[0]}: the option needs --executor slurm; give both or neither")
     return None

@@ -100,7 +100,10 @@ def _parsed(line: bytes) -> dict[str, Any]:
 def visible(text: str) -> str:
     """Return the text with its control characters, except tabs and line ends, written as escapes."""
     return "".join(
-        one if one.isprintable() or one in "\n\t" else one.encode("unicode_escape").decode("ascii") for one in text
+        character
+        if character.isprintable() or character in "\n\t"
+        else character.encode("unicode_escape").decode("ascii")
+        for character in text
     )
 
 

@@ -71,14 +71,14 @@ def start_server(datasets: Collection[str], kernels: bool) -> Context:
     return start_any_server([*PRELOAD, *needed])
 
 
-def run_assignment(work: Work, given: Assignment, sender: Sender) -> None:
+def run_assignment(work: Work, assignment: Assignment, sender: Sender) -> None:
     """Run a trial as the main function of its process."""
-    if given.gpu is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = given.gpu  # before the first call to the driver
-    if given.run_options.memory is not None and given.trial.device == "cpu":
-        limit_this_process(given.run_options.memory)
+    if assignment.gpu is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = assignment.gpu  # before the first call to the driver
+    if assignment.run_options.memory is not None and assignment.trial.device == "cpu":
+        limit_this_process(assignment.run_options.memory)
     try:
-        work(given.trial, given.run_options, given.provenance, progress_sender(sender))
+        work(assignment.trial, assignment.run_options, assignment.provenance, progress_sender(sender))
     except OSError as error:  # a trial's own errors are in its record: this one occurred while writing it
         with contextlib.suppress(OSError):
             print(f"{type(error).__name__}: {error}", flush=True)

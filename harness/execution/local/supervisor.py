@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
@@ -111,7 +111,9 @@ def run_one(
 
 
 @dataclass
-class _Running:
+class _Task:
+    """A running trial."""
+
     trial: Trial
     child: Child
     lease: Lease
@@ -130,28 +132,21 @@ class _Running:
         return self.limit is not None or self.bad_message != ""
 
 
+@dataclass
 class _Pool:
-    """The running trials."""
+    """The running trials, with the arguments of `run_trials` that they share."""
 
-    def __init__(
-        self,
-        context: Context,
-        run_options: RunOptions,
-        reporter: Reporter,
-        provenance: Provenance,
-        stop_at: Callable[[Record], bool] | None,
-        work: Work,
-        reaper: Reaper,
-    ) -> None:
-        self.context = context
-        self.run_options = run_options
-        self.reporter = reporter
-        self.provenance = provenance
-        self.stop_at = stop_at
-        self.work = work
-        self.reaper = reaper
-        self.memory = None if run_options.memory is None else MemoryWatch(run_options.memory)
-        self.running: list[_Running] = []
+    context: Context
+    run_options: RunOptions
+    reporter: Reporter
+    provenance: Provenance
+    stop_at: Callable[[Record], bool] | None
+    work: Work
+    reaper: Reaper
+    running: list[_Task] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.memory = None if self.run_options.memory is None else MemoryWatch(self.run_options.memory)
 
     def run(self, trials: Sequence[Trial], slots: Slots) -> bool:
         """Run these trials; return whether the run continues afterwards."""
@@ -173,29 +168,29 @@ class _Pool:
         out = self.run_options.out
         log = log_path(out, trial)
         log.parent.mkdir(parents=True, exist_ok=True)
-        known = self.provenance(trial)
+        provenance = self.provenance(trial)
         # A layer may change the working directory, so the trial gets no relative path.
-        given = Assignment(trial, replace(self.run_options, out=out.absolute()), known, lease.gpu)
+        assignment = Assignment(trial, replace(self.run_options, out=out.absolute()), provenance, lease.gpu)
         before, kills = stamp(record_path(out, trial)), kernel_kills()
-        child = start(self.context, run_assignment, (self.work, given), log=log, name=trial.id)
+        child = start(self.context, run_assignment, (self.work, assignment), log=log, name=trial.id)
         self.reaper.watch(child)
-        self.running.append(_Running(trial, child, lease, known, time.perf_counter(), before, kills))
+        self.running.append(_Task(trial, child, lease, provenance, time.perf_counter(), before, kills))
         self.reporter.started(trial)
 
     def _wait(self) -> list[tuple[Record, Lease]]:
         """Sleep until a trial sends a message, ends, or is due for a check; return the records of those that ended."""
-        by_handle: dict[Any, _Running] = {}
-        for one in self.running:
-            by_handle[one.child.process.sentinel] = one
-            if not one.child.messages.closed:
-                by_handle[one.child.messages.connection] = one
+        by_handle: dict[Any, _Task] = {}
+        for task in self.running:
+            by_handle[task.child.process.sentinel] = task
+            if not task.child.messages.closed:
+                by_handle[task.child.messages.connection] = task
         ended = []
         for handle in wait(list(by_handle), self._patience()):
-            one = by_handle[handle]
-            if handle is one.child.messages.connection:
-                self._receive(one)
+            task = by_handle[handle]
+            if handle is task.child.messages.connection:
+                self._receive(task)
             else:
-                ended.append((self._finish(one), one.lease))
+                ended.append((self._finish(task), task.lease))
         return ended
 
     def _patience(self) -> float:
@@ -205,83 +200,83 @@ class _Pool:
         if self.run_options.timeout is None:
             return LONGEST_WAIT
         now = time.perf_counter()
-        left = (self.run_options.timeout - (now - one.begin) for one in self.running if not one.ending)
+        left = (self.run_options.timeout - (now - task.begin) for task in self.running if not task.ending)
         return min(LONGEST_WAIT, max(0.0, min(left, default=LONGEST_WAIT)))
 
     def _enforce(self) -> None:
         """End processes beyond their limits of time or memory; their end is then noticed like any other."""
         now = time.perf_counter()
-        running = [one for one in self.running if not one.ending]
-        over = {} if self.memory is None else self.memory.over([one.child.pid for one in running])
-        for one in running:
-            if one.child.pid in over:
-                one.limit, one.held = "oom", over[one.child.pid]
-            elif self.run_options.timeout is not None and now - one.begin >= self.run_options.timeout:
-                one.limit = "timeout"
-            if one.limit is not None:
-                one.child.end()
+        running = [task for task in self.running if not task.ending]
+        over = {} if self.memory is None else self.memory.over([task.child.pid for task in running])
+        for task in running:
+            if task.child.pid in over:
+                task.limit, task.held = "oom", over[task.child.pid]
+            elif self.run_options.timeout is not None and now - task.begin >= self.run_options.timeout:
+                task.limit = "timeout"
+            if task.limit is not None:
+                task.child.end()
 
-    def _receive(self, one: _Running) -> None:
+    def _receive(self, task: _Task) -> None:
         try:
-            for message in one.child.messages.receive():
-                fraction, one.last_words = read_progress(message)
-                self.reporter.update(one.trial, fraction, one.last_words)
+            for message in task.child.messages.receive():
+                fraction, task.last_words = read_progress(message)
+                self.reporter.update(task.trial, fraction, task.last_words)
         except BadMessage as error:
-            one.bad_message = str(error)
-            one.child.messages.close()
-            one.child.end()
+            task.bad_message = str(error)
+            task.child.messages.close()
+            task.child.end()
 
-    def _finish(self, one: _Running) -> Record:
-        one.child.process.join()
-        one.child.end_group()  # processes that the trial itself started
-        self._receive(one)  # its last messages
-        if one.child.messages.partial and one.child.exit_code == 0:  # else the end of the process has truncated it
-            one.bad_message = one.bad_message or "the beginning of a message and no end"
-        self.reaper.forget(one.child)
-        self.running.remove(one)
-        one.child.messages.close()
-        record = self._outcome(one)
-        self.reporter.finished(one.trial, record)
+    def _finish(self, task: _Task) -> Record:
+        task.child.process.join()
+        task.child.end_group()  # processes that the trial itself started
+        self._receive(task)  # its last messages
+        if task.child.messages.partial and task.child.exit_code == 0:  # else the end of the process has truncated it
+            task.bad_message = task.bad_message or "the beginning of a message and no end"
+        self.reaper.forget(task.child)
+        self.running.remove(task)
+        task.child.messages.close()
+        record = self._outcome(task)
+        self.reporter.finished(task.trial, record)
         return record
 
-    def _outcome(self, one: _Running) -> Record:
-        """Return the record that the process left, or a new one with the reason why it left none."""
+    def _outcome(self, task: _Task) -> Record:
+        """Return the record that the process left, or write one with the reason why it left none."""
         out = self.run_options.out
-        record, fault = left_record(one.trial, out, one.stamp)
-        if record is not None and not one.bad_message:
+        record, fault = left_record(task.trial, out, task.stamp)
+        if record is not None and not task.bad_message:
             return record
-        if one.child.exit_code == NO_SPACE_LEFT:
-            raise _unwritable(out, f"the result of trial {one.trial.id} {one.last_words}")
+        if task.child.exit_code == NO_SPACE_LEFT:
+            raise _unwritable(out, f"the result of trial {task.trial.id} {task.last_words}")
         kills = kernel_kills()
         ending = Ending(
-            exit_code=one.child.exit_code,
-            seconds=time.perf_counter() - one.begin,
-            limit=one.limit,
-            held=one.held,
-            out_of_memory=kills is not None and one.kills is not None and kills > one.kills,
-            last_words=one.last_words,
-            bad_message=one.bad_message,
+            exit_code=task.child.exit_code,
+            seconds=time.perf_counter() - task.begin,
+            limit=task.limit,
+            held=task.held,
+            out_of_memory=kills is not None and task.kills is not None and kills > task.kills,
+            last_words=task.last_words,
+            bad_message=task.bad_message,
         )
-        record = missing_record(one.trial, self.run_options, ending, fault, one.provenance)
+        record = missing_record(task.trial, self.run_options, ending, fault, task.provenance)
         try:
             write_record(out / "records", record)
         except OSError as error:
-            why = error.strerror or error
-            raise _unwritable(out, f"the record of trial {one.trial.id} cannot be written: {why}") from error
+            fault = f"the record of trial {task.trial.id} cannot be written: {error.strerror or error}"
+            raise _unwritable(out, fault) from error
         return record
 
     def _end_all(self) -> None:
-        for one in self.running:
-            one.child.end()
-        for one in self.running:
-            one.child.process.join()
-            self.reaper.forget(one.child)
-            one.child.messages.close()
+        for task in self.running:
+            task.child.end()
+        for task in self.running:
+            task.child.process.join()
+            self.reaper.forget(task.child)
+            task.child.messages.close()
         self.running.clear()
 
 
-def _unwritable(out: Path, what: str) -> UserError:
+def _unwritable(out: Path, fault: str) -> UserError:
     return UserError(
-        f"{out}: {what}; make room there and give the same command again: finished trials keep their records, and "
+        f"{out}: {fault}; make room there and give the same command again: finished trials keep their records, and "
         "the others resume from their checkpoints"
     )

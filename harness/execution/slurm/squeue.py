@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from harness.core.errors import UserError
 
@@ -23,17 +22,9 @@ ACTIVE = {
 }
 
 
-@dataclass(frozen=True)
-class Job:
-    """One job of an array.
+class Job(NamedTuple):
+    """One job of an array: SLURM's name of its state, such as "PENDING", and the reason, "None" without one."""
 
-    Attributes:
-        array: number of the whole array.
-        state: SLURM's name of the state, such as "PENDING".
-        reason: SLURM's reason for the state; "None" without one.
-    """
-
-    array: str
     state: str
     reason: str
 
@@ -51,61 +42,42 @@ Jobs = Mapping[int | None, Job]
 """Index in the array -> job; None stands for a job without an index, or for all jobs that never started."""
 
 
-def ask(names: Collection[str]) -> dict[str, dict[int | None, Job]] | None:
+def ask(names: Collection[str]) -> Mapping[str, Jobs] | None:
     """Return name -> its jobs, as far as the queue knows them; None if it does not answer."""
     if not names:
         return {}
-    form = "%j|%F|%K|%T|%r"
-    command = ["squeue", "--noheader", "--array", "--states=all", f"--name={','.join(names)}", f"--format={form}"]
+    command = ["squeue", "--noheader", "--array", "--states=all", f"--name={','.join(names)}", "--format=%j|%K|%T|%r"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=PATIENCE, check=True)
+        return parse(_answer(command))
     except (OSError, subprocess.SubprocessError):
         return None
-    return parse(done.stdout)
 
 
 def parse(text: str) -> dict[str, dict[int | None, Job]]:
     """Return the answer of `squeue` in the form of `ask`."""
     found: dict[str, dict[int | None, Job]] = {}
     for line in text.splitlines():
-        fields = line.split("|", 4)
-        if len(fields) == 5:
-            name, array, index, state, reason = (field.strip() for field in fields)
-            found.setdefault(name, {})[int(index) if index.isdecimal() else None] = Job(array, state, reason)
+        fields = [field.strip() for field in line.split("|", 3)]
+        if len(fields) == 4:
+            name, index, state, reason = fields
+            found.setdefault(name, {})[int(index) if index.isdecimal() else None] = Job(state, reason)
     return found
 
 
-class Queue:
-    """Cached answers of the scheduler, so that it is not queried too often.
-
-    Args:
-        period: seconds for which an answer is valid.
-    """
-
-    def __init__(self, period: float = 0.0) -> None:
-        self.period = period
-        self._answers: dict[frozenset[str], tuple[float, dict[str, dict[int | None, Job]] | None]] = {}
-
-    def jobs(self, names: Collection[str]) -> dict[str, dict[int | None, Job]] | None:
-        """Return the same as `ask`, at most `period` old."""
-        key = frozenset(names)
-        known = self._answers.get(key)
-        if known is None or time.monotonic() - known[0] >= self.period:
-            known = time.monotonic(), ask(sorted(names))
-            self._answers = {key: known}
-        return known[1]
-
-
-def cancel(names: Collection[str]) -> None:
-    """End all jobs of these names, waiting and running; names without jobs are ignored."""
+def cancel(name: str) -> None:
+    """End all jobs of this name, waiting and running, if there are any."""
     needed("scancel")
-    for name in names:
-        command = ["scancel", f"--name={name}", f"--user={os.getuid()}"]
-        try:
-            subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=PATIENCE, check=True)
-        except (OSError, subprocess.SubprocessError) as error:
-            said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1:]
-            raise UserError(f"scancel --name={name} failed ({''.join(said)}); try again") from error
+    try:
+        _answer(["scancel", f"--name={name}", f"--user={os.getuid()}"])
+    except (OSError, subprocess.SubprocessError) as error:
+        message = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1:]
+        raise UserError(f"scancel --name={name} failed ({''.join(message)}); try again") from error
+
+
+def _answer(command: list[str]) -> str:
+    return subprocess.run(
+        command, capture_output=True, text=True, errors="replace", timeout=PATIENCE, check=True
+    ).stdout
 
 
 def needed(program: str) -> None:

@@ -1,7 +1,7 @@
 """Trials that were submitted to a cluster, and their state: files on the shared disk, supplemented by the queue.
 
         slurm/<time>-<random>/submission.json   the trials of each job, and the options of the run; never changed
-        slurm/<time>-<random>/cancelled         marks a cancelled submission
+        slurm/<time>-<random>/cancelled         exists once the submission was cancelled
         slurm/<time>-<random>/faults/<id>.txt   why a job could not begin a trial
         slurm/<time>-<random>/jobs/             submitit's own files, for this user alone
         heartbeats/<id>.json                    heartbeat of a running trial
@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -29,10 +29,9 @@ from harness.core.run_options import RunOptions, shown_seconds
 from harness.core.settings import Settings
 from harness.core.trial import AnyTrial, Trial
 from harness.execution.outcome import interrupted, record_path
-from harness.execution.slurm.squeue import Jobs, Queue
+from harness.execution.slurm.squeue import Jobs, ask
 
-SLURM = "slurm"
-FOLDER = SLURM
+FOLDER = "slurm"
 FILE = "submission.json"
 CANCELLED = "cancelled"
 LOST_BEATS = 4  # missing in succession
@@ -70,9 +69,9 @@ class Submission(Settings):
         try:
             return cls.model_validate_json(path.read_bytes())
         except (OSError, ValidationError) as error:
-            what = error.strerror if isinstance(error, OSError) else f"{error.error_count()} faults in it"
+            fault = error.strerror if isinstance(error, OSError) else f"{error.error_count()} faults in it"
             raise UserError(
-                f"{path}: not a readable submission ({what}); cancel its jobs, then delete {place}"
+                f"{path}: not a readable submission ({fault}); cancel its jobs, then delete {place}"
             ) from error
 
     def settled(self, trial: Trial, out: Path) -> Record | None:
@@ -136,25 +135,30 @@ def fault_path(place: Path, name: str) -> Path:
     return place / "faults" / f"{name}.txt"
 
 
+def is_cancelled(place: Path) -> bool:
+    """Return whether the submission was cancelled."""
+    return (place / CANCELLED).exists()
+
+
 @dataclass(frozen=True)
-class Handed:
+class SubmittedTrial:
     """The state of a trial that was submitted to a cluster.
 
     Attributes:
         trial: the trial.
+        submission: name of its last submission.
         state: its state.
         text: the state as text.
         active: whether the cluster may still run it, so that no other process should.
-        submission: its last submission.
-        beat: its heartbeat, if it runs.
+        beat: its heartbeat, if it has one from this submission.
         record: its record, if it is done.
     """
 
     trial: Trial
+    submission: str
     state: State
     text: str
     active: bool
-    submission: str
     beat: Beat | None = None
     record: Record | None = None
 
@@ -164,17 +168,15 @@ class Submissions:
 
     Args:
         folder: OUT/<suite>.
-        queue: queried about trials without a record.
+        queue: function from names of submissions to their jobs (see `ask`), called about trials without a record.
     """
 
-    def __init__(self, folder: Path, queue: Queue | None = None) -> None:
+    def __init__(self, folder: Path, queue: Callable[[Collection[str]], Mapping[str, Jobs] | None] = ask) -> None:
         self.folder = folder
-        self.queue = queue or Queue()
-        self.places: dict[Path, Submission] = {}
-        for path in sorted(folder.glob(f"{FOLDER}/*/{FILE}")):
-            self.places[path.parent] = Submission.load(path.parent)
+        self.queue = queue
+        self.places = {path.parent: Submission.load(path.parent) for path in sorted(folder.glob(f"{FOLDER}/*/{FILE}"))}
 
-    def look(self, wanted: Collection[str] | None = None) -> dict[str, Handed]:
+    def look(self, wanted: Collection[str] | None = None) -> dict[str, SubmittedTrial]:
         """Return trial id -> its state, for those trials (default: all) that were ever submitted."""
         last = {
             trial.id: (place, index, trial)
@@ -183,32 +185,31 @@ class Submissions:
             for trial in job
             if wanted is None or trial.id in wanted
         }
+        records = {key: self.places[place].settled(trial, self.folder) for key, (place, _, trial) in last.items()}
+        places = {place for key, (place, _, _) in last.items() if records[key] is None and not is_cancelled(place)}
+        jobs = self.queue(sorted(self.places[place].name for place in places))
         found = {}
-        unsettled = {}
-        for name, (place, index, trial) in last.items():
-            record = self.places[place].settled(trial, self.folder)
+        for key, (place, index, trial) in last.items():
+            name, record = self.places[place].name, records[key]
             if record is None:
-                unsettled[name] = place, index, trial
+                found[key] = self._unsettled(place, index, trial, None if jobs is None else jobs.get(name, {}))
             else:
-                found[name] = Handed(trial, "done", "done", False, self.places[place].name, record=record)
-        asked = {self.places[place].name for place, _, _ in unsettled.values() if not is_cancelled(place)}
-        jobs = self.queue.jobs(asked)
-        for name, (place, index, trial) in unsettled.items():
-            found[name] = self._unsettled(
-                place, index, trial, None if jobs is None else jobs.get(self.places[place].name, {})
-            )
+                found[key] = SubmittedTrial(trial, name, "done", "done", False, record=record)
         return found
 
-    def _unsettled(self, place: Path, index: int, trial: Trial, jobs: Jobs | None) -> Handed:
+    def _unsettled(self, place: Path, index: int, trial: Trial, jobs: Jobs | None) -> SubmittedTrial:
         name = self.places[place].name
-        last = read_beat(self.folder, trial.id)
-        beat, age = last if last is not None and last[0].submission == name else (None, 0.0)
+        beat, age = read_beat(self.folder, trial.id) or (None, 0.0)
+        if beat is not None and beat.submission != name:
+            beat = None
         if is_cancelled(place):
             ending = beat is not None and age <= beat.patience
-            return Handed(trial, "cancelled", "its job was cancelled", ending, name)
-        fault = _read(fault_path(place, trial.id))
-        state, text, active = judge(beat, age, index, jobs, fault)
-        return Handed(trial, state, text, active, name, beat)
+            return SubmittedTrial(trial, name, "cancelled", "its job was cancelled", ending)
+        try:
+            fault = fault_path(place, trial.id).read_text(encoding="utf-8").strip() or None
+        except OSError:
+            fault = None
+        return SubmittedTrial(trial, name, *judge(beat, age, index, jobs, fault), beat)
 
 
 def at_work(folder: Path, executor: str) -> set[str]:
@@ -221,13 +222,13 @@ def at_work(folder: Path, executor: str) -> set[str]:
     Raises:
         UserError: there are such trials, and other trials would run on this machine at the same time.
     """
-    active = [one for one in Submissions(folder).look().values() if one.active]
-    if active and executor != SLURM:
+    active = [found for found in Submissions(folder).look().values() if found.active]
+    if active and executor != "slurm":
         raise UserError(
             f"{folder}: cluster jobs use this folder ({counted(active)}); wait with --executor slurm, or end them "
             f"with `python -m harness cancel {folder}`"
         )
-    return {one.trial.id for one in active if one.state != "cancelled"}
+    return {found.trial.id for found in active if found.state != "cancelled"}
 
 
 def judge(
@@ -244,8 +245,8 @@ def judge(
     """
     job = None if jobs is None else jobs.get(index, jobs.get(None))
     if jobs is not None and (job is None or not job.active):
-        why = fault or ("its job has ended" if job is None else f"its job has ended: {job.text()}")
-        return "lost", f"{why}; it left no record", False
+        cause = fault or ("its job has ended" if job is None else f"its job has ended: {job.text()}")
+        return "lost", f"{cause}; it left no record", False
     if fault is not None and beat is None:
         return "lost", f"{fault}; it left no record", False
     if beat is None or (job is not None and job.state == "PENDING"):
@@ -259,34 +260,17 @@ def judge(
     return "lost", f"{text}; the queue still has its job: {job.text()}", True
 
 
-def is_cancelled(place: Path) -> bool:
-    """Return whether the submission was cancelled."""
-    return (place / CANCELLED).exists()
-
-
-def mark_cancelled(place: Path) -> None:
-    """Mark the submission as cancelled, for processes that wait for its trials."""
-    write_atomically(place / CANCELLED, json.dumps({"at": time.time()}).encode())
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8").strip() or None
-    except OSError:
-        return None
-
-
-def counted(handed: Iterable[Handed]) -> str:
-    """Return counts as text, "on the cluster: 2 running, 3 waiting, 1 lost"; empty without submitted trials."""
-    counts: dict[str, int] = {}
-    for one in handed:
-        counts[one.state] = counts.get(one.state, 0) + 1
-    parts = [f"{counts[state]} {state}" for state in ("running", "waiting", "lost", "cancelled") if state in counts]
+def counted(trials: Iterable[SubmittedTrial]) -> str:
+    """Return counts as text, "on the cluster: 2 running, 3 waiting, 1 lost"; empty without unfinished trials."""
+    counts = Counter(found.state for found in trials)
+    parts = [f"{counts[state]} {state}" for state in ("running", "waiting", "lost", "cancelled") if counts[state]]
     return f"on the cluster: {', '.join(parts)}" if parts else ""
 
 
-def lines(found: Mapping[str, Handed]) -> list[str]:
+def lines(trials: Mapping[str, SubmittedTrial]) -> list[str]:
     """Return the lines of `status`: the counts, and one for each trial that runs or is lost."""
-    total = counted(found.values())
-    shown = [one for one in found.values() if one.state in ("running", "lost")]
-    return [total, *(f"  {one.trial.id}  {one.state}: {one.text}" for one in shown)] if total else []
+    total = counted(trials.values())
+    shown = [
+        f"  {key}  {found.state}: {found.text}" for key, found in trials.items() if found.state in ("running", "lost")
+    ]
+    return [total, *shown] if total else []

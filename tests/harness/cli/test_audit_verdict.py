@@ -1,4 +1,4 @@
-"""A trial whose audit failed is no success: not in the exit code, the counts, or the line on the terminal."""
+"""A failed audit is a failure in the exit code, in the counts and in the line on the terminal."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def layer(tmp_path, monkeypatch):
     return file
 
 
-def test_a_failed_audit_ends_with_1_and_a_mended_file_runs_again(layer, capsys):
+def test_a_failed_audit_ends_with_1_and_a_corrected_file_runs_again(layer, capsys):
     command = [*COMMAND, "--layer", "./mine.py:Householder", "--out", "out", "--unchecked"]
     assert main(command) == 1
     said = capsys.readouterr()
@@ -32,7 +32,7 @@ def test_a_failed_audit_ends_with_1_and_a_mended_file_runs_again(layer, capsys):
     assert "6 trials: 1 ok, 5 missing" in capsys.readouterr().out
 
 
-def test_only_a_file_of_ones_own_is_in_the_id(layer):
+def test_the_digest_of_a_third_party_file_is_part_of_the_id(layer):
     def trials():
         plan = make_plan(load_suite("mimic"), "smoke", "cpu", layers=["./mine.py:Householder"])
         return {trial.layer.row: trial for trial in plan.trials}

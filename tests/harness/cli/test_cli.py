@@ -1,4 +1,4 @@
-"""The command line: one message and the right exit code for whatever is wrong, and no work done twice."""
+"""The command line: one message and the right exit code for each error, and no trial run twice."""
 
 import errno
 import json
@@ -61,7 +61,7 @@ RUN_TRIALS = "harness.execution.local.supervisor.run_trials"
 
 @pytest.fixture
 def stand_in(monkeypatch, fast_commands):
-    """Trials that are done at once; the list of those that were asked for."""
+    """Replace trials by immediate records; return the list of trials that were requested."""
 
     def run_trials(trials, run_options, slots, reporter, *, provenance, stop_at):
         for trial in trials:
@@ -186,7 +186,7 @@ def test_help_names_every_command(capsys):
     assert re.findall(r"^    ([a-z-]+)\b", capsys.readouterr().out, re.MULTILINE) == list(COMMANDS)
 
 
-def test_missing_data_is_told_before_anything_runs(suite, capsys, stand_in):
+def test_missing_data_is_reported_before_any_trial_runs(suite, capsys, stand_in):
     suite.write_text(
         SUITE.replace("digits: {}", "digits: {}\n      mnist: {}\n      shuffled: {data: mnist, permute: 1}")
     )
@@ -205,7 +205,7 @@ def test_the_trials_server_is_started_before_anything_is_planned(suite, monkeypa
 
     def plan(args):
         order.append("plan")
-        raise UserError("far enough")
+        raise UserError("stop here")
 
     monkeypatch.setattr("harness.cli.run.make_request", plan)
     suite.write_text(SUITE.replace("digits: {}", "digits: {}\n      mixed: {data: mnist, permute: 1}"))
@@ -213,10 +213,10 @@ def test_the_trials_server_is_started_before_anything_is_planned(suite, monkeypa
     assert order == [["digits", "mnist"], "plan"]
     suite.write_text("- no suite\n")
     assert main(["run", str(suite)]) == 2
-    assert order[2:] == ["plan"]  # which says what is wrong
+    assert order[2:] == ["plan"]  # which reports the fault
 
 
-def test_a_data_root_that_is_not_there(suite, capsys, monkeypatch):
+def test_a_data_root_that_does_not_exist(suite, capsys, monkeypatch):
     assert main(["run", str(suite), "--data", "absent"]) == 3
     assert "--data absent: no such folder" in capsys.readouterr().err
     monkeypatch.setenv("INVERTBENCH_DATA", "gone")
@@ -230,7 +230,7 @@ def test_an_out_folder_that_cannot_be_written(suite, capsys):
 
 
 def test_a_run_from_start_to_report(suite, capsys, monkeypatch):
-    """The real thing, as a process; then everything that builds on its records."""
+    """A run as a process, then the commands that use its records."""
     done = command("run", suite, "--jobs", "1", folder=suite.parent)
     assert done.returncode == 0, done.stderr
     folder = suite.parent / "reports" / "tiny"
@@ -251,19 +251,19 @@ def test_a_run_from_start_to_report(suite, capsys, monkeypatch):
     assert main(["status", "reports"]) == 0 and "2 trials: 2 ok" in capsys.readouterr().out
 
 
-def test_a_run_does_what_has_no_outcome_yet(suite, capsys, stand_in):
+def test_a_run_executes_trials_without_an_outcome(suite, capsys, stand_in):
     assert main(["run", "tiny.yaml", "--only", "layer=conv1x1"]) == 0
     assert [trial.layer.row for trial in stand_in] == ["conv1x1"]
     assert "the report covers all of them" in (said := capsys.readouterr().out) and "2 trials: 1 ok, 1 missing" in said
     assert main(["run", "tiny.yaml"]) == 0
     assert [trial.layer.row for trial in stand_in] == ["conv1x1", "butterfly"]
-    # Now the other way round: what is picked changes nothing about what the report covers.
+    # --only does not change what the report covers.
     assert main(["run", "tiny.yaml", "--only", "layer=conv1x1"]) == 0
     assert "2 trials: 2 ok" in capsys.readouterr().out and len(stand_in) == 2
 
 
 def fail(status, reason, **notes):
-    """Let butterfly's trial have ended so."""
+    """Change the record of butterfly's trial; return its path."""
     [path] = Path("reports/tiny/records").glob("*butterfly*")
     record = read_record(path)
     record.status, record.reason, record.notes = status, reason, notes
@@ -271,7 +271,7 @@ def fail(status, reason, **notes):
     return path
 
 
-def test_what_failed_runs_again_when_told(suite, capsys, stand_in):
+def test_failed_trials_run_again_on_request(suite, capsys, stand_in):
     assert main(["run", "tiny.yaml"]) == 0
     fail("diverged", "NaN at step 2")
     capsys.readouterr()
@@ -286,13 +286,13 @@ def test_what_failed_runs_again_when_told(suite, capsys, stand_in):
 
 
 @pytest.mark.parametrize(("signal", "runs"), [("SIGKILL", True), ("SIGTERM", True), ("SIGSEGV", False)])
-def test_what_was_ended_from_outside_runs_again(suite, capsys, stand_in, signal, runs):
+def test_interrupted_trials_run_again(suite, capsys, stand_in, signal, runs):
     assert main(["run", "tiny.yaml"]) == 0
     fail("killed", "the process was ended", signal=signal)
     assert main(["run", "tiny.yaml"]) == (0 if runs else 1) and len(stand_in) == (3 if runs else 2)
 
 
-def test_a_damaged_record_is_made_again(suite, capsys, stand_in):
+def test_a_trial_with_a_damaged_record_runs_again(suite, capsys, stand_in):
     assert main(["run", "tiny.yaml"]) == 0
     fail("ok", None).write_text("{")
     assert main(["plan", "tiny.yaml"]) == 0 and "damaged" in capsys.readouterr().out
@@ -300,13 +300,13 @@ def test_a_damaged_record_is_made_again(suite, capsys, stand_in):
 
 
 def other_source(path):
-    """The record of a time when the backbone was another."""
+    """Give the record another digest of the backbone."""
     record = read_record(path)
     record.environment = {"sources": record.environment["sources"] | {"flows/glow.py": "0" * 12}}
     write_record(path.parent, record)
 
 
-def test_changed_source_makes_records_stale_and_costs_nothing_by_surprise(suite, capsys, stand_in):
+def test_changed_source_makes_records_stale_but_runs_nothing_unasked(suite, capsys, stand_in):
     assert main(["run", "tiny.yaml"]) == 0
     other_source(fail("ok", None))
     capsys.readouterr()
@@ -321,7 +321,7 @@ def test_changed_source_makes_records_stale_and_costs_nothing_by_surprise(suite,
     assert main(["plan", "tiny.yaml"]) == 0 and "stale" not in capsys.readouterr().out
 
 
-def test_plan_tells_the_time_that_is_left(suite, capsys, stand_in):
+def test_plan_estimates_the_remaining_time(suite, capsys, stand_in):
     assert main(["run", "tiny.yaml", "--only", "seed=0", "--seeds", "1"]) == 0
     capsys.readouterr()
     assert main(["plan", "tiny.yaml", "--seeds", "3", "--jobs", "1"]) == 0
@@ -330,7 +330,7 @@ def test_plan_tells_the_time_that_is_left(suite, capsys, stand_in):
     assert "a run does 4 trials, in about 6 min (from earlier trials, 1 at once)" in out
 
 
-def test_what_the_report_no_longer_covers_is_said(suite, capsys, stand_in):
+def test_a_run_reports_records_that_the_report_no_longer_covers(suite, capsys, stand_in):
     assert main(["run", "tiny.yaml", "--seeds", "2"]) == 0
     capsys.readouterr()
     assert main(["run", "tiny.yaml", "--seeds", "1"]) == 0
@@ -353,7 +353,7 @@ def test_limits_come_from_the_command_the_profile_and_the_suite(suite, stand_in)
     assert main(["run", "tiny.yaml", *arguments]) == 0
     given = stand_in.run_options
     assert (given.timeout, given.memory, given.checkpoint) == (5, 3 << 29, 0)
-    assert stand_in[2:] == trials, "limits are no part of a trial, so its id stays"
+    assert stand_in[2:] == trials, "limits are not part of a trial, so its id stays"
     assert stand_in.stop_at(blank_record(trials[0], "oom", "")) and not stand_in.stop_at(
         blank_record(trials[0], "ok", None)
     )
@@ -368,14 +368,14 @@ def test_threads_are_divided_among_jobs_on_request(suite, stand_in, monkeypatch)
     assert len({trial.id for trial in stand_in}) == 8, "threads change the last digits: other trials"
 
 
-def test_jobs_that_would_fight_over_the_cores_wait(suite, stand_in, capsys, monkeypatch):
+def test_no_more_jobs_at_once_than_cores_for_their_threads(suite, stand_in, capsys, monkeypatch):
     monkeypatch.setattr("harness.execution.local.slots.usable_cores", lambda: 1)
     assert main(["run", "tiny.yaml", "--jobs", "2"]) == 0
     assert "--jobs 2: 1 at once" in capsys.readouterr().out
 
 
 def test_the_data_are_part_of_a_trial(suite, stand_in, monkeypatch, capsys):
-    """Other arrays under the same name are other trials; where nobody looks at them, the last known ones count."""
+    """Other arrays under the same name are other trials; data that are not checked keep their last checksum."""
     from harness.datasets.digits import Digits
 
     for sums in ("aaa", "bbb", "aaa"):
@@ -395,7 +395,7 @@ def test_the_data_are_part_of_a_trial(suite, stand_in, monkeypatch, capsys):
     assert main(["run", "tiny.yaml"]) == 3
 
 
-def test_a_second_run_on_a_folder_is_told_of_the_first(suite, stand_in, capsys):
+def test_a_second_run_on_a_folder_names_the_first(suite, stand_in, capsys):
     from harness.execution.folder import claimed, make_folder
 
     folder = make_folder(Path("reports/tiny"))
@@ -407,11 +407,11 @@ def test_a_second_run_on_a_folder_is_told_of_the_first(suite, stand_in, capsys):
             "or choose another --out\n",
             error,
         ), error
-        assert main(["plan", "tiny.yaml"]) == 0, "to look is allowed"
+        assert main(["plan", "tiny.yaml"]) == 0, "plan needs no lock"
     assert stand_in == [] and main(["run", "tiny.yaml"]) == 0
 
 
-def test_a_run_removes_what_a_killed_one_had_begun_to_write(suite, stand_in):
+def test_a_run_removes_incomplete_files_of_a_killed_one(suite, stand_in):
     records = Path("reports/tiny/records")
     records.mkdir(parents=True)
     (records / ".digits.json.x1.tmp").write_text("{")
@@ -431,14 +431,14 @@ def test_a_full_disk_is_one_message(suite, stand_in, monkeypatch, capsys):
     assert capsys.readouterr().err.startswith("reports/tiny: cannot be written to (No space left on device)")
 
 
-def test_records_name_the_machine_when_asked(suite, stand_in):
+def test_records_name_the_machine_with_host(suite, stand_in):
     assert main(["run", "tiny.yaml"]) == 0
     assert main(["run", "tiny.yaml", "--host", "--seeds", "2"]) == 0
     named = {path.stem: read_record(path).environment.get("host") for path in Path("reports/tiny/records").iterdir()}
     assert [named[trial.id] for trial in stand_in] == [None, None, platform.node(), platform.node()]
 
 
-def test_a_changed_setting_runs_what_it_changes(suite, stand_in):
+def test_a_changed_setting_runs_the_trials_that_it_changes(suite, stand_in):
     assert main(["run", "tiny.yaml"]) == 0
     assert main(["run", "tiny.yaml", "--set", "layers.butterfly.options.levels=2"]) == 0
     assert [trial.layer.row for trial in stand_in] == ["conv1x1", "butterfly", "butterfly"]
@@ -510,7 +510,7 @@ def test_every_data_set_has_its_page(capsys):
 
 
 def test_lists_without_torch(tmp_path):
-    """Importing torch takes seconds; two of the lists have no need of it."""
+    """Importing torch takes seconds, and two of the lists need none of it."""
     code = (
         "import sys; from harness.cli.parser import main; main(['list', sys.argv[1]]); sys.exit('torch' in sys.modules)"
     )

@@ -1,4 +1,4 @@
-"""`list layers` shows what the docstring of a layer says; a layer stays one file."""
+"""`list layers` shows the docstrings of layers, so that a layer stays one file."""
 
 import pytest
 
@@ -45,7 +45,7 @@ def test_a_field_ends_where_the_next_begins_or_the_paragraph_does():
     assert fields["inverse"] == "it" and fields["Source"] == "somebody (2020)" and fields["Shapes"] == "every one"
 
 
-def test_a_layer_that_states_nothing_is_listed(monkeypatch):
+def test_a_layer_without_a_docstring_is_listed(monkeypatch):
     class Bare(LAYERS["conv1x1"]):
         __doc__ = None
 

@@ -48,31 +48,31 @@ ODD += ["99999999999999999999", "3.5", "[1, [2, [3]]]", "{a: {b: c}}", "é", "\x
 MARKS = ":,{}[]&*#?|-<>=!%@'\"\n \\"
 
 
-def mutate(text, chance):
-    """One to three faults, each a small slip or a bad value."""
-    for _ in range(chance.randint(1, 3)):
+def mutate(text, generator):
+    """Return the text with one to three faults, each a small slip or a bad value."""
+    for _ in range(generator.randint(1, 3)):
         lines = text.split("\n")
-        at = chance.randrange(len(text)) if text else 0
-        line = chance.randrange(len(lines))
-        match chance.randrange(8):
+        at = generator.randrange(len(text)) if text else 0
+        line = generator.randrange(len(lines))
+        match generator.randrange(8):
             case 0:
-                text = text[:at] + text[at + chance.randint(1, 5) :]
+                text = text[:at] + text[at + generator.randint(1, 5) :]
             case 1:
-                text = text[:at] + chance.choice(MARKS) + text[at:]
+                text = text[:at] + generator.choice(MARKS) + text[at:]
             case 2:
-                text = text[:at] + chr(chance.randrange(1, 0x2FF)) + text[at + 1 :]
+                text = text[:at] + chr(generator.randrange(1, 0x2FF)) + text[at + 1 :]
             case 3:
                 key, colon, _ = lines[line].partition(":")
-                lines[line] = f"{key}{colon} {chance.choice(ODD)}"
+                lines[line] = f"{key}{colon} {generator.choice(ODD)}"
                 text = "\n".join(lines)
             case 4:
-                lines.insert(chance.randrange(len(lines)), lines[line])
+                lines.insert(generator.randrange(len(lines)), lines[line])
                 text = "\n".join(lines)
             case 5:
                 del lines[line]
                 text = "\n".join(lines)
             case 6:
-                lines[line] = " " * chance.randrange(6) + lines[line].lstrip()
+                lines[line] = " " * generator.randrange(6) + lines[line].lstrip()
                 text = "\n".join(lines)
             case 7:
                 text = text[:at]
@@ -96,7 +96,7 @@ def test_a_mutated_suite_is_refused_or_right(tmp_path, monkeypatch, capsys, fast
         assert error
         assert [path.name for path in tmp_path.iterdir()] == ["mutant.yaml"], "a refused command writes nothing"
     if codes["plan"] == 2:
-        assert codes["run"] == 2, "what cannot be planned cannot run"
+        assert codes["run"] == 2, "a suite that cannot be planned cannot run"
 
 
 def test_the_suite_itself_is_right(tmp_path, monkeypatch, capsys):

@@ -1,4 +1,4 @@
-"""What there is to do, as it is told: states, steps, times."""
+"""The state of every trial, and what a run would do about it."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ def run(density_run, tmp_path):
 
 
 def leave(folder, trial, status="ok", sources=SOURCES, seconds=100.0, **notes):
-    record = blank_record(trial, status, None if status == "ok" else "so it went")
+    record = blank_record(trial, status, None if status == "ok" else "a reason")
     record = replace(record, environment={"sources": sources}, seconds=seconds, notes=notes)
     write_record(folder / "records", record)
 
@@ -37,7 +37,7 @@ def states(plan, folder):
     return {entry.trial.id: entry for entry in agenda(plan, folder, lambda trial: SOURCES)}
 
 
-def test_every_state_and_what_a_run_makes_of_it(run):
+def test_every_state_and_which_options_run_it(run):
     plan, folder = run
     done, failed, shot, stale, cut, stale_cut, fresh = plan.trials[:7]
     leave(folder, done)
@@ -71,7 +71,7 @@ def test_every_state_and_what_a_run_makes_of_it(run):
 
 
 def test_checkpoints_of_settled_trials_are_removed(run):
-    """Of one that was killed between its record and the end; not of one that is being made again."""
+    """A trial that was killed after its record leaves one; a trial that will run again keeps its own."""
     plan, folder = run
     done, failed, stale, fresh = plan.trials[:4]
     leave(folder, done)
@@ -83,15 +83,15 @@ def test_checkpoints_of_settled_trials_are_removed(run):
     assert {path.name for path in (folder / "checkpoints").iterdir()} == {failed.id, stale.id, fresh.id}
 
 
-def test_nobody_asks_what_is_stale_where_the_source_is_not_known(run):
+def test_without_known_source_no_record_is_stale(run):
     plan, folder = run
     leave(folder, plan.trials[0], sources={})
-    assert states(plan, folder)[plan.trials[0].id].text() == "ok", "a record of a version that did not say"
+    assert states(plan, folder)[plan.trials[0].id].text() == "ok", "a record of a version without digests"
     leave(folder, plan.trials[0], sources={"flows/glow.py": "bbb"})
     assert agenda(plan, folder)[0].stale == ()
 
 
-def test_time_comes_from_the_nearest_trials(run):
+def test_durations_are_estimated_from_the_most_similar_trials(run):
     plan, folder = run
     trials = {(one.data.label, one.layer.row, one.seed): one for one in plan.trials if one.kind == "density"}
     leave(folder, trials["digits", "conv1x1", 0], seconds=100.0)
@@ -102,16 +102,16 @@ def test_time_comes_from_the_nearest_trials(run):
     assert found[trials["digits", "conv1x1", 2].id].seconds == 50.0, "a quarter of the mean is left"
     assert found[trials["digits", "<script>", 1].id].seconds == pytest.approx(800.0)
     assert found[trials["digits", "my_layer & co", 0].id].seconds == pytest.approx(400.0), "its column's mean"
-    assert found[trials["waveforms", "conv1x1", 0].id].seconds is None, "nothing tells of another column"
+    assert found[trials["waveforms", "conv1x1", 0].id].seconds is None, "no record of this data set"
     longer = trials["digits", "conv1x1", 0]
     fields = {name: getattr(longer, name) for name in type(longer).model_fields}
     longer = type(longer)(**fields | {"training": longer.training.model_copy(update={"steps": 400})})
     records = [replace(blank_record(trials["digits", "conv1x1", 0], "ok", None), seconds=100.0)]
-    assert Experience(records).seconds(longer) == pytest.approx(1000.0), "by the points that are trained on"
+    assert Experience(records).seconds(longer) == pytest.approx(1000.0), "in proportion to the training examples"
     assert Experience([replace(records[0], status="timeout")]).seconds(longer) is None
 
 
-def test_runtime_trials_add_up_and_others_share(run):
+def test_durations_of_runtime_trials_add_up_and_others_run_in_parallel(run):
     plan, _ = run
     entries = [Entry(one, "to run", seconds=60.0) for one in plan.trials]
     [line] = outlook(entries, Choice(), 3)

@@ -1,4 +1,4 @@
-"""One run per folder, for as long as it lives and no longer."""
+"""A run locks its folder until it ends, however it ends."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ def holder(folder, *more):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="kills by signal")
-def test_the_second_is_told_of_the_first_until_that_is_gone(tmp_path):
+def test_the_second_run_names_the_first_until_that_has_ended(tmp_path):
     folder = make_folder(tmp_path / "suite")
     with holder(folder) as first:
         with pytest.raises(
@@ -44,7 +44,7 @@ def test_the_second_is_told_of_the_first_until_that_is_gone(tmp_path):
             claimed(folder).__enter__()
         first.send_signal(signal.SIGKILL)
         first.wait()
-    with claimed(folder):  # a kill leaves the lock's file, and no lock
+    with claimed(folder):  # a kill leaves the file of the lock, but no lock
         pass
     with holder(folder, "host") as first:
         with pytest.raises(UserError, match=rf"\(process {first.pid} on {os.uname().nodename}, since"):
@@ -55,7 +55,7 @@ def test_the_second_is_told_of_the_first_until_that_is_gone(tmp_path):
     assert sorted(path.name for path in folder.iterdir()) == [".lock", "logs", "records"]
 
 
-def test_what_was_half_written_is_removed_and_nothing_else(tmp_path):
+def test_only_incomplete_files_are_removed(tmp_path):
     kept = ["records/a.json", "records/.b.json.tmp.json", "weights/a.pt", "checkpoints/a/000000001.ckpt", "a.tmp"]
     gone = ["records/.a.json.x.tmp", ".plan.json.y.tmp", "checkpoints/a/.000000002.ckpt.z.tmp", "weights/.a.pt.q.tmp"]
     for name in kept + gone:

@@ -1,4 +1,4 @@
-"""run puts third-party layers through check-layer before trials start."""
+"""`run` checks third-party layers by check-layer before trials start."""
 
 import contextlib
 import io
@@ -88,17 +88,17 @@ def records(suite):
 
 
 @pytest.fixture(scope="module")
-def said(folder):
-    """What the first run of the suite printed."""
+def output(folder):
+    """Output of the first run of the suite."""
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as stream:
         patch.chdir(folder)
         assert main(["run", "counted.yaml"]) == 1
     return stream.getvalue()
 
 
-def test_trials_of_a_refused_layer_do_not_run_and_the_others_do(said):
-    assert said.count("check-layer theirs.py:Sound: passed") == 1, "once for each layer and its options"
-    assert "check-layer theirs.py:Wrong: refused, so its trials do not run: log-det, shape" in said
+def test_trials_of_a_refused_layer_do_not_run_and_the_others_do(output):
+    assert output.count("check-layer theirs.py:Sound: passed") == 1, "once for each layer and its options"
+    assert "check-layer theirs.py:Wrong: refused, so its trials do not run: log-det, shape" in output
     found = records("counted")
     assert {row: record.status for row, record in found.items()} == {
         "conv1x1": "ok",
@@ -120,9 +120,9 @@ def test_trials_of_a_refused_layer_do_not_run_and_the_others_do(said):
     }
 
 
-def test_unchecked_runs_it_all_the_same_and_the_table_says_so(said, capsys):
+def test_unchecked_runs_refused_layers_and_tables_mark_them(output, capsys):
     assert main(["run", "counted.yaml"]) == 1
-    assert "check-layer" not in capsys.readouterr().out.partition("# Counted")[0], "nothing of it is to run"
+    assert "check-layer" not in capsys.readouterr().out.partition("# Counted")[0], "no trial of it runs"
     assert main(["run", "counted.yaml", "--unchecked", "--retry-failed", "--only", "layer=wrong"]) == 0
     found = records("counted")
     assert found["wrong"].status == "ok" and found["wrong"].rows[0]["check"] == "unchecked"
@@ -150,8 +150,8 @@ def test_a_layer_whose_import_ends_the_process_is_the_users_error(folder, capsys
     (folder / "leaves.py").write_text("import os\n\nos._exit(0)\n")
     (folder / "leaves.yaml").write_text(COUNTED.replace("theirs.py:Wrong", "leaves.py:Any"))
     assert main([command, "leaves.yaml"]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("check-layer leaves.py:Any ended early (construction, import)") and "exit code 0" in said
+    output = capsys.readouterr().err
+    assert output.startswith("check-layer leaves.py:Any ended early (construction, import)") and "exit code 0" in output
 
 
 @pytest.mark.parametrize("kind", ["density", "runtime", "parameters"])
@@ -176,7 +176,7 @@ def test_layers_of_this_project_are_not_checked():
     assert one.check_key != LayerRef(row="a", layer="mine.py:Mine", options={"rank": 2}).check_key
 
 
-def test_a_cluster_is_told_what_was_checked(tmp_path):
+def test_a_submission_keeps_the_outcomes_of_check_layer(tmp_path):
     run_options = RunOptions(tmp_path, checks={"a": "passed"})
     submission = Submission(
         name="invertbench-a", jobs=(), before={}, run_options=run_options, cache=tmp_path, heartbeat=1.0

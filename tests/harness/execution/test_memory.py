@@ -1,4 +1,4 @@
-"""What a process holds, as the kernel says it."""
+"""The memory that a process holds, according to the kernel."""
 
 import mmap
 import os
@@ -15,7 +15,7 @@ SIZE = 64 << 20
 
 
 def fill(pages):
-    """Touch all of it, a little at a time: a copy of all would stay with the allocator, and count."""
+    """Touch all pages, a few at a time: the allocator would keep a copy of all of them, which counts."""
     for _ in range(SIZE >> 16):
         pages.write(b"1" * (1 << 16))
 
@@ -34,7 +34,7 @@ def test_memory_counts_once_it_is_touched_and_files_do_not(tmp_path):
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         assert sum(mapped[::4096]) > 0
         assert held(os.getpid()) - before < SIZE / 2
-    assert held(2**22 + 1) == 0, "a process that is not there"
+    assert held(2**22 + 1) == 0, "no such process"
 
 
 def test_shared_memory_counts():
@@ -74,7 +74,7 @@ def test_a_group_is_all_its_processes():
         ({}, None),
     ],
 )
-def test_the_kernels_own_kills_are_counted_where_it_says_them(tmp_path, files, count):
+def test_kills_by_the_kernel_are_read_from_the_nearest_group(tmp_path, files, count):
     for name, text in files.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)

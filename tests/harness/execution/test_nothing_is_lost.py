@@ -1,4 +1,4 @@
-"""A suite whose trials and supervisors are killed at random ends like one that was left alone."""
+"""A suite whose trials and supervisors are killed at random ends like one without disturbance."""
 
 import os
 import random
@@ -20,7 +20,7 @@ TRIALS = 20
 SUITE = """\
 suite: shot
 kind: density
-title: Shot at
+title: Killed at random
 layers:
   conv1x1: {}
   woodbury: {options: {rank_channels: 1, rank_space: 2}}
@@ -45,12 +45,12 @@ pytestmark = [
 
 def start(folder, out):
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(PROJECT)}
-    with (folder / "said.txt").open("ab") as said:
-        return subprocess.Popen([*COMMAND, out], cwd=folder, env=environment, stdout=said, stderr=said)
+    with (folder / "output.txt").open("ab") as output:
+        return subprocess.Popen([*COMMAND, out], cwd=folder, env=environment, stdout=output, stderr=output)
 
 
 def parents():
-    """Process -> (its parent, its session), of those that run."""
+    """Return process -> (its parent, its session), of all that run."""
     found = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -63,7 +63,7 @@ def parents():
 
 
 def trials_of(supervisor):
-    """The processes of running trials: grandchildren of the supervisor, each leader of a session of its own."""
+    """Return the processes of running trials: grandchildren of the supervisor, each leader of a session of its own."""
     known = parents()
     children = {pid for pid, (parent, _) in known.items() if parent == supervisor}
     return [pid for pid, (parent, session) in known.items() if parent in children and session == pid]
@@ -77,26 +77,26 @@ def kill(pid):
     return True
 
 
-def shoot(run, chance):
-    """Kill the supervisor, or one of its trials, at a moment that chance decides; the process that was hit."""
-    if chance.random() < 0.2:  # whatever it does: planning, starting, training, reporting
+def kill_at_random(run, generator):
+    """Kill the supervisor or one of its trials at a random moment; return the process, or None if none was hit."""
+    if generator.random() < 0.2:  # in any phase: planning, starting, training, reporting
         try:
-            run.wait(chance.uniform(0, 12))
+            run.wait(generator.uniform(0, 12))
         except subprocess.TimeoutExpired:
             return run.pid if kill(run.pid) else None
         return None
     while run.poll() is None and not trials_of(run.pid):
         time.sleep(0.02)
-    time.sleep(chance.uniform(0, 1))
+    time.sleep(generator.uniform(0, 1))
     targets = trials_of(run.pid) if run.poll() is None else []
     if not targets:
         return None
-    target = run.pid if chance.random() < 0.3 else chance.choice(targets)
+    target = run.pid if generator.random() < 0.3 else generator.choice(targets)
     return target if kill(target) else None
 
 
 def content(out):
-    """What was found: everything but times, provenance and remarks; weights and samples included."""
+    """Return all results, with weights and samples, but without times, provenance and remarks."""
     found = {}
     for path in sorted((out / "records").glob("*.json")):
         record = read_record(path)
@@ -117,7 +117,7 @@ def content(out):
 def undisturbed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed")
     (folder / "shot.yaml").write_text(SUITE)
-    assert start(folder, "out").wait() == 0, (folder / "said.txt").read_text()
+    assert start(folder, "out").wait() == 0, (folder / "output.txt").read_text()
     found = content(folder / "out" / "shot")
     assert len(found) == TRIALS
     return found
@@ -126,40 +126,40 @@ def undisturbed(tmp_path_factory):
 @pytest.mark.parametrize("kills", [10, pytest.param(100, marks=pytest.mark.slow)])
 def test_kills_at_random_lose_nothing(undisturbed, tmp_path, kills):
     (tmp_path / "shot.yaml").write_text(SUITE)
-    chance = random.Random(kills)
+    generator = random.Random(kills)
     hits = rounds = resumed = 0
     run = start(tmp_path, f"round{rounds}")
     while hits < kills:
         trials = trials_of(run.pid)
-        target = shoot(run, chance)
+        target = kill_at_random(run, generator)
         hits += target is not None
         if target == run.pid:
             run.wait()
-            assert not wait_until_gone(trials), "a trial has outlived its supervisor"
+            assert not wait_until_gone(trials), "a trial outlived its supervisor"
         if run.poll() is None:
             continue
         out = tmp_path / f"round{rounds}" / "shot"
         records = [read_record(path) for path in (out / "records").glob("*.json")]  # none is ever torn
-        assert run.returncode in (0, 1, -signal.SIGKILL), (tmp_path / "said.txt").read_text()
-        if run.returncode == 0:  # all of it done before the last shot: another round
+        assert run.returncode in (0, 1, -signal.SIGKILL), (tmp_path / "output.txt").read_text()
+        if run.returncode == 0:  # all trials finished before the last kill: another round
             assert content(out) == undisturbed
             resumed += sum("resumed" in record.notes for record in records)
             rounds += 1
         run = start(tmp_path, f"round{rounds}")
     run.wait()
     last = start(tmp_path, f"round{rounds}")
-    assert last.wait() == 0, (tmp_path / "said.txt").read_text()
+    assert last.wait() == 0, (tmp_path / "output.txt").read_text()
     out = tmp_path / f"round{rounds}" / "shot"
     assert content(out) == undisturbed
     resumed += sum("resumed" in read_record(path).notes for path in (out / "records").glob("*.json"))
-    assert resumed > 0, "no training was ever cut: the test has lost its edge"
+    assert resumed > 0, "no training was interrupted, so the test shows nothing"
     assert not list(out.rglob("*.tmp")) and not list((out / "checkpoints").glob("*/*"))
-    assert "Traceback" not in (tmp_path / "said.txt").read_text()
-    print(f"{hits} kills, {rounds + 1} rounds of {TRIALS} trials, {resumed} trainings went on from a checkpoint")
+    assert "Traceback" not in (tmp_path / "output.txt").read_text()
+    print(f"{hits} kills, {rounds + 1} rounds of {TRIALS} trials, {resumed} trainings resumed from a checkpoint")
 
 
 def wait_until_gone(processes, seconds=3.0):
-    """Those of them that still run after a while."""
+    """Wait, and return the processes that still run."""
     end = time.monotonic() + seconds
     while (left := [pid for pid in processes if pid in parents()]) and time.monotonic() < end:
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""What a record says of a process that left none."""
+"""Records for trials whose process left none."""
 
 import re
 
@@ -39,10 +39,10 @@ def test_how_a_process_ended(tmp_path, ending, status, words, again):
     record = missing_record(TRIAL, run_options, ending, "left no record", {"git": None})
     assert record.status == status and record.environment == {"git": None}
     assert re.search(words, record.reason), record.reason
-    assert interrupted(record) == again, "whether a plain run does it again"
+    assert interrupted(record) == again, "whether a run without options repeats the trial"
 
 
-def test_the_tail_of_a_log_however_long(tmp_path):
+def test_a_record_has_the_last_lines_of_a_long_log(tmp_path):
     path = log_path(tmp_path, TRIAL)
     path.parent.mkdir()
     path.write_bytes(b"x" * (1 << 20) + b"\n\xff\xfe\n" + b"".join(b"line %d\n" % n for n in range(100)))
@@ -52,7 +52,7 @@ def test_the_tail_of_a_log_however_long(tmp_path):
     assert record.notes["progress"] == "last progress: step 3/9"
 
 
-def test_an_older_record_is_not_this_processs(tmp_path):
+def test_a_record_from_before_the_process_does_not_count(tmp_path):
     path = write_record(tmp_path / "records", blank_record(TRIAL, "ok", None))
     before = stamp(path)
     assert left_record(TRIAL, tmp_path, before) == (None, "left no record")

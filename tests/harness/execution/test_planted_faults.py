@@ -1,4 +1,4 @@
-"""Layers that do their worst in the middle of training, in one suite with good ones: each trial ends for itself."""
+"""Layers that fail in every way during training: each failure affects only its own trial."""
 
 import re
 import sys
@@ -49,7 +49,7 @@ class Hangs(Faulty):
 
 class Raises(Faulty):
     def fault(self, y):
-        raise ValueError("never on a Friday")
+        raise ValueError("a fault of the layer")
 
 
 class ReturnsNan(Faulty):
@@ -92,7 +92,7 @@ EXPECTED = {
     "segfaults": ("killed", r"SIGSEGV \(Segmentation fault\)"),
     "takes memory": ("oom", r"held .* of memory, and may hold 1.0 GiB"),
     "hangs": ("timeout", "longer than 12 s"),
-    "raises": ("error", r"ValueError: never on a Friday \(faulty.py:"),
+    "raises": ("error", r"ValueError: a fault of the layer \(faulty.py:"),
     "returns nan": ("diverged", "at step 5"),
     "is killed": ("killed", "SIGKILL"),
     "last": ("ok", "None"),
@@ -101,7 +101,7 @@ EXPECTED = {
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Exit code, and row -> record."""
+    """Return the exit code, row -> record, and the table."""
     folder = tmp_path_factory.mktemp("faults")
     (folder / "faulty.py").write_text(LAYERS)
     (folder / "faults.yaml").write_text(SUITE)
@@ -115,7 +115,7 @@ def run(tmp_path_factory):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a memory limit needs /proc")
 @pytest.mark.parametrize("row", EXPECTED)
-def test_each_fault_ends_its_own_trial(run, row):
+def test_each_fault_affects_only_its_own_trial(run, row):
     status, words = EXPECTED[row]
     record = run[1][row]
     assert record.status == status, record.reason
@@ -124,7 +124,7 @@ def test_each_fault_ends_its_own_trial(run, row):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a memory limit needs /proc")
-def test_the_report_has_them_all(run):
+def test_the_report_has_every_fault(run):
     code, records, table = run
     assert code == 1 and set(records) == set(EXPECTED)
     assert all(row["check"] == "unchecked" for row in records["returns nan"].rows)

@@ -1,4 +1,4 @@
-"""Room for trials: threads never exceed the cores, GPUs are never shared."""
+"""Leases: threads never exceed the cores, GPUs are never shared."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Trials as jobs of a real SLURM: what is handed over, disturbed, cancelled and taken up again."""
+"""Trials as jobs of a real SLURM: submitted, interrupted, cancelled and resumed."""
 
 import json
 import os
@@ -38,7 +38,7 @@ profiles:
   quick: {timing: {warmup: 1, rounds: 2}, sweeps: {side: {shapes: [[2, 4, 4], [2, 6, 6]], batch: 2}}}
 """
 
-# Its layer stops in the middle of a training for as long as a file is there.
+# Its layer pauses training while a file exists.
 HELD = """\
 suite: held
 kind: density
@@ -88,16 +88,16 @@ def start(slurm, tmp_path):
     started = []
 
     def start(*arguments):
-        log = tmp_path / f"said{len(started)}.txt"
-        with log.open("wb") as said:
+        log = tmp_path / f"output{len(started)}.txt"
+        with log.open("wb") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", "harness", *arguments],
                 cwd=tmp_path,
                 env=slurm.environment | {"PYTHONPATH": str(PROJECT)},
-                stdout=said,
-                stderr=said,
+                stdout=output,
+                stderr=output,
             )
-        process.said = lambda: log.read_text(errors="replace")
+        process.output = lambda: log.read_text(errors="replace")
         started.append(process)
         return process
 
@@ -110,7 +110,7 @@ def start(slurm, tmp_path):
 
 @pytest.fixture
 def harness(slurm, tmp_path, monkeypatch, capfd):
-    """Run a command to its end, in this process; exit code and what it said."""
+    """Run a command in this process; return its exit code and its output."""
     for name in ("SLURM_CONF", "PATH"):
         monkeypatch.setenv(name, slurm.environment[name])
     monkeypatch.setenv("PYTHONPATH", str(PROJECT))
@@ -127,15 +127,15 @@ def harness(slurm, tmp_path, monkeypatch, capfd):
 def wait_for(condition, run=None, seconds=90.0):
     end = time.monotonic() + seconds
     while not (found := condition()):
-        said = run.said() if run is not None else ""
-        assert time.monotonic() < end, f"waited in vain: {said}"
-        assert run is None or run.poll() is None, f"ended early: {said}"
+        output = run.output() if run is not None else ""
+        assert time.monotonic() < end, f"timed out: {output}"
+        assert run is None or run.poll() is None, f"ended early: {output}"
         time.sleep(0.1)
     return found
 
 
 def states(slurm):
-    """State of each job that the queue knows: "7_0" -> "RUNNING"."""
+    """Return the state of each job that the queue knows: "7_0" -> "RUNNING"."""
     lines = slurm.ask("squeue", "--noheader", "--array", "--states=all", "--format=%F_%K|%T").splitlines()
     return dict(line.strip().split("|") for line in lines)
 
@@ -145,7 +145,7 @@ def submissions(out):
 
 
 def held_folder(tmp_path):
-    """The held suite, each of whose trainings will wait."""
+    """Write the held suite, whose trainings will pause; return its output folder."""
     (tmp_path / "held.yaml").write_text(HELD)
     (tmp_path / "held.py").write_text(LAYER)
     (tmp_path / "hold").touch()
@@ -153,13 +153,13 @@ def held_folder(tmp_path):
 
 
 def waiting(out, count):
-    """Whether this many trainings have come to where they wait, and the state up to there is saved."""
+    """Return whether this many trainings have paused, with a checkpoint of the step before."""
     found = [max((int(path.stem) for path in one.glob("*.ckpt")), default=0) for one in out.glob("checkpoints/*")]
     return sum(step == 9 for step in found) == count
 
 
 def values(out):
-    """What the records and the report say, without times and provenance."""
+    """Return the results in records and report, without times and provenance."""
     found = {}
     for path in sorted((out / "records").glob("*.json")):
         record = read_record(path)
@@ -173,7 +173,7 @@ def values(out):
     return found, table
 
 
-def test_an_array_runs_under_its_throttle_and_leaves_what_a_local_run_leaves(slurm, tmp_path, start, harness):
+def test_an_array_obeys_its_throttle_and_gives_the_results_of_a_local_run(slurm, tmp_path, start, harness):
     (tmp_path / "counted.yaml").write_text(COUNTED)
     before = set(states(slurm))
     run = start("run", "counted.yaml", "--executor", "slurm", "--out", "out")
@@ -182,29 +182,29 @@ def test_an_array_runs_under_its_throttle_and_leaves_what_a_local_run_leaves(slu
         now = [state for name, state in states(slurm).items() if name not in before]
         most = max(most, sum(state in ("RUNNING", "COMPLETING") for state in now))
         time.sleep(0.2)
-    assert run.returncode == 0, run.said()
+    assert run.returncode == 0, run.output()
     assert most == 1, "throttle: 1 in the suite"
     out = tmp_path / "out" / "counted"
     [submission] = submissions(out)
-    assert (submission.parent / "jobs").stat().st_mode & 0o777 == 0o700, "pickles lie there"
+    assert (submission.parent / "jobs").stat().st_mode & 0o777 == 0o700, "it holds pickles"
     assert harness("run", "counted.yaml", "--out", "here")[0] == 0
     assert values(out) == values(tmp_path / "here" / "counted")
     assert not list(out.glob("heartbeats/*"))
-    code, said = harness("run", "counted.yaml", "--executor", "slurm", "--out", "out")
-    assert code == 0 and "nothing to run" in said and len(submissions(out)) == 1
+    code, output = harness("run", "counted.yaml", "--executor", "slurm", "--out", "out")
+    assert code == 0 and "nothing to run" in output and len(submissions(out)) == 1
 
 
 def test_runtime_trials_are_one_job_alone_on_its_node(slurm, tmp_path, harness):
     (tmp_path / "timed.yaml").write_text(TIMED)
     before = set(states(slurm))
-    code, said = harness("run", "timed.yaml", "--out", "out", *CLUSTER)
-    assert code == 0, said
+    code, output = harness("run", "timed.yaml", "--out", "out", *CLUSTER)
+    assert code == 0, output
     [name] = set(states(slurm)) - before
     assert "OverSubscribe=NO" in slurm.ask("scontrol", "show", "job", name.partition("_")[0])
     assert len(list((tmp_path / "out" / "timed" / "records").glob("*.json"))) == 2
 
 
-def test_jobs_that_are_cut_short_go_on_where_they_were(slurm, tmp_path, start, harness):
+def test_interrupted_jobs_resume(slurm, tmp_path, start, harness):
     out = held_folder(tmp_path)
     command = ["run", "held.yaml", "--out", "out", "--checkpoint", "0", *CLUSTER]
     run = start(*command)
@@ -214,37 +214,37 @@ def test_jobs_that_are_cut_short_go_on_where_they_were(slurm, tmp_path, start, h
     # The time limit; the controller looks every 30 s.
     slurm.ask("scontrol", "update", f"JobId={array}_1", "EndTime=now+1")
 
-    # Ctrl-C leaves the jobs to themselves; nobody else may work on their trials, and nothing is submitted twice.
+    # After Ctrl-C the jobs continue; no local run may use the folder, and no trial is submitted twice.
     run.send_signal(signal.SIGINT)
     assert run.wait(timeout=30) == 130
-    assert f"cancel {Path('out', 'held')}" in run.said()
-    code, said = harness("run", "held.yaml", "--out", "out")
-    assert code == 2 and "cluster jobs use this folder" in said
+    assert f"cancel {Path('out', 'held')}" in run.output()
+    code, output = harness("run", "held.yaml", "--out", "out")
+    assert code == 2 and "cluster jobs use this folder" in output
     run = start(*command)
-    wait_for(lambda: "submitted to the cluster before" in run.said(), run)
-    code, said = harness("status", "out")
-    assert code == 1 and re.search(r"running: step \d+/40 .*\(heartbeat ", said), said
-    assert os.uname().nodename not in said.replace(str(tmp_path), ""), "nobody has asked for names of machines"
+    wait_for(lambda: "submitted to the cluster before" in run.output(), run)
+    code, output = harness("status", "out")
+    assert code == 1 and re.search(r"running: step \d+/40 .*\(heartbeat ", output), output
+    assert os.uname().nodename not in output.replace(str(tmp_path), ""), "no --host was given"
 
     slurm.ask("scancel", f"{array}_0")
     wait_for(lambda: {states(slurm)[f"{array}_{index}"] for index in (0, 1)} == {"CANCELLED", "TIMEOUT"}, run)
-    wait_for(lambda: len(list(out.glob("heartbeats/*.json"))) == 1, run)  # both have ended in order
+    wait_for(lambda: len(list(out.glob("heartbeats/*.json"))) == 1, run)  # both have removed their heartbeat
 
     # A node is lost with its job, and comes back; the controller queues the job again.
     slurm.kill_node()
-    wait_for(lambda: "no heartbeat for" in (said := harness("status", "out")[1]) and "3 lost" in said)
-    said = harness("status", "out")[1]
-    assert "TIMEOUT" in said and "CANCELLED" in said
+    wait_for(lambda: "no heartbeat for" in (output := harness("status", "out")[1]) and "3 lost" in output)
+    output = harness("status", "out")[1]
+    assert "TIMEOUT" in output and "CANCELLED" in output
     slurm.start_node()
     (tmp_path / "hold").unlink()
-    assert run.wait(timeout=90) == 1, run.said()
-    assert "Traceback" not in run.said()
+    assert run.wait(timeout=90) == 1, run.output()
+    assert "Traceback" not in run.output()
     assert len(submissions(out)) == 1
     [record] = (out / "records").glob("*.json")
     assert read_record(record).status == "ok" and "step 9" in read_record(record).notes["resumed"]
 
-    code, said = harness(*command)
-    assert code == 0, said
+    code, output = harness(*command)
+    assert code == 0, output
     records = [read_record(path) for path in (out / "records").glob("*.json")]
     assert ["step 9" in record.notes["resumed"] for record in records] == [True] * 3
     assert sorted(len(json.loads(path.read_text())["jobs"]) for path in submissions(out)) == [2, 3]
@@ -252,29 +252,29 @@ def test_jobs_that_are_cut_short_go_on_where_they_were(slurm, tmp_path, start, h
     assert values(out) == values(tmp_path / "here" / "held")
 
 
-def test_cancel_ends_what_runs_and_what_waits(slurm, tmp_path, start, harness):
+def test_cancel_ends_running_and_waiting_jobs(slurm, tmp_path, start, harness):
     out = held_folder(tmp_path)
     command = ["run", "held.yaml", "--out", "out", "--checkpoint", "0", "--seeds", "2", "--jobs", "1", *CLUSTER]
     run = start(*command)
     wait_for(lambda: waiting(out, 1), run)
-    code, said = harness("status", "out")
-    assert "1 running, 1 waiting" in said
+    code, output = harness("status", "out")
+    assert "1 running, 1 waiting" in output
     cancel = start("cancel", "out")
-    assert cancel.wait(timeout=60) == 0 and "2 trials without a record" in cancel.said()
-    assert run.wait(timeout=60) == 1, run.said()
-    assert run.said().count("its job was cancelled") == 2
+    assert cancel.wait(timeout=60) == 0 and "2 trials without a record" in cancel.output()
+    assert run.wait(timeout=60) == 1, run.output()
+    assert run.output().count("its job was cancelled") == 2
     wait_for(lambda: not {"RUNNING", "PENDING", "COMPLETING"} & set(states(slurm).values()))
     assert "2 cancelled" in harness("status", "out")[1]
     assert "no cluster job uses it" in harness("cancel", "out")[1]
     (tmp_path / "hold").unlink()
-    code, said = harness("run", "held.yaml", "--out", "out", "--seeds", "2", "--only", "seed=0")
-    assert code == 0, said
+    code, output = harness("run", "held.yaml", "--out", "out", "--seeds", "2", "--only", "seed=0")
+    assert code == 0, output
     [record] = (out / "records").glob("*.json")
-    assert "step 9" in read_record(record).notes["resumed"], "what a job began goes on anywhere"
+    assert "step 9" in read_record(record).notes["resumed"], "a local run resumes from the checkpoint of a job"
 
 
-def test_what_sbatch_refuses_is_one_message(slurm, tmp_path, harness):
+def test_a_refusal_of_sbatch_is_one_message(slurm, tmp_path, harness):
     (tmp_path / "counted.yaml").write_text(COUNTED)
-    code, said = harness("run", "counted.yaml", "--executor", "slurm", "--cluster", "partition=none", "--out", "out")
-    assert code == 2 and "sbatch refused" in said and "partition" in said
-    assert harness("run", "counted.yaml", "--out", "out")[0] == 0, "what was never submitted is in nobody's way"
+    code, output = harness("run", "counted.yaml", "--executor", "slurm", "--cluster", "partition=none", "--out", "out")
+    assert code == 2 and "sbatch refused" in output and "partition" in output
+    assert harness("run", "counted.yaml", "--out", "out")[0] == 0, "a refused submission leaves nothing behind"

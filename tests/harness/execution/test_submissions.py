@@ -1,4 +1,4 @@
-"""What is known of trials that were handed to a cluster, from files and from what the queue says."""
+"""The state of trials that were submitted to a cluster, from files and from the answer of the queue."""
 
 import os
 import time
@@ -14,6 +14,7 @@ from harness.execution.slurm.heartbeat import Heartbeat, wait_for_silence
 from harness.execution.slurm.slurm_job import check_prepared
 from harness.execution.slurm.squeue import Job, parse
 from harness.execution.slurm.submissions import (
+    CANCELLED,
     Beat,
     Submission,
     Submissions,
@@ -24,7 +25,6 @@ from harness.execution.slurm.submissions import (
     fault_path,
     judge,
     lines,
-    mark_cancelled,
     read_beat,
 )
 from harness.kinds.density.trial import DensityTrial
@@ -32,8 +32,8 @@ from harness.kinds.parameters.trial import ParametersTrial
 
 LAYER = LayerRef(row="one", layer="conv1x1")
 NAME = "invertbench-s-1"
-RUNNING, PENDING = Job("7", "RUNNING", "None"), Job("7", "PENDING", "Resources")
-ENDED = Job("7", "TIMEOUT", "TimeLimit")
+RUNNING, PENDING = Job("RUNNING", "None"), Job("PENDING", "Resources")
+ENDED = Job("TIMEOUT", "TimeLimit")
 
 
 def trial(label):
@@ -44,14 +44,13 @@ def beat(job="7_0", submission=NAME, **changes):
     return Beat(submission=submission, job=job, text="step 5/40", **{"seconds": 10.0} | changes)
 
 
-class Known:
-    """A queue that says what it is told to."""
+def known(jobs):
+    """Return a queue that answers with these jobs for every name."""
+    return lambda names: None if jobs is None else dict.fromkeys(names, jobs)
 
-    def __init__(self, answer):
-        self.answer = answer
 
-    def jobs(self, names):
-        return None if self.answer is None else dict.fromkeys(names, self.answer)
+def cancelled(place):
+    (place / CANCELLED).touch()
 
 
 def submission(out, *jobs, name=NAME):
@@ -73,13 +72,13 @@ def submission(out, *jobs, name=NAME):
         (beat(node="n7"), 12, {0: RUNNING}, None, "running", "ago on n7)", True),
         (beat(), 12, None, None, "running", "step 5/40", True),
         (beat(), 41, {0: RUNNING}, None, "lost", "no heartbeat for 41 s; the queue still has its job", True),
-        (beat(), 41, {0: PENDING}, None, "waiting", "Resources", True),  # queued again
+        (beat(), 41, {0: PENDING}, None, "waiting", "Resources", True),  # requeued
         (beat(), 41, None, None, "lost", "does not answer", False),
         (beat(), 1, {0: ENDED}, None, "lost", "TIMEOUT (TimeLimit); it left no record", False),
         (beat(), 1, {1: RUNNING}, None, "lost", "its job has ended", False),
         (None, 0, {}, None, "lost", "its job has ended", False),
         (None, 0, {0: RUNNING}, "no data", "lost", "no data", False),
-        (beat(), 1, {0: RUNNING}, "no data", "running", "step 5/40", True),  # begun again
+        (beat(), 1, {0: RUNNING}, "no data", "running", "step 5/40", True),  # started again
     ],
 )
 def test_states(last, age, jobs, fault, state, said, active):
@@ -87,52 +86,52 @@ def test_states(last, age, jobs, fault, state, said, active):
     assert (found[0], found[2]) == (state, active) and said in found[1]
 
 
-def test_a_trial_is_done_with_another_record_than_before(tmp_path):
+def test_a_trial_is_done_when_its_record_has_changed(tmp_path):
     one = trial("one")
     write_record(tmp_path / "records", blank_record(one, "error", "of an earlier run"))
     submission(tmp_path, (one,))
-    assert Submissions(tmp_path, Known({0: RUNNING})).look()[one.id].state == "waiting"
+    assert Submissions(tmp_path, known({0: RUNNING})).look()[one.id].state == "waiting"
     ended = blank_record(one, "killed", "ended by SIGTERM")
     ended.notes[SIGNAL] = "SIGTERM"
     write_record(tmp_path / "records", ended)
-    assert Submissions(tmp_path, Known({0: ENDED})).look()[one.id].state == "lost", "it runs again"
+    assert Submissions(tmp_path, known({0: ENDED})).look()[one.id].state == "lost", "it runs again"
     write_record(tmp_path / "records", blank_record(one, "error", "of this run"))
-    looked = Submissions(tmp_path, Known({0: RUNNING})).look()[one.id]
+    looked = Submissions(tmp_path, known({0: RUNNING})).look()[one.id]
     assert looked.state == "done" and looked.record.reason == "of this run" and not looked.active
 
 
-def test_the_last_submission_counts_and_signs_of_life_of_others_do_not(tmp_path):
+def test_only_the_last_submission_and_its_heartbeat_count(tmp_path):
     one, two = trial("one"), trial("two")
-    mark_cancelled(submission(tmp_path, (one,), (two,)))
+    cancelled(submission(tmp_path, (one,), (two,)))
     submission(tmp_path, (one,), name=f"{NAME}1")
     with Heartbeat(tmp_path, one, beat()):
-        looked = Submissions(tmp_path, Known({0: RUNNING})).look()
+        looked = Submissions(tmp_path, known({0: RUNNING})).look()
     assert {name: found.state for name, found in looked.items()} == {one.id: "waiting", two.id: "cancelled"}
     assert counted(looked.values()) == "on the cluster: 1 waiting, 1 cancelled"
-    assert Submissions(tmp_path, Known(None)).look({two.id}).keys() == {two.id}
+    assert Submissions(tmp_path, known(None)).look({two.id}).keys() == {two.id}
 
 
-def test_a_fault_of_a_job_is_told(tmp_path):
+def test_status_shows_the_fault_of_a_job(tmp_path):
     one = trial("one")
     fault = fault_path(submission(tmp_path, (one,)), one.id)
     fault.parent.mkdir()
     fault.write_text("digits: not prepared\n")
-    assert "lost: digits: not prepared" in lines(Submissions(tmp_path, Known({0: ENDED})).look())[1]
+    assert "lost: digits: not prepared" in lines(Submissions(tmp_path, known({0: ENDED})).look())[1]
 
 
-def test_nobody_works_beside_a_cluster(tmp_path, monkeypatch):
+def test_a_local_run_refuses_a_folder_that_cluster_jobs_use(tmp_path, monkeypatch):
     assert at_work(tmp_path, "local") == set()
     one, two = trial("one"), trial("two")
     place = submission(tmp_path, (one,), (two,))
     write_record(tmp_path / "records", blank_record(two, "ok", None))
-    monkeypatch.setenv("PATH", str(tmp_path))  # no squeue: it may be waiting, for all that is known
+    monkeypatch.setenv("PATH", str(tmp_path))  # without squeue, the trial may still be waiting
     with pytest.raises(UserError, match=r"1 waiting.*cancel "):
         at_work(tmp_path, "local")
     assert at_work(tmp_path, "slurm") == {one.id}
-    mark_cancelled(place)
+    cancelled(place)
     assert at_work(tmp_path, "local") == at_work(tmp_path, "slurm") == set()
     with Heartbeat(tmp_path, one, beat()), pytest.raises(UserError, match="1 cancelled"):
-        at_work(tmp_path, "local")  # which has not ended yet
+        at_work(tmp_path, "local")  # cancelled, but not ended yet
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"name": "invertbench-a b"}'])
@@ -143,7 +142,7 @@ def test_a_damaged_submission_is_named(tmp_path, content):
         Submissions(tmp_path)
 
 
-def test_a_heart_beats_until_the_trial_is_over(tmp_path):
+def test_the_heartbeat_lasts_until_the_end_of_the_trial(tmp_path):
     one = trial("one")
     with Heartbeat(tmp_path, one, beat(seconds=0.1)) as heartbeat:
         first = beat_path(tmp_path, one.id).stat().st_mtime_ns
@@ -157,11 +156,11 @@ def test_a_heart_beats_until_the_trial_is_over(tmp_path):
     assert not list((tmp_path / "heartbeats").iterdir())
 
 
-def test_a_job_waits_for_another_that_works_on_its_trial(tmp_path):
+def test_a_job_waits_for_another_that_runs_its_trial(tmp_path):
     one = trial("one")
     wait_for_silence(tmp_path, one, "8_0")
     with Heartbeat(tmp_path, one, beat(seconds=0.1)):
-        wait_for_silence(tmp_path, one, "7_0")  # its own, of before it was queued again
+        wait_for_silence(tmp_path, one, "7_0")  # its own, from before it was requeued
         with pytest.raises(UserError, match="job 7_0 already runs"):
             wait_for_silence(tmp_path, one, "8_0")
     path = beat_path(tmp_path, one.id)
@@ -170,7 +169,7 @@ def test_a_job_waits_for_another_that_works_on_its_trial(tmp_path):
     wait_for_silence(tmp_path, one, "8_0")
 
 
-def test_data_must_be_what_the_run_has_prepared(tmp_path):
+def test_data_must_be_those_that_the_run_has_prepared(tmp_path):
     def on(checksum):
         return DensityTrial(
             suite="s",
@@ -187,9 +186,9 @@ def test_data_must_be_what_the_run_has_prepared(tmp_path):
         check_prepared(on("abc"), RunOptions(tmp_path))
 
 
-def test_what_squeue_says():
-    text = "name|7|0|RUNNING|None\nname|7|N/A|PENDING|Resources\nother|9|N/A|FAILED|a|b\nnonsense\n"
+def test_parse_the_answer_of_squeue():
+    text = "name|0|RUNNING|None\nname|N/A|PENDING|Resources\nother|N/A|FAILED|a|b\nnonsense\n"
     assert parse(text) == {
-        "name": {0: Job("7", "RUNNING", "None"), None: Job("7", "PENDING", "Resources")},
-        "other": {None: Job("9", "FAILED", "a|b")},
+        "name": {0: Job("RUNNING", "None"), None: Job("PENDING", "Resources")},
+        "other": {None: Job("FAILED", "a|b")},
     }

@@ -30,7 +30,7 @@ LAYER = LayerRef(row="one", layer="conv1x1")
 
 @pytest.fixture
 def work(monkeypatch):
-    """What the trials of this file do; their processes import it by name, from the same sys.path."""
+    """Return the work of these trials; their processes import it by name, from the same sys.path."""
     monkeypatch.syspath_prepend(HERE)
     import faulty_trials
 
@@ -50,7 +50,7 @@ def timed(sweep):
 
 
 class Listener(Reporter):
-    """Keeps what it is told, in order."""
+    """Keep all reports in order."""
 
     def __init__(self):
         super().__init__(0, sys.stderr)
@@ -76,7 +76,7 @@ def alive(pid):
 def wait_for(condition, seconds=20.0):
     end = time.monotonic() + seconds
     while not (found := condition()):
-        assert time.monotonic() < end, "waited in vain"
+        assert time.monotonic() < end, "timed out"
         time.sleep(0.02)
     return found
 
@@ -101,7 +101,7 @@ def faulty(tmp_path_factory):
     """All faults in one run, beside trials that have none."""
     out = tmp_path_factory.mktemp("faulty")
     trials = {label: trial(label) for label in EXPECTED}
-    # A record of an earlier run must not pass for what became of this one.
+    # A record of an earlier run must not count as the outcome of this one.
     old = trials["kill"]
     listener = Listener()
     with pytest.MonkeyPatch.context() as patch:
@@ -141,7 +141,7 @@ def test_every_trial_is_reported_once(faulty):
     assert ("update", trials["fine"].id, 0.0, "fine") in listener.heard
 
 
-def test_what_a_trial_printed_is_in_its_log_and_its_end_in_the_record(faulty):
+def test_output_of_a_trial_is_in_its_log_and_the_end_of_it_in_the_record(faulty):
     out, trials, records, _ = faulty
     assert "a word on standard output" in (out / "logs" / f"{trials['raise_error'].id}.log").read_text()
     assert records["leave"].notes["log"] == "leaving early"
@@ -150,7 +150,7 @@ def test_what_a_trial_printed_is_in_its_log_and_its_end_in_the_record(faulty):
     assert "in raise_error" in records["raise_error"].notes["traceback"]
 
 
-def test_records_say_where_they_come_from_and_name_no_machine(faulty):
+def test_records_have_their_provenance_and_name_no_machine(faulty):
     environment = faulty[2]["fine"].environment
     assert environment["versions"]["torch"] and environment["cpu"] and environment["threads"] == 1
     text = json.dumps(environment)
@@ -235,7 +235,7 @@ def test_no_process_survives_a_killed_supervisor(tmp_path):
 
 
 def descendants(pids):
-    """Processes that one of `pids` has started."""
+    """Return the processes that `pids` have started."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -248,7 +248,7 @@ def descendants(pids):
 
 
 def run_with(work, out, label, **limits):
-    """One trial under limits: its record, and how long it took."""
+    """Run one trial under limits; return its record and its duration."""
     one = trial(label)
     begin = time.monotonic()
     run_one(one, RunOptions(out, **limits), Listener(), work=work)
@@ -257,7 +257,7 @@ def run_with(work, out, label, **limits):
 
 @pytest.fixture
 def warm(work, tmp_path):
-    """The fork server has imported all it will."""
+    """Wait until the fork server has done its imports."""
     run_one(trial("fine"), RunOptions(tmp_path / "warm"), Listener(), work=work)
 
 
@@ -282,8 +282,8 @@ WRITES = {
 
 
 @pytest.mark.system
-def test_what_a_trial_writes_into_its_pipes_ends_that_trial_alone(work, warm, tmp_path, monkeypatch):
-    """Neither the supervisor nor the fork server nor the resource tracker obeys it."""
+def test_bytes_that_a_trial_writes_into_its_pipes_end_only_that_trial(work, warm, tmp_path, monkeypatch):
+    """Supervisor, fork server and resource tracker are unaffected."""
     monkeypatch.chdir(tmp_path)
     labels = ["sleep", *WRITES, "write_four_bytes_and_hang", "fine"]
     trials = [trial(label) for label in labels]
@@ -324,7 +324,7 @@ def test_a_trial_above_its_memory_is_ended_and_says_so(work, warm, tmp_path, lab
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_what_could_never_fit_is_refused_at_once(work, warm, tmp_path):
+def test_an_allocation_that_cannot_fit_is_refused_at_once(work, warm, tmp_path):
     record, _ = run_with(work, tmp_path, "ask_for_too_much", memory=1 << 30)
     assert record.status == "oom" and "ask_for_too_much" in record.notes["traceback"]
     assert run_with(work, tmp_path, "fine", memory=1 << 30)[0].status == "ok"
@@ -348,19 +348,19 @@ def test_failing_fast_ends_the_run(work, tmp_path):
         work=work,
     )
     left = {path.stem for path in (tmp_path / "records").glob("*.json")}
-    assert trials[1].id in left <= {trials[0].id, trials[1].id}, "a trial that was ended for it has no record"
+    assert trials[1].id in left <= {trials[0].id, trials[1].id}, "a trial that --fail-fast ended has no record"
 
 
 @pytest.mark.parametrize("label", ["fill_the_disk", "fill_the_disk_at_the_record"])
 def test_no_space_left_is_no_result(work, tmp_path, label):
-    """Neither in the middle of a trial nor while its record is written."""
+    """The disk is full during a trial, or while its record is written."""
     trials = [trial("fine"), trial(label), trial("never started")]
     with pytest.raises(UserError, match=r"cannot be written: No space left on device; make room there"):
         run_trials(trials, RunOptions(tmp_path), Slots(1), Listener(), work=work)
-    assert [path.name for path in (tmp_path / "records").iterdir()] == [f"{trials[0].id}.json"], "nothing half-written"
+    assert [path.name for path in (tmp_path / "records").iterdir()] == [f"{trials[0].id}.json"], "no incomplete file"
 
 
-def test_no_space_left_for_what_the_supervisor_writes(work, tmp_path, monkeypatch):
+def test_no_space_left_for_a_record_of_the_supervisor(work, tmp_path, monkeypatch):
     def full(folder, record):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -369,21 +369,21 @@ def test_no_space_left_for_what_the_supervisor_writes(work, tmp_path, monkeypatc
         run_one(trial("kill"), RunOptions(tmp_path), Listener(), work=work)
 
 
-def test_a_trial_that_nobody_listens_to_any_more_is_not_at_fault():
-    """Its supervisor has just been killed, and it has an instant left to write a wrong record."""
+def test_a_closed_pipe_is_no_error_of_the_trial():
+    """Its supervisor was just killed, and the trial could still write a wrong record."""
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    tell, heard = progress_sender(Sender(sender)), Receiver(receiver)
-    tell(0.1, "heard")
-    assert heard.receive() == [{"fraction": 0.1, "text": "heard"}]
-    heard.close()
+    progress, messages = progress_sender(Sender(sender)), Receiver(receiver)
+    progress(0.1, "heard")
+    assert messages.receive() == [{"fraction": 0.1, "text": "heard"}]
+    messages.close()
     time.sleep(0.11)
-    tell(0.2, "not heard")
+    progress(0.2, "not heard")
 
 
 @pytest.mark.system
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the fork server in /proc")
 def test_the_end_of_the_fork_server_is_no_fault_of_a_trial(work, tmp_path):
-    """It takes its trials with it; the next one gets another server."""
+    """Its trials end with it; the next one gets another server."""
     trials = [trial("sleep_long"), trial("fine")]
 
     class Shooting(Listener):
@@ -397,7 +397,7 @@ def test_the_end_of_the_fork_server_is_no_fault_of_a_trial(work, tmp_path):
     assert cut.status == "killed" and interrupted(cut) and fine.status == "ok"
 
 
-def test_an_older_record_stays_until_there_is_another(work, tmp_path):
+def test_an_older_record_stays_until_the_trial_leaves_another(work, tmp_path):
     one = trial("sleep_long")
     old = blank_record(one, "ok", None)
     write_record(tmp_path / "records", old)
@@ -411,7 +411,7 @@ def test_an_older_record_stays_until_there_is_another(work, tmp_path):
     assert read_record(tmp_path / "records" / f"{one.id}.json") == old
 
 
-def test_what_ended_a_trial_from_outside_says_nothing_about_it(faulty):
+def test_signals_from_outside_count_as_interruptions(faulty):
     assert interrupted(faulty[2]["kill"]) and faulty[2]["kill"].notes["signal"] == "SIGKILL"
     assert not interrupted(faulty[2]["segfault"]) and faulty[2]["segfault"].notes["signal"] == "SIGSEGV"
     assert not interrupted(faulty[2]["raise_error"])
@@ -419,7 +419,7 @@ def test_what_ended_a_trial_from_outside_says_nothing_about_it(faulty):
 
 
 def test_each_gpu_is_leased_to_one_trial(work, tmp_path):
-    """Only the variable is looked at, so that this runs without a GPU."""
+    """Look at the variable alone, so that this runs without a GPU."""
     trials = [trial(f"visible_gpus {number}") for number in range(4)]
 
     class Pretend(Slots):
@@ -431,7 +431,7 @@ def test_each_gpu_is_leased_to_one_trial(work, tmp_path):
     assert set(given) == {"5", "GPU-7"}
 
 
-def test_plain_lines_say_what_became_of_each_trial(faulty, capsys):
+def test_plain_lines_report_the_outcome_of_each_trial(faulty, capsys):
     _, trials, records, _ = faulty
     with make_reporter(2, sys.stderr) as reporter:
         reporter.started(trials["fine"])
@@ -487,7 +487,7 @@ if __name__ == "__main__":
         (["mnist", "digits", "patches"], ["sklearn.datasets", "torch._dynamo"]),
     ],
 )
-def test_trials_are_born_with_what_they_need_and_no_more(tmp_path, datasets, imported):
+def test_the_fork_server_imports_only_the_needs_of_the_trials(tmp_path, datasets, imported):
     (tmp_path / "main.py").write_text(SERVED)
     command = [sys.executable, str(tmp_path / "main.py"), *datasets]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

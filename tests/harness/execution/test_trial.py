@@ -1,4 +1,4 @@
-"""What the process of one trial leaves behind, whatever happens in it."""
+"""Records and checkpoints that the process of a trial leaves."""
 
 import errno
 
@@ -33,7 +33,7 @@ class NumberOfState:
 
 
 def run_with(out, ending):
-    """Execute a trial that leaves a checkpoint and then does what `ending` does."""
+    """Execute a trial that leaves a checkpoint and then calls `ending`."""
 
     def run(trial, run_options, progress, checkpoints):
         checkpoints.save(1, {"number": NumberOfState()})
@@ -60,7 +60,7 @@ def raising(error):
         (raising(OSError(errno.EIO, "no disk")), "error", True),
     ],
 )
-def test_checkpoints_stay_while_they_are_of_use(tmp_path, ending, status, kept):
+def test_checkpoints_stay_while_they_can_be_used(tmp_path, ending, status, kept):
     record = run_with(tmp_path, ending)
     assert record.status == status
     assert read_record(tmp_path / "records" / f"{TRIAL.id}.json") == record
@@ -70,13 +70,13 @@ def test_checkpoints_stay_while_they_are_of_use(tmp_path, ending, status, kept):
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
-def test_no_space_left_is_nothing_that_a_trial_found_out(tmp_path, number):
+def test_no_space_left_is_not_a_result_of_a_trial(tmp_path, number):
     with pytest.raises(OSError):
         run_with(tmp_path, raising(OSError(number, "full")))
     assert not (tmp_path / "records").exists() and list(tmp_path.glob("checkpoints/*/*.ckpt"))
 
 
-def test_a_record_says_where_training_went_on(tmp_path):
+def test_a_record_names_the_step_from_which_training_resumed(tmp_path):
     run_with(tmp_path, raising(ValueError("odd")))
 
     def run(trial, run_options, progress, checkpoints):
@@ -86,7 +86,7 @@ def test_a_record_says_where_training_went_on(tmp_path):
     changed = PROVENANCE | {"sources": {"flows/glow.py": "bbb"}}
     record = execute(TRIAL, RunOptions(tmp_path), changed, lambda *_: None, run)
     assert record.notes["resumed"].startswith("training was interrupted once, and resumed from step 1 of 2")
-    assert record.environment["sources"] == PROVENANCE["sources"], "of the source that it began with, so it is stale"
+    assert record.environment["sources"] == PROVENANCE["sources"], "the source of the first steps: it is stale"
     assert record.seconds > 0
 
 

@@ -46,7 +46,7 @@ def test_the_command_line_goes_before_the_suite(tmp_path):
     assert cluster == Cluster(
         partition="other", time=5400.0, throttle=2, memory=3 << 30, options={"nice": 100, "reservation": "mine"}
     )
-    asked = parameters([trial(threads=3)], cluster, 2, alone=False)
+    asked = parameters([trial(threads=3)], cluster)
     assert (asked["partition"], asked["time"], asked["cpus_per_task"], asked["array_parallelism"]) == (
         "other",
         90,
@@ -58,9 +58,9 @@ def test_the_command_line_goes_before_the_suite(tmp_path):
 
 
 def test_a_time_is_rounded_up_and_a_trial_on_cuda_asks_for_a_gpu():
-    asked = parameters([trial(device="cuda")], Cluster(time="61 s"), None, alone=True)
-    assert (asked["time"], asked["gres"], asked["exclusive"], asked["array_parallelism"]) == (2, "gpu:1", True, 1)
-    assert parameters([trial(device="cuda")], Cluster(gres="gpu:a100:1"), None, alone=False)["gres"] == "gpu:a100:1"
+    asked = parameters([trial(device="cuda")], Cluster(time="61 s"))
+    assert (asked["time"], asked["gres"], asked["exclusive"], asked["array_parallelism"]) == (2, "gpu:1", None, 1)
+    assert parameters([trial(device="cuda")], Cluster(gres="gpu:a100:1"))["gres"] == "gpu:a100:1"
     assert Cluster(gres="gpu:a100:1").device == "cuda" and Cluster().device == "cpu"
 
 
