@@ -14,7 +14,7 @@ from harness.core.errors import DataError
 from harness.core.settings import Count, Settings
 from harness.datasets._images.image_files import pool
 from harness.datasets._images.selection import SEED, fill, first_of, hold_out, seeded_order
-from harness.datasets._store.store import Prepared, Store, Writer, prepare
+from harness.datasets._store.store import Store, Writer, prepare
 from harness.datasets._values.encoding import Encoding, choose_encoding, identity
 from harness.datasets._values.lattice import MOST_LEVELS
 from harness.datasets._values.npz_stream import Npz, StoredArray, open_npz
@@ -31,10 +31,12 @@ def _step(value: Any) -> Any:
     if value is None or value == "detect":
         return value
     numbers = value if isinstance(value, (list, tuple)) else (value,)
-    right = [isinstance(one, (int, float)) and not isinstance(one, bool) and 0 < one < np.inf for one in numbers]
+    right = [
+        isinstance(number, (int, float)) and not isinstance(number, bool) and 0 < number < np.inf for number in numbers
+    ]
     if not right or not all(right):
         raise PydanticCustomError("step", f"should be {STEP}")
-    return tuple(float(one) for one in numbers)
+    return tuple(map(float, numbers))
 
 
 Step = Annotated[tuple[float, ...] | Literal["detect"] | None, BeforeValidator(_step)]
@@ -132,24 +134,18 @@ class Arrays(Dataset, name="npz"):
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, mapped from the cache."""
         chosen = cast(ArrayOptions, self.parse(options))
-        prepared = self._prepared(store, chosen)
+        path = store.find(self.name, chosen.file, "it is the option `file`, below the data root or absolute")
+        key = {"version": VERSION, **chosen.model_dump(mode="json")}
+        prepared = prepare(store, self.name, key, [path], lambda writer: _build(path, chosen, writer))
         notes = prepared.notes
-        return Splits(
-            train=prepared.array("train"),
-            validation=prepared.array("validation"),
-            test=prepared.array("test"),
+        return Splits.of(
+            prepared,
             levels=notes["levels"],
             description=notes["description"],
             lattice=notes["steps"] is not None,
             steps=_reported_steps(chosen, notes["steps"]),
             no_floor=None if notes["steps"] else "the values lie on no lattice; no noise is added to them",
-            checksum=prepared.checksum,
         )
-
-    def _prepared(self, store: Store, chosen: ArrayOptions) -> Prepared:
-        path = store.find(self.name, chosen.file, "it is the option `file`, below the data root or absolute")
-        key = {"version": VERSION, **chosen.model_dump(mode="json")}
-        return prepare(store, self.name, key, [path], lambda writer: _build(path, chosen, writer))
 
 
 def _reported_steps(chosen: ArrayOptions, steps: list[float] | None) -> tuple[tuple[float, str], ...] | None:
@@ -183,10 +179,10 @@ def _layout(array: StoredArray, chosen: ArrayOptions) -> Callable[[np.ndarray], 
     """Return the function that converts stored events to (n, C, *spatial)."""
     accepted = chosen.stored()
     if array.event not in accepted:
-        other = "channels_last" if chosen.layout == "channels_first" else "channels_first"
+        alternative = "channels_last" if chosen.layout == "channels_first" else "channels_first"
         hint = ""
-        if array.event in chosen.model_copy(update={"layout": other}).stored():
-            hint = f"; layout: {other} would fit"
+        if array.event in chosen.model_copy(update={"layout": alternative}).stored():
+            hint = f"; layout: {alternative} would fit"
         raise DataError(
             f"{array.name} holds events of shape {array.event}; shape = {chosen.shape} with layout: {chosen.layout}"
             f"{f' and pool: {chosen.pool}' if chosen.pool > 1 else ''} asks for "

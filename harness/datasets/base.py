@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from harness.core.errors import DataError, UserError, nearest
 from harness.core.settings import Settings
 from harness.core.third_party import third_party_errors
-from harness.datasets._store.store import Store
+from harness.datasets._store.store import Prepared, Store
 
 Unit = Literal["bits_per_dim", "nats_per_dim"]
 
@@ -28,7 +28,7 @@ class DatasetInfo:
     Attributes:
         title: one line.
         kind: images of shape (C, H, W) or sequences of shape (C, T).
-        what: description of an event, number of events, and how they are split.
+        what: description of an event, the number of events, and their split.
         size: amount of data to download.
         licence: the terms, as far as they are stated.
         source: origin of the data.
@@ -89,6 +89,12 @@ class Splits:
                     f"{self.levels} levels are 0..{self.levels - 1}"
                 )
 
+    @classmethod
+    def of(cls, prepared: Prepared, levels: int | None, description: str, **facts: Any) -> Splits:
+        """Return the arrays "train", "validation" and "test" of the cache, with their checksum and further facts."""
+        train, validation, test = map(prepared.array, ("train", "validation", "test"))
+        return cls(train, validation, test, levels, description, checksum=prepared.checksum, **facts)
+
     def parts(self) -> dict[str, np.ndarray]:
         """Return the splits by name."""
         return {"train": self.train, "validation": self.validation, "test": self.test}
@@ -123,7 +129,7 @@ class Dataset(ABC):
         info: description for listings and reports.
         on_disk: whether `load` reads files, of the data root or fetched, and prepares arrays of them; no: what it
             gives is generated, or installed with a package.
-        imports: the modules that `load` imports and that take long: the trials of a run share one import.
+        imports: modules that `load` imports and that take long to import; the trials of a run share one import.
     """
 
     name: ClassVar[str]
@@ -226,7 +232,7 @@ class Dataset(ABC):
         return third_party_errors(f"data set {self.name}", method, Path(inspect.getfile(type(self))))
 
     def checksum(self, store: Store, options: Mapping[str, Any]) -> str | None:
-        """Return that of the prepared arrays, as `load` says it; None for what is generated or installed."""
+        """Return the checksum of the prepared arrays; None for generated or installed data."""
         return self.load(store, options).checksum if self.on_disk else None
 
     @abstractmethod

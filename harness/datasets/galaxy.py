@@ -68,16 +68,13 @@ class Galaxy(Dataset, name="galaxy"):
         pooled = ", means of 2 x 2 pixels of 64x64" if chosen.side < SIDE else ""
         counts = tuple(prepared.notes["counts"])
         part = "" if counts == PUBLISHED else f", made of {counts[0]:,} and {counts[1]:,} images"
-        return Splits(
-            train=prepared.array("train"),
-            validation=prepared.array("validation"),
-            test=prepared.array("test"),
+        return Splits.of(
+            prepared,
             levels=256,
             description=(
                 f"non-interacting galaxies, {chosen.side}x{chosen.side}{pooled}{part}, 256 levels; validation is part "
                 f"of the folder training, by seed {SEED}; test is the folders validation and test"
             ),
-            checksum=prepared.checksum,
         )
 
     def _prepared(self, store: Store, chosen: GalaxyOptions) -> Prepared:

@@ -14,7 +14,7 @@ from harness.core.errors import DataError
 from harness.core.settings import Count, Flag, Settings
 from harness.datasets._images.image_files import SUFFIXES, Filter, ImageFile, find_images, read_image, stamp
 from harness.datasets._images.selection import divide, fill, seeded_order
-from harness.datasets._store.store import Prepared, Store, Writer, prepare
+from harness.datasets._store.store import Store, Writer, prepare
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 VERSION = 1  # of the prepared arrays
@@ -73,24 +73,14 @@ class ImageFolder(Dataset, name="images"):
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, uint8, mapped from the cache."""
-        prepared = self._prepared(store, cast(ImageFolderOptions, self.parse(options)))
-        return Splits(
-            train=prepared.array("train"),
-            validation=prepared.array("validation"),
-            test=prepared.array("test"),
-            levels=256,
-            description=prepared.notes["description"],
-            checksum=prepared.checksum,
-        )
-
-    def _prepared(self, store: Store, chosen: ImageFolderOptions) -> Prepared:
-        name = self.name
+        chosen, name = cast(ImageFolderOptions, self.parse(options)), self.name
         folder = store.find(name, chosen.folder, "it is the option `folder`, below the data root or absolute")
         if not folder.is_dir():
             raise DataError(f"{name}: {folder}: is not a folder; a single array file is the data set npz")
         files = find_images(name, folder)
         key = {"version": VERSION, **chosen.model_dump(mode="json"), "place": str(folder), "files": stamp(files)}
-        return prepare(store, name, key, [], lambda writer: _build(name, folder, files, chosen, writer))
+        prepared = prepare(store, name, key, [], lambda writer: _build(name, folder, files, chosen, writer))
+        return Splits.of(prepared, levels=256, description=prepared.notes["description"])
 
 
 def _build(name: str, folder: Path, files: Sequence[ImageFile], chosen: ImageFolderOptions, writer: Writer) -> None:

@@ -90,16 +90,13 @@ class Imagenet32(Dataset, name="imagenet32"):
         prepared = self._prepared(store, chosen)
         counts = tuple(prepared.notes["counts"])
         part = "" if counts == PUBLISHED[chosen.form] else f", made of {counts[0]:,} and {counts[1]:,} images only"
-        return Splits(
-            train=prepared.array("train"),
-            validation=prepared.array("validation"),
-            test=prepared.array("test"),
+        return Splits.of(
+            prepared,
             levels=256,
             description=(
                 f"ImageNet 32x32{part}, {MADE_BY[chosen.form]}, 256 levels; validation is part of the training images, "
                 f"by seed {SEED}; test is the official validation part"
             ),
-            checksum=prepared.checksum,
         )
 
     def _prepared(self, store: Store, chosen: Imagenet32Options) -> Prepared:

@@ -2,7 +2,7 @@
 
 Conversion of an image to an array (C, H, W) of 8-bit values, everywhere in this project:
 
-- PNG, JPEG, BMP and WebP, recognised by their content, whatever the name; with 8 bits per channel.
+- PNG, JPEG, BMP and WebP, recognised by their content, under any name; with 8 bits per channel.
 - It is rotated according to its EXIF tag. Palettes are expanded.
 - For three channels, grey becomes three equal channels, CMYK becomes RGB by Pillow's rule. For one channel, colour
   becomes luma, (299 R + 587 G + 114 B) / 1000.

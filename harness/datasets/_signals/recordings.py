@@ -79,16 +79,13 @@ def recording_splits(
         }
 
     prepared = prepare(store, name, key, files, build)
-    return Splits(
-        train=prepared.array("train"),
-        validation=prepared.array("validation"),
-        test=prepared.array("test"),
+    return Splits.of(
+        prepared,
         levels=None,
         description=prepared.notes["description"],
         lattice=options.band_pass is None,
         steps=tuple((size, unit) for size, unit in prepared.notes["steps"]),
         no_floor=_no_floor(options),
-        checksum=prepared.checksum,
     )
 
 
@@ -179,8 +176,8 @@ def _description(title: str, recording: Recording, dropped: Counter[str], option
     if options.train_stride < options.length:
         overlap = f"training windows begin every {options.train_stride} samples and overlap, held-out windows do not"
     else:
-        apart = "" if options.train_stride == options.length else f", training windows every {options.train_stride}"
-        overlap = f"windows do not overlap{apart}"
+        spacing = "" if options.train_stride == options.length else f", training windows every {options.train_stride}"
+        overlap = f"windows do not overlap{spacing}"
     parts = [
         f"{title}: {' and '.join(options.channels)} at {rate:g} Hz, {samples(recording.stretches) / rate:.1f} s",
         f"windows of {options.length} samples, split in time with {options.gap_seconds:g} s between the splits",

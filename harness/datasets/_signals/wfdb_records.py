@@ -187,7 +187,7 @@ def record_files(name: str, record: str, locate: Locate, channels: Sequence[str]
     chosen, seen = [], set()
     for start, frames, header in parts:
         names = [signal if file != NO_DATA else None for signal, file in zip(header.names, header.files, strict=True)]
-        seen |= {one for one in names if one is not None}
+        seen |= {signal for signal in names if signal is not None}
         twice = [channel for channel in channels if names.count(channel) > 1]
         if twice:
             raise DataError(
@@ -220,7 +220,7 @@ def _segment_headers(
             raise DataError(f"{name}: {header.path}: a segment that consists of segments; {master.path} names it")
         if number == 0 and frames == 0:  # the layout: it spares the segments where a channel is nowhere
             if not set(header.names).issuperset(channels):
-                raise _lacking(name, header.path, channels, {one for one in header.names if one is not None})
+                raise _lacking(name, header.path, channels, {signal for signal in header.names if signal is not None})
             continue
         if header.rate != master.rate or header.length not in (None, frames):
             raise DataError(
@@ -256,9 +256,9 @@ def read_recording(name: str, records: Sequence[RecordFiles], channels: Sequence
             path, per_frame = segment.header.path, _per_frame(name, segment, channels)
             rates.setdefault(segment.header.rate * per_frame, path)
             if len(rates) > 1:
-                (one, first), (other, second) = rates.items()
+                (rate, first), (different, second) = rates.items()
                 raise DataError(
-                    f"{name}: {second}: sampled at {other:g} Hz, but {first} at {one:g} Hz; rates must be equal"
+                    f"{name}: {second}: sampled at {different:g} Hz, but {first} at {rate:g} Hz; rates must be equal"
                 )
             values, valid, scale = _read_segment(name, segment, channels)
             start = offset + segment.start * per_frame

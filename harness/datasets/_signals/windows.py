@@ -2,7 +2,7 @@
 
     |----------- train -----------| gap |-- validation --| gap |---- test ----|
 
-Neighbouring parts are kept apart, because a pulse stays similar for some beats and breaths. No window crosses
+Neighbouring parts are separated by gaps, because a pulse stays similar for some beats and breaths. No window crosses
 the edge of a part or a hole of the recording.
 """
 

@@ -91,7 +91,7 @@ class Prepared:
 
     @property
     def checksum(self) -> str:
-        """SHA-256 over the checksums of all arrays: equal for equal data, whatever their origin."""
+        """SHA-256 over the checksums of all arrays: equal for equal data of any origin."""
         sums = {name: facts["sha256"] for name, facts in self.meta["arrays"].items()}
         return hashlib.sha256(json.dumps(sums, sort_keys=True).encode()).hexdigest()
 
@@ -214,9 +214,9 @@ def _remove_leftovers(folder: Path) -> None:
     import filelock
 
     for unfinished in folder.parent.glob(".*-*"):
-        other = folder.with_name(unfinished.name[1:].rpartition("-")[0])
+        target = folder.with_name(unfinished.name[1:].rpartition("-")[0])
         try:
-            with contextlib.nullcontext() if other == folder else _lock(other).acquire(timeout=0):
+            with contextlib.nullcontext() if target == folder else _lock(target).acquire(timeout=0):
                 shutil.rmtree(unfinished, ignore_errors=True)
         except filelock.Timeout:
             continue  # its process is running
@@ -227,10 +227,10 @@ def _remove_superseded(made: Prepared) -> None:
     if not made.meta["sources"]:
         return
     for folder in made.folder.parent.glob("[!.]*-*/"):
-        other = read_prepared(folder)
-        if other is None or folder == made.folder or other.meta.get("key") != made.meta["key"]:
+        older = read_prepared(folder)
+        if older is None or folder == made.folder or older.meta.get("key") != made.meta["key"]:
             continue
-        if list(other.meta.get("sources", ())) == list(made.meta["sources"]):
+        if list(older.meta.get("sources", ())) == list(made.meta["sources"]):
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -145,11 +145,11 @@ def _refuse_finer(name: str, stated: Sequence[Lattice | None], found: Sequence[L
 
     Noise over its smaller cells would leave gaps, through which the density becomes unbounded.
     """
-    for channel, (one, other) in enumerate(zip(stated, found, strict=True)):
-        if one is not None and other is not None and other.step > 1.5 * one.step:
+    for channel, (given, common) in enumerate(zip(stated, found, strict=True)):
+        if given is not None and common is not None and common.step > 1.5 * given.step:
             raise DataError(
-                f"{name}: step = {one.step:g} is finer than the values of channel {channel}, which all lie on a "
-                f"lattice of step {other.step:g}; state that, or step: detect"
+                f"{name}: step = {given.step:g} is finer than the values of channel {channel}, which all lie on a "
+                f"lattice of step {common.step:g}; state that, or step: detect"
             )
 
 
@@ -157,8 +157,8 @@ def _divisors(survey: Survey, kind: Kind) -> list[Lattice]:
     """Return, for integers, the lattice of each channel of a sequence, or one for all channels of an image."""
     if kind == "sequence":
         return [Lattice(low, float(step or 1)) for low, step in zip(survey.low, survey.divisor, strict=True)]
-    apart = (survey.low - survey.low[0]).astype(np.int64)
-    divisor = int(np.gcd.reduce([*survey.divisor, *apart]))
+    offsets = (survey.low - survey.low[0]).astype(np.int64)
+    divisor = int(np.gcd.reduce([*survey.divisor, *offsets]))
     return [Lattice(float(survey.low.min()), float(divisor or 1))] * len(survey.low)
 
 

@@ -54,8 +54,8 @@ class Survey:
 
     def _see_divisor(self, channel: int, values: np.ndarray) -> None:
         exact = values.astype(np.int64)
-        apart = np.gcd.reduce(exact - self._first.setdefault(channel, int(exact[0])))
-        self.divisor[channel] = np.gcd(self.divisor[channel], apart)
+        divisor = np.gcd.reduce(exact - self._first.setdefault(channel, int(exact[0])))
+        self.divisor[channel] = np.gcd(self.divisor[channel], divisor)
 
     def distinct(self, channel: int | None = None) -> np.ndarray | None:
         """Return the distinct values of a channel (None: of all), ascending; None if more than MOST_DISTINCT."""
