@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 from layers.base import InvertibleLinear, UnsupportedShape
-from layers.butterflies import blocks as block_factors
 from layers.butterflies import fused as butterfly_fused
 from layers.butterflies import pairs as factors
 from layers.butterflies.plan import check_choice, make_plan
-from layers.butterflies.stages import MixedRadix
+from layers.butterflies.stages import (
+    LARGEST_PRIME,
+    PLUStages,
+    Stage,
+    in_memory_order,
+    prime_factors,
+    smooth_parts,
+    stage_matrix,
+    stages_of,
+    stages_of_plan,
+)
+from layers.chain import Chain
 from layers.kernels import load as kernels
 from layers.linalg.layout import transposed
-from layers.linalg.plu import PLUMatrices, random_rotations
+from layers.linalg.plu import random_rotations
 
 
 class Butterfly(InvertibleLinear, name="butterfly"):
@@ -101,9 +113,7 @@ class Butterfly(InvertibleLinear, name="butterfly"):
     Source: ButterflyFlow (Meng et al., ICML 2022)
     """
 
-    # Either the free 2x2 matrices (block_size 1) or the PLU factors of the 2C x 2C ones.
-    weight: nn.Parameter
-    pairs: PLUMatrices
+    weight: nn.Parameter  # without a product: the free 2x2 matrices
     multiplicity: Tensor | None
 
     def __init__(
@@ -141,101 +151,97 @@ class Butterfly(InvertibleLinear, name="butterfly"):
                 "flatten = 'pixels' needs; use flatten: channels_last, or a block size that divides the channels"
             )
         self.block_size = block_size
-        self.channels_last = flatten != "channels_first"
-        self.colours = block_size if flatten == "pixels" else 1
         # The order of the entries, as compiled operators take it: nothing if it is the event's own.
-        self.layout = [self.colours, self.channels // self.colours, self.positions] if self.channels_last else []
-        self.mixed = None
+        colours = block_size if flatten == "pixels" else 1
+        channels_last = flatten != "channels_first"
+        self.layout = [colours, self.channels // colours, self.positions] if channels_last else []
+        self.product: Chain | PLUStages | None = None
         blocks = self.dim // block_size
-        if levels is None and partition is None and blocks & (blocks - 1):
-            descending = order == "descending"
-            self.mixed = MixedRadix(self.dim, descending, bi_direction, shared, initialisation, block_size)
-            return
-        count = sum(self.plan.lengths)
-        if block_size == 1:
-            self.weight = nn.Parameter(factors.initial_weight(count, initialisation))
+        self.mixed = levels is None and partition is None and blocks & (blocks - 1) != 0
+        if self.mixed:
+            sizes = smooth_parts(blocks)
+            stages = [_sequence(stages_of(size, block_size), order == "descending", bi_direction) for size in sizes]
         else:
-            self.pairs = PLUMatrices(_initial_blocks(count, 2 * block_size, initialisation))
-        uses = factors.multiplicities(self.plan) if shared else None  # follows from the plan: not saved
-        self.register_buffer("multiplicity", uses, persistent=False)
+            sizes, stages = self.plan.sizes, stages_of_plan(self.plan, block_size)
+        self.sizes, self.stages = [block_size * size for size in sizes], stages
+        if self.mixed:
+            runs = _runs(stages)
+            self.product = Chain((1, self.dim), (self._run(*run, shared, initialisation) for run in runs))
+        elif block_size > 1:
+            initial = _initial_matrices(sum(self.plan.lengths), 2 * block_size, initialisation).split(self.plan.lengths)
+            initial = initial if self.plan.lengths else ()
+            self.product = PLUStages(self.shape, self.sizes, stages, shared, initial, self.layout)
+        else:
+            self.weight = nn.Parameter(factors.initial_weight(sum(self.plan.lengths), initialisation))
+            uses = factors.multiplicities(self.plan) if shared else None  # follows from the plan: not saved
+            self.register_buffer("multiplicity", uses, persistent=False)
 
-    def _entries(self, x: Tensor) -> Tensor:
-        """Map (N, C, *spatial) -> (D, N), in the flatten order."""
-        entries = transposed(x.flatten(1))
-        if self.channels_last:  # with the batch last, rows of it move in one piece
-            entries = entries.view(*self.layout, len(x)).permute(2, 1, 0, 3).reshape(entries.shape)
-        return entries
-
-    def _events(self, entries: Tensor) -> Tensor:
-        """Map (D, N) -> (N, C, *spatial): undo `_entries`."""
-        batch = entries.shape[1]
-        if self.channels_last:
-            channels = entries.view(*reversed(self.layout), batch).permute(2, 1, 0, 3)
-            entries = channels.reshape(entries.shape)
-        return transposed(entries).view(batch, *self.shape)
+    def _run(self, two: bool, parts: list[list[Stage]], shared: bool, initialisation: str) -> InvertibleLinear:
+        """Return a layer of stages of a mixed radix, all of free 2x2 matrices or none."""
+        if two:
+            levels = [[stage.blocks.bit_length() for stage in part] for part in parts]
+            shape = (1, self.dim)
+            return Butterfly(
+                shape, levels=levels, partition=self.sizes, shared=shared, initialisation=cast(Any, initialisation)
+            )
+        initial = [
+            _initial_matrices(stage.blocks * (1 if shared else stage.stride), stage.radix * stage.width, initialisation)
+            for part in parts
+            for stage in part
+        ]
+        return PLUStages((1, self.dim), self.sizes, parts, shared, initial)
 
     def _flat(self, x: Tensor) -> Tensor:
-        """Map (N, C, *spatial) -> (N, D), in the flatten order."""
-        return x.reshape(len(x), *self.layout).permute(0, 3, 2, 1).flatten(1) if self.channels_last else x.flatten(1)
+        """Map (N, C, *spatial) -> (N, 1, D), in the flatten order."""
+        flat = x.reshape(len(x), *self.layout).permute(0, 3, 2, 1) if self.layout else x
+        return flat.reshape(len(x), 1, self.dim)
 
     def _unflat(self, flat: Tensor) -> Tensor:
-        """Map (N, D) -> (N, C, *spatial): undo `_flat`."""
-        if self.channels_last:
-            flat = flat.view(-1, *reversed(self.layout)).permute(0, 3, 2, 1)
+        """Map (N, 1, D) -> (N, C, *spatial): undo `_flat`."""
+        if self.layout:
+            flat = flat.view(len(flat), *reversed(self.layout)).permute(0, 3, 2, 1)
         return flat.reshape(len(flat), *self.shape)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Apply every factor; see the class for the log-det."""
-        if self.mixed is not None:
-            flat, log_det = self.mixed(self._flat(x))
-            return self._unflat(flat), log_det
-        if self.block_size > 1:
-            y = block_factors.apply(self.pairs.matrices(), self._entries(x), self.plan)
-            terms = self.pairs.log_abs_dets()
-            return self._events(y), (terms if self.multiplicity is None else terms * self.multiplicity).sum()
+        if self.product is not None:
+            y, log_det = self.product(self._flat(x) if self.mixed else x)
+            return (self._unflat(y) if self.mixed else y), log_det
         if kernels.serve(x, self.weight) or kernels.serve_bfloat16(x, self.weight):
             return torch.ops.invertbench.butterfly(x, self.weight, self.plan.flat, self.layout, self.plan.shared)
-        way = butterfly_fused if butterfly_fused.pays(self.plan, len(x)) else factors
-        y = way.apply(self.weight, self._entries(x), self.plan)
-        return self._events(y), factors.log_abs_det(self.weight, self.multiplicity)
+        log_det = factors.log_abs_det(self.weight, self.multiplicity)
+        return self._plain(self.weight, x, backwards=False), log_det
+
+    def inverse(self, y: Tensor) -> Tensor:
+        """Undo every factor, the last one first. Compiled code needs no copy of the weight."""
+        if self.product is None and kernels.serve(y, self.weight):
+            return self._compiled_inverse(y, self.weight)
+        return Butterfly.inverter(self)(y)
 
     def inverter(self) -> Callable[[Tensor], Tensor]:
         """Invert the matrices once; the callable applies them. Compiled code inverts them in passing, each time."""
-        if self.mixed is not None:
-            solve = self.mixed.solver()
-            return lambda y: self._unflat(solve(self._flat(y)))
-        if self.block_size == 1 and kernels.serve(self.weight):
-            weight, plan = self.weight.clone(), self.plan
-            return lambda y: torch.ops.invertbench.butterfly_inverse(y, weight, plan.flat, self.layout, plan.shared)
-        if self.block_size == 1:
-            inverse_weight = factors.invert_weight(self.weight)
-        else:
-            inverse_weight = self.pairs.inverse_matrices()
+        if self.product is not None:
+            undo = self.product.inverter()
+            return (lambda y: self._unflat(undo(self._flat(y)))) if self.mixed else undo
+        if kernels.serve(self.weight):
+            return partial(self._compiled_inverse, weight=self.weight.clone())
+        return partial(self._plain, factors.invert_weight(self.weight), backwards=True)
 
-        def invert(y: Tensor) -> Tensor:
-            entries = self._entries(y)
-            if self.block_size > 1:
-                return self._events(block_factors.apply_inverse(inverse_weight, entries, self.plan))
-            way = butterfly_fused if butterfly_fused.pays(self.plan, len(y)) else factors
-            return self._events(way.apply_inverse(inverse_weight, entries, self.plan))
+    def _compiled_inverse(self, y: Tensor, weight: Tensor) -> Tensor:
+        return torch.ops.invertbench.butterfly_inverse(y, weight, self.plan.flat, self.layout, self.plan.shared)
 
-        return invert
+    def _plain(self, weight: Tensor, x: Tensor, *, backwards: bool) -> Tensor:
+        """Apply every factor of free 2x2 matrices in plain PyTorch; backwards, the last one first."""
+        way = butterfly_fused if butterfly_fused.pays(self.plan, len(x)) else factors
+        apply = way.apply_inverse if backwards else way.apply
+        entries = apply(weight, transposed(self._flat(x).flatten(1)), self.plan)
+        return self._unflat(transposed(entries).unsqueeze(1))
 
     @torch.no_grad()
     def dense(self) -> Tensor:
         """Return the product of the factors' explicit matrices, between the two changes of order."""
-        if self.mixed is not None:
-            product = self.mixed.dense()
-        elif self.block_size == 1:
-            product = factors.dense(self.weight, self.plan)
-        else:
-            product = block_factors.dense(self.pairs.matrices(), self.plan)
-        if not self.channels_last:
-            return product
-        # Entry j of the flattened event is entry row_major[j] of the event in row-major order.
-        row_major = torch.arange(self.dim, device=product.device).view(self.colours, -1, self.positions)
-        place = row_major.permute(2, 1, 0).flatten().argsort()
-        return product[place][:, place]
+        product = factors.dense(self.weight, self.plan) if self.product is None else self.product.dense()
+        return product if isinstance(self.product, PLUStages) else in_memory_order(product, self.layout)
 
     @torch.no_grad()
     def factors(self) -> list[tuple[str, Tensor]]:
@@ -243,36 +249,69 @@ class Butterfly(InvertibleLinear, name="butterfly"):
 
         They act on the entries in the order of `flatten`.
         """
-        if self.mixed is not None:
-            return [(stage.name, matrix.to_dense()) for stage, matrix in self.mixed.factors()]
-        weight = self.weight.permute(2, 0, 1) if self.block_size == 1 else self.pairs.matrices()
-        places = [(level, part.size) for part in self.plan.parts for level in part.levels]
-        pieces = weight.split(self.plan.lengths) if places else ()
-        blocks = f", {self.block_size}" if self.block_size > 1 else ""
-        return [
-            (
-                f"B({level}, {size * self.block_size}{blocks})",
-                block_factors.factor_matrix(matrices, level, size).to_dense(),
-            )
-            for (level, size), matrices in zip(places, pieces, strict=True)
-        ]
+        if self.mixed:
+            names = [stage.name for _, parts in _runs(self.stages) for part in parts for stage in part]
+        else:
+            blocks = f", {self.block_size}" if self.block_size > 1 else ""
+            parts = zip(self.sizes, self.plan.parts, strict=True)
+            names = [f"B({level}, {size}{blocks})" for size, part in parts for level in part.levels]
+        if self.product is not None:
+            matrices = [matrix for _, matrix in self.product.factors()]
+        else:
+            pieces = self.weight.permute(2, 0, 1).split(self.plan.lengths) if names else ()
+            stages = [stage for part in self.stages for stage in part]
+            matrices = [stage_matrix(*both).to_dense() for both in zip(pieces, stages, strict=True)]
+        return list(zip(names, matrices, strict=True))
 
     @property
     def remark(self) -> str | None:
         """A remark that D was cut into parts that do not mix, unless requested."""
-        return None if self.mixed is None else self.mixed.remark
+        if not self.mixed or len(self.sizes) == 1:
+            return None
+        parts = ", ".join(map(str, self.sizes))
+        primes = prime_factors(self.dim // self.block_size)
+        product = " * ".join(map(str, primes))
+        if self.block_size > 1:
+            product += f" blocks of {self.block_size}"
+        equals = f" = {product}" if product != str(self.dim) else ""
+        return (
+            f"D = {self.dim}{equals} is cut into parts of {parts}: the prime {primes[-1]} is above {LARGEST_PRIME}; "
+            "parts do not mix"
+        )
 
     def extra_repr(self) -> str:
-        """Return the shape and the levels in use."""
+        """Return the shape and the levels, or the radices, in use."""
         blocks = f", block_size={self.block_size}" if self.block_size > 1 else ""
-        if self.mixed is not None:
-            return f"{super().extra_repr()}, radices={{{self.mixed.summary()}}}, shared={self.plan.shared}{blocks}"
-        parts = ", ".join(f"{part.size}: {list(part.levels)}" for part in self.plan.parts)
-        return f"{super().extra_repr()}, levels={{{parts}}}, shared={self.plan.shared}{blocks}"
+        if self.mixed:
+            chosen = [[stage.radix for stage in part] for part in self.stages]
+            name, sizes = "radices", self.sizes
+        else:
+            chosen = [list(part.levels) for part in self.plan.parts]
+            name, sizes = "levels", self.plan.sizes
+        parts = ", ".join(f"{size}: {each}" for size, each in zip(sizes, chosen, strict=True))
+        return f"{super().extra_repr()}, {name}={{{parts}}}, shared={self.plan.shared}{blocks}"
 
 
-def _initial_blocks(count: int, size: int, initialisation: str) -> Tensor:
+def _initial_matrices(count: int, size: int, initialisation: str) -> Tensor:
     """Return `count` square matrices, (count, size, size)."""
-    if initialisation == "rotation":
-        return random_rotations(count, size)
-    return torch.eye(size).expand(count, size, size)
+    return random_rotations(count, size) if initialisation == "rotation" else torch.eye(size).expand(count, -1, -1)
+
+
+def _sequence(stages: list[Stage], descending: bool, bi_direction: bool) -> list[Stage]:
+    """Return the stages in the order of application; the one in the middle twice would be no more than once."""
+    if descending:
+        stages = stages[::-1]
+    return stages + stages[-2::-1] if bi_direction else stages
+
+
+def _runs(sequences: Sequence[Sequence[Stage]]) -> list[tuple[bool, list[list[Stage]]]]:
+    """Cut every part's stages into runs of 2x2 matrices and of larger, and put runs of one kind side by side."""
+    left = [
+        [(two, list(run)) for two, run in groupby(part, lambda stage: stage.radix * stage.width == 2)]
+        for part in sequences
+    ]
+    runs = []
+    while any(left):
+        two = any(part and part[0][0] for part in left)
+        runs.append((two, [part.pop(0)[1] if part and part[0][0] is two else [] for part in left]))
+    return runs

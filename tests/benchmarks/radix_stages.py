@@ -12,8 +12,9 @@ from collections.abc import Callable
 
 import torch
 
-from layers.butterflies.pairs import Part, Plan
-from layers.butterflies.stages import PLUStages, RadixTwo, Stage
+from layers.butterflies.stages import PLUStages, Stage
+from layers.butterfly import Butterfly
+from layers.linalg.plu import random_rotations
 
 RADICES = (2, 3, 5, 7, 11, 13, 17, 23, 31, 37, 61, 127)
 ENTRIES, BATCH, SAMPLES, CALLS = 3072, 64, 21, 4
@@ -38,10 +39,10 @@ def main() -> None:
         groups = ENTRIES // radix
         size = radix * groups
         if radix == 2:
-            stage: torch.nn.Module = RadixTwo(Plan((Part(size, (1,)),)), "rotation")
+            stage: torch.nn.Module = Butterfly((1, size), levels=[1], initialisation="rotation")
         else:
-            stage = PLUStages([size], [[Stage(radix, 1, groups)]], False, "rotation")
-        x = torch.randn(BATCH, size, requires_grad=True)
+            stage = PLUStages((1, size), [size], [[Stage(radix, 1, groups)]], False, [random_rotations(groups, radix)])
+        x = torch.randn(BATCH, 1, size, requires_grad=True)
 
         def forward(stage: torch.nn.Module = stage, x: torch.Tensor = x) -> torch.Tensor:
             y, log_det = stage(x)

@@ -109,7 +109,8 @@ class UnreversedInverse(Butterfly):
     """Every factor inverted, and the first still applied first."""
 
     def inverse(self, y):
-        return self._events(apply(invert_weight(self.weight), self._entries(y), self.plan))
+        entries = apply(invert_weight(self.weight), self._flat(y).flatten(1).T, self.plan)
+        return self._unflat(entries.T.contiguous())
 
 
 class StaleInverse(Conv1x1):

@@ -59,7 +59,7 @@ def test_starts_as_the_identity(shared):
 def test_starts_as_rotations():
     torch.manual_seed(0)
     layer = Butterfly((3, 8, 8), block_size=3, levels=1, initialisation="rotation").double()
-    matrices = layer.pairs.matrices().detach()
+    matrices = layer.product.matrices[0].matrices().detach()
     torch.testing.assert_close(matrices @ matrices.mT, torch.eye(6).double().expand_as(matrices), atol=1e-5, rtol=0)
     assert (torch.linalg.det(matrices) > 0).all()
     assert matrices.mean(0).abs().max() < 0.3
@@ -97,7 +97,9 @@ def test_reload_into_another_start():
     """Permutations and signs differ from one random start to the next, so they are state; masks are not."""
     saved = perturbed((3, 4, 4), block_size=3, initialisation="rotation")
     other = Butterfly((3, 4, 4), block_size=3).double()
-    assert set(other.state_dict()) == {f"pairs.{name}" for name in ("lower", "upper", "log_s", "permutation", "sign")}
+    assert set(other.state_dict()) == {
+        f"product.matrices.0.{name}" for name in ("lower", "upper", "log_s", "permutation", "sign")
+    }
     other.load_state_dict(saved.state_dict())
     x = torch.randn(2, 3, 4, 4, dtype=torch.float64)
     assert torch.equal(other(x)[0], saved(x)[0])

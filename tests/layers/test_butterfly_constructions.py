@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from layers.butterflies import blocks as block_factors
 from layers.butterflies.pairs import ButterflyPart, ButterflyPlan
 from layers.butterflies.permutations import benes_levels
+from layers.butterflies.stages import apply_stages, stages_of_plan
 from layers.butterfly import Butterfly
 from layers.conv1x1 import Conv1x1
 from layers.periodic import Periodic
@@ -39,14 +39,16 @@ def test_a_1x1_convolution(shape, shared):
     if conv.channels > 1:  # through the layer's own parameters
         options = {"block_size": conv.channels, "levels": [1], "flatten": "channels_last", "shared": shared}
         layer = Butterfly(shape, **options).double()
-        layer.pairs.set_matrices(pair.expand_as(layer.pairs.matrices()))
+        (matrices,) = layer.product.matrices
+        matrices.set_matrices(pair.expand_as(matrices.matrices()))
         y, found = layer(x)
         torch.testing.assert_close(y, expected)
         torch.testing.assert_close(found, log_det)
         torch.testing.assert_close(layer.inverse(expected), x)
         torch.testing.assert_close(layer.dense(), conv.dense())
     plan = ButterflyPlan((ButterflyPart(conv.positions, (1,)),), shared)
-    y = block_factors.apply(pair.expand(sum(plan.lengths), -1, -1), entries_of(x), plan)
+    (stage,) = stages_of_plan(plan, conv.channels)[0]
+    y = apply_stages([(stage, pair.expand(sum(plan.lengths), -1, -1))], entries_of(x))
     torch.testing.assert_close(y, entries_of(expected))
 
 
@@ -127,8 +129,9 @@ def test_every_periodic_convolution(shape, kernel_size):
     weight = periodic_weight(conv)
     x = torch.randn(2, *shape, dtype=torch.float64)
     expected, log_det = conv(x)
-    y = block_factors.apply(weight, entries_of(x), plan)
+    chain = list(zip(stages_of_plan(plan, conv.channels)[0], weight.split(plan.lengths), strict=True))
+    y = apply_stages(chain, entries_of(x))
     torch.testing.assert_close(y, entries_of(expected).to(y.dtype), rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(block_factors.log_abs_det(weight), log_det.detach())
-    back = block_factors.apply_inverse(torch.linalg.inv(weight), y, plan)
+    torch.testing.assert_close(torch.linalg.slogdet(weight).logabsdet.sum(), log_det.detach())
+    back = apply_stages([(stage, torch.linalg.inv(matrices)) for stage, matrices in reversed(chain)], y)
     torch.testing.assert_close(back, entries_of(x).to(y.dtype), rtol=1e-9, atol=1e-9)

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from layers.butterflies import blocks as block_factors
 from layers.butterflies import pairs
 from layers.butterflies.pairs import ButterflyPart, ButterflyPlan
+from layers.butterflies.stages import apply_stages, stage_matrix, stages_of_plan
 
 PLANS = [
     ButterflyPlan((ButterflyPart(8, (1, 2, 3)),)),
@@ -19,8 +19,16 @@ def random_weight(plan, width, dtype):
     return torch.randn(sum(plan.lengths), 2 * width, 2 * width, dtype=dtype)
 
 
-def multiplicity_of(plan):
-    return pairs.multiplicities(plan).double() if plan.shared else None
+def chains_of(weight, plan):
+    """Return every part's (stage, matrices), the first applied first."""
+    left = iter(weight.split(plan.lengths) if plan.lengths else ())
+    return [[(stage, next(left)) for stage in part] for part in stages_of_plan(plan, weight.shape[-1] // 2)]
+
+
+def apply(weight, x, plan, *, backwards=False):
+    parts = x.split([weight.shape[-1] // 2 * size for size in plan.sizes])
+    chains = [chain[::-1] if backwards else chain for chain in chains_of(weight, plan)]
+    return torch.cat([apply_stages(chain, part) for chain, part in zip(chains, parts, strict=True)])
 
 
 def factor_by_hand(matrices, level, blocks):
@@ -45,14 +53,10 @@ def test_blocks_of_one_are_the_butterfly(plan, dtype):
     weight = random_weight(plan, 1, dtype)
     scalars = weight.permute(1, 2, 0)
     x = torch.randn(sum(plan.sizes), 3, dtype=torch.float64)
-    torch.testing.assert_close(block_factors.apply(weight, x, plan), pairs.apply(scalars, x, plan))
+    torch.testing.assert_close(apply(weight, x, plan), pairs.apply(scalars, x, plan))
     inverse = torch.linalg.inv(weight)
     expected = pairs.apply_inverse(pairs.invert_weight(scalars), x, plan)
-    torch.testing.assert_close(block_factors.apply_inverse(inverse, x, plan), expected)
-    multiplicity = multiplicity_of(plan)
-    log_det = block_factors.log_abs_det(weight, multiplicity)
-    torch.testing.assert_close(log_det, pairs.log_abs_det(scalars, multiplicity))
-    torch.testing.assert_close(block_factors.dense(weight, plan), pairs.dense(scalars, plan))
+    torch.testing.assert_close(apply(inverse, x, plan, backwards=True), expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
@@ -68,35 +72,30 @@ def test_against_the_product_by_hand(plan, width, dtype):
         products.append(product)
     matrix = torch.block_diag(*products)
     x = torch.randn(sum(plan.sizes) * width, 4, dtype=dtype)
-    y = block_factors.apply(weight, x, plan)
+    y = apply(weight, x, plan)
     torch.testing.assert_close(y, matrix @ x)
-    torch.testing.assert_close(block_factors.dense(weight, plan), matrix)
-    torch.testing.assert_close(block_factors.apply_inverse(torch.linalg.inv(weight), y, plan), x)
-    log_det = block_factors.log_abs_det(weight, multiplicity_of(plan))
-    assert (log_det.dtype, log_det.shape) == (torch.float64, ())
-    torch.testing.assert_close(log_det, torch.linalg.slogdet(matrix)[1])
+    torch.testing.assert_close(apply(torch.linalg.inv(weight), y, plan, backwards=True), x)
+    for part, chain in zip(plan.parts, chains_of(weight, plan), strict=True):
+        for level, (stage, factor) in zip(part.levels, chain, strict=True):
+            torch.testing.assert_close(stage_matrix(factor, stage).to_dense(), factor_by_hand(factor, level, part.size))
 
 
 @pytest.mark.parametrize("plan", PLANS[1:3])
 def test_gradients(plan):
     weight = random_weight(plan, 2, torch.complex128).requires_grad_()
     x = torch.randn(sum(plan.sizes) * 2, 2, dtype=torch.complex128, requires_grad=True)
-
-    def run(weight, x):
-        return block_factors.apply(weight, x, plan), block_factors.log_abs_det(weight, multiplicity_of(plan))
-
-    assert torch.autograd.gradcheck(run, (weight, x), fast_mode=True)
+    assert torch.autograd.gradcheck(lambda weight, x: apply(weight, x, plan), (weight, x), fast_mode=True)
 
 
 def test_no_event():
     plan = PLANS[2]
     weight = random_weight(plan, 3, torch.float64)
-    assert block_factors.apply(weight, torch.empty(51, 0, dtype=torch.float64), plan).shape == (51, 0)
+    assert apply(weight, torch.empty(51, 0, dtype=torch.float64), plan).shape == (51, 0)
 
 
 def test_real_weights_take_float32_events():
     plan = PLANS[0]
     weight = random_weight(plan, 2, torch.float32)
     x = torch.randn(16, 2)
-    assert block_factors.apply(weight, x, plan).dtype == torch.float32
-    assert block_factors.apply(weight.to(torch.complex64), x, plan).dtype == torch.complex64
+    assert apply(weight, x, plan).dtype == torch.float32
+    assert apply(weight.to(torch.complex64), x, plan).dtype == torch.complex64

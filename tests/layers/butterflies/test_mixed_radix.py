@@ -12,15 +12,15 @@ from layers import LAYERS
 from layers.base import push_identity
 from layers.butterflies.stages import (
     LARGEST_PRIME,
-    MixedRadix,
     Stage,
-    apply_stage,
+    apply_stages,
     prime_factors,
     smooth_parts,
     stage_matrix,
     stages_of,
 )
 from layers.butterfly import Butterfly
+from layers.linalg.plu import PLUMatrices
 
 
 def perturbed(layer, scale=0.3):
@@ -34,17 +34,13 @@ def perturbed(layer, scale=0.3):
 
 def support(layer):
     """Which entries reach which, exactly: absolute values of every stage cannot cancel."""
-    mixed = layer.mixed
     product = torch.eye(layer.dim, dtype=torch.float64)
     offset = 0
-    for size, stages in zip(mixed.sizes, mixed.sequences, strict=True):
+    for size, stages in zip(layer.sizes, layer.stages, strict=True):
         block = product[offset : offset + size]
         for stage in stages:
-            block = apply_stage(
-                torch.ones(stage.blocks * stage.stride, *[stage.radix * stage.width] * 2, dtype=block.dtype),
-                block,
-                stage,
-            )
+            ones = torch.ones(stage.blocks * stage.stride, *[stage.radix * stage.width] * 2, dtype=block.dtype)
+            block = apply_stages([(stage, ones)], block)
         product[offset : offset + size] = block
         offset += size
     return product > 0
@@ -78,7 +74,7 @@ def test_a_stage_by_hand(stage, width, shared):
         for o, i, a, b in itertools.product(range(radix), range(radix), range(width), range(width)):
             to, of = width * (start + o * stride) + a, width * (start + i * stride) + b
             expected[to, of] = matrix[width * o + a, width * i + b]
-    torch.testing.assert_close(apply_stage(matrices, torch.eye(size, dtype=torch.float64), stage), expected)
+    torch.testing.assert_close(apply_stages([(stage, matrices)], torch.eye(size, dtype=torch.float64)), expected)
     torch.testing.assert_close(stage_matrix(matrices, stage).to_dense(), expected)
 
 
@@ -101,7 +97,7 @@ def test_against_dense(shape, case):
     for options in OPTIONS:
         with case(options=options):
             layer = perturbed(Butterfly(shape, **options), 0.1)
-            assert layer.mixed is not None
+            assert layer.mixed
             x = torch.randn(3, *shape, dtype=torch.float64)
             y, log_det = layer(x)
             matrix = layer.dense()
@@ -123,19 +119,18 @@ def test_against_dense(shape, case):
 def test_order_of_stages(options, radices):
     """The product of hand-applied stages in that order, with the layer's own matrices."""
     layer = perturbed(Butterfly((3, 4, 5), **options))
-    stages = layer.mixed.sequences[0]
+    stages = layer.stages[0]
     assert [stage.radix for stage in stages] == radices
     matrices = []
-    for one in layer.mixed.passes:
-        if hasattr(one, "weight"):
-            pieces = one.weight.detach().permute(2, 0, 1).split(30)
+    for run in layer.product:
+        if isinstance(run, Butterfly):
+            matrices += run.weight.detach().permute(2, 0, 1).split(30)
         else:
-            pieces = [group.matrices().detach() for group in one.matrices]
-        matrices += pieces
+            matrices += run.by_stage(PLUMatrices.matrices)
     x = torch.randn(60, 2, dtype=torch.float64)
     y = x
     for matrix, stage in zip(matrices, stages, strict=True):
-        y = apply_stage(matrix, y, stage)
+        y = apply_stages([(stage, matrix)], y)
     torch.testing.assert_close(layer(x.T.reshape(2, 3, 4, 5))[0].flatten(1).T, y)
 
 
@@ -174,34 +169,33 @@ def test_counts():
 def test_counts_of_blocks():
     """p C D free for a stage of p, in matrices of p C; (2 p C + 1) D stored."""
     layer = Butterfly((3, 4, 5), block_size=3)  # 20 blocks: radices 2, 2, 5
-    assert [stage.radix for stage in layer.mixed.sequences[0]] == [2, 2, 5]
+    assert [stage.radix for stage in layer.stages[0]] == [2, 2, 5]
     masked = sum(int((~mask).sum()) * len(part.lower) for part, mask in _masks(layer))
     count = sum(parameter.numel() for parameter in layer.parameters())
     assert (count, count - masked) == ((13 + 13 + 31) * 60, (6 + 6 + 15) * 60)
 
 
 def _masks(layer):
-    for one in layer.mixed.passes:
-        for part in getattr(one, "matrices", []):
-            yield part, part.lower_mask
-            yield part, part.upper_mask
+    for part in (module for module in layer.modules() if isinstance(module, PLUMatrices)):
+        yield part, part.lower_mask
+        yield part, part.upper_mask
 
 
 def test_a_power_of_two_is_the_butterfly_of_the_paper():
-    assert Butterfly((2, 8)).mixed is None
+    assert not Butterfly((2, 8)).mixed
     assert list(Butterfly((2, 8)).state_dict()) == ["weight"]
 
 
 @pytest.mark.parametrize("options", [{"levels": 4}, {"levels": [1]}, {"partition": [8, 4], "levels": [1, 1]}])
 def test_the_papers_options_are_the_papers_layer(options):
     layer = Butterfly((3, 4) if "partition" in options else (3, 16), **options)
-    assert layer.mixed is None and list(layer.state_dict()) == ["weight"] and layer.remark is None
+    assert not layer.mixed and list(layer.state_dict()) == ["weight"] and layer.remark is None
 
 
 def test_factors_of_two_are_the_butterflys():
     """On 3 * 2^k with an identity for the odd stage, what the paper's levels give, bit by bit."""
     mixed, plain = Butterfly((3, 16)), perturbed(Butterfly((3, 16), levels=4))
-    mixed.double().mixed.passes[0].weight.data.copy_(plain.weight.data)
+    mixed.double().product.layers[0].weight.data.copy_(plain.weight.data)
     x = torch.randn(4, 3, 16, dtype=torch.float64)
     assert torch.equal(mixed(x)[0], plain(x)[0])
 
@@ -227,28 +221,28 @@ def test_parts():
 
 def test_a_large_prime_says_that_it_is_cut():
     layer = Butterfly((2, 47))
-    assert layer.mixed.sizes == [93, 1]
+    assert layer.sizes == [93, 1]
     for text in (layer.remark, repr(layer)):
         assert "93" in text
     assert layer.remark == "D = 94 = 2 * 47 is cut into parts of 93, 1: the prime 47 is above 31; parts do not mix"
     assert torch.equal(support(layer), torch.block_diag(torch.ones(93, 93), torch.ones(1, 1)) > 0)
     assert Butterfly((2, 31)).remark is None
     layer = Butterfly((3, 74), block_size=3)
-    assert layer.mixed.sizes == [216, 6] and "block_size=3" in repr(layer)
+    assert layer.sizes == [216, 6] and "block_size=3" in repr(layer)
     assert layer.remark.startswith("D = 222 = 2 * 37 blocks of 3 is cut into parts of 216, 6: the prime 37 is above 31")
 
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_gradients(shared):
-    layer = perturbed(MixedRadix(12, shared=shared), 0.2)
-    x = torch.randn(2, 12, dtype=torch.float64, requires_grad=True)
+    layer = perturbed(Butterfly((3, 4), shared=shared), 0.2)
+    x = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
     weights = dict(layer.named_parameters())
 
     def run(x, *values):
         return torch.func.functional_call(layer, dict(zip(weights, values, strict=True)), (x,))
 
     assert torch.autograd.gradcheck(run, (x, *weights.values()))
-    assert torch.autograd.gradcheck(lambda y: layer.solver()(y), (x,))
+    assert torch.autograd.gradcheck(layer.inverse, (x,))
 
 
 EVERY_SHAPE = [name for name, cls in LAYERS.items() if docstring_fields(cls).get("Shapes", "").startswith("every ")]

@@ -7,9 +7,8 @@ import random
 import pytest
 import torch
 
-from layers.butterflies.permutations import butterfly_from_permutation
-from layers.butterflies.routing import edge_colours, routed_stages
-from layers.butterflies.stages import apply_stage, prime_factors, stages_of
+from layers.butterflies.permutations import butterfly_from_permutation, edge_colours, routed_stages
+from layers.butterflies.stages import apply_stages, prime_factors, stages_of
 
 
 def applied(permutation, radices):
@@ -24,7 +23,7 @@ def applied(permutation, radices):
         ones = torch.ones(size // stage.radix, stage.radix)
         assert ((matrices == 0) | (matrices == 1)).all()
         assert torch.equal(matrices.sum(1), ones) and torch.equal(matrices.sum(2), ones)
-        x = apply_stage(matrices, x, stage)
+        x = apply_stages([(stage, matrices)], x)
     return x[:, 0].long().tolist()
 
 
@@ -48,7 +47,7 @@ def test_the_layer_of_a_permutation(size):
     torch.manual_seed(0)
     permutation = torch.randperm(size)
     layer = butterfly_from_permutation(permutation)
-    assert len(layer.mixed.sequences[0]) == 2 * len(prime_factors(size)) - 1
+    assert len(layer.stages[0]) == 2 * len(prime_factors(size)) - 1
     x = torch.arange(size, dtype=torch.float32).reshape(1, 1, size)
     y, log_det = layer(x)
     assert torch.equal(y.flatten().long(), permutation)
