@@ -101,7 +101,6 @@ UPWARD = {
         "reporting/statistics/models.py": {"kinds"},
     },
     "tables, figures, keys and sections belong to a kind; a registry of kinds will be asked": {
-        "reporting/page/page_pictures.py": {"kinds"},
         "reporting/report.py": {"kinds"},
     },
 }

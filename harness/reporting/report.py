@@ -87,15 +87,16 @@ def write_report(folder: Path, at: Sequence[Terms] = (), benchmarks: Sequence[Pa
         with style():
             figure = benchmark_figure(files)
         pictures |= {} if figure is None else {"benchmarks": figure}
-    content |= {f"figures/{name}": image for name, image in rendered(pictures).items()}
+    images = rendered(pictures)
+    content |= {f"figures/{name}": image for name, image in images.items()}
     for name, table in more.items():
         content[f"table-{name}.md"] = f"{markdown(table)}\n".encode()
         content[f"table-{name}.tex"] = f"{NEEDS}{latex(table)}\n".encode()
         text += f"\n{markdown(table)}\n"
     if examined:
-        sections = claims_sections(examined, pictures, list(more.values()))
+        sections = claims_sections(examined, images, list(more.values()))
     else:
-        sections = suite_sections(plan, records, [*made, *more.values()], pictures, folder / "records")
+        sections = suite_sections(plan, [*made, *more.values()], images)
     content["index.html"] = page(plan, records, lines, sections, frame)
     for name, data in content.items():
         write_atomically(folder / name, data)

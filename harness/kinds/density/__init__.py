@@ -85,6 +85,7 @@ class DensityKind(Kind, name="density"):
     ) -> Mapping[str, Figure | None]:
         """Return likelihoods, costs, training curves, samples and their nearest training examples."""
         from harness.kinds.density.figure_likelihood import cost_figure, likelihood_figure
+        from harness.kinds.density.figure_maps import map_figures
         from harness.kinds.density.figure_neighbours import neighbour_figures
         from harness.kinds.density.figure_pareto import pareto_figure
         from harness.kinds.density.figure_samples import sample_figures
@@ -100,4 +101,5 @@ class DensityKind(Kind, name="density"):
         if made["accounting"] is None:  # else some of the curves are of values that are no likelihoods
             made["training"] = training_figure(plan, records)
         made["singular"] = singular_figure(plan, records)
-        return made | sample_figures(plan, records, folder) | neighbour_figures(plan, records, folder)
+        made |= sample_figures(plan, records, folder) | neighbour_figures(plan, records, folder)
+        return made | map_figures(plan, records, folder)

@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from PIL import Image
 
 INK = "#333333"
 PALE = "#d9d9d9"
@@ -26,9 +27,11 @@ LEGEND_LINE, LEGEND_COLUMN = 0.19, 1.8  # inches: height of an entry, width of a
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
+RESOLUTION = 160  # of PNG files, in dots per inch
+
 STYLE: dict[str, Any] = {
     "figure.dpi": 100,
-    "savefig.dpi": 160,
+    "savefig.dpi": RESOLUTION,
     "font.family": "DejaVu Sans",  # comes with matplotlib, so figures look alike everywhere
     "font.size": 9,
     "figure.titlesize": 10,
@@ -53,6 +56,7 @@ STYLE: dict[str, Any] = {
     "legend.frameon": False,
     "legend.fontsize": 9,
     "lines.linewidth": 1.8,
+    "svg.fonttype": "none",  # text stays text: small files, and words that can be found and read aloud
     "svg.hashsalt": "invertbench",  # ids of SVG elements are random without it
     "path.simplify": True,
 }
@@ -125,11 +129,19 @@ def slug(text: str) -> str:
 
 
 def render(name: str, figure: Figure) -> dict[str, bytes]:
-    """The figure as `name.png` and, unless it shows pictures, `name.svg`, which would only wrap the same pixels."""
-    files = {}
-    pictures = any(axes.images for axes in figure.axes)
-    for form, metadata in (("png", {"Software": None}), ("svg", {"Date": None}))[: 1 if pictures else 2]:
+    """Return the figure as `name.png`, in 256 colours, and as `name.svg` unless it shows pixels."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", facecolor="white")
+    with Image.open(buffer) as image:
+        reduced = image.convert("RGB").quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    buffer = io.BytesIO()
+    reduced.save(buffer, "PNG", optimize=True)
+    files = {f"{name}.png": buffer.getvalue()}
+    if not any(axes.images for axes in figure.axes):
         buffer = io.BytesIO()
-        figure.savefig(buffer, format=form, metadata=metadata, facecolor="white")
-        files[f"{name}.{form}"] = buffer.getvalue()
+        figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
+        # Hundredths of a point are enough, and halve the file.
+        files[f"{name}.svg"] = re.sub(
+            rb' d="[^"]*"', lambda path: re.sub(rb"(\.\d\d)\d+", rb"\1", path[0]), buffer.getvalue()
+        )
     return files

@@ -23,7 +23,7 @@ from harness.reporting.page.page_facts import (
     trial_rows,
     without_paths,
 )
-from harness.reporting.page.page_sections import Section
+from harness.reporting.page.page_sections import PageSection
 from harness.reporting.results import csv_bytes
 from harness.reporting.tables.cells import Line, device_text
 from harness.reporting.tables.rendering import Table, one_line
@@ -36,7 +36,7 @@ RESERVED = ("trials", "origin", "numbers", "theme")  # ids of the page's own
 
 
 def page(
-    plan: Plan, records: Sequence[Record], lines: Sequence[Line], sections: Sequence[Section], frame: pd.DataFrame
+    plan: Plan, records: Sequence[Record], lines: Sequence[Line], sections: Sequence[PageSection], frame: pd.DataFrame
 ) -> bytes:
     """The page as bytes of HTML, a function of its arguments alone.
 
@@ -81,14 +81,14 @@ def page(
                 _data("application/json", records_summary(plan, records)),
             ),
         ],
-        css=_template("page.css", environment) + figure_styles(sections),
+        css=_template("page.css", environment),
         script=script,
         digest=digest,
     )
     return text.encode()
 
 
-def anchors(sections: Sequence[Section]) -> list[str]:
+def anchors(sections: Sequence[PageSection]) -> list[str]:
     """The id of each section: its heading, with a number where that is taken."""
     taken = set(RESERVED)
     made = []
@@ -100,13 +100,6 @@ def anchors(sections: Sequence[Section]) -> list[str]:
         taken.add(anchor)
         made.append(anchor)
     return made
-
-
-def figure_styles(sections: Sequence[Section]) -> str:
-    """What the classes inside of all figures declare."""
-    drawings = (drawing for section in sections for part in section.parts for drawing in part.drawings)
-    rules = {name: style for drawing in drawings for name, style in drawing.styles.items()}
-    return "".join(f"\n.{name}{{{rules[name]}}}" for name in sorted(rules))
 
 
 def _without_paths(table: Table) -> Table:

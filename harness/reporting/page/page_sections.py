@@ -1,18 +1,17 @@
-"""What the page shows between its head and the list of trials: sections of text, tables, figures and pictures."""
+"""The sections of a page between its head and the list of trials: text, tables and figures."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+import base64
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
-from matplotlib.figure import Figure
+from PIL import Image
 
-from harness.core.records import Record
-from harness.reporting.figures.figure_style import slug
-from harness.reporting.page.page_figures import Drawing, drawing
-from harness.reporting.page.page_pictures import Maps, Picture, figure_pictures, learned_pictures, sample_pictures
+from harness.reporting.figures.figure_style import RESOLUTION
 from harness.reporting.tables.rendering import Table
 
 if TYPE_CHECKING:
@@ -25,124 +24,95 @@ HEADINGS = {
     "training": "Training curves",
     "accounting": "Claimed and true likelihood",
     "singular": "Smallest singular value",
+    "samples": "Samples",
+    "neighbours": "Nearest training examples",
+    "maps": "Matrices of trained layers",
+    "runtime": "Runtime curves",
 }
-FAMILIES = {"runtime-": "Runtime curves", "neighbours-": "Nearest training examples"}
-"""The beginning of a figure's name -> the heading below which all such figures stand together."""
-SAMPLES = "samples-"
+"""The name of a figure, or its part before the first hyphen -> the heading below which such figures stand."""
 
-LEARNED = (
-    "The first layer under test of at most 1024 entries, with the weights that were evaluated: row i, column j is what "
-    "entry j of its input adds to entry i of its output; blue adds, orange subtracts, darker is more (by the square "
-    "root, up to the largest entry). A butterfly's factors follow in the order in which they are applied. Of large "
-    "matrices each cell shows its largest entry."
-)
+CSS_PIXELS = 96  # per inch
 
 
 @dataclass(frozen=True)
-class Part:
-    """Figures and pictures that belong together.
+class PageFigure:
+    """A figure inside the page: its file as a data: URI.
 
     Attributes:
-        heading: below that of the section; empty for none.
-        caption: what is seen.
-        drawings: figures as SVG.
-        pictures: panels of pixels.
-        maps: what layers became.
-        large: whether the pictures need room.
+        name: the file's, without its ending.
+        source: the SVG file, or the PNG file of a figure that has no SVG.
+        width: in CSS pixels.
     """
 
-    heading: str = ""
-    caption: str = ""
-    drawings: tuple[Drawing, ...] = ()
-    pictures: tuple[Picture, ...] = ()
-    maps: tuple[Maps, ...] = ()
-    large: bool = False
+    name: str
+    source: str
+    width: int
+
+    @property
+    def drawn(self) -> bool:
+        """Whether the figure is a line drawing, whose colours may be inverted on dark paper."""
+        return self.source.startswith("data:image/svg")
+
+    @property
+    def alt(self) -> str:
+        """The alternative text."""
+        return f"Figure {self.name}"
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """A heading of the page and all below it, in this order.
 
     Attributes:
         heading: of the section, and its link in the list of sections.
         facts: (term, text) pairs, such as a claim, its test and what was found.
         tables: with their captions and remarks.
-        parts: of figures and pictures.
+        figures: below the tables.
     """
 
     heading: str
     facts: tuple[tuple[str, str], ...] = ()
     tables: tuple[Table, ...] = ()
-    parts: tuple[Part, ...] = ()
+    figures: tuple[PageFigure, ...] = ()
 
 
-def suite_sections(
-    plan: Plan, records: Sequence[Record], tables: Sequence[Table], drawn: Mapping[str, Figure], folder: Path
-) -> list[Section]:
-    """The sections of a suite: its tables, then its figures; of runtime curves, the figures first.
+def suite_sections(plan: Plan, tables: Sequence[Table], files: Mapping[str, bytes]) -> list[PageSection]:
+    """Return the sections of a suite: its tables, then its figures by heading; runtime curves come before their tables.
 
     Args:
-        plan: what was asked.
-        records: what was measured.
-        tables: as in table.md, then those asked for beside it.
-        drawn: as `figures.drawn` gives them, by name; they are of no further use afterwards.
-        folder: where the records lie, with their arrays.
+        plan: of the suite.
+        tables: as in table.md.
+        files: name -> content of the files in figures/.
     """
-    shown = figure_sections(plan, records, drawn, folder)
-    whole = Section("Tables", tables=tuple(tables))
+    by_heading: dict[str, list[PageFigure]] = {}
+    for figure in page_figures(files):
+        by_heading.setdefault(_heading(figure.name), []).append(figure)
+    shown = [PageSection(heading, figures=tuple(figures)) for heading, figures in by_heading.items()]
+    whole = PageSection("Tables", tables=tuple(tables))
     return [*shown, whole] if plan.kind == "runtime" else [whole, *shown]
 
 
-def figure_sections(plan: Plan, records: Sequence[Record], drawn: Mapping[str, Figure], folder: Path) -> list[Section]:
-    """The figures by heading, then for each data set its samples, then what the layers became.
-
-    Args:
-        plan, records, drawn, folder: see `suite_sections`.
-    """
-    by_heading = figure_parts({name: figure for name, figure in drawn.items() if not name.startswith(SAMPLES)})
-    pictures = sample_pictures(plan, records, folder)
-    for number, column in enumerate(plan.columns):
-        name = f"{SAMPLES}{slug(column)}"
-        if column in pictures:
-            part = Part(column, _sample_caption(plan, column), pictures=tuple(pictures[column]))
-            by_heading.setdefault("Samples", []).append(part)
-        elif name in drawn:
-            waves = replace(drawing(f"s{number}", drawn[name]), caption="")
-            part = Part(column, _sample_caption(plan, column), drawings=(waves,))
-            by_heading.setdefault("Samples", []).append(part)
-    learned = [Part(column, maps=tuple(maps)) for column, maps in learned_pictures(plan, records, folder).items()]
-    if learned:
-        by_heading["What the layers became"] = [replace(learned[0], caption=LEARNED), *learned[1:]]
-    return [Section(heading, parts=tuple(parts)) for heading, parts in by_heading.items()]
-
-
-def figure_parts(drawn: Mapping[str, Figure], prefix: str = "") -> dict[str, list[Part]]:
-    """Figures by heading, those of pixels as pictures, all others as drawings.
-
-    Args:
-        drawn: by name.
-        prefix: begins every id inside the drawings; where a page shows several plans, each has its own.
-    """
-    by_heading: dict[str, list[Part]] = {}
-    for number, (name, figure) in enumerate(drawn.items()):
-        if any(axes.images for axes in figure.axes):
-            caption, panels = figure_pictures(figure)
-            part = Part("", caption, pictures=panels, large=True)
+def page_figures(files: Mapping[str, bytes]) -> list[PageFigure]:
+    """Return every figure once, in the order of the files; each has a PNG file, and an SVG file if it is a drawing."""
+    made = []
+    for name in _stems(files):
+        png, svg = files[f"{name}.png"], files.get(f"{name}.svg")
+        with Image.open(io.BytesIO(png)) as image:
+            width = round(image.width * CSS_PIXELS / RESOLUTION)
+        if svg is not None:
+            source = f"data:image/svg+xml,{quote(svg, safe=_SAFE)}"
         else:
-            part = Part(drawings=(drawing(f"{prefix}f{number}", figure),))
-        by_heading.setdefault(_heading(name), []).append(part)
-    return by_heading
+            source = f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
+        made.append(PageFigure(name, source, width))
+    return made
 
 
-def _sample_caption(plan: Plan, column: str) -> str:
-    """What the panels of samples show."""
-    text = "Held-out data, then samples of the flow with each layer, of the first seed that has any."
-    if any(data.permute is not None and data.label == column for trial in plan.trials for data in trial.data_sets):
-        text += " The flows see all entries permuted; here they are put back in order."
-    return text
+_SAFE = " ,:;=()/!*+@$?[]{}|~^`"  # needs no escape in a data: URI in double quotes
+
+
+def _stems(files: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(name.rpartition(".")[0] for name in files))
 
 
 def _heading(name: str) -> str:
-    """Of a figure by its name."""
-    family = next((heading for start, heading in FAMILIES.items() if name.startswith(start)), None)
-    return family or HEADINGS.get(name) or name.replace("-", " ").capitalize()
+    return HEADINGS.get(name) or HEADINGS.get(name.partition("-")[0]) or name.replace("-", " ").capitalize()

@@ -1,21 +1,15 @@
 """index.html as text; tests/harness/reporting/test_page_browser.py looks at it in a browser."""
 
 import base64
-import io
 import json
 import re
-import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from urllib.parse import unquote_to_bytes
 
-import numpy as np
 import pytest
-from matplotlib.lines import Line2D
-from PIL import Image
 
 from harness.planning.overrides import run_command
-from harness.reporting.figures.figure_style import COLOURS, panels, side_legend, style
-from harness.reporting.figures.figures import drawn
+from harness.reporting.figures.figures import drawn, rendered
 from harness.reporting.page.page import anchors, page
 from harness.reporting.page.page_facts import (
     environment_rows,
@@ -25,9 +19,7 @@ from harness.reporting.page.page_facts import (
     trial_rows,
     without_paths,
 )
-from harness.reporting.page.page_figures import drawing
-from harness.reporting.page.page_pictures import figure_pictures, image_picture, matrix_picture
-from harness.reporting.page.page_sections import Section, figure_parts, suite_sections
+from harness.reporting.page.page_sections import PageSection, page_figures, suite_sections
 from harness.reporting.report import write_report
 from harness.reporting.results import csv_bytes, plan_lines, results
 from harness.reporting.tables.rendering import Table
@@ -70,7 +62,7 @@ class Parts(HTMLParser):
 def index(plan, records, folder):
     """As `write_report` makes it, without the files beside it."""
     lines, folder = plan_lines(records, plan), folder / "records"
-    sections = suite_sections(plan, records, tables(plan, lines), drawn(plan, records, folder), folder)
+    sections = suite_sections(plan, tables(plan, lines), rendered(drawn(plan, records, folder)))
     return page(plan, records, lines, sections, results(records, plan)).decode()
 
 
@@ -212,28 +204,18 @@ def test_texts_of_the_numbers_lose_their_folders_line_by_line(density_run):
     assert kept[1]["curves"]["train"] == records[1].curves["train"]
 
 
-def pixels(picture):
-    return np.asarray(Image.open(io.BytesIO(decoded(picture.source))).convert("RGBA")).astype(int)
-
-
-def test_a_matrix_is_blue_and_orange_on_nothing():
-    shown = pixels(matrix_picture("m", np.array([[1.0, 0.0], [-0.25, 0.01]], dtype=np.float16)))
-    assert shown[0, 0, 3] == 255 and shown[0, 0, 2] > shown[0, 0, 0], "the largest entry, blue"
-    assert shown[0, 1, 3] == 0
-    assert shown[1, 0, 0] > shown[1, 0, 2] and abs(shown[1, 0, 3] - 128) < 3, "half as strong at a quarter"
-    assert 20 < shown[1, 1, 3] < 32, "a hundredth is still seen"
-    assert (pixels(matrix_picture("none", np.zeros((2, 2))))[..., 3] == 0).all()
-
-
 def test_a_section_may_be_anything_that_has_a_heading(density_run, tmp_path):
     plan, records = density_run
     table = Table("t", "of /home/me/x/y", ("a", "b"), (("r", "<b>1</b>"), ("s", "2")), bold=frozenset({(1, 1)}))
-    by_heading = figure_parts(drawn(plan, records, tmp_path), prefix="first-")
-    figures = tuple(part for parts in by_heading.values() for part in parts)
-    claim = Section("Any permutation: not", (("Claim", "as <i> said"),), (table,), figures)
+    figures = tuple(page_figures(rendered(drawn(plan, records, tmp_path))))
+    claim = PageSection("Any permutation: not", (("Claim", "as <i> said"),), (table,), figures)
     lines = plan_lines(records, plan)
     text = page(
-        plan, records, lines, [claim, Section("Any permutation: not"), Section("Trials")], results(records, plan)
+        plan,
+        records,
+        lines,
+        [claim, PageSection("Any permutation: not"), PageSection("Trials")],
+        results(records, plan),
     ).decode()
     parts = Parts(text)
     found = [one["id"] for tag, one in parts.tags if tag == "section"]
@@ -242,15 +224,15 @@ def test_a_section_may_be_anything_that_has_a_heading(density_run, tmp_path):
     words = " ".join(parts.text)
     assert "as <i> said" in words and "<b>1</b>" in words and "of …/y" in words
     assert "<strong>2</strong>" in text and text.count("<strong>") == 1
-    assert list(by_heading) == ["Likelihood", "Likelihood against cost", "Time of a layer", "Training curves"]
-    assert 'id="first-' in text
+    assert [figure.name for figure in figures] == ["likelihood", "pareto", "cost", "training"]
+    assert [one["alt"] for tag, one in parts.tags if tag == "img"] == [figure.alt for figure in figures]
 
 
 def test_runtime_curves_come_before_their_tables(runtime_run, density_run, tmp_path):
     for (plan, records), first in ((runtime_run, "Runtime curves"), (density_run, "Tables")):
-        made = suite_sections(plan, records, [], drawn(plan, records, tmp_path), tmp_path)
+        made = suite_sections(plan, [], rendered(drawn(plan, records, tmp_path)))
         assert made[0].heading == first
-    assert anchors([Section("()"), Section("–")]) == ["section", "section-2"]
+    assert anchors([PageSection("()"), PageSection("–")]) == ["section", "section-2"]
 
 
 def test_trials_are_listed_with_kind_place_layer_and_repetition(density_run):
@@ -272,75 +254,15 @@ def test_tables_and_figures_asked_for_are_on_the_page(density_run, write_run, tm
     assert "At equal training steps" in words and "At equal coupling width" in words and "Benchmarks" in words
     names = [path.rpartition("/")[2].removesuffix(".png") for path in report.files if path.endswith(".png")]
     assert names[:4] == ["likelihood", "pareto", "cost", "training"] and names[-1] == "benchmarks"
-    assert names[4:6] == ["samples-digits", "samples-waveforms"] and 'id="s1-0-0"' in text
-    for number, name in enumerate(names[:4] + names[6:]):
-        assert f'id="f{number}-0-0"' in text, name
+    assert names[4:6] == ["samples-digits", "samples-waveforms"]
+    images = {one["alt"]: decoded(one["src"]) for tag, one in Parts(text).tags if tag == "img"}
+    for name in names:
+        file = folder / "figures" / f"{name}.svg"
+        file = file if file.exists() else file.with_suffix(".png")
+        assert images[f"Figure {name}"] == file.read_bytes(), "the page shows the files of figures/"
 
 
-def test_a_figure_of_pictures_is_shown_panel_by_panel():
-    figure, (first, second) = panels(2, 2, 2)
-    first.imshow(np.array([[0.0, 1.0]]), cmap="gray", vmin=0, vmax=1)
-    second.imshow(np.array([[[1.0, 0, 0]], [[0, 0, 1.0]]]))
-    for axes, title in ((first, r"of \$1"), (second, "b")):
-        axes.set_title(title, loc="left")
-    figure.suptitle("near")
-    caption, shown = figure_pictures(figure)
-    assert caption == "near" and [one.title for one in shown] == ["of $1", "b"]
-    assert np.abs(pixels(shown[0])[0, :, 0] - [0, 255]).max() < 2
-    assert (pixels(shown[1])[:, 0] == [[255, 0, 0, 255], [0, 0, 255, 255]]).all()
-
-
-def test_panels_stand_in_even_rows_and_the_legend_where_there_is_room():
-    def arranged(count, width, across):
-        with style():
-            figure, _ = panels(count, width, 2, columns=across)
-            side_legend(figure, [Line2D([], [], label="a name of some length")])
-            taken = drawing("f", figure)
-        assert len(taken.panels) == count and taken.legend is not None
-        return taken.across, taken.beside
-
-    assert arranged(2, 3, 4) == (2, True)
-    assert arranged(6, 3, 2) == (2, True)
-    assert arranged(3, 3.7, 4) == (3, False)
-    assert arranged(4, 3.6, 4) == (2, True), "four would not fit: two and two"
-
-
-def test_what_is_black_on_paper_is_not_black_in_the_dark():
-    with style():
-        figure, (axes,) = panels(1, 3, 2)
-        axes.plot([1], [1], "o", color=COLOURS[6])
-        axes.fill_between([1, 2], [1, 1], [2, 2], color=COLOURS[6], linewidth=0)
-        side_legend(figure, [Line2D([], [], color=COLOURS[6], marker="s", label="row")])
-        taken = drawing("f", figure)
-    for part in (taken.panels[0], taken.legend):
-        outside = re.sub(r"<defs>.*?</defs>", "", part)
-        painted = [taken.styles[name] for name in re.findall(r'<(?:use|path)[^>]* class="(\w+)"', outside)]
-        assert len(painted) == len(re.findall(r"<(?:use|path)\b", outside))
-        assert all("fill:" in one for one in painted) and any("fill:var(--c6)" in one for one in painted)
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-def test_images_are_themselves_with_nothing_between_them(channels):
-    images = np.random.default_rng(0).integers(0, 17, (4, channels, 8, 8))
-    shown = pixels(image_picture("x", images, 16))
-    assert shown.shape == (17, 17, 4)
-    assert (shown[8, :, 3] == 0).all() and (shown[:8, :8, 3] == 255).all()
-    expected = np.broadcast_to(images[3].transpose(1, 2, 0) / 16 * 255, (8, 8, 3))
-    assert np.abs(shown[9:, 9:, :3] - expected).max() < (2 if channels == 1 else 40)
-
-
-def test_panels_stand_alone_in_colours_of_the_page(density_run, tmp_path):
-    plan, records = density_run
-    made = drawn(plan, records, tmp_path)
-    taken = drawing("likelihood", made["likelihood"])
-    assert len(taken.panels) == 2 and taken.legend is None
-    assert taken.caption == "mean and its 95 % bootstrap interval over seeds; small dots: single seeds"
-    for panel, column in zip(taken.panels, plan.columns, strict=True):
-        texts = [text.text for text in ET.fromstring(panel).iter("{http://www.w3.org/2000/svg}text")]
-        assert column in texts and set(plan.rows) <= set(texts), "each has the labels of the axis that they share"
-        assert not re.search(r"#[0-9a-f]{6}\b|style=", panel)
-        assert set(re.findall(r'class="(s\w+)"', panel)) <= set(taken.styles)
-    assert any("var(--c1)" in style for style in taken.styles.values())
-    assert not any("#" in style.replace("url(#", "") for style in taken.styles.values())
-    training = drawing("training", made["training"])
-    assert "validation" in training.legend and "validation" not in training.panels[0]
+def test_a_drawing_is_inverted_in_the_dark_and_a_picture_is_not(density_run, write_run):
+    text = index(*density_run, write_run(*density_run))
+    shown = {one["alt"]: one for tag, one in Parts(text).tags if tag == "img"}
+    assert shown["Figure likelihood"]["class"] == "drawn" and "class" not in shown["Figure samples-digits"]
