@@ -214,18 +214,23 @@ class Butterfly(InvertibleLinear, name="butterfly"):
 
     def inverse(self, y: Tensor) -> Tensor:
         """Undo every factor, the last one first. Compiled code needs no copy of the weight."""
-        if self.product is None and kernels.serve(y, self.weight):
+        if self.product is not None:
+            return self._unmix(self.product.inverse, y)
+        if kernels.serve(y, self.weight):
             return self._compiled_inverse(y, self.weight)
-        return Butterfly.inverter(self)(y)
+        return self._plain(factors.invert_weight(self.weight), y, backwards=True)
 
     def inverter(self) -> Callable[[Tensor], Tensor]:
         """Invert the matrices once; the callable applies them. Compiled code inverts them in passing, each time."""
         if self.product is not None:
-            undo = self.product.inverter()
-            return (lambda y: self._unflat(undo(self._flat(y)))) if self.mixed else undo
+            return partial(self._unmix, self.product.inverter())
         if kernels.serve(self.weight):
             return partial(self._compiled_inverse, weight=self.weight.clone())
         return partial(self._plain, factors.invert_weight(self.weight), backwards=True)
+
+    def _unmix(self, inverse: Callable[[Tensor], Tensor], y: Tensor) -> Tensor:
+        """Apply the inverse of the product to events."""
+        return self._unflat(inverse(self._flat(y))) if self.mixed else inverse(y)
 
     def _compiled_inverse(self, y: Tensor, weight: Tensor) -> Tensor:
         return torch.ops.invertbench.butterfly_inverse(y, weight, self.plan.flat, self.layout, self.plan.shared)
