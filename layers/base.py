@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 
 class UnsupportedShape(ValueError):
-    """The layer cannot serve this event shape; the message names the value, the rule and the way out."""
+    """Raised by a layer that cannot serve an event shape; the message names the value, the rule and the way out."""
 
 
 class UnknownLayer(LookupError):
-    """No registered layer has this name."""
+    """Raised where no registered layer has a name."""
 
 
 LAYERS: dict[str, type[InvertibleLinear]] = {}
@@ -45,7 +45,7 @@ class InvertibleLinear(nn.Module):
         channels: C.
         positions: n, the number of spatial positions (L or H * W).
         dim: D = C * n.
-        replaces_mixer: True for a layer that takes the place of the 1x1 convolution of its flow step.
+        replaces_mixer: True for a layer that replaces the 1x1 convolution of its flow step.
         hardens: True for a layer whose map in `eval()` differs from that in training. Each mode has the log-det and
             the inverse of the map that it applies; reported values are measured in `eval()`.
 
@@ -94,12 +94,12 @@ class InvertibleLinear(nn.Module):
 
     @property
     def label(self) -> str:
-        """The name for messages: the registered one, else the class's."""
+        """Return the name for messages: the registered one, else the class's."""
         return self.registered_name or type(self).__name__
 
     @property
     def remark(self) -> str | None:
-        """A remark for readers of results on how this shape is served, or None."""
+        """Return a remark for readers of results on how this shape is served, or None."""
         return None
 
     @abstractmethod
@@ -136,7 +136,7 @@ class InvertibleLinear(nn.Module):
         return push_identity(self)
 
     def factors(self) -> list[tuple[str, Tensor]]:
-        """Return (name, matrix) of each sparse factor, the first applied first, of a layer that is a product of such.
+        """Return (name, matrix) of each factor, the first applied first, of a product of sparse matrices.
 
         A factor of one part of the entries has the size of the part. Other layers return an empty list.
         """

@@ -58,7 +58,7 @@ class Butterfly(InvertibleLinear, name="butterfly"):
         inverse: the same, after O(p^2 C^2 D) for the matrices of an odd prime p, O(C^2 D) block-wise, once per call
         log-det: 3 operations for each 2x2 matrix; block-wise, and for odd primes, an addition for each entry of a
         diagonal
-    Shapes: every (C, L) and (C, H, W); levels that are asked for must be possible for D
+    Shapes: every (C, L) and (C, H, W); requested levels must be possible for D
     Code: which one serves the 2x2 matrices (measured: docs/throughput.md)
         CPU, float32 or float64, compiled kernels    csrc: all factors, and the log-det, in one pass
             up to 3 events                           one by one, with the unpacked weight
@@ -102,7 +102,7 @@ class Butterfly(InvertibleLinear, name="butterfly"):
         full_depth_at: the D for which `levels` and `partition` are meant. On D = full_depth_at / 2^s every count
             falls by s, not below 0, and every part is divided by 2^s: one level less per scale of a Glow. Not
             with explicit sequences.
-        capped: use as many levels as are possible where fewer than asked for are, instead of refusing. Not with
+        capped: where fewer levels than requested are possible, use those instead of refusing. Not with
             explicit sequences.
 
     Raises:
@@ -214,18 +214,23 @@ class Butterfly(InvertibleLinear, name="butterfly"):
 
     def inverse(self, y: Tensor) -> Tensor:
         """Undo every factor, the last one first. Compiled code needs no copy of the weight."""
-        if self.product is None and kernels.serve(y, self.weight):
+        if self.product is not None:
+            return self._unmix(self.product.inverse, y)
+        if kernels.serve(y, self.weight):
             return self._compiled_inverse(y, self.weight)
-        return Butterfly.inverter(self)(y)
+        return self._plain(factors.invert_weight(self.weight), y, backwards=True)
 
     def inverter(self) -> Callable[[Tensor], Tensor]:
         """Invert the matrices once; the callable applies them. Compiled code inverts them in passing, each time."""
         if self.product is not None:
-            undo = self.product.inverter()
-            return (lambda y: self._unflat(undo(self._flat(y)))) if self.mixed else undo
+            return partial(self._unmix, self.product.inverter())
         if kernels.serve(self.weight):
             return partial(self._compiled_inverse, weight=self.weight.clone())
         return partial(self._plain, factors.invert_weight(self.weight), backwards=True)
+
+    def _unmix(self, inverse: Callable[[Tensor], Tensor], y: Tensor) -> Tensor:
+        """Apply the inverse of the product to events."""
+        return self._unflat(inverse(self._flat(y))) if self.mixed else inverse(y)
 
     def _compiled_inverse(self, y: Tensor, weight: Tensor) -> Tensor:
         return torch.ops.invertbench.butterfly_inverse(y, weight, self.plan.flat, self.layout, self.plan.shared)
@@ -265,7 +270,7 @@ class Butterfly(InvertibleLinear, name="butterfly"):
 
     @property
     def remark(self) -> str | None:
-        """A remark that D was cut into parts that do not mix, unless requested."""
+        """Return a remark if D was cut into parts that do not mix without a request for it, else None."""
         if not self.mixed or len(self.sizes) == 1:
             return None
         parts = ", ".join(map(str, self.sizes))

@@ -48,6 +48,12 @@ class Chain(InvertibleLinear):
             total = total + log_det
         return x, total
 
+    def inverse(self, y: Tensor) -> Tensor:
+        """Undo every layer, the last one first; each may have a faster way for a single call than its `inverter`."""
+        for layer in reversed([*self]):
+            y = layer.inverse(y)
+        return y
+
     def inverter(self) -> Callable[[Tensor], Tensor]:
         """Prepare every layer's inverse; the callable applies them, the last layer's first."""
         inverters = [layer.inverter() for layer in reversed([*self])]

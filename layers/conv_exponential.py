@@ -19,9 +19,9 @@ LARGEST_BOUND = 16.0
 class ConvExponential(InvertibleLinear, name="conv-exponential"):
     r"""Convolution exponential, y = exp(M) x = x + M x + M M x / 2 + ..., where M is a k x k convolution; no bias.
 
-    M is a cross-correlation with zero "same" padding, and sees all channels. Its norm is held at or below `bound`, so
-    that a number of terms that is known beforehand makes what is left out of the series smaller than the rounding of
-    the dtype: the log-determinant of the whole series is then that of the map. The kernel is K, or K scaled down to
+    M is a cross-correlation with zero "same" padding, and sees all channels. Its norm is kept at or below `bound`, so
+    that with a fixed number of terms the rest of the series is below the rounding of the dtype: the log-determinant of
+    the whole series is then that of the map. The kernel is K, or K scaled down to
     the bound where it is larger:
 
         |M|_2 <= sqrt(taps) |R|_2,    R = K as a matrix (c, c * taps),

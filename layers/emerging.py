@@ -108,7 +108,7 @@ class Emerging(InvertibleLinear, name="emerging"):
 
     @torch.no_grad()
     def dense(self) -> Tensor:
-        """W2 W1, each written down entry by entry from the definition: (D, D)."""
+        """Return W2 W1, (D, D), each written down entry by entry from the definition."""
         return self._dense(self.weight2, self.weight2_mask) @ self._dense(self.weight1, self.weight1_mask)
 
     def extra_repr(self) -> str:

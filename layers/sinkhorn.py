@@ -14,21 +14,21 @@ from layers.base import InvertibleLinear
 from layers.conv1x1 import mix_channels
 
 CERTAINTY = 0.5
-"""Of the diagonal of the initial matrix."""
+"""The diagonal entries of the initial matrix."""
 
 
 class Sinkhorn(InvertibleLinear, name="sinkhorn"):
     r"""A learned permutation of m places; relaxed while training, hard in `eval()`; no bias.
 
-    In training the map is y = S x, where S is what `iterations` rounds of normalising the columns and the rows of
-    exp(A / temperature) make of the free A, (m, m): all but doubly stochastic. In `eval()` it is y = x[p], where p
+    In training the map is y = S x, where S is the result of `iterations` rounds of normalising the columns and the rows
+    of exp(A / temperature), for a free A of (m, m): almost doubly stochastic. In `eval()` it is y = x[p], where p
     takes the largest entry of S, then the largest of the other rows and columns, and so on; wherever every row of S
     has an entry above 1/2, these are p, and the best assignment.
 
-    **Which likelihood is one.** S and p are two maps, and each has its own log-determinant: log|det S|, by LU
-    decomposition, while it is S that is applied, and 0 while it is p. So either mode reports a likelihood of the
-    model that it applies, and never one mode's map with the other's determinant; `hardens` has every check run in both.
-    Validation, test, audit and samples are taken in `eval()`: what is reported is the permutation's. The training loss
+    **Likelihoods.** S and p are two maps, and each has its own log-determinant: log|det S|, by LU decomposition, in
+    training, and 0 in `eval()`. So either mode reports a likelihood of the model that it applies, and never one mode's
+    map with the other's determinant; `hardens` makes every check run in both. Validation, test, audit and samples are
+    taken in `eval()`: reported values are those of the permutation. The training loss
     is the relaxed model's; it need not bound the other. The determinant of a row-stochastic matrix is at most 1, and
     of a doubly stochastic one is 1 only for a permutation, so the likelihood itself drives S towards one.
 

@@ -1,1 +1,1 @@
-"""The parts of butterfly layers: plans, stages of radix two and of any radix, routing."""
+"""The parts of butterfly layers: plans, factors of 2x2 matrices, stages of any radix, permutations."""

@@ -11,11 +11,11 @@ out takes D 2^g numbers (far fewer if the diagonals are shared), whatever the ba
 applies the whole run to all events. That is 2^(g+1) D operations per event in place of 3 g D, in one pass over the
 data in place of g, and at the speed of matrix products.
 
-The results are those of `butterfly_factors`, up to rounding. It is made of torch's own operations: derivatives of every
-order, complex weights and every device come with them.
+The results are those of `layers.butterflies.pairs`, up to rounding. It uses torch's own operations, and so supports
+derivatives of every order, complex weights and every device.
 
-Callers check `pays(plan, N)` and call `apply` and `apply_inverse` of this module or of
-`butterfly_factors`, which take and return the same. Multiplying out has a price that a small batch does not earn back:
+Callers check `pays(plan, N)` and call `apply` and `apply_inverse` of this module or of `layers.butterflies.pairs`,
+which have the same arguments and results. For a small batch, multiplying out costs more than it saves:
 
     ms, float32                    forward             forward + backward
                       batch   by level   fused         by level   fused
@@ -47,26 +47,26 @@ from torch import Tensor
 
 from layers.butterflies.pairs import ButterflyPlan
 
-MOST_LEVELS = 4  # 16 x 16; with 5 the products do more arithmetic than they save in passes over the data
+MOST_LEVELS = 4  # 16 x 16; with 5 the extra arithmetic costs more than the passes over the data that it saves
 LEAST_LEVELS = 3  # two levels are as fast one by one
 LEAST_BATCH = 32
 
-Chain = Sequence[tuple[int, Tensor]]
+Factors = Sequence[tuple[int, Tensor]]
 """(level, matrices (2, 2, blocks, half or 1)) of the factors of one part, the first applied first."""
 
 
 def pays(plan: ButterflyPlan, batch: int) -> bool:
-    """Return whether this module is faster than `butterfly_factors` on `batch` events (see the table above)."""
+    """Return whether this module is faster than `layers.butterflies.pairs` on `batch` events (see the table above)."""
     return batch >= LEAST_BATCH and any(len(part.levels) >= LEAST_LEVELS for part in plan.parts)
 
 
 def apply(weight: Tensor, x: Tensor, plan: ButterflyPlan) -> Tensor:
-    """Apply every factor, in order, as `butterfly_factors.apply` does: weight (2, 2, P), x (D, N) -> (D, N)."""
+    """Apply every factor, in order, as `pairs.apply` does: weight (2, 2, P), x (D, N) -> (D, N)."""
     return _apply_chains(_chains(weight, plan), x, plan)
 
 
 def apply_inverse(inverse_weight: Tensor, y: Tensor, plan: ButterflyPlan) -> Tensor:
-    """Undo `apply`: the factors of `butterfly_factors.invert_weight`'s result, last one first. y (D, N) -> (D, N)."""
+    """Undo `apply`: the factors of `pairs.invert_weight`'s result, last one first. y (D, N) -> (D, N)."""
     return _apply_chains([chain[::-1] for chain in _chains(inverse_weight, plan)], y, plan)
 
 
@@ -83,7 +83,7 @@ def runs(levels: Sequence[int], most: int = MOST_LEVELS) -> list[slice]:
     return cuts
 
 
-def run_matrices(run: Chain, depth: int, shared: bool) -> Tensor:
+def run_matrices(run: Factors, depth: int, shared: bool) -> Tensor:
     """Return the product of factors of different levels as matrices over the bits that they change: (K, 2^g, 2^g).
 
     Rows and columns count these bits, the lowest level first. k counts what `_outside` lists, in that order.
@@ -122,21 +122,21 @@ def _product(terms: Sequence[Tensor]) -> Tensor:
     return _product(terms[:middle]) * _product(terms[middle:])
 
 
-def _chains(weight: Tensor, plan: ButterflyPlan) -> list[Chain]:
+def _chains(weight: Tensor, plan: ButterflyPlan) -> list[Factors]:
     """Cut the weight into factors, one list per part, in the order of application."""
     pieces = zip(weight.split(plan.lengths, -1), plan.factors, strict=True) if plan.factors else iter(())
     factors = iter([piece.unflatten(-1, (blocks, -1)) for piece, (blocks, _) in pieces])
     return [[(level, next(factors)) for level in part.levels] for part in plan.parts]
 
 
-def _apply_chains(chains: Sequence[Chain], x: Tensor, plan: ButterflyPlan) -> Tensor:
+def _apply_chains(chains: Sequence[Factors], x: Tensor, plan: ButterflyPlan) -> Tensor:
     if len(chains) == 1:
         return _apply_chain(chains[0], x, plan.shared)
     parts = zip(chains, x.split(plan.sizes), strict=True)
     return torch.cat([_apply_chain(chain, part, plan.shared) for chain, part in parts])
 
 
-def _apply_chain(chain: Chain, x: Tensor, shared: bool) -> Tensor:
+def _apply_chain(chain: Factors, x: Tensor, shared: bool) -> Tensor:
     """Apply the factors of one part: x (size, N) -> (size, N)."""
     if not chain:
         return x

@@ -37,29 +37,29 @@ class ButterflyPart:
 
 @dataclass(frozen=True)
 class ButterflyPlan:
-    """The parts of a block-diagonal butterfly, and whether a block shares one matrix among its pairs."""
+    """The parts of a block-diagonal butterfly; `shared` if the pairs of a block have one matrix."""
 
     parts: tuple[ButterflyPart, ...]
     shared: bool = False
 
     @cached_property
     def sizes(self) -> list[int]:
-        """The sizes of the parts, which sum to D (to D / C, if block-wise)."""
+        """Return the sizes of the parts, which sum to D (to D / C, if block-wise)."""
         return [part.size for part in self.parts]
 
     @cached_property
     def factors(self) -> list[tuple[int, int]]:
-        """(blocks, half size of a block) of every factor, in the order of the weight."""
+        """Return (blocks, half size of a block) of every factor, in the order of the weight."""
         return [(2 ** (i - 1), part.size // 2**i) for part in self.parts for i in part.levels]
 
     @cached_property
     def lengths(self) -> list[int]:
-        """The number of matrices of every factor, in the order of the weight; their sum is P."""
+        """Return the number of matrices of every factor, in the order of the weight; their sum is P."""
         return [blocks if self.shared else blocks * half for blocks, half in self.factors]
 
     @cached_property
     def flat(self) -> list[int]:
-        """For each part its size, the number of its levels, its levels: the plan as compiled operators take it."""
+        """Return the plan for compiled operators: for each part its size, the number of its levels, its levels."""
         return [number for part in self.parts for number in (part.size, len(part.levels), *part.levels)]
 
 

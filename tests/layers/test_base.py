@@ -1,4 +1,4 @@
-"""What the base class does for every layer: it checks inputs, and derives `inverse` or `inverter` from the other."""
+"""The base class checks the inputs of every layer, and derives `inverse` or `inverter` from the other one."""
 
 import pytest
 import torch
@@ -26,14 +26,14 @@ class GainByInverter(InvertibleLinear):
 
 
 class GainByInverse(GainByInverter):
-    """The same with a method, which replaces both of the parent's."""
+    """Define `inverse` alone, which replaces both methods of the parent."""
 
     def inverse(self, y):
         return y / self.gain
 
 
 class GainTwice(GainByInverse):
-    """A parent's method by super(): neither of the two calls the other for ever."""
+    """Call the parent's `inverse` by super(): the derived methods do not call each other."""
 
     def inverse(self, y):
         return super().inverse(super().inverse(y))

@@ -39,7 +39,7 @@ def factor_by_hand(matrices, size, level):
 
 
 def product_by_hand(layer, levels):
-    """The product of the factors of an unpartitioned layer, the first level applied first."""
+    """Return the product of the factors of an unpartitioned layer, the first level applied first."""
     size, offset = layer.dim, 0
     product = torch.eye(size, dtype=layer.weight.dtype)
     for level in levels:

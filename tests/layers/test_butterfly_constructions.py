@@ -1,4 +1,4 @@
-"""What block-wise butterflies can be: weights built by hand, against the layers that they reproduce, in float64."""
+"""Block-wise butterflies with weights built by hand, compared with the layers that they reproduce, in float64."""
 
 import math
 
@@ -53,7 +53,7 @@ def test_a_1x1_convolution(shape, shared):
 
 
 def fourier_factors(sizes):
-    """The Cooley-Tukey factors of the DFT over a grid of n = 2^m positions: (pairs, 2, 2) for each of levels 1..m.
+    """Return the Cooley-Tukey factors of the DFT over a grid of n = 2^m positions: (pairs, 2, 2) for levels 1..m.
 
     On one axis the factor of level i takes (u, v) to (u + v, (u - v) w), w = exp(-2 pi i k / l) at place k of l; the
     result is the DFT in bit-reversed order. On a grid each axis in turn has its own levels.
@@ -74,7 +74,7 @@ def fourier_factors(sizes):
 
 
 def frequency_order(sizes):
-    """The frequency, as a row-major place on the grid, that each bit-reversed output of `fourier_factors` is."""
+    """Return the frequency of each bit-reversed output of `fourier_factors`, as a row-major place on the grid."""
     place = torch.zeros(1, dtype=torch.long)
     for size in sizes:
         bits = size.bit_length() - 1
@@ -84,7 +84,7 @@ def frequency_order(sizes):
 
 
 def transfer(layer):
-    """What(f) of every frequency, row-major, from the taps: (n, c, c)."""
+    """Return What(f), the transform of the taps, for every frequency in row-major order: (n, c, c)."""
     grid = torch.cartesian_prod(*(torch.arange(size, dtype=torch.float64) for size in layer.shape[1:]))
     taps = torch.cartesian_prod(*[torch.arange(layer.kernel_size) - layer.centre] * len(layer.shape[1:]))
     sizes = torch.tensor(layer.shape[1:])
@@ -94,7 +94,7 @@ def transfer(layer):
 
 
 def periodic_weight(layer):
-    """The 2m - 1 factors of B^H What B / n: the DFT is F = P B = B^T P with the bit reversal P, so that
+    """Return the 2m - 1 factors of B^H What B / n: the DFT is F = P B = B^T P with the bit reversal P, so that
     F^-1 What F = B^H (P What P) B / n, and the block diagonal in the middle joins the two factors of level m."""
     sizes = layer.shape[1:]
     identity = torch.eye(layer.channels, dtype=torch.complex128)

@@ -47,7 +47,7 @@ LAYERS = {
 SMALL = [name for name in LAYERS if name not in ("two launches", "wide")]
 
 
-class Job(ctypes.Structure):
+class EmulatedJob(ctypes.Structure):
     """As in emulation/butterfly.cpp."""
 
     _fields_ = (
@@ -93,10 +93,10 @@ class Emulated:
         self.shared_bytes, self.chunks = shared_bytes, chunks
         self.launches = self.kept = self.log_dets = 0
 
-    def job(self, x: Tensor, inverse: bool) -> Job:
+    def job(self, x: Tensor, inverse: bool) -> EmulatedJob:
         plan, layout = self.layer.plan.flat, self.layer.layout
         numbers = [(ctypes.c_int64 * max(1, len(some)))(*some) for some in (plan, layout)]
-        return Job(
+        return EmulatedJob(
             *(ctypes.cast(some, ctypes.POINTER(ctypes.c_int64)) for some in numbers),
             len(plan),
             len(layout),

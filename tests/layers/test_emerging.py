@@ -39,8 +39,8 @@ def gentle(shape, kernel_size, dtype=torch.float64):
     return perturbed(shape, kernel_size, 0.5 / (shape[0] * taps) ** 0.5, dtype)
 
 
-class Inverse(torch.nn.Module):
-    """The inverse as a module of its own, so that it can be called with other parameters."""
+class EmergingInverse(torch.nn.Module):
+    """Call the inverse as a module, so that it can be called with other parameters."""
 
     def __init__(self, layer):
         super().__init__()
@@ -181,7 +181,7 @@ def test_gradients(shape, unknowns, monkeypatch):
     monkeypatch.setattr(causal, "BLOCK_UNKNOWNS", unknowns)
     layer = gentle(shape, 3)
     x = torch.randn(1, *shape, dtype=torch.float64, requires_grad=True)
-    for module in (layer, Inverse(layer)):
+    for module in (layer, EmergingInverse(layer)):
         names = [name for name, _ in module.named_parameters()]
 
         def call(x, *parameters, module=module, names=names):

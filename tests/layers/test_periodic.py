@@ -22,8 +22,8 @@ def perturbed(shape, kernel_size, dtype=torch.float64, seed=0):
     return layer
 
 
-class Inverse(torch.nn.Module):
-    """The inverse as a module of its own, so that it can be called with other parameters."""
+class PeriodicInverse(torch.nn.Module):
+    """Call the inverse as a module, so that it can be called with other parameters."""
 
     def __init__(self, layer):
         super().__init__()
@@ -38,7 +38,7 @@ def in_view(bias, shape):
 
 
 def by_shifting(layer, x):
-    """The definition: every tap weighs a shifted copy of the event."""
+    """Apply the definition: every tap weighs a shifted copy of the event."""
     y = in_view(layer.bias, layer.shape).expand_as(x).clone()
     centre = (layer.kernel_size - 1) // 2
     axes = tuple(range(2, x.ndim))
@@ -136,7 +136,7 @@ def test_initialisation(shape, kernel_size):
 def test_gradients(shape, kernel_size):
     layer = perturbed(shape, kernel_size)
     x = torch.randn(1, *shape, dtype=torch.float64, requires_grad=True)
-    for module in (layer, Inverse(layer)):
+    for module in (layer, PeriodicInverse(layer)):
         names = [name for name, _ in module.named_parameters()]
 
         def call(x, *parameters, module=module, names=names):

@@ -33,7 +33,7 @@ def perturbed(layer, scale=0.3):
 
 
 def support(layer):
-    """Which entries reach which, exactly: absolute values of every stage cannot cancel."""
+    """Return True where an entry reaches another, exactly: with ones as matrices nothing cancels."""
     product = torch.eye(layer.dim, dtype=torch.float64)
     offset = 0
     for size, stages in zip(layer.sizes, layer.stages, strict=True):
@@ -117,7 +117,7 @@ def test_against_dense(shape, case):
     ],
 )
 def test_order_of_stages(options, radices):
-    """The product of hand-applied stages in that order, with the layer's own matrices."""
+    """Stages applied by hand in that order, with the layer's own matrices, give its map."""
     layer = perturbed(Butterfly((3, 4, 5), **options))
     stages = layer.stages[0]
     assert [stage.radix for stage in stages] == radices
@@ -144,7 +144,7 @@ def test_one_pass_is_dense(shape, case):
 
 
 def test_what_powers_of_two_leave_apart():
-    """Of the pairs of entries, those that one pass of the paper's factors mixes: 784 as 512 + 256 + 16, and 3072."""
+    """Count the pairs of entries that one pass of the paper's factors mixes: 784 as 512 + 256 + 16, and 3072."""
     with torch.no_grad():
         parts = perturbed(Butterfly((1, 28, 28), partition=[512, 256, 16], levels=[9, 8, 4])).dense() != 0
         assert int(parts.sum()) == 512**2 + 256**2 + 16**2  # 53 % of 784^2

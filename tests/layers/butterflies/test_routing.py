@@ -12,7 +12,7 @@ from layers.butterflies.stages import apply_stages, prime_factors, stages_of
 
 
 def applied(permutation, radices):
-    """The entries after the stages, each of which is checked to be made of permutation matrices."""
+    """Return the entries after the stages, and check that each consists of permutation matrices."""
     size = len(permutation)
     strides = stages_of(size)
     stages = routed_stages(permutation, radices)
