@@ -76,7 +76,7 @@ def planned(folder) -> dict[str, DensityTrial]:
     return {trial.data.label: trial for trial in plan.trials}
 
 
-def test_from_the_suite_to_the_report(folder, capsys):
+def test_from_the_suite_to_the_report(folder, no_figures, capsys):
     suite = str(folder / "own.yaml")
     assert main(["validate", suite]) == 0
     assert main(["run", suite, "--profile", "smoke", "--only", "dataset=ramps"]) == 0
