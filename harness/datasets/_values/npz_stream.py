@@ -7,11 +7,8 @@ an array can be read from front to back, whether it is compressed or not, withou
 from __future__ import annotations
 
 import contextlib
-import lzma
 import math
-import struct
 import zipfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,17 +20,6 @@ from harness.core.errors import DataError
 
 BLOCK = 8 << 20  # bytes of a block of events, about
 NUMBERS = "uif"  # kinds of dtype: unsigned, signed, floating
-FAULTS = (
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    struct.error,
-    EOFError,
-    OSError,
-    ValueError,  # raised by numpy for a header
-    RuntimeError,  # raised by zipfile for an encrypted member
-    NotImplementedError,  # and for an unknown compression
-)
 
 
 @contextlib.contextmanager
@@ -41,7 +27,9 @@ def reading(name: str, way_out: str = "get the file again") -> Iterator[None]:
     """Turn any exception from reading a damaged archive into a DataError that starts with `name`."""
     try:
         yield
-    except FAULTS as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # zipfile, its decompressors and numpy raise many kinds on a damaged file
         raise DataError(
             f"{name}: cannot be read ({str(error) or type(error).__name__}): damaged, truncated, or not of this "
             f"form; {way_out}"

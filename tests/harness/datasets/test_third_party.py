@@ -15,7 +15,7 @@ from harness.datasets import DATASETS, Store, find_dataset
 from harness.execution.trial import execute
 from harness.kinds.density.trial import DensityTrial
 from harness.planning.plan import make_plan
-from harness.planning.suite import load_suite
+from harness.planning.suite import load_suite, validate_suite
 
 RAMPS = """\
 from typing import Annotated
@@ -76,7 +76,7 @@ def planned(folder) -> dict[str, DensityTrial]:
     return {trial.data.label: trial for trial in plan.trials}
 
 
-def test_from_the_suite_to_the_report(folder, capsys):
+def test_from_the_suite_to_the_report(folder, no_figures, capsys):
     suite = str(folder / "own.yaml")
     assert main(["validate", suite]) == 0
     assert main(["run", suite, "--profile", "smoke", "--only", "dataset=ramps"]) == 0
@@ -145,6 +145,15 @@ def test_a_wrong_name_is_one_message_at_its_place(folder, spec, parts):
     assert message.startswith(f"{folder / 'own.yaml'}:11:21: ") and "\n" not in message
     for part in parts:
         assert part in message
+
+
+def test_the_shape_of_third_party_data_is_checked_against_the_flow(folder):
+    (folder / "own.yaml").write_text(SUITE.replace("side: 4", "side: 5"))
+    with pytest.raises(SuiteError, match=r"own\.yaml:11:7: ramps \(smoke\): event shape \(1, 5, 5\) with levels = 1"):
+        validate_suite(str(folder / "own.yaml"))
+    (folder / "own.yaml").write_text(SUITE.replace("side: 4", "sid: 4"))
+    with pytest.raises(SuiteError, match=r"own\.yaml:11:54: Ramps: no option 'sid'; did you mean side\?"):
+        validate_suite(str(folder / "own.yaml"))
 
 
 @pytest.mark.parametrize(
