@@ -7,7 +7,7 @@ import json
 from argparse import Namespace
 from pathlib import Path
 
-from harness.cli.shared.options import quantity
+from harness.cli.shared.options import add_repeatable, quantity
 from harness.core.run_options import CHECK_SECONDS, parse_timeout, shown_seconds
 
 HELP = "check a layer by every rule of the interface"
@@ -16,9 +16,7 @@ HELP = "check a layer by every rule of the interface"
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     parser.add_argument("layer", metavar="LAYER", help="NAME, FILE.py:CLASS or package.module:CLASS")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="OPTION=VALUE", dest="settings", help="an option of the layer"
-    )
+    add_repeatable(parser, "--set", "OPTION=VALUE", "an option of the layer", dest="settings")
     parser.add_argument(
         "--timeout",
         type=quantity(parse_timeout),

@@ -6,6 +6,7 @@ import argparse
 from argparse import Namespace
 from pathlib import Path
 
+from harness.cli.shared.options import add_repeatable
 from harness.core.errors import UserError
 from harness.core.records import write_atomically
 
@@ -16,13 +17,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     parser.add_argument("first", type=Path, metavar="A", help="OUT/<suite> of the earlier run")
     parser.add_argument("second", type=Path, metavar="B", help="OUT/<suite> of the later run")
-    parser.add_argument(
-        "--threshold",
-        action="append",
-        default=[],
-        metavar="CHANGE",
-        help="threshold, 0.02 for likelihoods, 10%% for times and parameters; repeatable (default: 0.01, 5%%)",
-    )
+    text = "threshold, 0.02 for likelihoods, 10%% for times and parameters; repeatable (default: 0.01, 5%%)"
+    add_repeatable(parser, "--threshold", "CHANGE", text)
     parser.add_argument(
         "--other-code", action="store_true", help="also compare trials whose source differs, and report the differences"
     )

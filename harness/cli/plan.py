@@ -6,10 +6,11 @@ import argparse
 from argparse import Namespace
 
 from harness.cli.shared.options import add_plan_options, add_suite
-from harness.cli.shared.request import check_data, data_root, known_checksums, make_request
+from harness.cli.shared.request import data_root, known_checksums, make_request
 from harness.core.errors import DataError, DataMissing
 from harness.core.run_options import shown_seconds
 from harness.execution.agenda import Choice, counted, forget_settled, outlook
+from harness.execution.data import check_data
 
 HELP = "print the trials of a suite and their states"
 

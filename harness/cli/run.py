@@ -9,12 +9,13 @@ from argparse import Namespace
 from pathlib import Path
 
 from harness.cli.shared.options import add_plan_options, add_suite, quantity
-from harness.cli.shared.request import Request, check_data, data_root, known_checksums, make_request
+from harness.cli.shared.request import Request, data_root, known_checksums, make_request
 from harness.cli.shared.runs import exit_code, good_states, report_folder
 from harness.core.errors import UserError
 from harness.core.records import verdict
 from harness.core.run_options import CHECKPOINT_SECONDS, RunOptions, parse_bytes, parse_seconds, parse_timeout
 from harness.execution.agenda import Choice, counted, forget_settled, outlook, trials_text
+from harness.execution.data import check_data
 from harness.execution.folder import claimed, make_folder, remove_leftovers, writing
 from harness.execution.outcome import record_path
 from harness.execution.slurm.submissions import at_work

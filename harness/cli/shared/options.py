@@ -36,12 +36,11 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--jobs", type=positive, metavar="N", help="trials at once (default: as many as have room)")
     parser.add_argument("--executor", choices=["local", "slurm"], default="local", help="where trials run")
-    parser.add_argument(
+    add_repeatable(
+        parser,
         "--cluster",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="change the resources that jobs request from a cluster, such as partition=gpu or time=2h; repeatable",
+        "KEY=VALUE",
+        "change the resources that jobs request from a cluster, such as partition=gpu or time=2h; repeatable",
     )
     parser.add_argument(
         "--retry-failed", action="store_true", help="also run failed trials again (default: only interrupted ones)"
@@ -53,29 +52,22 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
         help="treatment of records whose source has changed since (default: keep)",
     )
     parser.add_argument("--seeds", type=positive, metavar="N", help="number of seeds (default: the profile's)")
-    parser.add_argument(
-        "--only",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="run only trials with this layer, dataset or seed; repeatable",
-    )
-    parser.add_argument(
+    add_repeatable(parser, "--only", "KEY=VALUE", "run only trials with this layer, dataset or seed; repeatable")
+    add_repeatable(
+        parser,
         "--set",
-        action="append",
-        default=[],
-        metavar="PATH=VALUE",
+        "PATH=VALUE",
+        "change a setting, such as training.steps=100 or layers.butterfly.options.levels=3; repeatable",
         dest="settings",
-        help="change a setting, such as training.steps=100 or layers.butterfly.options.levels=3; repeatable",
     )
-    parser.add_argument(
-        "--layer",
-        action="append",
-        default=[],
-        metavar="FILE.py:CLASS",
-        dest="layers",
-        help="add a third-party layer as a row; repeatable",
-    )
+    add_repeatable(parser, "--layer", "FILE.py:CLASS", "add a third-party layer as a row; repeatable", dest="layers")
+
+
+def add_repeatable(
+    parser: argparse.ArgumentParser, name: str, metavar: str, text: str, dest: str | None = None
+) -> None:
+    """Add an option that may be given several times; its value is the list of texts."""
+    parser.add_argument(name, action="append", default=[], metavar=metavar, help=text, dest=dest)
 
 
 def quantity(parse: Callable[[object], Any]) -> Callable[[str], Any]:

@@ -1,4 +1,4 @@
-"""The trials that the options of `run` and `plan` ask for, and the data that they need."""
+"""The trials that the options of `run` and `plan` ask for, and the folder of their data."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness.core.errors import DataError, DataMissing, UserError
-from harness.core.settings import NO_LOGIT, DataRef
+from harness.core.errors import DataMissing, UserError
+from harness.core.settings import DataRef
 from harness.core.trial import Trial
 from harness.execution.agenda import Digests, Entry, agenda
 from harness.planning.cluster import Cluster
@@ -96,35 +96,6 @@ def data_root(given: Path | None) -> Path | None:
         name = "--data" if given else "$INVERTBENCH_DATA"
         raise DataMissing(f"{name} {root}: no such folder; give the folder that holds the data sets")
     return root.resolve() if root else None
-
-
-def check_data(trials: Sequence[Trial], root: Path | None, offline: bool) -> dict[DataRef, str | None]:
-    """Find, check and prepare all data of the trials, before any of them runs.
-
-    Returns:
-        The checksum of each data set.
-
-    Raises:
-        DataMissing: data are missing or wrong; the message lists all faults.
-        UserError: likewise, if the suite is at fault for all of them.
-    """
-    from harness.datasets import Store, find_dataset
-
-    store = Store.at(root, offline)
-    checksums: dict[DataRef, str | None] = {}
-    faults: dict[str, bool] = {}  # whether the data are at fault
-    for data in dict.fromkeys(data for trial in trials for data in trial.data_sets):
-        dataset, options = find_dataset(data.name), dict(data.options)
-        try:
-            dataset.check(store, options)
-            checksums[data.arrays] = dataset.checksum(store, options)
-            if data.preprocessing == "logit" and dataset.load(store, options).levels is None:
-                raise UserError(f"{data.label}: {NO_LOGIT}")
-        except UserError as error:
-            faults[str(error)] = isinstance(error, (DataMissing, DataError))
-    if faults:
-        raise (DataMissing if any(faults.values()) else UserError)("\n".join(faults))
-    return checksums
 
 
 def known_checksums(folder: Path) -> dict[DataRef, str | None]:

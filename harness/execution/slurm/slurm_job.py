@@ -7,18 +7,15 @@ training resumes from its checkpoint.
 
 from __future__ import annotations
 
-import os
 import platform
 import signal
 from pathlib import Path
 from types import FrameType
 
-from harness.core.errors import DataError, DataMissing, UserError
+from harness.core.errors import UserError
 from harness.core.machine import usable_gpus
 from harness.core.records import write_atomically
-from harness.core.run_options import RunOptions
-from harness.core.trial import Trial
-from harness.execution.local.process import Work, execute
+from harness.execution.data import check_prepared
 from harness.execution.local.supervisor import run_one
 from harness.execution.provenance import RunProvenance
 from harness.execution.slurm.heartbeat import Heartbeat, wait_for_silence
@@ -28,14 +25,15 @@ ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
 """Signals that a cluster sends before it kills: at a job's time limit, on `scancel`, or on preemption."""
 
 
-def run_job(place: str, index: int, work: Work = execute) -> None:
+def run_job(place: str, index: int) -> None:
     """Run the trials of one job that have no record yet.
 
     Args:
         place: folder of the submission.
         index: index of the job in the array.
-        work: see `harness.execution.local.supervisor.run_trials`.
     """
+    from submitit import JobEnvironment  # an optional dependency, which has started this process
+
     for number in ENDS:
         signal.signal(number, _end)
     folder = Path(place)
@@ -52,51 +50,19 @@ def run_job(place: str, index: int, work: Work = execute) -> None:
         fault.unlink(missing_ok=True)
         beat = Beat(
             submission=submission.name,
-            job=job_number(),
+            job=JobEnvironment().job_id,
             seconds=submission.heartbeat,
             node=platform.node() if run_options.host else None,
         )
         try:
             wait_for_silence(run_options.out, trial, beat.job)
             with Heartbeat(run_options.out, trial, beat) as heartbeat:
-                check_prepared(trial, run_options)
+                check_prepared(trial, run_options.root)
                 gpus = usable_gpus() if trial.device == "cuda" else ()
-                run_one(trial, run_options, heartbeat, gpus=gpus, provenance=provenance.of, work=work)
+                run_one(trial, run_options, heartbeat, gpus=gpus, provenance=provenance.of)
         except UserError as error:  # not caused by the trial: it gets no record, and the next run submits it again
             print(error, flush=True)
             write_atomically(fault, f"{error}\n".encode())
-
-
-def check_prepared(trial: Trial, run_options: RunOptions) -> None:
-    """Raise if the data differ from those that the submitting run has prepared; nothing is downloaded.
-
-    Raises:
-        DataMissing, DataError: the data are missing here, or differ.
-    """
-    from harness.datasets import Store, find_dataset
-
-    store = Store.at(run_options.root, offline=True)
-    for data in trial.data_sets:
-        options = dict(data.options)
-        try:
-            dataset = find_dataset(data.name)
-            dataset.check(store, options)
-            checksum = dataset.checksum(store, options)
-        except (DataMissing, DataError) as error:
-            raise type(error)(
-                f"{error} (on a node of the cluster: data root and cache must be on a shared disk)"
-            ) from error
-        if checksum != data.checksum:
-            raise DataError(
-                f"{data.name}: the data on this node (checksum {checksum}) are not those that the run has prepared "
-                f"({data.checksum}); have data root and cache on a shared disk"
-            )
-
-
-def job_number() -> str:
-    """Return the name of this job in SLURM: "17_3", or "17" without an array."""
-    array, index = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
-    return f"{array}_{index}" if array else os.environ.get("SLURM_JOB_ID", "none")
 
 
 def _end(number: int, frame: FrameType | None) -> None:

@@ -211,9 +211,6 @@ def test_interrupted_jobs_resume(slurm, tmp_path, start, harness):
     wait_for(lambda: waiting(out, 3), run)
     array = next(name for name, state in states(slurm).items() if state == "RUNNING").partition("_")[0]
 
-    # The time limit; the controller looks every 30 s.
-    slurm.ask("scontrol", "update", f"JobId={array}_1", "EndTime=now+1")
-
     # After Ctrl-C the jobs continue; no local run may use the folder, and no trial is submitted twice.
     run.send_signal(signal.SIGINT)
     assert run.wait(timeout=30) == 130
@@ -221,7 +218,9 @@ def test_interrupted_jobs_resume(slurm, tmp_path, start, harness):
     code, output = harness("run", "held.yaml", "--out", "out")
     assert code == 2 and "cluster jobs use this folder" in output
     run = start(*command)
-    wait_for(lambda: "submitted to the cluster before" in run.output(), run)
+    wait_for(lambda: "3 trials of them submitted to the cluster before" in run.output(), run)
+    # The time limit; the controller looks every 30 s. A limit before this run would let it submit the trial again.
+    slurm.ask("scontrol", "update", f"JobId={array}_1", "EndTime=now+1")
     code, output = harness("status", "out")
     assert code == 1 and re.search(r"running: step \d+/40 .*\(heartbeat ", output), output
     assert os.uname().nodename not in output.replace(str(tmp_path), ""), "no --host was given"

@@ -9,9 +9,9 @@ from harness.core.errors import DataError, UserError
 from harness.core.records import blank_record, write_record
 from harness.core.run_options import RunOptions
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
+from harness.execution.data import check_prepared
 from harness.execution.outcome import SIGNAL
 from harness.execution.slurm.heartbeat import Heartbeat, wait_for_silence
-from harness.execution.slurm.slurm_job import check_prepared
 from harness.execution.slurm.squeue import Job, parse
 from harness.execution.slurm.submissions import (
     CANCELLED,
@@ -181,9 +181,9 @@ def test_data_must_be_those_that_the_run_has_prepared(tmp_path):
             seed=0,
         )
 
-    check_prepared(on(None), RunOptions(tmp_path))
-    with pytest.raises(DataError, match=r"digits: the data on this node .* shared disk"):
-        check_prepared(on("abc"), RunOptions(tmp_path))
+    check_prepared(on(None), None)
+    with pytest.raises(DataError, match=r"digits: the data have checksum None, .* prepared abc .* shared disk"):
+        check_prepared(on("abc"), None)
 
 
 def test_parse_the_answer_of_squeue():

@@ -1,0 +1,62 @@
+"""Check that the data of trials are available, before any of them runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.core.errors import DataError, DataMissing, UserError
+from harness.core.settings import NO_LOGIT, DataRef
+from harness.core.trial import Trial
+
+
+def check_data(trials: Sequence[Trial], root: Path | None, offline: bool) -> dict[DataRef, str | None]:
+    """Find, check and prepare all data of the trials.
+
+    Args:
+        trials: trials of any kind.
+        root: folder of the data sets.
+        offline: whether to download nothing.
+
+    Returns:
+        The checksum of each data set, by `DataRef.arrays`.
+
+    Raises:
+        DataMissing: data are missing or wrong; the message lists all faults.
+        UserError: likewise, if the suite is at fault for all of them.
+    """
+    from harness.datasets import Store, find_dataset
+
+    store = Store.at(root, offline)
+    checksums: dict[DataRef, str | None] = {}
+    faults: dict[str, bool] = {}  # whether the data are at fault
+    for data in dict.fromkeys(data for trial in trials for data in trial.data_sets):
+        dataset, options = find_dataset(data.name), dict(data.options)
+        try:
+            dataset.check(store, options)
+            checksums[data.arrays] = dataset.checksum(store, options)
+            if data.preprocessing == "logit" and dataset.load(store, options).levels is None:
+                raise UserError(f"{data.label}: {NO_LOGIT}")
+        except UserError as error:
+            faults[str(error)] = isinstance(error, (DataMissing, DataError))
+    if faults:
+        raise (DataMissing if any(faults.values()) else UserError)("\n".join(faults))
+    return checksums
+
+
+def check_prepared(trial: Trial, root: Path | None) -> None:
+    """Raise if the data on a node of a cluster differ from those that the submitting run has prepared.
+
+    Raises:
+        DataMissing, DataError: the data are missing here, or differ; nothing is downloaded.
+    """
+    way_out = "on a node of the cluster: data root and cache must be on a shared disk"
+    try:
+        found = check_data([trial], root, offline=True)
+    except DataMissing as error:
+        raise DataMissing(f"{error} ({way_out})") from error
+    for data in trial.data_sets:
+        if (checksum := found[data.arrays]) != data.checksum:
+            raise DataError(
+                f"{data.name}: the data have checksum {checksum}, and the run has prepared {data.checksum} ({way_out})"
+            )
