@@ -10,10 +10,10 @@ from harness.cli.parser import main
 from harness.core.errors import SuiteError, UserError
 from harness.core.records import blank_record
 from harness.core.run_options import RunOptions
-from harness.kinds.density.trial import DensityTrial
 from harness.core.sources import Sources
 from harness.datasets import DATASETS, Store, find_dataset
 from harness.execution.trial import execute
+from harness.kinds.density.trial import DensityTrial
 from harness.planning.plan import make_plan
 from harness.planning.suite import load_suite
 
