@@ -1,8 +1,9 @@
-"""A layer is one file, and so is a data set: dropped into a copy of the project, everything takes them in.
+"""Add a layer, a data set and a third-party data set to a copy of the project, one file each, and change nothing else.
 
-The layer refuses images, and every shared test takes that refusal in as well.
+Every command and every shared test must find them; the layer refuses images, which shared tests and suites must allow.
 """
 
+import csv
 import os
 import re
 import shutil
@@ -52,27 +53,29 @@ import numpy as np
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 
-class Ramps(Dataset, name="ramps"):
+class Ramps(Dataset{name}):
     """Noise of 16 levels."""
 
-    info = DatasetInfo(title="Images of noise", kind="image", how_to_get="nothing to do")
+    info = DatasetInfo(title="{title} of noise", kind="{kind}", how_to_get="nothing to do")
 
     def shape(self, options):
-        return (1, 4, 4)
+        return {shape}
 
     def load(self, store, options):
-        self.parse(options)
-        images = np.random.default_rng(0).integers(0, 16, size=(120, 1, 4, 4), dtype=np.uint8)
-        return Splits(images[:80], images[80:100], images[100:], levels=16, description="noise")
+        events = np.random.default_rng(0).integers(0, 16, size=(120, *self.shape(options)), dtype=np.uint8)
+        return Splits(events[:80], events[80:100], events[100:], levels={levels}, description="noise")
 '''
+SEQUENCES = DATASET.format(name=', name="ramps"', title="Sequences", kind="sequence", shape="(2, 8)", levels=None)
+IMAGES = DATASET.format(name="", title="Images", kind="image", shape="(1, 4, 4)", levels=16)
 SUITE = """\
 suite: noise
 kind: density
 title: Likelihoods of noise
-layers: {conv1x1: {}}
+unsupported: true
+layers: {conv1x1: {}, timewise: {}}
 flow: {levels: 1, steps: 1, width: 8}
 training: {steps: 2, evaluate_every: 2}
-profiles: {smoke: {seeds: 1, datasets: {ramps: {}}}}
+profiles: {smoke: {seeds: 1, datasets: {ramps: {}, images: {data: "images.py:Ramps"}}}}
 """
 COMMANDS = """\
 from harness.cli.parser import main
@@ -83,8 +86,11 @@ for command in (
     "plan layers_runtime --profile smoke",
     "validate layers",
     "list datasets",
+    "plan noise.yaml --profile smoke",
     "run noise.yaml --profile smoke",
+    "report reports/noise",
 ):
+    print("$", command, flush=True)
     assert main(command.split()) == 0, command
 """
 # The items with the layer's name, and the tests that go through all layers in one item.
@@ -93,20 +99,21 @@ REFUSED = 11  # two flows, two audits, four operations, two options, one count o
 
 
 @pytest.fixture(scope="module")
-def copy(tmp_path_factory):
-    """A copy of the project with one more file."""
+def project(tmp_path_factory):
+    """Return a copy of the project with the added files."""
     folder = tmp_path_factory.mktemp("project")
     for part in ("csrc", "flows", "harness", "layers", "suites", "tests"):
         shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__", Path(__file__).name))
     shutil.copy(ROOT / "pyproject.toml", folder)
     (folder / "layers" / "timewise.py").write_text(LAYER)
-    (folder / "harness" / "datasets" / "ramps.py").write_text(DATASET)
+    (folder / "harness" / "datasets" / "ramps.py").write_text(SEQUENCES)
+    (folder / "images.py").write_text(IMAGES)
     (folder / "noise.yaml").write_text(SUITE)
     return folder
 
 
-def python(folder, *arguments):
-    """What a Python process in the copy prints; it must end well."""
+def run_python(folder, *arguments):
+    """Run a Python process in the copy, check that it exits with 0, and return its standard output."""
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,
@@ -119,16 +126,33 @@ def python(folder, *arguments):
     return done.stdout
 
 
-def test_the_commands_take_it(copy):
-    text = python(copy, "-c", COMMANDS)
-    assert "timewise: y = exp(s) x" in text and "family     scales" in text
-    assert re.search(r"runtime.*\btimewise\b", text), text
-    assert "ramps: Images of noise" in text and "ramps, bits/dim" in text
+def test_commands_find_added_files(project):
+    text = run_python(project, "-c", COMMANDS)
+    printed = dict(part.split("\n", 1) for part in text.removeprefix("$ ").split("\n$ "))
+    assert "timewise: y = exp(s) x" in printed["list layers"] and "family     scales" in printed["list layers"]
+    assert re.search(r"runtime.*\btimewise\b", printed["plan layers_runtime --profile smoke"]), text
+    assert "ramps: Sequences of noise" in printed["list datasets"]
+    for label in ("ramps", "images"):
+        for layer in ("conv1x1", "timewise"):
+            assert f"{label}-{layer}" in printed["plan noise.yaml --profile smoke"], text
+    with (project / "reports" / "noise" / "results.csv").open() as file:
+        results = {(line["dataset"], line["layer"]): line["status"] for line in csv.DictReader(file)}
+    assert results == {
+        ("ramps", "conv1x1"): "ok",
+        ("ramps", "timewise"): "ok",
+        ("images", "conv1x1"): "ok",
+        ("images", "timewise"): "unsupported",
+    }
+    assert (
+        "ramps, nats/dim" in printed["report reports/noise"] and "images, bits/dim" in printed["report reports/noise"]
+    )
 
 
-def test_the_tests_of_all_layers_take_it(copy):
-    files = [str(path) for path in copy.glob("tests/**/test_*.py") if "from layers import LAYERS" in path.read_text()]
-    text = python(copy, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-k", TESTS, *files)
+def test_shared_tests_find_the_added_layer(project):
+    files = [
+        str(path) for path in project.glob("tests/**/test_*.py") if "from layers import LAYERS" in path.read_text()
+    ]
+    text = run_python(project, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-k", TESTS, *files)
     skipped = re.findall(r"^SKIPPED \[(\d+)\] \S+: (.*)", text, re.MULTILINE)
     refused = [int(number) for number, reason in skipped if reason.startswith("refused: timewise: shape (")]
     others = [reason for _, reason in skipped if not reason.startswith("refused: ")]

@@ -1,10 +1,6 @@
-"""Arrays of one's own: what an .npz file becomes, and one message for whatever is wrong with it."""
+"""User arrays in .npz files: splits, layouts, lattices, pooling and options."""
 
-import io
-import os
 import tracemalloc
-import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,22 +26,17 @@ def store(tmp_path):
 
 
 def load(store, options=OPTIONS, **arrays) -> Splits:
-    """What the loader makes of a file with these arrays."""
+    """Write these arrays to a file and return the splits that the data set reads from it."""
     np.savez(store.root / "mine.npz", **({"x_train": IMAGES, "x_test": TEST_IMAGES} | arrays))
     NPZ.check(store, options)
     return NPZ.load(store, options)
-
-
-def prepared(store) -> list[Path]:
-    """What the cache holds, locks and hidden leftovers apart told."""
-    return [path for path in (store.cache / "prepared").iterdir() if path.suffix != ".lock"]
 
 
 def events(*parts) -> list[bytes]:
     return sorted(event.tobytes() for part in parts for event in part)
 
 
-def test_images_come_as_they_are_with_a_tenth_of_train_held_out(store):
+def test_images_are_unchanged_and_a_tenth_of_train_is_held_out(store):
     splits = load(store)
     assert (splits.levels, splits.shape, splits.train.dtype) == (256, (3, 8, 8), np.uint8)
     assert [len(part) for part in splits.parts().values()] == [54, 6, 20]
@@ -56,14 +47,14 @@ def test_images_come_as_they_are_with_a_tenth_of_train_held_out(store):
     assert splits.steps is None and splits.no_floor is None and len(splits.checksum) == 64
 
 
-def test_x_val_is_validation_where_there_is_one(store):
+def test_x_val_is_the_validation_split_if_present(store):
     splits = load(store, x_val=TEST_IMAGES[:7])
     np.testing.assert_array_equal(splits.train, IMAGES)
     np.testing.assert_array_equal(splits.validation, TEST_IMAGES[:7])
     assert "validation from x_val" in splits.description
 
 
-def test_fewer_events_leave_validation_as_it_is(store):
+def test_fewer_events_leave_validation_unchanged(store):
     few, all_of_them = load(store, OPTIONS | {"train": 10, "test": 5}), load(store)
     np.testing.assert_array_equal(few.validation, all_of_them.validation)
     assert set(events(few.train)) < set(events(all_of_them.train))
@@ -88,7 +79,7 @@ def test_channels_last_and_grey_without_a_channel_axis(store):
     np.testing.assert_array_equal(steps.test, ADC[:9])
 
 
-def test_fortran_order_and_foreign_byte_order_are_read_right(store):
+def test_fortran_order_and_foreign_byte_order_are_read_correctly(store):
     splits = load(store, x_train=np.asfortranarray(IMAGES), x_test=np.asfortranarray(TEST_IMAGES))
     np.testing.assert_array_equal(splits.test, TEST_IMAGES)
     big = load(store, SEQUENCE, x_train=ADC.astype(">i2"), x_test=ADC[:9].astype(">i2"))
@@ -96,7 +87,7 @@ def test_fortran_order_and_foreign_byte_order_are_read_right(store):
     assert big.test.dtype.isnative
 
 
-def test_floats_on_a_lattice_become_counts_and_say_their_step(store):
+def test_floats_on_a_lattice_become_counts_with_their_step(store):
     splits = load(store, x_train=(IMAGES / 255).astype("f4"), x_test=(TEST_IMAGES / 255).astype("f4"))
     np.testing.assert_array_equal(splits.test, TEST_IMAGES)
     assert (splits.levels, splits.train.dtype) == (256, np.uint8)
@@ -109,7 +100,7 @@ def test_floats_on_a_lattice_become_counts_and_say_their_step(store):
     assert (sequences.levels, sequences.lattice, sequences.no_floor) == (None, True, None)
 
 
-def test_the_lattice_is_one_that_all_splits_lie_on(store):
+def test_all_splits_share_one_lattice(store):
     even = IMAGES.astype(np.int16) // 2 * 2
     assert load(store, x_train=even, x_test=TEST_IMAGES.astype(np.int16) // 2 * 2).levels == 128
     odd = load(store, x_train=even, x_test=TEST_IMAGES.astype(np.int16))
@@ -124,7 +115,7 @@ def test_sequences_are_held_out_at_the_end_of_train(store):
     np.testing.assert_array_equal(splits.test, ADC[:4])
 
 
-def test_values_on_no_lattice_get_no_noise_and_no_floor(store):
+def test_values_on_no_lattice_have_no_noise_and_no_floor(store):
     from harness.core.settings import DataRef
     from harness.pipeline.pipeline import Pipeline
 
@@ -137,7 +128,7 @@ def test_values_on_no_lattice_get_no_noise_and_no_floor(store):
     assert pipeline.floor() is None and not pipeline.dequantises
 
 
-def test_pooling_rounds_and_never_wraps(store):
+def test_pooling_rounds_without_overflow(store):
     white = np.full((60, 3, 8, 8), 255, np.uint8)
     white[:, 0, 0, :2] = [[254, 254]]  # mean 254.5, rounded up
     white[:, 1, 0, 0] = 0  # mean 191.25
@@ -150,7 +141,7 @@ def test_pooling_rounds_and_never_wraps(store):
     np.testing.assert_array_equal(pool(np.arange(9, dtype=np.int16).reshape(3, 3), 3), [[4]])
 
 
-def test_a_choice_is_disjoint_and_a_function_of_its_seed():
+def test_held_out_examples_are_disjoint_and_depend_on_the_seed():
     order = seeded_order(100)
     np.testing.assert_array_equal(np.sort(order), np.arange(100))
     np.testing.assert_array_equal(order, seeded_order(100))
@@ -177,7 +168,7 @@ def test_a_choice_is_disjoint_and_a_function_of_its_seed():
         ({"test": 0}, "test", "greater than or equal to 1"),
     ],
 )
-def test_wrong_options_are_told_before_any_file_is_read(options, at, message, store):
+def test_wrong_options_are_refused_before_any_file_is_read(options, at, message, store):
     options = OPTIONS | options
     assert [name for name, _ in NPZ.option_errors(options)] == [at]
     with pytest.raises(UserError, match=message):
@@ -211,7 +202,7 @@ def test_a_suite_is_checked_against_the_options(tmp_path, capsys):
     assert ":10:58: npz: shape = [2] should have 2 entries for kind: sequence" in capsys.readouterr().err
 
 
-def test_wrong_data_end_the_command_with_3_and_one_line(store, capsys, monkeypatch):
+def test_wrong_data_make_the_command_exit_with_3_and_one_line(store, capsys, monkeypatch):
     from harness.cli.parser import main
 
     monkeypatch.setenv("INVERTBENCH_CACHE", str(store.cache))
@@ -227,8 +218,8 @@ def test_wrong_data_end_the_command_with_3_and_one_line(store, capsys, monkeypat
     assert "x_train holds events of shape (2, 9)" in error and error.count("\n") == 1
 
 
-def test_a_record_of_other_data_is_no_result(store, capsys, monkeypatch):
-    """The same file name with other images in it: the trial runs again, and its cell never mixes the two."""
+def test_changed_data_make_a_trial_run_again(store, capsys, monkeypatch):
+    """The file name is the same, its images are not: results of both must never be averaged."""
     from harness.cli.parser import main
 
     monkeypatch.setenv("INVERTBENCH_CACHE", str(store.cache))
@@ -247,7 +238,7 @@ def test_a_record_of_other_data_is_no_result(store, capsys, monkeypatch):
     assert first[first.index("SHA-256") :][:30] != second[second.index("SHA-256") :][:30]
 
 
-def test_logit_needs_levels_before_anything_trains(store, capsys, monkeypatch):
+def test_logit_without_levels_is_refused_before_training(store, capsys, monkeypatch):
     from harness.cli.parser import main
 
     monkeypatch.setenv("INVERTBENCH_CACHE", str(store.cache))
@@ -262,163 +253,7 @@ def test_logit_needs_levels_before_anything_trains(store, capsys, monkeypatch):
     assert not (store.root / "out" / "own" / "records").exists()
 
 
-WRONG_ARRAYS = {
-    "missing x_test": ({"x_train": IMAGES, "y": IMAGES}, {}, r"has no array 'x_test'; it has x_train, y"),
-    "channels last": (
-        {"x_train": np.moveaxis(IMAGES, 1, -1), "x_test": TEST_IMAGES},
-        {},
-        r"x_train holds events of shape \(8, 8, 3\); .*asks for \(3, 8, 8\); layout: channels_last would fit",
-    ),
-    "larger events": ({"x_train": IMAGES, "x_test": TEST_IMAGES}, {"shape": [3, 4, 4]}, r"asks for \(3, 4, 4\)"),
-    "not pooled": (
-        {"x_train": IMAGES, "x_test": TEST_IMAGES},
-        {"pool": 2},
-        r"with layout: channels_first and pool: 2 asks for \(3, 16, 16\)",
-    ),
-    "no events": ({"x_train": IMAGES[0, 0, 0], "x_test": TEST_IMAGES}, {}, r"x_train has shape \(8,\); the first axis"),
-    "bool": ({"x_train": IMAGES > 9, "x_test": TEST_IMAGES}, {}, "x_train holds bool; it must hold integers or"),
-    "complex": ({"x_train": IMAGES * 1j, "x_test": TEST_IMAGES}, {}, "x_train holds complex128"),
-    "strings": ({"x_train": IMAGES.astype("U"), "x_test": TEST_IMAGES}, {}, "x_train holds <U"),
-    "records": ({"x_train": np.zeros((60, 3), "u1,u1"), "x_test": TEST_IMAGES}, {}, r"x_train holds \[\('f0', 'u1'\)"),
-    "two types": ({"x_train": IMAGES, "x_test": TEST_IMAGES / 255}, {}, "x_train uint8, x_test float64; all arrays"),
-    "levels exceeded": ({"x_train": IMAGES, "x_test": TEST_IMAGES}, {"levels": 17}, "is beyond the 17 levels"),
-    "off the step": ({"x_train": IMAGES, "x_test": TEST_IMAGES}, {"step": 2}, "is not a multiple of the step 2"),
-    "step too fine": (
-        {"x_train": IMAGES, "x_test": TEST_IMAGES},
-        {"step": 0.5},
-        "is finer .* step 1; state",
-    ),
-    "float step too fine": (
-        {"x_train": IMAGES / 255, "x_test": TEST_IMAGES / 255},
-        {"step": 0.0001},
-        r"step = 0\.0001 is finer than the values of channel 0, which all lie on a lattice of step 0\.00392",
-    ),
-    "too few": (
-        {"x_train": IMAGES, "x_test": TEST_IMAGES},
-        {"validation": 20, "train": 41},
-        "x_train holds 60 events; 20 of validation and 41 of train are more",
-    ),
-    "all held out": (
-        {"x_train": IMAGES, "x_test": TEST_IMAGES},
-        {"validation": 60},
-        "and all others of train are more",
-    ),
-    "too few of test": ({"x_train": IMAGES, "x_test": TEST_IMAGES}, {"test": 21}, "x_test holds 20 events; 21 asked"),
-    "empty": ({"x_train": IMAGES, "x_test": TEST_IMAGES[:0]}, {}, "x_test holds 0 events; at least 1 asked for"),
-    "empty floats": ({"x_train": IMAGES[:0] / 255, "x_test": IMAGES[:0] / 255}, {}, "x_train and x_test are empty"),
-}
-
-
-@pytest.mark.parametrize("name", WRONG_ARRAYS)
-def test_what_is_wrong_with_the_arrays_is_told_and_the_cache_stays_usable(name, store):
-    arrays, options, message = WRONG_ARRAYS[name]
-    np.savez(store.root / "mine.npz", **arrays)
-    with pytest.raises(DataError, match=message) as caught:
-        NPZ.check(store, OPTIONS | options)
-    assert str(caught.value).startswith(f"npz: {store.root / 'mine.npz'}: ")
-    assert caught.value.exit_code == 3 and "\n" not in str(caught.value)
-    assert prepared(store) == []
-    assert load(store).levels == 256
-
-
-def test_values_that_are_not_finite_are_counted_and_the_first_is_placed(store):
-    values = IMAGES / 255
-    values[9, 1, 2, 3], values[30:33, 0, 0, 0] = np.inf, np.nan
-    with pytest.raises(DataError, match=r"x_train: 4 values are not finite, the first inf at \[9, 1, 2, 3\]; drop"):
-        load(store, x_train=values, x_test=TEST_IMAGES / 255)
-
-
-def test_blocks_change_nothing_and_faults_keep_their_place(store, monkeypatch):
-    whole = load(store).checksum
-    floats = load(store, x_train=IMAGES / 255, x_test=TEST_IMAGES / 255).checksum
-    assert floats == whole
-    monkeypatch.setattr("harness.datasets._values.npz_stream.BLOCK", 7 * IMAGES[0].nbytes)
-    NPZ.check(Store(store.root, store.cache / "another"), OPTIONS)
-    assert load(store).checksum == load(store, x_train=IMAGES / 255, x_test=TEST_IMAGES / 255).checksum == whole
-    values = IMAGES / 255
-    values[41, 1, 2, 3] = np.nan
-    with pytest.raises(DataError, match=r"x_train: 1 values are not finite, the first nan at \[41, 1, 2, 3\]"):
-        load(store, x_train=values, x_test=TEST_IMAGES / 255)
-    values[41, 1, 2, 3] = 0.1234
-    with pytest.raises(DataError, match=r"x_train, event 41: 0\.1234 is not a multiple"):
-        load(store, OPTIONS | {"step": 1 / 255}, x_train=values, x_test=TEST_IMAGES / 255)
-
-
-def test_objects_are_refused_without_unpickling_them(store, tmp_path):
-    class Trap:
-        def __reduce__(self):
-            return os.mkdir, (str(tmp_path / "sprung"),)
-
-    trapped = np.empty((60, 1), object)
-    trapped[:] = Trap()
-    with pytest.raises(DataError, match="x_train holds object; it must hold integers or"):
-        load(store, x_train=trapped)
-    assert not (tmp_path / "sprung").exists()
-
-
-def rewrite(path: Path, change) -> None:
-    path.write_bytes(change(path.read_bytes()))
-
-
-def member_of(name: str, content: bytes):
-    """An archive in which one member has this content."""
-
-    def change(whole: bytes) -> bytes:
-        target = io.BytesIO()
-        with zipfile.ZipFile(io.BytesIO(whole)) as old, zipfile.ZipFile(target, "w") as new:
-            for one in old.namelist():
-                new.writestr(one, content if one == name else old.read(one))
-        return target.getvalue()
-
-    return change
-
-
-def flipped(whole: bytes) -> bytes:
-    """One bit of the last test image is wrong, and the archive's checksum of it therefore too."""
-    at = whole.rindex(TEST_IMAGES[-1].tobytes())
-    return whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
-
-
-def saved(array) -> bytes:
-    target = io.BytesIO()
-    np.save(target, array)
-    return target.getvalue()
-
-
-STORED = saved(TEST_IMAGES)
-DAMAGE = {
-    "text": (lambda whole: b"x_train,x_test\n1,2\n", r"mine\.npz: cannot be read \(File is not a zip file\)"),
-    "empty": (lambda whole: b"", r"mine\.npz: cannot be read"),
-    "truncated": (lambda whole: whole[: len(whole) // 2], r"mine\.npz: cannot be read \(File is not a zip file\)"),
-    "a bit flipped": (flipped, r"x_test: cannot be read \(Bad CRC-32 for file 'x_test\.npy'\)"),
-    "an array cut short": (member_of("x_test.npy", STORED[:-9]), r"x_test: its header announces 3968 bytes"),
-    "no header": (member_of("x_test.npy", b"abc"), r"x_test: cannot be read"),
-    "a wrong header": (member_of("x_test.npy", STORED.replace(b"shape", b"sharp")), "x_test: cannot be read"),
-}
-
-
-@pytest.mark.parametrize("name", DAMAGE)
-def test_a_damaged_archive_is_one_message_and_the_cache_stays_usable(name, store):
-    change, message = DAMAGE[name]
-    np.savez(store.root / "mine.npz", x_train=IMAGES, x_test=TEST_IMAGES)
-    rewrite(store.root / "mine.npz", change)
-    with pytest.raises(DataError, match=message) as caught:
-        NPZ.check(store, OPTIONS)
-    assert str(caught.value).startswith(f"npz: {store.root / 'mine.npz'}: ") and "\n" not in str(caught.value)
-    assert prepared(store) == []
-    np.testing.assert_array_equal(load(store).test, TEST_IMAGES)
-
-
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
-def test_damage_in_compressed_arrays_is_found(dtype, store):
-    path = store.root / "mine.npz"
-    np.savez_compressed(path, x_train=IMAGES.astype(dtype), x_test=TEST_IMAGES.astype(dtype))
-    rewrite(path, lambda whole: whole[:3000] + bytes(200) + whole[3200:])
-    with pytest.raises(DataError, match="x_train: cannot be read"):
-        NPZ.check(store, OPTIONS)
-
-
-def test_a_file_that_is_not_there_or_no_file(store):
+def test_a_missing_file_and_a_folder_are_refused(store):
     with pytest.raises(DataMissing, match=r"npz: .*mine\.npz: no such file.*option `file`"):
         NPZ.check(store, OPTIONS)
     with pytest.raises(DataMissing, match="data root, and none is named"):
@@ -434,14 +269,14 @@ def test_an_absolute_path_needs_no_root(store, tmp_path):
     np.testing.assert_array_equal(splits.test, TEST_IMAGES)
 
 
-def test_a_file_that_was_written_again_is_read_again(store):
+def test_a_rewritten_file_is_read_again(store):
     first = load(store)
     assert NPZ.load(store, OPTIONS).checksum == first.checksum
     assert (load(store, x_test=TEST_IMAGES[:9]).test == TEST_IMAGES[:9]).all()
 
 
 @pytest.mark.parametrize("pixels", ["8 bits", "floats"])
-def test_a_large_file_is_never_whole_in_memory(pixels, store):
+def test_a_large_file_is_read_in_blocks(pixels, store):
     images = np.random.default_rng(0).integers(0, 256, (40_000, 3, 32, 32), dtype=np.uint8)  # 123 MB
     if pixels == "floats":
         images = (images[:10_000] / 255).astype("f4")  # 123 MB
@@ -472,7 +307,7 @@ def test_real_images_load_in_full(data_root, tmp_path):
         assert events(splits.train, splits.validation) == events(original["x_train"])
 
 
-def test_real_galaxies_pool_without_wrapping(data_root, tmp_path):
+def test_real_galaxies_pool_without_overflow(data_root, tmp_path):
     store = Store(data_root, tmp_path / "cache", offline=True)
     options = {"file": "galaxy-zoo-64.npz", "layout": "channels_last"}
     whole = NPZ.load(store, options | {"shape": [3, 64, 64]}).test

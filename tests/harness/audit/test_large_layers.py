@@ -1,0 +1,150 @@
+"""The audit of layers too large or too many for their matrices, and its estimates."""
+
+import math
+
+import pytest
+import torch
+
+import harness.audit.layer_choice
+from flows import Glow
+from harness.audit.conditioning import condition_number
+from harness.audit.layer_choice import chosen_layers, smaller
+from harness.audit.stochastic_log_det import NotDifferentiable, stochastic_log_det
+from harness.timing.operations import perturb
+from layers import LAYERS
+from layers.base import push_identity
+from layers.conv1x1 import Conv1x1
+
+OPTIONS = {"woodbury": {"rank_channels": 2, "rank_space": 2}, "butterfly": {"levels": 3}}
+
+
+@pytest.mark.parametrize(("work", "how"), [(1e12, "exactly, by slogdet"), (0.0, "a stochastic check")])
+def test_a_wrong_log_det_is_found_at_the_true_shape_of_a_large_layer(
+    work, how, monkeypatch, make_data, make_flow, audited
+):
+    """The smaller stand-in is correct, so only a check at the true shape detects it; above D = 256 is large here."""
+
+    class HalvedWhenLarge(Conv1x1):
+        def forward(self, x):
+            y, log_det = super().forward(x)
+            return y, log_det / 2 if self.dim > 256 else log_det
+
+    for module in ("layer_choice", "linear", "audit"):
+        monkeypatch.setattr(f"harness.audit.{module}.DENSE_LIMIT", 256)
+    monkeypatch.setattr(harness.audit.layer_choice, "STAND_IN_LIMIT", 128)
+    monkeypatch.setattr(harness.audit.layer_choice, "LARGE_WORK_LIMIT", work)
+    monkeypatch.setattr("harness.audit.audit.SAMPLES", 2)
+    data = make_data((2, 24, 24), test_events=2)
+
+    def build(layer, shape):
+        return type(layer)(shape)
+
+    for cls, verdict in ((Conv1x1, "passed"), (HalvedWhenLarge, "failed")):
+        flow = make_flow(data, cls, levels=1)
+        result = audited(flow, data, build)
+        assert result.verdict == verdict, result.reasons
+        assert how in result.large_layers["level0/step0/layer"]
+        assert (result.smallest_fault is None) == bool(work)
+        assert result.smallest_fault is None or 1e-6 < result.smallest_fault < 200
+    assert any(text.startswith("level0/step0/layer: log-det is") for text in result.reasons)
+
+
+def test_a_stochastic_log_det_agrees_with_slogdet():
+    """For an orthogonal layer exactly, for others within the allowance, which is not much larger than necessary."""
+    for name in ("conv1x1", "periodic", "butterfly", "woodbury", "orthogonal"):
+        layer = LAYERS[name]((3, 8, 8), **OPTIONS.get(name, {})).double().eval()
+        perturb(layer, 0.3, torch.Generator().manual_seed(0))
+        truth = float(torch.linalg.slogdet(push_identity(layer)).logabsdet)
+        found = stochastic_log_det(layer, torch.Generator().manual_seed(0))
+        assert not found.excludes(truth)
+        assert found.excludes(truth + found.allowance * 1.5 + 1e-3), "the allowance is too large"
+        assert found.condition <= condition_number(push_identity(layer)) * (1 + 1e-6)
+
+
+class WrongGradient(Conv1x1):
+    """Return y whose gradient by x is that of W^T."""
+
+    def forward(self, x):
+        y, log_det = super().forward(x)
+        transposed = torch.einsum("co,nchw->nohw", self.matrix(), x)
+        return y.detach() + transposed - transposed.detach(), log_det
+
+
+def test_a_stochastic_log_det_needs_the_transpose():
+    layer = WrongGradient((3, 4, 4)).double()
+    perturb(layer, 0.3, torch.Generator().manual_seed(0))
+    with pytest.raises(NotDifferentiable, match="not the transpose of forward"):
+        stochastic_log_det(layer, torch.Generator().manual_seed(0))
+
+
+class PerPosition(Conv1x1):
+    """Return the log-det of one position: the factor n is missing."""
+
+    def forward(self, x):
+        y, log_det = super().forward(x)
+        return y, log_det / self.positions
+
+
+def test_of_many_layers_a_sample_with_the_first_and_the_last_is_audited(monkeypatch):
+    flow = Glow((1, 8, 8), Conv1x1, levels=2, steps=10, width=2)
+    layers = dict(flow.linear_layers())
+    assert chosen_layers(layers, 0) == set(layers)
+    monkeypatch.setattr(harness.audit.layer_choice, "WORK_LIMIT", 7 * 64**3)
+    chosen = chosen_layers(layers, 0)
+    ends = {f"level{level}/step{step}/layer" for level in (0, 1) for step in (0, 9)}
+    assert ends < chosen < set(layers)
+    assert sum(layers[path].dim ** 3 for path in chosen) <= 7 * 64**3
+    assert chosen == chosen_layers(layers, 0) != chosen_layers(layers, 1)
+
+
+def treat_as_large(monkeypatch, limit, work=0.0):
+    """Treat layers above this D as large."""
+    monkeypatch.setattr(harness.audit.layer_choice, "DENSE_LIMIT", limit)
+    monkeypatch.setattr(harness.audit.layer_choice, "LARGE_WORK_LIMIT", work)
+    monkeypatch.setattr(harness.audit.layer_choice, "STAND_IN_LIMIT", limit)
+
+
+def build(layer, shape):
+    return type(layer)(shape, **OPTIONS.get(layer.registered_name, {}))
+
+
+@pytest.mark.parametrize("name", sorted(LAYERS))
+def test_a_large_layer_has_a_smaller_stand_in(name, monkeypatch, build_layer):
+    treat_as_large(monkeypatch, 20)
+    options = OPTIONS.get(name, {})
+    layer = build_layer(name, (4, 8, 8), **options).double().eval()
+    perturb(layer, 0.3, torch.Generator().manual_seed(0))
+    small, reason = smaller(layer, lambda _, shape: build_layer(name, shape, **options))
+    assert small.shape == (4, 2, 2), reason
+    assert not small.training, "the stand-in must be in eval()"
+    assert all(value.dtype == torch.float64 for value in small.parameters())
+    if name == "conv1x1":
+        assert torch.equal(small.matrix(), layer.matrix()), "its weights fit and were not copied"
+
+
+def test_a_fault_of_a_large_layer_is_found_on_its_stand_in(monkeypatch, make_data, make_flow, audited):
+    treat_as_large(monkeypatch, 20)
+    data = make_data()
+    assert audited(make_flow(data), data, build).verdict == "passed"
+    result = audited(make_flow(data, PerPosition), data, build)
+    assert any(text.startswith("level0/step0/layer: log-det is") for text in result.reasons)
+
+
+def test_layers_that_cannot_be_audited_are_listed(monkeypatch, make_data, make_flow, audited):
+    treat_as_large(monkeypatch, 40)
+    data = make_data()
+    result = audited(make_flow(data), data)
+    assert result.verdict == "incomplete"
+    assert set(result.not_audited) == {"level0/step0/layer"} and result.audited_layers == 1
+
+
+@pytest.mark.parametrize("limit", [1024, 8], ids=["exact", "power iteration"])
+def test_condition_number(limit, monkeypatch):
+    monkeypatch.setattr("harness.audit.conditioning.SVD_LIMIT", limit)
+    u, _, v = torch.linalg.svd(torch.randn(64, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(0)))
+    values = torch.linspace(1, 5, 64, dtype=torch.float64)
+    values[0], values[-1] = 1e-3, 10.0
+    assert condition_number(u * values @ v) == pytest.approx(1e4, rel=1e-3)
+    values[0] = 0.0
+    assert condition_number(torch.diag(values)) == math.inf
+    assert condition_number(torch.full((64, 64), math.nan)) == math.inf

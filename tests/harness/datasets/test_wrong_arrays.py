@@ -1,0 +1,192 @@
+"""Faulty .npz files: one message for each fault, and nothing of it in the cache."""
+
+import io
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.core.errors import DataError
+from harness.datasets import Splits, Store, find_dataset
+
+NPZ = find_dataset("npz")
+RNG = np.random.default_rng(0)
+IMAGES = RNG.integers(0, 256, (60, 3, 8, 8), dtype=np.uint8)
+TEST_IMAGES = RNG.integers(0, 256, (20, 3, 8, 8), dtype=np.uint8)
+OPTIONS = {"file": "mine.npz", "shape": [3, 8, 8]}
+
+
+@pytest.fixture
+def store(tmp_path):
+    (tmp_path / "root").mkdir()
+    return Store(tmp_path / "root", tmp_path / "cache", offline=True)
+
+
+def load(store, options=OPTIONS, **arrays) -> Splits:
+    """Write these arrays to a file and return the splits that the data set reads from it."""
+    np.savez(store.root / "mine.npz", **({"x_train": IMAGES, "x_test": TEST_IMAGES} | arrays))
+    NPZ.check(store, options)
+    return NPZ.load(store, options)
+
+
+def prepared(store) -> list[Path]:
+    """Return the entries of the cache, without locks."""
+    return [path for path in (store.cache / "prepared").iterdir() if path.suffix != ".lock"]
+
+
+WRONG_ARRAYS = {
+    "missing x_test": ({"x_train": IMAGES, "y": IMAGES}, {}, r"has no array 'x_test'; it has x_train, y"),
+    "channels last": (
+        {"x_train": np.moveaxis(IMAGES, 1, -1), "x_test": TEST_IMAGES},
+        {},
+        r"x_train holds events of shape \(8, 8, 3\); .*asks for \(3, 8, 8\); layout: channels_last would fit",
+    ),
+    "larger events": ({"x_train": IMAGES, "x_test": TEST_IMAGES}, {"shape": [3, 4, 4]}, r"asks for \(3, 4, 4\)"),
+    "not pooled": (
+        {"x_train": IMAGES, "x_test": TEST_IMAGES},
+        {"pool": 2},
+        r"with layout: channels_first and pool: 2 asks for \(3, 16, 16\)",
+    ),
+    "no events": ({"x_train": IMAGES[0, 0, 0], "x_test": TEST_IMAGES}, {}, r"x_train has shape \(8,\); the first axis"),
+    "bool": ({"x_train": IMAGES > 9, "x_test": TEST_IMAGES}, {}, "x_train holds bool; it must hold integers or"),
+    "complex": ({"x_train": IMAGES * 1j, "x_test": TEST_IMAGES}, {}, "x_train holds complex128"),
+    "strings": ({"x_train": IMAGES.astype("U"), "x_test": TEST_IMAGES}, {}, "x_train holds <U"),
+    "records": ({"x_train": np.zeros((60, 3), "u1,u1"), "x_test": TEST_IMAGES}, {}, r"x_train holds \[\('f0', 'u1'\)"),
+    "two types": ({"x_train": IMAGES, "x_test": TEST_IMAGES / 255}, {}, "x_train uint8, x_test float64; all arrays"),
+    "levels exceeded": ({"x_train": IMAGES, "x_test": TEST_IMAGES}, {"levels": 17}, "is beyond the 17 levels"),
+    "off the step": ({"x_train": IMAGES, "x_test": TEST_IMAGES}, {"step": 2}, "is not a multiple of the step 2"),
+    "step too fine": (
+        {"x_train": IMAGES, "x_test": TEST_IMAGES},
+        {"step": 0.5},
+        "is finer .* step 1; state",
+    ),
+    "float step too fine": (
+        {"x_train": IMAGES / 255, "x_test": TEST_IMAGES / 255},
+        {"step": 0.0001},
+        r"step = 0\.0001 is finer than the values of channel 0, which all lie on a lattice of step 0\.00392",
+    ),
+    "too few": (
+        {"x_train": IMAGES, "x_test": TEST_IMAGES},
+        {"validation": 20, "train": 41},
+        "x_train holds 60 events; 20 of validation and 41 of train are more",
+    ),
+    "all held out": (
+        {"x_train": IMAGES, "x_test": TEST_IMAGES},
+        {"validation": 60},
+        "and all others of train are more",
+    ),
+    "too few of test": ({"x_train": IMAGES, "x_test": TEST_IMAGES}, {"test": 21}, "x_test holds 20 events; 21 asked"),
+    "empty": ({"x_train": IMAGES, "x_test": TEST_IMAGES[:0]}, {}, "x_test holds 0 events; at least 1 asked for"),
+    "empty floats": ({"x_train": IMAGES[:0] / 255, "x_test": IMAGES[:0] / 255}, {}, "x_train and x_test are empty"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_ARRAYS)
+def test_wrong_arrays_are_named_and_leave_the_cache_usable(name, store):
+    arrays, options, message = WRONG_ARRAYS[name]
+    np.savez(store.root / "mine.npz", **arrays)
+    with pytest.raises(DataError, match=message) as caught:
+        NPZ.check(store, OPTIONS | options)
+    assert str(caught.value).startswith(f"npz: {store.root / 'mine.npz'}: ")
+    assert caught.value.exit_code == 3 and "\n" not in str(caught.value)
+    assert prepared(store) == []
+    assert load(store).levels == 256
+
+
+def test_non_finite_values_are_counted_and_the_first_is_located(store):
+    values = IMAGES / 255
+    values[9, 1, 2, 3], values[30:33, 0, 0, 0] = np.inf, np.nan
+    with pytest.raises(DataError, match=r"x_train: 4 values are not finite, the first inf at \[9, 1, 2, 3\]; drop"):
+        load(store, x_train=values, x_test=TEST_IMAGES / 255)
+
+
+def test_reading_in_blocks_gives_the_same_arrays_and_messages(store, monkeypatch):
+    whole = load(store).checksum
+    floats = load(store, x_train=IMAGES / 255, x_test=TEST_IMAGES / 255).checksum
+    assert floats == whole
+    monkeypatch.setattr("harness.datasets._values.npz_stream.BLOCK", 7 * IMAGES[0].nbytes)
+    NPZ.check(Store(store.root, store.cache / "another"), OPTIONS)
+    assert load(store).checksum == load(store, x_train=IMAGES / 255, x_test=TEST_IMAGES / 255).checksum == whole
+    values = IMAGES / 255
+    values[41, 1, 2, 3] = np.nan
+    with pytest.raises(DataError, match=r"x_train: 1 values are not finite, the first nan at \[41, 1, 2, 3\]"):
+        load(store, x_train=values, x_test=TEST_IMAGES / 255)
+    values[41, 1, 2, 3] = 0.1234
+    with pytest.raises(DataError, match=r"x_train, event 41: 0\.1234 is not a multiple"):
+        load(store, OPTIONS | {"step": 1 / 255}, x_train=values, x_test=TEST_IMAGES / 255)
+
+
+def test_object_arrays_are_refused_without_unpickling(store, tmp_path):
+    class Trap:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "sprung"),)
+
+    trapped = np.empty((60, 1), object)
+    trapped[:] = Trap()
+    with pytest.raises(DataError, match="x_train holds object; it must hold integers or"):
+        load(store, x_train=trapped)
+    assert not (tmp_path / "sprung").exists()
+
+
+def rewrite(path: Path, change) -> None:
+    path.write_bytes(change(path.read_bytes()))
+
+
+def member_of(name: str, content: bytes):
+    """Return a function that replaces the content of one member of an archive."""
+
+    def change(whole: bytes) -> bytes:
+        target = io.BytesIO()
+        with zipfile.ZipFile(io.BytesIO(whole)) as old, zipfile.ZipFile(target, "w") as new:
+            for member in old.namelist():
+                new.writestr(member, content if member == name else old.read(member))
+        return target.getvalue()
+
+    return change
+
+
+def flipped(whole: bytes) -> bytes:
+    """Flip one bit of the last test image, so that the checksum in the archive is wrong."""
+    at = whole.rindex(TEST_IMAGES[-1].tobytes())
+    return whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
+
+
+def saved(array) -> bytes:
+    target = io.BytesIO()
+    np.save(target, array)
+    return target.getvalue()
+
+
+STORED = saved(TEST_IMAGES)
+DAMAGE = {
+    "text": (lambda whole: b"x_train,x_test\n1,2\n", r"mine\.npz: cannot be read \(File is not a zip file\)"),
+    "empty": (lambda whole: b"", r"mine\.npz: cannot be read"),
+    "truncated": (lambda whole: whole[: len(whole) // 2], r"mine\.npz: cannot be read \(File is not a zip file\)"),
+    "a bit flipped": (flipped, r"x_test: cannot be read \(Bad CRC-32 for file 'x_test\.npy'\)"),
+    "an array cut short": (member_of("x_test.npy", STORED[:-9]), r"x_test: its header announces 3968 bytes"),
+    "no header": (member_of("x_test.npy", b"abc"), r"x_test: cannot be read"),
+    "a wrong header": (member_of("x_test.npy", STORED.replace(b"shape", b"sharp")), "x_test: cannot be read"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_archive_is_named_and_leaves_the_cache_usable(name, store):
+    change, message = DAMAGE[name]
+    np.savez(store.root / "mine.npz", x_train=IMAGES, x_test=TEST_IMAGES)
+    rewrite(store.root / "mine.npz", change)
+    with pytest.raises(DataError, match=message) as caught:
+        NPZ.check(store, OPTIONS)
+    assert str(caught.value).startswith(f"npz: {store.root / 'mine.npz'}: ") and "\n" not in str(caught.value)
+    assert prepared(store) == []
+    np.testing.assert_array_equal(load(store).test, TEST_IMAGES)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_damage_in_compressed_arrays_is_detected(dtype, store):
+    path = store.root / "mine.npz"
+    np.savez_compressed(path, x_train=IMAGES.astype(dtype), x_test=TEST_IMAGES.astype(dtype))
+    rewrite(path, lambda whole: whole[:3000] + bytes(200) + whole[3200:])
+    with pytest.raises(DataError, match="x_train: cannot be read"):
+        NPZ.check(store, OPTIONS)
