@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.errors import DataError, DataMissing, UserError
+from harness.core.kinds import kind_of
 from harness.core.records import verdict
 from harness.core.run_options import RunOptions, shown_seconds
 from harness.core.settings import NO_LOGIT, DataRef
@@ -26,13 +27,16 @@ from harness.execution.slurm.submissions import Submissions, at_work
 from harness.execution.slurm.submissions import lines as cluster_lines
 from harness.planning.cluster import Cluster
 from harness.planning.plan import FILE, Plan
+from harness.planning.suite import read_suite
+from harness.planning.suite_base import SuiteFile
 
 
 def run(args: Namespace) -> int:
     """`run SUITE`: run all trials without an outcome, then write and print the report."""
+    suite = read_suite(args.suite)
     if args.executor == "local":
-        _start_imports(args)
-    plan, picked = _plan(args)
+        _start_imports(suite, args.profile)
+    plan, picked = _plan(suite, args)
     root = _data_root(args.data)
     folder = args.out / plan.suite
     known, found = _known_checksums(folder), _check_data(picked, root, args.offline)
@@ -42,10 +46,12 @@ def run(args: Namespace) -> int:
             print(f"{key.name}: the data have changed since the last run here, so trials on them are other trials")
     plan, picked = plan.with_checksums(checksums), tuple(trial.with_checksums(checksums) for trial in picked)
     with claimed(make_folder(folder), args.host):
-        return _run_in(folder, plan, picked, root, args)
+        return _run_in(folder, plan, picked, root, _cluster(suite, args), args)
 
 
-def _run_in(folder: Path, plan: Plan, picked: Sequence[Trial], root: Path | None, args: Namespace) -> int:
+def _run_in(
+    folder: Path, plan: Plan, picked: Sequence[Trial], root: Path | None, cluster: Cluster | None, args: Namespace
+) -> int:
     from harness.execution.gate import check_layers, leave_out_refused
     from harness.execution.local.slots import make_slots
     from harness.execution.local.supervisor import run_trials
@@ -62,7 +68,6 @@ def _run_in(folder: Path, plan: Plan, picked: Sequence[Trial], root: Path | None
     forget_settled(entries, folder)
     doing = [entry.trial for entry in entries if entry.runs(choice) and entry.trial.id not in handed]
     attached = [entry.trial for entry in entries if entry.trial.id in handed]
-    cluster = _cluster(args)
     room = _at_once(doing, cluster, args.jobs)
     left_out = _records_left_out(folder, plan)
     with writing(folder):
@@ -129,7 +134,8 @@ def show_plan(args: Namespace) -> int:
 
     from harness.core.sources import Sources
 
-    plan, picked = _plan(args)
+    suite = read_suite(args.suite)
+    plan, picked = _plan(suite, args)
     folder = args.out / plan.suite
     missing = ""
     checksums = _known_checksums(folder)
@@ -153,7 +159,7 @@ def show_plan(args: Namespace) -> int:
     print(f"\n{plan.suite}, profile {plan.profile}, on {plan.device}: {counted(entries)}")
     forget_settled(entries, folder)
     doing = [entry.trial for entry in entries if entry.runs(choice)]
-    for line in outlook(entries, choice, _at_once(doing, _cluster(args), args.jobs)):
+    for line in outlook(entries, choice, _at_once(doing, _cluster(suite, args), args.jobs)):
         print(line)
     if missing:
         print(missing)
@@ -163,10 +169,10 @@ def show_plan(args: Namespace) -> int:
 def validate(args: Namespace) -> int:
     """`validate SUITE`: check a suite file in one or all of its profiles."""
     from harness.checking.imports import try_imports
-    from harness.planning.any_suite import count_any
 
-    try_imports(args.suite)
-    counts = count_any(args.suite, args.profile)
+    suite = read_suite(args.suite)
+    try_imports(suite.third_party)
+    counts = suite.counts(args.profile)
     print(f"ok: {args.suite} ({', '.join(f'{name} {trials_text(count)}' for name, count in counts.items())})")
     return 0
 
@@ -268,20 +274,19 @@ def run_folders(folder: Path) -> list[Path]:
     return inner
 
 
-def _plan(args: Namespace) -> tuple[Plan, tuple[AnyTrial, ...]]:
+def _plan(suite: SuiteFile, args: Namespace) -> tuple[Plan, tuple[AnyTrial, ...]]:
     """Return the plan, and the trials that `--only` selects."""
     from harness.checking.imports import try_imports
-    from harness.planning.any_suite import plan_any
     from harness.planning.overrides import run_command
 
-    try_imports(args.suite, args.layers)
-    cluster = _cluster(args)
+    try_imports([*suite.third_party, *((spec, suite.folder) for spec in args.layers if ":" in spec)])
+    cluster = _cluster(suite, args)
     device, elsewhere = args.device, None
     if cluster is not None:  # cluster nodes may have devices that this machine lacks
         elsewhere = cluster.cpus or 1
         device = cluster.device if args.device == "auto" else args.device
     changes = {name: getattr(args, name) for name in ("only", "settings", "layers", "seeds")}
-    plan, picked = plan_any(args.suite, args.profile, device, **changes, jobs=args.jobs, elsewhere=elsewhere)
+    plan, picked = suite.check().plan(args.profile, device, **changes, jobs=args.jobs, elsewhere=elsewhere)
     if not plan.sections:  # a suite of sections may be changed in its parts alone
         changes["only"] = ()
     command = run_command(
@@ -290,29 +295,20 @@ def _plan(args: Namespace) -> tuple[Plan, tuple[AnyTrial, ...]]:
     return plan.model_copy(update={"command": command}), picked
 
 
-def _start_imports(args: Namespace) -> None:
+def _start_imports(suite: SuiteFile, profile: str) -> None:
     """Let the trials' server import torch while this process does so for planning: both take equally long."""
     from harness.execution.local.process import start_server
-    from harness.planning.suite import read_suite
 
-    try:
-        suite = read_suite(args.suite)
-    except UserError:
-        return  # `_plan` reports the error; other faults show up later
-    profile = suite.profiles.get(args.profile)
-    if profile is not None:
-        start_server(
-            [entry.data or label for label, entry in profile.datasets.items()], kernels=suite.kind != "parameters"
-        )
+    if profile in suite.profile_names:
+        start_server(suite.data_names(profile), kernels=kind_of(suite.kind).computes)
 
 
-def _cluster(args: Namespace) -> Cluster | None:
+def _cluster(suite: SuiteFile, args: Namespace) -> Cluster | None:
     """Return the resources that jobs request; None if trials run on this machine."""
-    from harness.planning.any_suite import cluster_of_any
     from harness.planning.cluster import cluster_of
 
     if args.executor == "slurm":
-        return cluster_of(cluster_of_any(args.suite), args.cluster)
+        return cluster_of(suite.cluster, args.cluster)
     if args.cluster:
         raise UserError(f"--cluster {args.cluster[0]}: the option needs --executor slurm; give both or neither")
     return None
