@@ -89,15 +89,10 @@ ROOMS = (
 
 # Files that still import a later room, by the reason; the list only shrinks.
 UPWARD = {
-    "a suite is read for the third-party layers that it names, to try their imports": {
-        "checking/imports.py": {"planning"},
-    },
     "types alone, of what a registered kind is asked for": {
         "core/kinds.py": {"training", "planning", "reporting"},
     },
     "a suite file is read by its kind; a registry of kinds will be asked for it": {
-        "planning/any_suite.py": {"kinds"},
-        "planning/plan.py": {"kinds"},
         "reporting/statistics/models.py": {"kinds"},
     },
     "tables, figures, keys and sections belong to a kind; a registry of kinds will be asked": {

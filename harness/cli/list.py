@@ -144,18 +144,13 @@ def _shape(dataset: Dataset) -> str:
 
 def suites() -> str:
     """Return every packaged suite; a file that cannot be read is listed with its first fault."""
-    from harness.kinds.claims.suite import is_claims, outline
     from harness.planning.suite import packaged_suites, read_suite
 
     lines: list[tuple[str, str, str, str]] = []
     for name in packaged_suites():
         try:
-            if is_claims(name):
-                claims = outline(name)
-                lines.append((name, claims.file.kind, claims.file.title, ", ".join(claims.profiles)))
-                continue
             suite = read_suite(name)
-            lines.append((name, suite.kind, suite.title, ", ".join(suite.profiles)))
+            lines.append((name, suite.kind, suite.title, ", ".join(suite.profile_names)))
         except UserError as error:
             lines.append((name, "", str(error).splitlines()[0], ""))
     return _table(lines, ("suite", "kind", "title", "profiles"))

@@ -11,6 +11,7 @@ from harness.core.errors import DataError, DataMissing
 from harness.core.run_options import shown_seconds
 from harness.execution.agenda import Choice, counted, forget_settled, outlook
 from harness.execution.data import check_data
+from harness.planning.suite import read_suite
 
 HELP = "print the trials of a suite and their states"
 
@@ -27,7 +28,7 @@ def execute(args: Namespace) -> int:
 
     from harness.core.sources import Sources
 
-    request = make_request(args)
+    request = make_request(read_suite(args.suite), args)
     missing = ""
     checksums = known_checksums(request.folder)
     try:

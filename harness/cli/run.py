@@ -12,6 +12,7 @@ from harness.cli.shared.options import add_plan_options, add_suite, quantity
 from harness.cli.shared.request import Request, data_root, known_checksums, make_request
 from harness.cli.shared.runs import exit_code, good_states, report_folder
 from harness.core.errors import UserError
+from harness.core.kinds import kind_of
 from harness.core.records import verdict
 from harness.core.run_options import CHECKPOINT_SECONDS, RunOptions, parse_bytes, parse_seconds, parse_timeout
 from harness.execution.agenda import Choice, counted, forget_settled, outlook, trials_text
@@ -20,6 +21,8 @@ from harness.execution.folder import claimed, make_folder, remove_leftovers, wri
 from harness.execution.outcome import record_path
 from harness.execution.slurm.submissions import at_work
 from harness.planning.plan import Plan
+from harness.planning.suite import read_suite
+from harness.planning.suite_base import SuiteFile
 
 HELP = "run the remaining trials of a suite, then write its report"
 
@@ -49,9 +52,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: Namespace) -> int:
     """Return 0 if every selected trial is ok, or unsupported where the suite declares it; else 1."""
+    suite = read_suite(args.suite)
     if args.executor == "local":
-        _start_imports(args)
-    request = make_request(args)
+        _start_imports(suite, args.profile)
+    request = make_request(suite, args)
     root = data_root(args.data)
     known, found = known_checksums(request.folder), check_data(request.trials, root, args.offline)
     for key in found:
@@ -64,20 +68,12 @@ def execute(args: Namespace) -> int:
         return exit_code(request.plan, request.entries())
 
 
-def _start_imports(args: Namespace) -> None:
+def _start_imports(suite: SuiteFile, profile: str) -> None:
     """Let the trials' server import torch while this process does so for planning: both take equally long."""
     from harness.execution.local.process import start_server
-    from harness.planning.suite import read_suite
 
-    try:
-        suite = read_suite(args.suite)
-    except UserError:
-        return  # `make_request` reports the error; other faults show up later
-    profile = suite.profiles.get(args.profile)
-    if profile is not None:
-        start_server(
-            [entry.data or label for label, entry in profile.datasets.items()], kernels=suite.kind != "parameters"
-        )
+    if profile in suite.profile_names:
+        start_server(suite.data_names(profile), kernels=kind_of(suite.kind).computes)
 
 
 def _run_remaining(request: Request, root: Path | None, args: Namespace) -> None:

@@ -7,6 +7,7 @@ from argparse import Namespace
 
 from harness.cli.shared.options import add_profile, add_suite
 from harness.execution.agenda import trials_text
+from harness.planning.suite import read_suite
 
 HELP = "check a suite in all its profiles; nothing runs"
 
@@ -20,9 +21,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def execute(args: Namespace) -> int:
     """Return 0; a fault of the suite is a UserError."""
     from harness.checking.imports import try_imports
-    from harness.planning.any_suite import count_any
 
-    try_imports(args.suite)
-    counts = count_any(args.suite, args.profile)
+    suite = read_suite(args.suite)
+    try_imports(suite.third_party)
+    counts = suite.counts(args.profile)
     print(f"ok: {args.suite} ({', '.join(f'{name} {trials_text(count)}' for name, count in counts.items())})")
     return 0

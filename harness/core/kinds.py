@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from harness.core.settings import Progress
     from harness.core.trial import Trial
     from harness.planning.plan import Plan
+    from harness.planning.suite_base import SuiteFile
     from harness.reporting.compare.measure import Measure
     from harness.reporting.tables.cells import Line
     from harness.reporting.tables.rendering import Table
@@ -78,6 +79,11 @@ class Kind:
             raise ValueError(f"kind {name!r} is taken by {type(KINDS[name]).__module__}; give this one another name")
         cls.name = name
         KINDS[name] = cls()
+
+    @property
+    def suite(self) -> type[SuiteFile]:
+        """The model of a suite of this kind: its keys, its checks, and how it expands into trials."""
+        raise NotImplementedError
 
     def run(self, trial: Any, run_options: RunOptions, progress: Progress, checkpoints: Checkpoints) -> Record:
         """Run one trial and return its record; the caller writes it."""

@@ -13,9 +13,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from harness.core.errors import SuiteError
 from harness.core.run_options import parse_seconds
 from harness.core.settings import Count, Settings
+from harness.planning.problems import problems
 from harness.planning.quantities import Duration, Memory, said
 from harness.planning.strict_yaml import load
-from harness.planning.suite_errors import findings
 
 OURS = (
     *("array", "chdir", "cpus-per-task", "error", "exclusive", "export", "gres", "job-name", "mem", "nodes", "ntasks"),
@@ -132,5 +132,5 @@ def _single(text: str, key: str) -> tuple[dict[str, Any], str]:
     try:
         Cluster.model_validate(single)
     except ValidationError as error:
-        return {}, findings(error, Cluster)[0].message
+        return {}, problems(error, Cluster)[0].message
     return single, ""

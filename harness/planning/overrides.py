@@ -1,4 +1,4 @@
-"""`--set`, `--seeds` and `--only`: what the command line changes in a profile, and what it picks from it."""
+"""`--set`, `--seeds` and `--only`: the changes of the command line to a profile, and its selection of trials."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from harness.core.errors import SuiteError, UserError, nearest
+from harness.planning.problems import problems
 from harness.planning.resolve import Overrides
 from harness.planning.strict_yaml import Place, load
-from harness.planning.suite_errors import findings
 from harness.planning.suite_model import Profile
 
 PATHS = (
@@ -24,13 +24,20 @@ PATHS = (
 
 
 def parse_overrides(
-    settings: Sequence[str], seeds: int | None, rows: Iterable[str], columns: Iterable[str]
+    models: Mapping[str, type[BaseModel]],
+    kind: str,
+    settings: Sequence[str],
+    seeds: int | None,
+    rows: Iterable[str],
+    columns: Iterable[str],
 ) -> Overrides:
-    """Read `--set path=value` options, the later over the earlier.
+    """Read `--set path=value` options; a later one has precedence.
 
     Args:
+        models: kind -> the model of its profiles.
+        kind: of the suite.
         settings: texts "path=value", the value in strict YAML.
-        seeds: of `--seeds`, weaker than any `--set seeds=...`.
+        seeds: of `--seeds`; `--set seeds=...` has precedence.
         rows: labels that may follow `layers.` or `flows.`; needed because a label may itself contain dots.
         columns: labels that may follow `datasets.`.
 
@@ -41,22 +48,43 @@ def parse_overrides(
     merged: dict[str, Any] = {}
     origins: dict[Place, str] = {}
     faults: list[str] = []
+
+    def add(origin: str, path: tuple[str, ...], value: Any) -> None:
+        for part in reversed(path):
+            value = {part: value}
+        wrong = messages(value)
+        if wrong:
+            hint = f" (paths: {PATHS})" if len(path) == 1 and wrong[0].startswith("unknown key") else ""
+            faults.extend(f"{origin}: {message}{hint}" for message in wrong)
+            return
+        _merge(merged, value)
+        origins.pop(path, None)
+        origins[path] = origin
+
+    def messages(value: Any) -> list[str]:
+        try:
+            models[kind].model_validate(value)
+        except ValidationError as error:
+            return [problem.message for problem in problems(error, models[kind], models)]
+        return []
+
     if seeds is not None:
-        faults += _add(merged, origins, f"--seeds {seeds}", ("seeds",), seeds)
+        add(f"--seeds {seeds}", ("seeds",), seeds)
     for text in settings:
         path, equals, _ = text.partition("=")
         if not equals or not path.strip():
             faults.append(f"--set {text}: not of the form path=value, such as training.steps=100; paths: {PATHS}")
             continue
         value, wrong = _value(text)
-        faults += wrong or _add(merged, origins, f"--set {text}", split_path(path.strip(), rows, columns), value)
+        faults += wrong
+        if not wrong:
+            add(f"--set {text}", split_path(path.strip(), rows, columns), value)
+    # Each may be right alone and wrong with the others.
+    faults = faults or [f"--set: {message}" for message in messages(merged)]
     if faults:
         raise SuiteError("\n".join(dict.fromkeys(faults)))
-    try:
-        profile = Profile.model_validate(merged)
-    except ValidationError as error:  # each is right alone, but not together
-        raise SuiteError("\n".join(f"--set: {finding.message}" for finding in findings(error, Profile))) from error
-    # Later options first: where two speak of one setting, the later one has set it.
+    profile = cast(Profile, models[kind].model_validate(merged))
+    # Later options first: where two give one setting, the later one has set it.
     return Overrides(profile, dict(reversed(origins.items())))
 
 
@@ -78,7 +106,7 @@ def parse_options(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _value(text: str) -> tuple[Any, list[str]]:
-    """The value behind the first `=` of a `--set` option, and what is wrong with it as YAML."""
+    """Return the value behind the first `=` of a `--set` option, and its faults as YAML."""
     try:
         document = load(text.partition("=")[2], f"--set {text}")
     except SuiteError as error:
@@ -87,7 +115,7 @@ def _value(text: str) -> tuple[Any, list[str]]:
 
 
 def split_path(path: str, rows: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
-    """`layers.butterfly.options.levels` -> its parts; a known label stays whole, whatever dots it has."""
+    """Split `layers.butterfly.options.levels` into its parts; a known label stays whole, even with dots in it."""
     path = re.sub(r"(^|\.)training\.lr$", r"\1training.learning_rate", path)
     head, _, rest = path.partition(".")
     if not rest:
@@ -103,24 +131,6 @@ def split_path(path: str, rows: Sequence[str], columns: Sequence[str]) -> tuple[
     return (head, label, *(split_path(inner, rows, ()) if head == "datasets" else inner.split(".")))
 
 
-def _add(
-    merged: dict[str, Any], origins: dict[Place, str], origin: str, path: tuple[str, ...], value: Any
-) -> list[str]:
-    """Lay one setting over the others if it is right in itself; else what is wrong with it."""
-    single = value
-    for part in reversed(path):
-        single = {part: single}
-    try:
-        Profile.model_validate(single)
-    except ValidationError as error:
-        hint = f" (paths: {PATHS})" if len(path) == 1 and path[0] not in Profile.model_fields else ""
-        return [f"{origin}: {finding.message}{hint}" for finding in findings(error, Profile)]
-    _merge(merged, single)
-    origins.pop(path, None)
-    origins[path] = origin
-    return []
-
-
 def _merge(into: dict[str, Any], new: dict[str, Any]) -> None:
     for key, value in new.items():
         if isinstance(value, dict) and isinstance(into.get(key), dict):
@@ -131,7 +141,7 @@ def _merge(into: dict[str, Any], new: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Selection:
-    """What `--only` picks: per key the values that a trial must have one of; an absent key picks everything."""
+    """The values of `--only`, of which a trial must have one per key; a key without values selects everything."""
 
     layer: tuple[str, ...] = ()
     dataset: tuple[str, ...] = ()
@@ -139,14 +149,14 @@ class Selection:
     claim: tuple[str, ...] = ()
 
     def pick(self, key: str, candidates: Mapping[str, str]) -> list[str]:
-        """The labels that this key picks.
+        """Return the labels that this key selects.
 
         Args:
             key: layer, dataset or seed.
             candidates: label -> the name of its layer or data set; a value that is no label may be such a name.
 
         Raises:
-            UserError: a value picks nothing; the message lists what there is.
+            UserError: a value selects nothing; the message lists the candidates.
         """
         wanted: tuple[str, ...] = getattr(self, key)
         picked: set[str] = set()
@@ -160,7 +170,7 @@ class Selection:
 
 
 def parse_only(texts: Sequence[str], keys: Sequence[str] = ("layer", "dataset", "seed")) -> Selection:
-    """Read `--only key=value[,value...]` options; values of one key add up, keys narrow each other down."""
+    """Read `--only key=value[,value...]` options; values of one key add up, several keys must all match."""
     picked: dict[str, list[str]] = {key: [] for key in keys}
     for text in texts:
         key = ""
@@ -187,7 +197,7 @@ def run_command(
     data: Path | None,
     unchecked: bool = False,
 ) -> str:
-    """The command that makes the same plan again, for a report: without folders of this machine."""
+    """Return the command that makes the same plan again, for a report: without folders of this machine."""
 
     def shown(place: str) -> str:
         return Path(place).name if Path(place).is_absolute() else place

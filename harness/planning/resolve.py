@@ -1,54 +1,46 @@
-"""Lay a suite's settings over one another: what one row is in one column of one profile.
+"""Merge the settings of a suite: each row in each column of one profile.
 
-Each setting keeps the place that set it last, so that a complaint about its value points there.
+Every setting keeps the place that set it last, so that a problem with its value points there.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from harness.core.settings import FlowSettings, LayerRef, Settings, TrainingSettings
-from harness.core.third_party import reference
+from harness.core.errors import UserError
+from harness.core.settings import FlowSettings, LayerRef, Settings
+from harness.planning.problems import Problem, Where
 from harness.planning.strict_yaml import Place
-from harness.planning.suite_errors import Finding
-from harness.planning.suite_model import EVERY_LAYER, DataEntry, FlowRow, Overlay, Profile, Row, Suite
+from harness.planning.suite_model import EVERY_LAYER, AnyRow, DataEntry, Overlay, Profile
 
-AnyRow = Row | FlowRow
+if TYPE_CHECKING:
+    from harness.datasets import Dataset
+    from harness.planning.suite_base import Suite
+
 AnySettings = TypeVar("AnySettings", bound=Settings)
+Locate = Callable[[Place], Where]
+"""From a place inside a part of the suite to where it stands."""
 
 
-@dataclass(frozen=True)
-class Where:
-    """The place of a setting in the file, or the command line option that it came from."""
-
-    place: Place
-    origin: str | None = None
-
-    def says(self, message: str, at_key: bool = False) -> Finding:
-        """A finding about this place."""
-        return Finding(self.place, message, at_key, self.origin)
-
-    def at(self, place: Place) -> Where:
-        """A part of this place."""
-        return Where((*self.place, *place), self.origin)
-
-    def inside(self, *parts: str) -> Where:
-        """A part of this place, by its keys."""
-        return self.at(parts)
+def overlay(cls: type[AnySettings], parts: Sequence[Settings]) -> AnySettings:
+    """Merge settings of which each part gives some fields; the last part that gives a field wins."""
+    return cls(**{name: getattr(part, name) for part in parts for name in part.model_fields_set})
 
 
 @dataclass(frozen=True)
 class Overrides:
-    """What `--set` says: one more profile, laid over everything, and which option said which part of it."""
+    """The options `--set`: one more profile, laid over everything, and the option behind each part of it."""
 
-    profile: Profile = field(default_factory=lambda: Profile())
-    origins: Mapping[Place, str] = field(default_factory=dict)
+    profile: Profile
+    origins: Mapping[Place, str]
 
     def where(self, place: Place) -> Where:
-        """The command line option behind a part of the profile."""
+        """Return the command line option behind a part of the profile."""
         for known, text in self.origins.items():
             if known[: len(place)] == place or place[: len(known)] == known:
                 return Where(place, text)
@@ -56,201 +48,189 @@ class Overrides:
 
 
 @dataclass(frozen=True)
-class Scope:
-    """One profile of a suite under the command line's changes."""
-
-    suite: Suite
-    name: str
-    overrides: Overrides = Overrides()
-    extra: tuple[str, ...] = ()  # third-party layers that the command line adds as rows
-
-    @property
-    def profile(self) -> Profile:
-        """The profile as the file has it."""
-        return next(profile for name, profile in self.suite.profiles.items() if name == self.name)
-
-    @property
-    def place(self) -> Place:
-        """The profile's place in the file."""
-        return ("profiles", self.name)
-
-    @property
-    def columns(self) -> list[str]:
-        """Data sets or sweeps, in order."""
-        return list(self.profile.sweeps if self.suite.kind == "runtime" else self.profile.datasets)
-
-    @property
-    def averages(self) -> dict[str, tuple[str, ...]]:
-        """Of each column of averages, the columns it is the mean of; what `--set` says goes first."""
-        return {**self.profile.averages, **self.overrides.profile.averages}
-
-    def setting(self, name: str) -> Any:
-        """A setting of the profile, such as `seeds`; what `--set` says goes first."""
-        changed = self.overrides.profile
-        return getattr(changed if name in changed.model_fields_set else self.profile, name)
-
-    def limit(self, name: str) -> Any:
-        """`timeout` or `memory` of the profile, or else of the suite; what `--set` says goes first."""
-        found = self.setting(name)
-        return getattr(self.suite, name) if found is None else found
-
-    def widths(self, column: str) -> tuple[int, ...]:
-        """The coupling widths at which a column's models are counted; what `--set` says goes first."""
-        for profile in (self.overrides.profile, self.profile):
-            entry = profile.datasets.get(column)
-            found = entry.widths if entry is not None and entry.widths is not None else profile.widths
-            if found is not None:
-                return found
-        return ()
-
-
-@dataclass(frozen=True)
 class Column:
-    """A data set as one column uses it."""
+    """A data set with the settings of one column."""
 
     label: str
     where: Where
-    entry: DataEntry
+    entry: Any  # a DataEntry of the suite's kind
     options: dict[str, Any]
     option_places: dict[str, Where]
+    set_places: Mapping[str, Where]  # of the keys of the entry that `--set` gives
+    folder: Path | None  # of the suite
+
+    @property
+    def name(self) -> str:
+        """The name of the data set."""
+        return self.entry.data or self.label
+
+    def place(self, key: str) -> Where:
+        """Return the place that set a key of the entry."""
+        return self.set_places.get(key) or self.where.inside(key)
+
+    @cached_property
+    def dataset(self) -> Dataset | None:
+        """The data set; None if there is none of this name or its options are wrong, which is reported elsewhere."""
+        from harness.datasets import find_dataset
+
+        with contextlib.suppress(UserError):
+            dataset = find_dataset(self.name, self.folder)
+            dataset.parse(self.options)
+            dataset.event_shape(self.options)
+            return dataset
+        return None
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A row in a column: the layer with its options, and the settings of its flow and training."""
+    """A row in a column: the layer with its options, and the parts of the suite that set the rest."""
 
     row: str
     column: str
     where: Where  # where the options were set last, or else the row
     layer: LayerRef
     option_places: dict[str, Where]
-    flow: FlowSettings
-    training: TrainingSettings
+    sources: tuple[tuple[Locate, Any], ...]  # from weakest to strongest
+
+    def merged(self, key: str, cls: type[AnySettings]) -> AnySettings:
+        """Return the settings below this key, merged from all parts of the suite that can have it."""
+        return overlay(cls, [getattr(source, key) for _, source in self.sources if key in type(source).model_fields])
+
+    @cached_property
+    def flow(self) -> FlowSettings:
+        """The settings of the backbone."""
+        return self.merged("flow", FlowSettings)
 
 
-def overlay(cls: type[AnySettings], parts: Sequence[AnySettings]) -> AnySettings:
-    """Settings of which each part gives some fields; the last part that gives a field wins."""
-    return cls(**{name: getattr(part, name) for part in parts for name in part.model_fields_set})
+@dataclass(frozen=True)
+class Scope:
+    """One profile of a suite under the changes of the command line."""
+
+    suite: Suite
+    name: str
+    profile: Any  # in the file; of the class of the suite's kind
+    overrides: Overrides
+    extra: tuple[str, ...]  # third-party layers that the command line adds as rows
+
+    @property
+    def where(self) -> Where:
+        """The profile's place in the file."""
+        return Where(("profiles", self.name))
+
+    @property
+    def profiles(self) -> tuple[tuple[Any, Locate], ...]:
+        """The profile in the file, and that of `--set`."""
+        return (self.profile, self.where.at), (self.overrides.profile, self.overrides.where)
+
+    def setting(self, name: str) -> Any:
+        """Return a setting of the profile, such as `threads`; `--set` has precedence."""
+        changed = self.overrides.profile
+        return getattr(changed if name in changed.model_fields_set else self.profile, name)
+
+    def limit(self, name: str) -> Any:
+        """Return `timeout` or `memory` of the profile, or else of the suite; `--set` has precedence."""
+        found = self.setting(name)
+        return getattr(self.suite, name) if found is None else found
+
+    def merged(self, name: str, cls: type[AnySettings]) -> AnySettings | None:
+        """Return a setting with fields of its own, such as `timing`, merged from both profiles; None without one."""
+        given = [part for profile, _ in self.profiles if (part := getattr(profile, name)) is not None]
+        return overlay(cls, given) if given else None
+
+    @cached_property
+    def rows(self) -> dict[str, tuple[AnyRow, Where]]:
+        """The rows: all, or those that the profile's `rows` names, in the suite's order, and those of `--layer`."""
+        rows, named = self.suite.rows(self.extra), self.setting("rows")
+        if named is None:
+            return rows
+        added = {class_name(spec) for spec in self.extra}
+        return {label: row for label, row in rows.items() if label in named or label in added}
+
+    @cached_property
+    def cells(self) -> dict[str, list[Cell]]:
+        """Column -> every row in it."""
+        rows = self.rows.items()
+        return {column: [_cell(self, column, label, *row) for label, row in rows] for column in self.columns}
+
+    @property
+    def every_cell(self) -> list[Cell]:
+        """Every row in every column, columns outermost."""
+        return [cell for cells in self.cells.values() for cell in cells]
+
+    @cached_property
+    def columns(self) -> dict[str, str]:
+        """Label of each column -> the name of its data set."""
+        return self.suite.columns(self.profile)
+
+    @cached_property
+    def data(self) -> dict[str, Column]:
+        """Label -> the data set, merged from the file and `--set`."""
+        return {label: _column(self, label, entry) for label, entry in self.profile.datasets.items()}
+
+    def unused(self, place: tuple[str, ...], way_out: str) -> Iterator[Problem]:
+        """Yield a problem for each part of the suite that gives a setting that has no effect in suites of its kind."""
+        for cell in self.every_cell:
+            for locate, part in cell.sources:
+                for key in place[:-1]:
+                    part = getattr(part, key)
+                if place[-1] in part.model_fields_set:
+                    rule = f"{'.'.join(place)}: has no effect in a suite of kind {self.suite.kind}"
+                    yield locate(place).says(f"{rule}; {way_out}", at_key=True)
 
 
-def row_name(label: str, row: AnyRow) -> str:
-    """The layer or baseline of a row."""
-    return (row.baseline if isinstance(row, FlowRow) else row.layer) or label
+def _column(scope: Scope, label: str, entry: DataEntry) -> Column:
+    where, changed = scope.where.inside("datasets", label), scope.overrides.profile.datasets.get(label)
+    places = {name: where.inside("options", name) for name in entry.options}
+    options, set_places = dict(entry.options), {}
+    if changed is not None:
+        inside = _within(scope.overrides.where, "datasets", label)
+        options |= changed.options
+        places |= {name: inside(("options", name)) for name in changed.options}
+        set_places = {key: inside((key,)) for key in changed.model_fields_set}
+        entry = overlay(type(entry), [entry, changed])
+    return Column(label, where, entry, options, places, set_places, scope.suite.folder)
 
 
-def rows_of(suite: Suite, extra: Sequence[str] = ()) -> dict[str, tuple[AnyRow, Where]]:
-    """The rows in order: layers, `*` replaced by the registered ones that no row names, `extra` layers, baselines."""
-    rows: dict[str, tuple[AnyRow, Where]] = {}
-    for label, row in suite.layers.items():
-        where = Where(("layers", label))
-        if label == EVERY_LAYER:
-            rows |= dict.fromkeys(_unnamed_layers(suite), (row, where))
-        else:
-            rows[label] = (row, where)
-    for spec in extra:
-        rows[class_name(spec)] = (Row(layer=spec), Where((), f"--layer {spec}"))
-    return rows | {label: (row, Where(("flows", label))) for label, row in suite.flows.items()}
-
-
-def rows_in(scope: Scope) -> dict[str, tuple[AnyRow, Where]]:
-    """The rows of a profile: all, or those that its `rows` names, in the suite's order; `--layer` adds to both."""
-    rows, named = rows_of(scope.suite, scope.extra), scope.setting("rows")
-    if named is None:
-        return rows
-    added = {class_name(spec) for spec in scope.extra}
-    return {label: row for label, row in rows.items() if label in named or label in added}
-
-
-def cell(scope: Scope, column: str, label: str, row: AnyRow, where: Where) -> Cell:
+def _cell(scope: Scope, column: str, label: str, row: AnyRow, where: Where) -> Cell:
     """Merge everything that the suite says about one row in one column."""
-    sources = list(_sources(scope, column, label, row, where))
+    sources = tuple(_sources(scope, column, label, row, where))
     options: dict[str, Any] = {}
     places: dict[str, Where] = {}
     last = where
     for locate, source in sources:
-        if isinstance(source, Row | FlowRow | Overlay) and source.options:
+        if isinstance(source, Overlay) and source.options:
             options |= source.options
             places |= {name: locate(("options", name)) for name in source.options}
             last = locate(("options",))
-    return Cell(
-        row=label,
-        column=column,
-        where=last,
-        layer=layer_reference(label, row, options, scope.suite.folder),
-        option_places=places,
-        flow=overlay(FlowSettings, [source.flow for _, source in sources]),
-        training=overlay(TrainingSettings, [source.training for _, source in sources]),
-    )
+    layer = row.reference(label, options, scope.suite.folder)
+    return Cell(label, column, last, layer, places, sources)
 
 
-def cells(scope: Scope) -> Iterator[Cell]:
-    """Every row in every column of the profile, columns outermost."""
-    rows = rows_in(scope)
-    return (cell(scope, column, label, *rows[label]) for column in scope.columns for label in rows)
-
-
-def column_of(scope: Scope, label: str) -> Column:
-    """Merge what the file and `--set` say about one data set."""
-    entry, where = scope.profile.datasets[label], Where((*scope.place, "datasets", label))
-    changed = scope.overrides.profile.datasets.get(label)
-    places = {name: where.inside("options", name) for name in entry.options}
-    options = dict(entry.options)
-    if changed is not None:
-        options |= changed.options
-        set_options = (("datasets", label, "options", name) for name in changed.options)
-        places |= {place[-1]: scope.overrides.where(place) for place in set_options}
-        entry = overlay(DataEntry, [entry, changed])
-    return Column(label, where, entry, options, places)
-
-
-def layer_reference(label: str, row: AnyRow, options: dict[str, Any], folder: Path | None) -> LayerRef:
-    """Return the layer or baseline of a row."""
-    spec = row_name(label, row)
-    if isinstance(row, FlowRow):
-        return LayerRef.model_validate({"row": label, "layer": spec, "options": options, "baseline": True})
-    spec, source = reference(spec, folder)
-    content = {"row": label, "layer": spec, "options": options, "source": source, "oracle": row.oracle}
-    return LayerRef.model_validate(content)
-
-
-Source = Suite | Profile | DataEntry | Row | FlowRow | Overlay
-Locate = Callable[[Place], Where]
-"""From a place inside a source to where it stands."""
-
-
-def _sources(scope: Scope, column: str, label: str, row: AnyRow, where: Where) -> Iterator[tuple[Locate, Source]]:
-    """Everything that speaks about a row in a column, from weakest to strongest."""
-    kind = "flows" if isinstance(row, FlowRow) else "layers"
+def _sources(
+    scope: Scope, column: str, label: str, row: AnyRow, where: Where
+) -> Iterator[tuple[Locate, Suite | Profile | DataEntry | Overlay]]:
+    """Yield the parts of the suite that set something for a row in a column, from weakest to strongest."""
     yield Where(()).at, scope.suite
-    profiles: list[tuple[Profile, Locate]] = [(scope.profile, Where(scope.place).at)]
-    profiles.append((scope.overrides.profile, scope.overrides.where))
-    for profile, locate in profiles:
+    by_star = label not in getattr(scope.suite, row.section)
+    for profile, locate in scope.profiles:
         yield locate, profile
         entry = profile.datasets.get(column)
         if entry is not None:
             yield _within(locate, "datasets", column), entry
         if profile is scope.profile:
             yield where.at, row
-        overlays: dict[str, Overlay] = getattr(profile, kind)
-        starred = kind == "layers" and label not in scope.suite.layers and EVERY_LAYER in overlays
-        for key in [EVERY_LAYER] * starred + [label] * (label in overlays):
-            yield _within(locate, kind, key), overlays[key]
-        if entry is not None and label in getattr(entry, kind):
-            yield _within(locate, "datasets", column, kind, label), getattr(entry, kind)[label]
+        overlays: Mapping[str, Overlay] = getattr(profile, row.section)
+        for key in (EVERY_LAYER,) * by_star + (label,):
+            if key in overlays:
+                yield _within(locate, row.section, key), overlays[key]
+        if entry is not None and label in getattr(entry, row.section):
+            yield _within(locate, "datasets", column, row.section, label), getattr(entry, row.section)[label]
 
 
 def _within(locate: Locate, *parts: str) -> Locate:
     return lambda place: locate((*parts, *place))
 
 
-def _unnamed_layers(suite: Suite) -> list[str]:
-    """Registered layers that lie in the package `layers` and that no row of the suite names."""
-    from layers import LAYERS
-
-    named = {row.layer or label for label, row in suite.layers.items() if not row.oracle}
-    return sorted(name for name, cls in LAYERS.items() if cls.__module__.startswith("layers.") and name not in named)
-
-
 def class_name(spec: str) -> str:
-    """The label of a row that `--layer` adds."""
+    """Return the label of a row that `--layer` adds."""
     return spec.rpartition(":")[2]

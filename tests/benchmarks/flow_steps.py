@@ -26,7 +26,6 @@ from harness.evaluation.evaluation import has_estimates
 from harness.kinds.density.trial import DensityTrial
 from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline
-from harness.planning.plan import plan_run
 from harness.planning.suite import load_suite
 from harness.timing.peak_memory import peak_bytes
 from harness.training.updates import Updates
@@ -75,7 +74,7 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     keep_freed_memory()
     suite = load_suite(ROOT / "suites" / "density.yaml")
-    _, trials = plan_run(suite, args.profile, args.device, only=[f"dataset={args.dataset}"], seeds=1)
+    _, trials = suite.plan(args.profile, args.device, only=[f"dataset={args.dataset}"], seeds=1)
     picked = [trial for trial in trials if isinstance(trial, DensityTrial)]
     data = picked[0].data
     splits = find_dataset(data.name).load(Store.at(None, offline=True), dict(data.options))

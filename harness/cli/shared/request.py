@@ -15,6 +15,7 @@ from harness.core.trial import Trial
 from harness.execution.agenda import Digests, Entry, agenda
 from harness.planning.cluster import Cluster
 from harness.planning.plan import Plan
+from harness.planning.suite_base import SuiteFile
 
 Checksums = Mapping[DataRef, str | None]
 
@@ -54,20 +55,19 @@ class Request:
         return max(1, min(len(trials), self.cluster.throttle or len(trials)))
 
 
-def make_request(args: Namespace) -> Request:
+def make_request(suite: SuiteFile, args: Namespace) -> Request:
     """Return the request that the options of `add_plan_options` describe; raise a UserError if they cannot be met."""
     from harness.checking.imports import try_imports
-    from harness.planning.any_suite import plan_any
     from harness.planning.overrides import run_command
 
-    try_imports(args.suite, args.layers)
-    cluster = _cluster(args)
+    try_imports([*suite.third_party, *((spec, suite.folder) for spec in args.layers if ":" in spec)])
+    cluster = _cluster(suite, args)
     device, elsewhere = args.device, None
     if cluster is not None:  # cluster nodes may have devices that this machine lacks
         elsewhere = cluster.cpus or 1
         device = cluster.device if args.device == "auto" else args.device
     changes = {name: getattr(args, name) for name in ("only", "settings", "layers", "seeds")}
-    plan, trials = plan_any(args.suite, args.profile, device, **changes, jobs=args.jobs, elsewhere=elsewhere)
+    plan, trials = suite.check().plan(args.profile, device, **changes, jobs=args.jobs, elsewhere=elsewhere)
     if not plan.sections:  # a suite of sections may be changed in its parts alone
         changes["only"] = ()
     command = run_command(
@@ -76,12 +76,11 @@ def make_request(args: Namespace) -> Request:
     return Request(plan.model_copy(update={"command": command}), trials, args.out / plan.suite, cluster)
 
 
-def _cluster(args: Namespace) -> Cluster | None:
-    from harness.planning.any_suite import cluster_of_any
+def _cluster(suite: SuiteFile, args: Namespace) -> Cluster | None:
     from harness.planning.cluster import cluster_of
 
     if args.executor == "slurm":
-        cluster = cluster_of(cluster_of_any(args.suite), args.cluster)
+        cluster = cluster_of(suite.cluster, args.cluster)
         return cluster if args.jobs is None else cluster.model_copy(update={"throttle": args.jobs})
     if args.cluster:
         raise UserError(f"--cluster {args.cluster[0]}: the option needs --executor slurm; give both or neither")

@@ -7,35 +7,32 @@
       half-the-parameters:
         claim: the sentence
         where: its place in the publication
-        test: what is done about it
+        test: how it is tested
         judge: parameters            # of harness.kinds.claims.judges
         suite: claims/parameters.yaml   # beside this file; it can be run by itself as well
 
-One run does the trials of all of them; the report has a section for each claim, with what its judge found.
+One run does the trials of all of them; the report has a section for each claim, with the finding of its judge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, StringConstraints, ValidationError
+from pydantic import Field, PrivateAttr, StringConstraints
 
-from harness.core.errors import UserError, nearest
+from harness.core.errors import SuiteError, UserError, nearest
 from harness.core.settings import Settings
 from harness.core.trial import AnyTrial
-from harness.planning.cluster import Cluster
 from harness.planning.overrides import parse_only
-from harness.planning.plan import Plan, Section, count_trials, plan_run, resolve_device
+from harness.planning.plan import Plan, Section
+from harness.planning.problems import Problem, Where, raise_problems
 from harness.planning.strict_yaml import Document
-from harness.planning.suite import find_document, load_suite, read_suite, validate_suite
-from harness.planning.suite_errors import Finding, findings, raise_faults
-from harness.planning.suite_model import Slug, Suite
+from harness.planning.suite import read_suite
+from harness.planning.suite_base import GivenDevice, Planned, SuiteFile, resolve_device
+from harness.planning.suite_model import Slug
 
-KIND = "claims"
 Sentence = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 
 
@@ -49,176 +46,125 @@ class Claim(Settings):
     suite: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_/-]+\.yaml$")]
 
 
-class ClaimsFile(Settings):
-    """The file."""
+class ClaimsSuite(SuiteFile):
+    """A suite of claims, which joins the trials of their suites."""
 
-    suite: Slug
-    kind: Literal["claims"]
-    title: Sentence
-    question: str = ""
-    cluster: Annotated[Cluster, BeforeValidator(lambda value: {} if value is None else value)] = Cluster()
-    claims: Annotated[dict[Slug, Claim], Field(min_length=1)]
+    claims: Annotated[Mapping[Slug, Claim], Field(min_length=1)]
 
+    _suites: dict[str, SuiteFile] = PrivateAttr(default_factory=dict)
 
-@dataclass(frozen=True)
-class Claims:
-    """A file of claims and the suites that it names.
-
-    Attributes:
-        file: what the file says.
-        suites: claim -> its suite.
-    """
-
-    file: ClaimsFile
-    suites: Mapping[str, Suite]
+    def attach(self, document: Document, folder: Path | None, examined: bool) -> Self:
+        """Keep the origin of the file, and read the suites of its claims."""
+        super().attach(document, folder, examined)
+        if examined:
+            raise SuiteError(f"{document.name}: a claim is tested by trials, and a suite of claims has none of its own")
+        names: dict[str, str] = {}
+        found: list[Problem] = []
+        for label, claim in self.claims.items():
+            suite = read_suite(claim.suite if folder is None else folder / claim.suite, examined=True)
+            self._suites[label] = suite
+            first = names.setdefault(suite.suite, label)
+            if first != label:
+                message = f"{claim.suite} is called {suite.suite}, as is that of {first!r}"
+                found.append(Where(("claims", label, "suite")).says(message))
+        raise_problems(document, found)
+        return self
 
     @property
-    def profiles(self) -> list[str]:
-        """Those that every claim's suite has."""
-        first, *others = self.suites.values()
-        return [name for name in first.profiles if all(name in other.profiles for other in others)]
+    def profile_names(self) -> list[str]:
+        """The profiles that the suites of all claims have."""
+        first, *others = (suite.profile_names for suite in self._suites.values())
+        return [name for name in first if all(name in other for other in others)]
 
-    def names(self, profile: str | None) -> list[str]:
-        """All of them, or the one that is asked for.
+    @property
+    def third_party(self) -> list[tuple[str, Path | None]]:
+        """See `SuiteFile.third_party`."""
+        return [layer for suite in self._suites.values() for layer in suite.third_party]
+
+    def data_names(self, profile: str) -> list[str]:
+        """See `SuiteFile.data_names`."""
+        return [name for suite in self._suites.values() for name in suite.data_names(profile)]
+
+    def check(self, *, shapes: bool = False) -> Self:
+        """Check the suites of the claims; a SuiteError has the problems of the first that has any."""
+        for suite in self._suites.values():
+            suite.check(shapes=shapes)
+        return self
+
+    def counts(self, profile: str | None) -> dict[str, int]:
+        """See `SuiteFile.counts`."""
+        names = self.profile_names if profile is None else [self._existing(profile)]
+        counts = [suite.counts(profile) for suite in self._suites.values()]
+        return {name: sum(count[name] for count in counts) for name in names}
+
+    def _existing(self, profile: str) -> str:
+        """Return the profile; raise a UserError if not every claim has it."""
+        if profile not in self.profile_names:
+            raise UserError(
+                f"suite {self.suite} has no profile {profile!r} in all of its claims; it has "
+                f"{', '.join(self.profile_names)} (--profile NAME)"
+            )
+        return profile
+
+    def plan(
+        self,
+        profile: str = "quick",
+        device: GivenDevice = "auto",
+        *,
+        only: Sequence[str] = (),
+        settings: Sequence[str] = (),
+        layers: Sequence[str] = (),
+        seeds: int | None = None,
+        jobs: int | None = None,
+        elsewhere: int | None = None,
+    ) -> Planned:
+        """Settle the trials of every claim; see `SuiteFile.plan`.
+
+        `only` selects claims. If it selects a single one, `settings`, `layers` and `seeds` change its suite.
 
         Raises:
-            UserError: not every claim has it.
+            UserError: changes for more than one claim, or a profile that not all have.
         """
-        if profile is None:
-            return self.profiles
-        if profile not in self.profiles:
-            raise UserError(
-                f"suite {self.file.suite} has no profile {profile!r} in all of its claims; it has "
-                f"{', '.join(self.profiles)} (--profile NAME)"
-            )
-        return [profile]
-
-
-def is_claims(source: str) -> bool:
-    """Whether a suite file is of this kind; a file that cannot be read is not."""
-    try:
-        document, _ = find_document(source)
-    except UserError:
-        return False
-    return isinstance(document.value, dict) and document.value.get("kind") == KIND
-
-
-def read_claims(source: str) -> ClaimsFile:
-    """What the file itself says.
-
-    Raises:
-        SuiteError: with every fault, each with its place.
-    """
-    return _read(source)[0]
-
-
-def load_claims(source: str, *, shapes: bool = False) -> Claims:
-    """Read the file and every suite that it names.
-
-    Args:
-        source: a path, or the name of a packaged suite.
-        shapes: whether to build every layer on every shape, too (see `validate_suite`).
-
-    Raises:
-        SuiteError: of the first file that has faults, with all of its.
-    """
-    return _with_suites(source, partial(validate_suite if shapes else load_suite, examined=True))
-
-
-def outline(source: str) -> Claims:
-    """As `load_claims`, with a look at the structure of the files alone (and without torch)."""
-    return _with_suites(source, read_suite)
-
-
-def _with_suites(source: str, load: Callable[[str | Path], Suite]) -> Claims:
-    file, document, folder = _read(source)
-    suites, found, names = {}, [], dict[str, str]()
-    for label, claim in file.claims.items():
-        suites[label] = load(claim.suite if folder is None else folder / claim.suite)
-        other = names.setdefault(suites[label].suite, label)
-        if other != label:
-            place = ("claims", label, "suite")
-            found.append(Finding(place, f"{claim.suite} is called {suites[label].suite}, as is that of {other!r}"))
-    raise_faults(document.name, [finding.fault(document) for finding in found])
-    return Claims(file, suites)
-
-
-def _read(source: str) -> tuple[ClaimsFile, Document, Path | None]:
-    document, folder = find_document(source)
-    raise_faults(document.name, document.faults)
-    try:
-        file = ClaimsFile.model_validate(document.value)
-    except ValidationError as error:
-        raise_faults(document.name, [finding.fault(document) for finding in findings(error, ClaimsFile)])
-        raise
-    return file, document, folder
-
-
-def plan_claims(
-    claims: Claims,
-    profile: str,
-    device: Literal["auto", "cpu", "cuda"],
-    *,
-    only: Sequence[str] = (),
-    settings: Sequence[str] = (),
-    layers: Sequence[str] = (),
-    seeds: int | None = None,
-    jobs: int | None = None,
-    elsewhere: int | None = None,
-) -> tuple[Plan, tuple[AnyTrial, ...]]:
-    """Settle the trials of every claim; see `harness.planning.plan.plan_run` for the arguments.
-
-    `only` picks claims. Where it picks a single one, `settings`, `layers` and `seeds` change that one's suite.
-
-    Raises:
-        UserError: changes for more than one claim, or a profile that not all have.
-    """
-    claims.names(profile)
-    wanted = _picked(only, list(claims.suites))
-    if len(wanted) != 1 and (settings or layers or seeds is not None):
-        option = "--set" if settings else "--layer" if layers else "--seeds"
-        raise UserError(f"{option}: changes the suite of one claim; say which: --only claim=NAME")
-    changes: dict[str, Any] = {"settings": settings, "layers": layers, "seeds": seeds}
-    used = resolve_device(device) if elsewhere is None or device == "auto" else device
-    sections, trials, picked = [], list[AnyTrial](), list[AnyTrial]()
-    for label, suite in claims.suites.items():
-        changed = changes if label in wanted and len(wanted) == 1 else {}
-        part, own = plan_run(suite, profile, used, jobs=jobs, elsewhere=elsewhere, **changed)
-        claim = claims.file.claims[label]
-        about = {"name": label, "claim": claim.claim, "where": claim.where, "test": claim.test, "judge": claim.judge}
-        sections.append(Section.model_validate(about | {"head": part.model_copy(update={"trials": ()})}))
-        trials += part.trials
-        picked += own if label in wanted else ()
-    heads = [section.head for section in sections]
-    plan = Plan(
-        suite=claims.file.suite,
-        kind="claims",
-        title=claims.file.title,
-        question=" ".join(claims.file.question.split()),
-        profile=profile,
-        device=used,
-        rows=tuple(dict.fromkeys(row for head in heads for row in head.rows)),
-        columns=tuple(dict.fromkeys(column for head in heads for column in head.columns)),
-        unsupported=any(head.unsupported for head in heads),
-        trials=_in_order(trials),
-        sections=tuple(sections),
-    )
-    return plan, _in_order(picked)
-
-
-def count_claims(claims: Claims, profile: str) -> int:
-    """The number of trials of a profile."""
-    return sum(count_trials(suite, profile) for suite in claims.suites.values())
+        self._existing(profile)
+        selected = _selected(only, list(self.claims))
+        if len(selected) != 1 and (settings or layers or seeds is not None):
+            option = "--set" if settings else "--layer" if layers else "--seeds"
+            raise UserError(f"{option}: changes the suite of one claim; say which: --only claim=NAME")
+        changes: dict[str, Any] = {"settings": settings, "layers": layers, "seeds": seeds}
+        used = resolve_device(device) if elsewhere is None or device == "auto" else device
+        sections, trials, picked = [], list[AnyTrial](), list[AnyTrial]()
+        for label, suite in self._suites.items():
+            changed = changes if selected == {label} else {}
+            part, own = suite.plan(profile, used, jobs=jobs, elsewhere=elsewhere, **changed)
+            about = self.claims[label].model_dump(exclude={"suite"})
+            sections.append(Section(name=label, head=part.model_copy(update={"trials": ()}), **about))
+            trials += part.trials
+            picked += own if label in selected else ()
+        heads = [section.head for section in sections]
+        plan = Plan(
+            suite=self.suite,
+            kind=self.kind,
+            title=self.title,
+            question=" ".join(self.question.split()),
+            profile=profile,
+            device=used,
+            rows=tuple(dict.fromkeys(row for head in heads for row in head.rows)),
+            columns=tuple(dict.fromkeys(column for head in heads for column in head.columns)),
+            unsupported=any(head.unsupported for head in heads),
+            trials=_in_order(trials),
+            sections=tuple(sections),
+        )
+        return plan, _in_order(picked)
 
 
 def _in_order(trials: Sequence[AnyTrial]) -> tuple[AnyTrial, ...]:
-    """Runtime trials last, as a run does them."""
+    """Return the trials with those that run alone last, as a run does them."""
     return tuple(sorted(trials, key=lambda trial: trial.alone))
 
 
-def _picked(only: Sequence[str], known: list[str]) -> set[str]:
-    wanted = parse_only(only, keys=("claim",)).claim
-    for name in wanted:
+def _selected(only: Sequence[str], known: list[str]) -> set[str]:
+    names = parse_only(only, keys=("claim",)).claim
+    for name in names:
         if name not in known:
             raise UserError(f"--only claim={name}: there is no such claim; {nearest(name, known)}")
-    return set(wanted or known)
+    return set(names or known)

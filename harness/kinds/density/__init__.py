@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from harness.core.records import Record
     from harness.core.run_options import RunOptions
     from harness.core.settings import Progress
+    from harness.kinds.density.suite import DensitySuite
     from harness.planning.plan import Plan
     from harness.reporting.compare.measure import Measure
     from harness.reporting.tables.cells import Line
@@ -34,6 +35,13 @@ class DensityKind(Kind, name="density"):
         | MEASURES
         | {"device": "string", "id": "string"}
     )
+
+    @property
+    def suite(self) -> type[DensitySuite]:
+        """See `harness.kinds.density.suite`."""
+        from harness.kinds.density.suite import DensitySuite
+
+        return DensitySuite
 
     def run(self, trial: DensityTrial, run_options: RunOptions, progress: Progress, checkpoints: Checkpoints) -> Record:
         """See `harness.kinds.density.run.run_density`."""

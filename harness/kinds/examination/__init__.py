@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from harness.core.records import Record
     from harness.core.run_options import RunOptions
     from harness.core.settings import Progress
+    from harness.kinds.examination.suite import ExaminationSuite
     from harness.planning.plan import Plan
     from harness.reporting.tables.cells import Line
     from harness.reporting.tables.rendering import Table
@@ -43,6 +44,13 @@ class ExaminationKind(Kind, name="examination"):
         "device": "string",
         "id": "string",
     }
+
+    @property
+    def suite(self) -> type[ExaminationSuite]:
+        """See `harness.kinds.examination.suite`."""
+        from harness.kinds.examination.suite import ExaminationSuite
+
+        return ExaminationSuite
 
     def run(
         self, trial: ExaminationTrial, run_options: RunOptions, progress: Progress, checkpoints: Checkpoints

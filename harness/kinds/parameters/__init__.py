@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from harness.core.records import Record
     from harness.core.run_options import RunOptions
     from harness.core.settings import Progress
+    from harness.kinds.parameters.suite import ParametersSuite
     from harness.planning.plan import Plan
     from harness.reporting.compare.measure import Measure
     from harness.reporting.tables.cells import Line
@@ -36,6 +37,13 @@ class ParametersKind(Kind, name="parameters"):
         "device": "string",
         "id": "string",
     }
+
+    @property
+    def suite(self) -> type[ParametersSuite]:
+        """See `harness.kinds.parameters.suite`."""
+        from harness.kinds.parameters.suite import ParametersSuite
+
+        return ParametersSuite
 
     def run(
         self, trial: ParametersTrial, run_options: RunOptions, progress: Progress, checkpoints: Checkpoints

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from harness.core.records import Record
     from harness.core.run_options import RunOptions
     from harness.core.settings import Progress
+    from harness.kinds.runtime.suite import RuntimeSuite
     from harness.planning.plan import Plan
     from harness.reporting.compare.measure import Measure
     from harness.reporting.tables.cells import Line
@@ -55,6 +56,13 @@ class RuntimeKind(Kind, name="runtime"):
     }
 
     alone = True
+
+    @property
+    def suite(self) -> type[RuntimeSuite]:
+        """See `harness.kinds.runtime.suite`."""
+        from harness.kinds.runtime.suite import RuntimeSuite
+
+        return RuntimeSuite
 
     def run(self, trial: RuntimeTrial, run_options: RunOptions, progress: Progress, checkpoints: Checkpoints) -> Record:
         """See `harness.kinds.runtime.run.run_runtime`."""

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from harness.cli.parser import main
-from harness.planning.plan import make_plan
 from harness.planning.suite import load_suite
 
 HONEST = Path(__file__).parents[3] / "examples" / "householder.py"
@@ -34,7 +33,7 @@ def test_a_failed_audit_ends_with_1_and_a_corrected_file_runs_again(layer, capsy
 
 def test_the_digest_of_a_third_party_file_is_part_of_the_id(layer):
     def trials():
-        plan = make_plan(load_suite("mimic"), "smoke", "cpu", layers=["./mine.py:Householder"])
+        plan = load_suite("mimic").plan("smoke", "cpu", layers=["./mine.py:Householder"])[0]
         return {trial.layer.row: trial for trial in plan.trials}
 
     before = trials()

@@ -203,7 +203,7 @@ def test_the_trials_server_is_started_before_anything_is_planned(suite, monkeypa
         "harness.execution.local.process.start_server", lambda datasets, kernels: order.append(list(datasets))
     )
 
-    def plan(args):
+    def plan(*_):
         order.append("plan")
         raise UserError("stop here")
 
@@ -360,7 +360,7 @@ def test_limits_come_from_the_command_the_profile_and_the_suite(suite, stand_in)
 
 
 def test_threads_are_divided_among_jobs_on_request(suite, stand_in, monkeypatch):
-    monkeypatch.setattr("harness.planning.plan.usable_cores", lambda: 12)
+    monkeypatch.setattr("harness.planning.suite_base.usable_cores", lambda: 12)
     for jobs, threads in ((None, 12), (3, 4), (5, 2), (20, 1)):
         asked = ["--jobs", str(jobs)] if jobs else []
         assert main(["run", "tiny.yaml", "--set", "threads=auto", *asked]) == 0

@@ -10,7 +10,6 @@ import pytest
 from harness.core.errors import DataError, DataMissing
 from harness.datasets import Store, find_dataset
 from harness.datasets.mimic import Mimic
-from harness.planning.plan import make_plan
 from harness.planning.suite import load_suite
 
 MIMIC = find_dataset("mimic")
@@ -154,7 +153,7 @@ def test_patients_are_those_of_the_paper():
     assert MIMIC.shape({}) == (2, 1024)
     [(option, text)] = MIMIC.option_errors({"patient": 1})
     assert option == "patient" and "patient = 1 should be 3000063, 3000393 or 3000397" in text
-    plan = make_plan(load_suite("mimic"), "paper", "cpu", seeds=1)
+    plan = load_suite("mimic").plan("paper", "cpu", seeds=1)[0]
     patients = {trial.data.label: dict(trial.data.options) for trial in plan.trials}
     assert patients == {
         "patient 1": {"patient": 3000063},
@@ -166,7 +165,7 @@ def test_patients_are_those_of_the_paper():
 
 
 def test_the_local_profile_shows_equal_and_published_widths_of_the_same_windows():
-    plan = make_plan(load_suite("mimic"), "local", "cpu")
+    plan = load_suite("mimic").plan("local", "cpu")[0]
     widths = {(trial.data.label, trial.layer.row): trial.flow.width for trial in plan.trials}
     equal, paper = plan.columns
     assert {width for (column, _), width in widths.items() if column == equal} == {16}

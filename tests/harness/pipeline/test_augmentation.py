@@ -13,7 +13,6 @@ from harness.datasets.base import Splits
 from harness.evaluation.evaluation import evaluate
 from harness.pipeline.augmentation import augment
 from harness.pipeline.pipeline import Pipeline, permutation
-from harness.planning.plan import make_plan
 from harness.planning.suite import load_suite
 from harness.training.training import TrainingBatches
 
@@ -173,11 +172,11 @@ def test_a_suite_that_asks_for_the_impossible_is_refused_at_its_place(tmp_path):
     with pytest.raises(SuiteError, match=r"(?s)'none', 'crop_flip' or 'dihedral_shift'"):
         load_suite(file)
     file.write_text(SUITE.replace("crop_flip", "none"))
-    plan = make_plan(load_suite(file), "quick", "cpu")
+    plan = load_suite(file).plan("quick", "cpu")[0]
     assert [trial.data.augmentation for trial in plan.trials] == ["dihedral_shift", "none"]
     assert ["augmentation" in trial.model_dump(mode="json")["data"] for trial in plan.trials] == [True, False]
     with pytest.raises(SuiteError, match=r"--set datasets.waveforms.augmentation=crop_flip.* moves images"):
-        make_plan(load_suite(file), "quick", "cpu", settings=["datasets.waveforms.augmentation=crop_flip"])
+        load_suite(file).plan("quick", "cpu", settings=["datasets.waveforms.augmentation=crop_flip"])
 
 
 @pytest.mark.cuda

@@ -6,7 +6,6 @@ import pytest
 from flows.baselines import BASELINES
 from harness.datasets import Store, find_dataset
 from harness.kinds.density.run import run_density
-from harness.planning.plan import make_plan, plan_run
 from harness.planning.suite import load_suite
 
 ROWS = {"conv1x1", "emerging", "periodic", "woodbury", "butterfly", "butterfly-pixels"}
@@ -21,7 +20,7 @@ ROWS = {"conv1x1", "emerging", "periodic", "woodbury", "butterfly", "butterfly-p
     ],
 )
 def test_what_a_local_profile_compares(suite, columns, rows, seeds):
-    plan = make_plan(load_suite(suite), "local", "cpu")
+    plan = load_suite(suite).plan("local", "cpu")[0]
     assert (set(plan.columns), set(plan.rows), len(plan.seeds)) == (columns, rows, seeds)
     for column in columns:
         trials = [trial for trial in plan.trials if trial.data.label == column]
@@ -47,7 +46,7 @@ def test_a_trial_on_real_data(suite, row, shape, splits, data_root, tmp_path):
         f"datasets.{column}.options.test=10",
     ]
     small += ["flow.steps=1", "flow.width=4", "flow.levels=1"]
-    _, (trial,) = plan_run(load_suite(suite), "local", "cpu", seeds=1, settings=small, only=[f"layer={row}"])
+    _, (trial,) = load_suite(suite).plan("local", "cpu", seeds=1, settings=small, only=[f"layer={row}"])
     find_dataset(trial.data.name).check(Store.at(data_root, offline=True), dict(trial.data.options))
     record = run_density(trial, data_root, tmp_path, lambda done, text: None)
     assert (record.status, record.audit["verdict"]) == ("ok", "passed"), record.reason or record.audit["reasons"]

@@ -4,7 +4,6 @@ from functools import cache
 
 import pytest
 
-from harness.planning.plan import make_plan
 from harness.planning.suite import load_suite
 
 # suite, data set: levels, steps, coupling channels, butterfly levels, bi-direction, average, gamma, initialisation
@@ -25,7 +24,7 @@ AUGMENTATION = {"cifar10": "crop_flip", "imagenet32": "crop_flip", "galaxy": "di
 
 @cache  # planning takes seconds
 def plan(suite):
-    return make_plan(load_suite(suite), "paper", "cpu", seeds=1)
+    return load_suite(suite).plan("paper", "cpu", seeds=1)[0]
 
 
 def trials(suite, column):

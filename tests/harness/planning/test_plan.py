@@ -8,7 +8,7 @@ from harness.core.errors import SuiteError, UserError
 from harness.kinds.density.trial import DensityTrial
 from harness.kinds.parameters.trial import ParametersTrial
 from harness.kinds.runtime.trial import RuntimeTrial
-from harness.planning.plan import Plan, make_plan, plan_run
+from harness.planning.plan import Plan
 from harness.planning.suite import load_suite
 from layers import LAYERS
 
@@ -48,12 +48,12 @@ def suite(tmp_path):
 
 
 def plan(suite, profile="quick", **changes):
-    return make_plan(suite, profile, "cpu", **changes)
+    return suite.plan(profile, "cpu", **changes)[0]
 
 
 def picked(suite, *only):
     """(column, row, seed) of the trials that `--only` picks; the plan is the same as without."""
-    made, trials = plan_run(suite, "quick", "cpu", only=only)
+    made, trials = suite.plan("quick", "cpu", only=only)
     assert made == plan(suite)
     return {(one.data.label, one.layer.row, one.seed) for one in trials}
 
@@ -137,7 +137,7 @@ def test_seeds(suite):
         ("datasets.digits.dequantise=false", "on a lattice"),
         ("datasets.digits.preprocessing=log", "is not one of 'scale' or 'logit'"),
         ("timing.rounds=0", "must be at least 1"),
-        ("widths=[3]", "no effect in a suite of kind density"),
+        ("widths=[3]", "'widths' means nothing in a suite of kind density, only of kind parameters; remove it"),
         ("seeds=0", "a number of seeds"),
     ],
 )
@@ -178,7 +178,7 @@ def test_only(suite):
 
 
 def test_a_runtime_trial_is_picked_with_any_of_its_layers():
-    made, trials = plan_run(load_suite("quickstart"), "smoke", "cpu", only=["layer=butterfly", "dataset=digits"])
+    made, trials = load_suite("quickstart").plan("smoke", "cpu", only=["layer=butterfly", "dataset=digits"])
     assert [one.kind for one in trials] == ["density", "runtime"]
     assert len(trials[1].layers) == 5, "layers are timed together, and no table is of one alone"
     assert set(trials) < set(made.trials) and len(made.trials) == 18
@@ -231,7 +231,7 @@ def test_a_changed_setting_changes_the_trials_it_concerns(suite):
 
 
 def test_a_plan_survives_its_file(suite, tmp_path):
-    for made in (plan(suite), make_plan(load_suite("parameters"), "quick", "cpu")):
+    for made in (plan(suite), load_suite("parameters").plan("quick", "cpu")[0]):
         made.save(tmp_path)
         again = Plan.load(tmp_path)
         assert again == made and ids(again) == ids(made)
@@ -253,11 +253,11 @@ def test_an_unknown_profile_lists_those_there_are(suite):
 
 def test_cuda_is_asked_for_where_there_is_none(suite, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert make_plan(suite, "smoke", "auto").device == "cpu"
+    assert suite.plan("smoke", "auto")[0].device == "cpu"
     with pytest.raises(UserError, match="no CUDA device"):
-        make_plan(suite, "smoke", "cuda")
+        suite.plan("smoke", "cuda")
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    assert {one.device for one in make_plan(suite, "smoke", "auto").trials} == {"cuda"}
+    assert {one.device for one in suite.plan("smoke", "auto")[0].trials} == {"cuda"}
 
 
 def test_every_layer_by_a_star(tmp_path):
@@ -270,7 +270,7 @@ def test_every_layer_by_a_star(tmp_path):
 
 @pytest.mark.parametrize("name", ["layers", "layers_runtime"])
 def test_a_suite_of_all_layers_has_every_registered_one(name):
-    made = make_plan(load_suite(name), "smoke", "cpu")
+    made = load_suite(name).plan("smoke", "cpu")[0]
     timed = {one.layer for trial in made.trials if trial.kind == "runtime" for one in trial.layers}
     assert timed == {name for name, cls in LAYERS.items() if cls.__module__.startswith("layers.")}
 
@@ -289,7 +289,7 @@ def test_a_third_party_layer_is_one_more_row(suite, tmp_path, monkeypatch):
 
 
 def test_quickstart_times_its_layers_last():
-    made = make_plan(load_suite("quickstart"), "smoke", "cpu")
+    made = load_suite("quickstart").plan("smoke", "cpu")[0]
     kinds = [type(one) for one in made.trials]
     assert kinds == [DensityTrial] * 15 + [RuntimeTrial] * 3
     timed = made.trials[-3:]
@@ -300,7 +300,7 @@ def test_quickstart_times_its_layers_last():
 
 
 def test_parameters_at_every_width():
-    made, trials = plan_run(load_suite("parameters"), "quick", "cpu", only=["dataset=mimic"])
+    made, trials = load_suite("parameters").plan("quick", "cpu", only=["dataset=mimic"])
     assert all(isinstance(one, ParametersTrial) and one.shape == (2, 1024) for one in trials)
     assert [one.flow.width for one in trials] == [16] * 5 + [64] * 5
     assert made.published.values["butterfly"]["mimic"] == 15280 and made.published.width("butterfly", "mimic") == 16
@@ -322,7 +322,7 @@ profiles:
     path.write_text(text)
 
     def widths(*settings):
-        made = make_plan(load_suite(path), "quick", "cpu", settings=settings)
+        made = load_suite(path).plan("quick", "cpu", settings=settings)[0]
         return [(one.label, one.flow.width) for one in made.trials]
 
     assert widths() == [("own", 3), ("own", 4), ("plain", 8)]
@@ -334,7 +334,7 @@ profiles:
 
 
 def test_a_sweep_is_one_trial_per_point():
-    made = make_plan(load_suite("runtime"), "smoke", "cpu", settings=["timing.rounds=7"])
+    made = load_suite("runtime").plan("smoke", "cpu", settings=["timing.rounds=7"])[0]
     assert [(one.sweep, one.shape, one.batch) for one in made.trials] == [
         ("spatial", (3, 4, 4), 2),
         ("spatial", (3, 8, 8), 2),
@@ -367,16 +367,16 @@ def test_a_profile_names_the_rows_it_trains(tmp_path):
 
 
 def test_points_are_measured_in_several_processes_one_after_the_other():
-    made = make_plan(load_suite("runtime"), "smoke", "cpu", settings=["timing.processes=2"])
+    made = load_suite("runtime").plan("smoke", "cpu", settings=["timing.processes=2"])[0]
     points = [(one.sweep, one.shape, one.batch) for one in made.trials]
     assert [one.process for one in made.trials] == [0] * 6 + [1] * 6 and points[:6] == points[6:]
     assert len({one.id for one in made.trials}) == 12
-    once = make_plan(load_suite("runtime"), "smoke", "cpu")
+    once = load_suite("runtime").plan("smoke", "cpu")[0]
     assert once.trials == made.trials[:6], "asking for a second process measures nothing again"
 
 
 def test_the_whole_runtime_suite_is_planned():
-    quick, paper = (make_plan(load_suite("runtime"), profile, "cpu") for profile in ("quick", "paper"))
+    quick, paper = (load_suite("runtime").plan(profile, "cpu")[0] for profile in ("quick", "paper"))
     for made in (quick, paper):
         sides = {(one.shape[0], one.shape[1]) for one in made.trials if one.sweep.startswith("spatial")}
         assert sides == {(channels, side) for channels in (1, 3) for side in (4, 8, 16, 32, 64, 128)}

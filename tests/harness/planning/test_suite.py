@@ -5,9 +5,8 @@ import re
 import pytest
 
 from harness.core.errors import SuiteError
-from harness.kinds.claims.suite import is_claims, load_claims
-from harness.planning.suite import load_suite, packaged_suites, read_suite, validate_suite
-from harness.planning.suite_model import Suite
+from harness.planning.suite import load_suite, packaged_suites, read_suite
+from harness.planning.suite_base import Suite
 
 GOOD = """\
 suite: tiny
@@ -32,10 +31,10 @@ def write(folder, text, name="tiny.yaml"):
     return path
 
 
-def complaints(path, check=load_suite):
+def complaints(path, shapes=False):
     """(line, column, message) of every fault."""
     with pytest.raises(SuiteError) as caught:
-        check(path)
+        load_suite(path, shapes=shapes)
     found = []
     for line in str(caught.value).splitlines():
         match = re.fullmatch(rf"{re.escape(str(path))}:(\d+):(\d+): (.+)", line)
@@ -51,10 +50,7 @@ def test_lr_is_short_for_learning_rate(tmp_path):
 
 @pytest.mark.parametrize("name", packaged_suites())
 def test_packaged_suites_are_valid_in_every_profile(name):
-    if is_claims(name):
-        assert load_claims(name, shapes=True).file.suite == name
-    else:
-        assert validate_suite(name).suite == name
+    assert load_suite(name, shapes=True).suite == name
 
 
 def test_a_packaged_suite_has_several_names(tmp_path, monkeypatch):
@@ -82,7 +78,7 @@ def test_a_local_file_goes_before_a_packaged_one(tmp_path, monkeypatch):
             "kind: densty",
             2,
             7,
-            "is not one of 'density', 'parameters', 'runtime' or 'examination'; did you mean",
+            "is not one of 'claims', 'density', 'examination', 'parameters' or 'runtime'; did you mean density?",
         ),
         ("steps: 2", "stepz: 2", 7, 22, "unknown key 'stepz' in training; did you mean steps?"),
         ("steps: 2", "steps: three", 7, 29, "training.steps: expected a whole number, got the string 'three'"),
@@ -118,11 +114,23 @@ def test_a_local_file_goes_before_a_packaged_one(tmp_path, monkeypatch):
         ("digits: {}", "digits: {layers: {butterfy: {}}}", 13, 25, "no row 'butterfy'; did you mean butterfly?"),
         ("digits: {}", "digits: {dequantise: false}", 13, 28, "on a lattice"),
         ("digits: {}", "waveforms: {preprocessing: logit}", 13, 34, "for pixels"),
-        ("digits: {}", "digits: {shape: [1, 8, 8]}", 13, 16, "no effect in a suite of kind density"),
+        (
+            "digits: {}",
+            "digits: {shape: [1, 8, 8]}",
+            13,
+            16,
+            "only of kind examination or parameters; remove",
+        ),
         ("width: 8", "gate: closed", 11, 39, "flow.gate: the string 'closed' is not one of 'published' or 'bounded'"),
         ("levels: 1,", "levels: 4,", 13, 7, "use at most 3 levels"),
         ("    datasets:\n      digits: {}\n", "", 9, 3, "profiles.quick has no datasets"),
-        ("seeds: 2", "widths: [3]", 10, 5, "widths: has no effect in a suite of kind density"),
+        (
+            "seeds: 2",
+            "widths: [3]",
+            10,
+            5,
+            "'widths' means nothing in a suite of kind density, only of kind parameters",
+        ),
         ("seeds: 2", "layers: {buterfly: {}}", 10, 14, "the suite has no row 'buterfly'; did you mean butterfly?"),
         ("seeds: 2", "seeds: 2\n    seeds: 3", 11, 5, "'seeds' stands twice"),
         ("seeds: 2", "seeds: !!python/name:os.system x", 10, 12, "!!python/name:os.system is not allowed"),
@@ -130,7 +138,7 @@ def test_a_local_file_goes_before_a_packaged_one(tmp_path, monkeypatch):
 )
 def test_each_fault_has_its_place(tmp_path, old, new, line, column, words):
     assert old in GOOD
-    found = complaints(write(tmp_path, GOOD.replace(old, new, 1)), validate_suite)
+    found = complaints(write(tmp_path, GOOD.replace(old, new, 1)), shapes=True)
     assert [fault for fault in found if fault[:2] == (line, column) and words in fault[2]], found
     assert len(found) <= 2
 
@@ -140,17 +148,19 @@ def test_a_seed_that_yaml_refused_is_told_once(tmp_path):
     assert len(complaints(write(tmp_path, text))) == 1
 
 
-def test_all_faults_at_once(tmp_path):
-    """Of the file's syntax, structure, names and shapes, in one go and in the file's order."""
-    text = (
-        GOOD.replace("title: Tiny", "title: 3")
-        .replace("conv1x1: {}", "conv1: {}")
-        .replace("levels: 3", "levels: 12")
-        .replace("steps: 2", "stepz: 2")
-        .replace("seeds: 2", "seeds: three")
-    )
+def test_all_faults_of_syntax_and_structure_at_once(tmp_path):
+    text = GOOD.replace("title: Tiny", "title: 3").replace("steps: 2", "stepz: 2").replace("seeds: 2", "seeds: three")
+    found = complaints(write(tmp_path, text.replace("width: 8", "width: !!timestamp 8")))
+    assert [place[:2] for place in found] == [(3, 8), (7, 22), (10, 12), (11, 40)]
+
+
+def test_all_faults_of_names_and_shapes_at_once(tmp_path):
+    """Shapes are checked, too, if other faults are found; without any, they wait for changes of the command line."""
+    deep = GOOD.replace("levels: 3", "levels: 12")
+    text = deep.replace("conv1x1: {}", "conv1: {}").replace("digits: {}", "digits: {}\n      digts: {}")
     found = complaints(write(tmp_path, text))
-    assert [place[:2] for place in found] == [(3, 8), (5, 3), (6, 24), (7, 22), (10, 12)]
+    assert [place[:2] for place in found] == [(5, 3), (6, 24), (14, 7)]
+    load_suite(write(tmp_path, deep))
 
 
 def test_a_fault_behind_an_alias_is_told_once(tmp_path):
@@ -161,18 +171,18 @@ def test_a_fault_behind_an_alias_is_told_once(tmp_path):
 def test_shapes_are_checked_under_the_row_of_every_profile(tmp_path):
     """A profile or a data set may make a row impossible that is possible elsewhere."""
     deeper = "digits: {layers: {butterfly: {options: {levels: 9}}}}"
-    [(line, column, message)] = complaints(write(tmp_path, GOOD.replace("digits: {}", deeper)), validate_suite)
+    [(line, column, message)] = complaints(write(tmp_path, GOOD.replace("digits: {}", deeper)), shapes=True)
     assert (line, column) == (13, 46) and "(quick digits)" in message
 
 
 def test_an_impossible_shape_is_a_row_where_the_suite_says_so(tmp_path):
     text = GOOD.replace("levels: 3", "levels: 12").replace("title: Tiny", "title: Tiny\nunsupported: true")
-    assert validate_suite(write(tmp_path, text)).unsupported
+    assert load_suite(write(tmp_path, text), shapes=True).unsupported
 
 
 def test_raw_lattice_values_must_be_owned_up_to(tmp_path):
     text = GOOD.replace("digits: {}", "digits: {dequantise: false, allow_unbounded: true}")
-    assert validate_suite(write(tmp_path, text))
+    assert load_suite(write(tmp_path, text), shapes=True)
 
 
 def test_a_third_party_layer_is_looked_for_beside_the_suite(tmp_path, monkeypatch):
@@ -181,7 +191,7 @@ def test_a_third_party_layer_is_looked_for_beside_the_suite(tmp_path, monkeypatc
     (tmp_path / "my_layer.py").write_text(source)
     path = write(tmp_path, GOOD.replace("conv1x1: {}", "mine: {layer: my_layer.py:Mine}"))
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert validate_suite(path).layers["mine"].layer == "my_layer.py:Mine"
+    assert load_suite(path, shapes=True).layers["mine"].layer == "my_layer.py:Mine"
 
 
 @pytest.mark.parametrize(
@@ -206,14 +216,19 @@ def test_keys_of_another_kind_are_refused(tmp_path):
         "profiles: {quick: {seeds: 3, timing: {batch: 3}, sweeps: {a: {shapes: [[3, 4, 4]], batch: 1}}}}\n"
     )
     found = complaints(write(tmp_path, text))
-    assert [message.partition(":")[0] for *_, message in found] == ["flow", "training", "seeds", "timing.batch"]
+    kinds = {"'training'": "density", "'seeds'": "density", "'batch'": "density"}
+    rule = "means nothing in a suite of kind runtime, only of kind"
+    assert [message for *_, message in found] == [f"{key} {rule} {kind}; remove it" for key, kind in kinds.items()]
+    text = re.sub("training:.*\n|seeds: 3, timing: {batch: 3}, ", "", text)
+    [(line, column, message)] = complaints(write(tmp_path, text))
+    assert (line, column) == (4, 20) and message == "flow: has no effect in a suite of kind runtime; remove it"
 
 
 def test_processes_are_for_runtime_suites(tmp_path):
     text = "suite: t\nkind: density\ntitle: T\nlayers: {conv1x1: {}}\n"
     text += "profiles: {quick: {timing: {processes: 2}, datasets: {digits: {}}}}\n"
     found = [message for *_, message in complaints(write(tmp_path, text))]
-    assert found == ["timing.processes: has no effect in a suite of kind density, only of kind runtime; remove it"]
+    assert found == ["'processes' means nothing in a suite of kind density, only of kind runtime; remove it"]
 
 
 def test_reading_the_structure_needs_no_layers(tmp_path):

@@ -7,8 +7,8 @@ import pytest
 
 from harness.core.errors import SuiteError
 from harness.core.records import blank_record
-from harness.planning.plan import Plan, make_plan, plan_run
-from harness.planning.suite import validate_suite
+from harness.planning.plan import Plan
+from harness.planning.suite import load_suite
 from harness.reporting.results import plan_lines
 from harness.reporting.tables.tables import tables
 
@@ -42,10 +42,10 @@ def suite(tmp_path):
 
 
 def test_a_plan_has_the_averages_whatever_is_picked(suite, tmp_path):
-    found = validate_suite(suite())
-    assert make_plan(found, "quick", "cpu").averages == {"mean": ("one", "two")}
-    assert plan_run(found, "quick", "cpu", only=["dataset=one"])[0].averages == {"mean": ("one", "two")}
-    changed = make_plan(found, "quick", "cpu", settings=["averages.other=[two, one]"])
+    found = load_suite(suite(), shapes=True)
+    assert found.plan("quick", "cpu")[0].averages == {"mean": ("one", "two")}
+    assert found.plan("quick", "cpu", only=["dataset=one"])[0].averages == {"mean": ("one", "two")}
+    changed = found.plan("quick", "cpu", settings=["averages.other=[two, one]"])[0]
     assert changed.averages == {"mean": ("one", "two"), "other": ("two", "one")}
     changed.save(tmp_path)
     assert Plan.load(tmp_path) == changed
@@ -63,20 +63,20 @@ def test_a_plan_has_the_averages_whatever_is_picked(suite, tmp_path):
 )
 def test_an_average_of_what_is_not_there_is_refused(members, says, suite):
     with pytest.raises(SuiteError) as caught:
-        validate_suite(suite(SUITE.replace("[one, two]", members)))
+        load_suite(suite(SUITE.replace("[one, two]", members)), shapes=True)
     assert says in str(caught.value) and str(caught.value).count("\n") == 0
 
 
 def test_an_average_has_a_name_of_its_own_and_a_suite_that_measures_likelihoods(suite):
     with pytest.raises(SuiteError, match=r"12:7: averages: 'one' is a data set of profiles\.quick; name the average"):
-        validate_suite(suite(SUITE.replace("mean:", "one:")))
+        load_suite(suite(SUITE.replace("mean:", "one:")), shapes=True)
     counted = SUITE.replace("kind: density", "kind: parameters").replace("  quick:\n", "  quick:\n    widths: [8]\n")
-    with pytest.raises(SuiteError, match="averages: has no effect in a suite of kind parameters"):
-        validate_suite(suite(counted))
+    with pytest.raises(SuiteError, match="'averages' means nothing in a suite of kind parameters"):
+        load_suite(suite(counted), shapes=True)
     with pytest.raises(
         SuiteError, match=r"--set averages\.x=\[one, three\]: averages\.x: profiles\.quick has no data s"
     ):
-        make_plan(validate_suite(suite()), "quick", "cpu", settings=["averages.x=[one, three]"])
+        load_suite(suite(), shapes=True).plan("quick", "cpu", settings=["averages.x=[one, three]"])
 
 
 # Table

@@ -9,10 +9,8 @@ from flows import Glow
 from harness.cli.parser import main
 from harness.core.errors import SuiteError
 from harness.core.settings import FlowSettings, LayerRef
-from harness.kinds.claims.suite import load_claims, plan_claims
 from harness.kinds.density.run import run_density
 from harness.pipeline.models import build_flow
-from harness.planning.plan import plan_run
 from harness.planning.suite import load_suite
 from harness.training.accounting import uncounted
 from layers import LAYERS
@@ -56,8 +54,7 @@ def test_the_loss_moves_what_is_left_out():
 
 
 def test_both_values_of_the_same_weights_are_recorded(tmp_path):
-    claims = load_claims("claims")
-    _, trials = plan_claims(claims, "smoke", "cpu", only=["claim=mimic-table"])
+    _, trials = load_suite("claims").plan("smoke", "cpu", only=["claim=mimic-table"])
     released, fair = trials
     record = run_density(released, None, tmp_path, lambda done, text: None)
     [row] = record.rows
@@ -104,6 +101,6 @@ profiles:
 
 def test_nor_may_set_or_a_claims_own_suite_alone(capsys):
     with pytest.raises(SuiteError, match=r"^--set training\.accounting=once_per_sequence: .*" + QUARANTINED):
-        plan_run(load_suite("quickstart"), "quick", "cpu", settings=["training.accounting=once_per_sequence"])
+        load_suite("quickstart").plan("quick", "cpu", settings=["training.accounting=once_per_sequence"])
     assert main(["run", "suites/claims/mimic_table.yaml", "--profile", "smoke"]) == 2
     assert QUARANTINED in capsys.readouterr().err

@@ -13,9 +13,9 @@ from harness.core.records import read_record, write_record
 from harness.kinds.claims.claims import examine
 from harness.kinds.claims.judges import JUDGES
 from harness.kinds.claims.page_claims import claims_sections
-from harness.kinds.claims.suite import load_claims, plan_claims
 from harness.kinds.examination.figures import accounting_figure, singular_figure
 from harness.planning.plan import Plan
+from harness.planning.suite import load_suite
 from harness.reporting.figures.figure_style import panels, style
 from harness.reporting.results import read_records
 from harness.reporting.tables.rendering import Table
@@ -91,10 +91,10 @@ def done(two, finished):
 
 
 def test_the_packaged_claims_have_judges_and_every_profile():
-    claims = load_claims("claims")
-    assert {claim.judge for claim in claims.file.claims.values()} == set(JUDGES)
-    assert claims.profiles == ["smoke", "quick", "local"]
-    plan, trials = plan_claims(claims, "quick", "cpu")
+    suite = load_suite("claims")
+    assert {claim.judge for claim in suite.claims.values()} == set(JUDGES)
+    assert suite.profile_names == ["smoke", "quick", "local"]
+    plan, trials = suite.plan("quick", "cpu")
     assert set(trials) == set(plan.trials) and len({trial.id for trial in trials}) == len(trials)
     kinds = [trial.kind for trial in plan.trials]
     assert kinds == sorted(kinds, key=lambda kind: kind == "runtime"), "times are taken last"
@@ -119,12 +119,12 @@ def test_only_picks_claims(two, capsys):
 
 
 def test_changes_are_of_one_claim(two):
-    claims = load_claims("two.yaml")
+    suite = load_suite("two.yaml")
     change = ["layers.butterfly.options.initialisation=rotation"]
     with pytest.raises(UserError, match=r"--set: changes the suite of one claim; say which: --only claim=NAME"):
-        plan_claims(claims, "quick", "cpu", settings=change)
-    before, _ = plan_claims(claims, "quick", "cpu")
-    after, picked = plan_claims(claims, "quick", "cpu", settings=change, only=["claim=blocks"])
+        suite.plan("quick", "cpu", settings=change)
+    before, _ = suite.plan("quick", "cpu")
+    after, picked = suite.plan("quick", "cpu", settings=change, only=["claim=blocks"])
     changed = {trial.id for trial in after.trials} - {trial.id for trial in before.trials}
     assert changed == {trial.id for trial in picked} and {trial.suite for trial in picked} == {"part-blocks"}
 
@@ -135,13 +135,15 @@ def test_changes_are_of_one_claim(two):
         ("judge: mixing", "judge: mixing\n    verdict: holds", "unknown key 'verdict'"),
         ("suite: parts/mixes.yaml", "suite: ../mixes.yaml", "suite"),
         ("suite: parts/mixes.yaml", "suite: parts/gone.yaml", "no such file"),
+        ("suite: parts/mixes.yaml", "suite: two.yaml", "a claim is tested by trials"),
+        ("title: Two claims", "title: Two claims\nlayers: {}", "'layers' means nothing in a suite of kind claims"),
         ("suite: parts/mixes.yaml", "suite: parts/blocks.yaml", "is called part-blocks, as is that of 'mixes'"),
     ],
 )
 def test_faults_of_a_file_of_claims(two, old, new, words):
     two.write_text(FILE.replace(old, new))
     with pytest.raises(SuiteError) as caught:
-        load_claims("two.yaml")
+        load_suite("two.yaml")
     assert words in str(caught.value)
 
 

@@ -25,7 +25,6 @@ from harness.kinds.density.run import run_density
 from harness.kinds.density.trial import DensityTrial
 from harness.kinds.density.weights import load_flow, weights_path
 from harness.pipeline.pipeline import Pipeline
-from harness.planning.plan import plan_run
 from harness.planning.suite import load_suite
 from harness.training.training import fit
 
@@ -191,11 +190,11 @@ def test_the_audit_catches_a_biased_estimate():
 
 
 def test_a_suite_names_them_in_a_list_or_with_settings(tmp_path):
-    plan, trials = plan_run(load_suite(write(tmp_path)), "smoke", "cpu")
+    plan, trials = load_suite(write(tmp_path)).plan("smoke", "cpu")
     assert plan.rows == ("conv1x1", "maf", "iresnet")
     mapping = "{maf: {}, wide: {baseline: maf, flow: {width: 9}, options: {hidden_layers: 2}}}"
     suite = load_suite(write(tmp_path, mapping, "{flows: {wide: {flow: {steps: 3}}}}"))
-    plan, trials = plan_run(suite, "smoke", "cpu", only=["layer=maf,wide"], settings=["flows.maf.flow.levels=2"])
+    plan, trials = suite.plan("smoke", "cpu", only=["layer=maf,wide"], settings=["flows.maf.flow.levels=2"])
     assert [trial.layer.row for trial in trials] == ["maf", "wide"]
     assert [trial.flow.levels for trial in trials] == [2, 1]
     assert trials[1].flow.width == 9 and trials[1].flow.steps == 3
@@ -226,7 +225,7 @@ def test_a_suite_names_them_in_a_list_or_with_settings(tmp_path):
 )
 def test_wrong_rows_have_a_place_and_a_reason(tmp_path, flows, extra, message):
     with pytest.raises(SuiteError, match=message):
-        plan_run(load_suite(write(tmp_path, flows, extra)), "smoke", "cpu")
+        load_suite(write(tmp_path, flows, extra)).plan("smoke", "cpu")
 
 
 def test_a_run_marks_estimates_and_says_how_to_get_a_library(tmp_path, monkeypatch, capsys):

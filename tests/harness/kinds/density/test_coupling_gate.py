@@ -12,7 +12,6 @@ from harness.kinds.density.trial import DensityTrial
 from harness.kinds.parameters.trial import ParametersTrial
 from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline
-from harness.planning.plan import make_plan
 from harness.planning.suite import load_suite
 from harness.reporting.results import plan_lines
 from harness.reporting.tables.tables import tables
@@ -73,17 +72,17 @@ def test_trials_of_the_published_gate_keep_their_ids():
 def test_the_galaxy_suite_bounds_the_gate_but_for_its_published_protocol():
     suite = load_suite("galaxy")
     for profile in ("smoke", "quick", "local", "paper"):
-        plan = make_plan(suite, profile, "cpu")
+        plan = suite.plan(profile, "cpu")[0]
         assert {one.flow.gate for one in plan.trials} == {"published" if profile == "paper" else "bounded"}
         (likelihood, *_) = tables(plan, plan_lines([], plan))
         assert ("coupling scales bounded to (0.5, 1.5)" in likelihood.caption) == (profile != "paper")
         remarked = [note for note in likelihood.notes if "fails its audit" in note]
         assert len(remarked) == (profile == "paper")
-    changed = make_plan(suite, "paper", "cpu", settings=["flow.gate=bounded"])
+    changed = suite.plan("paper", "cpu", settings=["flow.gate=bounded"])[0]
     assert {one.flow.gate for one in changed.trials} == {"bounded"}
 
 
 def test_the_caption_names_the_gate_of_layers_alone():
-    plan = make_plan(load_suite("density"), "smoke", "cpu", settings=["flow.gate=bounded"])
+    plan = load_suite("density").plan("smoke", "cpu", settings=["flow.gate=bounded"])[0]
     glow, baselines = tables(plan, plan_lines([], plan))[0].caption.split("No Glow")
     assert "scales bounded" in glow and "scales bounded" not in baselines

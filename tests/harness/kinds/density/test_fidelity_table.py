@@ -6,7 +6,6 @@ from harness.core.errors import SuiteError
 from harness.core.settings import SampleSettings
 from harness.kinds.density.fidelity import fidelity_table
 from harness.kinds.density.trial import DensityTrial
-from harness.planning.plan import make_plan
 from harness.planning.suite import load_suite
 from harness.reporting.results import plan_lines, results
 from harness.reporting.tables.rendering import latex, markdown
@@ -137,10 +136,10 @@ def test_samples_of_sequences_are_refused_where_they_are_asked_for(load):
     with pytest.raises(SuiteError, match=r":9:\d+: waveforms: training.samples compares images"):
         load(SUITE.replace("WAVES", "waveforms: {}"))
     suite = load(SUITE.replace("WAVES", "waveforms: {training: {samples: null}}"))
-    plan = make_plan(suite, "quick", "cpu", settings=["datasets.digits.training.samples.count=32"])
+    plan = suite.plan("quick", "cpu", settings=["datasets.digits.training.samples.count=32"])[0]
     assert [trial.training.samples for trial in plan.trials] == [SampleSettings(count=32), None]
     with pytest.raises(SuiteError, match=r"--set training.samples.count=32: waveforms"):
-        make_plan(suite, "quick", "cpu", settings=["training.samples.count=32"])
+        suite.plan("quick", "cpu", settings=["training.samples.count=32"])
 
 
 @pytest.mark.parametrize("count", ["9", "100001", "2.5", "true"])

@@ -15,7 +15,6 @@ from harness.kinds.density.trial import DensityTrial
 from harness.kinds.density.weights import load_flow, weights_path
 from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline
-from harness.planning.plan import make_plan, plan_run
 from harness.planning.suite import load_suite
 
 
@@ -160,16 +159,16 @@ def test_a_suite_says_that_it_expects_what_cannot_be(tmp_path):
     file.write_text(SUITE)
     suite = load_suite(file)
     with pytest.raises(SuiteError, match=r"told.yaml:6:.*oracle \(quick digits\): .*`unsupported: true`"):
-        make_plan(suite, "quick", "cpu")
-    _, picked = plan_run(suite, "quick", "cpu", only=["dataset=permuted-digits"])
+        suite.plan("quick", "cpu")
+    _, picked = suite.plan("quick", "cpu", only=["dataset=permuted-digits"])
     assert [trial.layer.oracle for trial in picked] == [False, True]
     assert ["oracle" in trial.model_dump(mode="json")["layer"] for trial in picked] == [False, True]
     file.write_text("unsupported: true\n" + SUITE)
-    assert len(make_plan(load_suite(file), "quick", "cpu").trials) == 4
+    assert len(load_suite(file).plan("quick", "cpu")[0].trials) == 4
     starred = SUITE.replace("conv1x1: {}", '"*": {}').replace("kind: density", "kind: density\nunsupported: true")
     file.write_text(starred)
-    assert "conv1x1" in make_plan(load_suite(file), "quick", "cpu").rows, "an oracle does not stand for its layer"
+    assert "conv1x1" in load_suite(file).plan("quick", "cpu")[0].rows, "an oracle does not stand for its layer"
     counted = SUITE.replace("kind: density", "kind: parameters").replace("quick:\n", "quick:\n    widths: [4]\n")
     file.write_text(counted.replace(", permute: 0", ""))
-    with pytest.raises(SuiteError, match=r"told.yaml:6:\d+: oracle: has no effect in a suite of kind parameters"):
+    with pytest.raises(SuiteError, match=r"told.yaml:6:\d+: 'oracle' means nothing in a suite of kind parameters"):
         load_suite(file)

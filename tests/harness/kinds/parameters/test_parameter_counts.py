@@ -4,7 +4,6 @@ import pandas as pd
 import pytest
 
 from harness.kinds.parameters.run import run_parameters
-from harness.planning.plan import make_plan
 from harness.planning.suite import load_suite
 from harness.reporting.results import results
 
@@ -31,7 +30,7 @@ OTHERS = {
 @pytest.fixture(scope="module")
 def counts(tmp_path_factory):
     """(data set, layer, width) -> line of results.csv."""
-    plan = make_plan(load_suite("parameters"), profile="quick", device="cpu")
+    plan = load_suite("parameters").plan(profile="quick", device="cpu")[0]
     out = tmp_path_factory.mktemp("out")
     wanted = PUBLISHED.keys() | OTHERS.keys()
     records = [

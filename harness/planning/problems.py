@@ -1,4 +1,4 @@
-"""From a validation error to what a reader of the file wants to know: where, what, the rule, the way out."""
+"""Problems of a suite: where each is, its value, the rule and the way out."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ _EXPECTED = {
     "model_attributes_type": "a mapping",
 }
 
-CUSTOM = ("seeds", "sweep")  # raised by harness.planning.suite_model with a whole sentence
+SENTENCE = "sentence"
+"""Type of a PydanticCustomError whose message is a whole sentence, to be read after the place alone."""
 
 _BOUNDS = {
     "greater_than_equal": ("ge", "at least"),
@@ -41,31 +42,51 @@ _BOUNDS = {
 
 
 @dataclass(frozen=True)
-class Finding:
-    """Something that is wrong with a suite, at a place in it.
-
-    `at_key` points at the key rather than at the value; `origin` is the command line option that said it, where
-    it was not the file.
-    """
+class Where:
+    """The place of a setting in the file, or the command line option that set it."""
 
     place: Place
-    message: str
-    at_key: bool = False
     origin: str | None = None
 
+    def says(self, message: str, at_key: bool = False) -> Problem:
+        """Return a problem at this place; `at_key` points at the key rather than at the value."""
+        return Problem(self, message, at_key)
+
+    def at(self, place: Place) -> Where:
+        """Return a place inside this one."""
+        return Where((*self.place, *place), self.origin)
+
+    def inside(self, *parts: str) -> Where:
+        """Return a place inside this one, by its keys."""
+        return self.at(parts)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One reason why a suite cannot run, and where it is."""
+
+    where: Where
+    message: str
+    at_key: bool = False
+
     def fault(self, document: Document) -> Fault:
-        """The finding with its line and column."""
-        if self.origin is not None:
-            return Fault(0, 0, f"{self.origin}: {self.message}")
-        place = self.place
+        """Return the problem with its line and column."""
+        if self.where.origin is not None:
+            return Fault(0, 0, f"{self.where.origin}: {self.message}")
+        place = self.where.place
         if place and place[-1] == "learning_rate" and not document.has(place):
             place = (*place[:-1], "lr")
         line, column = document.key_position(place) if self.at_key else document.position(place)
         return Fault(line, column, self.message)
 
 
+def raise_problems(document: Document, found: Iterable[Problem]) -> None:
+    """Raise one SuiteError with every problem on a line of its own, in the order of the file; without any, return."""
+    raise_faults(document.name, [problem.fault(document) for problem in found])
+
+
 def raise_faults(name: str, faults: Iterable[Fault]) -> None:
-    """Raise one SuiteError with every fault on a line of its own, in the order of the file; none: do nothing."""
+    """Raise one SuiteError with every fault on a line of its own, in the order of the file; without any, return."""
     ordered = sorted(set(faults))
     if not ordered:
         return
@@ -78,44 +99,58 @@ def raise_faults(name: str, faults: Iterable[Fault]) -> None:
 
 
 def dotted(place: Place) -> str:
-    """`profiles.quick.widths[1]`."""
+    """Return a place as text, such as `profiles.quick.widths[1]`."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
     return text.removeprefix(".")
 
 
-def findings(error: ValidationError, model: type[BaseModel]) -> list[Finding]:
-    """What a validation of `model` found."""
-    return [_finding(detail, model) for detail in error.errors(include_url=False)]
+def problems(
+    error: ValidationError, model: type[BaseModel], kinds: Mapping[str, type[BaseModel]] | None = None
+) -> list[Problem]:
+    """Return the problems that a validation of `model` has found.
+
+    Args:
+        error: the result of the validation.
+        model: the model that the values were validated by.
+        kinds: kind -> the model of the same part in suites of this kind, `model` among them; an unknown key that
+            another kind knows is reported as such.
+    """
+    return [_problem(detail, model, kinds or {}) for detail in error.errors(include_url=False)]
 
 
-def _finding(detail: ErrorDetails, model: type[BaseModel]) -> Finding:
+def _problem(detail: ErrorDetails, model: type[BaseModel], kinds: Mapping[str, type[BaseModel]]) -> Problem:
     place, kind, value = tuple(detail["loc"]), detail["type"], detail["input"]
     context: Mapping[str, Any] = detail.get("ctx", {})
+    outer = place[:-1]
+    inside = f" in {dotted(outer)}" if outer else ""
     if place and place[-1] == "[key]":
         rule = _rule(kind, context, detail["msg"])
         hint = _nearest_literal(place[-2], context)
-        return Finding(place[:-1], f"{dotted(place[:-2])}: the key {place[-2]!r} {rule}{hint}", at_key=True)
+        return Where(outer).says(f"{dotted(place[:-2])}: the key {place[-2]!r} {rule}{hint}", at_key=True)
     if kind == "missing":
-        inside = f" in {dotted(place[:-1])}" if place[:-1] else ""
-        return Finding(place[:-1], f"the key {place[-1]!r} is missing{inside}; add it", at_key=True)
+        return Where(outer).says(f"the key {place[-1]!r} is missing{inside}; add it", at_key=True)
     if kind == "extra_forbidden" and place[-1] == "lr":
-        return Finding(place, f"{dotted(place)}: short for learning_rate, which is there too; keep one", at_key=True)
+        return Where(place).says(f"{dotted(place)}: short for learning_rate, which is there too; keep one", at_key=True)
     if kind == "extra_forbidden":
-        inside = f" in {dotted(place[:-1])}" if place[:-1] else ""
-        hint = nearest(str(place[-1]), _keys(model, place[:-1]))
-        return Finding(place, f"unknown key {str(place[-1])!r}{inside}; {hint}", at_key=True)
+        key = str(place[-1])
+        knowing = [name for name, other in kinds.items() if key in _keys(other, outer)]
+        if knowing:
+            own = next(name for name, other in kinds.items() if other is model)
+            rule = f"{key!r} means nothing in a suite of kind {own}, only of kind {' or '.join(knowing)}; remove it"
+            return Where(place).says(rule, at_key=True)
+        return Where(place).says(f"unknown key {key!r}{inside}; {nearest(key, _keys(model, outer))}", at_key=True)
     if kind in _EXPECTED:
-        return Finding(place, f"{dotted(place)}: expected {_EXPECTED[kind]}, got {shown(value)}")
+        return Where(place).says(f"{dotted(place)}: expected {_EXPECTED[kind]}, got {shown(value)}")
     if kind == "literal_error":
         rule = f"{dotted(place)}: {shown(value)} is not one of {context['expected']}"
-        return Finding(place, rule + _nearest_literal(value, context))
-    if kind in CUSTOM:
-        return Finding(place, f"{dotted(place)}: {detail['msg']}")
-    return Finding(place, f"{dotted(place)}: {shown(value)} {_rule(kind, context, detail['msg'])}")
+        return Where(place).says(rule + _nearest_literal(value, context))
+    if kind == SENTENCE:
+        return Where(place).says(f"{dotted(place)}: {detail['msg']}")
+    return Where(place).says(f"{dotted(place)}: {shown(value)} {_rule(kind, context, detail['msg'])}")
 
 
 def _rule(kind: str, context: Mapping[str, Any], message: str) -> str:
-    """The rule that a value of the right type breaks, to be read after the value."""
+    """Return the rule that a value of the right type breaks, to be read after the value."""
     if kind in _BOUNDS:
         name, words = _BOUNDS[kind]
         return f"must be {words} {context[name]}"
@@ -137,13 +172,13 @@ def _rule(kind: str, context: Mapping[str, Any], message: str) -> str:
 
 
 def _nearest_literal(value: Any, context: Mapping[str, Any]) -> str:
-    """`; did you mean ...?` for a string that is like one of those expected, else nothing."""
+    """Return `; did you mean ...?` for a string that is similar to an expected one, else an empty text."""
     hint = nearest(value, re.findall(r"'([^']*)'", context.get("expected", ""))) if isinstance(value, str) else ""
     return f"; {hint}" if hint.startswith("did you mean") else ""
 
 
 def shown(value: Any) -> str:
-    """A value in words: its type matters where it is the wrong one."""
+    """Return a value in words, with its type."""
     match value:
         case None:
             return "nothing"
@@ -160,12 +195,17 @@ def shown(value: Any) -> str:
     return repr(value)
 
 
-def _keys(model: type[BaseModel], place: Place) -> list[str]:
-    """The keys that a mapping at this place may have."""
+def model_at(model: type[BaseModel], place: Place) -> type[BaseModel] | None:
+    """Return the model of the mapping at this place inside a model; None if there is none."""
     annotation: Any = model
     for part in place:
         annotation = _inside(annotation, part)
-    found = _model(annotation)
+    return _model(annotation)
+
+
+def _keys(model: type[BaseModel], place: Place) -> list[str]:
+    """Return the keys that the mapping at this place may have."""
+    found = model_at(model, place)
     return list(found.model_fields) if found else []
 
 
@@ -173,8 +213,8 @@ def _inside(annotation: Any, part: str | int) -> Any:
     found = _model(annotation)
     if found:
         return found.model_fields[str(part)].annotation if part in found.model_fields else None
-    arguments = get_args(_plain(annotation))
-    return arguments[-1] if get_origin(_plain(annotation)) is dict else arguments[0] if arguments else None
+    arguments, origin = get_args(_plain(annotation)), get_origin(_plain(annotation))
+    return arguments[-1] if origin in (dict, Mapping) else arguments[0] if arguments else None
 
 
 def _plain(annotation: Any) -> Any:
@@ -184,7 +224,7 @@ def _plain(annotation: Any) -> Any:
 
 
 def _model(annotation: Any) -> type[BaseModel] | None:
-    """The model behind an annotation, through Annotated and `| None`."""
+    """Return the model behind an annotation, through Annotated and `| None`."""
     annotation = _plain(annotation)
     if get_origin(annotation) in (types.UnionType, typing.Union):
         return next((found for part in get_args(annotation) if (found := _model(part))), None)

@@ -1,0 +1,337 @@
+"""Suites that train flows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
+
+from harness.core.errors import nearest
+from harness.core.settings import (
+    Augmentation,
+    Count,
+    DataRef,
+    Flag,
+    LayerRef,
+    Settings,
+    TimingSettings,
+    TrainingSettings,
+    augmentation_fault,
+)
+from harness.core.third_party import reference
+from harness.core.trial import Trial
+from harness.kinds.density.trial import DensityTrial
+from harness.kinds.runtime.trial import RuntimeTrial
+from harness.planning.problems import Problem, Where
+from harness.planning.resolve import Cell, Column, Scope
+from harness.planning.suite_base import Suite
+from harness.planning.suite_model import (
+    AnyRow,
+    DataEntry,
+    Label,
+    OrEmpty,
+    Overlay,
+    Profile,
+    ProfileName,
+    Row,
+    sentence,
+)
+
+SIZES = ("levels", "steps", "width")
+"""The settings of `flow` that a baseline has; the others belong to the backbone."""
+
+ENCODING = ("permute", "augmentation", "preprocessing", "dequantise", "allow_unbounded")
+"""Keys of a data set that define how its raw values become a flow's input."""
+
+
+def _long_names(value: Any) -> Any:
+    """Read `lr` as `learning_rate`."""
+    if isinstance(value, dict) and "lr" in value and "learning_rate" not in value:
+        return {"learning_rate" if key == "lr" else key: item for key, item in value.items()}
+    return value
+
+
+def _seeds(value: Any) -> Any:
+    """Read a number N as the seeds 0..N-1; a list names them."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        if not 1 <= value <= 10_000:
+            raise sentence("a number of seeds is between 1 and 10000, or a list names the seeds")
+        return tuple(range(value))
+    if not isinstance(value, (list, tuple)):
+        raise sentence(f"expected a whole number of seeds or a list of seeds, got {value!r}")
+    if len(set(map(repr, value))) < len(value):
+        raise sentence("a seed stands twice in the list; name each once")
+    return value
+
+
+def _names(value: Any) -> Any:
+    """Read `[maf, realnvp]` as rows of these names without settings of their own."""
+    if value is None:
+        return {}
+    if not isinstance(value, list):
+        return value
+    if not all(isinstance(name, str) for name in value) or len(set(value)) < len(value):
+        raise sentence("a list of flows names each baseline once; a mapping gives them settings")
+    return {name: {} for name in value}
+
+
+Seed = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
+Seeds = Annotated[tuple[Seed, ...], BeforeValidator(_seeds), Field(min_length=1)]
+
+
+class Trained(Settings):
+    """A part of a suite that can change the training."""
+
+    training: Annotated[TrainingSettings, BeforeValidator(_long_names)] = TrainingSettings()
+
+
+class TrainedOverlay(Trained, Overlay):
+    """The changes of a profile or a data set to a row."""
+
+
+class TrainedRow(Trained, Row):
+    """A row that is a layer in the shared backbone; an oracle's flow starts with the data's inverse permutation."""
+
+    oracle: Flag = False
+
+    @property
+    def covers_layer(self) -> bool:
+        """Whether the row is its layer's own; an oracle is a bound of the other rows."""
+        return not self.oracle
+
+    def reference(self, label: str, options: Mapping[str, Any], folder: Path | None) -> LayerRef:
+        """Return the layer, or the oracle."""
+        return super().reference(label, options, folder).model_copy(update={"oracle": self.oracle})
+
+
+class BaselineRow(Trained, AnyRow):
+    """A row that is a whole flow of its own."""
+
+    section: ClassVar[str] = "flows"
+    key: ClassVar[str] = "baseline"
+
+    baseline: Annotated[str, Field(min_length=1)] | None = None
+
+    def unknown(self, label: str, folder: Path | None) -> str | None:
+        """See `AnyRow.unknown`."""
+        from flows.baselines import BASELINES
+
+        name = self.named(label)
+        if name in BASELINES:
+            return None
+        return f"no baseline is called {name!r}; {nearest(name, BASELINES)} (`python -m harness list flows`)"
+
+    def reference(self, label: str, options: Mapping[str, Any], folder: Path | None) -> LayerRef:
+        """Return the baseline."""
+        return super().reference(label, options, folder).model_copy(update={"baseline": True})
+
+
+Overlays = Mapping[Label, Annotated[TrainedOverlay, OrEmpty]]
+
+
+class TrainedEntry(Trained, DataEntry):
+    """One column of the table: a data set, its encoding, and the settings that it changes."""
+
+    permute: Annotated[int, Field(ge=0, strict=True)] | None = None
+    augmentation: Augmentation = "none"
+    preprocessing: Literal["scale", "logit"] = "scale"
+    dequantise: Flag = True
+    allow_unbounded: Flag = False
+    layers: Overlays = Field(default_factory=dict)
+    flows: Overlays = Field(default_factory=dict)
+
+    def reference(self, label: str, options: Mapping[str, Any], folder: Path | None) -> DataRef:
+        """Return the data set as a part of a trial's settings; a relative FILE.py is looked for in `folder` first."""
+        encoding = {key: getattr(self, key) for key in ENCODING}
+        name, source = reference(self.data or label, folder)
+        content = {"label": label, "name": name, "source": source, "options": dict(options), **encoding}
+        return DataRef.model_validate(content)
+
+
+class DensityTiming(TimingSettings):
+    """The settings of the measurement, and the batch size, as the shapes are those of the data sets."""
+
+    batch: Count = 64
+
+
+class DensityProfile(Trained, Profile):
+    """One size of the suite.
+
+    Attributes:
+        seeds: of each cell.
+        remark: below the table of likelihoods.
+        averages: columns of means over other columns, such as a mean over patients.
+        timing: of the layers, beside the training; None: none.
+    """
+
+    seeds: Seeds = (0,)
+    remark: str = ""
+    layers: Overlays = Field(default_factory=dict)
+    flows: Overlays = Field(default_factory=dict)
+    datasets: Mapping[Label, Annotated[TrainedEntry, OrEmpty]] = Field(default_factory=dict)
+    averages: Mapping[Label, Annotated[tuple[Label, ...], Field(min_length=2)]] = Field(default_factory=dict)
+    timing: DensityTiming | None = None
+
+
+class DensitySuite(Trained, Suite):
+    """A suite that trains every row on every data set with every seed; its rows may be baselines, too."""
+
+    sections: ClassVar[tuple[str, ...]] = ("layers", "flows")
+
+    layers: Annotated[Mapping[Label, Annotated[TrainedRow, OrEmpty]], Field(min_length=1)]
+    flows: Annotated[Mapping[Label, Annotated[BaselineRow, OrEmpty]], BeforeValidator(_names)] = Field(
+        default_factory=dict
+    )
+    profiles: Annotated[Mapping[ProfileName, DensityProfile], Field(min_length=1)]
+
+    def expand(self, scope: Scope, common: Mapping[str, Any]) -> Iterator[Trial]:
+        """Yield a trial per seed, data set and row, then one per data set that times its layers."""
+        for seed in self.seeds(scope):
+            for cell in scope.every_cell:
+                column = scope.data[cell.column]
+                yield DensityTrial(
+                    **common,
+                    data=column.entry.reference(column.label, column.options, self.folder),
+                    layer=cell.layer,
+                    flow=cell.flow,
+                    training=cell.merged("training", TrainingSettings),
+                    seed=seed,
+                )
+        timing = scope.merged("timing", DensityTiming)
+        if timing is None:
+            return
+        from flows import level_shapes
+
+        for column_label, cells in scope.cells.items():
+            timed = [cell for cell in cells if not cell.layer.baseline]
+            for event in self.event_shapes(scope, timed[0]) if timed else ():
+                yield RuntimeTrial(
+                    **common,
+                    sweep=column_label,
+                    shape=level_shapes(event, 1)[0],
+                    batch=timing.batch,
+                    layers=tuple(cell.layer for cell in timed),
+                    operations=("forward", "inverse"),
+                    timing=TimingSettings(**timing.model_dump(exclude={"batch"})),
+                )
+
+    def rows(self, extra: Sequence[str] = ()) -> dict[str, tuple[AnyRow, Where]]:
+        """Return the rows of layers, then the baselines."""
+        return super().rows(extra) | {label: (row, Where(("flows", label))) for label, row in self.flows.items()}
+
+    def seeds(self, scope: Scope) -> tuple[int, ...]:
+        """Return the seeds of a profile."""
+        return tuple(scope.setting("seeds"))
+
+    def plan_settings(self, scope: Scope) -> dict[str, Any]:
+        """Return averages and remark, which the tables of likelihoods show."""
+        averages = {label: members for profile, _ in scope.profiles for label, members in profile.averages.items()}
+        return {"averages": averages, "remark": scope.setting("remark")}
+
+    def refusal(self, scope: Scope, cell: Cell) -> str | None:
+        """Refuse an oracle on data without a permutation, unless the suite accepts such rows."""
+        fault = cell.layer.oracle_fault(scope.data[cell.column].entry.permute)
+        if fault is None or self.unsupported:
+            return None
+        return f"{fault}, or say `unsupported: true` in the suite for a row that says so"
+
+    def problems(self, scope: Scope) -> Iterator[Problem]:
+        """Yield problems with baselines, data sets, averages and training."""
+        yield from self._baseline_problems(scope)
+        for column in scope.data.values():
+            yield from _encoding_problems(column)
+        yield from _average_problems(scope)
+        yield from _sample_problems(scope)
+        if not self.examined:
+            yield from _accounting_problems(scope)
+
+    def _baseline_problems(self, scope: Scope) -> Iterator[Problem]:
+        """Yield baselines with the label of a layer's row, and settings of the backbone."""
+        changed: list[tuple[Callable[..., Where], Overlay | BaselineRow]] = []
+        for label, row in self.flows.items():
+            where = Where(("flows", label))
+            changed.append((where.inside, row))
+            if label in self.layers:
+                message = f"flows: {label!r} is a row of layers already; label one of the two otherwise"
+                yield where.says(message, at_key=True)
+        for profile, locate in scope.profiles:
+            parts: list[tuple[tuple[str, ...], Any]] = [((), profile)]
+            parts += [(("datasets", label), entry) for label, entry in profile.datasets.items()]
+            for place, part in parts:
+                changed += [(locate((*place, "flows", label)).inside, item) for label, item in part.flows.items()]
+        for inside, part in changed:
+            for name in sorted(part.flow.model_fields_set - set(SIZES)):
+                message = f"flow.{name}: has no effect on a baseline, which takes {', '.join(SIZES)}; remove it"
+                yield inside("flow", name).says(message, at_key=True)
+
+
+def _encoding_problems(column: Column) -> Iterator[Problem]:
+    """Yield raw lattice values, and encodings that the data set does not support."""
+    entry, dataset = column.entry, column.dataset
+    if dataset is None:
+        return
+    if dataset.info.lattice and not entry.dequantise and not entry.allow_unbounded:
+        yield column.place("dequantise").says(
+            f"{column.label}: dequantise: false, but the values of {column.name} lie on a lattice, where a density can "
+            "grow without bound and no likelihood means anything; remove the setting, or say allow_unbounded: true to "
+            "train on raw values all the same"
+        )
+    if entry.preprocessing == "logit" and dataset.kind(column.options) != "image":
+        yield column.place("preprocessing").says(
+            f"{column.label}: preprocessing: logit is for pixels, and {column.name} holds sequences; use scale"
+        )
+    fault = augmentation_fault(entry.augmentation, dataset.event_shape(column.options))
+    if fault is not None:
+        yield column.place("augmentation").says(f"{column.label}: {fault}")
+
+
+def _average_problems(scope: Scope) -> Iterator[Problem]:
+    """Yield averages of columns that do not exist, or that have no common unit."""
+    for profile, locate in scope.profiles:
+        for label, members in profile.averages.items():
+            where = locate(("averages", label))
+            if label in scope.columns:
+                message = f"averages: {label!r} is a data set of profiles.{scope.name}; name the average otherwise"
+                yield where.says(message, at_key=True)
+            if len(set(members)) < len(members):
+                yield where.says(f"averages.{label}: names a data set twice; each counts once")
+            for member in members:
+                if member not in scope.columns:
+                    hint = nearest(member, scope.columns)
+                    yield where.says(f"averages.{label}: profiles.{scope.name} has no data set {member!r}; {hint}")
+            columns = [scope.data[member] for member in members if member in scope.columns]
+            if len({column.dataset.kind(column.options) for column in columns if column.dataset is not None}) > 1:
+                yield where.says(f"averages.{label}: bits/dim of images and nats/dim of sequences have no common mean")
+
+
+def _sample_problems(scope: Scope) -> Iterator[Problem]:
+    """Yield columns of sequences whose samples a setting would compare as images."""
+    sampled = [cell.column for cell in scope.every_cell if cell.merged("training", TrainingSettings).samples]
+    for column in map(scope.data.__getitem__, dict.fromkeys(sampled)):
+        if column.dataset is None or column.dataset.kind(column.options) == "image":
+            continue
+        changed: Any = scope.overrides.profile
+        parts = [(("training",), changed), (("datasets", column.label, "training"), changed.datasets.get(column.label))]
+        given = [place for place, part in parts if part is not None and part.training.samples is not None]
+        where = scope.overrides.where((*given[-1], "samples")) if given else column.where
+        message = (
+            f"{column.label}: training.samples compares images, and {column.name} holds sequences; ask for them of "
+            "images alone, or not of this data set: training: {samples: null}"
+        )
+        yield where.says(message, at_key=True)
+
+
+def _accounting_problems(scope: Scope) -> Iterator[Problem]:
+    """Yield a training on values that are no log-determinants."""
+    training = (cell.merged("training", TrainingSettings) for cell in scope.every_cell)
+    if all(settings.accounting == "true" for settings in training):
+        return
+    by_option = any(place[-1:] == ("accounting",) for place in scope.overrides.origins)
+    where = scope.overrides.where(("training",)) if by_option else scope.where
+    message = (
+        "training.accounting: what the released code counts is no log-determinant, and no likelihood comes of it; only "
+        "a suite that one of kind claims names may train on it (python -m harness run claims); remove it"
+    )
+    yield where.says(message, at_key=True)

@@ -1,0 +1,59 @@
+"""Suites that count parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from harness.kinds.parameters.trial import ParametersTrial
+from harness.planning.problems import Problem
+from harness.planning.resolve import Scope
+from harness.planning.suite_base import Suite
+from harness.planning.suite_model import Label, OrEmpty, Profile, ProfileName, ShapedEntry, Widths
+
+
+class CountedEntry(ShapedEntry):
+    """A column, with coupling widths in place of the profile's."""
+
+    widths: Widths | None = None
+
+
+class ParametersProfile(Profile):
+    """One size of the suite, with the coupling widths at which models are counted."""
+
+    widths: Widths | None = None
+    datasets: Mapping[Label, Annotated[CountedEntry, OrEmpty]] = Field(default_factory=dict)
+
+
+class ParametersSuite(Suite):
+    """A suite that counts the parameters of every row at every event shape and coupling width."""
+
+    profiles: Annotated[Mapping[ProfileName, ParametersProfile], Field(min_length=1)]
+
+    def expand(self, scope: Scope, common: Mapping[str, Any]) -> Iterator[ParametersTrial]:
+        """Yield a trial per column, width and row."""
+        for column, cells in scope.cells.items():
+            for width in _widths(scope, column):
+                for cell in cells:
+                    [shape] = self.event_shapes(scope, cell)
+                    flow = cell.flow.model_copy(update={"width": width})
+                    yield ParametersTrial(**common, label=column, shape=shape, layer=cell.layer, flow=flow)
+
+    def problems(self, scope: Scope) -> Iterator[Problem]:
+        """Yield columns without widths, and widths of the flow, which have no effect."""
+        if not all(_widths(scope, column) for column in scope.columns):
+            message = f"profiles.{scope.name} has no widths; say at which coupling widths to count: widths: [64]"
+            yield scope.where.says(message, at_key=True)
+        yield from scope.unused(("flow", "width"), "give the profile widths: [...]")
+
+
+def _widths(scope: Scope, column: str) -> tuple[int, ...]:
+    """Return the coupling widths of a column; those of `--set` have precedence."""
+    for profile, _ in reversed(scope.profiles):
+        entry = profile.datasets.get(column)
+        found = entry.widths if entry is not None and entry.widths is not None else profile.widths
+        if found is not None:
+            return found
+    return ()

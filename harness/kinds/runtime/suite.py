@@ -1,0 +1,100 @@
+"""Suites that time layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field, model_validator
+
+from harness.core.settings import Count, Operation, Settings, TimingSettings
+from harness.kinds.runtime.trial import RuntimeTrial
+from harness.planning.problems import Problem
+from harness.planning.resolve import Cell, Scope
+from harness.planning.suite_base import Suite
+from harness.planning.suite_model import Label, Profile, ProfileName, Shape, sentence
+
+
+class RuntimeTiming(TimingSettings):
+    """The settings of the measurement.
+
+    Attributes:
+        processes: how many processes, one after the other, measure each point of a sweep, so that their medians can be
+            compared.
+    """
+
+    processes: Count = 1
+
+
+class Sweep(Settings):
+    """A curve: event shapes and batch sizes, of which one varies."""
+
+    shapes: Annotated[tuple[Shape, ...], Field(min_length=1)]
+    batch: Count | None = None
+    batches: Annotated[tuple[Count, ...], Field(min_length=1)] | None = None
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """The batch sizes, one or more."""
+        return self.batches or ((self.batch,) if self.batch is not None else ())
+
+    @model_validator(mode="after")
+    def _one_batch_key(self) -> Sweep:
+        if (self.batch is None) == (self.batches is None):
+            raise sentence("a sweep has either batch (a number) or batches (a list)")
+        return self
+
+
+class RuntimeProfile(Profile):
+    """One size of the suite; its columns are sweeps."""
+
+    timing: RuntimeTiming | None = None
+    sweeps: Mapping[Label, Sweep] = Field(default_factory=dict)
+
+
+class RuntimeSuite(Suite):
+    """A suite that times the layers of all rows side by side at every point of its sweeps."""
+
+    columns_key: ClassVar[str] = "sweeps"
+
+    operations: Annotated[tuple[Operation, ...], Field(min_length=1)] = ("forward", "forward_backward", "inverse")
+    profiles: Annotated[Mapping[ProfileName, RuntimeProfile], Field(min_length=1)]
+
+    def expand(self, scope: Scope, common: Mapping[str, Any]) -> Iterator[RuntimeTrial]:
+        """Yield every point in one process before any in a second: an unfinished run has all points."""
+        timing = scope.merged("timing", RuntimeTiming) or RuntimeTiming()
+        for process in range(timing.processes):
+            for column, cells in scope.cells.items():
+                sweep: Sweep = scope.profile.sweeps[column]
+                for shape in sweep.shapes:
+                    for batch in sweep.batch_sizes:
+                        yield RuntimeTrial(
+                            **common,
+                            sweep=column,
+                            shape=shape,
+                            batch=batch,
+                            layers=tuple(cell.layer for cell in cells),
+                            operations=self.operations,
+                            timing=TimingSettings(**timing.model_dump(exclude={"processes"})),
+                            process=process,
+                        )
+
+    def problems(self, scope: Scope) -> Iterator[Problem]:
+        """Yield settings of flows and data sets, which have no effect: layers are timed alone, on random events."""
+        yield from scope.unused(("flow",), "remove it")
+        for profile, locate in scope.profiles:
+            if "datasets" in profile.model_fields_set:
+                message = "datasets: has no effect in a suite of kind runtime, whose columns are sweeps; remove it"
+                yield locate(("datasets",)).says(message, at_key=True)
+
+    def columns(self, profile: RuntimeProfile) -> dict[str, str]:
+        """Return the sweeps."""
+        return {label: label for label in profile.sweeps}
+
+    def event_shapes(self, scope: Scope, cell: Cell) -> list[tuple[int, ...]]:
+        """Return the shapes of the sweep."""
+        return list(scope.profile.sweeps[cell.column].shapes)
+
+    def layer_shapes(self, scope: Scope, cell: Cell) -> list[tuple[int, ...]]:
+        """Return the shapes of the sweep: layers are timed without a flow."""
+        return self.event_shapes(scope, cell)

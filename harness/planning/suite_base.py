@@ -1,0 +1,340 @@
+"""The bases of suites: a file that can be planned, and one whose rows and columns are trials of a kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, PrivateAttr
+
+from harness.core.errors import UserError
+from harness.core.kinds import KINDS
+from harness.core.machine import usable_cores
+from harness.core.settings import Flag, FlowSettings, Settings
+from harness.core.trial import AnyTrial, Trial
+from harness.planning.cluster import Cluster
+from harness.planning.overrides import parse_only, parse_overrides
+from harness.planning.plan import Device, Plan
+from harness.planning.problems import Problem, Where, model_at, raise_problems
+from harness.planning.quantities import Duration, Memory
+from harness.planning.resolve import Cell, Scope, class_name
+from harness.planning.strict_yaml import Document
+from harness.planning.suite_model import (
+    EVERY_LAYER,
+    AnyRow,
+    Label,
+    OrEmpty,
+    Profile,
+    ProfileName,
+    Published,
+    Row,
+    Slug,
+)
+
+GivenDevice = Literal["auto", "cpu", "cuda"]
+Planned = tuple[Plan, tuple[AnyTrial, ...]]
+"""A plan, which is the same whatever `--only` selects, and the trials that it selects."""
+
+
+class SuiteFile(Settings):
+    """A suite of any kind: what the command line does with it.
+
+    Attributes:
+        examined: whether the suite belongs to one of kind claims, and may train on a published mistake.
+    """
+
+    suite: Slug
+    kind: str
+    title: Annotated[str, Field(min_length=1)]
+    question: str = ""
+    cluster: Annotated[Cluster, OrEmpty] = Cluster()
+
+    _document: Document | None = PrivateAttr(default=None)
+    _folder: Path | None = PrivateAttr(default=None)
+    _examined: bool = PrivateAttr(default=False)
+
+    @property
+    def document(self) -> Document:
+        """The file, for the positions of its parts."""
+        return self._document or Document(name=self.suite)
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the file, where a FILE.py:CLASS is looked for first; None for a packaged suite."""
+        return self._folder
+
+    @property
+    def examined(self) -> bool:
+        """Whether the suite belongs to one of kind claims, and may train on a published mistake."""
+        return self._examined
+
+    def attach(self, document: Document, folder: Path | None, examined: bool) -> Self:
+        """Keep the origin of the suite; raise a SuiteError if other files that it names have faults."""
+        self._document, self._folder, self._examined = document, folder, examined
+        return self
+
+    @property
+    def profile_names(self) -> list[str]:
+        """The profiles, in order."""
+        raise NotImplementedError
+
+    @property
+    def third_party(self) -> list[tuple[str, Path | None]]:
+        """The third-party layers and data sets, each with the folder where its file is looked for first."""
+        raise NotImplementedError
+
+    def data_names(self, profile: str) -> list[str]:
+        """Return the names of the data sets of a profile; none if there is no such profile."""
+        raise NotImplementedError
+
+    def check(self, *, shapes: bool = False) -> Self:
+        """Check everything that does not depend on the command line; `read_suite` has checked the structure.
+
+        Args:
+            shapes: whether to build every layer on every shape of every profile, too.
+
+        Raises:
+            SuiteError: with every problem, each as ``file:line:column: message``.
+        """
+        raise NotImplementedError
+
+    def counts(self, profile: str | None) -> dict[str, int]:
+        """Check the suite in one or all of its profiles; return profile -> number of trials.
+
+        Raises:
+            SuiteError: with every problem.
+            UserError: there is no such profile.
+        """
+        raise NotImplementedError
+
+    def plan(
+        self,
+        profile: str = "quick",
+        device: GivenDevice = "auto",
+        *,
+        only: Sequence[str] = (),
+        settings: Sequence[str] = (),
+        layers: Sequence[str] = (),
+        seeds: int | None = None,
+        jobs: int | None = None,
+        elsewhere: int | None = None,
+    ) -> Planned:
+        """Settle every trial of one profile, and select those to run.
+
+        Args:
+            profile: one of the suite's.
+            device: "auto" takes a CUDA device where there is one.
+            only: `--only` texts, "layer=butterfly".
+            settings: `--set` texts, "training.steps=100".
+            layers: third-party layers that become rows of their own, "FILE.py:CLASS".
+            seeds: the number of seeds, in place of the profile's.
+            jobs: trials at once, among which `threads: auto` divides the cores.
+            elsewhere: cores of each trial, if they run on other machines, whose devices are unknown here; None:
+                they run here.
+
+        Raises:
+            SuiteError: the selected part of the suite, with these changes, cannot run; every reason with its place.
+            UserError: no such profile, no such device, or `only` selects nothing.
+        """
+        raise NotImplementedError
+
+
+class Suite(SuiteFile):
+    """A suite of rows and columns. Each kind has a subclass with its keys and its trials.
+
+    Attributes:
+        columns_key: the key of profiles that lists the columns.
+        sections: the keys below which rows stand, in the suite and in parts that change rows.
+    """
+
+    columns_key: ClassVar[str] = "datasets"
+    sections: ClassVar[tuple[str, ...]] = ("layers",)
+
+    unsupported: Flag = False  # a layer that cannot serve a shape is a marked row, not a problem of the suite
+    timeout: Duration = None  # of each trial; None: no limit
+    memory: Memory = None  # likewise
+    flow: FlowSettings = FlowSettings()
+    layers: Annotated[Mapping[Label, Annotated[Row, OrEmpty]], Field(min_length=1)]
+    published: Published | None = None
+    profiles: Annotated[Mapping[ProfileName, Profile], Field(min_length=1)]
+
+    def expand(self, scope: Scope, common: Mapping[str, Any]) -> Iterator[Trial]:
+        """Yield the trials of a profile in their order; `common` holds the settings that trials of all kinds have."""
+        raise NotImplementedError
+
+    def problems(self, scope: Scope) -> Iterator[Problem]:
+        """Yield the problems of a profile that only this kind can have; `harness.planning.suite_checks` has the rest.
+
+        The class of the profile's settings has checked the structure; names may be unknown.
+        """
+        return iter(())
+
+    def rows(self, extra: Sequence[str] = ()) -> dict[str, tuple[AnyRow, Where]]:
+        """Return the rows in order, `*` replaced by the registered layers that no row names, then `extra` layers."""
+        rows: dict[str, tuple[AnyRow, Where]] = {}
+        for label, row in self.layers.items():
+            where = Where(("layers", label))
+            if label == EVERY_LAYER:
+                rows |= dict.fromkeys(self._unnamed_layers(), (row, where))
+            else:
+                rows[label] = (row, where)
+        for spec in extra:
+            rows[class_name(spec)] = (Row(layer=spec), Where((), f"--layer {spec}"))
+        return rows
+
+    def _unnamed_layers(self) -> list[str]:
+        from layers import LAYERS  # imports torch
+
+        named = {row.named(label) for label, row in self.layers.items() if row.covers_layer}
+        return sorted(
+            name for name, cls in LAYERS.items() if cls.__module__.startswith("layers.") and name not in named
+        )
+
+    def columns(self, profile: Any) -> dict[str, str]:
+        """Return the label of each column of a profile -> the name of its data set."""
+        return {label: entry.data or label for label, entry in profile.datasets.items()}
+
+    def seeds(self, scope: Scope) -> tuple[int, ...]:
+        """Return the seeds of a profile; none for a kind without seeds."""
+        return ()
+
+    def event_shapes(self, scope: Scope, cell: Cell) -> list[tuple[int, ...]]:
+        """Return the event shapes of a cell's column; raise a UserError if its data set is unknown or misconfigured."""
+        from harness.datasets import find_dataset
+
+        data = scope.data[cell.column]
+        if data.entry.own_shape is not None:
+            return [data.entry.own_shape]
+        dataset = find_dataset(data.name, self.folder)
+        dataset.parse(data.options)
+        return [dataset.event_shape(data.options)]
+
+    def layer_shapes(self, scope: Scope, cell: Cell) -> list[tuple[int, ...]]:
+        """Return the event shapes that the layer of a cell meets: those at the levels of its flow."""
+        from flows import level_shapes
+
+        events = self.event_shapes(scope, cell)
+        return [inner for shape in events for inner in level_shapes(shape, cell.flow.levels)]
+
+    def refusal(self, scope: Scope, cell: Cell) -> str | None:
+        """Return the reason why the kind has no trial for a cell, apart from its shapes; None if it has one."""
+        return None
+
+    def plan_settings(self, scope: Scope) -> dict[str, Any]:
+        """Return further fields of the plan, for the reports of this kind."""
+        return {}
+
+    @property
+    def profile_names(self) -> list[str]:
+        """See `SuiteFile.profile_names`."""
+        return list(self.profiles)
+
+    @property
+    def third_party(self) -> list[tuple[str, Path | None]]:
+        """See `SuiteFile.third_party`."""
+        specs = [row.layer for row in self.layers.values() if row.layer is not None]
+        specs += [name for profile in self.profiles for name in self.data_names(profile)]
+        return [(spec, self.folder) for spec in dict.fromkeys(specs) if ":" in spec]
+
+    def data_names(self, profile: str) -> list[str]:
+        """See `SuiteFile.data_names`."""
+        given = self._profile(profile)
+        return [entry.data or label for label, entry in given.datasets.items()] if given else []
+
+    def _profile(self, name: str) -> Profile | None:
+        return next((profile for known, profile in self.profiles.items() if known == name), None)
+
+    def check(self, *, shapes: bool = False) -> Self:
+        """See `SuiteFile.check`."""
+        from harness.planning.suite_checks import suite_problems  # imports torch
+
+        raise_problems(self.document, suite_problems(self, [self.scope(name) for name in self.profiles], shapes))
+        return self
+
+    def counts(self, profile: str | None) -> dict[str, int]:
+        """See `SuiteFile.counts`."""
+        if profile is not None:
+            return {profile: len(self.check().plan(profile, "cpu")[0].trials)}
+        self.check(shapes=True)
+        return {name: len(self._trials(self.scope(name), "cpu", usable_cores())) for name in self.profiles}
+
+    def scope(
+        self, profile: str, settings: Sequence[str] = (), layers: Sequence[str] = (), seeds: int | None = None
+    ) -> Scope:
+        """Return one profile under the changes of the command line; a UserError lists the faults of the changes."""
+        given = self._profile(profile)
+        if given is None:
+            raise UserError(
+                f"suite {self.suite} has no profile {profile!r}; it has {', '.join(self.profiles)} (--profile NAME)"
+            )
+        models = {name: found for name, kind in KINDS.items() if (found := model_at(kind.suite, ("profiles", profile)))}
+        columns = self.columns(given)
+        overrides = parse_overrides(models, self.kind, settings, seeds, self.rows(layers), columns)
+        return Scope(self, profile, given, overrides, tuple(layers))
+
+    def plan(
+        self,
+        profile: str = "quick",
+        device: GivenDevice = "auto",
+        *,
+        only: Sequence[str] = (),
+        settings: Sequence[str] = (),
+        layers: Sequence[str] = (),
+        seeds: int | None = None,
+        jobs: int | None = None,
+        elsewhere: int | None = None,
+    ) -> Planned:
+        """See `SuiteFile.plan`; a runtime trial measures its layers together, and is selected with any of them."""
+        from harness.planning.suite_checks import scope_problems  # imports torch
+
+        scope = self.scope(profile, settings, layers, seeds)
+        selection, every_seed = parse_only(only), self.seeds(scope)
+        rows = selection.pick("layer", {label: row.named(label) for label, (row, _) in scope.rows.items()})
+        columns = selection.pick("dataset", scope.columns)
+        picked_seeds = set(map(int, selection.pick("seed", {str(seed): str(seed) for seed in every_seed})))
+        raise_problems(self.document, scope_problems(scope, {(column, row) for column in columns for row in rows}))
+        used = resolve_device(device) if elsewhere is None or device == "auto" else device
+        plan = Plan.model_validate(
+            {
+                "suite": self.suite,
+                "kind": self.kind,
+                "title": self.title,
+                "question": " ".join(self.question.split()),
+                "profile": profile,
+                "device": used,
+                "rows": tuple(scope.rows),
+                "columns": tuple(scope.columns),
+                "seeds": every_seed,
+                "unsupported": self.unsupported,
+                "timeout": scope.limit("timeout"),
+                "memory": scope.limit("memory"),
+                "published": self.published,
+                "trials": self._trials(scope, used, elsewhere or max(1, usable_cores() // (jobs or 1))),
+            }
+            | self.plan_settings(scope)
+        )
+        return plan, tuple(trial for trial in plan.trials if trial.selected(rows, columns, picked_seeds))
+
+    def _trials(self, scope: Scope, device: Device, cores: int) -> tuple[Trial, ...]:
+        threads = scope.setting("threads")
+        common = {
+            "suite": self.suite,
+            "profile": scope.name,
+            "device": device,
+            "threads": cores if threads == "auto" else threads,
+        }
+        return tuple(self.expand(scope, common))
+
+
+def resolve_device(device: GivenDevice) -> Device:
+    """Return the device that a run uses."""
+    if device == "cpu":
+        return "cpu"
+    import torch
+
+    if torch.cuda.is_available():
+        return "cuda"
+    if device == "cuda":
+        raise UserError("--device cuda: torch finds no CUDA device here; use --device cpu or auto")
+    return "cpu"
