@@ -14,8 +14,8 @@ from harness.core.sources import Sources
 from harness.datasets import DATASETS, Store, find_dataset
 from harness.execution.trial import execute
 from harness.kinds.density.trial import DensityTrial
-from harness.planning.plan import make_plan
-from harness.planning.suite import load_suite, validate_suite
+
+from harness.planning.suite import load_suite
 
 RAMPS = """\
 from typing import Annotated
@@ -72,7 +72,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def planned(folder) -> dict[str, DensityTrial]:
-    plan = make_plan(load_suite(str(folder / "own.yaml")), "smoke", "cpu")
+    plan = load_suite(str(folder / "own.yaml")).plan("smoke", "cpu")[0]
     return {trial.data.label: trial for trial in plan.trials}
 
 
@@ -150,10 +150,10 @@ def test_a_wrong_name_is_one_message_at_its_place(folder, spec, parts):
 def test_the_shape_of_third_party_data_is_checked_against_the_flow(folder):
     (folder / "own.yaml").write_text(SUITE.replace("side: 4", "side: 5"))
     with pytest.raises(SuiteError, match=r"own\.yaml:11:7: ramps \(smoke\): event shape \(1, 5, 5\) with levels = 1"):
-        validate_suite(str(folder / "own.yaml"))
+        load_suite(str(folder / "own.yaml"), shapes=True)
     (folder / "own.yaml").write_text(SUITE.replace("side: 4", "sid: 4"))
     with pytest.raises(SuiteError, match=r"own\.yaml:11:54: Ramps: no option 'sid'; did you mean side\?"):
-        validate_suite(str(folder / "own.yaml"))
+        load_suite(str(folder / "own.yaml"), shapes=True)
 
 
 @pytest.mark.parametrize(

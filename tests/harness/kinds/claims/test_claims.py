@@ -16,6 +16,7 @@ from harness.kinds.claims.page_claims import claims_sections
 from harness.kinds.examination.figures import accounting_figure, singular_figure
 from harness.planning.plan import Plan
 from harness.planning.suite import load_suite
+from harness.reporting.figures.figures import rendered
 from harness.reporting.figures.figure_style import panels, style
 from harness.reporting.results import read_records
 from harness.reporting.tables.rendering import Table
@@ -258,9 +259,8 @@ def test_each_section_of_the_page_has_the_figures_of_its_claim(done):
             drawn[name], (axes,) = panels(1, 3, 2)
             axes.set_title(name)
     table = Table("t", "asked for", ("a",), (("b",),))
-    first, one, other, beside = claims_sections([examined[0], longer], drawn, [table])
-    assert first.heading == "Verdicts" and beside.tables == (table,)
-    assert [part.heading for part in one.parts] == ["Likelihood", "Smallest singular value"]
-    assert [part.heading for part in other.parts] == ["Training curves"]
-    assert [part.heading for part in beside.parts] == ["Benchmarks"]
-    assert len({part.drawings[0].panels[0] for part in one.parts + other.parts + beside.parts}) == 4
+    verdicts, short, long, beside = claims_sections([examined[0], longer], rendered(drawn), [table])
+    assert verdicts.heading == "Verdicts" and beside.tables == (table,)
+    assert [figure.name for figure in short.figures] == ["mixes-likelihood", "mixes-singular"]
+    assert [figure.name for figure in long.figures] == ["mixes-too-training"]
+    assert [figure.name for figure in beside.figures] == ["benchmarks"]
