@@ -38,11 +38,7 @@ Planned = tuple[Plan, tuple[AnyTrial, ...]]
 
 
 class SuiteFile(Settings):
-    """A suite of any kind: what the command line does with it.
-
-    Attributes:
-        examined: whether the suite belongs to one of kind claims, and may train on a published mistake.
-    """
+    """A suite of any kind, as the command line uses it; `parts` are the suites whose trials it runs."""
 
     suite: Slug
     kind: str
@@ -53,6 +49,11 @@ class SuiteFile(Settings):
     _document: Document | None = PrivateAttr(default=None)
     _folder: Path | None = PrivateAttr(default=None)
     _examined: bool = PrivateAttr(default=False)
+
+    def attach(self, document: Document, folder: Path | None, examined: bool) -> Self:
+        """Keep the origin of the suite; raise a SuiteError if other files that it names have faults."""
+        self._document, self._folder, self._examined = document, folder, examined
+        return self
 
     @property
     def document(self) -> Document:
@@ -69,24 +70,33 @@ class SuiteFile(Settings):
         """Whether the suite belongs to one of kind claims, and may train on a published mistake."""
         return self._examined
 
-    def attach(self, document: Document, folder: Path | None, examined: bool) -> Self:
-        """Keep the origin of the suite; raise a SuiteError if other files that it names have faults."""
-        self._document, self._folder, self._examined = document, folder, examined
-        return self
+    @property
+    def parts(self) -> Sequence[Suite]:
+        """The suites whose trials this one runs."""
+        raise NotImplementedError
 
     @property
     def profile_names(self) -> list[str]:
-        """The profiles, in order."""
-        raise NotImplementedError
+        """The profiles that all parts have, in order."""
+        first, *others = (part.profiles for part in self.parts)
+        return [name for name in first if all(name in other for other in others)]
 
     @property
     def third_party(self) -> list[tuple[str, Path | None]]:
         """The third-party layers and data sets, each with the folder where its file is looked for first."""
-        raise NotImplementedError
+        named = [(row.layer, part.folder) for part in self.parts for row in part.layers.values()]
+        named += [
+            (entry.data or label, part.folder)
+            for part in self.parts
+            for profile in part.profiles.values()
+            for label, entry in profile.datasets.items()
+        ]
+        return [(spec, folder) for spec, folder in named if spec is not None and ":" in spec]
 
     def data_names(self, profile: str) -> list[str]:
-        """Return the names of the data sets of a profile; none if there is no such profile."""
-        raise NotImplementedError
+        """Return the names of the data sets of a profile."""
+        given = [found.datasets for part in self.parts for name, found in part.profiles.items() if name == profile]
+        return [entry.data or label for datasets in given for label, entry in datasets.items()]
 
     def check(self, *, shapes: bool = False) -> Self:
         """Check everything that does not depend on the command line; `read_suite` has checked the structure.
@@ -95,9 +105,13 @@ class SuiteFile(Settings):
             shapes: whether to build every layer on every shape of every profile, too.
 
         Raises:
-            SuiteError: with every problem, each as ``file:line:column: message``.
+            SuiteError: with every problem of the first part that has any, each as ``file:line:column: message``.
         """
-        raise NotImplementedError
+        from harness.planning.suite_checks import suite_problems  # imports torch
+
+        for part in self.parts:
+            raise_problems(part.document, suite_problems([part.scope(name) for name in part.profiles], shapes))
+        return self
 
     def counts(self, profile: str | None) -> dict[str, int]:
         """Check the suite in one or all of its profiles; return profile -> number of trials.
@@ -106,32 +120,24 @@ class SuiteFile(Settings):
             SuiteError: with every problem.
             UserError: there is no such profile.
         """
-        raise NotImplementedError
+        self.check(shapes=profile is None)
+        names = self.profile_names if profile is None else [profile]
+        return {name: len(self.plan(name, "cpu")[0].trials) for name in names}
 
-    def plan(
-        self,
-        profile: str = "quick",
-        device: GivenDevice = "auto",
-        *,
-        only: Sequence[str] = (),
-        settings: Sequence[str] = (),
-        layers: Sequence[str] = (),
-        seeds: int | None = None,
-        jobs: int | None = None,
-        elsewhere: int | None = None,
-    ) -> Planned:
+    def plan(self, profile: str = "quick", device: GivenDevice = "auto", **changes: Any) -> Planned:
         """Settle every trial of one profile, and select those to run.
 
         Args:
             profile: one of the suite's.
             device: "auto" takes a CUDA device where there is one.
-            only: `--only` texts, "layer=butterfly".
-            settings: `--set` texts, "training.steps=100".
-            layers: third-party layers that become rows of their own, "FILE.py:CLASS".
-            seeds: the number of seeds, in place of the profile's.
-            jobs: trials at once, among which `threads: auto` divides the cores.
-            elsewhere: cores of each trial, if they run on other machines, whose devices are unknown here; None:
-                they run here.
+            **changes: any of
+                only: `--only` texts, "layer=butterfly".
+                settings: `--set` texts, "training.steps=100".
+                layers: third-party layers that become rows of their own, "FILE.py:CLASS".
+                seeds: the number of seeds, in place of the profile's.
+                jobs: trials at once, among which `threads: auto` divides the cores.
+                elsewhere: cores of each trial, if they run on other machines, whose devices are unknown here; None:
+                    they run here.
 
         Raises:
             SuiteError: the selected part of the suite, with these changes, cannot run; every reason with its place.
@@ -158,6 +164,8 @@ class Suite(SuiteFile):
     layers: Annotated[Mapping[Label, Annotated[Row, OrEmpty]], Field(min_length=1)]
     published: Published | None = None
     profiles: Annotated[Mapping[ProfileName, Profile], Field(min_length=1)]
+
+    _built: dict[tuple[Any, ...], str | None] = PrivateAttr(default_factory=dict)
 
     def expand(self, scope: Scope, common: Mapping[str, Any]) -> Iterator[Trial]:
         """Yield the trials of a profile in their order; `common` holds the settings that trials of all kinds have."""
@@ -193,7 +201,8 @@ class Suite(SuiteFile):
 
     def columns(self, profile: Any) -> dict[str, str]:
         """Return the label of each column of a profile -> the name of its data set."""
-        return {label: entry.data or label for label, entry in profile.datasets.items()}
+        given = getattr(profile, self.columns_key).items()
+        return {label: getattr(entry, "data", None) or label for label, entry in given}
 
     def seeds(self, scope: Scope) -> tuple[int, ...]:
         """Return the seeds of a profile; none for a kind without seeds."""
@@ -221,49 +230,25 @@ class Suite(SuiteFile):
         """Return the reason why the kind has no trial for a cell, apart from its shapes; None if it has one."""
         return None
 
+    @property
+    def built(self) -> dict[tuple[Any, ...], str | None]:
+        """The layers that checks have built: layer, options and shape -> the reason why it failed, or None."""
+        return self._built
+
     def plan_settings(self, scope: Scope) -> dict[str, Any]:
         """Return further fields of the plan, for the reports of this kind."""
         return {}
 
     @property
-    def profile_names(self) -> list[str]:
-        """See `SuiteFile.profile_names`."""
-        return list(self.profiles)
-
-    @property
-    def third_party(self) -> list[tuple[str, Path | None]]:
-        """See `SuiteFile.third_party`."""
-        specs = [row.layer for row in self.layers.values() if row.layer is not None]
-        specs += [name for profile in self.profiles for name in self.data_names(profile)]
-        return [(spec, self.folder) for spec in dict.fromkeys(specs) if ":" in spec]
-
-    def data_names(self, profile: str) -> list[str]:
-        """See `SuiteFile.data_names`."""
-        given = self._profile(profile)
-        return [entry.data or label for label, entry in given.datasets.items()] if given else []
-
-    def _profile(self, name: str) -> Profile | None:
-        return next((profile for known, profile in self.profiles.items() if known == name), None)
-
-    def check(self, *, shapes: bool = False) -> Self:
-        """See `SuiteFile.check`."""
-        from harness.planning.suite_checks import suite_problems  # imports torch
-
-        raise_problems(self.document, suite_problems(self, [self.scope(name) for name in self.profiles], shapes))
-        return self
-
-    def counts(self, profile: str | None) -> dict[str, int]:
-        """See `SuiteFile.counts`."""
-        if profile is not None:
-            return {profile: len(self.check().plan(profile, "cpu")[0].trials)}
-        self.check(shapes=True)
-        return {name: len(self._trials(self.scope(name), "cpu", usable_cores())) for name in self.profiles}
+    def parts(self) -> Sequence[Suite]:
+        """The suite alone."""
+        return (self,)
 
     def scope(
         self, profile: str, settings: Sequence[str] = (), layers: Sequence[str] = (), seeds: int | None = None
     ) -> Scope:
         """Return one profile under the changes of the command line; a UserError lists the faults of the changes."""
-        given = self._profile(profile)
+        given = next((found for name, found in self.profiles.items() if name == profile), None)
         if given is None:
             raise UserError(
                 f"suite {self.suite} has no profile {profile!r}; it has {', '.join(self.profiles)} (--profile NAME)"
@@ -279,16 +264,14 @@ class Suite(SuiteFile):
         device: GivenDevice = "auto",
         *,
         only: Sequence[str] = (),
-        settings: Sequence[str] = (),
-        layers: Sequence[str] = (),
-        seeds: int | None = None,
         jobs: int | None = None,
         elsewhere: int | None = None,
+        **changes: Any,
     ) -> Planned:
         """See `SuiteFile.plan`; a runtime trial measures its layers together, and is selected with any of them."""
         from harness.planning.suite_checks import scope_problems  # imports torch
 
-        scope = self.scope(profile, settings, layers, seeds)
+        scope = self.scope(profile, **changes)
         selection, every_seed = parse_only(only), self.seeds(scope)
         rows = selection.pick("layer", {label: row.named(label) for label, (row, _) in scope.rows.items()})
         columns = selection.pick("dataset", scope.columns)

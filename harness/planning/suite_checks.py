@@ -22,18 +22,17 @@ from layers import InvertibleLinear, UnsupportedShape
 Shape = tuple[int, ...]
 
 
-def suite_problems(suite: Suite, scopes: Sequence[Scope], shapes: bool) -> list[Problem]:
+def suite_problems(scopes: Sequence[Scope], shapes: bool) -> list[Problem]:
     """Return the problems of a suite in all its profiles.
 
     Args:
-        suite: the suite.
-        scopes: its profiles.
+        scopes: the profiles.
         shapes: whether to build every layer on every shape, too. A suite with other problems is checked for all.
     """
-    found = list(_unknown_layers(suite))
+    found = list(_unknown_layers(scopes[0].suite))
     for scope in scopes:
         if not scope.columns:
-            key = suite.columns_key
+            key = scope.suite.columns_key
             message = f"profiles.{scope.name} has no {key}, and so nothing to do; add the key {key!r}"
             found.append(scope.where.says(message, at_key=True))
         found += _settings_problems(scope)
@@ -145,13 +144,12 @@ def _shape_problems(scopes: Sequence[Scope], only: Container[tuple[str, str]] | 
     Returns:
         One problem per cause, with all the cells that it concerns.
     """
-    verdicts: dict[tuple[Any, ...], str | None] = {}
     concerned: dict[tuple[Where, bool, str, str], list[str]] = {}
     for scope in scopes:
         for cell in scope.every_cell:
             if only is not None and (cell.column, cell.row) not in only:
                 continue
-            cause = _cause(scope, cell, verdicts)
+            cause = _cause(scope, cell)
             if cause is not None:
                 place = scope.name if cause[1] else f"{scope.name} {cell.column}"
                 concerned.setdefault(cause, []).append(place)
@@ -161,9 +159,7 @@ def _shape_problems(scopes: Sequence[Scope], only: Container[tuple[str, str]] | 
     ]
 
 
-def _cause(
-    scope: Scope, cell: Cell, verdicts: dict[tuple[Any, ...], str | None]
-) -> tuple[Where, bool, str, str] | None:
+def _cause(scope: Scope, cell: Cell) -> tuple[Where, bool, str, str] | None:
     """Return the reason why a cell cannot be built: where, whether at the key, of what, why; None if it can."""
     layer = None if cell.layer.baseline else _layer_class(cell)
     if (layer is None and cell.layer.layer not in BASELINES) or _option_faults(cell):
@@ -177,6 +173,7 @@ def _cause(
         return scope.where.inside(scope.suite.columns_key, cell.column), True, cell.column, str(error)
     except UserError:
         return None
+    verdicts = scope.suite.built
     for shape in shapes:
         built = (layer or (cell.layer.layer, cell.flow), repr(cell.layer.options), shape)
         if built not in verdicts:

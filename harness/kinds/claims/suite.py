@@ -30,10 +30,14 @@ from harness.planning.plan import Plan, Section
 from harness.planning.problems import Problem, Where, raise_problems
 from harness.planning.strict_yaml import Document
 from harness.planning.suite import read_suite
-from harness.planning.suite_base import GivenDevice, Planned, SuiteFile, resolve_device
+from harness.planning.suite_base import GivenDevice, Planned, Suite, SuiteFile, resolve_device
 from harness.planning.suite_model import Slug
 
 Sentence = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
+
+
+CHANGES = {"settings": "--set", "layers": "--layer", "seeds": "--seeds"}
+"""Arguments of `SuiteFile.plan` that change a suite -> the option of the command line."""
 
 
 class Claim(Settings):
@@ -51,18 +55,19 @@ class ClaimsSuite(SuiteFile):
 
     claims: Annotated[Mapping[Slug, Claim], Field(min_length=1)]
 
-    _suites: dict[str, SuiteFile] = PrivateAttr(default_factory=dict)
+    _parts: dict[str, Suite] = PrivateAttr(default_factory=dict)
 
     def attach(self, document: Document, folder: Path | None, examined: bool) -> Self:
         """Keep the origin of the file, and read the suites of its claims."""
         super().attach(document, folder, examined)
-        if examined:
-            raise SuiteError(f"{document.name}: a claim is tested by trials, and a suite of claims has none of its own")
         names: dict[str, str] = {}
         found: list[Problem] = []
         for label, claim in self.claims.items():
-            suite = read_suite(claim.suite if folder is None else folder / claim.suite, examined=True)
-            self._suites[label] = suite
+            source = claim.suite if folder is None else folder / claim.suite
+            suite = None if examined else read_suite(source, examined=True)
+            if not isinstance(suite, Suite):
+                raise SuiteError(f"{document.name}: a claim is tested by trials, and suites of claims have none")
+            self._parts[label] = suite
             first = names.setdefault(suite.suite, label)
             if first != label:
                 message = f"{claim.suite} is called {suite.suite}, as is that of {first!r}"
@@ -71,71 +76,34 @@ class ClaimsSuite(SuiteFile):
         return self
 
     @property
-    def profile_names(self) -> list[str]:
-        """The profiles that the suites of all claims have."""
-        first, *others = (suite.profile_names for suite in self._suites.values())
-        return [name for name in first if all(name in other for other in others)]
+    def parts(self) -> Sequence[Suite]:
+        """The suites of the claims."""
+        return tuple(self._parts.values())
 
-    @property
-    def third_party(self) -> list[tuple[str, Path | None]]:
-        """See `SuiteFile.third_party`."""
-        return [layer for suite in self._suites.values() for layer in suite.third_party]
+    def plan(
+        self, profile: str = "quick", device: GivenDevice = "auto", *, only: Sequence[str] = (), **changes: Any
+    ) -> Planned:
+        """Settle the trials of every claim; see `SuiteFile.plan`.
 
-    def data_names(self, profile: str) -> list[str]:
-        """See `SuiteFile.data_names`."""
-        return [name for suite in self._suites.values() for name in suite.data_names(profile)]
+        `only` selects claims. If it selects a single one, the other changes are those of its suite.
 
-    def check(self, *, shapes: bool = False) -> Self:
-        """Check the suites of the claims; a SuiteError has the problems of the first that has any."""
-        for suite in self._suites.values():
-            suite.check(shapes=shapes)
-        return self
-
-    def counts(self, profile: str | None) -> dict[str, int]:
-        """See `SuiteFile.counts`."""
-        names = self.profile_names if profile is None else [self._existing(profile)]
-        counts = [suite.counts(profile) for suite in self._suites.values()]
-        return {name: sum(count[name] for count in counts) for name in names}
-
-    def _existing(self, profile: str) -> str:
-        """Return the profile; raise a UserError if not every claim has it."""
+        Raises:
+            UserError: changes for more than one claim, or a profile that not all have.
+        """
         if profile not in self.profile_names:
             raise UserError(
                 f"suite {self.suite} has no profile {profile!r} in all of its claims; it has "
                 f"{', '.join(self.profile_names)} (--profile NAME)"
             )
-        return profile
-
-    def plan(
-        self,
-        profile: str = "quick",
-        device: GivenDevice = "auto",
-        *,
-        only: Sequence[str] = (),
-        settings: Sequence[str] = (),
-        layers: Sequence[str] = (),
-        seeds: int | None = None,
-        jobs: int | None = None,
-        elsewhere: int | None = None,
-    ) -> Planned:
-        """Settle the trials of every claim; see `SuiteFile.plan`.
-
-        `only` selects claims. If it selects a single one, `settings`, `layers` and `seeds` change its suite.
-
-        Raises:
-            UserError: changes for more than one claim, or a profile that not all have.
-        """
-        self._existing(profile)
         selected = _selected(only, list(self.claims))
-        if len(selected) != 1 and (settings or layers or seeds is not None):
-            option = "--set" if settings else "--layer" if layers else "--seeds"
-            raise UserError(f"{option}: changes the suite of one claim; say which: --only claim=NAME")
-        changes: dict[str, Any] = {"settings": settings, "layers": layers, "seeds": seeds}
-        used = resolve_device(device) if elsewhere is None or device == "auto" else device
+        options = [option for name, option in CHANGES.items() if changes.get(name)]
+        if len(selected) != 1 and options:
+            raise UserError(f"{options[0]}: changes the suite of one claim; say which: --only claim=NAME")
+        unchanged = {name: value for name, value in changes.items() if name not in CHANGES}
+        used = resolve_device(device) if changes.get("elsewhere") is None or device == "auto" else device
         sections, trials, picked = [], list[AnyTrial](), list[AnyTrial]()
-        for label, suite in self._suites.items():
-            changed = changes if selected == {label} else {}
-            part, own = suite.plan(profile, used, jobs=jobs, elsewhere=elsewhere, **changed)
+        for label, suite in self._parts.items():
+            part, own = suite.plan(profile, used, **(changes if selected == {label} else unchanged))
             about = self.claims[label].model_dump(exclude={"suite"})
             sections.append(Section(name=label, head=part.model_copy(update={"trials": ()}), **about))
             trials += part.trials

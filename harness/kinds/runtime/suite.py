@@ -87,10 +87,6 @@ class RuntimeSuite(Suite):
                 message = "datasets: has no effect in a suite of kind runtime, whose columns are sweeps; remove it"
                 yield locate(("datasets",)).says(message, at_key=True)
 
-    def columns(self, profile: RuntimeProfile) -> dict[str, str]:
-        """Return the sweeps."""
-        return {label: label for label in profile.sweeps}
-
     def event_shapes(self, scope: Scope, cell: Cell) -> list[tuple[int, ...]]:
         """Return the shapes of the sweep."""
         return list(scope.profile.sweeps[cell.column].shapes)

@@ -197,7 +197,7 @@ def test_missing_data_is_reported_before_any_trial_runs(suite, capsys, stand_in)
     assert stand_in == [] and not (suite.parent / "reports").exists()
 
 
-def test_the_trials_server_is_started_before_anything_is_planned(suite, monkeypatch):
+def test_the_trials_server_is_started_before_anything_is_planned(suite, monkeypatch, capsys):
     order = []
     monkeypatch.setattr(
         "harness.execution.local.process.start_server", lambda datasets, kernels: order.append(list(datasets))

@@ -14,7 +14,6 @@ from harness.core.sources import Sources
 from harness.datasets import DATASETS, Store, find_dataset
 from harness.execution.trial import execute
 from harness.kinds.density.trial import DensityTrial
-
 from harness.planning.suite import load_suite
 
 RAMPS = """\

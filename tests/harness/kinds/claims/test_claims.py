@@ -16,8 +16,8 @@ from harness.kinds.claims.page_claims import claims_sections
 from harness.kinds.examination.figures import accounting_figure, singular_figure
 from harness.planning.plan import Plan
 from harness.planning.suite import load_suite
-from harness.reporting.figures.figures import rendered
 from harness.reporting.figures.figure_style import panels, style
+from harness.reporting.figures.figures import rendered
 from harness.reporting.results import read_records
 from harness.reporting.tables.rendering import Table
 
