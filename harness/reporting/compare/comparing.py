@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 from harness.core.errors import UserError
 from harness.kinds.runtime.points import merged
 from harness.reporting.compare.matching import Pair, Place, Run, matched
+from harness.reporting.frame import Row, rows_of, typed_frame
 from harness.reporting.statistics.statistics import Difference, Estimate, judged
 
 Verdict = Literal["worse", "better", "same", "not told apart", "not comparable"]
@@ -105,7 +106,9 @@ def compare(first: Path, second: Path, thresholds: Thresholds, other_code: bool 
             if pairs[0].kind == "density" and (changes_found := _changes(pairs))
         }
     )
-    found = Comparison(thresholds, {place: _finding(pairs, tested, thresholds) for place, pairs in places.items()})
+    timed = _timed(places)
+    findings = {place: _finding(pairs, tested, timed, thresholds) for place, pairs in places.items()}
+    found = Comparison(thresholds, findings)
     found.versions = _surroundings(one, other)
     return found
 
@@ -114,7 +117,27 @@ def _changes(pairs: Sequence[Pair]) -> list[float]:
     return [pair.change for pair in pairs if pair.change is not None]
 
 
-def _finding(pairs: Sequence[Pair], tested: Mapping[Place, Difference], thresholds: Thresholds) -> Finding:
+def _timed(places: Mapping[Place, Sequence[Pair]]) -> dict[Place, tuple[Row, Row]]:
+    """Return the points of both runs by place, of the timed cases that are compared."""
+    names, sides = list(places), []
+    for side in (0, 1):
+        lines = [
+            {**(pair.sides[side] or {}), "sweep": str(number)}  # two claims may have sweeps of one name
+            for number, pairs in enumerate(places.values())
+            for pair in pairs
+            if pair.kind == "runtime" and pair.change is not None
+        ]
+        points = rows_of(merged(typed_frame(lines), threads=1))
+        sides.append({names[int(point.sweep)]: point for point in points})
+    return {place: (first, sides[1][place]) for place, first in sides[0].items()}
+
+
+def _finding(
+    pairs: Sequence[Pair],
+    tested: Mapping[Place, Difference],
+    timed: Mapping[Place, tuple[Row, Row]],
+    thresholds: Thresholds,
+) -> Finding:
     faults = [pair.fault for pair in pairs if pair.fault is not None]
     reasons = [f"{pair.member + ': ' if len(pairs) > 1 else ''}{pair.obstacle}" for pair in pairs if pair.obstacle]
     reasons += [text for _, text in faults]
@@ -125,7 +148,7 @@ def _finding(pairs: Sequence[Pair], tested: Mapping[Place, Difference], threshol
         change = tested[pairs[0].place]
         told = _told(change)
     elif found:
-        change, told = _of_points(pairs)
+        change, told = _of_points(pairs, timed)
     limit = thresholds.likelihood if kind == "density" else thresholds.part
     verdict: Verdict = "not comparable"
     if any(worse for worse, _ in faults):
@@ -146,7 +169,7 @@ def _told(change: Difference) -> bool:
     return found.low is None or found.high is None or found.low > 0 or found.high < 0
 
 
-def _of_points(pairs: Sequence[Pair]) -> tuple[Difference, bool]:
+def _of_points(pairs: Sequence[Pair], timed: Mapping[Place, tuple[Row, Row]]) -> tuple[Difference, bool]:
     """The change of one timed case or count, and whether it is more than the spread of both.
 
     The spread of a time is the interquartile range of its samples, or what lies between processes if that is wider.
@@ -154,14 +177,9 @@ def _of_points(pairs: Sequence[Pair]) -> tuple[Difference, bool]:
     good = [pair for pair in pairs if pair.change is not None]
     if pairs[0].kind != "runtime":
         return Difference(Estimate(statistics.fmean(_changes(good)), None, None, len(good))), True
-    ends = []
-    for lines in zip(*(pair.sides for pair in good), strict=True):
-        (point,) = merged([line for line in lines if line is not None], threads=1)
-        middle = point["median_ms"]
-        half = max(point["iqr_ms"], (point["gap"] or 0.0) * middle) / 2
-        ends.append((middle, middle - half, middle + half))
-    (one, low, high), (other, lowest, highest) = ends
-    return Difference(Estimate(other / one - 1, None, None, len(good))), highest < low or lowest > high
+    one, other = timed[pairs[0].place]
+    change = Estimate(other.median_ms / one.median_ms - 1, None, None, len(good))
+    return Difference(change), bool(other.high < one.low or other.low > one.high)
 
 
 def _surroundings(first: Run, second: Run) -> tuple[str, ...]:

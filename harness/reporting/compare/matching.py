@@ -15,12 +15,15 @@ from typing import Any, NamedTuple
 from harness.core.records import Record
 from harness.core.sources import changes
 from harness.core.trial import Trial
+from harness.kinds.density.likelihoods import BELOW_FLOOR, UNITS
 from harness.kinds.examination.tables import MEASURES
 from harness.planning.plan import Plan
+from harness.reporting.frame import read_records, record_lines, shortened
 from harness.reporting.machines import described, machine_of
-from harness.reporting.results import read_records, record_lines
-from harness.reporting.statistics.likelihoods import UNITS, suspect
-from harness.reporting.tables.cells import OPERATIONS, Line, failed_reason
+from harness.reporting.tables.cells import OPERATIONS
+
+Line = Mapping[str, Any]
+"""A row of a record, as `frame.record_lines` gives it."""
 
 LISTED = 3  # of differing settings or files, the rest as a number
 
@@ -195,9 +198,10 @@ def _differ(one: Any, other: Any) -> bool:
 def _end(line: Line) -> str | None:
     """What stands in place of a value that counts; None where there is one."""
     if line["status"] != "ok":
-        return f"{line['status']} ({failed_reason(line)})"
-    doubt = suspect(line)
-    return None if doubt is None else f"audit failed ({doubt})"
+        return f"{line['status']} ({shortened(line.get('reason') or line.get('audit_reason') or 'no reason given')})"
+    if line.get("audit") != "failed" and not line.get("below_floor"):
+        return None
+    return f"audit failed ({shortened(line.get('audit_reason') or BELOW_FLOOR)})"
 
 
 def _differences(one: Record, other: Record, row: str | None) -> tuple[list[str], list[str], list[str]]:

@@ -6,11 +6,12 @@ import statistics
 from collections import Counter
 
 from harness.kinds.density.differences import difference_text
+from harness.kinds.density.likelihoods import UNITS
 from harness.reporting.compare.comparing import Comparison, Finding
 from harness.reporting.compare.matching import Pair
-from harness.reporting.statistics.likelihoods import UNITS
+from harness.reporting.frame import shortened
 from harness.reporting.statistics.statistics import LEAST_SEEDS
-from harness.reporting.tables.cells import EMPTY, Notes, milliseconds, shortened
+from harness.reporting.tables.cells import EMPTY, Notes, milliseconds
 from harness.reporting.tables.rendering import Table
 
 

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
-from harness.core.records import MAP, Record
+from harness.core.records import MAP
 from harness.kinds.density.figure_samples import arrays_of, mosaic, sample_blocks
+from harness.reporting.frame import Results
 from harness.reporting.page.page_figures import unescaped
-
-if TYPE_CHECKING:
-    from harness.planning.plan import Plan
 
 CLEAR = 255  # the transparent entry of a palette
 LARGE = 16  # pixels; of larger images a picture holds fewer
@@ -54,22 +50,22 @@ class Maps:
     factors: tuple[Picture, ...]
 
 
-def sample_pictures(plan: Plan, records: Sequence[Record], folder: Path) -> dict[str, list[Picture]]:
+def sample_pictures(results: Results) -> dict[str, list[Picture]]:
     """For each data set of images the data, then samples of each layer; put back in order where data are permuted."""
     pictures = {}
-    for column in plan.columns:
-        blocks = sample_blocks(arrays_of(plan, records, folder, column))
+    for column in results.plan.columns:
+        blocks = sample_blocks(arrays_of(results, column))
         if blocks and blocks[0][1].ndim == 4:
             top = max(1, int(blocks[0][1].max()))
             pictures[column] = [image_picture(title, images, top) for title, images in blocks]
     return pictures
 
 
-def learned_pictures(plan: Plan, records: Sequence[Record], folder: Path) -> dict[str, list[Maps]]:
+def learned_pictures(results: Results) -> dict[str, list[Maps]]:
     """For each data set what the first layer under test of each row became, where trials have stored it."""
     pictures = {}
-    for column in plan.columns:
-        found = (_maps(row, arrays) for row, arrays in arrays_of(plan, records, folder, column).items())
+    for column in results.plan.columns:
+        found = (_maps(row, arrays) for row, arrays in arrays_of(results, column).items())
         pictures[column] = [maps for maps in found if maps is not None]
     return {column: found for column, found in pictures.items() if found}
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
-from harness.core.records import Record
 from harness.reporting.figures.figure_style import slug
+from harness.reporting.frame import Results
 from harness.reporting.page.page_figures import Drawing, drawing
 from harness.reporting.page.page_pictures import Maps, Picture, figure_pictures, learned_pictures, sample_pictures
 from harness.reporting.tables.rendering import Table
@@ -76,41 +75,37 @@ class Section:
     parts: tuple[Part, ...] = ()
 
 
-def suite_sections(
-    plan: Plan, records: Sequence[Record], tables: Sequence[Table], drawn: Mapping[str, Figure], folder: Path
-) -> list[Section]:
+def suite_sections(results: Results, tables: Sequence[Table], drawn: Mapping[str, Figure]) -> list[Section]:
     """The sections of a suite: its tables, then its figures; of runtime curves, the figures first.
 
     Args:
-        plan: what was asked.
-        records: what was measured.
+        results: of the suite.
         tables: as in table.md, then those asked for beside it.
         drawn: as `figures.drawn` gives them, by name; they are of no further use afterwards.
-        folder: where the records lie, with their arrays.
     """
-    shown = figure_sections(plan, records, drawn, folder)
+    shown = figure_sections(results, drawn)
     whole = Section("Tables", tables=tuple(tables))
-    return [*shown, whole] if plan.kind == "runtime" else [whole, *shown]
+    return [*shown, whole] if results.plan.kind == "runtime" else [whole, *shown]
 
 
-def figure_sections(plan: Plan, records: Sequence[Record], drawn: Mapping[str, Figure], folder: Path) -> list[Section]:
+def figure_sections(results: Results, drawn: Mapping[str, Figure]) -> list[Section]:
     """The figures by heading, then for each data set its samples, then what the layers became.
 
     Args:
-        plan, records, drawn, folder: see `suite_sections`.
+        results, drawn: see `suite_sections`.
     """
     by_heading = figure_parts({name: figure for name, figure in drawn.items() if not name.startswith(SAMPLES)})
-    pictures = sample_pictures(plan, records, folder)
-    for number, column in enumerate(plan.columns):
+    pictures = sample_pictures(results)
+    for number, column in enumerate(results.plan.columns):
         name = f"{SAMPLES}{slug(column)}"
         if column in pictures:
-            part = Part(column, _sample_caption(plan, column), pictures=tuple(pictures[column]))
+            part = Part(column, _sample_caption(results.plan, column), pictures=tuple(pictures[column]))
             by_heading.setdefault("Samples", []).append(part)
         elif name in drawn:
             waves = replace(drawing(f"s{number}", drawn[name]), caption="")
-            part = Part(column, _sample_caption(plan, column), drawings=(waves,))
+            part = Part(column, _sample_caption(results.plan, column), drawings=(waves,))
             by_heading.setdefault("Samples", []).append(part)
-    learned = [Part(column, maps=tuple(maps)) for column, maps in learned_pictures(plan, records, folder).items()]
+    learned = [Part(column, maps=tuple(maps)) for column, maps in learned_pictures(results).items()]
     if learned:
         by_heading["What the layers became"] = [replace(learned[0], caption=LEARNED), *learned[1:]]
     return [Section(heading, parts=tuple(parts)) for heading, parts in by_heading.items()]

@@ -16,6 +16,7 @@ from PIL import Image
 from harness.planning.overrides import run_command
 from harness.reporting.figures.figure_style import COLOURS, panels, side_legend, style
 from harness.reporting.figures.figures import drawn
+from harness.reporting.frame import Results, csv_bytes
 from harness.reporting.page.page import anchors, page
 from harness.reporting.page.page_facts import (
     environment_rows,
@@ -29,9 +30,7 @@ from harness.reporting.page.page_figures import drawing
 from harness.reporting.page.page_pictures import figure_pictures, image_picture, matrix_picture
 from harness.reporting.page.page_sections import Section, figure_parts, suite_sections
 from harness.reporting.report import write_report
-from harness.reporting.results import csv_bytes, plan_lines, results
 from harness.reporting.tables.rendering import Table
-from harness.reporting.tables.tables import tables
 
 SURROUNDINGS = {
     "git": {"commit": "c0ffee" * 6 + "c0de", "dirty": False},
@@ -69,9 +68,8 @@ class Parts(HTMLParser):
 
 def index(plan, records, folder):
     """As `write_report` makes it, without the files beside it."""
-    lines, folder = plan_lines(records, plan), folder / "records"
-    sections = suite_sections(plan, records, tables(plan, lines), drawn(plan, records, folder), folder)
-    return page(plan, records, lines, sections, results(records, plan)).decode()
+    results = Results.of(plan, records, folder / "records")
+    return page(results, suite_sections(results, results.tables, drawn(results))).decode()
 
 
 def decoded(uri):
@@ -100,7 +98,7 @@ def test_the_page_needs_nothing_and_says_everything_twice_alike(kind, request, w
     for where in (text, *(content.decode() for content in downloads.values())):
         assert "/home" not in where and "a-machine-of-mine" not in where and str(folder.parent) not in where
     assert "…/mnist.gz" in words and "…/c++" in words and "git checkout c0ffeec0ff" in words
-    written, csv = csv_bytes(results(records, plan)).decode(), downloads[f"{plan.suite}-results.csv"].decode()
+    written, csv = csv_bytes(Results.of(plan, records).table).decode(), downloads[f"{plan.suite}-results.csv"].decode()
     assert csv.replace("…/mnist.gz", "/home/someone/data/mnist.gz") == written
     kept = json.loads(downloads[f"{plan.suite}-records.json"])["trials"]
     assert [one["id"] for one in kept] == [trial.id for trial in plan.trials]
@@ -124,14 +122,14 @@ def test_every_planned_trial_is_listed_whatever_became_of_it(density_run, write_
     }
     records[0].rows[0]["audit"] = "failed"
     records[1].status, records[1].reason, records[1].rows = "diverged", "not finite at step 3", []
-    rows = trial_rows(plan, records[:-3], plan_lines(records[:-3], plan))
+    rows = trial_rows(Results.of(plan, records[:-3]))
     assert [row.id for row in rows] == [trial.id for trial in plan.trials]
     assert [row.cells[3] for row in rows] == ["audit failed", "diverged"] + ["ok"] * 15 + ["missing"] * 3
     assert rows[0].cells[4:9] == ("failed", "1", "–", "3.2", "3 of 4") and not rows[0].good
     assert rows[0].reasons[0].startswith("level0/step0/layer: log-det") and "beyond 4096" in rows[0].reasons[1]
     assert rows[1].reasons == ("not finite at step 3",)
     records[0].audit["linear_layers"] = 0
-    assert trial_rows(plan, records[:1], [])[0].cells[8] == "–", "a flow without linear layers"
+    assert trial_rows(Results.of(plan, records[:1]))[0].cells[8] == "–", "a flow without linear layers"
     text = index(plan, records[:-3], write_run(plan, records[:-3]))
     assert Parts(text).values("title").count(plan.trials[-1].id) == 1
     assert all(f'title="{trial.id}"' in text for trial in plan.trials)
@@ -139,11 +137,11 @@ def test_every_planned_trial_is_listed_whatever_became_of_it(density_run, write_
 
 def test_a_runtime_trial_says_which_of_its_layers_failed(runtime_run):
     plan, records = runtime_run
-    rows = trial_rows(plan, records, plan_lines(records, plan))
+    rows = trial_rows(Results.of(plan, records))
     assert [row.cells[1] for row in rows[:2]] == ["3×4×4, batch 4", "3×8×8, batch 4"]
     assert rows[1].cells[3] == "unsupported" and rows[1].reasons == ("<script>: side 8 is even",)
     expected = plan.model_copy(update={"unsupported": True})
-    assert [trial_rows(one, records, plan_lines(records, one))[1].good for one in (plan, expected)] == [False, True]
+    assert [trial_rows(Results.of(one, records))[1].good for one in (plan, expected)] == [False, True]
 
 
 def test_nothing_that_a_suite_says_is_markup(hostile_run, write_run):
@@ -228,13 +226,11 @@ def test_a_matrix_is_blue_and_orange_on_nothing():
 def test_a_section_may_be_anything_that_has_a_heading(density_run, tmp_path):
     plan, records = density_run
     table = Table("t", "of /home/me/x/y", ("a", "b"), (("r", "<b>1</b>"), ("s", "2")), bold=frozenset({(1, 1)}))
-    by_heading = figure_parts(drawn(plan, records, tmp_path), prefix="first-")
+    by_heading = figure_parts(drawn(Results.of(plan, records, tmp_path)), prefix="first-")
     figures = tuple(part for parts in by_heading.values() for part in parts)
     claim = Section("Any permutation: not", (("Claim", "as <i> said"),), (table,), figures)
-    lines = plan_lines(records, plan)
-    text = page(
-        plan, records, lines, [claim, Section("Any permutation: not"), Section("Trials")], results(records)
-    ).decode()
+    sections = [claim, Section("Any permutation: not"), Section("Trials")]
+    text = page(Results.of(plan, records), sections).decode()
     parts = Parts(text)
     found = [one["id"] for tag, one in parts.tags if tag == "section"]
     assert found == ["any-permutation-not", "any-permutation-not-2", "trials-2", "trials", "origin", "numbers"]
@@ -248,7 +244,8 @@ def test_a_section_may_be_anything_that_has_a_heading(density_run, tmp_path):
 
 def test_runtime_curves_come_before_their_tables(runtime_run, density_run, tmp_path):
     for (plan, records), first in ((runtime_run, "Runtime curves"), (density_run, "Tables")):
-        made = suite_sections(plan, records, [], drawn(plan, records, tmp_path), tmp_path)
+        results = Results.of(plan, records, tmp_path)
+        made = suite_sections(results, [], drawn(results))
         assert made[0].heading == first
     assert anchors([Section("()"), Section("–")]) == ["section", "section-2"]
 
@@ -256,7 +253,7 @@ def test_runtime_curves_come_before_their_tables(runtime_run, density_run, tmp_p
 def test_a_suite_of_several_kinds_lists_each_trial_with_its_suite(density_run):
     plan, records = density_run
     mixed = plan.model_construct(**(dict(plan) | {"kind": "claims"}))
-    rows = trial_rows(mixed, records, plan_lines(records, plan))
+    rows = trial_rows(Results.of(mixed, records))
     assert len(trial_columns(mixed)) == len(rows[0].cells) == len(rows[-1].cells)
     assert rows[0].cells[:6] == ("made_up", "density", "digits", "conv1x1", "0", "ok")
 
@@ -332,7 +329,7 @@ def test_images_are_themselves_with_nothing_between_them(channels):
 
 def test_panels_stand_alone_in_colours_of_the_page(density_run, tmp_path):
     plan, records = density_run
-    made = drawn(plan, records, tmp_path)
+    made = drawn(Results.of(plan, records, tmp_path))
     taken = drawing("likelihood", made["likelihood"])
     assert len(taken.panels) == 2 and taken.legend is None
     assert taken.caption == "mean and its 95 % bootstrap interval over seeds; small dots: single seeds"
