@@ -26,7 +26,7 @@ def load_results(folder: str | Path) -> pd.DataFrame:
     Raises:
         UserError: no suite was run in it, or its plan or a record cannot be read.
     """
-    from harness.reporting.loading import load
+    from harness.reporting.frame import load
 
     return load(Path(folder))
 

@@ -7,9 +7,8 @@ needs (torch, pandas, matplotlib) it imports itself, since a process asks for fe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -19,10 +18,10 @@ if TYPE_CHECKING:
     from harness.core.run_options import RunOptions
     from harness.core.settings import Progress
     from harness.core.trial import Trial
-    from harness.planning.plan import Plan
     from harness.planning.suite_base import SuiteFile
+    from harness.planning.suite_model import Published
     from harness.reporting.compare.measure import Measure
-    from harness.reporting.tables.cells import Line
+    from harness.reporting.frame import Results
     from harness.reporting.tables.rendering import Table
     from harness.training.checkpoints import Checkpoints
 
@@ -107,14 +106,16 @@ class Kind:
         """Return how `compare` judges two results; None for results that must agree but for rounding."""
         return None
 
-    def tables(self, plan: Plan, lines: Sequence[Line]) -> list[Table]:
-        """Return the tables of a plan of this kind, made from the lines of its results."""
+    def quoted(self, trial: Any, published: Published | None) -> dict[str, Any]:
+        """Return the published numbers that stand beside the measures of a trial, by column."""
+        return {}
+
+    def tables(self, results: Results) -> list[Table]:
+        """Return the tables of a plan of this kind."""
         return []
 
-    def figures(
-        self, plan: Plan, records: Sequence[Record], lines: Sequence[Line], folder: Path
-    ) -> Mapping[str, Figure | None]:
-        """Return the figures of a plan by name, None for one without content; the arrays of records lie in `folder`."""
+    def figures(self, results: Results) -> Mapping[str, Figure | None]:
+        """Return the figures of a plan of this kind by name, None for one without content."""
         return {}
 
 

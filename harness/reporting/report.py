@@ -12,23 +12,21 @@ from harness.core.records import write_atomically
 from harness.kinds.claims.claims import examine, section_text, summary, summary_text
 from harness.kinds.claims.page_claims import claims_sections
 from harness.kinds.density.equal_terms import Terms, equal_terms_table
-from harness.planning.plan import Plan
 from harness.reporting.benchmarks import benchmark_figure, benchmark_table, read_benchmarks
 from harness.reporting.compare.merge import CONFLICT
 from harness.reporting.figures.figure_style import style
 from harness.reporting.figures.figures import drawn, rendered
+from harness.reporting.frame import TABLE, Results, csv_bytes
 from harness.reporting.page.page import page
 from harness.reporting.page.page_sections import suite_sections
-from harness.reporting.results import csv_bytes, plan_lines, read_records, results
 from harness.reporting.tables.rendering import Table, latex, markdown, one_line
-from harness.reporting.tables.tables import status_line, tables, worst_statuses
 
 NEEDS = "% Needs \\usepackage{booktabs,graphicx}.\n"
 
 
 @dataclass(frozen=True)
 class Report:
-    """What was written.
+    """The files of a report.
 
     Attributes:
         folder: the suite's folder.
@@ -54,24 +52,23 @@ def write_report(folder: Path, at: Sequence[Terms] = (), benchmarks: Sequence[Pa
     Raises:
         UserError: there is no plan in the folder, the plan or a record cannot be read, or there are no likelihoods.
     """
-    plan = Plan.load(folder)
-    records = read_records(folder / "records", [trial.id for trial in plan.trials])
-    lines = plan_lines(records, plan)
-    examined = examine(plan, records)
-    pictures = drawn(plan, records, folder / "records")
+    results = Results.read(folder)
+    plan = results.plan
+    examined = examine(results)
+    pictures = drawn(results)
     parts = [f"# {one_line(plan.title)}", one_line(plan.question)]
     if examined:
         made = [summary(examined), *(table for one in examined for table in one.tables)]
-        parts += [summary_text(examined), status_line(lines), *(section_text(one, pictures) for one in examined)]
+        parts += [summary_text(examined), results.status_line, *(section_text(one, pictures) for one in examined)]
     else:
-        made = tables(plan, lines)
-        parts += [*map(markdown, made), status_line(lines)]
-    parts += [f"Conflict: {record.id}: {record.notes[CONFLICT]}." for record in records if CONFLICT in record.notes]
+        made = results.tables
+        parts += [*map(markdown, made), results.status_line]
+    conflicts = {name: record.notes[CONFLICT] for name, record in results.records.items() if CONFLICT in record.notes}
+    parts += [f"Conflict: {name}: {text}." for name, text in conflicts.items()]
     text = "\n\n".join(part for part in parts if part) + "\n"
     tex = NEEDS + "\n\n".join(map(latex, made)) + "\n"
-    frame = results(records, plan)
     content = {
-        "results.csv": csv_bytes(frame),
+        TABLE: csv_bytes(results.table),
         "table.md": text.encode(),
         "table.tex": tex.encode(),
     }
@@ -79,8 +76,7 @@ def write_report(folder: Path, at: Sequence[Terms] = (), benchmarks: Sequence[Pa
     for terms in dict.fromkeys(at):
         if plan.kind != "density":
             raise UserError(f"--at {terms}: {folder} is of kind {plan.kind}, and only densities have equal terms")
-        table = equal_terms_table(plan, records, lines, terms)
-        more[f"at-{terms}"] = table
+        more[f"at-{terms}"] = equal_terms_table(results, terms)
     if benchmarks:
         files = [read_benchmarks(path) for path in benchmarks]
         more["benchmarks"] = benchmark_table(files)
@@ -96,11 +92,11 @@ def write_report(folder: Path, at: Sequence[Terms] = (), benchmarks: Sequence[Pa
     if examined:
         sections = claims_sections(examined, images, list(more.values()))
     else:
-        sections = suite_sections(plan, [*made, *more.values()], images)
-    content["index.html"] = page(plan, records, lines, sections, frame)
+        sections = suite_sections(results, [*made, *more.values()], images)
+    content["index.html"] = page(results, sections)
     for name, data in content.items():
         write_atomically(folder / name, data)
     for stale in (*(folder / "figures").glob("*"), *folder.glob("table-*")):
         if stale.suffix in (".png", ".svg", ".md", ".tex") and str(stale.relative_to(folder)) not in content:
             stale.unlink()
-    return Report(folder, tuple(content), text, dict(Counter(worst_statuses(lines).values())))
+    return Report(folder, tuple(content), text, dict(Counter(results.statuses.values())))

@@ -6,16 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from harness.core.records import Record
 from harness.kinds.claims.judges import JUDGES
 from harness.kinds.claims.verdicts import UNDECIDED, Verdict
-from harness.reporting.results import MISSING, plan_lines
-from harness.reporting.tables.cells import Line
+from harness.reporting.frame import MISSING, Results
 from harness.reporting.tables.rendering import Table, escape_markdown, markdown, one_line
-from harness.reporting.tables.tables import status_line, tables
 
 if TYPE_CHECKING:
-    from harness.planning.plan import Plan, Section
+    from harness.planning.plan import Section
 
 SHOWN = ("accounting", "singular")
 """Figures that stand in the text, as the claim is about what they show."""
@@ -27,16 +24,13 @@ class Examined:
 
     Attributes:
         section: the claim, its place, its test.
-        part: the plan of its suite.
-        records, lines: of its trials.
+        results: of its suite.
         verdict: of its judge.
         tables: the judge's own, then those of its suite; none before anything has run.
     """
 
     section: Section
-    part: Plan
-    records: tuple[Record, ...]
-    lines: tuple[Line, ...]
+    results: Results
     verdict: Verdict
     tables: tuple[Table, ...]
 
@@ -53,27 +47,24 @@ class Examined:
         return tuple(zip(("Claim", "Where", "Test", "Found", "Verdict"), map(one_line, texts), strict=True))
 
 
-def examine(plan: Plan, records: Sequence[Record]) -> list[Examined]:
-    """Judge every claim of a plan by the records that there are."""
-    return [_examined(plan, section, records) for section in plan.sections]
+def examine(results: Results) -> list[Examined]:
+    """Judge every claim of a plan by its results."""
+    return [_examined(section, part) for section, part in zip(results.plan.sections, results.parts, strict=True)]
 
 
-def _examined(plan: Plan, section: Section, records: Sequence[Record]) -> Examined:
-    part = plan.part(section)
-    ids = {trial.id for trial in part.trials}
-    mine = tuple(record for record in records if record.id in ids)
-    lines = tuple(plan_lines(mine, part))
-    waiting = len({line["id"] for line in lines if line["status"] == MISSING})
+def _examined(section: Section, results: Results) -> Examined:
+    statuses = list(results.statuses.values())
+    waiting = statuses.count(MISSING)
     if waiting:
-        short = f"{waiting} of its {len(ids)} trials have not run yet"
+        short = f"{waiting} of its {len(statuses)} trials have not run yet"
         verdict = Verdict(UNDECIDED, short, f"{short}.")
     elif section.judge not in JUDGES:
         short = f"this version has no judge {section.judge!r}"
         verdict = Verdict(UNDECIDED, short, f"{short}.")
     else:
-        verdict = JUDGES[section.judge](part, lines, mine)
-    own = (*verdict.tables, *tables(part, lines)) if mine else ()
-    return Examined(section, part, mine, lines, verdict, own)
+        verdict = JUDGES[section.judge](results)
+    tables = (*verdict.tables, *results.tables) if results.records else ()
+    return Examined(section, results, verdict, tables)
 
 
 HEADER = ("claim", "verdict", "in one line")
@@ -110,4 +101,4 @@ def section_text(one: Examined, figures: Iterable[str]) -> str:
     parts += [f"**{heading}.** {escape_markdown(text)}" for heading, text in one.paragraphs]
     shown = [name for name in SHOWN if f"{one.section.name}-{name}" in figures]
     parts += [f"![{one.title}: {name}](figures/{one.section.name}-{name}.png)" for name in shown]
-    return "\n\n".join([*parts, *map(markdown, one.tables), status_line(one.lines)])
+    return "\n\n".join([*parts, *map(markdown, one.tables), one.results.status_line])

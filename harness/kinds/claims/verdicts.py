@@ -1,13 +1,13 @@
-"""What may be said of a claim, and how single comparisons add up to it."""
+"""Verdicts on a claim, and how single comparisons add up to one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from harness.reporting.frame import Results, shortened
 from harness.reporting.statistics.statistics import Difference
-from harness.reporting.tables.cells import Line, shortened
 from harness.reporting.tables.rendering import Table
 
 Holds = Literal["holds", "holds in part", "does not hold", "undecided"]
@@ -23,13 +23,13 @@ SUBJECT = "butterfly"  # the row that the claims are about
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a judge says.
+    """The verdict of a judge.
 
     Attributes:
         holds: in a word or two.
-        short: what was found, in one line.
+        short: the finding, in one line.
         text: the numbers behind it.
-        tables: of the judge's own.
+        tables: the judge's own.
     """
 
     holds: Holds
@@ -39,7 +39,7 @@ class Verdict:
 
 
 def of_outcomes(outcomes: Iterable[Outcome]) -> Holds:
-    """Of comparisons all of which a claim needs: one that is open leaves it open, unless another one refutes it."""
+    """Return the verdict of comparisons that a claim needs: an open one leaves it open, unless another refutes it."""
     found = list(outcomes)
     if "against" in found:
         return IN_PART if "for" in found else FAILS
@@ -47,8 +47,10 @@ def of_outcomes(outcomes: Iterable[Outcome]) -> Holds:
 
 
 def outcome_of(difference: Difference | None) -> Outcome:
-    """Of (what the claim calls worse) - (what it calls better), both to be low: by the test where there are seeds
-    enough for one, else by the interval; a single seed, or nothing to compare, leaves it open.
+    """Return the outcome of (what the claim calls worse) - (what it calls better), of measures where low is better.
+
+    The test decides where there are seeds enough for one, else the interval; a single seed, or nothing to compare,
+    leaves it open.
     """
     if difference is None:
         return "open"
@@ -58,9 +60,10 @@ def outcome_of(difference: Difference | None) -> Outcome:
     return "open" if not told else "for" if mean > 0 else "against"
 
 
-def nothing_to_judge(lines: Sequence[Line]) -> Verdict:
-    """Undecided, with the reasons why no trial has what the test needs."""
-    reasons = dict.fromkeys(f"{line['status']}: {shortened(line.get('reason') or 'no value')}" for line in lines)
+def nothing_to_judge(results: Results) -> Verdict:
+    """Return "undecided", with the reasons why no trial has what the test needs."""
+    frame = results.frame
+    reasons = (frame["status"] + ": " + frame["reason"].fillna("no value").map(shortened)).unique()
     return Verdict(
         UNDECIDED, "no trial has what the test needs", f"No trial has what the test needs ({'; '.join(reasons)})."
     )

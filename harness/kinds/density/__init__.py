@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from harness.core.kinds import IDENTITY, Dependencies, Kind
@@ -17,9 +16,8 @@ if TYPE_CHECKING:
     from harness.core.run_options import RunOptions
     from harness.core.settings import Progress
     from harness.kinds.density.suite import DensitySuite
-    from harness.planning.plan import Plan
     from harness.reporting.compare.measure import Measure
-    from harness.reporting.tables.cells import Line
+    from harness.reporting.frame import Results
     from harness.reporting.tables.rendering import Table
     from harness.training.checkpoints import Checkpoints
 
@@ -82,15 +80,13 @@ class DensityKind(Kind, name="density"):
 
         return LikelihoodMeasure(self.name)
 
-    def tables(self, plan: Plan, lines: Sequence[Line]) -> list[Table]:
+    def tables(self, results: Results) -> list[Table]:
         """See `harness.kinds.density.tables.density_tables`."""
         from harness.kinds.density.tables import density_tables
 
-        return density_tables(plan, lines)
+        return density_tables(results)
 
-    def figures(
-        self, plan: Plan, records: Sequence[Record], lines: Sequence[Line], folder: Path
-    ) -> Mapping[str, Figure | None]:
+    def figures(self, results: Results) -> Mapping[str, Figure | None]:
         """Return likelihoods, costs, training curves, samples and their nearest training examples."""
         from harness.kinds.density.figure_likelihood import cost_figure, likelihood_figure
         from harness.kinds.density.figure_maps import map_figures
@@ -101,13 +97,12 @@ class DensityKind(Kind, name="density"):
         from harness.kinds.examination.figures import accounting_figure, singular_figure
 
         made = {
-            "likelihood": likelihood_figure(plan, lines),
-            "pareto": pareto_figure(plan, lines),
-            "cost": cost_figure(plan, lines),
-            "accounting": accounting_figure(plan, records),
+            "likelihood": likelihood_figure(results),
+            "pareto": pareto_figure(results),
+            "cost": cost_figure(results),
+            "accounting": accounting_figure(results),
         }
         if made["accounting"] is None:  # else some of the curves are of values that are no likelihoods
-            made["training"] = training_figure(plan, records)
-        made["singular"] = singular_figure(plan, records)
-        made |= sample_figures(plan, records, folder) | neighbour_figures(plan, records, folder)
-        return made | map_figures(plan, records, folder)
+            made["training"] = training_figure(results)
+        made["singular"] = singular_figure(results)
+        return made | sample_figures(results) | neighbour_figures(results) | map_figures(results)

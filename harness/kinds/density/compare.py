@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from harness.core.records import Record
+from harness.kinds.density.likelihoods import BELOW_FLOOR, UNITS
 from harness.reporting.compare.measure import Measure, Row
-from harness.reporting.statistics.likelihoods import UNITS, suspect
+from harness.reporting.frame import shortened
 
 
 class LikelihoodMeasure(Measure):
@@ -24,7 +25,9 @@ class LikelihoodMeasure(Measure):
 
     def doubt(self, row: Row) -> str | None:
         """Return why the value is no likelihood to compare."""
-        return suspect(row)
+        if row.get("audit") != "failed" and not row.get("below_floor"):
+            return None
+        return shortened(row.get("audit_reason") or BELOW_FLOOR)
 
     def obstacle(self, first: tuple[Row, Record], second: tuple[Row, Record]) -> str | None:
         """Return that the units differ, if both have one."""

@@ -1,38 +1,42 @@
-"""What a density table says of its data and of rows that are no competitors, below the table."""
+"""Remarks below a density table: its data, and the rows that do not compete."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+
+import pandas as pd
 
 from harness.kinds.density.trial import DensityTrial
-from harness.reporting.tables.cells import Line
-
-if TYPE_CHECKING:
-    from harness.planning.plan import Plan
+from harness.reporting.frame import Results
 
 DIGITS_OF_CHECKSUM = 12
 
 
-def data_remarks(plan: Plan, density: Sequence[Line]) -> list[str]:
-    """Per data set, in plan order: what it is, its splits, steps and checksum, what was done to it; then rows."""
-    trials = [trial for trial in plan.trials if isinstance(trial, DensityTrial)]
+def data_remarks(results: Results, frame: pd.DataFrame) -> list[str]:
+    """Return remarks on each data set, its treatment and its layers, in plan order, then on oracles.
+
+    Args:
+        results: of the suite.
+        frame: of `likelihoods.density`.
+    """
+    trials = [trial for trial in results.plan.trials if isinstance(trial, DensityTrial)]
     remarks = []
-    for column in plan.columns:
-        lines = [line for line in density if line["dataset"] == column]
-        found = [_data_text(line) for line in lines]
+    for column in results.plan.columns:
+        own = frame[frame["dataset"] == column]
+        found = [_data_text(notes) for notes in own["notes"]]
         found += [text for trial in trials if trial.data.label == column for text in _treatment(trial)]
         remarks += [f"{column}: {text}" for text in dict.fromkeys(found) if text]
-        rows = {line["layer"]: notes["layer"] for line in lines if "layer" in (notes := line.get("notes") or {})}
-        remarks += [f"{column}, {row}: {text}" for row, text in rows.items()]
+        of_layers = {
+            row: notes["layer"] for row, notes in zip(own["layer"], own["notes"], strict=True) if "layer" in notes
+        }
+        remarks += [f"{column}, {row}: {text}" for row, text in of_layers.items()]
     for row in dict.fromkeys(trial.layer.row for trial in trials if trial.layer.oracle):
         remarks.append(f"{row}: its flow is told the permutation and starts with the inverse: a bound, no competitor")
     return remarks
 
 
-def _data_text(line: Line) -> str:
-    """The data that a trial saw, as its notes have it; empty for a trial that has none."""
-    notes = line.get("notes") or {}
+def _data_text(notes: Mapping[str, str]) -> str:
+    """Return the data that a trial read, from its notes; empty for a trial that has none."""
     parts = [notes[name] for name in ("data", "splits") if name in notes]
     if "steps" in notes:
         parts.append(f"lattice steps {notes['steps']}")

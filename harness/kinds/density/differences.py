@@ -1,11 +1,11 @@
-"""How far each row is behind the best one, seed by seed: the paired differences below a density table."""
+"""The paired differences below a density table: each layer's distance from the best one, seed by seed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from harness.reporting.statistics.likelihoods import Ranking
+from harness.kinds.density.likelihoods import Ranking
 from harness.reporting.statistics.statistics import LEAST_SEEDS
 from harness.reporting.tables.cells import EMPTY
 from harness.reporting.tables.rendering import Table
@@ -17,17 +17,17 @@ BEST = "lowest mean"
 
 
 def differences_table(plan: Plan, rankings: Mapping[str, Ranking]) -> Table | None:
-    """A row per layer, a column per data set; None where no two rows share two seeds.
+    """Return a row per layer, a column per data set; None where no two rows share two seeds.
 
     Args:
         plan: order of the rows.
         rankings: by column.
     """
-    competing = {label: one for label, one in rankings.items() if _paired(one)}
+    competing = {label: found for label, found in rankings.items() if _paired(found)}
     if not competing:
         return None
-    tests = any(difference.p is not None for one in competing.values() for difference in one.differences.values())
-    rows = tuple((row, *(_cell(one, row) for one in competing.values())) for row in plan.rows)
+    tests = any(difference.p is not None for found in competing.values() for difference in found.differences.values())
+    rows = tuple((row, *(_cell(found, row) for found in competing.values())) for row in plan.rows)
     caption = (
         "Difference from the row of the lowest mean: mean [95 % bootstrap interval] over paired seeds. Trials of one "
         "seed share the order of the data, the noise and the initial weights of the backbone."
@@ -49,12 +49,12 @@ def differences_table(plan: Plan, rankings: Mapping[str, Ranking]) -> Table | No
     )
 
 
-def _paired(one: Ranking) -> bool:
-    return any(difference.estimate.low is not None for difference in one.differences.values())
+def _paired(found: Ranking) -> bool:
+    return any(difference.estimate.low is not None for difference in found.differences.values())
 
 
-def _cell(one: Ranking, row: str) -> str:
-    if row == one.best:
+def _cell(found: Ranking, row: str) -> str:
+    if row == found.best:
         return BEST
-    found = one.behind(row)
-    return EMPTY if found is None else found.text()
+    difference = found.behind(row)
+    return EMPTY if difference is None else difference.text()

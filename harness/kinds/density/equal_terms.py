@@ -11,21 +11,23 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from harness.core.records import Record
+import pandas as pd
+
 from harness.core.run_options import shown_seconds
-from harness.kinds.density.tables import mean_and_interval
-from harness.reporting.statistics.likelihoods import (
+from harness.kinds.density.curves import Curve, curve
+from harness.kinds.density.likelihoods import (
     ESTIMATE,
     ESTIMATED,
     SUSPECT,
     UNITS,
-    is_estimate,
+    density,
     marked,
-    suspect,
-    unit_of,
+    mean_and_interval,
+    units,
 )
-from harness.reporting.statistics.models import Field, Model, fields
-from harness.reporting.tables.cells import EMPTY, Line, Notes, failed_status
+from harness.kinds.density.models import Field, Model, fields
+from harness.reporting.frame import Results, groups_of
+from harness.reporting.tables.cells import EMPTY, Notes
 from harness.reporting.tables.rendering import Table
 
 if TYPE_CHECKING:
@@ -36,51 +38,40 @@ Terms = Literal["steps", "seconds", "parameters", "width"]
 DOUBT = f"{SUSPECT}; or it is an oracle"
 
 
-def equal_terms_table(plan: Plan, records: Sequence[Record], lines: Sequence[Line], terms: Terms) -> Table:
-    """A row per layer, as the density table has them.
-
-    Args:
-        plan: of a density suite.
-        records: with their curves.
-        lines: of `results.plan_lines`.
-        terms: what is to be equal.
-    """
+def equal_terms_table(results: Results, terms: Terms) -> Table:
+    """Return a table of a row per layer, as the density table has them, in which `terms` are equal."""
     if terms in ("steps", "seconds"):
-        return _along_training(plan, records, lines, "step" if terms == "steps" else "seconds")
-    return _of_models(plan, fields(plan, lines), terms)
+        return _along_training(results, "step" if terms == "steps" else "seconds")
+    return _of_models(results.plan, fields(results), terms)
 
 
 # Along the training
 
 
-def _along_training(plan: Plan, records: Sequence[Record], lines: Sequence[Line], axis: str) -> Table:
-    notes = Notes()
-    density = [line for line in lines if line["kind"] == "density"]
-    curves = {record.id: curve(record, axis) for record in records}
+def _along_training(results: Results, axis: str) -> Table:
+    plan, frame, notes = results.plan, density(results), Notes()
+    curves = {name: curve(record, "validation", axis) for name, record in results.records.items()}
     header, columns = ["layer"], []
     for column in plan.columns:
-        mine = [line for line in density if line["dataset"] == column]
-        good = [line for line in mine if line["status"] == "ok"]
-        heading = f"{column}, {UNITS[unit_of(density, column)]} ↓"
-        cells = {line["layer"]: failed_status(line) for line in mine if line["status"] != "ok"}
+        planned = frame[frame["dataset"] == column]
+        good, failed = planned[planned["status"] == "ok"], planned[planned["status"] != "ok"]
+        heading = f"{column}, {UNITS[units(results)[column]]} ↓"
+        cells = dict(zip(failed["layer"], failed["failure"], strict=True))
         reason = _unusable(good, curves, axis)
         if reason is not None:
             header.append(heading + notes.mark(f"{column}: {reason}"))
             columns.append(cells)
             continue
-        limit = min(curves[line["id"]][-1][0] for line in good)
+        limit = min(curves[name][-1][0] for name in good["id"])
         shown = f"step {limit:g}" if axis == "step" else shown_seconds(limit)
         header.append(f"{heading}, at {shown}")
-        for row in dict.fromkeys(line["layer"] for line in good):
-            own = [line for line in good if line["layer"] == row]
-            values = [best_until(curves[line["id"]], limit) for line in own]
+        for row, own in groups_of(good, "layer"):
+            values = [best_until(curves[name], limit) for name in own["id"]]
             known = [value for value in values if value is not None]
-            failed = f" ({cells[row]})" if row in cells else ""
             if len(known) < len(values):
                 cells[row] = EMPTY + notes.mark(f"{column}: no validation as early as {shown}")
             else:
-                doubtful, estimated = any(map(suspect, own)), any(map(is_estimate, own))
-                cells[row] = marked(mean_and_interval(known), doubtful, estimated) + failed
+                cells[row] = marked(mean_and_interval(known), own) + (f" ({cells[row]})" if row in cells else "")
         columns.append(cells)
     what = "training steps" if axis == "step" else "seconds of training"
     caption = (
@@ -90,24 +81,18 @@ def _along_training(plan: Plan, records: Sequence[Record], lines: Sequence[Line]
     return _table(plan, "steps" if axis == "step" else "seconds", caption, header, columns, notes)
 
 
-def curve(record: Record, axis: str) -> list[tuple[float, float]]:
-    """(step or seconds, validation value) of a density trial, in the order of training."""
-    places, values = record.curves.get(axis, []), record.curves.get("validation", [])
-    return [(x, y) for x, y in zip(places, values, strict=False) if x is not None and y is not None]
-
-
 def best_until(points: Sequence[tuple[float, float]], limit: float) -> float | None:
-    """The lowest value at or before the limit; None where the first lies beyond it."""
+    """Return the lowest value at or before the limit; None where the first lies beyond it."""
     return min((value for place, value in points if place <= limit), default=None)
 
 
-def _unusable(good: Sequence[Line], curves: Mapping[str, Sequence[tuple[float, float]]], axis: str) -> str | None:
-    """Why a column cannot be drawn."""
-    if not good:
+def _unusable(good: pd.DataFrame, curves: Mapping[str, Curve], axis: str) -> str | None:
+    """Return why a column cannot be compared; None where it can."""
+    if good.empty:
         return "no trial has ended well"
-    if not all(curves.get(line["id"]) for line in good):
+    if not all(curves.get(name) for name in good["id"]):
         return f"not every trial has recorded its validation values by {axis}"
-    machines = {line.get("machine") for line in good}
+    machines = good["machine"].unique()
     if axis == "seconds" and len(machines) > 1:
         return f"trained on {' and '.join(sorted(map(str, machines)))}, whose times are never pooled"
     return None
@@ -146,7 +131,7 @@ def _of_models(plan: Plan, found: Sequence[Field], terms: Terms) -> Table:
 
 
 def nearest_counts(models: Sequence[Model]) -> tuple[int, list[Model]]:
-    """The count that all rows come nearest to, and the model of each row that is nearest to it.
+    """Return the count that all rows come nearest to, and the model of each row that is nearest to it.
 
     Nearness is a ratio. Of all counts that occur, it is the one whose farthest row is nearest; of equals the largest.
     """
@@ -168,7 +153,8 @@ def _ratio(one: int, other: int) -> float:
 
 
 def _value(model: Model) -> str:
-    return marked(mean_and_interval(model.values), not model.competes, model.estimated)
+    estimate = f"{ESTIMATE} " if model.estimated else ""
+    return estimate + mean_and_interval(model.values) + ("" if model.competes else " †")
 
 
 def _table(

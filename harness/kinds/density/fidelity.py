@@ -1,15 +1,17 @@
-"""How near samples come to real images, below a density table: FID, KID, precision and recall."""
+"""Distances of samples from real images, below a density table: FID, KID, precision and recall."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from harness.core.settings import SampleSettings
 from harness.kinds.density.trial import DensityTrial
-from harness.reporting.results import MISSING
+from harness.reporting.frame import MISSING, Results, Row, rows_of
 from harness.reporting.statistics.statistics import estimate
-from harness.reporting.tables.cells import EMPTY, Line, Notes, failed_reason, failed_status
+from harness.reporting.tables.cells import EMPTY, Notes
 from harness.reporting.tables.rendering import Table
 
 if TYPE_CHECKING:
@@ -18,13 +20,17 @@ if TYPE_CHECKING:
 FORMATS = {"fid": ".1f", "kid": ".4f", "precision": ".3f", "recall": ".3f"}
 HEADINGS = {"fid": "FID ↓", "kid": "KID ↓", "precision": "precision ↑", "recall": "recall ↑"}
 
+Asked = Mapping[tuple[str, SampleSettings], Sequence[str]]
+"""Data set and settings of the samples -> ids of the trials."""
 
-def fidelity_table(plan: Plan, lines: Sequence[Line]) -> Table | None:
-    """A row per model, and four measures for each data set and what was asked of it; None where nothing was.
 
-    Numbers of another extractor or of another count of images are of another kind: they get columns of their own,
-    which say so.
+def fidelity_table(results: Results) -> Table | None:
+    """Return a row per model, and four measures for each data set and settings of samples; None without samples.
+
+    Numbers of another extractor or of another count of images do not compare: they have columns of their own, which
+    say so.
     """
+    plan = results.plan
     asked: dict[tuple[str, SampleSettings], list[str]] = {}
     for trial in plan.trials:
         if isinstance(trial, DensityTrial) and trial.training.samples is not None:
@@ -34,23 +40,23 @@ def fidelity_table(plan: Plan, lines: Sequence[Line]) -> Table | None:
     notes = Notes()
     header, groups, columns = ["layer"], [("", 1)], []
     for label in plan.columns:
-        kinds = [settings for column, settings in asked if column == label]
-        for settings in kinds:
-            ids = set(asked[label, settings])
-            mine = [line for line in lines if line["id"] in ids]
-            heading = label if len(kinds) == 1 else f"{label} ({settings.count:,} in {settings.extractor})"
+        variants = [settings for column, settings in asked if column == label]
+        for settings in variants:
+            own = results.frame[results.frame["id"].isin(asked[label, settings])]
+            heading = label if len(variants) == 1 else f"{label} ({settings.count:,} in {settings.extractor})"
             groups.append((heading, len(FORMATS)))
             for measure, name in HEADINGS.items():
                 header.append(f"{heading}, {name}")
-                columns.append({row: _cell(mine, row, heading, measure, notes) for row in plan.rows})
+                cells = {
+                    row: _cell(own[own["layer"] == row], measure, f"{row} on {heading}", notes) for row in plan.rows
+                }
+                columns.append(cells)
     rows = tuple((row, *(cells[row] for cells in columns)) for row in plan.rows)
-    remarks = [*notes.numbered(), *_compared(asked, lines)]
-    return Table(
-        f"{plan.suite}-fidelity", _caption(plan, asked), tuple(header), rows, tuple(remarks), groups=tuple(groups)
-    )
+    remarks = (*notes.numbered(), *_compared(asked, results.frame))
+    return Table(f"{plan.suite}-fidelity", _caption(plan, asked), tuple(header), rows, remarks, groups=tuple(groups))
 
 
-def _caption(plan: Plan, asked: dict[tuple[str, SampleSettings], list[str]]) -> str:
+def _caption(plan: Plan, asked: Asked) -> str:
     extractors = sorted({settings.extractor for _, settings in asked})
     counts = ", ".join(dict.fromkeys(f"{label} {settings.count:,}" for label, settings in asked))
     features = f"features of {extractors[0]}"
@@ -65,48 +71,47 @@ def _caption(plan: Plan, asked: dict[tuple[str, SampleSettings], list[str]]) -> 
     )
 
 
-def _compared(asked: dict[tuple[str, SampleSettings], list[str]], lines: Sequence[Line]) -> list[str]:
-    """Per data set what was compared with what, as the records have it."""
-    found: dict[str, None] = {}
-    for (label, _), ids in asked.items():
-        for line in lines:
-            if line["id"] in ids and line.get("fid") is not None:
-                found[f"{label}: {(line.get('notes') or {}).get('fidelity')}"] = None
-    return list(found)
+def _compared(asked: Asked, frame: pd.DataFrame) -> list[str]:
+    """Return the images that were compared for each data set, from the notes of its records."""
+    known = frame[frame["fid"].notna()]
+    found = [
+        f"{label}: {notes.get('fidelity')}"
+        for (label, _), ids in asked.items()
+        for notes in known.loc[known["id"].isin(ids), "notes"]
+    ]
+    return list(dict.fromkeys(found))
 
 
-def _cell(lines: Sequence[Line], row: str, heading: str, measure: str, notes: Notes) -> str:
-    planned = [line for line in lines if line["layer"] == row]
-    good = [line for line in planned if line["status"] == "ok" and line.get(measure) is not None]
-    failed = [line for line in planned if line not in good]
+def _cell(planned: pd.DataFrame, measure: str, where: str, notes: Notes) -> str:
+    known = (planned["status"] == "ok") & planned[measure].notna()
+    good, failed = planned[known], planned[~known]
     text = _text(good, measure)
-    if failed and not good:
-        text = "/".join(sorted({EMPTY if line["status"] == "ok" else line["status"] for line in failed}))
-    elif failed:
+    if len(failed) and good.empty:
+        text = "/".join(sorted(set(failed["status"].replace("ok", EMPTY))))
+    elif len(failed):
         text += f" ({len(good)} of {len(planned)} seeds)"
-    if measure == next(iter(FORMATS)):  # the first of a row's cells speaks for all
-        remarks = [_remark(line, f"{row} on {heading}", line in good) for line in planned]
+    if measure == next(iter(FORMATS)):  # the first of a row's cells has the remarks of all
+        remarks = [_remark(line, where, line.Index in good.index) for line in rows_of(planned)]
         text += "".join(dict.fromkeys(notes.mark(remark) for remark in remarks if remark is not None))
     return text
 
 
-def _remark(line: Line, where: str, good: bool) -> str | None:
-    """Why a trial has no measures, or what is to be said of its samples."""
-    known = line.get("notes") or {}
-    if line["status"] not in ("ok", MISSING):
-        return f"{where}: {failed_status(line)}: {failed_reason(line)}"
+def _remark(line: Row, where: str, good: bool) -> str | None:
+    """Return why a trial has no measures, or the remark on its samples."""
+    if line.status not in ("ok", MISSING):
+        return f"{where}: {line.failure}: {line.cause}"
     if not good:
-        return known.get("fidelity")
-    return f"{where}, seed {line['seed']}: {known['fidelity_lost']}" if "fidelity_lost" in known else None
+        return line.notes.get("fidelity")
+    return f"{where}, seed {line.seed}: {line.notes['fidelity_lost']}" if "fidelity_lost" in line.notes else None
 
 
-def _text(good: Sequence[Line], measure: str) -> str:
-    if not good:
+def _text(good: pd.DataFrame, measure: str) -> str:
+    if good.empty:
         return EMPTY
     form = FORMATS[measure]
-    found = estimate([line[measure] for line in good])
+    found = estimate(list(good[measure]))
     text = format(found.mean, form)
     if found.low is not None:
         text += f" [{found.low:{form}}, {found.high:{form}}]"
-    spread = [line["kid_sd"] for line in good if line.get("kid_sd") is not None]
-    return f"{text} ({sum(spread) / len(spread):{form}})" if measure == "kid" and spread else text
+    spread = good["kid_sd"].dropna()
+    return f"{text} ({spread.mean():{form}})" if measure == "kid" and len(spread) else text

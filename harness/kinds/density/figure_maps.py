@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from harness.core.records import MAP, Record
+from harness.core.records import MAP
 from harness.kinds.density.figure_samples import arrays_of
 from harness.reporting.figures.figure_style import COLOURS, panels, plain, slug
-
-if TYPE_CHECKING:
-    from harness.planning.plan import Plan
+from harness.reporting.frame import Results
 
 SIGNED = LinearSegmentedColormap.from_list("signed", [COLOURS[1], "white", COLOURS[0]])
 
 
-def map_figures(plan: Plan, records: Sequence[Record], folder: Path) -> dict[str, Figure]:
+def map_figures(results: Results) -> dict[str, Figure]:
     """Return a figure per data set: the first layer under test of each row as a matrix, then its factors.
 
     Row i, column j is the weight of input entry j in output entry i: blue if positive, orange if negative, by the
@@ -28,9 +24,9 @@ def map_figures(plan: Plan, records: Sequence[Record], folder: Path) -> dict[str
     largest magnitude (see `harness.evaluation.learned_maps`).
     """
     figures = {}
-    for column in plan.columns:
+    for column in results.plan.columns:
         blocks: list[tuple[str, np.ndarray]] = []
-        for row, arrays in arrays_of(plan, records, folder, column).items():
+        for row, arrays in arrays_of(results, column).items():
             names = [name for name in arrays if name.startswith(MAP)]
             blocks += [(row + name.removeprefix(names[0]).partition(":")[0], arrays[name]) for name in names]
         if blocks:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from harness.core.records import Record
 from harness.kinds.density.figure_samples import arrays_of
 from harness.reporting.figures.figure_style import COLOURS, INK, panels, plain, slug
-
-if TYPE_CHECKING:
-    from harness.planning.plan import Plan
+from harness.reporting.frame import Results
 
 ACROSS, DOWN = 8, 3  # pairs of images in a panel
 WAVES = 3  # pairs of sequences in a panel
@@ -24,15 +19,11 @@ Pairs = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Events (N, *shape), their nearest training examples, likewise, and the distances (N,)."""
 
 
-def neighbour_figures(plan: Plan, records: Sequence[Record], folder: Path) -> dict[str, Figure]:
-    """A figure per data set: held-out events, then samples of each layer, from the first seed that has any."""
+def neighbour_figures(results: Results) -> dict[str, Figure]:
+    """Return a figure per data set: held-out events, then samples of each layer, from the first seed that has any."""
     figures = {}
-    for column in plan.columns:
-        found = {
-            row: pairs
-            for row, arrays in arrays_of(plan, records, folder, column).items()
-            if (pairs := pairs_of(arrays))
-        }
+    for column in results.plan.columns:
+        found = {row: pairs for row, arrays in arrays_of(results, column).items() if (pairs := pairs_of(arrays))}
         if not found:
             continue
         first = next(iter(found.values()))

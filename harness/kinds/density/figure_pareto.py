@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from harness.kinds.density.likelihoods import UNITS
+from harness.kinds.density.models import Field, Model, fields
 from harness.reporting.figures.figure_style import INK, colour, marker, panels, plain, side_legend
-from harness.reporting.statistics.likelihoods import UNITS
-from harness.reporting.statistics.models import Field, Model, fields
+from harness.reporting.frame import Results
 from harness.reporting.statistics.statistics import estimate
-from harness.reporting.tables.cells import Line
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan
@@ -28,9 +28,13 @@ COSTS: dict[str, Callable[[Model], float | None]] = {
 DECADE = 10
 
 
-def pareto_figure(plan: Plan, lines: Sequence[Line]) -> Figure | None:
-    """Two panels per data set; the widths of a row are joined, the front is grey, what does not compete is hollow."""
-    shown = [(field, cost) for field in fields(plan, lines) for cost in COSTS if _drawable(field, cost)]
+def pareto_figure(results: Results) -> Figure | None:
+    """Return a figure of two panels per data set: widths of a row are joined, the front is grey.
+
+    Models that do not compete are hollow.
+    """
+    plan = results.plan
+    shown = [(field, cost) for field in fields(results) for cost in COSTS if _drawable(field, cost)]
     if not shown:
         return None
     figure, grid = panels(len(shown), 3.2, 3.0, columns=2)
@@ -48,7 +52,7 @@ def pareto_figure(plan: Plan, lines: Sequence[Line]) -> Figure | None:
 
 
 def front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The (cost, value) that no other one beats in one and equals in the other, by rising cost."""
+    """Return the points (cost, value) that no other one dominates, by rising cost."""
     found: list[tuple[float, float]] = []
     for cost, value in sorted(points):
         if not found or value < found[-1][1]:
@@ -57,7 +61,7 @@ def front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _drawable(field: Field, cost: str) -> bool:
-    """Whether there are two models or more whose costs may be compared; times only of one kind of machine."""
+    """Return whether two rows or more have costs that may be compared; times only of one kind of machine."""
     known = [model for model in field.models if COSTS[cost](model) is not None]
     one_machine = len({model.machine for model in known}) == 1
     return len({model.row for model in known}) > 1 and (one_machine or cost == "parameters")

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from harness.core.records import Record
 from harness.reporting.figures.figure_style import COLOURS, panels, plain, slug
-
-if TYPE_CHECKING:
-    from harness.planning.plan import Plan
+from harness.reporting.frame import Results
 
 GRID = 10  # images along a side of a panel, where there are as many
 WAVES = 3  # sequences in a panel
 
 
-def sample_figures(plan: Plan, records: Sequence[Record], folder: Path) -> dict[str, Figure]:
-    """A figure per data set: the data, then samples of each layer, from the first seed that has any."""
+def sample_figures(results: Results) -> dict[str, Figure]:
+    """Return a figure per data set: the data, then samples of each layer, from the first seed that has any."""
     figures = {}
-    for column in plan.columns:
-        blocks = sample_blocks(arrays_of(plan, records, folder, column))
+    for column in results.plan.columns:
+        blocks = sample_blocks(arrays_of(results, column))
         if not blocks:
             continue
         figure = (image_figure if blocks[0][1].ndim == 4 else wave_figure)(blocks)
@@ -34,29 +29,22 @@ def sample_figures(plan: Plan, records: Sequence[Record], folder: Path) -> dict[
     return figures
 
 
-def arrays_of(plan: Plan, records: Sequence[Record], folder: Path, column: str) -> dict[str, dict[str, np.ndarray]]:
-    """What the trials of a data set stored, by row in plan order, each of the first seed that has anything."""
+def arrays_of(results: Results, column: str) -> dict[str, dict[str, np.ndarray]]:
+    """Return the stored arrays of a data set's trials, by row in plan order, each of the first seed that has any."""
+    frame = results.of_kind("density")
     found: dict[str, dict[str, np.ndarray]] = {}
-    for record in records:
-        if record.trial["kind"] == "density" and record.trial["data"]["label"] == column:
-            row = record.trial["layer"]["row"]
-            if row not in found and (arrays := read_arrays(folder, record)) is not None:
-                found[row] = arrays
-    return {row: found[row] for row in plan.rows if row in found}
+    for row in results.plan.rows:
+        trials = frame.loc[(frame["dataset"] == column) & (frame["layer"] == row), "id"]
+        arrays = next((arrays for trial in trials if (arrays := results.arrays(trial)) is not None), None)
+        if arrays is not None:
+            found[row] = arrays
+    return found
 
 
 def sample_blocks(found: Mapping[str, Mapping[str, np.ndarray]]) -> list[tuple[str, np.ndarray]]:
     """("data", values), then (row, samples) of each row; empty where there is none."""
     rows = list(found)
     return [("data", found[rows[0]]["data"]), *((row, found[row]["samples"]) for row in rows)] if rows else []
-
-
-def read_arrays(folder: Path, record: Record) -> dict[str, np.ndarray] | None:
-    """The arrays that a trial stored beside its record (see `harness.kinds.density.run`); None where there are none."""
-    if record.arrays is None or not (folder / record.arrays).is_file():
-        return None
-    with np.load(folder / record.arrays, allow_pickle=False) as arrays:
-        return dict(arrays)
 
 
 def image_figure(blocks: Sequence[tuple[str, np.ndarray]]) -> Figure:

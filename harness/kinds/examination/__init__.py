@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from harness.core.kinds import IDENTITY, Dependencies, Kind
@@ -13,8 +12,7 @@ if TYPE_CHECKING:
     from harness.core.run_options import RunOptions
     from harness.core.settings import Progress
     from harness.kinds.examination.suite import ExaminationSuite
-    from harness.planning.plan import Plan
-    from harness.reporting.tables.cells import Line
+    from harness.reporting.frame import Results
     from harness.reporting.tables.rendering import Table
     from harness.training.checkpoints import Checkpoints
 
@@ -64,8 +62,8 @@ class ExaminationKind(Kind, name="examination"):
         """Return the run alone: layers are examined without a flow."""
         return Dependencies(("harness.kinds.examination.run",), mixer=trial.mixer != "none")
 
-    def tables(self, plan: Plan, lines: Sequence[Line]) -> list[Table]:
+    def tables(self, results: Results) -> list[Table]:
         """See `harness.kinds.examination.tables.examination_tables`."""
         from harness.kinds.examination.tables import examination_tables
 
-        return examination_tables(plan, lines)
+        return examination_tables(results)

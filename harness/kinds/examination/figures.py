@@ -1,20 +1,17 @@
-"""Figures of what a training is examined for: a claimed likelihood beside the true one, singular values."""
+"""Figures of trainings: a claimed likelihood beside the true one, and the smallest singular values."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from harness.core.records import Record
-from harness.kinds.density.figure_training import average, curve
+from harness.kinds.density.curves import average, curve
+from harness.kinds.density.likelihoods import UNITS
 from harness.reporting.figures.figure_style import INK, colour, marker, panels, plain
-from harness.reporting.statistics.likelihoods import UNITS
-
-if TYPE_CHECKING:
-    from harness.planning.plan import Plan
+from harness.reporting.frame import Results, rows_of
 
 CLAIMED: dict[str, Any] = {"color": colour(1), "label": "claimed by the released accounting"}
 TRUE: dict[str, Any] = {"color": colour(0), "label": "true, of the same weights"}
@@ -22,60 +19,59 @@ FAIR: dict[str, Any] = {"color": colour(2), "linestyle": ":", "label": "true, tr
 FLOOR: dict[str, Any] = {"color": INK, "linestyle": "--", "linewidth": 1.2, "label": "resolution floor"}
 
 
-def accounting_figure(plan: Plan, records: Sequence[Record]) -> Figure | None:
-    """A panel per layer, validation over training, mean over seeds: what the released accounting claims, what is true
-    of the same weights, the training on the true log-determinant, and the floor that no density can pass. None where
-    every training was on the true one.
+def accounting_figure(results: Results) -> Figure | None:
+    """Return a panel per layer, validation over training, mean over seeds; None if every training was on the truth.
+
+    Curves are what the released accounting claims, what is true of the same weights, and the training on the true
+    log-determinant; a line is the resolution floor that no density can pass.
     """
-    density = [record for record in records if record.trial["kind"] == "density" and curve(record, "validation")]
-    rows = [
-        row
-        for row in plan.rows
-        if any(record.trial["layer"]["row"] == row and curve(record, "true_validation") for record in density)
-    ]
+    plan, frame = results.plan, _trained(results, "validation")
+    released = _trained(results, "true_validation")
+    rows = [row for row in plan.rows if (released["layer"] == row).any()]
     if not rows:
         return None
     figure, grid = panels(len(rows), 3.1, 3.6, share_y=True, columns=3)
     for axes, row in zip(grid, rows, strict=True):
-        mine = [record for record in density if record.trial["layer"]["row"] == row]
-        released = [record for record in mine if curve(record, "true_validation")]
-        fair = [record for record in mine if record not in released]
-        for found, name, look in (
-            (released, "validation", CLAIMED),
-            (released, "true_validation", TRUE),
-            (fair, "validation", FAIR),
+        own = frame[frame["layer"] == row]
+        claiming = own["id"].isin(released["id"])
+        for trials, name, look in (
+            (own.loc[claiming, "id"], "validation", CLAIMED),
+            (own.loc[claiming, "id"], "true_validation", TRUE),
+            (own.loc[~claiming, "id"], "validation", FAIR),
         ):
-            if found:
-                axes.plot(*zip(*average([curve(record, name) for record in found]), strict=True), **look)
-        floors = {record.rows[0]["floor"] for record in mine if record.rows and record.rows[0].get("floor") is not None}
-        for floor in sorted(floors):
+            if len(trials):
+                seeds = [curve(results.records[trial], name) for trial in trials]
+                axes.plot(*zip(*average(seeds), strict=True), **look)
+        for floor in sorted(own["floor"].dropna().unique()):
             axes.axhline(floor, **FLOOR)
         axes.set_title(plain(row))
         axes.set_xlabel("training step")
-    grid[0].set_ylabel(f"validation, {UNITS[_unit(density)]} (lower is better)")
+    unit = next(iter(frame["unit"].dropna()), "nats_per_dim")
+    grid[0].set_ylabel(f"validation, {UNITS[unit]} (lower is better)")
     handles = [Line2D([], [], **look) for look in (CLAIMED, TRUE, FAIR, FLOOR)]
     figure.legend(handles=handles, loc="outside lower center", ncols=2)
     return figure
 
 
-def _unit(records: Sequence[Record]) -> str:
-    return next((str(record.rows[0]["unit"]) for record in records if record.rows), "nats_per_dim")
+def _trained(results: Results, name: str) -> pd.DataFrame:
+    """Return the rows of density trials whose record has this curve."""
+    frame = results.of_kind("density")
+    return frame[[trial in results.records and bool(curve(results.records[trial], name)) for trial in frame["id"]]]
 
 
-def singular_figure(plan: Plan, records: Sequence[Record]) -> Figure | None:
-    """A panel per data set: the smallest singular value of any watched layer over training, a line per seed, and a mark
-    at every evaluation before which a step took a determinant across zero; None where nothing was watched.
+def singular_figure(results: Results) -> Figure | None:
+    """Return a panel per data set: the smallest singular value of any watched layer over training, a line per seed.
+
+    A mark stands at every evaluation before which a step took a determinant across zero. None if nothing was watched.
     """
-    watched = [record for record in records if curve(record, "smallest_singular_value")]
-    columns = [c for c in plan.columns if any(record.trial["data"]["label"] == c for record in watched)]
+    plan, watched = results.plan, _trained(results, "smallest_singular_value")
+    columns = [column for column in plan.columns if (watched["dataset"] == column).any()]
     if not columns:
         return None
     figure, grid = panels(len(columns), 3.4, 2.9, share_y=True, columns=2)
     for axes, column in zip(grid, columns, strict=True):
-        for record in watched:
-            if record.trial["data"]["label"] != column:
-                continue
-            position = plan.rows.index(record.trial["layer"]["row"])
+        for line in rows_of(watched[watched["dataset"] == column]):
+            position, record = plan.rows.index(line.layer), results.records[line.id]
             points = curve(record, "smallest_singular_value")
             axes.plot(*zip(*points, strict=True), color=colour(position), linewidth=1.2)
             counts = dict(curve(record, "crossings"))

@@ -1,15 +1,13 @@
-"""The tables of a suite of examinations: what was computed of each layer, one table for each kind of it."""
+"""The tables of a suite of examinations: computed properties of each layer, one table per property."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-from harness.reporting.tables.cells import EMPTY, Line, Notes, failed_cell
+from harness.reporting.frame import Results, groups_of, rows_of
+from harness.reporting.tables.cells import EMPTY, Notes, failed_cell
 from harness.reporting.tables.rendering import Table
-
-if TYPE_CHECKING:
-    from harness.planning.plan import Plan
 
 
 def _share(value: float) -> str:
@@ -17,7 +15,7 @@ def _share(value: float) -> str:
 
 
 def power(value: float) -> str:
-    """A number given by its decimal logarithm."""
+    """Return a number given by its decimal logarithm."""
     return "1" if value > -1e-9 else f"10^{value:,.0f}" if value <= -3 else f"{10**value:.2g}"
 
 
@@ -44,7 +42,7 @@ MEASURES: dict[str, dict[str, tuple[str, Callable[[Any], str]]]] = {
         "blocks_error": ("error of what the blocks' LU factors give, nats", _small),
     },
 }
-"""What is computed -> measure -> its heading and how it is written."""
+"""Quantity -> measure -> its heading and format."""
 
 CAPTIONS = {
     "mixing": (
@@ -59,23 +57,27 @@ CAPTIONS = {
 }
 
 
-def examination_tables(plan: Plan, lines: Sequence[Line]) -> list[Table]:
-    """A row per data set and layer; layers that cannot be asked this are left out."""
+def examination_tables(results: Results) -> list[Table]:
+    """Return a table per quantity, a row per data set and layer; layers that do not support it are left out."""
     made = []
-    for kind in dict.fromkeys(line["examine"] for line in lines):
+    for kind, own in groups_of(results.frame, "examine"):
         notes, rows = Notes(), []
-        mine = [line for line in lines if line["examine"] == kind and line["status"] != "unsupported"]
-        for line in mine:
-            if line["status"] != "ok":
+        for line in rows_of(own[own["status"] != "unsupported"]):
+            if line.status != "ok":
                 cells = [failed_cell(line, notes), *[EMPTY] * (len(MEASURES[kind]) - 1)]
             else:
-                cells = [show(line[measure]) for measure, (_, show) in MEASURES[kind].items()]
-            rows.append((line["layer"], line["dataset"], *cells))
+                cells = [show(getattr(line, measure)) for measure, (_, show) in MEASURES[kind].items()]
+            rows.append((line.layer, line.dataset, *cells))
         if rows:
             header = ("layer", "on", *(title for title, _ in MEASURES[kind].values()))
             made.append(
                 Table(
-                    f"{plan.suite}-{kind}", CAPTIONS[kind], header, tuple(rows), notes.numbered(), words=frozenset({1})
+                    f"{results.plan.suite}-{kind}",
+                    CAPTIONS[kind],
+                    header,
+                    tuple(rows),
+                    notes.numbered(),
+                    words=frozenset({1}),
                 )
             )
     return made

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.core.kinds import IDENTITY, Dependencies, Kind
 from harness.kinds.parameters.trial import ParametersTrial
@@ -13,9 +12,9 @@ if TYPE_CHECKING:
     from harness.core.run_options import RunOptions
     from harness.core.settings import Progress
     from harness.kinds.parameters.suite import ParametersSuite
-    from harness.planning.plan import Plan
+    from harness.planning.suite_model import Published
     from harness.reporting.compare.measure import Measure
-    from harness.reporting.tables.cells import Line
+    from harness.reporting.frame import Results
     from harness.reporting.tables.rendering import Table
     from harness.training.checkpoints import Checkpoints
 
@@ -65,8 +64,19 @@ class ParametersKind(Kind, name="parameters"):
 
         return CountMeasure(self.name)
 
-    def tables(self, plan: Plan, lines: Sequence[Line]) -> list[Table]:
+    def quoted(self, trial: ParametersTrial, published: Published | None) -> dict[str, Any]:
+        """Return the published count beside the trial of its layer that has the width it was published for."""
+        row, width = trial.layer.row, trial.flow.width
+        if (
+            published is None
+            or published.measure != "parameters"
+            or published.width(row, trial.label) not in (None, width)
+        ):
+            return {}
+        return {"published": published.values.get(row, {}).get(trial.label)}
+
+    def tables(self, results: Results) -> list[Table]:
         """See `harness.kinds.parameters.tables.parameters_tables`."""
         from harness.kinds.parameters.tables import parameters_tables
 
-        return parameters_tables(plan, lines)
+        return parameters_tables(results)

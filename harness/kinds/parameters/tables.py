@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from harness.reporting.tables.cells import EMPTY, Line, Notes, count_cell, layer_cell
+import pandas as pd
+
+from harness.reporting.frame import Results, Row, groups_of, rows_of
+from harness.reporting.tables.cells import EMPTY, Notes, count_cell, layer_cell
 from harness.reporting.tables.rendering import Table
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan
 
 
-def parameters_tables(plan: Plan, lines: Sequence[Line]) -> list[Table]:
-    """Counts of the built models at each width, without masked entries, and beside the published ones."""
-    columns = dict.fromkeys(line["dataset"] for line in lines)
-    return [_table(plan, column, [line for line in lines if line["dataset"] == column]) for column in columns]
+def parameters_tables(results: Results) -> list[Table]:
+    """Return counts of the built models at each width, without masked entries, and beside the published ones."""
+    return [_table(results.plan, column, own) for column, own in groups_of(results.frame, "dataset")]
 
 
-def _table(plan: Plan, column: str, lines: Sequence[Line]) -> Table:
+def _table(plan: Plan, column: str, frame: pd.DataFrame) -> Table:
     notes = Notes()
-    widths = sorted({line["width"] for line in lines})
+    widths = sorted(frame["width"].unique())
+    by_case = {(line.layer, line.width): line for line in rows_of(frame)}
+    published = {line.layer: line for line in rows_of(frame.dropna(subset="published"))}
     header = ["layer", *(f"width {width}" for width in widths), *(f"width {width}, unmasked" for width in widths)]
     if plan.published is not None:
         header += ["published", "at width", "equal"]
     rows = []
     for row in plan.rows:
-        mine = {line["width"]: line for line in lines if line["layer"] == row}
-        cells = [layer_cell(row, lines, notes)]
-        cells += [count_cell(mine.get(width), "parameters", notes) for width in widths]
-        cells += [count_cell(mine.get(width), "masked_free", notes) for width in widths]
+        cells = [layer_cell(row, frame, notes)]
+        cells += [count_cell(by_case.get((row, width)), "parameters", notes) for width in widths]
+        cells += [count_cell(by_case.get((row, width)), "masked_free", notes) for width in widths]
         if plan.published is not None:
-            cells += _comparison(mine.values())
+            cells += _comparison(published.get(row))
         rows.append(tuple(cells))
     remarks = notes.numbered()
     if plan.published is not None:
@@ -43,11 +45,8 @@ def _table(plan: Plan, column: str, lines: Sequence[Line]) -> Table:
     return Table(f"{plan.suite}-parameters-{column}", caption, tuple(header), tuple(rows), remarks)
 
 
-def _comparison(lines: Iterable[Line]) -> list[str]:
-    for line in lines:
-        if line.get("published") is not None:
-            equal = (
-                EMPTY if line.get("parameters") is None else "yes" if line["parameters"] == line["published"] else "no"
-            )
-            return [f"{line['published']:,}", str(line["width"]), equal]
-    return [EMPTY, EMPTY, EMPTY]
+def _comparison(line: Row | None) -> list[str]:
+    if line is None:
+        return [EMPTY] * 3
+    equal = EMPTY if pd.isna(line.parameters) else "yes" if line.parameters == line.published else "no"
+    return [f"{line.published:,}", str(line.width), equal]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from harness.core.kinds import IDENTITY, Dependencies, Kind
@@ -16,9 +15,8 @@ if TYPE_CHECKING:
     from harness.core.run_options import RunOptions
     from harness.core.settings import Progress
     from harness.kinds.runtime.suite import RuntimeSuite
-    from harness.planning.plan import Plan
     from harness.reporting.compare.measure import Measure
-    from harness.reporting.tables.cells import Line
+    from harness.reporting.frame import Results
     from harness.reporting.tables.rendering import Table
     from harness.training.checkpoints import Checkpoints
 
@@ -88,22 +86,19 @@ class RuntimeKind(Kind, name="runtime"):
 
         return TimeMeasure(self.name)
 
-    def tables(self, plan: Plan, lines: Sequence[Line]) -> list[Table]:
+    def tables(self, results: Results) -> list[Table]:
         """See `harness.kinds.runtime.tables.runtime_tables`."""
         from harness.kinds.runtime.tables import runtime_tables
 
-        return runtime_tables(plan, lines)
+        return runtime_tables(results)
 
-    def figures(
-        self, plan: Plan, records: Sequence[Record], lines: Sequence[Line], folder: Path
-    ) -> Mapping[str, Figure | None]:
+    def figures(self, results: Results) -> Mapping[str, Figure | None]:
         """Return the times of every sweep, a panel per operation."""
         from harness.kinds.runtime.figures import sweep_figures
         from harness.reporting.figures.figure_style import slug
 
         made: dict[str, Figure | None] = {}
-        for sweep in dict.fromkeys(line["sweep"] for line in lines):
-            own = [line for line in lines if line["sweep"] == sweep]
-            for suffix, curve in sweep_figures(plan, sweep, own).items():
+        for sweep in results.of_kind("runtime")["sweep"].unique():
+            for suffix, curve in sweep_figures(results, sweep).items():
                 made[f"runtime-{slug(sweep)}{suffix}"] = curve
         return made

@@ -1,16 +1,14 @@
-"""The points of a runtime suite: what several processes measured of one case, as one, and whether it can be trusted."""
+"""The points of a runtime suite: the measurements of a case in several processes as one, and whether it is stable."""
 
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from harness.reporting.frame import Row, rows_of
 from harness.reporting.statistics.statistics import slope
-from harness.reporting.tables.cells import Line
 
 # Beyond these a point is marked as unstable. They are parts of the median.
 LARGEST_SPREAD = 0.25  # interquartile range
@@ -20,75 +18,70 @@ LEAST_CPU_SHARE = 0.9  # of a core that one thread on a CPU should have for itse
 
 FITTED_POINTS = 4
 
+CASE = ["sweep", "shape", "batch", "layer", "operation"]
 
-def merged(lines: Iterable[Line], threads: int) -> list[dict[str, Any]]:
-    """One line for each layer, operation and point, from those of all processes, in order of first appearance.
 
-    Times are medians over the processes, `iqr_ms`, errors and memory the largest of theirs. `gap` is how far the
-    medians of the processes lie apart, as a part of the smallest; None for one process. `unstable` lists what lies
-    beyond the bounds above. Where every process failed, the first failure stands.
+def merged(frame: pd.DataFrame, threads: int) -> pd.DataFrame:
+    """Return one row for each layer, operation and point, from those of all processes, in order of first appearance.
+
+    Times are medians over the processes, `iqr_ms`, errors and memory the largest of theirs. Further columns are `gap`,
+    the distance between the medians of the processes as a part of the smallest, NA for one process; `low` and `high`,
+    the ends of the spread about the median, which is the interquartile range, or the gap if that is wider; `entries`
+    of the point's tensor; `unstable`, what exceeds the bounds above. If every process failed, the first failure stands.
 
     Args:
-        lines: of `results.plan_lines`.
+        frame: rows of runtime trials.
         threads: of the trials.
     """
-    groups: dict[tuple[Any, ...], list[Line]] = {}
-    for line in lines:
-        key = tuple(line[name] for name in ("sweep", "shape", "batch", "layer", "operation"))
-        groups.setdefault(key, []).append(line)
-    return [_merge(group, threads) for group in groups.values()]
+    known = (frame["status"] == "ok") & frame["median_ms"].notna()
+    timed = frame[known].assign(spread=frame["iqr_ms"] / frame["median_ms"], drift=frame["drift"].fillna(0))
+    cases = timed.groupby(CASE)
+    medians = cases["median_ms"]
+    order = frame.drop_duplicates(CASE).set_index(CASE).index
+    points = pd.concat([timed, frame[~known]]).drop_duplicates(CASE).set_index(CASE).loc[order]
+    points = points.assign(
+        median_ms=medians.median(),
+        copy_ms=cases["copy_ms"].median(),
+        **{name: cases[name].max() for name in ("iqr_ms", "spread", "inverse_error", "peak_bytes")},
+        drift=cases["drift"].max().where(cases["drift"].max() >= -cases["drift"].min(), cases["drift"].min()),
+        gap=(medians.max() / medians.min() - 1).where(cases.size() > 1),
+        cpu_share=cases["cpu_share"].min(),
+        timed=cases.size(),
+        processes=frame.groupby(CASE).size(),
+    ).reset_index()
+    half = (points["gap"].fillna(0) * points["median_ms"]).clip(lower=points["iqr_ms"]) / 2
+    sizes = [math.prod(map(int, shape.split("x"))) for shape in points["shape"]]
+    return points.assign(
+        low=points["median_ms"] - half,
+        high=points["median_ms"] + half,
+        entries=points["batch"] * np.array(sizes, int),
+        unstable=pd.Series([_complaints(point, threads) for point in rows_of(points)], dtype=object),
+    )
 
 
-def _merge(group: Sequence[Line], threads: int) -> dict[str, Any]:
-    timed = [line for line in group if line["status"] == "ok" and line.get("median_ms") is not None]
-    if not timed:
-        return {**group[0], "unstable": ()}
-    medians = [line["median_ms"] for line in timed]
-    gap = max(medians) / min(medians) - 1 if len(timed) > 1 else None
-    point = {
-        **timed[0],
-        "median_ms": statistics.median(medians),
-        "iqr_ms": max(line["iqr_ms"] for line in timed),
-        "gap": gap,
-        "unstable": tuple(_complaints(group, timed, gap, threads)),
+def _complaints(point: Row, threads: int) -> tuple[str, ...]:
+    if pd.isna(point.timed):
+        return ()
+    found = {
+        f"interquartile range {point.spread:.0%} of the median": point.spread > LARGEST_SPREAD,
+        f"{point.drift:+.0%} from the first half of the rounds to the second": abs(point.drift) > LARGEST_DRIFT,
     }
-    for name in ("inverse_error", "peak_bytes"):
-        known = [line[name] for line in timed if line.get(name) is not None]
-        point[name] = max(known) if known else None
-    copies = [line["copy_ms"] for line in timed if line.get("copy_ms") is not None]
-    point["copy_ms"] = statistics.median(copies) if copies else None
-    return point
+    if pd.notna(point.gap):
+        found[f"processes {point.gap:.0%} apart"] = point.gap > LARGEST_GAP
+    if pd.notna(point.cpu_share) and threads == 1 and point.device == "cpu":
+        found[f"had {point.cpu_share:.0%} of its core"] = point.cpu_share < LEAST_CPU_SHARE
+    found[f"{point.timed:.0f} of {point.processes} processes"] = point.timed < point.processes
+    return tuple(text for text, exceeded in found.items() if exceeded)
 
 
-def _complaints(group: Sequence[Line], timed: Sequence[Line], gap: float | None, threads: int) -> Iterable[str]:
-    spread = max(line["iqr_ms"] / line["median_ms"] for line in timed)
-    if spread > LARGEST_SPREAD:
-        yield f"interquartile range {spread:.0%} of the median"
-    drift = max((line.get("drift") or 0.0 for line in timed), key=abs)
-    if abs(drift) > LARGEST_DRIFT:
-        yield f"{drift:+.0%} from the first half of the rounds to the second"
-    if gap is not None and gap > LARGEST_GAP:
-        yield f"processes {gap:.0%} apart"
-    shares = [line["cpu_share"] for line in timed if line.get("cpu_share") is not None]
-    if shares and threads == 1 and timed[0].get("device") == "cpu" and min(shares) < LEAST_CPU_SHARE:
-        yield f"had {min(shares):.0%} of its core"
-    if len(timed) < len(group):
-        yield f"{len(timed)} of {len(group)} processes"
-
-
-def entries(point: Line) -> int:
-    """Numbers in the tensor of a point: batch times D."""
-    return int(point["batch"]) * math.prod(map(int, str(point["shape"]).split("x")))
-
-
-def growth(points: Iterable[Line]) -> tuple[float, float] | None:
-    """(p, half width of its 95 % interval) of time ~ entries^p; None with fewer than three points.
+def growth(points: pd.DataFrame) -> tuple[float, float] | None:
+    """Return (p, half width of its 95 % interval) of time ~ entries^p; None with fewer than three points.
 
     A straight line through the logarithms of the largest `FITTED_POINTS` points of one layer and operation, by
     least squares: at smaller ones the price of calling operators hides the growth.
     """
-    timed = sorted((entries(point), point["median_ms"]) for point in points if point.get("median_ms") is not None)
-    largest = np.log(np.array(timed[-FITTED_POINTS:], dtype=float).reshape(-1, 2))
+    timed = points[["entries", "median_ms"]].dropna().astype(float).sort_values(["entries", "median_ms"])
+    largest = np.log(timed.tail(FITTED_POINTS).to_numpy())
     if len(largest) < 3 or np.ptp(largest[:, 0]) == 0:
         return None
     return slope(largest[:, 0], largest[:, 1])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from harness.kinds.runtime.points import (
     FITTED_POINTS,
@@ -11,15 +13,14 @@ from harness.kinds.runtime.points import (
     LARGEST_GAP,
     LARGEST_SPREAD,
     LEAST_CPU_SHARE,
-    entries,
     growth,
     merged,
 )
 from harness.kinds.runtime.trial import RuntimeTrial
+from harness.reporting.frame import Results, Row, rows_of
 from harness.reporting.tables.cells import (
     EMPTY,
     OPERATIONS,
-    Line,
     Notes,
     device_text,
     failed_cell,
@@ -31,48 +32,45 @@ from harness.reporting.tables.cells import (
 )
 from harness.reporting.tables.rendering import Table
 
-if TYPE_CHECKING:
-    from harness.planning.plan import Plan
-
 UNSTABLE = " †"
 MOST_COMPLAINTS = 8
 BYTES = {"float32": 4, "float64": 8}
 
 
-def runtime_tables(plan: Plan, lines: Sequence[Line]) -> list[Table]:
-    """For each sweep: a table of times per operation, one of memory, one of errors; a row per layer."""
+def runtime_tables(results: Results) -> list[Table]:
+    """Return for each sweep a table of times per operation, one of memory, one of errors; a row per layer."""
     made = []
-    for sweep in dict.fromkeys(line["sweep"] for line in lines):
-        trials = [trial for trial in plan.trials if isinstance(trial, RuntimeTrial) and trial.sweep == sweep]
-        table = _Sweep(plan, sweep, trials, [line for line in lines if line["sweep"] == sweep])
+    for sweep in results.frame["sweep"].dropna().unique():
+        table = _Sweep(results, sweep)
         made += [table.times(operation) for operation in table.operations]
         made += [other for other in (table.memory(), table.errors()) if other is not None]
     return made
 
 
 class _Sweep:
-    """The points of one sweep, and what its tables have in common."""
+    """The points of one sweep, and what its tables share."""
 
-    def __init__(self, plan: Plan, sweep: str, trials: Sequence[RuntimeTrial], lines: Sequence[Line]) -> None:
-        self.plan, self.sweep, self.trial = plan, sweep, trials[0]
+    def __init__(self, results: Results, sweep: str) -> None:
+        self.plan, self.sweep = results.plan, sweep
+        trials = [trial for trial in self.plan.trials if isinstance(trial, RuntimeTrial) and trial.sweep == sweep]
+        self.trial = trials[0]
         self.processes = 1 + max(trial.process for trial in trials)
-        self.measured = merged(lines, self.trial.threads)
-        self.points = list(dict.fromkeys((line["shape"], line["batch"]) for line in self.measured))
-        self.operations = list(dict.fromkeys(line["operation"] for line in self.measured))
-        self.by_case = {
-            (line["operation"], line["layer"], line["shape"], line["batch"]): line for line in self.measured
-        }
+        frame = results.frame[results.frame["sweep"] == sweep]
+        self.measured = merged(frame, self.trial.threads)
+        self.points = list(self.measured[["shape", "batch"]].drop_duplicates().itertuples(index=False, name=None))
+        self.operations = list(self.measured["operation"].unique())
+        self.by_case = {(line.operation, line.layer, line.shape, line.batch): line for line in rows_of(self.measured)}
         shapes, batches = ({point[i] for point in self.points} for i in (0, 1))
         self.header = [point_label(point, len(shapes) > 1, len(batches) > 1) for point in self.points]
         self.fixed = [f"batch {self.points[0][1]}"] if len(batches) == 1 else []
         self.fixed += [f"shape {shape_text(self.points[0][0])}"] if len(shapes) == 1 else []
         self.rest = (
-            f"Profile {plan.profile}, {device_text(plan.device, lines)}, {self.trial.dtype}, "
+            f"Profile {self.plan.profile}, {device_text(self.plan.device, frame)}, {self.trial.dtype}, "
             f"{threads_text(self.trial.threads)}."
         )
 
     def times(self, operation: str) -> Table:
-        """Median and interquartile range, the growth, and below the layers a copy of the tensor."""
+        """Return median and interquartile range, the growth, and below the layers a copy of the tensor."""
         notes = Notes()
         unstable, served = [], []
         rows = []
@@ -81,11 +79,11 @@ class _Sweep:
             for point, label in zip(self.points, self.header, strict=True):
                 line = self.by_case.get((operation, row, *point))
                 cells.append(EMPTY if line is None else time_cell(line, notes))
-                if line is not None and line.get("remark"):
-                    served.append(f"{row} at {label}: {line['remark']}")
-                if line is not None and line["unstable"]:
+                if line is not None and pd.notna(line.remark):
+                    served.append(f"{row} at {label}: {line.remark}")
+                if line is not None and line.unstable:
                     cells[-1] += UNSTABLE
-                    unstable.append(f"{row} at {label}: {', '.join(line['unstable'])}")
+                    unstable.append(f"{row} at {label}: {', '.join(line.unstable)}")
             rows.append((layer_cell(row, self.measured, notes), *cells, self._growth(operation, row)))
         copies = [self._copy(operation, point) for point in self.points]
         if any(copy is not None for copy in copies):
@@ -105,14 +103,14 @@ class _Sweep:
         )
 
     def memory(self) -> Table | None:
-        """Peak memory of every operation, in sizes of the point's tensor."""
+        """Return the peak memory of every operation, in sizes of the point's tensor."""
 
-        def cell(line: Line, notes: Notes) -> str:
-            if line.get("peak_bytes") is None:
-                return failed_cell(line, notes) if line["status"] != "ok" else EMPTY
-            return f"{line['peak_bytes'] / (BYTES[self.trial.dtype] * entries(line)):.1f}"
+        def cell(line: Row, notes: Notes) -> str:
+            if pd.isna(line.peak_bytes):
+                return failed_cell(line, notes) if line.status != "ok" else EMPTY
+            return f"{line.peak_bytes / (BYTES[self.trial.dtype] * line.entries):.1f}"
 
-        if all(line.get("peak_bytes") is None for line in self.measured):
+        if self.measured["peak_bytes"].isna().all():
             return None
         names = " / ".join(OPERATIONS[operation] for operation in self.operations)
         caption = (
@@ -122,15 +120,15 @@ class _Sweep:
         return self._joined("memory", caption, self.operations, cell)
 
     def errors(self) -> Table | None:
-        """How far x lies from the inverse of what the layer makes of x."""
+        """Return the errors of the inverses: the largest distance of x from inverse(forward(x))."""
 
-        def cell(line: Line, notes: Notes) -> str:
-            if line["status"] != "ok":
+        def cell(line: Row, notes: Notes) -> str:
+            if line.status != "ok":
                 return failed_cell(line, notes)
-            return EMPTY if line.get("inverse_error") is None else f"{line['inverse_error']:.0e}"
+            return EMPTY if pd.isna(line.inverse_error) else f"{line.inverse_error:.0e}"
 
         operations = [name for name in self.operations if name.startswith("inverse")]
-        if not any(line.get("inverse_error") is not None for line in self.measured):
+        if self.measured["inverse_error"].isna().all():
             return None
         names = " / ".join(OPERATIONS[operation] for operation in operations)
         caption = (
@@ -138,8 +136,8 @@ class _Sweep:
         )
         return self._joined("error", caption, operations, cell)
 
-    def _joined(self, name: str, caption: str, operations: Sequence[str], cell: Callable[[Line, Notes], str]) -> Table:
-        """A table whose cells hold several operations, a failure of all of them once."""
+    def _joined(self, name: str, caption: str, operations: Sequence[str], cell: Callable[[Row, Notes], str]) -> Table:
+        """Return a table whose cells hold several operations, a failure of all of them once."""
         notes = Notes()
         rows: list[tuple[Any, ...]] = []
         for row in self.plan.rows:
@@ -153,15 +151,16 @@ class _Sweep:
         return Table(f"{self.plan.suite}-{self.sweep}-{name}", caption, header, tuple(rows), notes.numbered())
 
     def _growth(self, operation: str, row: str) -> str:
-        fit = growth(line for line in self.measured if (line["layer"], line["operation"]) == (row, operation))
+        own = (self.measured["layer"] == row) & (self.measured["operation"] == operation)
+        fit = growth(self.measured.loc[own, ["entries", "median_ms"]])
         return EMPTY if fit is None else f"{fit[0]:.2f} ± {fit[1]:.2f}"
 
     def _copy(self, operation: str, point: tuple[str, int]) -> float | None:
         found = (self.by_case.get((operation, row, *point)) for row in self.plan.rows)
-        return next((line["copy_ms"] for line in found if line is not None and line.get("copy_ms") is not None), None)
+        return next((line.copy_ms for line in found if line is not None and pd.notna(line.copy_ms)), None)
 
     def _times_caption(self, operation: str) -> str:
-        """What was timed and how."""
+        """Return what was timed and how."""
         what = {
             "forward": "forward with log-determinant, in grad mode",
             "forward_backward": "forward with log-determinant, and backward",
@@ -181,8 +180,7 @@ class _Sweep:
         )
 
     def _ended_early(self) -> bool:
-        rounds = [line["rounds"] for line in self.measured if line.get("rounds") is not None]
-        return min(rounds, default=self.trial.timing.rounds) < self.trial.timing.rounds
+        return bool((self.measured["rounds"] < self.trial.timing.rounds).any())
 
     def _fixed_text(self) -> str:
         return "".join(f", {part}" for part in self.fixed)
@@ -196,7 +194,7 @@ BOUNDS = (
 
 
 def point_label(point: tuple[str, int], shape_varies: bool, batch_varies: bool) -> str:
-    """A point of a sweep, by what varies in it."""
+    """Return a point of a sweep as text: the part that varies."""
     parts = [shape_text(point[0])] if shape_varies or not batch_varies else []
     parts += [f"batch {point[1]}"] if batch_varies else []
     return ", ".join(parts)

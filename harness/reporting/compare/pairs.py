@@ -17,8 +17,8 @@ from harness.core.sources import changes
 from harness.core.trial import Trial
 from harness.planning.plan import Plan
 from harness.reporting.compare.measure import Measure, Row
-from harness.reporting.results import read_records
-from harness.reporting.tables.cells import OPERATIONS, failed_reason
+from harness.reporting.frame import read_records, shortened
+from harness.reporting.tables.cells import OPERATIONS
 
 LISTED = 3  # differing settings or files; the others are counted
 
@@ -170,7 +170,7 @@ def _outcome(
 def _failure(measure: Measure, row: Row) -> str | None:
     """Return why a row has no value that counts; None if it has one."""
     if row["status"] != "ok":
-        return f"{row['status']} ({failed_reason(row)})"
+        return f"{row['status']} ({shortened(row.get('reason') or row.get('audit_reason') or 'no reason given')})"
     doubt = measure.doubt(row)
     return None if doubt is None else f"audit failed ({doubt})"
 

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from harness.reporting.compare.comparison import Comparison, PlaceComparison
 from harness.reporting.compare.measure import Row
 from harness.reporting.compare.pairs import Pair
+from harness.reporting.frame import shortened
 from harness.reporting.statistics.statistics import LEAST_SEEDS
-from harness.reporting.tables.cells import EMPTY, Notes, shortened
+from harness.reporting.tables.cells import EMPTY, Notes
 from harness.reporting.tables.rendering import Table
 
 

@@ -1,27 +1,21 @@
-"""The figures of a report: which there are, for which kind of suite."""
+"""Draw the figures of a report."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
 from harness.core.kinds import kind_of
-from harness.core.records import Record
 from harness.reporting.figures.figure_style import render, style
-from harness.reporting.results import plan_lines
-
-if TYPE_CHECKING:
-    from harness.planning.plan import Plan
+from harness.reporting.frame import Results
 
 OF_CLAIMS = ("accounting", "singular", "likelihood", "training", "runtime")
 """Figures that a section of a report on claims has."""
 
 
 def rendered(made: Mapping[str, Figure]) -> dict[str, bytes]:
-    """Every figure as PNG and, but for pictures, SVG, by file name."""
+    """Return every figure as PNG and, but for pictures, SVG, by file name."""
     files: dict[str, bytes] = {}
     with style():
         for name, figure in made.items():
@@ -29,22 +23,15 @@ def rendered(made: Mapping[str, Figure]) -> dict[str, bytes]:
     return files
 
 
-def drawn(plan: Plan, records: Sequence[Record], folder: Path) -> dict[str, Figure]:
-    """Every figure of a plan by name; those without content are left out.
-
-    Args:
-        plan: the order of layers and data sets.
-        records: what was measured.
-        folder: where the records lie, with their arrays of samples.
-    """
-    if plan.sections:
-        parts: dict[str, Figure] = {}
-        for section in plan.sections:
-            part = plan.part(section)
-            ids = {trial.id for trial in part.trials}
-            own = drawn(part, [record for record in records if record.id in ids], folder)
-            parts |= {f"{section.name}-{name}": figure for name, figure in own.items() if name.startswith(OF_CLAIMS)}
-        return parts
+def drawn(results: Results) -> dict[str, Figure]:
+    """Return every figure of a plan by name; those without content are left out."""
+    if results.plan.sections:
+        return {
+            f"{section.name}-{name}": figure
+            for section, part in zip(results.plan.sections, results.parts, strict=True)
+            for name, figure in drawn(part).items()
+            if name.startswith(OF_CLAIMS)
+        }
     with style():
-        made = kind_of(plan.kind).figures(plan, records, plan_lines(records, plan), folder)
+        made = kind_of(results.plan.kind).figures(results)
     return {name: figure for name, figure in made.items() if figure is not None}

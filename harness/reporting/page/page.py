@@ -6,15 +6,13 @@ import base64
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from harness.core.records import Record
 from harness.reporting.compare.merge import CONFLICT
 from harness.reporting.figures.figure_style import slug
+from harness.reporting.frame import TABLE, Results, csv_bytes
 from harness.reporting.page.page_facts import (
     environment_rows,
     rebuild_lines,
@@ -24,31 +22,21 @@ from harness.reporting.page.page_facts import (
     without_paths,
 )
 from harness.reporting.page.page_sections import PageSection
-from harness.reporting.results import csv_bytes
-from harness.reporting.tables.cells import Line, device_text
+from harness.reporting.tables.cells import device_text
 from harness.reporting.tables.rendering import Table, one_line
-from harness.reporting.tables.tables import status_line
-
-if TYPE_CHECKING:
-    from harness.planning.plan import Plan
 
 RESERVED = ("trials", "origin", "numbers", "theme")  # ids of the page's own
 
 
-def page(
-    plan: Plan, records: Sequence[Record], lines: Sequence[Line], sections: Sequence[PageSection], frame: pd.DataFrame
-) -> bytes:
-    """The page as bytes of HTML, a function of its arguments alone.
+def page(results: Results, sections: Sequence[PageSection]) -> bytes:
+    """Return the page as bytes of HTML, a function of its arguments alone.
 
     Everything that comes from a suite or a record is escaped. A content security policy lets the page's own script
     run and no other, and fetch nothing.
 
     Args:
-        plan: what was asked.
-        records: what was measured.
-        lines: of `results.plan_lines`.
+        results: of the suite; their table can be downloaded as results.csv.
         sections: of `page_sections.suite_sections`, or one per claim.
-        frame: of `results.results`, to be downloaded as results.csv.
     """
     environment = Environment(
         loader=PackageLoader("harness.reporting"),
@@ -57,24 +45,25 @@ def page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    plan, frame, records = results.plan, results.table, list(results.records.values())
     frame = frame.assign(reason=frame["reason"].map(without_paths, na_action="ignore"))
     script = _template("page.js", environment)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
     text = environment.get_template("page.html").render(
         plan=plan,
         question=one_line(plan.question),
-        device=device_text(plan.device, lines),
-        status=status_line(lines),
+        device=device_text(plan.device, results.frame),
+        status=results.status_line,
         conflicts=[without_paths(f"{one.id}: {one.notes[CONFLICT]}") for one in records if CONFLICT in one.notes],
         sections=[replace(section, tables=tuple(map(_without_paths, section.tables))) for section in sections],
         anchors=anchors(sections),
         audited=any(trial.steps for trial in plan.trials),
         columns=(*trial_columns(plan), "remarks"),
-        trials=trial_rows(plan, records, lines),
+        trials=trial_rows(results),
         environment=environment_rows(records),
         commands=rebuild_lines(plan, records),
         downloads=[
-            ("results.csv", "a line for each measure of each trial", _text_data("text/csv", csv_bytes(frame))),
+            (TABLE, "a line for each measure of each trial", _text_data("text/csv", csv_bytes(frame))),
             (
                 "records.json",
                 "training curves, audits, notes and times",

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from harness.core.records import Record
-from harness.reporting.results import MISSING
-from harness.reporting.tables.cells import EMPTY, Line, shortened
-from harness.reporting.tables.tables import worst_statuses
+from harness.reporting.frame import Results, shortened
+from harness.reporting.tables.cells import EMPTY
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan
@@ -51,18 +50,13 @@ def _audited(plan: Plan) -> bool:
     return any(trial.steps for trial in plan.trials)
 
 
-def trial_rows(plan: Plan, records: Sequence[Record], lines: Sequence[Line]) -> list[TrialRow]:
-    """Every planned trial in the order of the plan, whatever became of it."""
-    by_id = {record.id: record for record in records}
-    by_trial: dict[str, list[Line]] = {}
-    for line in lines:
-        by_trial.setdefault(line["id"], []).append(line)
-    states = worst_statuses(lines)
+def trial_rows(results: Results) -> list[TrialRow]:
+    """Return every planned trial in the order of the plan."""
+    plan, states, reasons = results.plan, results.statuses, _reasons(results)
     rows = []
     for trial in plan.trials:
-        record = by_id.get(trial.id)
-        state = states.get(trial.id, MISSING)
-        found = dict.fromkeys(_reasons(by_trial.get(trial.id, []), record))
+        record, state = results.records.get(trial.id), states[trial.id]
+        found = dict.fromkeys([*reasons.get(trial.id, []), *_audit_reasons(record)])
         seconds = EMPTY if record is None or record.seconds is None else f"{record.seconds:.1f}"
         audit = _audit_cells(record) if _audited(plan) else ()
         cells = (trial.kind, trial.place, ", ".join(trial.rows), trial.repeat, state, *audit, seconds)
@@ -84,16 +78,17 @@ def _number(value: float | None) -> str:
     return EMPTY if value is None else f"{value:.2g}"
 
 
-def _reasons(lines: Sequence[Line], record: Record | None) -> list[str]:
-    found = []
-    for line in lines:
-        if line["status"] != "ok" and line.get("reason"):
-            whose = f"{line['layer']}: " if line["kind"] == "runtime" else ""
-            found.append(f"{whose}{line['reason']}")
-    if record is not None:
-        found += record.audit.get("reasons", [])
-        found += [f"{path} is not audited: {why}" for path, why in record.audit.get("not_audited", {}).items()]
-    return found
+def _reasons(results: Results) -> dict[str, list[str]]:
+    """Return the reasons of failed rows by trial; a trial of several layers says whose."""
+    failed = results.frame[(results.frame["status"] != "ok") & results.frame["reason"].notna()]
+    whose = (failed["layer"] + ": ").where(failed["kind"] == "runtime", "")
+    return {name: list(texts) for name, texts in (whose + failed["reason"]).groupby(failed["id"])}
+
+
+def _audit_reasons(record: Record | None) -> list[str]:
+    audit = {} if record is None else record.audit
+    not_audited = audit.get("not_audited", {}).items()
+    return [*audit.get("reasons", []), *(f"{path} is not audited: {why}" for path, why in not_audited)]
 
 
 def without_paths(text: str) -> str:

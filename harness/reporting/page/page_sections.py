@@ -6,16 +6,13 @@ import base64
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from PIL import Image
 
 from harness.reporting.figures.figure_style import RESOLUTION
+from harness.reporting.frame import Results
 from harness.reporting.tables.rendering import Table
-
-if TYPE_CHECKING:
-    from harness.planning.plan import Plan
 
 HEADINGS = {
     "likelihood": "Likelihood",
@@ -76,11 +73,11 @@ class PageSection:
     figures: tuple[PageFigure, ...] = ()
 
 
-def suite_sections(plan: Plan, tables: Sequence[Table], files: Mapping[str, bytes]) -> list[PageSection]:
+def suite_sections(results: Results, tables: Sequence[Table], files: Mapping[str, bytes]) -> list[PageSection]:
     """Return the sections of a suite: its tables, then its figures by heading; runtime curves come before their tables.
 
     Args:
-        plan: of the suite.
+        results: of the suite.
         tables: as in table.md.
         files: name -> content of the files in figures/.
     """
@@ -89,7 +86,7 @@ def suite_sections(plan: Plan, tables: Sequence[Table], files: Mapping[str, byte
         by_heading.setdefault(_heading(figure.name), []).append(figure)
     shown = [PageSection(heading, figures=tuple(figures)) for heading, figures in by_heading.items()]
     whole = PageSection("Tables", tables=tuple(tables))
-    return [*shown, whole] if plan.kind == "runtime" else [whole, *shown]
+    return [*shown, whole] if results.plan.kind == "runtime" else [whole, *shown]
 
 
 def page_figures(files: Mapping[str, bytes]) -> list[PageFigure]:

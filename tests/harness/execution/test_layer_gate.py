@@ -17,7 +17,7 @@ from harness.kinds.density.tables import density_tables
 from harness.kinds.parameters.tables import parameters_tables
 from harness.kinds.runtime.tables import runtime_tables
 from harness.planning.plan import Plan
-from harness.reporting.results import plan_lines
+from harness.reporting.frame import Results
 
 LAYERS = """\
 import os
@@ -163,7 +163,7 @@ def test_every_table_marks_a_row_that_was_not_checked(kind, request):
             if row.get("layer", record.trial.get("layer", {}).get("row")) == name:
                 row["check"] = "unchecked"
     tables = {"density": density_tables, "runtime": runtime_tables, "parameters": parameters_tables}[kind]
-    table = tables(plan, plan_lines(found, plan))[0]
+    table = tables(Results.of(plan, found))[0]
     assert any(UNCHECKED in remark for remark in table.notes)
     assert [row[0] for row in table.rows if "[" in row[0]] == [f"{name} [1]"]
 

@@ -9,8 +9,7 @@ from harness.core.errors import SuiteError
 from harness.core.records import blank_record
 from harness.planning.plan import Plan
 from harness.planning.suite import load_suite
-from harness.reporting.results import plan_lines
-from harness.reporting.tables.tables import tables
+from harness.reporting.frame import Results
 
 SUITE = """\
 suite: tiny
@@ -94,7 +93,7 @@ def averaged(density_run):
 
 def cells(run, column="average, bits/dim ↓"):
     plan, records = run
-    table = tables(plan, plan_lines(records, plan))[0]
+    table = Results.of(plan, records).tables[0]
     return {row[0]: row[table.header.index(column)] for row in table.rows}, table
 
 

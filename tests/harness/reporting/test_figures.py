@@ -1,8 +1,8 @@
 import io
-import json
 
 import matplotlib
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.image import imread
@@ -14,18 +14,18 @@ from harness.kinds.density.figure_training import average, limits
 from harness.kinds.runtime.figures import sweep_figures, varying
 from harness.reporting.figures.figure_style import COLOURS, MARKERS, colour, marker, panels, side_legend, style
 from harness.reporting.figures.figures import drawn, rendered
-from harness.reporting.results import plan_lines
+from harness.reporting.frame import Results
 
 
 @pytest.fixture
 def density_files(density_run, write_run):
     plan, records = density_run
     folder = write_run(plan, records)
-    return plan, records, folder / "records"
+    return Results.of(plan, records, folder / "records")
 
 
 def test_a_density_suite_has_its_figures_the_same_bytes_whatever_the_users_style(density_files):
-    files = rendered(drawn(*density_files))
+    files = rendered(drawn(density_files))
     names = {"likelihood", "pareto", "cost", "training", "samples-waveforms"}
     expected = {f"{name}.{form}" for name in names for form in ("png", "svg")}
     assert set(files) == expected | {"samples-digits.png", "maps-digits.png", "maps-waveforms.png"}, (
@@ -38,18 +38,18 @@ def test_a_density_suite_has_its_figures_the_same_bytes_whatever_the_users_style
         else:
             assert b"<svg" in data and b"dc:date" not in data
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red", "svg.hashsalt": "other"}):
-        assert rendered(drawn(*density_files)) == files
+        assert rendered(drawn(density_files)) == files
 
 
 def test_without_records_there_are_no_figures(density_run, tmp_path):
-    assert rendered(drawn(density_run[0], [], tmp_path)) == {}
+    assert rendered(drawn(Results.of(density_run[0], [], tmp_path))) == {}
 
 
 def test_a_runtime_suite_has_two_figures_per_sweep(runtime_run, tmp_path):
     """The 1x1 convolution has one of its own."""
     plan, records = runtime_run
     names = {f"runtime-{sweep}{suffix}" for sweep in ("spatial", "batch") for suffix in ("", "-conv1x1")}
-    assert set(rendered(drawn(plan, records, tmp_path))) == {
+    assert set(rendered(drawn(Results.of(plan, records, tmp_path)))) == {
         f"{name}.{form}" for name in names for form in ("png", "svg")
     }
 
@@ -57,9 +57,7 @@ def test_a_runtime_suite_has_two_figures_per_sweep(runtime_run, tmp_path):
 def test_runtime_curves_are_the_medians_beside_the_copy(runtime_run):
     plan, records = runtime_run
     records[0].rows[3]["drift"] = 0.5  # the second layer's forward on the first shape
-    curves_by_suffix = sweep_figures(
-        plan, "spatial", [line for line in plan_lines(records, plan) if line["sweep"] == "spatial"]
-    )
+    curves_by_suffix = sweep_figures(Results.of(plan, records), "spatial")
     assert list(curves_by_suffix) == ["", "-conv1x1"]
     forward = curves_by_suffix[""].axes[0]
     curves = {line.get_label(): line for line in forward.lines if not line.get_label().startswith("_")}
@@ -74,7 +72,7 @@ def test_runtime_curves_are_the_medians_beside_the_copy(runtime_run):
 
 
 def test_counts_need_no_figure(parameters_run, tmp_path):
-    assert rendered(drawn(*parameters_run, tmp_path)) == {}
+    assert rendered(drawn(Results.of(*parameters_run, tmp_path))) == {}
 
 
 def test_likelihood_figure_shows_every_seed_its_mean_and_what_failed(density_run):
@@ -82,7 +80,7 @@ def test_likelihood_figure_shows_every_seed_its_mean_and_what_failed(density_run
     records[2].status, records[2].rows = "diverged", []
     for record in records[1:18:6]:  # the second layer on digits
         record.status, record.rows = "oom", []
-    figure = likelihood_figure(plan, plan_lines(records, plan))
+    figure = likelihood_figure(Results.of(plan, records))
     digits = figure.axes[0]
     assert [text.get_text() for text in digits.get_yticklabels()] == list(plan.rows)
     assert digits.get_ylim()[0] > digits.get_ylim()[1], "the first layer is on top"
@@ -94,9 +92,9 @@ def test_likelihood_figure_shows_every_seed_its_mean_and_what_failed(density_run
 
 def test_what_failed_its_audit_is_drawn_hollow(density_run):
     plan, records = density_run
-    solid = likelihood_figure(plan, plan_lines(records, plan))
+    solid = likelihood_figure(Results.of(plan, records))
     records[0].rows[0]["audit"] = "failed"
-    hollow = likelihood_figure(plan, plan_lines(records, plan))
+    hollow = likelihood_figure(Results.of(plan, records))
     faces = [sum(line.get_markerfacecolor() == "white" for line in figure.axes[0].lines) for figure in (solid, hollow)]
     assert faces[0] == 0 and faces[1] > 0
 
@@ -122,9 +120,8 @@ def test_training_curves_average_the_seeds_that_got_there():
     ],
 )
 def test_the_axis_of_a_sweep_is_what_varies_in_it(points, label, values):
-    lines = [{"shape": shape, "batch": batch} for shape, batch in points]
-    value_of, text, _ = varying(lines)
-    assert text == label and [value_of(line) for line in lines] == values
+    found, text, _ = varying(pd.DataFrame(points, columns=["shape", "batch"]))
+    assert text == label and found == values
 
 
 @pytest.mark.parametrize("rows", [3, 18, 40])
@@ -155,8 +152,7 @@ def test_mosaic_places_images_in_reading_order():
 
 
 def test_samples_that_are_gone_are_left_out(density_files):
-    plan, records, folder = density_files
-    for record in records:
-        (folder / f"{record.id}.npz").unlink(missing_ok=True)
-    assert not any(name.startswith("samples") for name in rendered(drawn(plan, records, folder)))
-    assert json.loads((folder / f"{records[0].id}.json").read_text())["arrays"]
+    for path in density_files.folder.glob("*.npz"):
+        path.unlink()
+    assert not any(name.startswith("samples") for name in rendered(drawn(density_files)))
+    assert all(density_files.records[trial].arrays for trial in density_files.of_kind("density")["id"])

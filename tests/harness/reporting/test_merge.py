@@ -3,6 +3,7 @@
 import copy
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
 from harness.cli.parser import main
@@ -11,7 +12,7 @@ from harness.core.records import blank_record, read_record, write_record
 from harness.kinds.density.trial import DensityTrial
 from harness.planning.plan import Plan
 from harness.reporting.compare.merge import merge
-from harness.reporting.results import plan_lines
+from harness.reporting.frame import Results
 
 HERE = {"cpu": "Processor A", "cores": 8}
 THERE = {"cpu": "Processor B", "cores": 64}
@@ -144,10 +145,10 @@ def test_nor_within_one_folder(density_run):
     timed = [record for record in records if record.trial["kind"] == "runtime"]
     for record, environment in zip(timed, (HERE, THERE), strict=True):
         record.environment = environment
-    lines = plan_lines(records, plan)
-    by_status = {line["status"]: line for line in lines if line["kind"] == "runtime"}
-    assert by_status["ok"]["machine"] == "Processor A" and "median_ms" in by_status["ok"]
-    assert "median_ms" not in by_status["elsewhere"] and "never pooled" in by_status["elsewhere"]["reason"]
+    frame = Results.of(plan, records).of_kind("runtime")
+    here, elsewhere = (frame[frame["status"] == status].iloc[-1] for status in ("ok", "elsewhere"))
+    assert here["machine"] == "Processor A" and here["median_ms"] > 0
+    assert pd.isna(elsewhere["median_ms"]) and "never pooled" in elsewhere["reason"]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 
 from harness.planning.overrides import run_command
 from harness.reporting.figures.figures import drawn, rendered
+from harness.reporting.frame import Results, csv_bytes
 from harness.reporting.page.page import anchors, page
 from harness.reporting.page.page_facts import (
     environment_rows,
@@ -21,9 +22,7 @@ from harness.reporting.page.page_facts import (
 )
 from harness.reporting.page.page_sections import PageSection, page_figures, suite_sections
 from harness.reporting.report import write_report
-from harness.reporting.results import csv_bytes, plan_lines, results
 from harness.reporting.tables.rendering import Table
-from harness.reporting.tables.tables import tables
 
 SURROUNDINGS = {
     "git": {"commit": "c0ffee" * 6 + "c0de", "dirty": False},
@@ -61,9 +60,8 @@ class Parts(HTMLParser):
 
 def index(plan, records, folder):
     """As `write_report` makes it, without the files beside it."""
-    lines, folder = plan_lines(records, plan), folder / "records"
-    sections = suite_sections(plan, tables(plan, lines), rendered(drawn(plan, records, folder)))
-    return page(plan, records, lines, sections, results(records, plan)).decode()
+    results = Results.of(plan, records, folder / "records")
+    return page(results, suite_sections(results, results.tables, rendered(drawn(results)))).decode()
 
 
 def decoded(uri):
@@ -92,7 +90,7 @@ def test_the_page_needs_nothing_and_says_everything_twice_alike(kind, request, w
     for where in (text, *(content.decode() for content in downloads.values())):
         assert "/home" not in where and "a-machine-of-mine" not in where and str(folder.parent) not in where
     assert "…/mnist.gz" in words and "…/c++" in words and "git checkout c0ffeec0ff" in words
-    written, csv = csv_bytes(results(records, plan)).decode(), downloads[f"{plan.suite}-results.csv"].decode()
+    written, csv = csv_bytes(Results.of(plan, records).table).decode(), downloads[f"{plan.suite}-results.csv"].decode()
     assert csv.replace("…/mnist.gz", "/home/someone/data/mnist.gz") == written
     kept = json.loads(downloads[f"{plan.suite}-records.json"])["trials"]
     assert [one["id"] for one in kept] == [trial.id for trial in plan.trials]
@@ -116,14 +114,14 @@ def test_every_planned_trial_is_listed_whatever_became_of_it(density_run, write_
     }
     records[0].rows[0]["audit"] = "failed"
     records[1].status, records[1].reason, records[1].rows = "diverged", "not finite at step 3", []
-    rows = trial_rows(plan, records[:-3], plan_lines(records[:-3], plan))
+    rows = trial_rows(Results.of(plan, records[:-3]))
     assert [row.id for row in rows] == [trial.id for trial in plan.trials]
     assert [row.cells[4] for row in rows] == ["audit failed", "diverged"] + ["ok"] * 15 + ["missing"] * 3
     assert rows[0].cells[5:10] == ("failed", "1", "–", "3.2", "3 of 4") and not rows[0].good
     assert rows[0].reasons[0].startswith("level0/step0/layer: log-det") and "beyond 4096" in rows[0].reasons[1]
     assert rows[1].reasons == ("not finite at step 3",)
     records[0].audit["linear_layers"] = 0
-    assert trial_rows(plan, records[:1], [])[0].cells[9] == "–", "a flow without linear layers"
+    assert trial_rows(Results.of(plan, records[:1]))[0].cells[9] == "–", "a flow without linear layers"
     text = index(plan, records[:-3], write_run(plan, records[:-3]))
     assert Parts(text).values("title").count(plan.trials[-1].id) == 1
     assert all(f'title="{trial.id}"' in text for trial in plan.trials)
@@ -131,11 +129,11 @@ def test_every_planned_trial_is_listed_whatever_became_of_it(density_run, write_
 
 def test_a_runtime_trial_says_which_of_its_layers_failed(runtime_run):
     plan, records = runtime_run
-    rows = trial_rows(plan, records, plan_lines(records, plan))
+    rows = trial_rows(Results.of(plan, records))
     assert [row.cells[1] for row in rows[:2]] == ["spatial, 3×4×4, batch 4", "spatial, 3×8×8, batch 4"]
     assert rows[1].cells[4] == "unsupported" and rows[1].reasons == ("<script>: side 8 is even",)
     expected = plan.model_copy(update={"unsupported": True})
-    assert [trial_rows(one, records, plan_lines(records, one))[1].good for one in (plan, expected)] == [False, True]
+    assert [trial_rows(Results.of(one, records))[1].good for one in (plan, expected)] == [False, True]
 
 
 def test_nothing_that_a_suite_says_is_markup(hostile_run, write_run):
@@ -207,16 +205,10 @@ def test_texts_of_the_numbers_lose_their_folders_line_by_line(density_run):
 def test_a_section_may_be_anything_that_has_a_heading(density_run, tmp_path):
     plan, records = density_run
     table = Table("t", "of /home/me/x/y", ("a", "b"), (("r", "<b>1</b>"), ("s", "2")), bold=frozenset({(1, 1)}))
-    figures = tuple(page_figures(rendered(drawn(plan, records, tmp_path))))
+    results = Results.of(plan, records, tmp_path)
+    figures = tuple(page_figures(rendered(drawn(results))))
     claim = PageSection("Any permutation: not", (("Claim", "as <i> said"),), (table,), figures)
-    lines = plan_lines(records, plan)
-    text = page(
-        plan,
-        records,
-        lines,
-        [claim, PageSection("Any permutation: not"), PageSection("Trials")],
-        results(records, plan),
-    ).decode()
+    text = page(results, [claim, PageSection("Any permutation: not"), PageSection("Trials")]).decode()
     parts = Parts(text)
     found = [one["id"] for tag, one in parts.tags if tag == "section"]
     assert found == ["any-permutation-not", "any-permutation-not-2", "trials-2", "trials", "origin", "numbers"]
@@ -230,14 +222,15 @@ def test_a_section_may_be_anything_that_has_a_heading(density_run, tmp_path):
 
 def test_runtime_curves_come_before_their_tables(runtime_run, density_run, tmp_path):
     for (plan, records), first in ((runtime_run, "Runtime curves"), (density_run, "Tables")):
-        made = suite_sections(plan, [], rendered(drawn(plan, records, tmp_path)))
+        results = Results.of(plan, records, tmp_path)
+        made = suite_sections(results, [], rendered(drawn(results)))
         assert made[0].heading == first
     assert anchors([PageSection("()"), PageSection("–")]) == ["section", "section-2"]
 
 
 def test_trials_are_listed_with_kind_place_layer_and_repetition(density_run):
     plan, records = density_run
-    rows = trial_rows(plan, records, plan_lines(records, plan))
+    rows = trial_rows(Results.of(plan, records))
     assert len(trial_columns(plan)) == len(rows[0].cells) == len(rows[-1].cells)
     assert rows[0].cells[:5] == ("density", "digits", "conv1x1", "seed 0", "ok")
 

@@ -5,10 +5,10 @@ import shutil
 
 import pytest
 
+from harness.reporting.frame import Results
 from harness.reporting.page.page import page
 from harness.reporting.page.page_sections import PageSection
 from harness.reporting.report import write_report
-from harness.reporting.results import plan_lines, results
 from harness.reporting.tables.rendering import Table
 
 pytestmark = pytest.mark.system
@@ -128,10 +128,10 @@ ORDERED = [
 
 @pytest.mark.parametrize("expected", ORDERED, ids=lambda cells: cells[0])
 def test_numbers_are_ordered_as_numbers_and_what_is_empty_comes_last(browser, expected, parameters_run, tmp_path):
-    plan, records = parameters_run
+    plan, _ = parameters_run
     rows = [(f"row {number}", cell) for number, cell in enumerate([*expected[1::2], *expected[::2]])]
     table = Table("t", "shuffled", ("layer", "value"), tuple(rows))
-    text = page(plan, [], plan_lines([], plan), [PageSection("Tables", tables=(table,))], results(records, plan))
+    text = page(Results.of(plan, []), [PageSection("Tables", tables=(table,))])
     (tmp_path / "index.html").write_bytes(text)
     last = [cell for cell in expected if cell == "–"]
     numbers = [cell for cell in expected if cell[0] in "-≈0123456789"]

@@ -6,12 +6,12 @@ import pytest
 from harness.core.errors import UserError
 from harness.core.kinds import KINDS
 from harness.core.records import blank_record, write_record
-from harness.reporting.results import csv_bytes, read_records, results
+from harness.reporting.frame import BESIDE, Results, csv_bytes, read_records
 
 
 def test_density_columns_and_values(density_run):
     plan, records = density_run
-    frame = results(records, plan)
+    frame = Results.of(plan, records).table
     runtime_only = [name for name in KINDS["runtime"].columns if name not in KINDS["density"].columns]
     assert list(frame.columns) == [*KINDS["density"].columns, *runtime_only]
     density = frame[frame.operation.isna()]
@@ -28,7 +28,7 @@ def test_every_planned_trial_is_a_row_in_plan_order_whatever_became_of_it(densit
     records[1] = blank_record(plan.trials[1], "killed", "the process was ended by SIGKILL")
     records[-1] = blank_record(plan.trials[-1], "error", "ValueError: no")
     del records[5]
-    frame = results(reversed(records), plan)
+    frame = Results.of(plan, reversed(records)).table
     assert list(dict.fromkeys(frame.id)) == [trial.id for trial in plan.trials]
     assert frame.status[1] == "killed" and pd.isna(frame.bits_per_dim[1])
     assert frame.status[5] == "missing" and frame.reason[5] == "not yet run"
@@ -41,7 +41,7 @@ def test_a_row_keeps_its_own_status_and_reason(runtime_run):
     plan, records = runtime_run
     records[1].status, records[1].reason = "error", "<script> inverse: no"
     records[1].rows[-1].update(status="error", reason="no")
-    frame = results(records, plan)
+    frame = Results.of(plan, records).table
     mine = frame[frame.id == plan.trials[1].id]
     assert mine.status.to_list() == ["ok"] * 6 + ["unsupported", "unsupported", "error"]
     assert mine.reason.isna().to_list() == [True] * 6 + [False] * 3
@@ -49,7 +49,7 @@ def test_a_row_keeps_its_own_status_and_reason(runtime_run):
 
 def test_parameters_stand_beside_what_was_published(parameters_run):
     plan, records = parameters_run
-    frame = results(records, plan)
+    frame = Results.of(plan, records).table
     assert list(frame.columns) == list(KINDS["parameters"].columns)
     rows = frame.set_index(["layer", "width"])
     assert rows.published["conv1x1", 64] == 6400
@@ -60,11 +60,33 @@ def test_parameters_stand_beside_what_was_published(parameters_run):
 
 def test_csv_keeps_every_digit_and_leaves_nothing_for_nothing(density_run):
     plan, records = density_run
-    text = csv_bytes(results(records[:3], plan)).decode()
+    text = csv_bytes(Results.of(plan, records[:3]).table).decode()
     assert "0.30000000000000004" in text
     assert "nan" not in text.lower() and "none" not in text.lower() and "<NA>" not in text
     assert pd.read_csv(io.StringIO(text)).parameters[0] == 1006
     assert ",1006," in text, "a count is a whole number"
+
+
+def test_the_frame_has_more_columns_than_the_table_and_reasons_for_every_row(density_run):
+    plan, records = density_run
+    records[0] = blank_record(plan.trials[0], "oom", "too large " * 100)
+    records[1].rows[0]["bits_per_dim"] = None
+    found = Results.of(plan, records[:2])
+    first, second, third = (found.frame.iloc[row] for row in range(3))
+    assert (first["failure"], second["failure"], third["failure"]) == ("oom", "no value", "missing")
+    assert first["cause"].endswith("… (the record has the rest)") and third["cause"] == "not yet run"
+    assert second["notes"] == records[1].notes and third["notes"] == {}
+    assert set(found.frame.columns) - set(found.table.columns) >= BESIDE.keys()
+
+
+def test_a_trial_of_several_rows_has_the_worst_of_their_statuses(runtime_run, density_run):
+    plan, records = runtime_run
+    records[1].rows[-1].update(status="error", reason="no")
+    assert list(Results.of(plan, records).statuses.values()).count("error") == 1
+    assert Results.of(plan, records[2:]).status_line == "5 trials: 3 ok, 2 missing"
+    plan, records = density_run
+    records[0].rows[0]["audit"] = "failed"
+    assert Results.of(plan, records).statuses[plan.trials[0].id] == "audit failed"
 
 
 def test_read_records_takes_those_that_exist_in_the_given_order(parameters_run, tmp_path):
@@ -82,5 +104,5 @@ def test_every_measure_of_a_record_is_in_the_table(density_run):
     plan, records = density_run
     measures = {"claimed": -1.5, "best_step": 30, "stopped_early": True, "audit_reason": "log-det is 1"}
     records[0].rows[0] |= measures
-    line = results(records, plan).iloc[0]
+    line = Results.of(plan, records).table.iloc[0]
     assert {name: line[name] for name in measures} == measures and line.unit == "bits_per_dim"

@@ -6,10 +6,9 @@ from dataclasses import replace
 import pytest
 
 from harness.core.records import blank_record
-from harness.reporting.results import plan_lines
+from harness.reporting.frame import Results
 from harness.reporting.tables.cells import milliseconds
 from harness.reporting.tables.rendering import Table, escape_latex, escape_markdown, latex, markdown
-from harness.reporting.tables.tables import status_line, tables
 
 NASTY = r"a_b & 50% #1 $x$ {y} ~ ^ \z <script> | [c] *d* `e` ± × − † “q” éŁ 日ą→☃"
 
@@ -21,7 +20,7 @@ def grid(table):
 
 def made(run):
     plan, records = run
-    return tables(plan, plan_lines(records, plan))
+    return Results.of(plan, records).tables
 
 
 # Density
@@ -371,8 +370,8 @@ def test_status_line(runtime_run):
     records[0].rows[0]["status"] = "unsupported"
     records[0].rows[1]["status"] = "oom"
     records[0].rows[2]["status"] = "unsupported"
-    assert status_line(plan_lines(records, plan)) == "5 trials: 3 ok, 1 oom, 1 unsupported"
-    assert status_line(plan_lines(records[:1], plan)) == "5 trials: 0 ok, 4 missing, 1 oom"
+    assert Results.of(plan, records).status_line == "5 trials: 3 ok, 1 oom, 1 unsupported"
+    assert Results.of(plan, records[:1]).status_line == "5 trials: 0 ok, 4 missing, 1 oom"
 
 
 # Markdown and LaTeX

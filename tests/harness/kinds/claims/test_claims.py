@@ -18,7 +18,7 @@ from harness.planning.plan import Plan
 from harness.planning.suite import load_suite
 from harness.reporting.figures.figure_style import panels, style
 from harness.reporting.figures.figures import rendered
-from harness.reporting.results import read_records
+from harness.reporting.frame import Results
 from harness.reporting.tables.rendering import Table
 
 FILE = """\
@@ -224,33 +224,30 @@ def test_examinations_are_compared(done, tmp_path, capsys):
 def test_figures_of_what_is_examined(done, density_run):
     plan, records = density_run
     density = [record for record in records if record.trial["kind"] == "density"]
-    assert accounting_figure(plan, density) is None and singular_figure(plan, density) is None
+    assert accounting_figure(Results.of(plan, density)) is None and singular_figure(Results.of(plan, density)) is None
     waves = [record for record in density if record.trial["data"]["label"] == "waveforms"]
     for record in waves[:3]:
         record.curves["true_validation"] = [value + 5 for value in record.curves["validation"]]
         record.curves["smallest_singular_value"] = [0.5, 0.4, 0.3, 0.2]
         record.curves["crossings"] = [0, 2, 2, 3]
         record.rows[0]["floor"] = -5.4
-    figure = accounting_figure(plan, waves[:3])
+    figure = accounting_figure(Results.of(plan, waves[:3]))
     claimed, true, floor = figure.axes[0].lines
     assert list(true.get_ydata() - claimed.get_ydata()) == pytest.approx([5.0] * 4)
     assert set(floor.get_ydata()) == {-5.4}
-    marks = singular_figure(plan, waves[:1]).axes[0].lines[1]
+    marks = singular_figure(Results.of(plan, waves[:1])).axes[0].lines[1]
     assert list(marks.get_xdata()) == [20, 40] and list(marks.get_ydata()) == [0.4, 0.2]
 
 
 def test_a_plan_of_claims_reads_as_it_was_written(done):
-    plan = Plan.load(done)
-    assert [section.name for section in plan.sections] == ["mixes", "blocks"]
-    records = read_records(done / "records", [trial.id for trial in plan.trials])
-    found = examine(plan, records)
-    assert [len(one.records) for one in found] == [4, 2]
+    results = Results.read(done)
+    assert [section.name for section in results.plan.sections] == ["mixes", "blocks"]
+    assert [len(one.results.records) for one in examine(results)] == [4, 2]
     assert json.loads((done / "plan.json").read_text())["kind"] == "claims"
 
 
 def test_each_section_of_the_page_has_the_figures_of_its_claim(done):
-    plan = Plan.load(done)
-    examined = examine(plan, read_records(done / "records", [trial.id for trial in plan.trials]))
+    examined = examine(Results.read(done))
     longer = replace(examined[1], section=examined[1].section.model_copy(update={"name": "mixes-too"}))
     names = ("mixes-likelihood", "mixes-too-training", "mixes-singular", "benchmarks")
     drawn = {}

@@ -12,7 +12,7 @@ from harness.kinds.parameters.trial import ParametersTrial
 from harness.kinds.runtime.trial import RuntimeTrial
 from harness.planning.plan import Plan
 from harness.planning.suite_model import Published
-from harness.reporting.results import plan_lines
+from harness.reporting.frame import Results
 from harness.reporting.statistics.statistics import Difference, Estimate
 
 HEAD = {"suite": "tiny", "profile": "quick"}
@@ -29,7 +29,7 @@ def made(kind, trials, columns, **fields):
 
 
 def judge(name, plan, records):
-    found = JUDGES[name](plan, plan_lines(records, plan), records)
+    found = JUDGES[name](Results.of(plan, records))
     assert found.short and found.text and "\n" not in found.short
     return found
 

@@ -13,8 +13,7 @@ from harness.kinds.parameters.trial import ParametersTrial
 from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline
 from harness.planning.suite import load_suite
-from harness.reporting.results import plan_lines
-from harness.reporting.tables.tables import tables
+from harness.reporting.frame import Results
 
 FLOW = {"levels": 1, "steps": 1, "width": 4}
 
@@ -74,7 +73,7 @@ def test_the_galaxy_suite_bounds_the_gate_but_for_its_published_protocol():
     for profile in ("smoke", "quick", "local", "paper"):
         plan = suite.plan(profile, "cpu")[0]
         assert {one.flow.gate for one in plan.trials} == {"published" if profile == "paper" else "bounded"}
-        (likelihood, *_) = tables(plan, plan_lines([], plan))
+        (likelihood, *_) = Results.of(plan, []).tables
         assert ("coupling scales bounded to (0.5, 1.5)" in likelihood.caption) == (profile != "paper")
         remarked = [note for note in likelihood.notes if "fails its audit" in note]
         assert len(remarked) == (profile == "paper")
@@ -84,5 +83,5 @@ def test_the_galaxy_suite_bounds_the_gate_but_for_its_published_protocol():
 
 def test_the_caption_names_the_gate_of_layers_alone():
     plan = load_suite("density").plan("smoke", "cpu", settings=["flow.gate=bounded"])[0]
-    glow, baselines = tables(plan, plan_lines([], plan))[0].caption.split("No Glow")
+    glow, baselines = Results.of(plan, []).tables[0].caption.split("No Glow")
     assert "scales bounded" in glow and "scales bounded" not in baselines

@@ -3,10 +3,10 @@ import pytest
 from harness.cli.parser import main
 from harness.kinds.density.equal_terms import equal_terms_table, nearest_counts
 from harness.kinds.density.figure_pareto import front, pareto_figure
+from harness.kinds.density.models import Model, fields
 from harness.kinds.density.trial import DensityTrial
+from harness.reporting.frame import Results
 from harness.reporting.report import write_report
-from harness.reporting.results import plan_lines
-from harness.reporting.statistics.models import Model, fields
 
 ROWS = ("conv1x1", "my_layer & co", "<script>")
 BITS = "digits, bits/dim ↓"
@@ -46,7 +46,7 @@ def two_widths(density_run):
 
 def cells(run, terms):
     plan, records = run
-    table = equal_terms_table(plan, records, plan_lines(records, plan), terms)
+    table = equal_terms_table(Results.of(plan, records), terms)
     return {row[0]: dict(zip(table.header, row, strict=True)) for row in table.rows}, table
 
 
@@ -59,10 +59,9 @@ def test_at_equal_steps_each_row_has_what_the_shortest_reached(curved):
 
 def test_estimates_are_marked_on_equal_terms_too(curved):
     plan, records = curved
-    lines = [
-        {**line, "estimate_error": 0.01 if line["layer"] == "conv1x1" else None} for line in plan_lines(records, plan)
-    ]
-    table = equal_terms_table(plan, records, lines, "steps")
+    for record in records[:18:3]:
+        record.rows[0]["estimate_error"] = 0.01
+    table = equal_terms_table(Results.of(plan, records), "steps")
     rows = {row[0]: row[1] for row in table.rows}
     assert rows["conv1x1"].startswith("≈ 3.477") and rows["<script>"].startswith("5.477")
     assert "≈" in table.notes[-1]
@@ -145,7 +144,7 @@ def test_the_front_is_what_nothing_beats():
 def test_pareto_panels_show_every_width_and_mark_what_does_not_compete(two_widths):
     plan, records = two_widths
     records[0].rows[0]["audit"] = "failed"
-    figure = pareto_figure(plan, plan_lines(records, plan))
+    figure = pareto_figure(Results.of(plan, records))
     assert [axes.get_xlabel() for axes in figure.axes] == ["parameters", "seconds of training"]
     points = [line for line in figure.axes[0].lines if line.get_marker() not in ("None", "_", "|", "")]
     assert [line.get_xdata()[0] for line in points] == [1000, 10000, 1100, 11000, 1200, 12000]
@@ -154,12 +153,12 @@ def test_pareto_panels_show_every_width_and_mark_what_does_not_compete(two_width
     assert list(dashed[0].get_xdata()) == [1100, 10000], "the cheapest does not compete"
     for number, record in enumerate(records):
         record.environment["cpu"] = "One" if number % 6 < 3 else "Two"
-    assert [axes.get_xlabel() for axes in pareto_figure(plan, plan_lines(records, plan)).axes] == ["parameters"]
+    assert [axes.get_xlabel() for axes in pareto_figure(Results.of(plan, records)).axes] == ["parameters"]
 
 
 def test_columns_of_different_data_are_fields_of_their_own(density_run):
     plan, records = density_run
-    found = fields(plan, plan_lines(records, plan))
+    found = fields(Results.of(plan, records))
     assert [(field.name, field.unit) for field in found] == [("digits", "bits_per_dim"), ("waveforms", "nats_per_dim")]
     assert [one.row for one in found[0].models] == list(ROWS) and len(found[0].models[0].values) == 3
 

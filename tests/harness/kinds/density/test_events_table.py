@@ -9,9 +9,8 @@ from harness.core.records import blank_record
 from harness.evaluation.evaluation import Evaluation, Parts
 from harness.kinds.density.events import events_table
 from harness.kinds.density.trial import DensityTrial
-from harness.reporting.results import plan_lines, results
+from harness.reporting.frame import Results
 from harness.reporting.tables.rendering import latex, markdown
-from harness.reporting.tables.tables import tables
 
 
 @pytest.fixture
@@ -26,16 +25,16 @@ def measured(density_run):
 
 
 def events(plan, records):
-    lines = plan_lines(records, plan)
-    table = events_table(plan, lines)
-    assert table == tables(plan, lines)[1], "beside the likelihoods"
+    results = Results.of(plan, records)
+    table = events_table(results)
+    assert table == results.tables[1], "beside the likelihoods"
     return table
 
 
 def test_records_without_these_measures_make_no_table(density_run):
     plan, records = density_run
-    assert events_table(plan, plan_lines(records, plan)) is None
-    assert not any(table.name.endswith("-events") for table in tables(plan, plan_lines(records, plan)))
+    assert events_table(Results.of(plan, records)) is None
+    assert not any(table.name.endswith("-events") for table in Results.of(plan, records).tables)
 
 
 def test_three_columns_per_data_set_in_its_unit_over_the_seeds(measured):
@@ -52,7 +51,7 @@ def test_three_columns_per_data_set_in_its_unit_over_the_seeds(measured):
         ("<script>", "4.010", "3.760", "9.010", "-4.010", "-4.260", "0.990"),
     )
     assert table.notes == () and "mean over 3 seeds" in table.caption
-    line = results(records, plan).iloc[0]
+    line = Results.of(plan, records).table.iloc[0]
     assert (line["median"], line["worst"]) == (1.75, 7.0)
 
 

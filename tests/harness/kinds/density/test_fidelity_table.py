@@ -7,9 +7,8 @@ from harness.core.settings import SampleSettings
 from harness.kinds.density.fidelity import fidelity_table
 from harness.kinds.density.trial import DensityTrial
 from harness.planning.suite import load_suite
-from harness.reporting.results import plan_lines, results
+from harness.reporting.frame import Results
 from harness.reporting.tables.rendering import latex, markdown
-from harness.reporting.tables.tables import tables
 
 MISSING_WEIGHTS = "no FID, KID, precision and recall: Inception's weights are missing"
 
@@ -39,16 +38,17 @@ def asked(density_run):
 
 
 def fidelity(plan, records):
-    table = fidelity_table(plan, plan_lines(records, plan))
-    assert table in tables(plan, plan_lines(records, plan))
+    results = Results.of(plan, records)
+    table = fidelity_table(results)
+    assert table in results.tables
     return table
 
 
 def test_of_a_suite_that_asks_for_nothing_there_is_no_table(density_run):
     plan, records = density_run
-    lines = plan_lines(records, plan)
-    assert fidelity_table(plan, lines) is None
-    assert not any("FID" in markdown(table) for table in tables(plan, lines))
+    results = Results.of(plan, records)
+    assert fidelity_table(results) is None
+    assert not any("FID" in markdown(table) for table in results.tables)
 
 
 def test_every_measure_has_its_column_and_its_source(asked):
@@ -64,7 +64,7 @@ def test_every_measure_has_its_column_and_its_source(asked):
     assert "features of toy-net" in table.caption and "bias FID upward" in table.caption and "256" in table.caption
     assert table.notes == ("digits: samples and 250 of 250 test images; features of toy-net",)
     assert r"FID $\downarrow$" in latex(table) and r"recall $\uparrow$" in latex(table)
-    line = results(records, plan).iloc[0]
+    line = Results.of(plan, records).table.iloc[0]
     assert (line.fid, line.kid, line.kid_sd, line.precision, line.recall) == (10.0, 0.01, 0.002, 0.5, 0.25)
     assert (line.samples, line.extractor) == (250, "toy-net")
 

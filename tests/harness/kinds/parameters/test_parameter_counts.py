@@ -5,7 +5,7 @@ import pytest
 
 from harness.kinds.parameters.run import run_parameters
 from harness.planning.suite import load_suite
-from harness.reporting.results import results
+from harness.reporting.frame import Results
 
 BACKBONE = 44_175_264
 
@@ -38,7 +38,7 @@ def counts(tmp_path_factory):
         for trial in plan.trials
         if trial.label == "mimic" or (trial.label, trial.layer.row, trial.flow.width) in wanted
     ]
-    lines = results(records, plan).to_dict("records")
+    lines = Results.of(plan, records).table.to_dict("records")
     return {(line["dataset"], line["layer"], line["width"]): line for line in lines}
 
 

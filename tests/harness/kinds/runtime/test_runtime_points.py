@@ -2,9 +2,11 @@
 
 import math
 
+import pandas as pd
 import pytest
 
-from harness.kinds.runtime.points import entries, growth, merged
+from harness.kinds.runtime.points import growth, merged
+from harness.reporting.frame import rows_of, typed_frame
 
 
 def line(process=0, **changes):
@@ -13,17 +15,21 @@ def line(process=0, **changes):
     return {**identity, "status": "ok", "process": process, **measured, **changes}
 
 
+def together(lines, threads=1):
+    return merged(typed_frame(lines), threads)
+
+
 def only(*lines, threads=1):
-    (point,) = merged(lines, threads)
+    (point,) = rows_of(together(lines, threads))
     return point
 
 
 def test_the_medians_of_processes_are_compared():
     near = only(line(median_ms=1.0), line(1, median_ms=1.1, iqr_ms=0.2, copy_ms=0.3))
-    assert near["median_ms"] == pytest.approx(1.05) and near["iqr_ms"] == 0.2 and near["copy_ms"] == pytest.approx(0.2)
-    assert near["gap"] == pytest.approx(0.1) and near["unstable"] == ()
-    assert only(line(median_ms=1.0), line(1, median_ms=1.2))["unstable"] == ("processes 20% apart",)
-    assert only(line())["gap"] is None
+    assert near.median_ms == pytest.approx(1.05) and near.iqr_ms == 0.2 and near.copy_ms == pytest.approx(0.2)
+    assert near.gap == pytest.approx(0.1) and near.unstable == ()
+    assert only(line(median_ms=1.0), line(1, median_ms=1.2)).unstable == ("processes 20% apart",)
+    assert pd.isna(only(line()).gap)
 
 
 @pytest.mark.parametrize(
@@ -36,35 +42,35 @@ def test_the_medians_of_processes_are_compared():
     ],
 )
 def test_one_shaky_process_is_enough(changes, complaint):
-    assert only(line(), line(1, **changes))["unstable"] == (complaint,)
+    assert only(line(), line(1, **changes)).unstable == (complaint,)
 
 
 def test_bounds_are_not_exceeded_by_what_lies_on_them():
-    assert only(line(iqr_ms=0.25, drift=0.1, cpu_share=0.9), line(1, median_ms=1.15))["unstable"] == ()
+    assert only(line(iqr_ms=0.25, drift=0.1, cpu_share=0.9), line(1, median_ms=1.15)).unstable == ()
 
 
 def test_a_share_of_a_core_says_something_of_one_thread_on_a_cpu_only():
-    assert only(line(cpu_share=1.7), threads=2)["unstable"] == ()
-    assert only(line(cpu_share=0.5), threads=2)["unstable"] == ()
-    assert only(line(cpu_share=0.5, device="cuda"))["unstable"] == ()
+    assert only(line(cpu_share=1.7), threads=2).unstable == ()
+    assert only(line(cpu_share=0.5), threads=2).unstable == ()
+    assert only(line(cpu_share=0.5, device="cuda")).unstable == ()
 
 
 def test_failures_stand_where_nothing_was_measured():
     failed = {"median_ms": None, "status": "error", "reason": "no"}
-    assert only(line(**failed), line(1, **failed))["status"] == "error"
+    assert only(line(**failed), line(1, **failed)).status == "error"
     half = only(line(**failed), line(1))
-    assert half["status"] == "ok" and half["median_ms"] == 1.0 and half["unstable"] == ("1 of 2 processes",)
+    assert half.status == "ok" and half.median_ms == 1.0 and half.unstable == ("1 of 2 processes",)
 
 
 def test_largest_error_and_memory_count():
     point = only(line(inverse_error=1e-6, peak_bytes=10), line(1, inverse_error=1e-5, peak_bytes=8))
-    assert point["inverse_error"] == 1e-5 and point["peak_bytes"] == 10
-    assert only(line())["inverse_error"] is None
+    assert point.inverse_error == 1e-5 and point.peak_bytes == 10
+    assert pd.isna(only(line()).inverse_error)
 
 
 def test_points_keep_their_order_and_their_layers_apart():
     lines = [line(layer="b"), line(layer="a"), line(1, layer="b"), line(layer="a", operation="inverse")]
-    assert [(p["layer"], p["operation"]) for p in merged(lines, 1)] == [
+    assert [(p.layer, p.operation) for p in rows_of(together(lines))] == [
         ("b", "forward"),
         ("a", "forward"),
         ("a", "inverse"),
@@ -72,16 +78,17 @@ def test_points_keep_their_order_and_their_layers_apart():
 
 
 def points(times, batches=(1, 2, 4, 8, 16)):
-    return [line(batch=batch, median_ms=time) for batch, time in zip(batches, times, strict=False)]
+    return together([line(batch=batch, median_ms=time) for batch, time in zip(batches, times, strict=False)])
 
 
 def test_growth_is_the_exponent_of_the_largest_points():
-    assert entries(line()) == 96
+    assert only(line()).entries == 96
     exact = growth(points([100.0, 2.0**1.5, 4.0**1.5, 8.0**1.5, 16.0**1.5]))
     assert exact == pytest.approx((1.5, 0.0), abs=1e-6)
     assert growth(points([1.0, 2.0])) is None
-    assert growth([line(median_ms=None)] * 4) is None
-    assert growth(points([1.0, 2.0, 3.0], batches=(4, 4, 4))) is None
+    assert growth(points([None] * 4)) is None
+    shapes = ("3x4x4", "4x3x4", "4x4x3")
+    assert growth(together([line(shape=shape, median_ms=number) for number, shape in enumerate(shapes, 1)])) is None
 
 
 def test_growth_interval_is_that_of_the_linear_model():

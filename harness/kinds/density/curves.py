@@ -1,0 +1,25 @@
+"""Training curves: values that a record holds by step or by seconds of training."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from harness.core.records import Record
+
+Curve = list[tuple[float, float]]
+
+
+def curve(record: Record, name: str, axis: str = "step") -> Curve:
+    """Return the finite points (step or seconds, value) of one curve of a record."""
+    pairs = zip(record.curves.get(axis, []), record.curves.get(name, []), strict=False)
+    return [(x, y) for x, y in pairs if x is not None and y is not None]
+
+
+def average(seeds: Sequence[Curve]) -> Curve:
+    """Return the mean over seeds at every step that one of them has; those that stopped early count up to there."""
+    by_step: dict[float, list[float]] = {}
+    for points in seeds:
+        for step, value in points:
+            by_step.setdefault(step, []).append(value)
+    return [(step, statistics.fmean(by_step[step])) for step in sorted(by_step)]

@@ -1,0 +1,171 @@
+"""The likelihoods of a density suite by row, column and seed, and which of them compete with each other."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from harness.core.errors import UserError
+from harness.core.settings import DataRef
+from harness.kinds.density.trial import DensityTrial
+from harness.reporting.frame import Results, groups_of, shortened
+from harness.reporting.statistics.statistics import Difference, Estimate, estimate, paired_differences, winner
+from harness.reporting.tables.cells import EMPTY
+
+if TYPE_CHECKING:
+    from harness.planning.plan import Plan
+
+UNKNOWN = "unknown"  # unit of third-party data on which no trial has finished
+UNITS = {"bits_per_dim": "bits/dim", "nats_per_dim": "nats/dim", UNKNOWN: "per dim"}
+ESTIMATE = "≈"  # before a likelihood that is an estimate
+ESTIMATED = f"{ESTIMATE} an estimate of the likelihood: the flow's log-determinant is not computed exactly"
+SUSPECT = "† not a likelihood to compare: the audit failed or the value is below the resolution floor"
+BELOW_FLOOR = "below the resolution floor"
+
+
+def units(results: Results) -> dict[str, str]:
+    """Return the measure of each data set, as its trials say; that of its kind of data where none says it."""
+    known = results.of_kind("density").dropna(subset="unit").drop_duplicates("dataset")
+    found = dict(zip(known["dataset"], known["unit"], strict=True))
+    for trial in results.plan.trials:
+        if isinstance(trial, DensityTrial) and trial.data.label not in found:
+            found[trial.data.label] = _planned_unit(trial.data)
+    return found
+
+
+def _planned_unit(data: DataRef) -> str:
+    """Return the measure that a trial on this data would report: nats of sequences, bits of images.
+
+    Images on no lattice are measured in nats as well, which is known only once a trial has read them. A report runs no
+    third-party code, so that the unit of third-party data is unknown.
+    """
+    from harness.datasets import find_dataset
+
+    if ":" in data.name:
+        return UNKNOWN
+    try:
+        sequence = find_dataset(data.name).kind(dict(data.options)) == "sequence"
+    except UserError:  # a data set of another version
+        sequence = False
+    return "nats_per_dim" if sequence else "bits_per_dim"
+
+
+def density(results: Results) -> pd.DataFrame:
+    """Return the rows of density trials with further columns.
+
+    They are `measure`, the column of the likelihood in the unit of its data set; `value`, the likelihood, NA for a
+    trial that has none; `doubt`, why it is not to be compared, NA where it may be; `estimated`, whether its
+    log-determinant was estimated.
+    """
+    frame = results.of_kind("density")
+    measure = frame["dataset"].map(units(results))
+    value = frame["nats_per_dim"].where(measure == "nats_per_dim", frame["bits_per_dim"])
+    suspect = (frame["audit"] == "failed").fillna(False) | frame["below_floor"].fillna(False)
+    doubt = frame["audit_reason"].fillna(BELOW_FLOOR).map(shortened)
+    return frame.assign(
+        measure=measure,
+        value=value.where(frame["status"] == "ok"),
+        doubt=doubt.where(suspect),
+        estimated=frame["estimate_error"].notna(),
+    )
+
+
+def members_of(plan: Plan, label: str) -> tuple[str, ...]:
+    """Return the data sets of a column: itself, or those of an average."""
+    return plan.averages.get(label, (label,))
+
+
+def of_column(frame: pd.DataFrame, plan: Plan, label: str) -> dict[str, pd.DataFrame]:
+    """Return the rows of `density` in a column of a table, an average included, by layer in plan order.
+
+    Values of an average are in the unit of its first data set.
+    """
+    members = members_of(plan, label)
+    own = frame[frame["dataset"].isin(members)]
+    unit = own.loc[own["dataset"] == members[0], "measure"].head(1)
+    own = own.assign(value=own["value"].where(own["measure"].isin(unit)))
+    return {row: own[own["layer"] == row] for row in plan.rows}
+
+
+def competes(frame: pd.DataFrame) -> bool:
+    """Return whether there are trials, all of which have a likelihood that may be compared."""
+    return not frame.empty and bool(frame["value"].notna().all() and frame["doubt"].isna().all())
+
+
+def by_seed(frame: pd.DataFrame) -> dict[int, float]:
+    """Return seed -> value; of several columns their mean. All trials have a value."""
+    return {seed: statistics.fmean(own["value"]) for seed, own in groups_of(frame, "seed")}
+
+
+def marked(text: str, frame: pd.DataFrame) -> str:
+    """Return a value of these trials with the marks of an estimate and of what is not to be compared."""
+    return (f"{ESTIMATE} " if frame["estimated"].any() else "") + text + (" †" if frame["doubt"].notna().any() else "")
+
+
+def explained(rows: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    """Return the remarks that explain the marks in the cells of a table."""
+    cells = [cell for row in rows for cell in row]
+    estimates = any(cell.startswith(ESTIMATE) for cell in cells)
+    return (ESTIMATED,) * estimates + (SUSPECT,) * any("†" in cell for cell in cells)
+
+
+def mean_and_interval(values: Iterable[float]) -> str:
+    """Return "2.314 [2.301, 2.325]"; there is no interval for a single value."""
+    known = list(values)
+    if not known:
+        return EMPTY
+    found = estimate(known)
+    return f"{found.mean:.3f}" + ("" if found.low is None else f" [{found.low:.3f}, {found.high:.3f}]")
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The layers of one column that compete: all their seeds have a likelihood that may be compared.
+
+    Attributes:
+        rows: label -> seed -> value, in plan order, without oracles.
+        differences: of every two rows, first - second.
+    """
+
+    rows: Mapping[str, Mapping[int, float]]
+    differences: Mapping[tuple[str, str], Difference]
+
+    @property
+    def means(self) -> dict[str, float]:
+        """The mean of each row over its seeds."""
+        return {row: statistics.fmean(values.values()) for row, values in self.rows.items()}
+
+    @property
+    def best(self) -> str | None:
+        """The row of the lowest mean."""
+        means = self.means
+        return min(means, key=lambda row: means[row], default=None)
+
+    @property
+    def winner(self) -> str | None:
+        """The best row if it differs significantly from every other one."""
+        return winner(self.means, self.differences)
+
+    def behind(self, row: str) -> Difference | None:
+        """Return the difference of a row from the best one; None for that one, and for one that does not compete."""
+        best = self.best
+        if best is None or row == best or row not in self.rows:
+            return None
+        if (row, best) in self.differences:
+            return self.differences[row, best]
+        found = self.differences[best, row]
+        e = found.estimate
+        turned = Estimate(-e.mean, None if e.high is None else -e.high, None if e.low is None else -e.low, e.seeds)
+        return Difference(turned, found.p, None if found.effect is None else -found.effect)
+
+
+def ranking(results: Results, label: str) -> Ranking:
+    """Return the competition of one column, an average of columns included."""
+    told = {layer.row for trial in results.plan.trials for layer in trial.layers_under_test if layer.oracle}
+    columns = of_column(density(results), results.plan, label)
+    rows = {row: by_seed(own) for row, own in columns.items() if row not in told and competes(own)}
+    return Ranking(rows, paired_differences(rows))

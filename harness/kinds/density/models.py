@@ -1,0 +1,100 @@
+"""The trained models of a density suite by data set: each row at each coupling width, with its costs."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from harness.kinds.density.likelihoods import competes, density
+from harness.kinds.density.trial import DensityTrial
+from harness.reporting.frame import Results, groups_of
+
+
+@dataclass(frozen=True)
+class Model:
+    """One row at one width on one data set.
+
+    Attributes:
+        row, width: which.
+        values: likelihoods by seed, of those that have one.
+        parameters: of the flow.
+        seconds: of training, the mean over seeds; None where not all seeds were trained on one kind of machine.
+        machine: that kind.
+        competes: whether all its seeds have a likelihood that may be compared, and it is no oracle.
+        estimated: whether they are estimates.
+    """
+
+    row: str
+    width: int
+    values: tuple[float, ...]
+    parameters: int
+    seconds: float | None
+    machine: str | None
+    competes: bool
+    estimated: bool
+
+    @property
+    def mean(self) -> float:
+        """The mean over the seeds."""
+        return statistics.fmean(self.values)
+
+
+@dataclass(frozen=True)
+class Field:
+    """All models of one data set, trained alike but for their width.
+
+    Attributes:
+        name: the columns that it comes from.
+        unit: of its likelihoods.
+        models: in plan order; none without a value.
+    """
+
+    name: str
+    unit: str
+    models: tuple[Model, ...]
+
+
+def fields(results: Results) -> list[Field]:
+    """Return the models by data set; columns of the same data and training, which differ in width alone, are one."""
+    plan = results.plan
+    trials = {trial.id: trial for trial in plan.trials if isinstance(trial, DensityTrial)}
+    frame = density(results).sort_values("dataset", key=lambda labels: labels.map(plan.columns.index), kind="stable")
+    numbers: dict[Any, int] = {}
+    frame = frame.assign(
+        field=[numbers.setdefault(_alike(trials[name]), len(numbers)) for name in frame["id"]],
+        width=[trials[name].flow.width for name in frame["id"]],
+        oracle=[trials[name].layer.oracle for name in frame["id"]],
+    )
+    found = []
+    for _, own in groups_of(frame, "field"):
+        models: dict[tuple[str, int], Model] = {}
+        for (_, row, width), group in groups_of(own, ["dataset", "layer", "width"]):
+            if (row, width) not in models and group["value"].notna().any():  # in a second column it is the same model
+                models[row, width] = _model(row, width, group)
+        ordered = sorted(models.values(), key=lambda model: (plan.rows.index(model.row), model.width))
+        found.append(Field(" and ".join(own["dataset"].unique()), own["measure"].iloc[0], tuple(ordered)))
+    return found
+
+
+def _alike(trial: DensityTrial) -> tuple[Any, ...]:
+    """Return the settings that models of one field share."""
+    data = trial.data.model_copy(update={"label": ""})
+    return data, trial.flow.levels, trial.flow.steps, trial.training.steps, trial.training.batch_size
+
+
+def _model(row: str, width: int, planned: pd.DataFrame) -> Model:
+    good = planned[planned["value"].notna()]
+    seconds, machines = good["train_seconds"], good["machine"].unique()
+    return Model(
+        row,
+        width,
+        tuple(good["value"]),
+        int(good["parameters"].iloc[0]),
+        statistics.fmean(seconds) if seconds.notna().all() and len(machines) == 1 else None,
+        machines[0],
+        competes(planned) and not planned["oracle"].any(),
+        bool(good["estimated"].any()),
+    )

@@ -1,0 +1,206 @@
+"""The results of a run as one typed pandas frame: a row for every measure of every planned trial, in plan order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from harness.core.errors import UserError
+from harness.core.kinds import KINDS, kind_of
+from harness.core.records import AUDIT_FAILED, Record, read_record
+from harness.core.trial import Trial
+from harness.planning.plan import FILE, Plan
+from harness.reporting.machines import ELSEWHERE, elsewhere, machine_name, timing_machine
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from harness.reporting.tables.rendering import Table
+
+MISSING = "missing"
+"""The status of a planned trial that has no record yet."""
+
+TABLE = "results.csv"
+REASON_LENGTH = 300
+
+BESIDE = {"kind": "string", "machine": "string", "failure": "string", "cause": "string", "notes": "object"}
+"""The columns that results.csv leaves out.
+
+`failure` and `cause` say in a word and in a sentence why a row has no value; `notes` are those of the record.
+"""
+
+
+Row = Any
+"""A row of a frame, of `rows_of`."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """The results of a run, from which every table, figure and verdict is made.
+
+    Attributes:
+        plan: the planned trials.
+        frame: one row per measure of every planned trial, in plan order, with the typed columns of all kinds of trials
+            and `BESIDE`; what was not measured is <NA>.
+        records: by trial id, in plan order.
+        folder: the folder of the records, with their arrays.
+    """
+
+    plan: Plan
+    frame: pd.DataFrame
+    records: Mapping[str, Record]
+    folder: Path
+
+    @classmethod
+    def read(cls, folder: Path) -> Results:
+        """Return the results in OUT/<suite>; raise UserError if its plan or a record cannot be read."""
+        plan = Plan.load(folder)
+        return cls.of(plan, read_records(folder / "records", [trial.id for trial in plan.trials]), folder / "records")
+
+    @classmethod
+    def of(cls, plan: Plan, records: Iterable[Record], folder: Path = Path()) -> Results:
+        """Return the results of a plan from its records, in any order.
+
+        Runtime trials that were measured on another machine than most are rows without a time.
+        """
+        known = {record.id: record for record in records}
+        machine = timing_machine(known.values())
+        lines: list[dict[str, Any]] = []
+        for trial in plan.trials:
+            record = known.get(trial.id)
+            why = None if record is None else elsewhere(record, machine)
+            if record is None:
+                found = _lines(trial, MISSING, "not yet run", [])
+            else:
+                found = record_lines(record, trial) if why is None else _lines(trial, ELSEWHERE, why, [])
+            quoted = kind_of(trial.kind).quoted(trial, plan.published)
+            lines += [line | quoted for line in found]
+        ordered = {trial.id: known[trial.id] for trial in plan.trials if trial.id in known}
+        return cls(plan, typed_frame(lines), ordered, folder)
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The columns of results.csv: those of the kinds of trials that occur."""
+        found = set(self.frame["kind"])
+        return self.frame[list(dict.fromkeys(name for kind in KINDS if kind in found for name in KINDS[kind].columns))]
+
+    @cached_property
+    def parts(self) -> tuple[Results, ...]:
+        """The results of each section of the plan, by themselves."""
+        plans = [self.plan.part(section) for section in self.plan.sections]
+        return tuple(Results.of(plan, self._records_of(plan), self.folder) for plan in plans)
+
+    def _records_of(self, plan: Plan) -> list[Record]:
+        return [self.records[trial.id] for trial in plan.trials if trial.id in self.records]
+
+    def of_kind(self, kind: str) -> pd.DataFrame:
+        """Return the rows of trials of this kind, with its columns and `BESIDE`."""
+        return self.frame.loc[self.frame["kind"] == kind, [*kind_of(kind).columns, *BESIDE]]
+
+    def arrays(self, trial: str) -> dict[str, np.ndarray] | None:
+        """Return the arrays that a trial stored beside its record; None where there are none."""
+        import numpy as np
+
+        record = self.records.get(trial)
+        if record is None or record.arrays is None or not (self.folder / record.arrays).is_file():
+            return None
+        with np.load(self.folder / record.arrays, allow_pickle=False) as arrays:
+            return dict(arrays)
+
+    @property
+    def tables(self) -> list[Table]:
+        """The tables that the kind of the plan makes."""
+        return kind_of(self.plan.kind).tables(self)
+
+    @property
+    def statuses(self) -> dict[str, str]:
+        """Trial id -> status; a trial of several rows has the worst of their statuses."""
+        failed = (self.frame["status"] == "ok") & (self.frame["audit"] == "failed")
+        states = self.frame[["id"]].assign(state=self.frame["status"].mask(failed.fillna(False), AUDIT_FAILED))
+        states["rank"] = [{"ok": 2, "unsupported": 1}.get(state, 0) for state in states["state"]]
+        worst = states.sort_values("rank", kind="stable").drop_duplicates("id")
+        return dict(zip(worst["id"], worst["state"], strict=True))
+
+    @property
+    def status_line(self) -> str:
+        """The number of trials by status: "45 trials: 44 ok, 1 diverged"."""
+        counts = Counter(self.statuses.values())
+        total = counts.total()
+        parts = [f"{counts.pop('ok', 0)} ok", *(f"{count} {status}" for status, count in sorted(counts.items()))]
+        return f"{total} trial{'s' if total != 1 else ''}: {', '.join(parts)}"
+
+
+def rows_of(frame: pd.DataFrame) -> Iterator[Row]:
+    """Return the rows of a frame one by one; their columns are attributes."""
+    return iter(frame.itertuples())
+
+
+def groups_of(frame: pd.DataFrame, by: str | list[str]) -> Iterator[tuple[Any, pd.DataFrame]]:
+    """Return (value or values of the columns, their rows), in order of first appearance."""
+    return iter(frame.groupby(by, sort=False))
+
+
+def read_records(folder: Path, ids: Iterable[str]) -> list[Record]:
+    """Return the records `folder/<id>.json` that exist, in the order of `ids`; a damaged one raises UserError."""
+    paths = (folder / f"{name}.json" for name in ids)
+    return [read_record(path) for path in paths if path.exists()]
+
+
+def record_lines(record: Record, trial: Trial) -> list[dict[str, Any]]:
+    """Return a record's rows with the trial's identity, status and notes in each.
+
+    A trial that failed as a whole has a row for each of its cases, such as a layer and operation that it was to time.
+    """
+    lines = _lines(trial, record.status, record.reason, record.rows)
+    return [line | {"machine": machine_name(record), "notes": record.notes} for line in lines]
+
+
+def _lines(trial: Trial, status: str, reason: str | None, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    common = {
+        "id": trial.id,
+        "kind": trial.kind,
+        "suite": trial.suite,
+        "profile": trial.profile,
+        "device": trial.device,
+        "status": status,
+        "reason": reason,
+        "notes": {},
+    } | trial.fields
+    # A row with a status of its own has a reason of its own, or none.
+    return [{**common, **({"reason": None} if "status" in row else {}), **row} for row in rows or trial.cases]
+
+
+def typed_frame(lines: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return rows by name as a frame with the columns of all kinds of trials and `BESIDE`, typed."""
+    types = {name: dtype for kind in KINDS.values() for name, dtype in kind.columns.items()} | BESIDE
+    frame = pd.DataFrame(list(lines), columns=list(types), dtype=object).astype(types)
+    frame["failure"] = frame["status"].replace("ok", "no value")
+    frame["cause"] = frame["reason"].fillna(frame["audit_reason"]).fillna("no reason given").map(shortened)
+    return frame
+
+
+def shortened(text: str) -> str:
+    """Return a reason without what exceeds a bearable length; the record has all of it."""
+    return text if len(text) <= REASON_LENGTH else f"{text[:REASON_LENGTH].rstrip()}… (the record has the rest)"
+
+
+def csv_bytes(frame: pd.DataFrame) -> bytes:
+    """Return the frame as CSV: floats with all their digits, empty where there is no value."""
+    return frame.to_csv(index=False, lineterminator="\n").encode()
+
+
+def load(folder: Path) -> pd.DataFrame:
+    """See `harness.load_results`."""
+    if (folder / FILE).exists() or not (folder / TABLE).exists():
+        return Results.read(folder).table
+    types = {name: dtype for kind in KINDS.values() for name, dtype in kind.columns.items()}
+    try:
+        return pd.read_csv(folder / TABLE, dtype=types, keep_default_na=False, na_values=[""])
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder / TABLE}: not readable as results ({error}); run the suite again") from error
