@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -226,7 +226,7 @@ class DensitySuite(Trained, Suite):
 
     def plan_settings(self, scope: Scope) -> dict[str, Any]:
         """Return averages and remark, which the tables of likelihoods show."""
-        averages = {label: members for profile, _ in scope.profiles for label, members in profile.averages.items()}
+        averages = {label: members for _, profile in scope.profiles for label, members in profile.averages.items()}
         return {"averages": averages, "remark": scope.setting("remark")}
 
     def refusal(self, scope: Scope, cell: Cell) -> str | None:
@@ -248,22 +248,14 @@ class DensitySuite(Trained, Suite):
 
     def _baseline_problems(self, scope: Scope) -> Iterator[Problem]:
         """Yield baselines with the label of a layer's row, and settings of the backbone."""
-        changed: list[tuple[Callable[..., Where], Overlay | BaselineRow]] = []
-        for label, row in self.flows.items():
-            where = Where(("flows", label))
-            changed.append((where.inside, row))
-            if label in self.layers:
-                message = f"flows: {label!r} is a row of layers already; label one of the two otherwise"
-                yield where.says(message, at_key=True)
-        for profile, locate in scope.profiles:
-            parts: list[tuple[tuple[str, ...], Any]] = [((), profile)]
-            parts += [(("datasets", label), entry) for label, entry in profile.datasets.items()]
-            for place, part in parts:
-                changed += [(locate((*place, "flows", label)).inside, item) for label, item in part.flows.items()]
-        for inside, part in changed:
-            for name in sorted(part.flow.model_fields_set - set(SIZES)):
-                message = f"flow.{name}: has no effect on a baseline, which takes {', '.join(SIZES)}; remove it"
-                yield inside("flow", name).says(message, at_key=True)
+        for label in self.flows.keys() & self.layers.keys():
+            message = f"flows: {label!r} is a row of layers already; label one of the two otherwise"
+            yield Where(("flows", label)).says(message, at_key=True)
+        for locate, part in [(Where(()).at, self), *scope.parts]:
+            for label, row in part.flows.items():
+                for name in sorted(row.flow.model_fields_set - set(SIZES)):
+                    message = f"flow.{name}: has no effect on a baseline, which takes {', '.join(SIZES)}; remove it"
+                    yield locate(("flows", label, "flow", name)).says(message, at_key=True)
 
 
 def _encoding_problems(column: Column) -> Iterator[Problem]:
@@ -288,7 +280,7 @@ def _encoding_problems(column: Column) -> Iterator[Problem]:
 
 def _average_problems(scope: Scope) -> Iterator[Problem]:
     """Yield averages of columns that do not exist, or that have no common unit."""
-    for profile, locate in scope.profiles:
+    for locate, profile in scope.profiles:
         for label, members in profile.averages.items():
             where = locate(("averages", label))
             if label in scope.columns:

@@ -82,7 +82,7 @@ class RuntimeSuite(Suite):
     def problems(self, scope: Scope) -> Iterator[Problem]:
         """Yield settings of flows and data sets, which have no effect: layers are timed alone, on random events."""
         yield from scope.unused(("flow",), "remove it")
-        for profile, locate in scope.profiles:
+        for locate, profile in scope.profiles:
             if "datasets" in profile.model_fields_set:
                 message = "datasets: has no effect in a suite of kind runtime, whose columns are sweeps; remove it"
                 yield locate(("datasets",)).says(message, at_key=True)
