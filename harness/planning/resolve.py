@@ -60,6 +60,11 @@ class Column:
         """The name of the data set."""
         return self.entry.data or self.label
 
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """The event shape, if the entry has one in place of a data set."""
+        return getattr(self.entry, "shape", None)
+
     def place(self, key: str) -> Where:
         """Return the place that set a key of the entry."""
         return self.set_places.get(key) or self.where.inside(key)
@@ -87,6 +92,15 @@ class Cell:
     def merged(self, key: str, cls: type[AnySettings]) -> AnySettings:
         """Return the settings below this key, merged from all parts of the suite that can have it."""
         return overlay(cls, [getattr(source, key) for _, source in self.sources if key in type(source).model_fields])
+
+    def place(self, key: str, name: str) -> Where | None:
+        """Return the place that set a value of merged settings; None if no part of the suite has set it."""
+        given = [
+            locate((key, name))
+            for locate, source in self.sources
+            if key in type(source).model_fields and name in getattr(source, key).model_fields_set
+        ]
+        return given[-1] if given else None
 
     @cached_property
     def flow(self) -> FlowSettings:

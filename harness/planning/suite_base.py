@@ -17,13 +17,14 @@ from harness.planning.cluster import Cluster
 from harness.planning.overrides import parse_only, parse_overrides
 from harness.planning.plan import Device, Plan
 from harness.planning.problems import Problem, Where, model_at, raise_problems
-from harness.planning.quantities import Duration, Memory
 from harness.planning.resolve import Cell, Scope, class_name
 from harness.planning.strict_yaml import Document
 from harness.planning.suite_model import (
     EVERY_LAYER,
     AnyRow,
+    Duration,
     Label,
+    Memory,
     OrEmpty,
     Profile,
     ProfileName,
@@ -202,8 +203,8 @@ class Suite(SuiteFile):
         from harness.datasets import find_dataset
 
         data = scope.data[cell.column]
-        if data.entry.own_shape is not None:
-            return [data.entry.own_shape]
+        if data.shape is not None:
+            return [data.shape]
         dataset = find_dataset(data.name)
         dataset.parse(data.options)
         return [dataset.shape(data.options)]

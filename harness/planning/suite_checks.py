@@ -64,7 +64,7 @@ def _settings_problems(scope: Scope) -> Iterator[Problem]:
         labels.add(label)
     yield from _unknown_labels(scope)
     for column in scope.data.values():
-        if column.entry.own_shape is None:
+        if column.shape is None:
             yield from _data_problems(column)
     for cell in scope.every_cell:
         for option, message in _option_faults(cell):

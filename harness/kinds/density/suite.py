@@ -35,7 +35,6 @@ from harness.planning.suite_model import (
     Profile,
     ProfileName,
     Row,
-    sentence,
 )
 
 SIZES = ("levels", "steps", "width")
@@ -56,12 +55,12 @@ def _seeds(value: Any) -> Any:
     """Read a number N as the seeds 0..N-1; a list names them."""
     if isinstance(value, int) and not isinstance(value, bool):
         if not 1 <= value <= 10_000:
-            raise sentence("a number of seeds is between 1 and 10000, or a list names the seeds")
+            raise ValueError("a number of seeds is between 1 and 10000, or a list names the seeds")
         return tuple(range(value))
     if not isinstance(value, (list, tuple)):
-        raise sentence(f"expected a whole number of seeds or a list of seeds, got {value!r}")
+        raise ValueError(f"expected a whole number of seeds or a list of seeds, got {value!r}")
     if len(set(map(repr, value))) < len(value):
-        raise sentence("a seed stands twice in the list; name each once")
+        raise ValueError("a seed stands twice in the list; name each once")
     return value
 
 
@@ -72,7 +71,7 @@ def _names(value: Any) -> Any:
     if not isinstance(value, list):
         return value
     if not all(isinstance(name, str) for name in value) or len(set(value)) < len(value):
-        raise sentence("a list of flows names each baseline once; a mapping gives them settings")
+        raise ValueError("a list of flows names each baseline once; a mapping gives them settings")
     return {name: {} for name in value}
 
 
@@ -299,30 +298,25 @@ def _average_problems(scope: Scope) -> Iterator[Problem]:
 
 def _sample_problems(scope: Scope) -> Iterator[Problem]:
     """Yield columns of sequences whose samples a setting would compare as images."""
-    sampled = [cell.column for cell in scope.every_cell if cell.merged("training", TrainingSettings).samples]
-    for column in map(scope.data.__getitem__, dict.fromkeys(sampled)):
+    for cell in scope.every_cell:
+        column = scope.data[cell.column]
         if column.dataset is None or column.dataset.kind(column.options) == "image":
             continue
-        changed: Any = scope.overrides.profile
-        parts = [(("training",), changed), (("datasets", column.label, "training"), changed.datasets.get(column.label))]
-        given = [place for place, part in parts if part is not None and part.training.samples is not None]
-        where = scope.overrides.where((*given[-1], "samples")) if given else column.where
-        message = (
-            f"{column.label}: training.samples compares images, and {column.name} holds sequences; ask for them of "
-            "images alone, or not of this data set: training: {samples: null}"
-        )
-        yield where.says(message, at_key=True)
+        if cell.merged("training", TrainingSettings).samples is not None:
+            message = (
+                f"{column.label}: training.samples compares images, and {column.name} holds sequences; ask for them of "
+                "images alone, or not of this data set: training: {samples: null}"
+            )
+            place = cell.place("training", "samples")
+            yield (place if place and place.origin else column.where).says(message, at_key=True)
 
 
 def _accounting_problems(scope: Scope) -> Iterator[Problem]:
     """Yield a training on values that are no log-determinants."""
-    training = (cell.merged("training", TrainingSettings) for cell in scope.every_cell)
-    if all(settings.accounting == "true" for settings in training):
-        return
-    by_option = any(place[-1:] == ("accounting",) for place in scope.overrides.origins)
-    where = scope.overrides.where(("training",)) if by_option else scope.where
-    message = (
-        "training.accounting: what the released code counts is no log-determinant, and no likelihood comes of it; only "
-        "a suite that one of kind claims names may train on it (python -m harness run claims); remove it"
-    )
-    yield where.says(message, at_key=True)
+    for cell in scope.every_cell:
+        if cell.merged("training", TrainingSettings).accounting != "true":
+            message = (
+                "training.accounting: the value of the released code is no log-determinant, and gives no likelihood; "
+                "only a suite that one of kind claims names may train on it (python -m harness run claims); remove it"
+            )
+            yield (cell.place("training", "accounting") or scope.where).says(message, at_key=True)
