@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.core.kinds import IDENTITY, Dependencies, Kind
 from harness.kinds.density.result import MEASURES
+from harness.kinds.density.suite import DensitySuite
 from harness.kinds.density.trial import DensityTrial
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from harness.core.records import Record
     from harness.core.run_options import RunOptions
     from harness.core.settings import Progress
-    from harness.kinds.density.suite import DensitySuite
     from harness.planning.plan import Plan
     from harness.reporting.tables.cells import Line
     from harness.reporting.tables.rendering import Table
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 class DensityKind(Kind, name="density"):
     """Train one flow, evaluate it on the test split once, audit its likelihood and draw samples."""
 
+    suite = DensitySuite
     trial = DensityTrial
     deterministic = True
     columns = (
@@ -34,13 +35,6 @@ class DensityKind(Kind, name="density"):
         | MEASURES
         | {"device": "string", "id": "string"}
     )
-
-    @property
-    def suite(self) -> type[DensitySuite]:
-        """See `harness.kinds.density.suite`."""
-        from harness.kinds.density.suite import DensitySuite
-
-        return DensitySuite
 
     def run(self, trial: DensityTrial, run_options: RunOptions, progress: Progress, checkpoints: Checkpoints) -> Record:
         """See `harness.kinds.density.run.run_density`."""

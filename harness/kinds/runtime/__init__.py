@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.core.kinds import IDENTITY, Dependencies, Kind
+from harness.kinds.runtime.suite import RuntimeSuite
 from harness.kinds.runtime.trial import RuntimeTrial
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from harness.core.records import Record
     from harness.core.run_options import RunOptions
     from harness.core.settings import Progress
-    from harness.kinds.runtime.suite import RuntimeSuite
     from harness.planning.plan import Plan
     from harness.reporting.tables.cells import Line
     from harness.reporting.tables.rendering import Table
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 class RuntimeKind(Kind, name="runtime"):
     """Time all layers of one sweep point, alternating in one process."""
 
+    suite = RuntimeSuite
     trial = RuntimeTrial
     columns = IDENTITY | {
         "seed": "Int64",
@@ -55,13 +56,6 @@ class RuntimeKind(Kind, name="runtime"):
     }
 
     alone = True
-
-    @property
-    def suite(self) -> type[RuntimeSuite]:
-        """See `harness.kinds.runtime.suite`."""
-        from harness.kinds.runtime.suite import RuntimeSuite
-
-        return RuntimeSuite
 
     def run(self, trial: RuntimeTrial, run_options: RunOptions, progress: Progress, checkpoints: Checkpoints) -> Record:
         """See `harness.kinds.runtime.run.run_runtime`."""
