@@ -22,7 +22,6 @@ from harness.core.settings import (
 )
 from harness.core.trial import Trial
 from harness.kinds.density.trial import DensityTrial
-from harness.kinds.runtime.trial import RuntimeTrial
 from harness.planning.problems import Problem, Where
 from harness.planning.resolve import Cell, Column, Scope
 from harness.planning.suite_base import Suite
@@ -200,7 +199,8 @@ class DensitySuite(Trained, Suite):
         timing = scope.merged("timing", DensityTiming)
         if timing is None:
             return
-        from flows import level_shapes
+        from flows import level_shapes  # imports torch
+        from harness.kinds.runtime.trial import RuntimeTrial  # not above: kinds are registered in alphabetical order
 
         for column_label, cells in scope.cells.items():
             timed = [cell for cell in cells if not cell.layer.baseline]
