@@ -59,6 +59,7 @@ class Kind:
         name: that trials, suites and records call it by.
         columns: name -> pandas type of every column of results.csv, in order; a measure of a record that is not among
             them is an error.
+        suite: the class of its suites: their keys, their checks, and how they expand into trials.
         trial: the class of its trials' settings.
         alone: whether its trials run when nothing else does, as others beside them would change what they measure.
         computes: whether its trials run layers, so that the compiled kernels are loaded.
@@ -67,6 +68,7 @@ class Kind:
 
     name: ClassVar[str]
     columns: ClassVar[Mapping[str, str]] = {}
+    suite: ClassVar[type[SuiteFile]]
     trial: ClassVar[type[Trial]]
     alone: ClassVar[bool] = False
     computes: ClassVar[bool] = True
@@ -78,11 +80,6 @@ class Kind:
             raise ValueError(f"kind {name!r} is taken by {type(KINDS[name]).__module__}; give this one another name")
         cls.name = name
         KINDS[name] = cls()
-
-    @property
-    def suite(self) -> type[SuiteFile]:
-        """The model of a suite of this kind: its keys, its checks, and how it expands into trials."""
-        raise NotImplementedError
 
     def run(self, trial: Any, run_options: RunOptions, progress: Progress, checkpoints: Checkpoints) -> Record:
         """Run one trial and return its record; the caller writes it."""

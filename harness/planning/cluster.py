@@ -14,8 +14,8 @@ from harness.core.errors import SuiteError
 from harness.core.run_options import parse_seconds
 from harness.core.settings import Count, Settings
 from harness.planning.problems import problems
-from harness.planning.quantities import Duration, Memory, said
 from harness.planning.strict_yaml import load
+from harness.planning.suite_model import Duration, Memory
 
 OURS = (
     *("array", "chdir", "cpus-per-task", "error", "exclusive", "export", "gres", "job-name", "mem", "nodes", "ntasks"),
@@ -55,10 +55,10 @@ def _beat(value: object) -> float:
     return seconds
 
 
-Word = Annotated[str, AfterValidator(said(_word))]
-OptionName = Annotated[str, AfterValidator(said(_option))]
-OptionValue = Annotated[Any, BeforeValidator(said(_option_value))]
-Beat = Annotated[float, BeforeValidator(said(_beat))]
+Word = Annotated[str, AfterValidator(_word)]
+OptionName = Annotated[str, AfterValidator(_option)]
+OptionValue = Annotated[Any, BeforeValidator(_option_value)]
+Beat = Annotated[float, BeforeValidator(_beat)]
 
 
 class Cluster(Settings):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -17,118 +17,99 @@ from harness.planning.resolve import Overrides
 from harness.planning.strict_yaml import Place, load
 from harness.planning.suite_model import Profile
 
-PATHS = (
-    "seeds, threads, timeout, memory, remark, rows, widths, flow.X, training.X, timing.X, "
-    "(layers|flows).ROW.(options|flow|training).X, datasets.LABEL.X, averages.LABEL"
-)
-
 
 def parse_overrides(
     models: Mapping[str, type[BaseModel]],
     kind: str,
+    labels: Mapping[str, Sequence[str]],
     settings: Sequence[str],
     seeds: int | None,
-    rows: Iterable[str],
-    columns: Iterable[str],
 ) -> Overrides:
     """Read `--set path=value` options; a later one has precedence.
 
     Args:
         models: kind -> the model of its profiles.
         kind: of the suite.
+        labels: key of a profile -> the labels that may follow it; needed because a label may itself contain dots.
         settings: texts "path=value", the value in strict YAML.
         seeds: of `--seeds`; `--set seeds=...` has precedence.
-        rows: labels that may follow `layers.` or `flows.`; needed because a label may itself contain dots.
-        columns: labels that may follow `datasets.`.
 
     Raises:
         SuiteError: with one line for each option that is wrong.
     """
-    rows, columns = list(rows), list(columns)
+    model = models[kind]
+    paths = f"paths begin with {', '.join(model.model_fields)}"
+    found, faults = _settings(settings, f"path=value, such as flow.width=32; {paths}")
+    given = [(f"--set {text}", split_path(path, labels), value) for text, path, value in found]
+    if seeds is not None:
+        given.insert(0, (f"--seeds {seeds}", ("seeds",), seeds))
     merged: dict[str, Any] = {}
     origins: dict[Place, str] = {}
-    faults: list[str] = []
-
-    def add(origin: str, path: tuple[str, ...], value: Any) -> None:
+    for origin, path, value in given:
         for part in reversed(path):
             value = {part: value}
-        wrong = messages(value)
-        if wrong:
-            hint = f" (paths: {PATHS})" if len(path) == 1 and wrong[0].startswith("unknown key") else ""
-            faults.extend(f"{origin}: {message}{hint}" for message in wrong)
-            return
-        _merge(merged, value)
-        origins.pop(path, None)
-        origins[path] = origin
-
-    def messages(value: Any) -> list[str]:
-        try:
-            models[kind].model_validate(value)
-        except ValidationError as error:
-            return [problem.message for problem in problems(error, models[kind], models)]
-        return []
-
-    if seeds is not None:
-        add(f"--seeds {seeds}", ("seeds",), seeds)
-    for text in settings:
-        path, equals, _ = text.partition("=")
-        if not equals or not path.strip():
-            faults.append(f"--set {text}: not of the form path=value, such as training.steps=100; paths: {PATHS}")
-            continue
-        value, wrong = _value(text)
-        faults += wrong
+        wrong = _messages(value, kind, models)
+        hint = f" ({paths})" if len(path) == 1 and any(message.startswith("unknown key") for message in wrong) else ""
+        faults += [f"{origin}: {message}{hint}" for message in wrong]
         if not wrong:
-            add(f"--set {text}", split_path(path.strip(), rows, columns), value)
+            _merge(merged, value)
+            origins.pop(path, None)
+            origins[path] = origin
     # Each may be right alone and wrong with the others.
-    faults = faults or [f"--set: {message}" for message in messages(merged)]
+    faults = faults or [f"--set: {message}" for message in _messages(merged, kind, models)]
     if faults:
         raise SuiteError("\n".join(dict.fromkeys(faults)))
-    profile = cast(Profile, models[kind].model_validate(merged))
     # Later options first: where two give one setting, the later one has set it.
-    return Overrides(profile, dict(reversed(origins.items())))
+    return Overrides(cast(Profile, model.model_validate(merged)), dict(reversed(origins.items())))
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, Any]:
     """Read the `--set option=value` options of one layer; a SuiteError names every one that is wrong."""
-    options: dict[str, Any] = {}
-    faults: list[str] = []
-    for text in texts:
-        name, equals, _ = text.partition("=")
-        if not equals or not name.strip():
-            faults.append(f"--set {text}: not of the form option=value, such as levels=3")
-            continue
-        value, wrong = _value(text)
-        faults += wrong
-        options[name.strip()] = value
+    found, faults = _settings(texts, "option=value, such as levels=3")
     if faults:
         raise SuiteError("\n".join(faults))
-    return options
+    return {name: value for _, name, value in found}
 
 
-def _value(text: str) -> tuple[Any, list[str]]:
-    """Return the value behind the first `=` of a `--set` option, and its faults as YAML."""
+def _settings(texts: Sequence[str], form: str) -> tuple[list[tuple[str, str, Any]], list[str]]:
+    """Read `--set name=value` options: (text, name, value) of each, and the faults of their form and their YAML."""
+    found: list[tuple[str, str, Any]] = []
+    faults: list[str] = []
+    for text in texts:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not name:
+            faults.append(f"--set {text}: not of the form {form}")
+            continue
+        try:
+            document = load(value, f"--set {text}")
+        except SuiteError as error:
+            faults.append(str(error))
+            continue
+        faults += [f"--set {text}: {fault.message}" for fault in document.faults]
+        if not document.faults:
+            found.append((text, name, document.value))
+    return found, faults
+
+
+def _messages(value: Any, kind: str, models: Mapping[str, type[BaseModel]]) -> list[str]:
+    """Return the problems of a part of a profile."""
     try:
-        document = load(text.partition("=")[2], f"--set {text}")
-    except SuiteError as error:
-        return None, [str(error)]
-    return document.value, [f"--set {text}: {fault.message}" for fault in document.faults]
+        models[kind].model_validate(value)
+    except ValidationError as error:
+        return [problem.message for problem in problems(error, models[kind], models)]
+    return []
 
 
-def split_path(path: str, rows: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
+def split_path(path: str, labels: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     """Split `layers.butterfly.options.levels` into its parts; a known label stays whole, even with dots in it."""
     path = re.sub(r"(^|\.)training\.lr$", r"\1training.learning_rate", path)
     head, _, rest = path.partition(".")
-    if not rest:
-        return (head,)
-    if head not in ("layers", "flows", "datasets"):
-        return (head, *rest.split("."))
-    labels = columns if head == "datasets" else rows
-    whole = [label for label in labels if rest == label or rest.startswith(f"{label}.")]
+    if not rest or head not in labels:
+        return (head, *rest.split(".")) if rest else (head,)
+    whole = [label for label in labels[head] if rest == label or rest.startswith(f"{label}.")]
     label = max(whole, key=len) if whole else rest.partition(".")[0]
-    inner = rest[len(label) + 1 :]
-    if not inner:
-        return (head, label)
-    return (head, label, *(split_path(inner, rows, ()) if head == "datasets" else inner.split(".")))
+    inner, others = rest[len(label) + 1 :], {key: known for key, known in labels.items() if key != head}
+    return (head, label, *(split_path(inner, others) if inner else ()))
 
 
 def _merge(into: dict[str, Any], new: dict[str, Any]) -> None:

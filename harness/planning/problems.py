@@ -30,9 +30,6 @@ _EXPECTED = {
     "model_attributes_type": "a mapping",
 }
 
-SENTENCE = "sentence"
-"""Type of a PydanticCustomError whose message is a whole sentence, to be read after the place alone."""
-
 _BOUNDS = {
     "greater_than_equal": ("ge", "at least"),
     "greater_than": ("gt", "greater than"),
@@ -144,8 +141,8 @@ def _problem(detail: ErrorDetails, model: type[BaseModel], kinds: Mapping[str, t
     if kind == "literal_error":
         rule = f"{dotted(place)}: {shown(value)} is not one of {context['expected']}"
         return Where(place).says(rule + _nearest_literal(value, context))
-    if kind == SENTENCE:
-        return Where(place).says(f"{dotted(place)}: {detail['msg']}")
+    if kind == "value_error":  # raised by a validator of ours, whose message names the value
+        return Where(place).says(f"{dotted(place)}: {context['error']}")
     return Where(place).says(f"{dotted(place)}: {shown(value)} {_rule(kind, context, detail['msg'])}")
 
 
@@ -168,7 +165,7 @@ def _rule(kind: str, context: Mapping[str, Any], message: str) -> str:
         return "is no label: no comma, equals sign, bar or line break, and no space at its ends"
     if kind == "literal_error":
         return f"is not one of {context['expected']}"
-    return f"is wrong: {message}"
+    return f"is wrong: {context.get('error', message)}"
 
 
 def _nearest_literal(value: Any, context: Mapping[str, Any]) -> str:

@@ -64,6 +64,11 @@ class Column:
         """The name of the data set."""
         return self.entry.data or self.label
 
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """The event shape, if the entry has one in place of a data set."""
+        return getattr(self.entry, "shape", None)
+
     def place(self, key: str) -> Where:
         """Return the place that set a key of the entry."""
         return self.set_places.get(key) or self.where.inside(key)
@@ -96,6 +101,15 @@ class Cell:
         """Return the settings below this key, merged from all parts of the suite that can have it."""
         return overlay(cls, [getattr(source, key) for _, source in self.sources if key in type(source).model_fields])
 
+    def place(self, key: str, name: str) -> Where | None:
+        """Return the place that set a value of merged settings; None if no part of the suite has set it."""
+        given = [
+            locate((key, name))
+            for locate, source in self.sources
+            if key in type(source).model_fields and name in getattr(source, key).model_fields_set
+        ]
+        return given[-1] if given else None
+
     @cached_property
     def flow(self) -> FlowSettings:
         """The settings of the backbone."""
@@ -118,9 +132,17 @@ class Scope:
         return Where(("profiles", self.name))
 
     @property
-    def profiles(self) -> tuple[tuple[Any, Locate], ...]:
+    def profiles(self) -> tuple[tuple[Locate, Any], ...]:
         """The profile in the file, and that of `--set`."""
-        return (self.profile, self.where.at), (self.overrides.profile, self.overrides.where)
+        return (self.where.at, self.profile), (self.overrides.where, self.overrides.profile)
+
+    @property
+    def parts(self) -> Iterator[tuple[Locate, Any]]:
+        """The parts of both profiles that can change rows: the profiles and their data sets."""
+        for locate, profile in self.profiles:
+            yield locate, profile
+            for label, entry in profile.datasets.items():
+                yield _within(locate, "datasets", label), entry
 
     def setting(self, name: str) -> Any:
         """Return a setting of the profile, such as `threads`; `--set` has precedence."""
@@ -134,7 +156,7 @@ class Scope:
 
     def merged(self, name: str, cls: type[AnySettings]) -> AnySettings | None:
         """Return a setting with fields of its own, such as `timing`, merged from both profiles; None without one."""
-        given = [part for profile, _ in self.profiles if (part := getattr(profile, name)) is not None]
+        given = [part for _, profile in self.profiles if (part := getattr(profile, name)) is not None]
         return overlay(cls, given) if given else None
 
     @cached_property
@@ -159,8 +181,9 @@ class Scope:
 
     @cached_property
     def columns(self) -> dict[str, str]:
-        """Label of each column -> the name of its data set."""
-        return self.suite.columns(self.profile)
+        """Label of each column -> the name of its data set, or the label."""
+        given = getattr(self.profile, self.suite.columns_key)
+        return {label: getattr(entry, "data", None) or label for label, entry in given.items()}
 
     @cached_property
     def data(self) -> dict[str, Column]:
@@ -212,7 +235,7 @@ def _sources(
     """Yield the parts of the suite that set something for a row in a column, from weakest to strongest."""
     yield Where(()).at, scope.suite
     by_star = label not in getattr(scope.suite, row.section)
-    for profile, locate in scope.profiles:
+    for locate, profile in scope.profiles:
         yield locate, profile
         entry = profile.datasets.get(column)
         if entry is not None:

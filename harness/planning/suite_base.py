@@ -17,13 +17,14 @@ from harness.planning.cluster import Cluster
 from harness.planning.overrides import parse_only, parse_overrides
 from harness.planning.plan import Device, Plan
 from harness.planning.problems import Problem, Where, model_at, raise_problems
-from harness.planning.quantities import Duration, Memory
 from harness.planning.resolve import Cell, Scope, class_name
 from harness.planning.strict_yaml import Document
 from harness.planning.suite_model import (
     EVERY_LAYER,
     AnyRow,
+    Duration,
     Label,
+    Memory,
     OrEmpty,
     Profile,
     ProfileName,
@@ -199,11 +200,6 @@ class Suite(SuiteFile):
             name for name, cls in LAYERS.items() if cls.__module__.startswith("layers.") and name not in named
         )
 
-    def columns(self, profile: Any) -> dict[str, str]:
-        """Return the label of each column of a profile -> the name of its data set."""
-        given = getattr(profile, self.columns_key).items()
-        return {label: getattr(entry, "data", None) or label for label, entry in given}
-
     def seeds(self, scope: Scope) -> tuple[int, ...]:
         """Return the seeds of a profile; none for a kind without seeds."""
         return ()
@@ -213,8 +209,8 @@ class Suite(SuiteFile):
         from harness.datasets import find_dataset
 
         data = scope.data[cell.column]
-        if data.entry.own_shape is not None:
-            return [data.entry.own_shape]
+        if data.shape is not None:
+            return [data.shape]
         dataset = find_dataset(data.name, self.folder)
         dataset.parse(data.options)
         return [dataset.event_shape(data.options)]
@@ -254,8 +250,9 @@ class Suite(SuiteFile):
                 f"suite {self.suite} has no profile {profile!r}; it has {', '.join(self.profiles)} (--profile NAME)"
             )
         models = {name: found for name, kind in KINDS.items() if (found := model_at(kind.suite, ("profiles", profile)))}
-        columns = self.columns(given)
-        overrides = parse_overrides(models, self.kind, settings, seeds, self.rows(layers), columns)
+        labels = {section: list(self.rows(layers)) for section in self.sections}
+        labels[self.columns_key] = list(getattr(given, self.columns_key))
+        overrides = parse_overrides(models, self.kind, labels, settings, seeds)
         return Scope(self, profile, given, overrides, tuple(layers))
 
     def plan(
@@ -278,6 +275,10 @@ class Suite(SuiteFile):
         picked_seeds = set(map(int, selection.pick("seed", {str(seed): str(seed) for seed in every_seed})))
         raise_problems(self.document, scope_problems(scope, {(column, row) for column in columns for row in rows}))
         used = resolve_device(device) if elsewhere is None or device == "auto" else device
+        threads = scope.setting("threads")
+        if threads == "auto":
+            threads = elsewhere or max(1, usable_cores() // (jobs or 1))
+        common = {"suite": self.suite, "profile": profile, "device": used, "threads": threads}
         plan = Plan.model_validate(
             {
                 "suite": self.suite,
@@ -293,21 +294,11 @@ class Suite(SuiteFile):
                 "timeout": scope.limit("timeout"),
                 "memory": scope.limit("memory"),
                 "published": self.published,
-                "trials": self._trials(scope, used, elsewhere or max(1, usable_cores() // (jobs or 1))),
+                "trials": tuple(self.expand(scope, common)),
             }
             | self.plan_settings(scope)
         )
         return plan, tuple(trial for trial in plan.trials if trial.selected(rows, columns, picked_seeds))
-
-    def _trials(self, scope: Scope, device: Device, cores: int) -> tuple[Trial, ...]:
-        threads = scope.setting("threads")
-        common = {
-            "suite": self.suite,
-            "profile": scope.name,
-            "device": device,
-            "threads": cores if threads == "auto" else threads,
-        }
-        return tuple(self.expand(scope, common))
 
 
 def resolve_device(device: GivenDevice) -> Device:

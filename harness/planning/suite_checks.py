@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Container, Iterator, Sequence
-from typing import Any
 
 import torch
 
@@ -65,7 +64,7 @@ def _settings_problems(scope: Scope) -> Iterator[Problem]:
         labels.add(label)
     yield from _unknown_labels(scope)
     for column in scope.data.values():
-        if column.entry.own_shape is None:
+        if column.shape is None:
             yield from _data_problems(column)
     for cell in scope.every_cell:
         for option, message in _option_faults(cell):
@@ -76,11 +75,12 @@ def _settings_problems(scope: Scope) -> Iterator[Problem]:
 def _unknown_labels(scope: Scope) -> Iterator[Problem]:
     """Yield the rows and data sets that a profile changes although the suite does not have them."""
     rows = scope.suite.rows(scope.extra)
-    every = list(dict.fromkeys([*scope.suite.layers, *rows]))
-    sections = {"layers": [*scope.suite.layers]}
+    sections = {section: list(getattr(scope.suite, section)) for section in scope.suite.sections}
     for label, (row, _) in rows.items():
-        sections.setdefault(row.section, []).append(label)
-    for profile, locate in scope.profiles:
+        if label not in sections[row.section]:
+            sections[row.section].append(label)
+    every = [label for labels in sections.values() for label in labels]
+    for locate, profile in scope.profiles:
         for label in profile.rows or ():
             if label not in every:
                 yield locate(("rows",)).says(f"rows: the suite has no row {label!r}; {nearest(label, every)}")
@@ -88,16 +88,14 @@ def _unknown_labels(scope: Scope) -> Iterator[Problem]:
             if label not in scope.profile.datasets:
                 message = f"profiles.{scope.name} has no data set {label!r}; {nearest(label, scope.profile.datasets)}"
                 yield locate(("datasets", label)).says(message, at_key=True)
-        parts: list[tuple[tuple[str, ...], Any]] = [((), profile)]
-        parts += [(("datasets", label), entry) for label, entry in profile.datasets.items()]
-        for place, part in parts:
-            for section in scope.suite.sections:
-                known = dict.fromkeys(sections.get(section, ()))
-                for label in getattr(part, section):
-                    if label not in known:
-                        under = "" if section == "layers" else f" under `{section}`"
-                        message = f"the suite has no row {label!r}{under}; {nearest(label, known)}"
-                        yield locate((*place, section, label)).says(message, at_key=True)
+    for locate, part in scope.parts:
+        for section in scope.suite.sections:
+            known = sections[section]
+            under = "" if section == "layers" else f" under `{section}`"
+            for label in getattr(part, section):
+                if label not in known:
+                    message = f"the suite has no row {label!r}{under}; {nearest(label, known)}"
+                    yield locate((section, label)).says(message, at_key=True)
 
 
 def _data_problems(column: Column) -> Iterator[Problem]:

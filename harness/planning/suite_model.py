@@ -14,20 +14,14 @@ from pydantic import BeforeValidator, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
 from harness.core.errors import UserError
+from harness.core.run_options import parse_bytes, parse_timeout
 from harness.core.settings import Count, FlowSettings, LayerRef, Settings
 from harness.core.third_party import reference
-from harness.planning.problems import SENTENCE
-from harness.planning.quantities import Duration, Memory
 
 ProfileName = Literal["smoke", "quick", "local", "paper"]
 
 EVERY_LAYER = "*"
 """The row that stands for every registered layer that no other row names."""
-
-
-def sentence(text: str) -> PydanticCustomError:
-    """Return an error of a validator whose message is printed after the place alone."""
-    return PydanticCustomError(SENTENCE, "{text}", {"text": text})
 
 
 def _empty_mapping(value: Any) -> Any:
@@ -47,6 +41,9 @@ Label = Annotated[str, StringConstraints(pattern=r"^[^\s,=|]([^,=|\n\r\t]*[^\s,=
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=60)]
 Shape = Annotated[tuple[Count, ...], Field(min_length=2, max_length=3)]
 Widths = Annotated[tuple[Count, ...], Field(min_length=1)]
+# A number of seconds or of bytes, or a text such as "30 min" or "4GiB".
+Duration = Annotated[float | None, BeforeValidator(lambda value: None if value is None else parse_timeout(value))]
+Memory = Annotated[int | None, BeforeValidator(lambda value: None if value is None else parse_bytes(value))]
 Threads = Count | Literal["auto"]  # auto: the cores, divided by --jobs
 OptionValues = Annotated[dict[str, Any], OrEmpty]
 Number = Annotated[int | float, BeforeValidator(_number)]
@@ -125,21 +122,11 @@ class DataEntry(Settings):
     flow: FlowSettings = FlowSettings()
     layers: Mapping[Label, Annotated[Overlay, OrEmpty]] = Field(default_factory=dict)
 
-    @property
-    def own_shape(self) -> tuple[int, ...] | None:
-        """The event shape, where the entry gives one in place of a data set."""
-        return None
-
 
 class ShapedEntry(DataEntry):
     """A column of a kind whose trials need an event shape and no data."""
 
     shape: Shape | None = None  # None: the data set's
-
-    @property
-    def own_shape(self) -> tuple[int, ...] | None:
-        """The event shape, where the entry gives one in place of a data set."""
-        return self.shape
 
 
 class Profile(Settings):

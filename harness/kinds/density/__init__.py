@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.core.kinds import IDENTITY, Dependencies, Kind
 from harness.kinds.density.result import MEASURES
+from harness.kinds.density.suite import DensitySuite
 from harness.kinds.density.trial import DensityTrial
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from harness.core.records import Record
     from harness.core.run_options import RunOptions
     from harness.core.settings import Progress
-    from harness.kinds.density.suite import DensitySuite
     from harness.reporting.compare.measure import Measure
     from harness.reporting.frame import Results
     from harness.reporting.tables.rendering import Table
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 class DensityKind(Kind, name="density"):
     """Train one flow, evaluate it on the test split once, audit its likelihood and draw samples."""
 
+    suite = DensitySuite
     trial = DensityTrial
     deterministic = True
     columns = (
@@ -33,13 +34,6 @@ class DensityKind(Kind, name="density"):
         | MEASURES
         | {"device": "string", "id": "string"}
     )
-
-    @property
-    def suite(self) -> type[DensitySuite]:
-        """See `harness.kinds.density.suite`."""
-        from harness.kinds.density.suite import DensitySuite
-
-        return DensitySuite
 
     def run(self, trial: DensityTrial, run_options: RunOptions, progress: Progress, checkpoints: Checkpoints) -> Record:
         """See `harness.kinds.density.run.run_density`."""

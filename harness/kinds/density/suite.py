@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -23,7 +23,6 @@ from harness.core.settings import (
 from harness.core.third_party import reference
 from harness.core.trial import Trial
 from harness.kinds.density.trial import DensityTrial
-from harness.kinds.runtime.trial import RuntimeTrial
 from harness.planning.problems import Problem, Where
 from harness.planning.resolve import Cell, Column, Scope
 from harness.planning.suite_base import Suite
@@ -36,7 +35,6 @@ from harness.planning.suite_model import (
     Profile,
     ProfileName,
     Row,
-    sentence,
 )
 
 SIZES = ("levels", "steps", "width")
@@ -57,12 +55,12 @@ def _seeds(value: Any) -> Any:
     """Read a number N as the seeds 0..N-1; a list names them."""
     if isinstance(value, int) and not isinstance(value, bool):
         if not 1 <= value <= 10_000:
-            raise sentence("a number of seeds is between 1 and 10000, or a list names the seeds")
+            raise ValueError("a number of seeds is between 1 and 10000, or a list names the seeds")
         return tuple(range(value))
     if not isinstance(value, (list, tuple)):
-        raise sentence(f"expected a whole number of seeds or a list of seeds, got {value!r}")
+        raise ValueError(f"expected a whole number of seeds or a list of seeds, got {value!r}")
     if len(set(map(repr, value))) < len(value):
-        raise sentence("a seed stands twice in the list; name each once")
+        raise ValueError("a seed stands twice in the list; name each once")
     return value
 
 
@@ -73,7 +71,7 @@ def _names(value: Any) -> Any:
     if not isinstance(value, list):
         return value
     if not all(isinstance(name, str) for name in value) or len(set(value)) < len(value):
-        raise sentence("a list of flows names each baseline once; a mapping gives them settings")
+        raise ValueError("a list of flows names each baseline once; a mapping gives them settings")
     return {name: {} for name in value}
 
 
@@ -202,7 +200,8 @@ class DensitySuite(Trained, Suite):
         timing = scope.merged("timing", DensityTiming)
         if timing is None:
             return
-        from flows import level_shapes
+        from flows import level_shapes  # imports torch
+        from harness.kinds.runtime.trial import RuntimeTrial  # not above: kinds are registered in alphabetical order
 
         for column_label, cells in scope.cells.items():
             timed = [cell for cell in cells if not cell.layer.baseline]
@@ -227,7 +226,7 @@ class DensitySuite(Trained, Suite):
 
     def plan_settings(self, scope: Scope) -> dict[str, Any]:
         """Return averages and remark, which the tables of likelihoods show."""
-        averages = {label: members for profile, _ in scope.profiles for label, members in profile.averages.items()}
+        averages = {label: members for _, profile in scope.profiles for label, members in profile.averages.items()}
         return {"averages": averages, "remark": scope.setting("remark")}
 
     def refusal(self, scope: Scope, cell: Cell) -> str | None:
@@ -249,22 +248,14 @@ class DensitySuite(Trained, Suite):
 
     def _baseline_problems(self, scope: Scope) -> Iterator[Problem]:
         """Yield baselines with the label of a layer's row, and settings of the backbone."""
-        changed: list[tuple[Callable[..., Where], Overlay | BaselineRow]] = []
-        for label, row in self.flows.items():
-            where = Where(("flows", label))
-            changed.append((where.inside, row))
-            if label in self.layers:
-                message = f"flows: {label!r} is a row of layers already; label one of the two otherwise"
-                yield where.says(message, at_key=True)
-        for profile, locate in scope.profiles:
-            parts: list[tuple[tuple[str, ...], Any]] = [((), profile)]
-            parts += [(("datasets", label), entry) for label, entry in profile.datasets.items()]
-            for place, part in parts:
-                changed += [(locate((*place, "flows", label)).inside, item) for label, item in part.flows.items()]
-        for inside, part in changed:
-            for name in sorted(part.flow.model_fields_set - set(SIZES)):
-                message = f"flow.{name}: has no effect on a baseline, which takes {', '.join(SIZES)}; remove it"
-                yield inside("flow", name).says(message, at_key=True)
+        for label in self.flows.keys() & self.layers.keys():
+            message = f"flows: {label!r} is a row of layers already; label one of the two otherwise"
+            yield Where(("flows", label)).says(message, at_key=True)
+        for locate, part in [(Where(()).at, self), *scope.parts]:
+            for label, row in part.flows.items():
+                for name in sorted(row.flow.model_fields_set - set(SIZES)):
+                    message = f"flow.{name}: has no effect on a baseline, which takes {', '.join(SIZES)}; remove it"
+                    yield locate(("flows", label, "flow", name)).says(message, at_key=True)
 
 
 def _encoding_problems(column: Column) -> Iterator[Problem]:
@@ -289,7 +280,7 @@ def _encoding_problems(column: Column) -> Iterator[Problem]:
 
 def _average_problems(scope: Scope) -> Iterator[Problem]:
     """Yield averages of columns that do not exist, or that have no common unit."""
-    for profile, locate in scope.profiles:
+    for locate, profile in scope.profiles:
         for label, members in profile.averages.items():
             where = locate(("averages", label))
             if label in scope.columns:
@@ -308,30 +299,25 @@ def _average_problems(scope: Scope) -> Iterator[Problem]:
 
 def _sample_problems(scope: Scope) -> Iterator[Problem]:
     """Yield columns of sequences whose samples a setting would compare as images."""
-    sampled = [cell.column for cell in scope.every_cell if cell.merged("training", TrainingSettings).samples]
-    for column in map(scope.data.__getitem__, dict.fromkeys(sampled)):
+    for cell in scope.every_cell:
+        column = scope.data[cell.column]
         if column.dataset is None or column.dataset.kind(column.options) == "image":
             continue
-        changed: Any = scope.overrides.profile
-        parts = [(("training",), changed), (("datasets", column.label, "training"), changed.datasets.get(column.label))]
-        given = [place for place, part in parts if part is not None and part.training.samples is not None]
-        where = scope.overrides.where((*given[-1], "samples")) if given else column.where
-        message = (
-            f"{column.label}: training.samples compares images, and {column.name} holds sequences; ask for them of "
-            "images alone, or not of this data set: training: {samples: null}"
-        )
-        yield where.says(message, at_key=True)
+        if cell.merged("training", TrainingSettings).samples is not None:
+            message = (
+                f"{column.label}: training.samples compares images, and {column.name} holds sequences; ask for them of "
+                "images alone, or not of this data set: training: {samples: null}"
+            )
+            place = cell.place("training", "samples")
+            yield (place if place and place.origin else column.where).says(message, at_key=True)
 
 
 def _accounting_problems(scope: Scope) -> Iterator[Problem]:
     """Yield a training on values that are no log-determinants."""
-    training = (cell.merged("training", TrainingSettings) for cell in scope.every_cell)
-    if all(settings.accounting == "true" for settings in training):
-        return
-    by_option = any(place[-1:] == ("accounting",) for place in scope.overrides.origins)
-    where = scope.overrides.where(("training",)) if by_option else scope.where
-    message = (
-        "training.accounting: what the released code counts is no log-determinant, and no likelihood comes of it; only "
-        "a suite that one of kind claims names may train on it (python -m harness run claims); remove it"
-    )
-    yield where.says(message, at_key=True)
+    for cell in scope.every_cell:
+        if cell.merged("training", TrainingSettings).accounting != "true":
+            message = (
+                "training.accounting: the value of the released code is no log-determinant, and gives no likelihood; "
+                "only a suite that one of kind claims names may train on it (python -m harness run claims); remove it"
+            )
+            yield (cell.place("training", "accounting") or scope.where).says(message, at_key=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from harness.core.kinds import IDENTITY, Dependencies, Kind
+from harness.kinds.examination.suite import ExaminationSuite
 from harness.kinds.examination.trial import ExaminationTrial
 
 if TYPE_CHECKING:
     from harness.core.records import Record
     from harness.core.run_options import RunOptions
     from harness.core.settings import Progress
-    from harness.kinds.examination.suite import ExaminationSuite
     from harness.reporting.frame import Results
     from harness.reporting.tables.rendering import Table
     from harness.training.checkpoints import Checkpoints
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 class ExaminationKind(Kind, name="examination"):
     """Compute one property of a layer, without data or training."""
 
+    suite = ExaminationSuite
     trial = ExaminationTrial
     columns = IDENTITY | {
         "examine": "string",
@@ -42,13 +43,6 @@ class ExaminationKind(Kind, name="examination"):
         "device": "string",
         "id": "string",
     }
-
-    @property
-    def suite(self) -> type[ExaminationSuite]:
-        """See `harness.kinds.examination.suite`."""
-        from harness.kinds.examination.suite import ExaminationSuite
-
-        return ExaminationSuite
 
     def run(
         self, trial: ExaminationTrial, run_options: RunOptions, progress: Progress, checkpoints: Checkpoints

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from harness.core.kinds import IDENTITY, Dependencies, Kind
+from harness.kinds.parameters.suite import ParametersSuite
 from harness.kinds.parameters.trial import ParametersTrial
 
 if TYPE_CHECKING:
     from harness.core.records import Record
     from harness.core.run_options import RunOptions
     from harness.core.settings import Progress
-    from harness.kinds.parameters.suite import ParametersSuite
     from harness.planning.suite_model import Published
     from harness.reporting.compare.measure import Measure
     from harness.reporting.frame import Results
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 class ParametersKind(Kind, name="parameters"):
     """Build one model and count its parameters, without training it."""
 
+    suite = ParametersSuite
     trial = ParametersTrial
     computes = False
     columns = IDENTITY | {
@@ -36,13 +37,6 @@ class ParametersKind(Kind, name="parameters"):
         "device": "string",
         "id": "string",
     }
-
-    @property
-    def suite(self) -> type[ParametersSuite]:
-        """See `harness.kinds.parameters.suite`."""
-        from harness.kinds.parameters.suite import ParametersSuite
-
-        return ParametersSuite
 
     def run(
         self, trial: ParametersTrial, run_options: RunOptions, progress: Progress, checkpoints: Checkpoints

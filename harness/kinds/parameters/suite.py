@@ -51,7 +51,7 @@ class ParametersSuite(Suite):
 
 def _widths(scope: Scope, column: str) -> tuple[int, ...]:
     """Return the coupling widths of a column; those of `--set` have precedence."""
-    for profile, _ in reversed(scope.profiles):
+    for _, profile in reversed(scope.profiles):
         entry = profile.datasets.get(column)
         found = entry.widths if entry is not None and entry.widths is not None else profile.widths
         if found is not None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from harness.core.kinds import IDENTITY, Dependencies, Kind
+from harness.kinds.runtime.suite import RuntimeSuite
 from harness.kinds.runtime.trial import RuntimeTrial
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from harness.core.records import Record
     from harness.core.run_options import RunOptions
     from harness.core.settings import Progress
-    from harness.kinds.runtime.suite import RuntimeSuite
     from harness.reporting.compare.measure import Measure
     from harness.reporting.frame import Results
     from harness.reporting.tables.rendering import Table
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 class RuntimeKind(Kind, name="runtime"):
     """Time all layers of one sweep point, alternating in one process."""
 
+    suite = RuntimeSuite
     trial = RuntimeTrial
     columns = IDENTITY | {
         "seed": "Int64",
@@ -54,13 +55,6 @@ class RuntimeKind(Kind, name="runtime"):
     }
 
     alone = True
-
-    @property
-    def suite(self) -> type[RuntimeSuite]:
-        """See `harness.kinds.runtime.suite`."""
-        from harness.kinds.runtime.suite import RuntimeSuite
-
-        return RuntimeSuite
 
     def run(self, trial: RuntimeTrial, run_options: RunOptions, progress: Progress, checkpoints: Checkpoints) -> Record:
         """See `harness.kinds.runtime.run.run_runtime`."""

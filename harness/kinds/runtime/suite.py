@@ -12,7 +12,7 @@ from harness.kinds.runtime.trial import RuntimeTrial
 from harness.planning.problems import Problem
 from harness.planning.resolve import Cell, Scope
 from harness.planning.suite_base import Suite
-from harness.planning.suite_model import Label, Profile, ProfileName, Shape, sentence
+from harness.planning.suite_model import Label, Profile, ProfileName, Shape
 
 
 class RuntimeTiming(TimingSettings):
@@ -41,7 +41,7 @@ class Sweep(Settings):
     @model_validator(mode="after")
     def _one_batch_key(self) -> Sweep:
         if (self.batch is None) == (self.batches is None):
-            raise sentence("a sweep has either batch (a number) or batches (a list)")
+            raise ValueError("a sweep has either batch (a number) or batches (a list)")
         return self
 
 
@@ -82,7 +82,7 @@ class RuntimeSuite(Suite):
     def problems(self, scope: Scope) -> Iterator[Problem]:
         """Yield settings of flows and data sets, which have no effect: layers are timed alone, on random events."""
         yield from scope.unused(("flow",), "remove it")
-        for profile, locate in scope.profiles:
+        for locate, profile in scope.profiles:
             if "datasets" in profile.model_fields_set:
                 message = "datasets: has no effect in a suite of kind runtime, whose columns are sweeps; remove it"
                 yield locate(("datasets",)).says(message, at_key=True)
