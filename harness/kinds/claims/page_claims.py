@@ -15,7 +15,7 @@ from harness.reporting.tables.rendering import Table
 def claims_sections(
     examined: Sequence[Examined], drawn: Mapping[str, Figure], beside: Sequence[Table] = ()
 ) -> list[Section]:
-    """All verdicts in one table; then for each claim its sentence, test, result and verdict, tables and figures.
+    """Return all verdicts in one table; then for each claim its sentence, test, result and verdict, tables and figures.
 
     Args:
         examined: the claims.
