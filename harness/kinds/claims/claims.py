@@ -1,4 +1,4 @@
-"""The report of a suite of claims: a section for each claim, with what was found and whether it holds."""
+"""The report of a suite of claims: a section for each claim, with the findings and the verdict."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from harness.planning.plan import Section
 
 SHOWN = ("accounting", "singular")
-"""Figures that stand in the text, as the claim is about what they show."""
+"""Figures that stand in the text, as their claims are about them."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Examined:
 
     @property
     def paragraphs(self) -> tuple[tuple[str, str], ...]:
-        """(heading, plain text): the claim, where it stands, the test, what was found, the verdict."""
+        """(heading, plain text): the claim, its place, the test, the findings, the verdict."""
         about = self.section
         texts = (about.claim, about.where, about.test, self.verdict.text, f"{self.verdict.holds}.")
         return tuple(zip(("Claim", "Where", "Test", "Found", "Verdict"), map(one_line, texts), strict=True))
@@ -71,34 +71,34 @@ HEADER = ("claim", "verdict", "in one line")
 
 
 def summary(examined: Sequence[Examined]) -> Table:
-    """The verdicts in one table."""
-    rows = tuple((one.title, one.verdict.holds, one.verdict.short) for one in examined)
+    """Return the verdicts in one table."""
+    rows = tuple((claim.title, claim.verdict.holds, claim.verdict.short) for claim in examined)
     return Table("claims", "Each claim of the publication and what was found.", HEADER, rows, words=frozenset({1, 2}))
 
 
 def summary_text(examined: Sequence[Examined]) -> str:
-    """The same as Markdown, each claim linked to its section; not padded, as one long cell would widen all."""
+    """Return the same as Markdown, each claim linked to its section; not padded, as one long cell would widen all."""
     rows = [HEADER, ("---",) * len(HEADER)]
     rows += [
         (
-            f"[{escape_markdown(one.title)}](#{one.section.name})",
-            f"**{one.verdict.holds}**",
-            escape_markdown(one.verdict.short),
+            f"[{escape_markdown(claim.title)}](#{claim.section.name})",
+            f"**{claim.verdict.holds}**",
+            escape_markdown(claim.verdict.short),
         )
-        for one in examined
+        for claim in examined
     ]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def section_text(one: Examined, figures: Iterable[str]) -> str:
-    """A section as Markdown.
+def section_text(claim: Examined, figures: Iterable[str]) -> str:
+    """Return a section as Markdown.
 
     Args:
-        one: the claim.
+        claim: the claim.
         figures: names of all of the report's, of which those of `SHOWN` are shown.
     """
-    parts = [f"## {escape_markdown(one.title)}"]
-    parts += [f"**{heading}.** {escape_markdown(text)}" for heading, text in one.paragraphs]
-    shown = [name for name in SHOWN if f"{one.section.name}-{name}" in figures]
-    parts += [f"![{one.title}: {name}](figures/{one.section.name}-{name}.png)" for name in shown]
-    return "\n\n".join([*parts, *map(markdown, one.tables), one.results.status_line])
+    parts = [f"## {escape_markdown(claim.title)}"]
+    parts += [f"**{heading}.** {escape_markdown(text)}" for heading, text in claim.paragraphs]
+    shown = [name for name in SHOWN if f"{claim.section.name}-{name}" in figures]
+    parts += [f"![{claim.title}: {name}](figures/{claim.section.name}-{name}.png)" for name in shown]
+    return "\n\n".join([*parts, *map(markdown, claim.tables), claim.results.status_line])

@@ -136,7 +136,7 @@ def runtime(results: Results) -> Verdict:
             for operation in OPERATIONS:
                 others = rows_of(points[(points["layer"] == row) & (points["operation"] == operation)])
                 pairs = [(own[operation, *_point(line)], line) for line in others if (operation, *_point(line)) in own]
-                told = [(outcome, line) for mine, line in pairs if (outcome := compare(mine, line)) is not None]
+                told = [(outcome, line) for subject, line in pairs if (outcome := compare(subject, line)) is not None]
                 if row in COMPARED:
                     judged += [(measure, outcome, line) for outcome, line in told]
                 cells.append(_tally([outcome for outcome, _ in told]))

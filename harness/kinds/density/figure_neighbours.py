@@ -51,7 +51,7 @@ def _title(name: str, distances: np.ndarray) -> str:
 
 
 def image_figure(blocks: Sequence[tuple[str, Pairs]]) -> Figure:
-    """A panel of pairs for each block."""
+    """Return a panel of pairs for each block."""
     figure, grid = panels(len(blocks), 3.0, 2.7, columns=3)
     top = max(1, int(blocks[0][1][0].max()))
     for axes, (name, (images, near, distances)) in zip(grid, blocks, strict=True):
@@ -80,7 +80,7 @@ def pair_mosaic(images: np.ndarray, near: np.ndarray, top: int) -> np.ndarray:
 
 
 def wave_figure(blocks: Sequence[tuple[str, Pairs]]) -> Figure:
-    """A panel for each block: sequences (N, C, T) in colour before their neighbours, in the data's range."""
+    """Return a panel for each block: sequences (N, C, T) in colour before their neighbours, in the data's range."""
     figure, grid = panels(len(blocks), 2.6, 2.6, share_y=True, columns=3)
     data = blocks[0][1][0].astype(float)
     low = data.min(axis=(0, 2), keepdims=True)

@@ -70,10 +70,10 @@ def _drawable(field: Field, cost: str) -> bool:
 def _panel(axes: Axes, plan: Plan, field: Field, cost: str) -> None:
     known = [(found, model) for model in field.models if (found := COSTS[cost](model)) is not None]
     for position, row in enumerate(plan.rows):
-        mine = sorted(((x, model) for x, model in known if model.row == row), key=lambda point: point[0])
-        if len(mine) > 1:
-            axes.plot([x for x, _ in mine], [model.mean for _, model in mine], color=colour(position), linewidth=0.8)
-        for x, model in mine:
+        own = sorted(((x, model) for x, model in known if model.row == row), key=lambda point: point[0])
+        if len(own) > 1:
+            axes.plot([x for x, _ in own], [model.mean for _, model in own], color=colour(position), linewidth=0.8)
+        for x, model in own:
             low, high = estimate(model.values).bars
             face = colour(position) if model.competes else "white"
             axes.errorbar(

@@ -48,7 +48,7 @@ def sample_blocks(found: Mapping[str, Mapping[str, np.ndarray]]) -> list[tuple[s
 
 
 def image_figure(blocks: Sequence[tuple[str, np.ndarray]]) -> Figure:
-    """A square of images for each block (title, (N, C, H, W)); one or three channels are shown."""
+    """Return a square of images for each block (title, (N, C, H, W)); one or three channels are shown."""
     figure, grid = panels(len(blocks), 2.3, 2.6, columns=4)
     top = max(1, int(blocks[0][1].max()))
     for axes, (title, images) in zip(grid, blocks, strict=True):
@@ -74,7 +74,7 @@ def mosaic(images: np.ndarray, top: int) -> np.ndarray:
 
 
 def wave_figure(blocks: Sequence[tuple[str, np.ndarray]]) -> Figure:
-    """A panel of WAVES sequences, one above the other, for each block (title, (N, C, T))."""
+    """Return a panel of WAVES sequences, one above the other, for each block (title, (N, C, T))."""
     figure, grid = panels(len(blocks), 2.6, 2.6, share_y=True, columns=3)
     data = blocks[0][1].astype(float)
     low = data.min(axis=(0, 2), keepdims=True)

@@ -34,7 +34,7 @@ def units(results: Results) -> dict[str, str]:
     for trial in results.plan.trials:
         if isinstance(trial, DensityTrial) and trial.data.label not in found:
             found[trial.data.label] = _planned_unit(trial.data)
-    return found
+    return dict.fromkeys(results.plan.columns, "bits_per_dim") | found
 
 
 def _planned_unit(data: DataRef) -> str:

@@ -35,19 +35,22 @@ def merged(frame: pd.DataFrame, threads: int) -> pd.DataFrame:
     """
     known = (frame["status"] == "ok") & frame["median_ms"].notna()
     timed = frame[known].assign(spread=frame["iqr_ms"] / frame["median_ms"], drift=frame["drift"].fillna(0))
-    cases = timed.groupby(CASE)
+    planned, cases = frame.groupby(CASE), timed.groupby(CASE)
     medians = cases["median_ms"]
     order = frame.drop_duplicates(CASE).set_index(CASE).index
     points = pd.concat([timed, frame[~known]]).drop_duplicates(CASE).set_index(CASE).loc[order]
     points = points.assign(
         median_ms=medians.median(),
-        copy_ms=cases["copy_ms"].median(),
-        **{name: cases[name].max() for name in ("iqr_ms", "spread", "inverse_error", "peak_bytes")},
+        copy_ms=planned["copy_ms"].median(),
+        inverse_error=planned["inverse_error"].max(),
+        peak_bytes=planned["peak_bytes"].max(),
+        iqr_ms=cases["iqr_ms"].max(),
+        spread=cases["spread"].max(),
         drift=cases["drift"].max().where(cases["drift"].max() >= -cases["drift"].min(), cases["drift"].min()),
         gap=(medians.max() / medians.min() - 1).where(cases.size() > 1),
         cpu_share=cases["cpu_share"].min(),
         timed=cases.size(),
-        processes=frame.groupby(CASE).size(),
+        processes=planned.size(),
     ).reset_index()
     half = (points["gap"].fillna(0) * points["median_ms"]).clip(lower=points["iqr_ms"]) / 2
     sizes = [math.prod(map(int, shape.split("x"))) for shape in points["shape"]]

@@ -1,4 +1,4 @@
-"""What several seeds of two rows say: means with bootstrap intervals, and paired tests from eight seeds on.
+"""Statistics over seeds: means with bootstrap intervals, and paired tests from eight seeds on.
 
 Seeds are paired: trials of one seed see the same batches in the same order and the same noise, and their backbones
 start from the same weights, whichever layer is tested. So two rows are compared by their differences seed by seed.
@@ -44,12 +44,12 @@ class Estimate:
 
     @property
     def bars(self) -> tuple[float, float]:
-        """How far the interval reaches below and above the mean; nothing for a single value."""
+        """The lengths of the interval below and above the mean; 0 for a single value."""
         return (0.0, 0.0) if self.low is None or self.high is None else (self.mean - self.low, self.high - self.mean)
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """The mean of one value or more, and its bias-corrected accelerated (BCa) bootstrap interval (Efron, 1987).
+    """Return the mean of one value or more, and its bias-corrected accelerated (BCa) bootstrap interval (Efron, 1987).
 
     The generator is fixed: the same values, in whatever order, give the same interval. With two or three values it
     is hardly more than their range, and covers the true mean less often than 95 %.
@@ -74,7 +74,7 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 @dataclass(frozen=True)
 class Difference:
-    """How one row differs from another, over the seeds that both have.
+    """The difference of two rows, over the seeds that both have.
 
     Attributes:
         estimate: of first - second.
@@ -89,7 +89,7 @@ class Difference:
 
     @property
     def significant(self) -> bool:
-        """Whether a test was made and the difference is significant."""
+        """Whether a test was made and the rows differ significantly."""
         return self.p is not None and self.p < SIGNIFICANCE
 
     def text(self) -> str:
@@ -105,7 +105,7 @@ class Difference:
 
 
 def paired_differences(rows: Mapping[str, Mapping[int, float]]) -> dict[tuple[str, str], Difference]:
-    """Every pair of rows, in their order, with Holm's correction over all pairs that have seeds enough for a test.
+    """Return every pair of rows, in order, with Holm's correction over all pairs that have enough seeds for a test.
 
     Args:
         rows: label -> seed -> value.
@@ -113,17 +113,14 @@ def paired_differences(rows: Mapping[str, Mapping[int, float]]) -> dict[tuple[st
     Returns:
         (first, second) -> first - second, for pairs that share a seed.
     """
-    shared = {(one, other): sorted(rows[one].keys() & rows[other].keys()) for one, other in combinations(rows, 2)}
-    found = {
-        (one, other): [rows[one][seed] - rows[other][seed] for seed in seeds]
-        for (one, other), seeds in shared.items()
-        if seeds
-    }
-    return judged(found)
+    shared = {(a, b): sorted(rows[a].keys() & rows[b].keys()) for a, b in combinations(rows, 2)}
+    return judged(
+        {(a, b): [rows[a][seed] - rows[b][seed] for seed in seeds] for (a, b), seeds in shared.items() if seeds}
+    )
 
 
 def judged(differences: Mapping[Key, Sequence[float]]) -> dict[Key, Difference]:
-    """The estimate of each sample of differences and, of those with eight or more, the test of their family."""
+    """Return the estimate of each sample of differences and, of those with eight or more, the test of their family."""
     raw = {key: _paired_t(values) for key, values in differences.items() if len(values) >= LEAST_SEEDS}
     corrected: dict[Key, float] = {}
     if raw:
@@ -139,7 +136,7 @@ def judged(differences: Mapping[Key, Sequence[float]]) -> dict[Key, Difference]:
 
 
 def _paired_t(differences: Sequence[float]) -> tuple[float, float | None]:
-    """p of Student's t and Cohen's d; equal differences leave no doubt, but have no standard deviations to count in."""
+    """Return p of Student's t, and Cohen's d; equal differences are certain, but have no standard deviation."""
     if min(differences) == max(differences):
         return (1.0 if differences[0] == 0 else 0.0), None
     from scipy import stats
@@ -149,7 +146,7 @@ def _paired_t(differences: Sequence[float]) -> tuple[float, float | None]:
 
 
 def winner(means: Mapping[str, float], differences: Mapping[tuple[str, str], Difference]) -> str | None:
-    """The row of the lowest mean, if the test tells it from every other one; None else.
+    """Return the row of the lowest mean, if it differs significantly from every other one; None else.
 
     Args:
         means: of the rows that compete, over the same seeds.
@@ -163,7 +160,7 @@ def winner(means: Mapping[str, float], differences: Mapping[tuple[str, str], Dif
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
-    """(slope, half width of its 95 % interval) of a straight line through three points or more, by least squares."""
+    """Return (slope, half width of its 95 % interval) of a line through three points or more, by least squares."""
     from scipy import stats
 
     fit = stats.linregress(x, y)

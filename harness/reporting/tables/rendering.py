@@ -18,7 +18,7 @@ class Table:
 
     Attributes:
         name: a short word, for references.
-        caption: what the table shows and what it rests on.
+        caption: the content of the table and its protocol.
         header: one text per column. The first column is aligned left, as are `words`, the others right.
         rows: as many texts per row.
         notes: remarks below the table.
@@ -39,16 +39,16 @@ class Table:
 
     @property
     def alignment(self) -> tuple[str, ...]:
-        """Of the columns, in tabulate's words."""
+        """The alignment of the columns, in tabulate's terms."""
         return tuple("left" if column in {0, *self.words} else "right" for column in range(len(self.header)))
 
     def is_long(self, column: int) -> bool:
-        """Whether the text of a column needs more than a line."""
+        """Return whether the text of a column needs more than a line."""
         return column in self.words and max((len(row[column]) for row in self.rows), default=0) > LONG
 
 
 def markdown(table: Table) -> str:
-    """Caption, table and notes, each a paragraph."""
+    """Return caption, table and notes, each a paragraph."""
     text = tabulate(
         _cells(table, escape_markdown, "**{}**"),
         [escape_markdown(cell) for cell in table.header],
@@ -61,14 +61,14 @@ def markdown(table: Table) -> str:
 
 
 def plain(table: Table) -> str:
-    """As `markdown`, for a terminal: nothing is escaped."""
+    """Return the same for a terminal: nothing is escaped."""
     cells = [[one_line(cell) for cell in row] for row in table.rows]
     text = tabulate(cells, table.header, tablefmt="simple", colalign=table.alignment, disable_numparse=True)
     return "\n\n".join(part for part in (table.caption, text, "\n".join(map(one_line, table.notes))) if part)
 
 
 def latex(table: Table) -> str:
-    """A `table` environment that needs nothing but the packages booktabs and graphicx, which makes a wide one fit."""
+    """Return a `table` environment that needs only the packages booktabs and graphicx, which makes a wide one fit."""
     above, header = _grouped(table)
     text = tabulate(
         _cells(table, escape_latex, r"\textbf{{{}}}"),
@@ -108,7 +108,7 @@ def _cells(table: Table, escape: Callable[[str], str], bold: str) -> list[list[s
 
 
 def _grouped(table: Table) -> tuple[list[str], list[str]]:
-    """Lines of LaTeX above the header, and the header below them."""
+    """Return lines of LaTeX above the header, and the header below them."""
     if not table.groups:
         return [], list(table.header)
     heads, rules, header, start = [], [], [], 0
@@ -166,23 +166,23 @@ _LATEX = {
 }
 
 
-_SET = frozenset("“”ßÆæØøŒœŁł")  # that pdflatex sets as they are, beside accented letters
+_SET = frozenset("“”ßÆæØøŒœŁł")  # that pdflatex sets unchanged, beside accented letters
 _OGONEK = "\u0328"  # which its own fonts lack
 
 
 def one_line(text: str) -> str:
-    """Line breaks and other white space as single spaces, without control characters."""
+    """Return the text with single spaces for line breaks and other white space, without control characters."""
     return " ".join("".join(mark if mark.isprintable() else " " for mark in text).split())
 
 
 def escape_markdown(text: str) -> str:
-    """Text that GitHub shows as it is, in a table cell as elsewhere."""
+    """Return the text escaped so that GitHub shows it unchanged, in table cells too."""
     text = "".join(_MARKDOWN.get(mark, mark) for mark in one_line(text))
     return re.sub(r"(?<![^\W_])_|_(?![^\W_])", r"\\_", text)  # within a word an underscore is just itself
 
 
 def escape_latex(text: str) -> str:
-    """Text that LaTeX sets as it is; a minus before a number is set as one.
+    """Return the text escaped so that LaTeX sets it unchanged; a minus before a number is set as one.
 
     A sign that pdflatex's fonts may lack would end its run: it is set as its code point.
     """

@@ -140,3 +140,10 @@ def test_the_published_average_stands_beside_ours(averaged):
     paper = plan.model_copy(update={"profile": "paper", "published": published})
     found, _ = cells((paper, records), "average, bits/dim ↓, published")
     assert found == {"conv1x1": "3.50", "my_layer & co": "–", "<script>": "–"}
+
+
+def test_an_average_takes_no_values_in_another_unit(density_run):
+    plan, records = density_run
+    plan = plan.model_copy(update={"averages": {"average": ("digits", "waveforms")}})
+    found, table = cells((plan, records))
+    assert found["conv1x1"].startswith("–") and "a trial of waveforms has no value" in " ".join(table.notes)
