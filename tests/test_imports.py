@@ -107,7 +107,7 @@ UPWARD = {
 }
 
 
-def test_the_rooms_of_the_harness_are_a_chain_of_arrows():
+def test_harness_packages_import_earlier_ones_only():
     rank = {room: number for number, room in enumerate(ROOMS)}
     upward: dict[str, set[str]] = {}
     for file in sorted((ROOT / "harness").rglob("*.py")):
@@ -131,7 +131,7 @@ def test_the_rooms_of_the_harness_are_a_chain_of_arrows():
     )
 
 
-def test_no_file_is_two_ideas():
+def test_files_have_at_most_400_lines():
     for package in OURS:
         for file in (ROOT / package).rglob("*.py"):
             lines = len(file.read_text(encoding="utf-8").splitlines())

@@ -60,7 +60,7 @@ def test_draws_the_factors_of_the_paper(script):
 
 
 @pytest.mark.parametrize(("shape", "width", "levels"), [((1, 16), 1, 4), ((3, 8), 3, 3), ((2, 6), 2, 1)])
-def test_supports_are_those_of_the_map(script, shape, width, levels):
+def test_supports_equal_those_of_the_layer(script, shape, width, levels):
     """A layer of one factor with weights away from the identity is non-zero exactly where its picture is blue."""
     supports = script.factor_supports(Butterfly(shape, block_size=width, levels=levels))
     assert len(supports) == levels

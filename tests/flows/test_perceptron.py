@@ -51,7 +51,7 @@ def agree(net, x, **tolerance):
 
 
 @pytest.mark.parametrize("activation", [nn.Tanh, nn.ReLU])
-def test_same_as_layer_after_layer(activation, case, monkeypatch):
+def test_the_fused_kernel_equals_separate_layers(activation, case, monkeypatch):
     """In plain PyTorch with parts of six points; in either way with the last part full, short or alone."""
     monkeypatch.setattr(perceptron, "PART", 30)
     for events, length in [(0, 4), (2, 0), (1, 1), (2, 3), (7, 1), (3, 4), (48, 2), (5, 101)]:
@@ -134,7 +134,7 @@ def test_saturated_and_small_values(dtype):
 
 
 @pytest.mark.parametrize("activation", [nn.Tanh, nn.ReLU])
-def test_what_is_no_number_stays_none(activation):
+def test_nan_propagates(activation):
     net = made(activation)
     x = torch.randn(1, 2, 60, dtype=torch.float64)
     x[0, 1, 7] = torch.nan
@@ -169,7 +169,7 @@ def test_transforms():
         torch.testing.assert_close(transform(net)(x), transform(lambda x: layer_after_layer(net, x))(x))
 
 
-def test_names_and_draws_are_those_of_the_layers():
+def test_parameter_names_and_initial_weights_equal_those_of_separate_layers():
     torch.manual_seed(3)
     net = Perceptron(2, 3, 5, nn.Tanh)
     torch.manual_seed(3)

@@ -288,7 +288,7 @@ def test_walsh_hadamard():
         ((3, 20), {"block_size": 3, "bi_direction": True, "shared": True}),
     ],
 )
-def test_the_factors_in_their_order_are_the_layer(shape, options):
+def test_the_product_of_the_factors_is_the_layer(shape, options):
     torch.manual_seed(0)
     layer = Butterfly(shape, initialisation="rotation", **options)
     product = torch.eye(layer.dim)

@@ -44,7 +44,7 @@ def test_against_dense(shape, parameterisation):
     torch.testing.assert_close(layer.inverter()(y), x)
 
 
-def test_every_position_sees_the_same_matrix():
+def test_every_position_is_multiplied_by_the_same_matrix():
     layer = perturbed((3, 2, 5), "plu")
     x = torch.randn(2, 3, 2, 5, dtype=torch.float64)
     for h, w in itertools.product(range(2), range(5)):
@@ -75,14 +75,14 @@ def test_starts_orthogonal_and_random(parameterisation):
 
 
 @pytest.mark.parametrize("parameterisation", EVERY)
-def test_starts_at_the_matrix_drawn(parameterisation):
+def test_the_initial_matrix_is_the_sampled_one(parameterisation):
     torch.manual_seed(0)
     layer = Conv1x1((8, 3), parameterisation=parameterisation)
     torch.manual_seed(0)
     torch.testing.assert_close(layer.matrix(), random_orthogonal(8).float())
 
 
-def test_draw_is_haar():
+def test_the_initial_matrix_is_haar_distributed():
     """Under Haar the trace has mean 0 and variance 1; QR without its signs has mean far below."""
     torch.manual_seed(0)
     traces = torch.stack([random_orthogonal(3).trace() for _ in range(2000)])
@@ -91,7 +91,7 @@ def test_draw_is_haar():
 
 
 @pytest.mark.parametrize("parameterisation", ["plu", "qr"])
-def test_masked_entries_do_not_matter(parameterisation):
+def test_masked_entries_have_no_effect(parameterisation):
     layer = perturbed((4, 3), parameterisation)
     before = layer.matrix().clone()
     with torch.no_grad():
@@ -189,7 +189,7 @@ def test_equal_reflections_stay_orthogonal():
     torch.testing.assert_close(product, torch.eye(48), atol=1e-5, rtol=0)
 
 
-def test_takes_the_place_of_the_mixer():
+def test_replaces_the_mixer():
     assert LAYERS["conv1x1"] is Conv1x1
     assert Conv1x1.replaces_mixer
 

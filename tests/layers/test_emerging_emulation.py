@@ -139,7 +139,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 @torch.no_grad()
-def test_a_fault_in_the_kernels_is_seen(tmp_path, emulation, fault):
+def test_a_fault_in_the_kernels_is_detected(tmp_path, emulation, fault):
     right, wrong, seen = FAULTS[fault]
     sources = tmp_path / "csrc"
     shutil.copytree(CSRC, sources)

@@ -107,7 +107,7 @@ def test_error_is_no_more_than_twice_that_of_plain_torch(shape, kernel_size, bat
     assert 0 < ours**0.5 <= 2 * theirs**0.5
 
 
-def test_every_kind_of_instructions_that_the_processor_has():
+def test_every_instruction_set_of_the_processor():
     """Some of these tests again, held back to narrower instructions."""
     for capability, instructions in CAPABILITIES.items():
         again_with(capability, instructions)
@@ -159,7 +159,7 @@ def test_empty_batch(shape):
 @pytest.mark.parametrize("batch", [3, 40])
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 @torch.no_grad()
-def test_what_is_not_finite_stays_in_its_event(batch, bad):
+def test_non_finite_values_stay_in_their_example(batch, bad):
     layer = gentle((3, 12, 10), 3, torch.float32)
     y = torch.randn(batch, 3, 12, 10)
     expected = operator(y, *operands(layer))
@@ -172,7 +172,7 @@ def test_what_is_not_finite_stays_in_its_event(batch, bad):
 
 @pytest.mark.parametrize("batch", [1, 40])
 @torch.no_grad()
-def test_what_is_not_finite_stays_in_its_pixel_where_no_tap_reads_another(batch):
+def test_non_finite_values_stay_in_their_pixel_without_taps(batch):
     layer = gentle((2, 9, 11), 1, torch.float32)
     y = torch.randn(batch, 2, 9, 11)
     expected = operator(y, *operands(layer))
@@ -260,7 +260,7 @@ def test_operands_that_do_not_fit_are_refused(change, error, message, device):
         operator(*(tensor.to(device) for tensor in wrong))
 
 
-def test_the_layer_uses_the_kernel_where_it_serves():
+def test_the_layer_uses_the_compiled_kernel_if_applicable():
     layer = gentle((3, 6, 5), 3)
     y = torch.randn(2, 3, 6, 5, dtype=torch.float64)
     with torch.profiler.profile() as profile:

@@ -200,7 +200,7 @@ def test_spectrum_of_few_taps_is_that_of_the_whole_kernel(shape, kernel_size, mo
 
 
 @torch.no_grad()
-def test_a_change_of_precision_and_back_loses_nothing_but_the_weights_digits():
+def test_a_change_of_precision_and_back_only_rounds_the_weights():
     layer = perturbed((3, 7, 5), 3).float()
     there_and_back = perturbed((3, 7, 5), 3).half().double()
     there_and_back.load_state_dict(layer.state_dict())

@@ -52,7 +52,7 @@ def test_the_relaxed_matrix_is_doubly_stochastic_in_the_limit():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_it_takes_the_largest_entry_first(seed):
+def test_the_largest_entry_is_assigned_first(seed):
     """As the slow way does it, ties included: rounds take several entries at once, and none too many."""
     torch.manual_seed(seed)
     layer = Sinkhorn((1, 9)).double()
@@ -90,7 +90,7 @@ class ForgetsToHarden(Sinkhorn):
 
 
 @pytest.mark.parametrize("mutant", ["ClaimsTheOther", "ForgetsToHarden"])
-def test_the_log_det_of_the_other_mode_is_found_out(mutant):
+def test_the_log_det_of_the_wrong_mode_is_detected(mutant):
     report = check_layer(f"{__file__}:{mutant}", shapes=[(2, 3)], large=False)
     assert "log-det" in {finding.check for finding in report.findings}
     modes = {"eval()" in finding.place for finding in report.findings if finding.check == "log-det"}

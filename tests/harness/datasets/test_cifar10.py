@@ -111,7 +111,7 @@ def test_cifar10_from_files_of_the_root_packed_or_not(store, root, packed):
         ({"validation": 0}, "validation", r"validation = 0 should be greater .*set apart for validation"),
     ],
 )
-def test_sizes_that_there_are_not(store, options, at, message):
+def test_sizes_beyond_the_data_are_refused(store, options, at, message):
     dataset = find_dataset("cifar10")
     [(option, _)] = dataset.option_errors(options)
     assert option == at
@@ -120,7 +120,7 @@ def test_sizes_that_there_are_not(store, options, at, message):
     assert dataset.option_errors({"validation": 49_999}) == []
 
 
-def test_the_pinned_sums_are_of_the_files_that_torchvision_reads():
+def test_pinned_checksums_cover_the_files_that_torchvision_reads():
     from torchvision.datasets import CIFAR10
 
     assert SUMS.keys() == {
@@ -174,7 +174,7 @@ def test_an_archive_that_ends_early_or_lacks_a_file(store, root):
         fake.write().check(store, SMALL)
 
 
-def test_a_file_of_the_folder_is_missing(store, root):
+def test_a_missing_file_of_the_folder_is_named(store, root):
     fake = FakeCifar10(root)
     dataset = fake.write(packed=False)
     (root / FOLDER / "data_batch_4").unlink()
@@ -182,7 +182,7 @@ def test_a_file_of_the_folder_is_missing(store, root):
         dataset.check(store, SMALL)
 
 
-def test_batches_that_hold_something_else(store, root):
+def test_batches_with_other_contents_are_refused(store, root):
     fake = FakeCifar10(root)
     fake.files["test_batch"] = pickle.dumps({"data": np.zeros((2, 3072)), "labels": [0, 0]})
     fake.expected = dict(fake.files)
@@ -194,7 +194,7 @@ def test_batches_that_hold_something_else(store, root):
         fake.write().check(store, SMALL)
 
 
-def test_cifar10_that_is_not_there_is_named_with_its_source(store):
+def test_missing_cifar10_is_reported_with_its_source(store):
     with pytest.raises(DataMissing) as caught:
         find_dataset("cifar10").check(store, {})
     message = str(caught.value)

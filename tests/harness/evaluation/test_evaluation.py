@@ -65,7 +65,7 @@ def test_exact_on_a_standard_normal():
     assert torch.allclose(result.values[0], points / math.log(2), atol=1e-6)
 
 
-def test_the_last_batch_counts():
+def test_the_last_minibatch_is_evaluated():
     flow, pipeline = StandardNormal(), images(dequantise=False)
     whole = evaluate(flow, pipeline, "test", 1, 100, 0)
     parts = evaluate(flow, pipeline, "test", 1, 4, 0)
@@ -123,7 +123,7 @@ def test_importance_weighting_is_the_mean_of_the_densities():
     assert one.importance_weighted == pytest.approx(one.bits_per_dim, abs=1e-12)
 
 
-def test_importance_weighting_of_a_point_without_any_density():
+def test_importance_weighting_of_a_point_with_zero_density():
     class Nowhere(StandardNormal):
         def terms(self, x):
             return torch.full((len(x),), -math.inf), torch.zeros(len(x))
@@ -148,7 +148,7 @@ def test_a_single_point_has_no_standard_error():
     assert math.isnan(evaluate(StandardNormal(), images(count=1), "test", 1, 4, 0).standard_error)
 
 
-def test_evaluation_leaves_no_graph_and_takes_the_dtype_asked_for():
+def test_evaluation_builds_no_graph_and_uses_the_requested_dtype():
     class Double(StandardNormal):
         def terms(self, x):
             assert x.dtype == torch.float64 and not torch.is_grad_enabled()
@@ -157,7 +157,7 @@ def test_evaluation_leaves_no_graph_and_takes_the_dtype_asked_for():
     assert evaluate(Double(), images(), "test", 1, 4, 0, torch.float64).values.dtype == torch.float64
 
 
-def test_generators_of_different_purposes_are_unrelated():
+def test_generators_of_different_purposes_are_independent():
     device = torch.device("cpu")
     draws = {
         (seed, purpose): torch.rand(3, generator=generator(device, seed, purpose)).tolist()

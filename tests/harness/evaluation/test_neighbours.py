@@ -36,7 +36,7 @@ def by_hand(queries, train, scale):
 
 
 @pytest.mark.parametrize("chunk", [48, 7 * 48, 10**6])
-def test_finds_what_a_search_of_everything_finds(chunk):
+def test_neighbours_equal_those_of_an_exhaustive_search(chunk):
     data = toy("image")
     queries = np.concatenate([data.test, data.train[[0, 77, 149]]])
     index, distance = nearest(torch.from_numpy(queries), SplitValues(data.train), flat, chunk_entries=chunk)
@@ -47,7 +47,7 @@ def test_finds_what_a_search_of_everything_finds(chunk):
 
 @pytest.mark.parametrize("permute", [None, 4])
 @pytest.mark.parametrize("kind", ["image", "sequence"])
-def test_what_is_stored_is_in_the_units_of_the_data(kind, permute):
+def test_neighbours_are_stored_in_the_units_of_the_data(kind, permute):
     """8-bit units of pixels in their places; of sequences each channel's range in the training split as [-1, 1)."""
     data = toy(kind)
     scale = 255 / 16
@@ -66,7 +66,7 @@ def test_what_is_stored_is_in_the_units_of_the_data(kind, permute):
     assert arrays["neighbours_searched"] == 150
 
 
-def test_a_model_that_recites_is_told_from_one_that_draws():
+def test_memorised_samples_have_smaller_distances_than_new_ones():
     data = toy("image")
     arrays = neighbour_arrays(Pipeline(data, DataRef(label="toy", name="toy")), data.test, data.train[50:90])
     assert np.array_equal(arrays["samples_neighbour_index"], np.arange(50, 50 + QUERIES))
@@ -86,7 +86,7 @@ class Watched(SplitValues):
         return part
 
 
-def test_a_large_split_is_never_held_as_a_whole():
+def test_a_large_split_is_read_in_parts():
     train = Watched(np.zeros((1000, 1, 4, 4), dtype=np.uint8))
     queries = torch.ones(3, 1, 4, 4, dtype=torch.uint8)
     index, distance = nearest(queries, train, flat, chunk_entries=320, most=4000)
@@ -137,7 +137,7 @@ def test_arrays_of_an_older_version_have_no_figure(density_run, write_run):
     assert neighbour_figures(plan, records, folder) == {}
 
 
-def test_an_image_stands_above_its_neighbour():
+def test_an_image_is_drawn_above_its_neighbour():
     images, near = np.zeros((2, 10, 1, 8, 8), dtype=np.uint8)
     images[9], near[9] = 255, 100  # the second pair of the second line
     whole = pair_mosaic(images, near, 255)

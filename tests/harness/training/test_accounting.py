@@ -25,7 +25,7 @@ def flow_of(shape, levels=1):
     return flow
 
 
-def test_what_is_left_out_is_all_positions_but_one():
+def test_the_omitted_log_det_is_that_of_all_positions_but_one():
     """n log|det W| is counted once: of c = 4 channels at n = 16 positions, log|det W| = 1.2 and true 19.2."""
     flow = flow_of((2, 32))
     [layer] = [module for _, module in flow.linear_layers() if isinstance(module, LAYERS["conv1x1"])]
@@ -36,7 +36,7 @@ def test_what_is_left_out_is_all_positions_but_one():
         assert float(uncounted(flow)) == pytest.approx(19.2 - 1.2)
 
 
-def test_every_1x1_is_counted_at_its_own_number_of_positions():
+def test_every_1x1_is_counted_with_its_own_number_of_positions():
     flow = flow_of((2, 32), levels=2)
     expected = 0.0
     with torch.no_grad():
@@ -47,7 +47,7 @@ def test_every_1x1_is_counted_at_its_own_number_of_positions():
         assert float(uncounted(flow)) == pytest.approx(expected, rel=1e-6)
 
 
-def test_the_loss_moves_what_is_left_out():
+def test_training_changes_the_omitted_term():
     """Training on the claim lowers log_s: its gradient is that of the true loss less the n - 1 uncounted positions."""
     flow = flow_of((2, 32))
     [layer] = [module for _, module in flow.linear_layers()]
@@ -55,7 +55,7 @@ def test_the_loss_moves_what_is_left_out():
     assert torch.allclose(layer.log_s.grad, torch.full_like(layer.log_s, 15.0))
 
 
-def test_both_values_of_the_same_weights_are_recorded(tmp_path):
+def test_claimed_and_true_values_of_the_same_weights_are_recorded(tmp_path):
     claims = load_claims("claims")
     _, trials = plan_claims(claims, "smoke", "cpu", only=["claim=mimic-table"])
     released, fair = trials
@@ -102,7 +102,7 @@ profiles:
     assert len(str(caught.value).splitlines()) == 1 and QUARANTINED in str(caught.value)
 
 
-def test_nor_may_set_or_a_claims_own_suite_alone(capsys):
+def test_neither_set_nor_a_claims_suite_alone_may_train_on_it(capsys):
     with pytest.raises(SuiteError, match=r"^--set training\.accounting=once_per_sequence: .*" + QUARANTINED):
         plan_run(load_suite("quickstart"), "quick", "cpu", settings=["training.accounting=once_per_sequence"])
     assert main(["run", "suites/claims/mimic_table.yaml", "--profile", "smoke"]) == 2

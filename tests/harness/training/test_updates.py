@@ -185,7 +185,7 @@ def test_the_modes_on_a_constant_gradient(mode, backbone, layer):
     assert flow.layer.weight[0, 0].item() == pytest.approx(layer, abs=1e-6)
 
 
-def test_measures_are_of_the_flow_before_the_step():
+def test_measures_are_taken_before_the_step():
     """Of the first pass, whose layers under "separate" are the averages."""
     flow = Toy()
     updates = Updates(flow, TrainingSettings(ema="separate", ema_decay=0.5, learning_rate=0.4, warmup=4), 100)
@@ -307,7 +307,7 @@ print(len(set(sys.modules) - there), [name for name in ("torchvision", "sklearn"
 """
 
 
-def test_the_first_step_of_a_trial_imports_nothing():
+def test_the_first_training_step_imports_nothing():
     """What it needs is in the fork server already: imported once per run, not once per trial."""
     done = subprocess.run([sys.executable, "-c", FIRST_STEPS], capture_output=True, text=True, check=True)
     assert done.stdout == "0 []\n"

@@ -67,7 +67,7 @@ class Watch(TorchDispatchMode):
 
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("layer", LAYERS)
-def test_a_step_waits_for_no_device(layer, name):
+def test_a_training_step_does_not_synchronise(layer, name):
     _, updates, batches = made(layer, **SETTINGS[name])
 
     def on_first_batch(model):
@@ -107,7 +107,7 @@ def on_device(flow, mode):
                     held[name] = torch.nn.Parameter(moved) if isinstance(value, torch.nn.Parameter) else moved
 
 
-def test_the_watch_sees_a_host_that_waits():
+def test_a_synchronisation_is_detected():
     with Watch() as watch:
         bool((torch.ones(3) > 0).all())
         torch.ones(3)[torch.tensor([True, False, True])]
@@ -126,5 +126,5 @@ assert not torch.empty(1000).isnan().all()
 """
 
 
-def test_a_trial_does_not_fill_what_kernels_are_about_to_write():
+def test_a_trial_does_not_initialise_memory_that_kernels_overwrite():
     subprocess.run([sys.executable, "-c", TRIAL], check=True)

@@ -32,7 +32,7 @@ def weight_and_events(size, batch, dtype=torch.float64, shared=False, **options)
 
 
 @pytest.mark.parametrize(("size", "options"), PLANS)
-def test_same_as_level_by_level(size, options, case):
+def test_equal_to_level_by_level(size, options, case):
     for batch, shared, name in itertools.product((0, 1, 5), (False, True), ("apply", "apply_inverse")):
         with case(batch=batch, shared=shared, name=name):
             plan, weight, x = weight_and_events(size, batch, shared=shared, **options)
@@ -81,7 +81,7 @@ def test_derivatives(size, options, shared):
     assert torch.autograd.gradgradcheck(lambda w, e: fused.apply(w, e, plan), (weight, x))
 
 
-def test_gradients_are_those_of_level_by_level():
+def test_gradients_equal_those_of_level_by_level():
     """With a transposed gradient, as events in rows give one."""
     gradients = []
     for module in (pairs, fused):

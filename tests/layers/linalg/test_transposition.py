@@ -18,7 +18,7 @@ def test_transpose_and_its_gradient(shape, of_a_view):
     assert torch.equal(transposed(x.detach()), x.T)
 
 
-def test_gradient_is_in_one_piece():
+def test_the_gradient_is_contiguous():
     """Also where it comes in as a view."""
     x = torch.rand(40, 50, requires_grad=True)
     seen = []
