@@ -1,4 +1,4 @@
-"""A layer of one's own in one file: Householder reflections and a scale per channel, at every position.
+"""An example of a third-party layer in one file: Householder reflections and a scale per channel.
 
 Try it with ``python -m harness check-layer ./examples/householder.py:Householder``, and name it in a suite the same
 way. Give it a name (``class Householder(InvertibleLinear, name="householder")``) and move it to layers/ to have it
@@ -44,10 +44,10 @@ class Householder(InvertibleLinear):
         return (x * (-self.log_scale).exp()[:, None]).reshape(y.shape)
 
     def unit_directions(self) -> tuple[Tensor, ...]:
-        """The vectors v_i / |v_i|, each (C,)."""
+        """Return the vectors v_i / |v_i|, each (C,)."""
         return (self.directions / self.directions.norm(dim=1, keepdim=True)).unbind()
 
 
 def reflect(x: Tensor, v: Tensor) -> Tensor:
-    """(I - 2 v v^T) x over the channels of x (N, C, n), for a unit vector v (C,)."""
+    """Return (I - 2 v v^T) x over the channels of x (N, C, n), for a unit vector v (C,)."""
     return x - 2 * v[:, None] * torch.einsum("c, ncp -> np", v, x)[:, None]

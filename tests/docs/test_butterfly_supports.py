@@ -1,4 +1,4 @@
-"""The script that draws the supports of butterfly factors, compared with their definition."""
+"""The figure of the supports of butterfly factors agrees with their definition."""
 
 import importlib.util
 from pathlib import Path
@@ -34,7 +34,7 @@ def support_by_hand(level, size, width):
 
 
 def drawn(axes):
-    """The matrix of blue cells that a panel shows."""
+    """Return the matrix of blue cells of a panel."""
     size = round(axes.get_xlim()[1])
     matrix = np.zeros((size, size), dtype=int)
     (cells,) = (patch for patch in axes.patches if isinstance(patch, PathPatch))

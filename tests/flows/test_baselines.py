@@ -1,4 +1,4 @@
-"""Every baseline keeps the protocol of a flow: log-det, inverse, samples, state, gradients, as the backbone does."""
+"""Every baseline implements the protocol of a flow: log-det, inverse, samples, state and gradients."""
 
 import math
 
@@ -22,7 +22,7 @@ def small(name, shape=(1, 4, 4), seed=0, **options):
 
 
 def trained(name, shape=(1, 4, 4), **options):
-    """In float64, initialised, away from its initial weights, as it is evaluated."""
+    """Return the flow in float64 and eval(), initialised, with noise on its weights."""
     flow = small(name, shape, **options).double()
     flow.initialise(torch.randn(16, *shape, dtype=torch.float64))
     with torch.no_grad():
@@ -67,7 +67,7 @@ def test_a_bijection_with_its_log_det(name, shape):
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_the_log_det_is_the_sum_of_its_parts(name):
-    """What `trace` shows is what is computed: the log-dets of the parts, and nothing else, make that of the flow."""
+    """The log-dets of the parts that `trace` yields add up to that of the flow."""
     flow = trained(name)
     x = torch.randn(3, 1, 4, 4, dtype=torch.float64)
     draws, total = chance(), torch.zeros(3, dtype=torch.float64)
@@ -133,7 +133,7 @@ def test_real_nvp_cannot_end_in_one_pixel():
 
 
 def test_real_nvp_masks_match_the_paper():
-    """Checkerboards, channels, checkerboards with one more at the last level; each complements the one before."""
+    """Checkerboards, channels, checkerboards with one more at the last level; each complements the previous one."""
     flow = build_baseline("realnvp", (1, 4, 4), 2, 3, 4, 0, {"blocks": 1})
     masks = {path: part.mask for level in flow.parts() for path, part in level if isinstance(part, MaskedCoupling)}
     kinds = [path.rpartition("/")[0].rstrip("0123456789") for path in masks]
@@ -160,7 +160,7 @@ def test_maf_inverse_equals_zukos():
 
 @pytest.mark.parametrize("width", [1, 3, 8, 40])
 def test_every_entry_of_maf_may_decide_later_ones(width):
-    """With fewer units than entries, too: zuko's own masks would let the first `width` entries decide alone."""
+    """Also with fewer units than entries: with zuko's own masks only the first `width` entries would have an effect."""
     flow = build_baseline("maf", (1, 4, 4), 1, 1, width, 0, {}).double()
     with torch.no_grad():
         for weight in flow.parameters():

@@ -1,4 +1,4 @@
-"""What residual rows rest on: operator norms that keep their limits, estimates without bias, a fixed point."""
+"""Residual blocks: bounded operator norms, unbiased estimates of the log-det and the fixed point of the inverse."""
 
 import math
 
@@ -30,7 +30,7 @@ def dense(limit=0.98, scale=4.0):
 
 
 def enlarge(net, scale):
-    """Weights that the limit cuts down, biases away from zero."""
+    """Enlarge the weights beyond the limit and the biases."""
     with torch.no_grad():
         for name, weight in net.named_parameters():
             weight.mul_(scale) if name.endswith("weight") else weight.add_(0.3 * torch.randn_like(weight))
@@ -38,7 +38,7 @@ def enlarge(net, scale):
 
 
 def matrix(convolution, weight):
-    """The convolution as a matrix, column by column."""
+    """Return the matrix of the convolution, column by column."""
     units = torch.eye(math.prod(convolution.shape), dtype=weight.dtype).view(-1, *convolution.shape)
     return convolution.convolve(units, weight).flatten(1).T
 
@@ -70,7 +70,7 @@ def test_norms_are_updated_in_training_and_fixed_in_eval():
 
 
 def test_the_norm_equals_that_of_normflows():
-    """An implementation of its own, of the authors' code of Residual Flow."""
+    """normflows is an independent port of the authors' code of Residual Flow."""
     theirs = normflows.nets.lipschitz.InducedNormConv2d(3, 5, 3, 1, 1, coeff=0.9, n_iterations=200)
     theirs(torch.randn(1, 3, 4, 6))
     theirs.weight.data.mul_(10)
@@ -133,7 +133,7 @@ def test_roulette_is_unbiased(make, train):
 
 
 class Multiple(Network):
-    """g(x) = factor x, whose traces every vector of signs gives exactly: D factor^k."""
+    """g(x) = factor x; the estimated traces D factor^k are exact for every vector of signs."""
 
     def __init__(self, factor=0.7):
         super().__init__()
@@ -175,7 +175,7 @@ def test_factors_of_the_roulette():
 
 @pytest.mark.parametrize("make", [three, dense])
 def test_value_and_gradient_equal_those_of_normflows(make):
-    """For the same signs, to the last digits: the series, and the gradient by one product with a graph."""
+    """For the same signs: the series, and the gradient from one vector-Jacobian product."""
     from normflows.flows.residual import basic_logdet_estimator, neumann_logdet_estimator
 
     net, terms = make(), 6
@@ -229,7 +229,7 @@ def test_an_estimate_depends_on_the_generator_state_only():
 
 
 class Turning(Multiple):
-    """g(x) = -i x, as pairs of entries: never at rest, and never further than before."""
+    """g(x) = -i x on pairs of entries: its iterates neither converge nor diverge."""
 
     def forward(self, x, weights):
         real, imaginary = x.chunk(2, dim=1)

@@ -1,4 +1,4 @@
-"""The fixed permutation before the first level: it moves entries, and the flow behind it stays what it is."""
+"""The fixed permutation before the first level of a flow."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The gates of couplings: their formulas, and inverses that survive whatever the network returns."""
+"""The gates of couplings: their formulas, and inverses for extreme network outputs."""
 
 import math
 
@@ -20,7 +20,7 @@ SHAPE = (4, 3, 3)
 
 
 def raw(module, kept):
-    """The s and the shift that the network of a coupling returns, before any gate."""
+    """Return s and the shift from the network of a coupling, before the gate."""
     net = module.net
     if hasattr(net, "log_scale"):
         places = kept.flatten(2)
@@ -33,7 +33,7 @@ def raw(module, kept):
 
 
 def saturate(module, s):
-    """Make a coupling's network return s everywhere and a shift of 0, by the biases of its last layers."""
+    """Set the biases of a coupling's last layer so that the network returns s everywhere and a shift of 0."""
     net = module.net
     with torch.no_grad():
         if hasattr(net, "log_scale"):

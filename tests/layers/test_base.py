@@ -1,4 +1,4 @@
-"""What the base class does for every layer: it checks inputs, and derives `inverse` or `inverter` from the other."""
+"""The base class checks the inputs of every layer and derives `inverse` and `inverter` from each other."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from layers import LAYERS, InvertibleLinear
 
 
 class GainByInverter(InvertibleLinear):
-    """y = s x, with the inverse as a callable; counts how often it is prepared."""
+    """y = s x with `inverter`; counts its calls."""
 
     prepared = 0
 
@@ -26,14 +26,14 @@ class GainByInverter(InvertibleLinear):
 
 
 class GainByInverse(GainByInverter):
-    """The same with a method, which replaces both of the parent's."""
+    """The same with `inverse`, which overrides both methods of the parent."""
 
     def inverse(self, y):
         return y / self.gain
 
 
 class GainTwice(GainByInverse):
-    """A parent's method by super(): neither of the two calls the other for ever."""
+    """Call a parent's method by super(), which must not recurse."""
 
     def inverse(self, y):
         return super().inverse(super().inverse(y))

@@ -111,7 +111,7 @@ def test_reload_restores_permutations_and_signs():
 
 @pytest.mark.parametrize("squeezed", [False, True])
 def test_a_block_is_an_rgb_pixel(squeezed):
-    """With flatten = pixels and C = 3, what one colour reaches is two whole pixels of the image."""
+    """With flatten = pixels and C = 3, one colour affects two whole pixels of the image."""
     shape = (12, 2, 2) if squeezed else (3, 4, 4)
     layer = perturbed(shape, block_size=3, flatten="pixels", levels=1, initialisation="rotation")
     image = torch.zeros(1, 3, 4, 4, dtype=torch.float64)

@@ -48,7 +48,7 @@ SMALL = [name for name in LAYERS if name not in ("two launches", "wide")]
 
 
 class Job(ctypes.Structure):
-    """As in emulation/butterfly.cpp."""
+    """The struct of emulation/butterfly.cpp."""
 
     _fields_ = (
         ("plan", ctypes.POINTER(ctypes.c_int64)),
@@ -65,7 +65,7 @@ class Job(ctypes.Structure):
 
 
 def compile_emulation(folder: Path, csrc: Path = CSRC) -> ctypes.CDLL:
-    """The emulation as a library; `csrc` may be a copy of the sources with a fault in it."""
+    """Compile the emulation to a library; `csrc` may be a copy of the sources with a fault."""
     library = folder / "emulation.so"
     flags = ["-std=c++20", "-O1", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", f"-I{csrc}", f"-I{HERE}"]
     command = [*find_compiler(), *flags, str(HERE / "butterfly.cpp"), "-o", str(library)]
@@ -86,7 +86,7 @@ def emulation(tmp_path_factory):
 
 
 class Emulated:
-    """A layer's operators by the emulation, which raises what it finds wrong."""
+    """The emulated operators of a layer; they raise the faults that the emulation detects."""
 
     def __init__(self, library: ctypes.CDLL, layer: Butterfly, shared_bytes: int = H200, chunks: int = 3) -> None:
         self.library, self.layer = library, layer
@@ -165,7 +165,7 @@ def plain(layer: Butterfly, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def compare(library: ctypes.CDLL, case: str, batch: int, shared_bytes: int, dtype: torch.dtype, chunks: int = 3):
-    """Both directions and their gradients by the emulation, against plain PyTorch."""
+    """Compare both directions and their gradients with plain PyTorch."""
     layer = made(case, dtype)
     emulated = Emulated(library, layer, shared_bytes, chunks)
     loose = {"rtol": 1e-10, "atol": 1e-10} if dtype == torch.float64 else {"rtol": 1e-3, "atol": 1e-3}

@@ -1,4 +1,4 @@
-"""The butterfly in C++ against the butterfly in plain PyTorch, on inputs that are not the usual ones."""
+"""The compiled butterfly equals the one in plain PyTorch, also on unusual inputs."""
 
 import copy
 import math
@@ -47,7 +47,7 @@ def made(case, dtype=torch.float64):
 
 
 def plain(layer, x):
-    """y and log-det, level by level in PyTorch."""
+    """Return y and log-det, level by level in PyTorch."""
     y = layer._events(factors.apply(layer.weight, layer._entries(x), layer.plan))
     return y, factors.log_abs_det(layer.weight, layer.multiplicity)
 
@@ -98,7 +98,7 @@ def test_error_of_gradients_is_at_most_twice_that_of_plain_pytorch(case, batch):
 
 @pytest.mark.parametrize("odd", [1, 3])
 def test_every_size_from_two_entries_to_many_vectors(odd):
-    """Small events have samples as lanes, larger ones entries; which are small depends on the processor."""
+    """Lanes are examples for small events and entries for larger ones; the limit depends on the processor."""
 
     def results(way, layer, x):
         x = x.to(layer.weight.dtype).requires_grad_()

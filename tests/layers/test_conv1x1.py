@@ -12,7 +12,7 @@ EVERY = ["plu", "qr", "dense"]
 
 
 def perturbed(shape, parameterisation, seed=0):
-    """A layer away from its orthogonal start, float64."""
+    """Return a layer with noise on its orthogonal initial weights, in float64."""
     torch.manual_seed(seed)
     layer = Conv1x1(shape, parameterisation=parameterisation).double()
     with torch.no_grad():
@@ -104,7 +104,7 @@ def test_masked_entries_have_no_effect(parameterisation):
 
 
 def test_reload_keeps_permutation_and_signs():
-    """A fresh layer under another seed has another P and other signs: the state must carry both."""
+    """A new layer with another seed has another P and other signs, so the state must include both."""
     saved = perturbed((6, 4), "plu", seed=0)
     fresh = perturbed((6, 4), "plu", seed=1)
     assert not torch.equal(saved.permutation, fresh.permutation)
@@ -141,7 +141,7 @@ def test_gradients(parameterisation):
 
 
 def reflection(v):
-    """I - 2 v v^T / v^T v, entry by entry."""
+    """Return I - 2 v v^T / v^T v, entry by entry."""
     return torch.eye(len(v), dtype=v.dtype) - 2 * v[:, None] * v[None, :] / sum(entry * entry for entry in v)
 
 
@@ -168,7 +168,7 @@ def test_qr_may_change_the_sign_of_s():
 @pytest.mark.parametrize("length", [0.0, 1e-30, 1e-12, 1e20])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_reflections_of_any_length(length, dtype):
-    """v_2 is tiny, huge or zero: its direction counts, or nothing; gradients stay finite."""
+    """For a tiny or huge v_2 only its direction matters, a zero v_2 has no effect; gradients stay finite."""
     torch.manual_seed(0)
     vectors = torch.randn(4, 5, dtype=dtype)
     direction = vectors[1].clone()

@@ -7,7 +7,7 @@ from layers.conv_exponential import ConvExponential, terms
 
 
 def heavy(shape, **options):
-    """A layer whose kernel is far beyond its bound."""
+    """Return a layer whose kernel is far beyond its bound."""
     torch.manual_seed(0)
     layer = ConvExponential(shape, **options).double()
     with torch.no_grad():

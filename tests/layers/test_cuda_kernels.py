@@ -1,4 +1,4 @@
-"""The compiled layers on a CUDA device: what the emulation cannot show. None of it has a bound on time."""
+"""The compiled layers on a CUDA device, beyond the emulation."""
 
 import warnings
 
@@ -130,7 +130,7 @@ def test_second_derivatives_are_refused():
 
 @pytest.mark.parametrize("case", ["ten levels", "shared", "two launches"])
 def test_a_graph_captures_forward_backward_and_inverse(case):
-    """A host that waited for the device would end the capture with an error."""
+    """A synchronisation would end the capture with an error."""
     layer = made(case, torch.float32)
     x = torch.randn(33, *layer.shape, device="cuda", requires_grad=True)
 

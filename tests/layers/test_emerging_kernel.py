@@ -31,7 +31,7 @@ def operator(*operands: Tensor | None) -> Tensor:
 
 
 def gentle(shape, kernel_size, dtype=torch.float64, bias=True, seed=0) -> Emerging:
-    """Away from the identity, with a condition number that does not grow with channels and taps."""
+    """Return a layer away from the identity whose condition number does not grow with channels and taps."""
     torch.manual_seed(seed)
     layer = Emerging(shape, kernel_size=kernel_size, bias=bias).to(dtype)
     taps = min(kernel_size, 5) ** (len(shape) - 1)
@@ -67,7 +67,7 @@ def test_against_plain_torch(shape, kernel_size, dtype):
 @pytest.mark.parametrize(("shape", "kernel_size"), [((3, 32, 32), 3), ((5, 6, 40), 5), ((4, 256), 51)])
 @torch.no_grad()
 def test_an_event_does_not_depend_on_its_batch(shape, kernel_size):
-    """One event alone is solved along anti-diagonals, several side by side: the same sums in the same order."""
+    """A single example is solved along anti-diagonals, several in parallel; the sums have the same order."""
     layer = gentle(shape, kernel_size, torch.float32)
     y = torch.randn(67, *shape)
     together = operator(y, *operands(layer))
@@ -108,7 +108,7 @@ def test_error_is_no_more_than_twice_that_of_plain_torch(shape, kernel_size, bat
 
 
 def test_every_instruction_set_of_the_processor():
-    """Some of these tests again, held back to narrower instructions."""
+    """Run some of these tests again with narrower instructions."""
     for capability, instructions in CAPABILITIES.items():
         again_with(capability, instructions)
         if instructions == kernels.backend().instructions:

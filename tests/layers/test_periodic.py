@@ -12,7 +12,7 @@ KERNELS = [1, 2, 3, 4, 5, 8]
 
 
 def perturbed(shape, kernel_size, dtype=torch.float64, seed=0):
-    """Away from the orthogonal start, and still well conditioned."""
+    """Return a layer with noise on its orthogonal initial weights, still well conditioned."""
     torch.manual_seed(seed)
     layer = Periodic(shape, kernel_size=kernel_size).to(dtype)
     with torch.no_grad():
@@ -23,7 +23,7 @@ def perturbed(shape, kernel_size, dtype=torch.float64, seed=0):
 
 
 class Inverse(torch.nn.Module):
-    """The inverse as a module of its own, so that it can be called with other parameters."""
+    """The inverse as a module, so that `functional_call` can replace its parameters."""
 
     def __init__(self, layer):
         super().__init__()
@@ -38,7 +38,7 @@ def in_view(bias, shape):
 
 
 def by_shifting(layer, x):
-    """The definition: every tap weighs a shifted copy of the event."""
+    """Return the sum of shifted copies of the event, weighted by the taps."""
     y = in_view(layer.bias, layer.shape).expand_as(x).clone()
     centre = (layer.kernel_size - 1) // 2
     axes = tuple(range(2, x.ndim))
@@ -87,7 +87,7 @@ def test_against_dense(shape, case):
 @pytest.mark.parametrize("spatial", [*itertools.product([1, 2, 3], [1, 2, 3, 4, 5]), (1,), (2,), (3,), (4,), (5,)])
 @torch.no_grad()
 def test_every_frequency_counts_once(spatial):
-    """Far from orthogonal, where each frequency has a determinant of its own."""
+    """Far from orthogonal, where the determinants of the frequencies differ."""
     for kernel_size in (2, 3, 6):
         torch.manual_seed(kernel_size)
         layer = Periodic((2, *spatial), kernel_size=kernel_size).double()
@@ -179,7 +179,7 @@ def test_events_of_another_shape_are_refused():
 @pytest.mark.parametrize("batch", [1, 19, 20, 21])
 @torch.no_grad()
 def test_inverse_of_few_and_of_many_events(batch):
-    """Fewer events than channels are solved for, more are multiplied by inverses; both are W^-1."""
+    """Fewer events than channels are solved, more are multiplied by the inverse."""
     layer = perturbed((20, 2, 3), 3)
     x = torch.randn(batch, 20, 2, 3, dtype=torch.float64)
     y = layer(x)[0]

@@ -1,4 +1,4 @@
-"""check-layer of layers that end, stop, flood or mislead its process: never passed, and the end is named."""
+"""check-layer of layers that exit, hang, print too much or send false messages: they never pass."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Times and amounts as people write them."""
+"""Times and amounts as users write them."""
 
 import pytest
 

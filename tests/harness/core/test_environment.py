@@ -61,7 +61,7 @@ def test_the_diff_to_the_commit_is_recorded(tmp_path):
 
 
 def test_a_run_knows_its_commit():
-    """Of this project, if it is a checkout; the host is named when asked for."""
+    """The commit is recorded in a checkout; the host only on request."""
     known, diff = run_provenance()
     if (Path(__file__).parents[3] / ".git").exists():
         assert len(known["git"]["commit"]) == 40 and ("diff" in known["git"]) == bool(diff)

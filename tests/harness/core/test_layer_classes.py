@@ -1,4 +1,4 @@
-"""What a layer may be called, and what becomes of wrong names, files and options."""
+"""Names, files and options of layers, and the messages for wrong ones."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -30,7 +30,7 @@ class Other:
 
 @pytest.fixture(autouse=True)
 def registry():
-    """Files may register layers; leave the registry as it was."""
+    """Restore the registry after files have registered layers."""
     before = dict(LAYERS)
     yield
     LAYERS.clear()

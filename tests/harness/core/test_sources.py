@@ -1,4 +1,4 @@
-"""Which source a result rests on: everything that can change it, and nothing else."""
+"""The source that a result depends on: all files that can change it, and no others."""
 
 import itertools
 import shutil
@@ -169,7 +169,7 @@ def case_of(trial):
 
 
 def test_every_kernel_source_belongs_to_an_operator():
-    """A source that no operator reaches could change a result, and no record would be stale."""
+    """Otherwise a change of the source would make no record stale."""
     folder = PROJECT / "csrc"
     reached = {file for device in ("cpu", "cuda") for file in kernel_files(folder, {ALL}, device)}
     assert reached == {file for file in folder.rglob("*") if file.is_file() and file.suffix not in (".py", ".pyc")}

@@ -1,4 +1,4 @@
-"""CIFAR-10 from made-up files in its format; above all, that no pickle is read before its checksum is."""
+"""CIFAR-10 from artificial files; in particular, no pickle is read before its checksum is verified."""
 
 import hashlib
 import io
@@ -36,7 +36,7 @@ def events(values):
 
 
 class Planted:
-    """Unpickled, it makes a folder."""
+    """Make a folder when unpickled."""
 
     def __init__(self, place):
         self.place = place
@@ -50,7 +50,7 @@ def batch(images):
 
 
 class FakeCifar10:
-    """50 training and 10 test images in CIFAR-10's format; `write` lays them out and gives the data set."""
+    """50 training and 10 test images in CIFAR-10's format; `write` writes them and returns the data set."""
 
     def __init__(self, root):
         self.root = root
@@ -71,7 +71,7 @@ class FakeCifar10:
         return content.getvalue()
 
     def write(self, packed=True, archive_sum=None):
-        """Lay out `files`; the checksums are of `expected`, that of the archive `archive_sum` or the right one."""
+        """Write `files` with the checksums of `expected`; that of the archive is `archive_sum` or the correct one."""
         content = self.archive()
         if packed:
             (self.root / ARCHIVE).write_bytes(content)

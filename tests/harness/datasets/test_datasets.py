@@ -1,4 +1,4 @@
-"""Data sets: what the splits hold, that they share nothing, and what wrong options are told."""
+"""Data sets: contents of the splits, which are disjoint, and messages for wrong options."""
 
 import subprocess
 import sys
@@ -96,7 +96,7 @@ def test_all_digits_are_present_with_17_levels_and_equal_shares(loaded):
 
 
 def numbered_photographs() -> np.ndarray:
-    """Photographs in which every pixel has a number of its own, in three equal channels."""
+    """Return photographs in which every pixel has a unique number, in three equal channels."""
     numbers = np.arange(2 * HEIGHT * WIDTH, dtype=np.int32).reshape(2, HEIGHT, WIDTH, 1)
     return np.repeat(numbers, 3, axis=3)
 

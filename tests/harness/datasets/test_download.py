@@ -1,4 +1,4 @@
-"""Fetching against a server of the test's own, and checksums: pinned, recorded, and wrong."""
+"""Downloads from a local server, and pinned, recorded and wrong checksums."""
 
 import hashlib
 import http.server
@@ -22,7 +22,7 @@ OTHER = hashlib.sha256(b"other").hexdigest()
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Serves `content` under every path, and counts how often it was asked.
+    """A server that returns `content` for every path and counts requests.
 
     `sent` limits how much of the announced length is sent before the connection ends; `delay` is in seconds.
     """
@@ -67,7 +67,7 @@ def store(tmp_path):
 
 
 def downloads(store):
-    """Every file below the downloads but locks, by name."""
+    """Return the name of every downloaded file, without locks."""
     return {path.name for path in (store.cache / "downloads").rglob("*") if path.is_file() and path.suffix != ".lock"}
 
 
@@ -189,7 +189,7 @@ def test_two_processes_fetch_once(store, server):
 
 
 def test_a_killed_download_is_repeated(store, server):
-    """The server sends half and then says no more; the process that waits for the rest is killed."""
+    """The server stops half way, and the waiting process is killed."""
     server.sent = len(CONTENT) // 2
     sent, ended = threading.Event(), threading.Event()
     original = Handler.do_GET

@@ -1,4 +1,4 @@
-"""Galaxy images, on made-up JPEGs: scaled to 64, pooled to 32 without wrapping, split as published."""
+"""Galaxy images from artificial JPEGs: scaled to 64, pooled to 32 without overflow, split as published."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ PLACE = "galaxy_mergers/noninteracting"
 
 
 def write(store, place: str = PLACE, inside: str = "", side: int = 128) -> None:
-    """Smooth blobs on black with a saturated core; every image has a place and brightness of its own."""
+    """Write smooth blobs on black with a saturated core, each at a different place and brightness."""
     from PIL import Image
 
     rows, columns = np.indices((side, side)) / side
@@ -43,7 +43,7 @@ def prepared(store) -> list[Path]:
 
 
 def reference(path: Path) -> np.ndarray:
-    """The image at 64x64 by Pillow alone, (3, 64, 64)."""
+    """Return the image at 64x64 by Pillow only, (3, 64, 64)."""
     from PIL import Image
 
     with Image.open(path) as image:

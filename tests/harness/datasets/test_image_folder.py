@@ -1,4 +1,4 @@
-"""Folders of images: how each becomes an array, how they are split, and one message for each file that is wrong."""
+"""Folders of images: decoding, splits, and one message for each faulty file."""
 
 import struct
 import subprocess
@@ -30,7 +30,7 @@ def save(path: Path, pixels: np.ndarray, mode: str | None = None, **options) -> 
 
 @pytest.fixture
 def store(tmp_path):
-    """A data root with 30 images of 8 x 6 in the folder `mine`."""
+    """Return a store whose data root has 30 images of 8 x 6 in the folder `mine`."""
     for number, pixels in enumerate(PIXELS):
         save(tmp_path / "root" / "mine" / f"{number:03}.png", pixels)
     return Store(tmp_path / "root", tmp_path / "cache", offline=True)
@@ -50,7 +50,7 @@ def first_channels(images: np.ndarray) -> np.ndarray:
 
 
 def png(width: int, height: int, depth: int, colour: int, rows: bytes) -> bytes:
-    """A PNG file of kinds that Pillow does not write."""
+    """Return a PNG file of a type that Pillow does not write."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))

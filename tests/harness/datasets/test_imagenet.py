@@ -1,4 +1,4 @@
-"""ImageNet at 32x32 in both of its forms, on made-up files: streamed, split, and refused where they are damaged."""
+"""ImageNet 32x32 in both forms, from artificial files: streaming, splits, and messages for damaged files."""
 
 import tracemalloc
 from pathlib import Path
@@ -56,7 +56,7 @@ def events(*parts) -> list[bytes]:
 
 
 def check_whole(splits: Splits) -> None:
-    """Every image is in its split, once, in the order of the source."""
+    """Check that every image is in its split once, in the order of the source."""
     assert [len(part) for part in splits.parts().values()] == [70, 5, 11]
     assert events(splits.train, splits.validation) == events(TRAIN)
     number = {event.tobytes(): place for place, event in enumerate(TRAIN)}
@@ -118,7 +118,7 @@ def test_the_published_counts_are_named_as_such():
 
 
 def test_peak_memory_is_about_one_block(store, tmp_path):
-    """148 MB of images in ten batches: at no time are more than a few blocks of them in memory."""
+    """148 MB of images in ten batches: at most a few blocks are in memory at a time."""
     train = np.random.default_rng(0).integers(0, 256, (48_000, 3, 32, 32), dtype=np.uint8)
     write_batches(place(store), train, [4800] * 10)
     del train

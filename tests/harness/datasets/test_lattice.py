@@ -1,4 +1,4 @@
-"""Lattices: found where values lie on one, refused where they do not, and every value checked."""
+"""Lattices of values: detection, refusal, and the check of every value."""
 
 import numpy as np
 import pytest
@@ -80,7 +80,7 @@ def test_values_on_no_lattice_are_detected(name):
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_lattices_of_any_step_and_offset_are_found(dtype):
-    """Counts that fill a third of their range; rounding of float32 is below a sixteenth of a step."""
+    """The counts fill a third of their range; float32 rounding is below a sixteenth of a step."""
     for seed in range(60):
         rng = np.random.default_rng(seed)
         levels = int(rng.integers(2, 40_000))
@@ -93,7 +93,7 @@ def test_lattices_of_any_step_and_offset_are_found(dtype):
 
 
 def test_a_found_lattice_holds_every_value():
-    """Whatever is given: a lattice that does not hold a value is never returned."""
+    """A returned lattice contains every value, for any input."""
     for seed in range(200):
         rng = np.random.default_rng(seed)
         values = np.round(rng.normal(size=rng.integers(2, 60)), rng.integers(1, 8)).astype(rng.choice(["f4", "f8"]))

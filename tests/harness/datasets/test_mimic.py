@@ -1,4 +1,4 @@
-"""MIMIC-III records: found in a data root or fetched file by file, from a server of our own."""
+"""MIMIC-III records from a data root or fetched file by file from a local server."""
 
 import functools
 import http.server
@@ -20,7 +20,7 @@ PLACE = "30/3000393"
 
 @pytest.fixture
 def make_record(write_segment, write_record_of_segments):
-    """Write a record as the database has it: a layout, gaps, segments with and without both channels."""
+    """Return a function that writes a record as in the database: layout, gaps, segments of different channels."""
 
     def make(folder):
         rng = np.random.default_rng(0)
@@ -38,7 +38,7 @@ def make_record(write_segment, write_record_of_segments):
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    """Serves a folder and keeps what it was asked for."""
+    """A server of a folder that keeps the requested paths."""
 
     def do_GET(self):
         self.server.asked.append(self.path)
@@ -50,7 +50,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def server(tmp_path):
-    """A server of tmp_path/remote."""
+    """Return a running server of tmp_path/remote."""
     (tmp_path / "remote").mkdir()
     handler = functools.partial(Quiet, directory=tmp_path / "remote")
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:

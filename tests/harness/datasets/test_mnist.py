@@ -1,4 +1,4 @@
-"""MNIST: the real digits where they are, and made-up files in the same format."""
+"""MNIST: the real digits if present, and artificial files in the same format."""
 
 import functools
 import gzip
@@ -40,12 +40,12 @@ def events(values):
 
 
 def idx(values):
-    """The file of an array of bytes: a magic number that tells type and axes, the sizes, the values."""
+    """Return the IDX file of an array of bytes: magic number (type and axes), sizes, values."""
     return struct.pack(f">BBBB{values.ndim}I", 0, 0, 8, values.ndim, *values.shape) + values.tobytes()
 
 
 class FakeMnist:
-    """50 training and 20 test images in MNIST's format, packed in `folder`, and the data set that takes them."""
+    """50 training and 20 test images in MNIST's format, packed in `folder`, and the data set that reads them."""
 
     def __init__(self, root, packed=True):
         rng = np.random.default_rng(0)
@@ -65,7 +65,7 @@ class FakeMnist:
         self.dataset = Mnist(self.sums, "http://127.0.0.1:9/")
 
     def put(self, name, content):
-        """Write a file whose checksum is right, whatever is in it."""
+        """Write a file and pin its checksum, whatever its contents."""
         (self.folder / name).write_bytes(content)
         self.sums[name] = digest(content)
 
@@ -161,7 +161,7 @@ def test_sizes_beyond_the_data_are_refused(store, options, at, message):
 
 
 def test_the_old_processed_files_of_torchvision_are_not_read(store, root):
-    """torchvision prefers MNIST/processed/*.pt, of which nobody knows a checksum."""
+    """torchvision prefers MNIST/processed/*.pt, which have no known checksum."""
     fake = FakeMnist(root)
     processed = root / "MNIST" / "processed"
     processed.mkdir()
@@ -187,7 +187,7 @@ def test_a_file_of_mnist_with_a_wrong_checksum_is_refused(store, root, packed):
 
 @pytest.mark.parametrize("kept", [0, 1, 10, 0.5, -1])
 def test_a_truncated_gzip_file_is_refused(store, root, kept):
-    """With a checksum that says it is right, for the message of what unpacks it."""
+    """The checksum matches, so that unpacking fails."""
     fake = FakeMnist(root)
     name = "train-images-idx3-ubyte.gz"
     whole = (fake.folder / name).read_bytes()

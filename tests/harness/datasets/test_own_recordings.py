@@ -1,4 +1,4 @@
-"""WFDB records named in the suite: the real ones where they are, made ones for what the real ones do not show."""
+"""WFDB records named in a suite: real ones if present, and artificial ones."""
 
 import re
 import subprocess
@@ -40,7 +40,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def made(store, write_segment):
-    """A record of 1,000 samples without two equal rows, in the root of the store."""
+    """Write a record of 1,000 different samples to the root of the store."""
     rng = np.random.default_rng(0)
     signals = {"PLETH": rng.permutation(1000), "ABP": rng.permutation(1000)}
     write_segment(store.root, "r", signals, gains={"PLETH": 2000, "ABP": 20})
@@ -52,7 +52,7 @@ def cached(store):
 
 
 def joined(windows):
-    """Windows that do not overlap, one after another: (C, N * length)."""
+    """Concatenate windows that do not overlap: (C, N * length)."""
     return windows.swapaxes(0, 1).reshape(windows.shape[1], -1)
 
 

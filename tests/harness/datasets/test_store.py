@@ -1,4 +1,4 @@
-"""The cache of prepared arrays: made once, whole or not at all, and made again when it has to be."""
+"""The cache of prepared arrays: built once, atomically, and rebuilt when necessary."""
 
 import contextlib
 import errno
@@ -24,7 +24,7 @@ VALUES = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
 
 
 class Builder:
-    """Writes two arrays and a note, and counts how often it is asked to."""
+    """Write two arrays and a note, and count the calls."""
 
     def __init__(self, values=VALUES):
         self.values = values
@@ -182,7 +182,7 @@ prepare(Store(None, Path(sys.argv[1])), "numbers", {"key": sys.argv[2]}, [Path(s
 
 @contextlib.contextmanager
 def stuck_build(store, source, key):
-    """A process in the middle of a build, killed with signal 9 in the end."""
+    """Return a process in the middle of a build; kill it at the end."""
     command = [sys.executable, "-c", STUCK, str(store.cache), key, str(source)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -1,4 +1,4 @@
-"""Cleaning against its definitions, written out sample by sample."""
+"""Cleaning of waveforms, compared with its definitions sample by sample."""
 
 import itertools
 
@@ -12,7 +12,7 @@ BAND = (0.5, 8.0)
 
 
 def runs(row):
-    """(first, last + 1, value) of each run of equal samples."""
+    """Return (first, last + 1, value) of each run of equal samples."""
     first = 0
     for value, group in itertools.groupby(row):
         last = first + len(list(group))
@@ -91,14 +91,14 @@ def test_noise_fills_the_cell_and_depends_on_seed_and_position():
 
 
 def gain(frequency, phase, order=4):
-    """The amplitude that a band-pass leaves of a long sine, measured in its middle."""
+    """Return the gain of a band-pass for a long sine, measured in its middle."""
     times = np.arange(10_000) / RATE
     filtered = band_pass(np.sin(2 * np.pi * frequency * times)[None], RATE, BAND, order, phase)[0, 3000:7000]
     return np.sqrt(2 * np.mean(filtered**2))
 
 
 def formula(frequency, order=4):
-    """|H| of the analogue filter at the frequencies that the bilinear transform maps to."""
+    """Return |H| of the analogue filter at the frequencies of the bilinear transform."""
     warped, low, high = (np.tan(np.pi * f / RATE) for f in (frequency, *BAND))
     return (1 + ((warped**2 - low * high) / (warped * (high - low))) ** (2 * order)) ** -0.5
 

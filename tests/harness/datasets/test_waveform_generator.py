@@ -1,4 +1,4 @@
-"""The waveform generator: does what it makes have the properties of pulse waveforms?"""
+"""The waveform generator: its signals have the properties of pulse waveforms."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -25,13 +25,13 @@ def recording(request) -> SimulatedRecording:
 
 
 def spectrum(signal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Frequencies in Hz and power of a windowed signal without its mean."""
+    """Return frequencies in Hz and power of a windowed signal without its mean."""
     centred = signal - signal.mean()
     return np.fft.rfftfreq(len(signal), 1 / RATE), np.abs(np.fft.rfft(centred * np.hanning(len(signal)))) ** 2
 
 
 def band(signal: np.ndarray, low: float, high: float) -> float:
-    """Power between two frequencies in Hz."""
+    """Return the power between two frequencies in Hz."""
     frequency, power = spectrum(signal)
     return float(power[(frequency >= low) & (frequency < high)].sum())
 
@@ -76,7 +76,7 @@ def test_breathing_modulates_both_baselines(recording):
 
 
 def beat_extremes(signal: np.ndarray, onsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The highest value of each whole beat, and the lowest from its onset to 0.1 s before."""
+    """Return the maximum of each whole beat, and the minimum before its onset."""
     starts = np.round(onsets[(onsets > 1) & (onsets < len(signal) / RATE - 2)] * RATE).astype(int)
     peaks = [signal[a:b].max() for a, b in pairwise(starts)]
     feet = [signal[a - 12 : a + 12].min() for a in starts[:-1]]

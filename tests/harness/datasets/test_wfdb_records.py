@@ -1,4 +1,4 @@
-"""WFDB records: made ones of one segment or several, in whole and in parts, and every way of being damaged."""
+"""WFDB records of one or several segments, read in whole and in parts, and damaged ones."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def read(folder, *records, channels=BOTH):
 
 
 def placed(recording):
-    """The recording as (C, length), with zeros in its holes."""
+    """Return the recording as (C, length), with zeros in its holes."""
     values = np.zeros((len(recording.steps), recording.length), dtype=int)
     for stretch in recording.stretches:
         values[:, stretch.start : stretch.stop] = stretch.values
@@ -115,7 +115,7 @@ def test_a_signal_without_a_file_is_ignored(tmp_path, write_segment):
 
 
 def test_the_units_with_the_most_valid_samples_are_kept(tmp_path, write_segment, write_record_of_segments):
-    """By samples: of the three segments two have the other gain, and of the longest most is invalid."""
+    """Valid samples decide: two of three segments have another gain, but the longest is mostly invalid."""
     long = {"PLETH": noise(900), "ABP": noise(900)}
     long["ABP"][100:] = -32768
     write_segment(tmp_path, "r_0001", long, gains={"ABP": 20})

@@ -1,4 +1,4 @@
-"""Splits in time with gaps, and windows that stay inside them."""
+"""Splits in time with gaps, and windows inside them."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from harness.datasets._signals.windows import fill_windows, samples, split_in_ti
 
 
 def recording(*spans):
-    """Stretches in which every sample holds its own number in the recording, and in channel 1 that plus 1,000,000."""
+    """Return stretches in which each sample is its index in the recording, plus 1,000,000 in channel 1."""
     return [Stretch(start, np.arange(start, stop) + np.array([[0], [1_000_000]])) for start, stop in spans]
 
 

@@ -1,4 +1,4 @@
-"""Evaluation: every point counts once, in the right unit, with the right error."""
+"""Evaluation: every example counts once, in the correct unit, with the correct standard error."""
 
 import math
 
@@ -16,7 +16,7 @@ LEVELS = 16
 
 
 class StandardNormal(nn.Module):
-    """The identity flow: z = x; remembers how many events each pass had."""
+    """The identity flow, z = x; records the batch size of each pass."""
 
     def __init__(self):
         super().__init__()
@@ -28,7 +28,7 @@ class StandardNormal(nn.Module):
 
 
 class NotFinite(StandardNormal):
-    """log p of the events whose first entry is negative is -inf."""
+    """A flow with log p = -inf for examples whose first entry is negative."""
 
     def terms(self, x):
         prior, log_det = super().terms(x)
@@ -109,7 +109,7 @@ def test_the_parts_of_a_likelihood_sum_to_it(preprocessing):
 
 
 def test_importance_weighting_is_the_mean_of_the_densities():
-    """Point by point log of the mean of p over the draws; in both units, and never above the mean of the logs."""
+    """For each example the log of the mean of p over the draws, in both units; it is at least the mean of the logs."""
     pipeline = images()
     result = evaluate(Widened(), pipeline, "test", 4, 3, 0)
     log_p = -result.values * 16 * math.log(2)
@@ -132,7 +132,7 @@ def test_importance_weighting_of_a_point_with_zero_density():
 
 
 def test_importance_weights_approach_the_likelihood_of_the_values():
-    """On one entry the probability of each level is known: the bound approaches it, the mean does not."""
+    """On one entry the probability of each level is known; only the importance-weighted bound approaches it."""
     values = np.arange(LEVELS, dtype=np.uint8).reshape(-1, 1, 1, 1)
     splits = Splits(values, values, values, levels=LEVELS, description="every level")
     pipeline = Pipeline(splits, DataRef(label="levels", name="levels"))

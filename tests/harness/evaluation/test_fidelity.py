@@ -1,4 +1,4 @@
-"""Generated images against real ones: torch-fidelity's measures on images as they are, and nothing fetched."""
+"""Fidelity of generated images: torch-fidelity's measures, without downloads."""
 
 import json
 import math
@@ -36,7 +36,7 @@ MIX = np.random.default_rng(5).normal(size=(48, 6)) / 48
 
 @pytest.fixture
 def extractor():
-    """A linear map of the 48 entries of a 3x4x4 image, registered with torch-fidelity for one test."""
+    """Register a linear map of the 48 entries of a 3x4x4 image with torch-fidelity for one test."""
     from torch_fidelity import FeatureExtractorBase, register_feature_extractor
     from torch_fidelity.registry import FEATURE_EXTRACTORS_REGISTRY
 
@@ -64,7 +64,7 @@ def extractor():
 
 @pytest.fixture
 def offline(monkeypatch, tmp_path):
-    """No connection is made without the test failing, and torch's cache is empty."""
+    """Fail the test if a connection is made, and use an empty torch cache."""
     attempts = []
 
     def refuse(*args, **kwargs):
@@ -81,7 +81,7 @@ def offline(monkeypatch, tmp_path):
 
 
 def images(count, levels=256, channels=3, seed=0):
-    """Images whose colours and places differ from each other, so that none may take another's place."""
+    """Return images in which all colours and positions differ, so that an exchange is detected."""
     draw = np.random.default_rng(seed)
     share = np.linspace(0.1, 0.9, channels * 16).reshape(channels, 4, 4)
     return draw.binomial(levels - 1, share, (count, channels, 4, 4)).astype(np.uint8)
@@ -97,7 +97,7 @@ def pipeline(data, **settings):
 
 
 class Recital:
-    """A flow that recites the test images, as the pipeline prepared them."""
+    """A flow whose samples are the prepared test images."""
 
     def __init__(self, pipe, change=lambda x: x):
         values = pipe.raw("test")
@@ -116,7 +116,7 @@ def measure(pipe, flow, count=64, name=NAME, root=None):
 
 
 def test_the_distance_of_shifted_images_is_that_of_their_means(extractor):
-    """Equal covariances cancel: FID = |shift|^2 of the features. KID is what its definition says of the whole sets."""
+    """With equal covariances FID is |shift|^2 of the features; KID equals its definition on the whole sets."""
     real = torch.from_numpy(images(200) // 2)
     shifted = compare(real + 5, real, extractor, None, cuda=False)
     shift = 5 * MIX.sum(0)
@@ -127,7 +127,7 @@ def test_the_distance_of_shifted_images_is_that_of_their_means(extractor):
 
 
 def test_precision_measures_samples_and_recall_measures_data(extractor):
-    """A model that makes but one part of the data is precise and reaches little."""
+    """A model that generates a part of the data has high precision and low recall."""
     real = torch.from_numpy(images(200))
     few = compare(real[:20].repeat(10, 1, 1, 1), real, extractor, None, cuda=False)
     assert few["precision"] == 1 and few["recall"] < 0.5
@@ -136,7 +136,7 @@ def test_precision_measures_samples_and_recall_measures_data(extractor):
 @pytest.mark.parametrize("settings", [{}, {"permute": 3}, {"preprocessing": "logit"}])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_samples_and_data_are_converted_in_the_same_way(channels, settings, extractor):
-    """Of a flow that recites the test images nothing is left, through every way back to levels."""
+    """The distance is zero for a flow that returns the test images, under every pre-processing."""
     pipe = pipeline(splits(levels=17, channels=channels), **settings)
     found = measure(pipe, Recital(pipe))
     assert abs(found.row["fid"]) < 1e-6 and found.row["precision"] == found.row["recall"] == 1
@@ -187,7 +187,7 @@ def test_training_images_are_used_if_there_are_too_few_others(sizes, text, extra
 
 
 def test_without_inception_weights_there_is_a_note_and_no_measure(offline, tmp_path, monkeypatch):
-    """Nothing is drawn, imported or fetched for it."""
+    """No sample is drawn, no module imported and no file fetched."""
     pipe = pipeline(splits())
     for name in [name for name in sys.modules if name.split(".")[0] == "torch_fidelity"]:
         monkeypatch.delitem(sys.modules, name)
@@ -279,7 +279,7 @@ def test_the_measures_of_a_trial_are_deterministic(layer, toy_data, extractor, o
 
 
 def test_samples_are_drawn_with_the_kept_weights(toy_data, extractor, tmp_path):
-    """Averages, here: the file beside the record gives the same numbers."""
+    """With averaged weights, the samples in the record's file give the same measures."""
     one = trial(samples=SampleSettings(count=30, extractor=extractor), ema="all", ema_decay=0.5, learning_rate=0.1)
     record = run_density(one, None, tmp_path, lambda done, text: None)
     flow = load_flow(one, weights_path(one, tmp_path))

@@ -1,4 +1,4 @@
-"""What a trial keeps of the layers that it trained."""
+"""The matrices of trained layers that a trial keeps."""
 
 import numpy as np
 import torch

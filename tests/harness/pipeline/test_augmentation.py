@@ -1,4 +1,4 @@
-"""Augmentation: exactly the moves that are stated, of training images alone, and nothing else of a trial moved."""
+"""Augmentation: the stated transformations, of training images only, without other effects."""
 
 import itertools
 from collections import Counter
@@ -25,7 +25,7 @@ def generator(seed=0):
 
 
 def outcomes(image, kind):
-    """Every outcome of one channel, as many times as moves lead to it; the moves are equally likely."""
+    """Return every outcome of one channel, repeated by its number of equally likely transformations."""
     margin = {"crop_flip": 4, "dihedral_shift": 1}[kind]
     padded = np.pad(image, margin, mode="reflect")
     found = Counter()
@@ -94,7 +94,7 @@ def batches(kind, count=6, constant=False, **options):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_augmentation_does_not_change_the_order_of_examples_and_the_noise(kind):
-    """Images of one colour look the same however they are moved."""
+    """Images of one colour do not change under augmentation."""
     for (x, log_det), (moved, same) in zip(
         batches("none", constant=True), batches(kind, constant=True, permute=None), strict=True
     ):

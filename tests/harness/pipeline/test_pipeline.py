@@ -1,4 +1,4 @@
-"""From values to the flow's input and back: exact, with fresh noise, and with the floor where it belongs."""
+"""Preparation of data: exact inverse, fresh dequantisation noise, and the resolution floor."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Batches of data that are larger than the memory: right, without copies of the whole, without a pass over it."""
+"""Minibatches of data larger than memory: correct, without a copy of or a pass over all of it."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 def mapped(tmp_path):
-    """(values, the same in a file, mapped into memory and read-only)."""
+    """Return (values, the same values memory-mapped read-only)."""
     values = np.random.default_rng(0).integers(0, 256, (50, 3, 4, 4), dtype=np.uint8)
     np.save(tmp_path / "values.npy", values)
     return values, np.load(tmp_path / "values.npy", mmap_mode="r")

@@ -1,4 +1,4 @@
-"""What is timed must be what is claimed: the whole operation, on weights that do something."""
+"""Timed operations: the whole operation, on weights away from initialisation."""
 
 import math
 import mmap
@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 
 
 class Counting(InvertibleLinear):
-    """y = a * x per channel; counts what is asked of it."""
+    """y = a * x per channel; counts the calls."""
 
     def __init__(self, shape):
         super().__init__(shape)

@@ -1,4 +1,4 @@
-"""The released accounting of the 1x1: what it leaves out, what is recorded, and who may train on it."""
+"""The released accounting of the 1x1 log-det: the omitted term, the recorded values, and the suites that may use it."""
 
 import math
 
@@ -26,7 +26,7 @@ def flow_of(shape, levels=1):
 
 
 def test_the_omitted_log_det_is_that_of_all_positions_but_one():
-    """n log|det W| is counted once: of c = 4 channels at n = 16 positions, log|det W| = 1.2 and true 19.2."""
+    """log|det W| is counted once instead of n times: for 16 positions it is 1.2 instead of 19.2."""
     flow = flow_of((2, 32))
     [layer] = [module for _, module in flow.linear_layers() if isinstance(module, LAYERS["conv1x1"])]
     assert layer.shape == (4, 16)
@@ -48,7 +48,7 @@ def test_every_1x1_is_counted_with_its_own_number_of_positions():
 
 
 def test_training_changes_the_omitted_term():
-    """Training on the claim lowers log_s: its gradient is that of the true loss less the n - 1 uncounted positions."""
+    """The gradient of the claimed loss lacks n - 1 positions, so training lowers log_s."""
     flow = flow_of((2, 32))
     [layer] = [module for _, module in flow.linear_layers()]
     uncounted(flow).backward()

@@ -1,4 +1,4 @@
-"""Training that was interrupted ends in the bits of training that was not, whatever became of its checkpoints."""
+"""Resumed training equals uninterrupted training bit by bit, also with damaged checkpoints."""
 
 import errno
 import hashlib
@@ -41,7 +41,7 @@ def make_trial(ema="none", **changes):
 
 
 def few_digits():
-    """Few enough that an epoch is no whole number of batches, and that nothing takes long."""
+    """Return few digits; an epoch is not a whole number of minibatches."""
     splits = find_dataset("digits").load(Store.at(None, offline=True), {})
     return replace(splits, **{name: values[:150] for name, values in splits.parts().items()})
 
@@ -56,7 +56,7 @@ class Killed(Exception):
 
 
 class KilledAfter(Checkpoints):
-    """Its process ends when a step is done: after the checkpoint, if one is due."""
+    """Raise an exception after a given step and its checkpoint."""
 
     def __init__(self, *arguments, at):
         super().__init__(*arguments)
@@ -71,7 +71,7 @@ class KilledAfter(Checkpoints):
 
 
 def train(trial, splits, out, at=None, sources=SOURCES, wrap=Checkpoints, **changes):
-    """Train once, from a checkpoint if there is one; ends after `at` steps, or with weights, result and notes."""
+    """Train once, from a checkpoint if present; stop after `at` steps, or return weights, result and notes."""
     torch.manual_seed(trial.seed)
     pipeline = Pipeline(splits, trial.data)
     flow = build_flow(pipeline.shape, trial.layer, trial.flow, trial.seed)
@@ -95,7 +95,7 @@ def assert_equal(one, other):
 
 @pytest.mark.parametrize("ema", ["none", "all", "separate"])
 def test_resumed_training_is_bitwise_identical(digits, tmp_path, ema):
-    """Cut within an epoch and across its end, between evaluations and at one, more than once."""
+    """Interrupted within an epoch and at its end, between evaluations and at one, more than once."""
     trial = make_trial(ema)
     whole = train(trial, digits, tmp_path / "whole")
     for steps in (2, 5, 1, 3):
@@ -109,7 +109,7 @@ def test_resumed_training_is_bitwise_identical(digits, tmp_path, ema):
 
 @pytest.mark.parametrize("ema", ["none", "all"])
 def test_resumed_training_with_estimated_likelihoods_is_bitwise_identical(digits, tmp_path, ema):
-    """What the estimates draw, and the vectors that follow the norms, go on as well."""
+    """The generator of the estimates and the vectors of the power iteration are restored as well."""
     layer = LayerRef(row="one", layer="residual_flow", baseline=True)
     trial = make_trial(ema).model_copy(update={"layer": layer})
     whole = train(trial, digits, tmp_path / "whole")
@@ -235,7 +235,7 @@ def test_a_checkpoint_of_another_trial_is_not_used(digits, tmp_path):
 
 
 def test_a_checkpoint_with_other_parameters_changes_nothing(digits, tmp_path):
-    """A layer that was changed under `--stale keep`: its old weights do not fit, and no half of them is taken."""
+    """A layer was changed under `--stale keep`: its old weights do not fit, and none of them is loaded."""
     trial = make_trial()
     whole = train(trial, digits, tmp_path / "whole")
     path = cut_at(trial, digits, tmp_path / "cut", 2)[0]
@@ -301,7 +301,7 @@ print(result.steps_done, checkpoints.notes["checkpoints lost"])
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no RLIMIT_FSIZE")
 def test_a_file_size_limit_is_treated_as_a_full_disk(tmp_path):
-    """The real thing: the write itself fails, in the middle of what torch writes."""
+    """The write itself fails, in the middle of the file."""
     here = Path(__file__).resolve()
     script = LIMITED.format(paths=[str(here.parents[3]), str(here.parent)], out=str(tmp_path))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

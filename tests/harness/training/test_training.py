@@ -1,4 +1,4 @@
-"""Training: what it converges to, what it chooses by, and what it must never see."""
+"""Training: convergence, selection by validation, and no use of the test split."""
 
 import math
 import time
@@ -18,7 +18,7 @@ DIM = 8
 
 
 class SyntheticPipeline:
-    """Real-valued points from a fixed generator; `prepare` adds noise of a known size."""
+    """Real-valued examples from a seeded generator; `prepare` adds noise of known variance."""
 
     unit = "nats_per_dim"
     dim = DIM
@@ -49,7 +49,7 @@ class SyntheticPipeline:
 
 
 class GaussianFlow(nn.Module):
-    """z = (L + diag(exp s)) (x - m): exact for a Gaussian; `draws` numbers are wasted at construction."""
+    """z = (L + diag(exp s)) (x - m), exact for a Gaussian; construction uses `draws` extra random numbers."""
 
     def __init__(self, draws=0):
         super().__init__()
@@ -78,7 +78,7 @@ class GaussianFlow(nn.Module):
 
 
 def correlated(count, seed=0):
-    """Points of a Gaussian with neighbouring entries correlated, and its entropy per dimension."""
+    """Return examples of a Gaussian with correlated neighbouring entries, and its entropy per dimension."""
     mixing = torch.eye(DIM) + 0.8 * torch.diag(torch.ones(DIM - 1), -1)
     mixing = 0.5 * mixing
     noise = torch.randn(count, DIM, generator=torch.Generator().manual_seed(seed))
@@ -184,7 +184,7 @@ def test_validation_noise_is_the_same_each_time():
 
 
 def over_fitting():
-    """Training points far from validation's: every step beyond the first few makes validation worse."""
+    """Return training examples far from the validation ones: all but the first steps make validation worse."""
     train = correlated(16)[0]
     validation = correlated(100, seed=1)[0]
     return SyntheticPipeline({"train": train, "validation": validation})
@@ -255,7 +255,7 @@ def test_training_time_excludes_evaluation():
 
 
 class FailsLater(GaussianFlow):
-    """log p becomes `value` in training from step `at` on, or in evaluation always."""
+    """Return `value` as log p in training from step `at` on, or always in evaluation."""
 
     def __init__(self, at=None, value=math.nan):
         super().__init__()
@@ -285,7 +285,7 @@ def test_a_non_finite_validation_value_is_divergence():
 
 
 def test_training_uses_train_mode_and_validation_uses_eval_mode():
-    """A layer that hardens is another map there: what validation chose by has to be what is evaluated."""
+    """A layer that hardens is another map in eval(), and validation must select by the map that is evaluated."""
 
     modes = set()
 

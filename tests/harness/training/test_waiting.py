@@ -1,4 +1,4 @@
-"""A training step neither waits for a CUDA device nor copies to it; seen without a device."""
+"""A training step neither synchronises with a CUDA device nor copies to it; tested without a device."""
 
 import subprocess
 import sys
@@ -44,7 +44,7 @@ def measure(model, x, log_det):
 
 
 class Watch(TorchDispatchMode):
-    """Notes what waits for a device: a number of it read by the host, sizes that depend on values."""
+    """Record operators that synchronise: scalars read by the host, sizes that depend on values."""
 
     FORBIDDEN = ("_local_scalar_dense", "nonzero", "is_nonzero", "equal", "masked_select", "unique")
 
@@ -83,7 +83,7 @@ def test_a_training_step_does_not_synchronise(layer, name):
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_the_passes_of_a_step_copy_nothing_from_the_host(layer, monkeypatch):
-    """On tensors that have a device and no values; a backward pass over them would need the device."""
+    """On fake CUDA tensors without values, which have no backward pass."""
     kernels.load()
     monkeypatch.setitem(kernels._backends, "cuda", kernels.Backend("cuda"))
     flow, *_ = made(layer)
@@ -98,7 +98,7 @@ def test_the_passes_of_a_step_copy_nothing_from_the_host(layer, monkeypatch):
 
 
 def on_device(flow, mode):
-    """Give every parameter and buffer a stand-in on a CUDA device."""
+    """Replace every parameter and buffer by a fake tensor on a CUDA device."""
     for module in flow.modules():
         for held in (module._parameters, module._buffers):
             for name, value in held.items():

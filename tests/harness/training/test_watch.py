@@ -1,4 +1,4 @@
-"""Crossings of singular matrices, planted one by one."""
+"""Crossings of singular matrices during training."""
 
 import pytest
 import torch
@@ -32,7 +32,7 @@ def test_only_planted_crossings_are_counted():
 
 
 def test_a_1x1_is_watched_by_its_channel_matrix():
-    """That of all positions keeps the sign of its determinant where their number is even."""
+    """The determinant of the whole map would be positive for an even number of positions."""
     flow, layer = watched("conv1x1", parameterisation="dense")
     assert layer.shape == (4, 2, 2)
     watch = Watch(flow)

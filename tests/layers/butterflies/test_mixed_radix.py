@@ -1,4 +1,4 @@
-"""Butterflies on any dimension: stages by hand, what mixes, counts, parts for large primes, options."""
+"""Butterflies on any dimension: stages, mixing, parameter counts, parts for large primes, options."""
 
 import itertools
 import math
@@ -33,7 +33,7 @@ def perturbed(layer, scale=0.3):
 
 
 def support(layer):
-    """Which entries reach which, exactly: absolute values of every stage cannot cancel."""
+    """Return which entries depend on which; absolute values of all stages cannot cancel."""
     mixed = layer.mixed
     product = torch.eye(layer.dim, dtype=torch.float64)
     offset = 0
@@ -121,7 +121,7 @@ def test_against_dense(shape, case):
     ],
 )
 def test_order_of_stages(options, radices):
-    """The product of hand-applied stages in that order, with the layer's own matrices."""
+    """Compare with stages applied explicitly in that order, with the layer's own matrices."""
     layer = perturbed(Butterfly((3, 4, 5), **options))
     stages = layer.mixed.sequences[0]
     assert [stage.radix for stage in stages] == radices
@@ -149,7 +149,7 @@ def test_one_pass_is_dense(shape, case):
 
 
 def test_powers_of_two_do_not_mix_all_entries():
-    """Of the pairs of entries, those that one pass of the paper's factors mixes: 784 as 512 + 256 + 16, and 3072."""
+    """The paper's factors mix a fraction of all pairs of entries: 784 as 512 + 256 + 16, and 3072."""
     with torch.no_grad():
         parts = perturbed(Butterfly((1, 28, 28), partition=[512, 256, 16], levels=[9, 8, 4])).dense() != 0
         assert int(parts.sum()) == 512**2 + 256**2 + 16**2  # 53 % of 784^2
@@ -199,7 +199,7 @@ def test_the_options_of_the_paper_give_its_layer(options):
 
 
 def test_factors_of_two_equal_those_of_the_butterfly():
-    """On 3 * 2^k with an identity for the odd stage, what the paper's levels give, bit by bit."""
+    """On 3 * 2^k with an identity for the odd stage, equal bit by bit to the paper's levels."""
     mixed, plain = Butterfly((3, 16)), perturbed(Butterfly((3, 16), levels=4))
     mixed.double().mixed.passes[0].weight.data.copy_(plain.weight.data)
     x = torch.randn(4, 3, 16, dtype=torch.float64)

@@ -11,7 +11,7 @@ from layers.butterfly import Butterfly
 
 
 def permuted(permutation, **options):
-    """The indices of an event after the layer of a permutation."""
+    """Return the indices of an event after the layer of a permutation."""
     layer = butterfly_from_permutation(permutation, **options)
     (part,) = layer.plan.parts
     assert list(part.levels) == benes_levels(layer.dim)
@@ -29,7 +29,7 @@ def test_every_permutation_of_four():
 
 @pytest.mark.parametrize("size", [4, 8])
 def test_every_permutation_in_one_butterfly(size):
-    """All of them side by side in one butterfly on 2^r * size entries, whose levels from r + 1 act on each run."""
+    """Side by side in one butterfly on 2^r * size entries, whose levels from r + 1 act on each run."""
     permutations = torch.tensor(list(itertools.permutations(range(size))))
     count = len(permutations)
     assert count == math.factorial(size)

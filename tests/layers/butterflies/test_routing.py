@@ -13,7 +13,7 @@ from layers.butterflies.stages import apply_stage, prime_factors, stages_of
 
 
 def applied(permutation, radices):
-    """The entries after the stages, each of which is checked to be made of permutation matrices."""
+    """Return the entries after the stages, each of which must consist of permutation matrices."""
     size = len(permutation)
     strides = stages_of(size)
     stages = routed_stages(permutation, radices)
@@ -64,7 +64,7 @@ def test_an_event_shape():
 
 @pytest.mark.parametrize(("vertices", "colours"), [(1, 3), (2, 2), (5, 3), (40, 7), (300, 2)])
 def test_edge_colours(vertices, colours):
-    """Regular multigraphs, made of matchings, their edges in any order: each vertex has every colour once."""
+    """For regular multigraphs made of matchings, in any order of edges: each vertex has every colour once."""
     shuffle = random.Random(0)
     for _ in range(5):
         matchings = [shuffle.sample(range(vertices), vertices) for _ in range(colours)]

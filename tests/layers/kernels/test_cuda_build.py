@@ -1,4 +1,4 @@
-"""The CUDA sources compile for the devices they are meant for, without a warning, and make a library that loads."""
+"""The CUDA sources compile for their devices without warnings, into a library that loads."""
 
 import subprocess
 import sys
@@ -43,7 +43,7 @@ def test_every_source_compiles_without_a_warning(nvcc, tmp_path, name):
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_the_sources_include_only_the_cuda_runtime(name):
-    """Of CUDA's and of torch's headers: a kernel file is compiled in seconds, and by any torch."""
+    """Without torch's headers a kernel file compiles in seconds and with any torch."""
     text = "".join(path.read_text() for path in (source(name), *kernel_build.csrc_folder().rglob("cuda/*.h")))
     assert not any(word in text for word in ("ATen", "torch/", "c10/", "cublas", "thrust", "cub/"))
 

@@ -1,4 +1,4 @@
-"""Kernels are built once, and whatever goes wrong with that ends in a layer that works."""
+"""Kernels are built once; without them layers fall back to plain PyTorch."""
 
 import os
 import subprocess

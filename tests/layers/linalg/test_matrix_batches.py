@@ -1,4 +1,4 @@
-"""Batches of large matrices on several threads, whose LU torch does wrongly at once."""
+"""Batches of large matrices on several threads, for which torch's batched LU is wrong."""
 
 import numpy as np
 import pytest

@@ -19,7 +19,7 @@ def test_transpose_and_its_gradient(shape, of_a_view):
 
 
 def test_the_gradient_is_contiguous():
-    """Also where it comes in as a view."""
+    """Also if the incoming gradient is a view."""
     x = torch.rand(40, 50, requires_grad=True)
     seen = []
     x.register_hook(lambda gradient: seen.append(gradient.is_contiguous()))
