@@ -1,4 +1,4 @@
-"""The base class checks the inputs of every layer and derives `inverse` and `inverter` from each other."""
+"""What the base class does for every layer: it checks inputs, and derives `inverse` or `inverter` from the other."""
 
 import pytest
 import torch
@@ -26,14 +26,14 @@ class GainByInverter(InvertibleLinear):
 
 
 class GainByInverse(GainByInverter):
-    """The same with `inverse`, which overrides both methods of the parent."""
+    """The same with a method, which replaces both of the parent's."""
 
     def inverse(self, y):
         return y / self.gain
 
 
 class GainTwice(GainByInverse):
-    """Call a parent's method by super(), which must not recurse."""
+    """A parent's method by super(): neither of the two calls the other for ever."""
 
     def inverse(self, y):
         return super().inverse(super().inverse(y))

@@ -1,4 +1,4 @@
-"""Weights of block-wise butterflies that reproduce other layers, in float64."""
+"""What block-wise butterflies can be: weights built by hand, against the layers that they reproduce, in float64."""
 
 import math
 
@@ -72,7 +72,7 @@ def fourier_factors(sizes):
 
 
 def frequency_order(sizes):
-    """Return the frequency of each bit-reversed output of `fourier_factors`, as a row-major index on the grid."""
+    """The frequency, as a row-major place on the grid, that each bit-reversed output of `fourier_factors` is."""
     place = torch.zeros(1, dtype=torch.long)
     for size in sizes:
         bits = size.bit_length() - 1

@@ -48,7 +48,7 @@ SMALL = [name for name in LAYERS if name not in ("two launches", "wide")]
 
 
 class Job(ctypes.Structure):
-    """The struct of emulation/butterfly.cpp."""
+    """As in emulation/butterfly.cpp."""
 
     _fields_ = (
         ("plan", ctypes.POINTER(ctypes.c_int64)),

@@ -40,7 +40,7 @@ def gentle(shape, kernel_size, dtype=torch.float64):
 
 
 class Inverse(torch.nn.Module):
-    """The inverse as a module, so that `functional_call` can replace its parameters."""
+    """The inverse as a module of its own, so that it can be called with other parameters."""
 
     def __init__(self, layer):
         super().__init__()

@@ -23,7 +23,7 @@ def perturbed(shape, kernel_size, dtype=torch.float64, seed=0):
 
 
 class Inverse(torch.nn.Module):
-    """The inverse as a module, so that `functional_call` can replace its parameters."""
+    """The inverse as a module of its own, so that it can be called with other parameters."""
 
     def __init__(self, layer):
         super().__init__()
@@ -38,7 +38,7 @@ def in_view(bias, shape):
 
 
 def by_shifting(layer, x):
-    """Return the sum of shifted copies of the event, weighted by the taps."""
+    """The definition: every tap weighs a shifted copy of the event."""
     y = in_view(layer.bias, layer.shape).expand_as(x).clone()
     centre = (layer.kernel_size - 1) // 2
     axes = tuple(range(2, x.ndim))

@@ -100,12 +100,12 @@ def test_a_file_is_found_beside_the_suite_then_in_the_working_directory(folder, 
     assert type(find_dataset("suite/ramps.py:Ramps")) is type(dataset)
     monkeypatch.chdir(folder)
     assert type(find_dataset("ramps.py:Ramps", tmp_path)) is type(dataset)
-    package = tmp_path / "third_party_datasets"
+    package = tmp_path / "their_package"
     package.mkdir()
     (package / "__init__.py").touch()
     (package / "noise.py").write_text(RAMPS)
     monkeypatch.syspath_prepend(tmp_path)
-    assert type(find_dataset("third_party_datasets.noise:Ramps")).__module__ == "third_party_datasets.noise"
+    assert type(find_dataset("their_package.noise:Ramps")).__module__ == "their_package.noise"
 
 
 def test_a_registered_data_set_named_by_its_file_is_the_same_class():

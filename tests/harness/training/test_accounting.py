@@ -55,7 +55,7 @@ def test_training_changes_the_omitted_term():
     assert torch.allclose(layer.log_s.grad, torch.full_like(layer.log_s, 15.0))
 
 
-def test_claimed_and_true_values_of_the_same_weights_are_recorded(tmp_path):
+def test_both_values_of_the_same_weights_are_recorded(tmp_path):
     claims = load_claims("claims")
     _, trials = plan_claims(claims, "smoke", "cpu", only=["claim=mimic-table"])
     released, fair = trials

@@ -33,7 +33,7 @@ def perturbed(layer, scale=0.3):
 
 
 def support(layer):
-    """Return which entries depend on which; absolute values of all stages cannot cancel."""
+    """Which entries reach which, exactly: absolute values of every stage cannot cancel."""
     mixed = layer.mixed
     product = torch.eye(layer.dim, dtype=torch.float64)
     offset = 0
@@ -121,7 +121,7 @@ def test_against_dense(shape, case):
     ],
 )
 def test_order_of_stages(options, radices):
-    """Compare with stages applied explicitly in that order, with the layer's own matrices."""
+    """The product of hand-applied stages in that order, with the layer's own matrices."""
     layer = perturbed(Butterfly((3, 4, 5), **options))
     stages = layer.mixed.sequences[0]
     assert [stage.radix for stage in stages] == radices
@@ -148,8 +148,8 @@ def test_one_pass_is_dense(shape, case):
             assert (perturbed(layer).dense() != 0).all()  # of the layer's own weights, too
 
 
-def test_powers_of_two_do_not_mix_all_entries():
-    """The paper's factors mix a fraction of all pairs of entries: 784 as 512 + 256 + 16, and 3072."""
+def test_what_powers_of_two_leave_apart():
+    """Of the pairs of entries, those that one pass of the paper's factors mixes: 784 as 512 + 256 + 16, and 3072."""
     with torch.no_grad():
         parts = perturbed(Butterfly((1, 28, 28), partition=[512, 256, 16], levels=[9, 8, 4])).dense() != 0
         assert int(parts.sum()) == 512**2 + 256**2 + 16**2  # 53 % of 784^2

@@ -28,8 +28,8 @@ def test_every_permutation_of_four():
 
 
 @pytest.mark.parametrize("size", [4, 8])
-def test_every_permutation_in_one_butterfly(size):
-    """Side by side in one butterfly on 2^r * size entries, whose levels from r + 1 act on each run."""
+def test_every_permutation_at_once(size):
+    """All of them side by side in one butterfly on 2^r * size entries, whose levels from r + 1 act on each run."""
     permutations = torch.tensor(list(itertools.permutations(range(size))))
     count = len(permutations)
     assert count == math.factorial(size)

@@ -13,7 +13,7 @@ from layers.butterflies.stages import apply_stage, prime_factors, stages_of
 
 
 def applied(permutation, radices):
-    """Return the entries after the stages, each of which must consist of permutation matrices."""
+    """The entries after the stages, each of which is checked to be made of permutation matrices."""
     size = len(permutation)
     strides = stages_of(size)
     stages = routed_stages(permutation, radices)
