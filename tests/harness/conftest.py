@@ -208,7 +208,7 @@ def parameters_run():
 
 @pytest.fixture
 def no_figures(monkeypatch):
-    """Write reports without figures, which take most of the time and have separate tests."""
+    """Reports without figures, which take most of their time and have tests of their own."""
     monkeypatch.setattr("harness.reporting.report.drawn", lambda plan, records, folder: {})
 
 
