@@ -1,4 +1,4 @@
-"""A layer of one's own in one file: Householder reflections and a scale per channel, at every position.
+"""An example of a third-party layer in one file: Householder reflections and a scale per channel.
 
 Try it with ``python -m harness check-layer ./examples/householder.py:Householder``, and name it in a suite the same
 way. Give it a name (``class Householder(InvertibleLinear, name="householder")``) and move it to layers/ to have it

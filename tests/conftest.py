@@ -1,4 +1,4 @@
-"""Options of the test run that every folder shares."""
+"""Options and fixtures shared by all tests."""
 
 import contextlib
 import os
@@ -59,7 +59,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
 
 @pytest.fixture(scope="session")
 def data_root() -> Path:
-    """The folder of real data: $INVERTBENCH_DATA, else ../shared/data beside the project; skips without one."""
+    """Return the folder of real data, $INVERTBENCH_DATA or ../shared/data next to the project, or skip the test."""
     root = Path(os.environ.get("INVERTBENCH_DATA") or BESIDE)
     if not root.is_dir():
         pytest.skip(f"real data: {root} is not there; set $INVERTBENCH_DATA to a data root")
@@ -68,7 +68,7 @@ def data_root() -> Path:
 
 @pytest.fixture(scope="session")
 def case() -> Callable[..., contextlib.AbstractContextManager[None]]:
-    """A context that names a case of a loop in the failure of its body: `with case(shape=shape): ...`."""
+    """Return a context manager that adds the case of a loop to a failure: `with case(shape=shape): ...`."""
 
     @contextlib.contextmanager
     def named(**values: object):
@@ -83,7 +83,7 @@ def case() -> Callable[..., contextlib.AbstractContextManager[None]]:
 
 @pytest.fixture(scope="session")
 def build_layer() -> Callable[..., InvertibleLinear]:
-    """A function that builds a registered layer, and skips the test where the layer refuses the shape.
+    """Return a function that builds a registered layer, and skips the test if the layer refuses the shape.
 
     Refusing a shape is allowed; any other error fails the test.
     """

@@ -1,4 +1,4 @@
-"""The direction of imports is the architecture: csrc <- layers <- harness, layers.kernels.load <- flows <- harness."""
+"""Imports point in one direction: csrc <- layers <- harness, layers.kernels.load <- flows <- harness."""
 
 import ast
 import sys
@@ -45,7 +45,7 @@ ALLOWED = {
 
 
 def imported(path: Path) -> set[str]:
-    """Dotted names of the modules, and of the names in them, that a file imports, wherever in the file."""
+    """Return the dotted names of all modules, and names in them, that a file imports."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -98,7 +98,7 @@ UPWARD = {
 }
 
 
-def test_the_rooms_of_the_harness_are_a_chain_of_arrows():
+def test_harness_packages_import_earlier_ones_only():
     rank = {room: number for number, room in enumerate(ROOMS)}
     upward: dict[str, set[str]] = {}
     for file in sorted((ROOT / "harness").rglob("*.py")):
@@ -122,7 +122,7 @@ def test_the_rooms_of_the_harness_are_a_chain_of_arrows():
     )
 
 
-def test_no_file_is_two_ideas():
+def test_files_have_at_most_400_lines():
     for package in OURS:
         for file in (ROOT / package).rglob("*.py"):
             lines = len(file.read_text(encoding="utf-8").splitlines())
@@ -130,7 +130,7 @@ def test_no_file_is_two_ideas():
 
 
 def test_every_package_is_installed():
-    """Packages are found by their __init__.py: modules in a folder without one would be missing from a wheel."""
+    """Packages are found by their __init__.py: modules in a folder without it would be missing from a wheel."""
     for package in OURS:
         for file in (ROOT / package).rglob("*.py"):
             assert (file.parent / "__init__.py").is_file(), f"{file.parent.relative_to(ROOT)}/__init__.py is missing"

@@ -39,7 +39,7 @@ def times(**changed):
     ]
 
 
-def test_what_is_reached(script):
+def test_targets_that_are_met(script):
     assert all(met for _, _, met in script.verdicts(times()))
 
 
@@ -54,13 +54,13 @@ def test_what_is_reached(script):
         ({"step": 2.1}, "training step"),
     ],
 )
-def test_what_is_missed_is_said(script, changed, missed):
+def test_missed_targets_are_reported(script, changed, missed):
     (target,) = [target for target, _, met in script.verdicts(times(**changed)) if not met]
     assert missed in target
     assert "**no**" in script.table(times(**changed), ABOUT)
 
 
-def test_the_worst_point_counts_and_what_was_not_timed_is_not_reached(script):
+def test_the_slowest_point_decides_and_untimed_targets_are_not_met(script):
     rows = [*times(), *(one | {"shape": "3x64x64"} for one in times(plu=0.5)[:4])]
     (missed,) = [(target, value) for target, value, met in script.verdicts(rows) if not met]
     assert missed == ("forward, in times of the 1x1 convolution: at most 1", "2 at 3x64x64, batch 1024")
@@ -77,7 +77,7 @@ def test_the_sweeps_of_the_paper_are_timed(script):
     assert max(batch * shape[0] * shape[1] * shape[2] for shape, batch in script.POINTS) < 2**27
 
 
-def test_what_is_written(script, tmp_path):
+def test_the_report_has_its_files(script, tmp_path):
     script.write(tmp_path, times(), ABOUT)
     with (tmp_path / "results.csv").open(encoding="utf-8") as file:
         lines = list(csv.DictReader(file))
@@ -87,7 +87,7 @@ def test_what_is_written(script, tmp_path):
     assert (tmp_path / "figures" / "forward.svg").stat().st_size > 1000
 
 
-def test_refusals_are_one_line_and_write_nothing(script, tmp_path, capsys):
+def test_refusals_print_one_line_and_write_nothing(script, tmp_path, capsys):
     (tmp_path / "kept").write_text("kept")
     assert script.main(["--out", str(tmp_path)]) == 2
     assert capsys.readouterr().err.count("\n") == 1

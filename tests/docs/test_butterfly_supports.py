@@ -1,4 +1,4 @@
-"""The script that draws the supports of butterfly factors, compared with their definition."""
+"""The figure of the supports of butterfly factors agrees with their definition."""
 
 import importlib.util
 from pathlib import Path
@@ -34,7 +34,7 @@ def support_by_hand(level, size, width):
 
 
 def drawn(axes):
-    """The matrix of blue cells that a panel shows."""
+    """Return the matrix of blue cells of a panel."""
     size = round(axes.get_xlim()[1])
     matrix = np.zeros((size, size), dtype=int)
     (cells,) = (patch for patch in axes.patches if isinstance(patch, PathPatch))
@@ -60,7 +60,7 @@ def test_draws_the_factors_of_the_paper(script):
 
 
 @pytest.mark.parametrize(("shape", "width", "levels"), [((1, 16), 1, 4), ((3, 8), 3, 3), ((2, 6), 2, 1)])
-def test_supports_are_those_of_the_map(script, shape, width, levels):
+def test_supports_equal_those_of_the_layer(script, shape, width, levels):
     """A layer of one factor with weights away from the identity is non-zero exactly where its picture is blue."""
     supports = script.factor_supports(Butterfly(shape, block_size=width, levels=levels))
     assert len(supports) == levels

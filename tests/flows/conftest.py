@@ -1,4 +1,4 @@
-"""A stand-in for the layers, and the oracle of every test here: the Jacobian that autograd computes."""
+"""Small layers for the tests of flows, which compare log-dets with the Jacobian from autograd."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class Channelwise(nn.Module):
-    """A PLU 1x1 convolution as small as can be: y = L U x per position, 2 c^2 + c parameters."""
+    """A minimal PLU 1x1 convolution: y = L U x per position, 2 c^2 + c parameters."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Channelwise(nn.Module):
 
 
 class Everywhere(nn.Module):
-    """A full D x D matrix, so that a wrong order of entries anywhere shows; its log-det has shape (N,)."""
+    """A full D x D matrix, which detects a wrong order of entries; its log-det has shape (N,)."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ def _seed() -> None:
 
 @pytest.fixture
 def perturb() -> Callable[[nn.Module], nn.Module]:
-    """Move every parameter away from its initial value, where many a fault is invisible; in float64.
+    """Return a function that adds noise to all parameters, in float64: at initialisation many faults have no effect.
 
     The noise of a weight falls with the square root of its inputs, so that maps stay well-conditioned.
     """
@@ -80,7 +80,7 @@ def perturb() -> Callable[[nn.Module], nn.Module]:
 
 @pytest.fixture
 def check_bijection() -> Callable[[nn.Module, Tensor], None]:
-    """Log-det against autograd for every event, and the round trip both ways, to float64 accuracy."""
+    """Return a function that compares the log-det with autograd and checks both round trips, in float64."""
 
     def check(module: nn.Module, x: Tensor) -> None:
         y, log_det = module(x)

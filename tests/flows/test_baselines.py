@@ -1,4 +1,4 @@
-"""Every baseline keeps the protocol of a flow: log-det, inverse, samples, state, gradients, as the backbone does."""
+"""Every baseline implements the protocol of a flow: log-det, inverse, samples, state and gradients."""
 
 import math
 
@@ -22,7 +22,7 @@ def small(name, shape=(1, 4, 4), seed=0, **options):
 
 
 def trained(name, shape=(1, 4, 4), **options):
-    """In float64, initialised, away from its initial weights, as it is evaluated."""
+    """Return the flow in float64 and eval(), initialised, with noise on its weights."""
     flow = small(name, shape, **options).double()
     flow.initialise(torch.randn(16, *shape, dtype=torch.float64))
     with torch.no_grad():
@@ -66,8 +66,8 @@ def test_a_bijection_with_its_log_det(name, shape):
 
 
 @pytest.mark.parametrize("name", BASELINES)
-def test_its_parts_are_its_whole(name):
-    """What `trace` shows is what is computed: the log-dets of the parts, and nothing else, make that of the flow."""
+def test_the_log_det_is_the_sum_of_its_parts(name):
+    """The log-dets of the parts that `trace` yields add up to that of the flow."""
     flow = trained(name)
     x = torch.randn(3, 1, 4, 4, dtype=torch.float64)
     draws, total = chance(), torch.zeros(3, dtype=torch.float64)
@@ -108,7 +108,7 @@ def test_state_and_samples(name):
 
 
 @pytest.mark.parametrize("name", BASELINES)
-def test_events_do_not_see_each_other_and_evaluation_leaves_no_trace(name):
+def test_examples_are_independent_and_evaluation_changes_no_state(name):
     flow = trained(name)
     before = {key: value.clone() for key, value in flow.state_dict().items()}
     x = torch.randn(4, 1, 4, 4, dtype=torch.float64)
@@ -118,7 +118,7 @@ def test_events_do_not_see_each_other_and_evaluation_leaves_no_trace(name):
 
 
 @pytest.mark.parametrize("name", BASELINES)
-def test_sizes_and_shapes_that_cannot_be_had(name):
+def test_impossible_sizes_and_shapes_are_refused(name):
     with pytest.raises(ValueError, match=f"{name}: steps = 0; it must be at least 1"):
         build_baseline(name, (1, 4, 4), 1, 0, 4, 0, {})
     if name != "maf":
@@ -132,8 +132,8 @@ def test_real_nvp_cannot_end_in_one_pixel():
         build_baseline("realnvp", (1, 4, 4), 3, 1, 4, 0, {})
 
 
-def test_real_nvps_masks_are_those_of_its_paper():
-    """Checkerboards, channels, checkerboards with one more at the last level; each complements the one before."""
+def test_real_nvp_masks_match_the_paper():
+    """Checkerboards, channels, checkerboards with one more at the last level; each complements the previous one."""
     flow = build_baseline("realnvp", (1, 4, 4), 2, 3, 4, 0, {"blocks": 1})
     masks = {path: part.mask for level in flow.parts() for path, part in level if isinstance(part, MaskedCoupling)}
     kinds = [path.rpartition("/")[0].rstrip("0123456789") for path in masks]
@@ -146,7 +146,7 @@ def test_real_nvps_masks_are_those_of_its_paper():
             assert torch.equal(mask.squeeze().long(), first if index % 2 == 0 else 1 - first)
 
 
-def test_mafs_inverse_is_zukos():
+def test_maf_inverse_equals_zukos():
     from zuko.transforms import AutoregressiveTransform, MonotonicAffineTransform
 
     flow = trained("maf", (1, 3, 4))
@@ -160,7 +160,7 @@ def test_mafs_inverse_is_zukos():
 
 @pytest.mark.parametrize("width", [1, 3, 8, 40])
 def test_every_entry_of_maf_may_decide_later_ones(width):
-    """With fewer units than entries, too: zuko's own masks would let the first `width` entries decide alone."""
+    """Also with fewer units than entries: with zuko's own masks only the first `width` entries would have an effect."""
     flow = build_baseline("maf", (1, 4, 4), 1, 1, width, 0, {}).double()
     with torch.no_grad():
         for weight in flow.parameters():

@@ -1,4 +1,4 @@
-"""What residual rows rest on: operator norms that keep their limits, estimates without bias, a fixed point."""
+"""Residual blocks: bounded operator norms, unbiased estimates of the log-det and the fixed point of the inverse."""
 
 import math
 
@@ -30,7 +30,7 @@ def dense(limit=0.98, scale=4.0):
 
 
 def enlarge(net, scale):
-    """Weights that the limit cuts down, biases away from zero."""
+    """Enlarge the weights beyond the limit and the biases."""
     with torch.no_grad():
         for name, weight in net.named_parameters():
             weight.mul_(scale) if name.endswith("weight") else weight.add_(0.3 * torch.randn_like(weight))
@@ -38,14 +38,14 @@ def enlarge(net, scale):
 
 
 def matrix(convolution, weight):
-    """The convolution as a matrix, column by column."""
+    """Return the matrix of the convolution, column by column."""
     units = torch.eye(math.prod(convolution.shape), dtype=weight.dtype).view(-1, *convolution.shape)
     return convolution.convolve(units, weight).flatten(1).T
 
 
 @pytest.mark.parametrize("kernel", [1, 3])
 @pytest.mark.parametrize("limit", [0.5, 0.98])
-def test_the_norm_is_cut_to_the_limit_and_small_weights_stay(kernel, limit):
+def test_the_norm_is_limited_and_small_weights_are_unchanged(kernel, limit):
     convolution = SpectralConvolution(3, 5, kernel, (4, 6), limit).double().eval()
     with torch.no_grad():
         convolution.weight.mul_(10)
@@ -55,7 +55,7 @@ def test_the_norm_is_cut_to_the_limit_and_small_weights_stay(kernel, limit):
         assert torch.equal(convolution.normalised(), convolution.weight)
 
 
-def test_norms_follow_weights_that_move_in_training_and_stay_in_evaluation():
+def test_norms_are_updated_in_training_and_fixed_in_eval():
     convolution = SpectralConvolution(3, 5, 3, (4, 4), 0.9).double()
     optimiser = torch.optim.SGD(convolution.parameters(), lr=0.05)
     for _ in range(40):  # training that pulls the norm up
@@ -69,8 +69,8 @@ def test_norms_follow_weights_that_move_in_training_and_stay_in_evaluation():
     assert norm.item() == pytest.approx(0.9, rel=1e-3)
 
 
-def test_our_norm_is_normflows_norm():
-    """An implementation of its own, of the authors' code of Residual Flow."""
+def test_the_norm_equals_that_of_normflows():
+    """normflows is an independent port of the authors' code of Residual Flow."""
     theirs = normflows.nets.lipschitz.InducedNormConv2d(3, 5, 3, 1, 1, coeff=0.9, n_iterations=200)
     theirs(torch.randn(1, 3, 4, 6))
     theirs.weight.data.mul_(10)
@@ -94,7 +94,7 @@ def test_slopes_of_activations(activation, limit):
 
 
 @pytest.mark.parametrize("make", [three, dense])
-def test_the_bound_holds_and_is_below_one(make):
+def test_the_lipschitz_bound_holds_and_is_below_one(make):
     net = make()
     weights = net.weights()
     named = net.convolutions()
@@ -133,7 +133,7 @@ def test_roulette_is_unbiased(make, train):
 
 
 class Multiple(Network):
-    """g(x) = factor x, whose traces every vector of signs gives exactly: D factor^k."""
+    """g(x) = factor x; the estimated traces D factor^k are exact for every vector of signs."""
 
     def __init__(self, factor=0.7):
         super().__init__()
@@ -148,7 +148,7 @@ class Multiple(Network):
 
 @pytest.mark.parametrize("factor", [0.7, -0.7])
 @pytest.mark.parametrize("terms", [1, 2, 7, 100])
-def test_the_series_ends_where_it_should(terms, factor):
+def test_the_series_has_the_required_number_of_terms(terms, factor):
     block = Contraction(Multiple(factor), Series(terms), Series(terms)).eval()
     log_det = block(torch.randn(3, *SHAPE, dtype=torch.float64), torch.Generator().manual_seed(0))[1]
     wanted = 32 * sum(-((-factor) ** k) / k for k in range(1, terms + 1))
@@ -159,7 +159,7 @@ def test_the_series_ends_where_it_should(terms, factor):
     assert Series(terms, 0.5).bias(0.7) == 0
 
 
-def test_roulette_makes_up_for_the_terms_that_it_drops():
+def test_roulette_weights_compensate_for_dropped_terms():
     block = Contraction(Multiple(), Series(1, 0.4), Series(1, 0.4)).eval()
     values = block(torch.zeros(20_000, *SHAPE, dtype=torch.float64), torch.Generator().manual_seed(0))[1]
     mean, error = mean_and_error(values)
@@ -174,8 +174,8 @@ def test_factors_of_the_roulette():
 
 
 @pytest.mark.parametrize("make", [three, dense])
-def test_value_and_gradient_are_those_of_normflows(make):
-    """For the same signs, to the last digits: the series, and the gradient by one product with a graph."""
+def test_value_and_gradient_equal_those_of_normflows(make):
+    """For the same signs: the series, and the gradient from one vector-Jacobian product."""
     from normflows.flows.residual import basic_logdet_estimator, neumann_logdet_estimator
 
     net, terms = make(), 6
@@ -197,7 +197,7 @@ def test_value_and_gradient_are_those_of_normflows(make):
 
 
 @pytest.mark.parametrize("series", [EXACT_TERMS, Series(2, 0.5)])
-def test_the_gradient_is_that_of_the_exact_log_det(series):
+def test_the_gradient_equals_that_of_the_exact_log_det(series):
     net = three()
     x = torch.randn(*SHAPE, dtype=torch.float64)
     block = Contraction(net, series, series).eval()
@@ -219,7 +219,7 @@ def test_the_roulette_of_a_batch_gives_the_gradient_without_bias():
     assert abs(mean - 32 / 1.5) < 4 * error < 1.5  # d/da 32 log(1 + a)
 
 
-def test_an_estimate_is_a_function_of_the_state_that_it_draws_from():
+def test_an_estimate_depends_on_the_generator_state_only():
     block = Contraction(three(), Series(2, 0.5), Series(4, 0.5)).eval()
     x = torch.randn(3, *SHAPE, dtype=torch.float64)
     one, same, other = (block(x, torch.Generator().manual_seed(seed))[1] for seed in (0, 0, 1))
@@ -229,7 +229,7 @@ def test_an_estimate_is_a_function_of_the_state_that_it_draws_from():
 
 
 class Turning(Multiple):
-    """g(x) = -i x, as pairs of entries: never at rest, and never further than before."""
+    """g(x) = -i x on pairs of entries: its iterates neither converge nor diverge."""
 
     def forward(self, x, weights):
         real, imaginary = x.chunk(2, dim=1)
@@ -237,7 +237,7 @@ class Turning(Multiple):
 
 
 @pytest.mark.parametrize(("net", "message"), [(Turning(), "not converged after 2000"), (Multiple(1.1), "inverse grow")])
-def test_what_is_no_contraction_has_no_fixed_point(net, message):
+def test_a_map_that_is_no_contraction_is_not_inverted(net, message):
     block = Contraction(net, EXACT_TERMS, EXACT_TERMS).eval()
     with pytest.raises(NoFixedPoint, match=message), torch.no_grad():
         block.inverse(torch.randn(4, *SHAPE, dtype=torch.float64))

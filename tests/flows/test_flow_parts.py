@@ -47,7 +47,7 @@ def test_actnorm_leaves_the_scale_of_a_constant_channel(value, dtype):
     torch.testing.assert_close(y[:, 0], torch.zeros(8, 5, dtype=dtype), rtol=0, atol=1e-3)
 
 
-def test_actnorm_saves_that_it_is_initialised():
+def test_actnorm_saves_its_initialised_flag():
     module = ActNorm(3)
     module.initialise(torch.randn(8, 3, 4))
     again = ActNorm(3)
@@ -115,7 +115,7 @@ def test_sequence_coupling_has_no_context_in_time(perturb):
         torch.testing.assert_close(gram, torch.eye(len(gram)), rtol=0, atol=1e-5)
 
 
-def test_auto_takes_images_and_sequences_apart():
+def test_auto_chooses_a_network_for_images_and_for_sequences():
     assert type(make_coupling("auto", (4, 4, 4), 3).net) is type(make_coupling("image", (4, 4, 4), 3).net)
     assert type(make_coupling("auto", (4, 4), 3).net) is type(make_coupling("sequence", (4, 4), 3).net)
 

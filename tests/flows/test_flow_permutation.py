@@ -1,4 +1,4 @@
-"""The fixed permutation before the first level: it moves entries, and the flow behind it stays what it is."""
+"""The fixed permutation before the first level of a flow."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ def shuffled(dim, seed=0):
 
 
 @pytest.mark.parametrize("shape", [(3, 2, 4), (2, 8), (1, 1)])
-def test_entries_move_as_ordered_and_come_back(shape):
+def test_entries_are_permuted_and_restored(shape):
     dim = torch.Size(shape).numel()
     order = shuffled(dim)
     module = Permutation(shape, order.tolist())
@@ -29,13 +29,13 @@ def test_entries_move_as_ordered_and_come_back(shape):
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [0, 1, 2, 2], [1, 2, 3, 4], [[0, 1], [2, 3]], [0, 1, 2, 3, 4]])
-def test_what_is_no_permutation_is_refused(order):
+def test_invalid_permutations_are_refused(order):
     with pytest.raises(ValueError, match=r"not a permutation of the 4 entries of events \(1, 4\).*each of 0..3 once"):
         Permutation((1, 4), order)
 
 
 @pytest.mark.parametrize("shape", [(2, 4, 4), (2, 8)])
-def test_a_flow_behind_it_sees_the_moved_events(shape, everywhere, channelwise, perturb, check_bijection):
+def test_the_following_flow_receives_permuted_examples(shape, everywhere, channelwise, perturb, check_bijection):
     order = shuffled(torch.Size(shape).numel())
     plain = perturb(Glow(shape, everywhere, channelwise, prior="learned", **SMALL))
     behind = Glow(shape, everywhere, channelwise, prior="learned", order=order, **SMALL).double()
@@ -51,7 +51,7 @@ def test_a_flow_behind_it_sees_the_moved_events(shape, everywhere, channelwise, 
     assert [part[0] for part in behind.trace(x)][1:] == [part[0] for part in plain.trace(x)]
 
 
-def test_it_draws_nothing_and_is_initialised_behind(channelwise):
+def test_it_uses_no_random_numbers_and_initialises_the_following_flow(channelwise):
     shape, order = (1, 4, 4), shuffled(16)
     flows = [Glow(shape, channelwise, coupling="glow", order=one, **SMALL) for one in (None, order)]
     x = torch.randn(20, *shape)
@@ -62,7 +62,7 @@ def test_it_draws_nothing_and_is_initialised_behind(channelwise):
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_saved_weights_bring_their_order_along(channelwise):
+def test_saved_weights_include_the_permutation(channelwise):
     shape = (1, 4, 4)
     one, other = (Glow(shape, channelwise, order=shuffled(16, seed), seed=seed, **SMALL) for seed in (0, 1))
     x = torch.randn(3, *shape)

@@ -28,7 +28,7 @@ CASES = [
 
 @pytest.mark.parametrize(("preprocessing", "low", "high"), CASES)
 @pytest.mark.parametrize("spatial", [(5,), (2, 3)])
-def test_log_det_is_that_of_the_jacobian(preprocessing, low, high, spatial):
+def test_log_det_equals_that_of_the_jacobian(preprocessing, low, high, spatial):
     v = low + (high - low) * torch.rand(3, 2, *spatial, dtype=torch.float64)
     x, log_det = preprocessing(v)
     assert x.shape == v.shape and log_det.shape == (3,) and log_det.dtype == torch.float64
@@ -91,7 +91,7 @@ def test_logit_in_float32_has_the_jacobian_of_float64(v):
 
 
 @pytest.mark.parametrize("preprocessing", [case[0] for case in CASES])
-def test_lattice_comes_back_from_the_middle_of_its_cells(preprocessing):
+def test_lattice_values_are_restored_from_cell_centres(preprocessing):
     values = torch.randint(4, (16, 2, 5)).float()
     x, _ = preprocessing(values + 0.5)
     assert torch.equal(quantise(preprocessing.inverse(x)), values)

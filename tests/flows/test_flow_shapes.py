@@ -32,7 +32,7 @@ def test_level_shapes(shape, levels, expected):
         ((3, 4, 4), True, ["levels = True"]),
     ],
 )
-def test_refusals_name_value_rule_and_way_out(shape, levels, parts):
+def test_refusals_name_value_rule_and_alternative(shape, levels, parts):
     with pytest.raises(UnsupportedEvent) as caught:
         level_shapes(shape, levels)
     assert isinstance(caught.value, ValueError)
@@ -40,7 +40,7 @@ def test_refusals_name_value_rule_and_way_out(shape, levels, parts):
         assert part in str(caught.value)
 
 
-def test_no_way_out_is_offered_where_there_is_none():
+def test_no_alternative_is_suggested_if_there_is_none():
     with pytest.raises(UnsupportedEvent) as caught:
         level_shapes((1, 7, 8), 1)
     assert "at most" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""The gates of couplings: their formulas, and inverses that survive whatever the network returns."""
+"""The gates of couplings: their formulas, and inverses for extreme network outputs."""
 
 import math
 
@@ -20,7 +20,7 @@ SHAPE = (4, 3, 3)
 
 
 def raw(module, kept):
-    """The s and the shift that the network of a coupling returns, before any gate."""
+    """Return s and the shift from the network of a coupling, before the gate."""
     net = module.net
     if hasattr(net, "log_scale"):
         places = kept.flatten(2)
@@ -33,7 +33,7 @@ def raw(module, kept):
 
 
 def saturate(module, s):
-    """Make a coupling's network return s everywhere and a shift of 0, by the biases of its last layers."""
+    """Set the biases of a coupling's last layer so that the network returns s everywhere and a shift of 0."""
     net = module.net
     with torch.no_grad():
         if hasattr(net, "log_scale"):
@@ -72,7 +72,7 @@ def test_the_bounded_gate_is_stable():
 
 @pytest.mark.parametrize("coupling", COUPLINGS)
 @pytest.mark.parametrize("gate", ["published", "bounded"])
-def test_couplings_apply_their_gate_to_what_the_network_returns(coupling, gate, perturb):
+def test_couplings_apply_their_gate_to_the_network_output(coupling, gate, perturb):
     module = perturb(make_coupling(coupling, SHAPE, 5, gate))
     x = torch.randn(3, *SHAPE, dtype=torch.float64)
     s, shift = raw(module, x[:, :2])
@@ -86,7 +86,7 @@ def test_couplings_apply_their_gate_to_what_the_network_returns(coupling, gate, 
 
 
 @pytest.mark.parametrize("coupling", COUPLINGS)
-def test_the_published_gate_is_the_default_to_the_last_bit(coupling):
+def test_the_published_gate_is_the_default(coupling):
     module, default = make_coupling(coupling, SHAPE, 5, "published"), make_coupling(coupling, SHAPE, 5)
     with torch.no_grad():
         for parameter in default.parameters():
@@ -121,7 +121,7 @@ def test_bounded_convolutional_couplings_start_as_the_identity(coupling):
 
 @pytest.mark.parametrize("coupling", COUPLINGS)
 @pytest.mark.parametrize("s", [-50.0, 50.0])
-def test_a_saturated_gate_keeps_the_inverse_only_if_bounded(coupling, s):
+def test_only_a_bounded_gate_is_invertible_when_saturated(coupling, s):
     x = torch.randn(4, *SHAPE)
     for gate in ("published", "bounded"):
         module = saturate(make_coupling(coupling, SHAPE, 5, gate), s)
@@ -134,7 +134,7 @@ def test_a_saturated_gate_keeps_the_inverse_only_if_bounded(coupling, s):
             assert lost > 1e6
 
 
-def test_a_flow_gives_its_gate_to_every_coupling_and_to_no_prior(channelwise):
+def test_the_gate_option_reaches_every_coupling_and_no_prior(channelwise):
     options = {"levels": 2, "steps": 1, "width": 4, "prior": "learned", "split_step": True}
     for gate, kind in (("published", SigmoidGate), ("bounded", BoundedGate)):
         parts = dict(part for level in Glow((1, 8, 8), channelwise, gate=gate, **options).parts() for part in level)

@@ -66,13 +66,13 @@ def test_float32_agrees_with_float64(channelwise, perturb):
     torch.testing.assert_close(flow.inverse(flow(x)[0]), x, rtol=1e-3, atol=1e-3)
 
 
-def test_events_do_not_see_each_other(everywhere, perturb):
+def test_examples_are_independent(everywhere, perturb):
     flow = perturb(Glow((2, 4, 4), everywhere, **SMALL))
     x = torch.randn(3, 2, 4, 4).double()
     torch.testing.assert_close(flow.log_prob(x)[1:2], flow.log_prob(x[1:2]))
 
 
-def test_latent_holds_the_halves_that_left_first(channelwise):
+def test_latent_starts_with_the_halves_split_off_first(channelwise):
     flow = Glow((1, 4, 4), channelwise, **SMALL)
     x = torch.randn(2, 1, 4, 4)
     hidden = x
@@ -134,7 +134,7 @@ def test_sample_is_deterministic_in_its_generator(shape, everywhere):
 
 
 @pytest.mark.parametrize("coupling", COUPLINGS)
-def test_forward_never_looks_at_its_data(coupling, channelwise):
+def test_control_flow_does_not_depend_on_values(coupling, channelwise):
     # Tensors on the meta device hold no data: a branch on values, or a copy to the host, raises.
     with torch.device("meta"):
         flow = Glow((2, 4, 4), channelwise, channelwise, coupling=coupling, prior="learned", **SMALL)
@@ -165,7 +165,7 @@ def test_every_weight_gets_a_gradient(channelwise, perturb):
         (lambda f: f.initialise(torch.full((2, 1, 4, 4), math.nan)), ["finite"]),
     ],
 )
-def test_wrong_input_is_named(make, parts, channelwise):
+def test_wrong_inputs_are_refused_by_name(make, parts, channelwise):
     with pytest.raises(ValueError) as caught:
         make(Glow((1, 4, 4), channelwise, **SMALL))
     for part in parts:
@@ -183,12 +183,12 @@ def test_wrong_input_is_named(make, parts, channelwise):
         ({"gate": "closed"}, ValueError, "gate 'closed' is not known; use one of published, bounded"),
     ],
 )
-def test_wrong_options_are_named(options, error, part, channelwise):
+def test_wrong_options_are_refused_by_name(options, error, part, channelwise):
     with pytest.raises(error, match=part):
         Glow((1, 4, 4), channelwise, **{**SMALL, **options})
 
 
-def test_what_a_layer_raises_passes_through(channelwise):
+def test_exceptions_of_a_layer_propagate(channelwise):
     class Refusal(ValueError):
         pass
 

@@ -39,6 +39,6 @@ def test_published_counts(name):
     assert free_parameters(flow) == masked_free
 
 
-def test_a_layer_that_cannot_serve_a_level_says_so_itself():
+def test_a_layer_that_refuses_a_level_raises_its_own_error():
     with pytest.raises(UnsupportedShape, match="butterfly"):
         around("butterfly", (1, 8, 8), {"levels": 30}, levels=1, steps=1, width=4)

@@ -51,7 +51,7 @@ def test_weights_follow_the_seed_alone(channelwise):
     assert any(".layer." in name for name in drawn) and any(".coupling." in name for name in drawn)
 
 
-def test_every_place_draws_weights_of_its_own(channelwise):
+def test_every_module_path_has_different_initial_weights(channelwise):
     flow = Glow((2, 4, 4), channelwise, channelwise, split_step=True, **SMALL)
     drawn = [
         parameter.flatten()[:16]
@@ -63,7 +63,7 @@ def test_every_place_draws_weights_of_its_own(channelwise):
         assert not any(torch.equal(weight, other) for other in drawn[:index])
 
 
-def test_construction_leaves_the_global_generator_alone(channelwise):
+def test_construction_does_not_change_the_global_generator(channelwise):
     before = torch.random.get_rng_state()
     Glow((2, 4, 4), channelwise, channelwise, coupling="glow", prior="learned", split_step=True, **SMALL)
     assert torch.equal(before, torch.random.get_rng_state())

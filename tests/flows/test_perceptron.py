@@ -1,4 +1,4 @@
-"""The perceptron of the couplings is a plain sequence of layers, however it is computed."""
+"""The compiled perceptron of couplings equals a plain sequence of layers."""
 
 import itertools
 import os
@@ -16,7 +16,7 @@ from layers.kernels import load as kernels
 
 @pytest.fixture(params=["compiled", "plain"], autouse=True)
 def way(request, monkeypatch):
-    """With the compiled operator, and without."""
+    """Run a test with the compiled operator and with plain PyTorch."""
     if request.param == "plain":
         monkeypatch.setattr(perceptron, "WIDEST", 0)
     elif not kernels.load():
@@ -41,7 +41,7 @@ def made(activation=nn.Tanh, width=5, dtype=torch.float64, inputs=2, outputs=3):
 
 
 def agree(net, x, **tolerance):
-    """Output, and the gradients of everything."""
+    """Compare the output and all gradients."""
     leaves = [x.requires_grad_(), *net.parameters()]
     outputs = [net(x), layer_after_layer(net, x)]
     torch.testing.assert_close(*outputs, **tolerance)
@@ -51,8 +51,8 @@ def agree(net, x, **tolerance):
 
 
 @pytest.mark.parametrize("activation", [nn.Tanh, nn.ReLU])
-def test_same_as_layer_after_layer(activation, case, monkeypatch):
-    """In plain PyTorch with parts of six points; in either way with the last part full, short or alone."""
+def test_the_fused_kernel_equals_separate_layers(activation, case, monkeypatch):
+    """Plain PyTorch works in parts of six points; the last part is full, short or the only one."""
     monkeypatch.setattr(perceptron, "PART", 30)
     for events, length in [(0, 4), (2, 0), (1, 1), (2, 3), (7, 1), (3, 4), (48, 2), (5, 101)]:
         with case(events=events, length=length):
@@ -101,7 +101,7 @@ def test_events_may_be_views():
 
 @pytest.mark.parametrize("activation", [nn.Tanh, nn.ReLU])
 def test_error_in_single_precision(activation):
-    """Against double precision: at most twice the error of layer after layer."""
+    """Compared with double precision, the error is at most twice that of separate layers."""
     net, x = made(activation, 64, torch.float32), torch.randn(16, 2, 512, requires_grad=True)
     exact = made(activation, 64)
     exact.load_state_dict(net.state_dict())
@@ -134,7 +134,7 @@ def test_saturated_and_small_values(dtype):
 
 
 @pytest.mark.parametrize("activation", [nn.Tanh, nn.ReLU])
-def test_what_is_no_number_stays_none(activation):
+def test_nan_propagates(activation):
     net = made(activation)
     x = torch.randn(1, 2, 60, dtype=torch.float64)
     x[0, 1, 7] = torch.nan
@@ -146,7 +146,7 @@ def test_what_is_no_number_stays_none(activation):
 
 
 def test_the_same_for_any_number_of_threads(way):
-    """Bit by bit, gradients too: the compiled sums have an order of their own."""
+    """Bitwise equal, including gradients: the compiled sums have a fixed order."""
     if way == "plain":
         pytest.skip("plain PyTorch's products are a library's")
     net, x = made(width=16, dtype=torch.float32), torch.randn(40, 2, 300)
@@ -169,7 +169,7 @@ def test_transforms():
         torch.testing.assert_close(transform(net)(x), transform(lambda x: layer_after_layer(net, x))(x))
 
 
-def test_names_and_draws_are_those_of_the_layers():
+def test_parameter_names_and_initial_weights_equal_those_of_separate_layers():
     torch.manual_seed(3)
     net = Perceptron(2, 3, 5, nn.Tanh)
     torch.manual_seed(3)
@@ -205,7 +205,7 @@ print(*sorted(name for name in watch.seen if name.startswith("invertbench.")))
 
 
 def test_a_flow_loads_the_kernel_itself(way):
-    """In a new process that imports flows and layers alone."""
+    """In a new process that imports flows and layers only."""
     environment = os.environ | {"INVERTBENCH_KERNELS": "off" if way == "plain" else "on"}
     done = subprocess.run([sys.executable, "-c", ALONE], env=environment, capture_output=True, text=True, check=True)
     used = ["invertbench.perceptron", "invertbench.perceptron_backward"] if way == "compiled" else []

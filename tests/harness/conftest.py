@@ -1,4 +1,4 @@
-"""Plans and records as runs leave them, made up, for the tests of reports."""
+"""Artificial plans and records for the tests of reports."""
 
 import json
 from dataclasses import replace
@@ -39,7 +39,7 @@ def runtime_trial(sweep, shape, batch, operations, process=0):
 
 
 def timed(trial):
-    """A record in which layer i takes (i + 1) ms per sequence of a batch, and the last layer fails at one shape."""
+    """Return a record in which layer i takes (i + 1) ms per sequence, and the last layer refuses one shape."""
     record = blank_record(trial, "ok", None)
     common = {"shape": "x".join(map(str, trial.shape)), "batch": trial.batch, "sweep": trial.sweep}
     for number, row in enumerate(ROWS):
@@ -58,7 +58,7 @@ def timed(trial):
 
 @pytest.fixture
 def density_run():
-    """(plan, records): two data sets, three layers, three seeds, and the layers' times."""
+    """Return (plan, records): two data sets, three layers, three seeds, and the layers' times."""
     trials = [
         DensityTrial(
             suite="made_up",
@@ -99,7 +99,7 @@ def density_run():
 
 @pytest.fixture
 def many_seeds(density_run):
-    """The run of densities with more seeds; each value has a little of its own, and on waveforms two rows are alike."""
+    """Return a function that makes the density run with more seeds and noise; two layers are equal on waveforms."""
     plan, _ = density_run
     first = [trial for trial in plan.trials if getattr(trial, "seed", None) == 0]
 
@@ -120,7 +120,7 @@ def many_seeds(density_run):
 
 
 def trained(trial):
-    """A record whose likelihood is 2 + layer number + seed / 100, and its curve."""
+    """Return a record with likelihood 2 + layer number + seed / 100, and its curve."""
     record = blank_record(trial, "ok", None)
     value = 2.0 + ROWS.index(trial.layer.row) + trial.seed / 100
     record.rows = [
@@ -149,7 +149,7 @@ def trained(trial):
 
 @pytest.fixture
 def runtime_run():
-    """(plan, records): a sweep over the image's side and one over the batch."""
+    """Return (plan, records): a sweep over the side of images and one over the batch size."""
     operations = ("forward", "forward_backward", "inverse")
     trials = [runtime_trial("spatial", (3, side, side), 4, operations) for side in (4, 8, 16)]
     trials += [runtime_trial("batch", (3, 4, 4), batch, operations) for batch in (1, 2)]
@@ -169,7 +169,7 @@ def runtime_run():
 
 @pytest.fixture
 def parameters_run():
-    """(plan, records): two widths; the published count of the first layer is met, that of the second is not."""
+    """Return (plan, records) with two widths; the first layer's published count is reproduced, the second's is not."""
     trials = [
         ParametersTrial(
             suite="made_up",
@@ -214,7 +214,7 @@ def no_figures(monkeypatch):
 
 @pytest.fixture
 def write_run(tmp_path):
-    """Lay a run out on disk as OUT/<suite>, with samples and matrices beside the records; returns its folder."""
+    """Return a function that writes a run as OUT/<suite>, with samples and matrices, and returns the folder."""
 
     def write(plan, records):
         folder = tmp_path / plan.suite
@@ -236,7 +236,7 @@ def write_run(tmp_path):
 
 @pytest.fixture
 def hostile_run(density_run):
-    """(plan, records) of a density suite whose texts would run as code where they are not escaped."""
+    """Return (plan, records) of a density suite with texts that are HTML and scripts."""
     plan, records = density_run
     text = plan.model_dump_json().replace("<script>", HOSTILE)
     question = 'Which? "><img src=http://127.0.0.1:9/a.png onerror=alert(2)>'
@@ -252,7 +252,7 @@ def hostile_run(density_run):
 
 @pytest.fixture
 def write_segment():
-    """Write a WFDB record of one segment, from signals by name, in integers of the converter."""
+    """Return a function that writes a WFDB record of one segment from integer signals by name."""
 
     def write(folder, name, signals, fmt="16", gains=None, baselines=None, rate=125, per_frame=None):
         import wfdb
@@ -280,7 +280,7 @@ def write_segment():
 
 @pytest.fixture
 def write_record_of_segments():
-    """Write the master header of a record of several segments, (name, frames) each, and its layout."""
+    """Return a function that writes the master header and layout of a record of segments (name, frames)."""
 
     def write(folder, name, segments, channels, rate=125):
         total = sum(frames for _, frames in segments)

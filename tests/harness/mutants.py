@@ -1,4 +1,4 @@
-"""Real layers with one fault each, of the kinds that layers have had; loaded by file name, as a user's would be."""
+"""Real layers with one fault each; loaded by file name, as third-party layers are."""
 
 import torch
 from torch import nn
@@ -12,7 +12,7 @@ from layers.woodbury import Woodbury
 
 
 class ForgottenPositions(Conv1x1):
-    """The log-det of one position, not of all n."""
+    """Return the log-det of one position instead of all n."""
 
     def forward(self, x):
         y, log_det = super().forward(x)
@@ -20,14 +20,14 @@ class ForgottenPositions(Conv1x1):
 
 
 class FrequenciesOnce(Periodic):
-    """The columns of a real FFT that stand for two frequencies, counted once."""
+    """Count columns of the real FFT that represent two frequencies only once."""
 
     def _log_det(self, spectrum):
         return torch.linalg.slogdet(spectrum).logabsdet.sum()
 
 
 class WrongMask(Emerging):
-    """The upper triangle at the centre tap of w1, where the solve expects the lower."""
+    """Use the upper triangle at the centre tap of w1 instead of the lower."""
 
     def __init__(self, shape):
         super().__init__(shape)
@@ -35,14 +35,14 @@ class WrongMask(Emerging):
 
 
 class TransposedInverse(Conv1x1):
-    """W^-T at every position in place of W^-1."""
+    """Apply W^-T at every position instead of W^-1."""
 
     def inverse_matrix(self):
         return super().inverse_matrix().T
 
 
 class SwappedSizes(Woodbury):
-    """Channels counted n times fewer and positions c times more: n and c exchanged in the log-det."""
+    """Exchange the number of positions n and channels c in the log-det."""
 
     def forward(self, x):
         y, _ = super().forward(x)
@@ -51,7 +51,7 @@ class SwappedSizes(Woodbury):
 
 
 class SharedTwice(Butterfly):
-    """Shared diagonals count for all l entries of a block, where a block has l / 2 pairs."""
+    """Count shared diagonals for all l entries of a block, which has only l / 2 pairs."""
 
     def __init__(self, shape):
         super().__init__(shape, shared=True)
@@ -62,14 +62,14 @@ class SharedTwice(Butterfly):
 
 
 class KeptBias(Periodic):
-    """The inverse does not take the bias off."""
+    """Do not subtract the bias in the inverse."""
 
     def inverse(self, y):
         return super().inverse(y + self.bias.reshape(-1, *[1] * (len(self.shape) - 1)))
 
 
 class DenseInLayerOrder(Butterfly):
-    """dense() indexed in the layer's own order, not in that of the event."""
+    """Index dense() in the layer's internal order instead of the event's."""
 
     def __init__(self, shape):
         super().__init__(shape, flatten="channels_last")
@@ -80,7 +80,7 @@ class DenseInLayerOrder(Butterfly):
 
 
 class LostPermutation(Conv1x1):
-    """P of the PLU parameterisation as a plain attribute, which a state_dict leaves out."""
+    """Keep P of the PLU parameterisation as a plain attribute, which a state_dict omits."""
 
     def __init__(self, shape):
         super().__init__(shape)
@@ -90,7 +90,7 @@ class LostPermutation(Conv1x1):
 
 
 class LogDetPerSample(Woodbury):
-    """The log-det once per sample of the batch."""
+    """Return one log-det per example of the batch."""
 
     def forward(self, x):
         y, log_det = super().forward(x)
@@ -98,7 +98,7 @@ class LogDetPerSample(Woodbury):
 
 
 class DetachedLogDet(Emerging):
-    """A log-det that training cannot see."""
+    """Detach the log-det, so that training ignores it."""
 
     def forward(self, x):
         y, log_det = super().forward(x)
@@ -106,7 +106,7 @@ class DetachedLogDet(Emerging):
 
 
 class UnreversedInverse(Butterfly):
-    """Every factor inverted, and the first still applied first."""
+    """Invert every factor but keep their order."""
 
     def inverse(self, y):
         entries = apply(invert_weight(self.weight), self._flat(y).flatten(1).T, self.plan)
@@ -114,7 +114,7 @@ class UnreversedInverse(Butterfly):
 
 
 class StaleInverse(Conv1x1):
-    """W^-1 computed once and kept."""
+    """Compute W^-1 once and keep it."""
 
     def inverse_matrix(self):
         if not hasattr(self, "kept"):
@@ -123,7 +123,7 @@ class StaleInverse(Conv1x1):
 
 
 class ChunkedLogDet(Conv1x1):
-    """The log-dets of chunks of 64 events added up: right in any batch of up to 64."""
+    """Add the log-dets of chunks of 64 events: correct for batches of up to 64."""
 
     def forward(self, x):
         parts = [super(ChunkedLogDet, self).forward(part) for part in x.split(64)]
@@ -131,7 +131,7 @@ class ChunkedLogDet(Conv1x1):
 
 
 class FlatteredLogDet(Conv1x1):
-    """A log-det that is too large by a quarter of a nat per entry in batches above 64."""
+    """Add a quarter of a nat per entry to the log-det in batches above 64."""
 
     def forward(self, x):
         y, log_det = super().forward(x)
@@ -139,7 +139,7 @@ class FlatteredLogDet(Conv1x1):
 
 
 class ShrunkEvents(Conv1x1):
-    """All but the first 8 events a tenth as large in batches above 64."""
+    """Scale all but the first 8 events by 0.1 in batches above 64."""
 
     def forward(self, x):
         y, log_det = super().forward(x)
@@ -147,7 +147,7 @@ class ShrunkEvents(Conv1x1):
 
 
 class CentredBatch(Conv1x1):
-    """The mean of the batch subtracted in batches above 100."""
+    """Subtract the mean of the batch in batches above 100."""
 
     def forward(self, x):
         y, log_det = super().forward(x)
@@ -155,7 +155,7 @@ class CentredBatch(Conv1x1):
 
 
 class HalvedWhenLarge(Conv1x1):
-    """Half of the log-det above D = 4096, where no matrix is formed."""
+    """Halve the log-det above D = 4096, where no matrix is formed."""
 
     def forward(self, x):
         y, log_det = super().forward(x)
@@ -163,7 +163,7 @@ class HalvedWhenLarge(Conv1x1):
 
 
 class WrongWhenLarge(Periodic):
-    """A log-det that is right up to D = 64 only."""
+    """Return a log-det that is correct up to D = 64 only."""
 
     def forward(self, x):
         y, log_det = super().forward(x)
@@ -171,7 +171,7 @@ class WrongWhenLarge(Periodic):
 
 
 class CachedLogDet(Conv1x1):
-    """The log-det of the first call in eval(), kept for all later ones there."""
+    """Return the log-det of the first call in eval() in all later calls there."""
 
     kept = None
 
@@ -185,7 +185,7 @@ class CachedLogDet(Conv1x1):
 
 
 class WrongInEval(Conv1x1):
-    """Another log-det in eval(), where everything is reported."""
+    """Return another log-det in eval(), where likelihoods are reported."""
 
     def forward(self, x):
         y, log_det = super().forward(x)
@@ -193,7 +193,7 @@ class WrongInEval(Conv1x1):
 
 
 class AdaptsInEval(Periodic):
-    """A bias that follows the data in eval()."""
+    """Change the bias with the data in eval()."""
 
     def forward(self, x):
         y, log_det = super().forward(x)
@@ -204,7 +204,7 @@ class AdaptsInEval(Periodic):
 
 
 class FrozenInEval(Conv1x1):
-    """The weights of the first call in eval(), used there for ever."""
+    """Use the weights of the first call in eval() in all later calls there."""
 
     kept = None
 
@@ -225,14 +225,14 @@ class FrozenInEval(Conv1x1):
 
 
 class ClampedInverse(Conv1x1):
-    """An inverse that clamps what it is given to [-6, 6]."""
+    """Clamp the input of the inverse to [-6, 6]."""
 
     def inverse(self, y):
         return super().inverse(y.clamp(-6, 6))
 
 
 class RepeatedInverse(Conv1x1):
-    """An inverse that gives back what forward was last called with."""
+    """Return the last input of forward as the inverse."""
 
     def forward(self, x):
         self.last = x.detach()
@@ -243,7 +243,7 @@ class RepeatedInverse(Conv1x1):
 
 
 class IdleParameters(Conv1x1):
-    """10,000 parameters that nothing uses."""
+    """Have 10,000 unused parameters."""
 
     def __init__(self, shape):
         super().__init__(shape)
@@ -251,7 +251,7 @@ class IdleParameters(Conv1x1):
 
 
 class ParameterInList(Conv1x1):
-    """A bias in a plain list, where the module does not see it."""
+    """Keep a bias in a plain list, which the module does not register."""
 
     def __init__(self, shape):
         super().__init__(shape)

@@ -8,7 +8,7 @@ from layers import LAYERS, InvertibleLinear
 
 
 class GainByInverter(InvertibleLinear):
-    """y = s x, with the inverse as a callable; counts how often it is prepared."""
+    """y = s x with `inverter`; counts its calls."""
 
     prepared = 0
 
@@ -40,7 +40,7 @@ class GainTwice(GainByInverse):
 
 
 @pytest.mark.parametrize(("cls", "power"), [(GainByInverter, 1), (GainByInverse, 1), (GainTwice, 2)])
-def test_the_other_inverse_is_derived(cls, power):
+def test_inverse_and_inverter_are_derived_from_each_other(cls, power):
     layer, y = cls((2, 3)), torch.randn(4, 2, 3, dtype=torch.float64, requires_grad=True)
     for inverse in (layer.inverse, layer.inverter()):
         torch.testing.assert_close(inverse(y), y / 2**power)
@@ -59,7 +59,7 @@ def test_an_inverter_is_prepared_once():
 
 
 @pytest.mark.parametrize("cls", [GainByInverter, GainByInverse, GainTwice])
-def test_every_method_refuses_what_is_no_batch_of_events(cls):
+def test_every_method_refuses_inputs_of_another_shape(cls):
     layer = cls((2, 3, 4))
     calls = {
         "layer()": layer,

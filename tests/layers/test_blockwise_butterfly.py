@@ -21,10 +21,15 @@ def perturbed(shape, scale=0.1, **options):
     return layer
 
 
-@pytest.mark.parametrize(("block_size", "large"), [(2, False), (3, True)])
-def test_the_layer_keeps_every_rule(block_size, large):
-    report = check_layer("butterfly", {"block_size": block_size}, large=large)
+@pytest.mark.parametrize("block_size", [2, 3])
+def test_the_layer_obeys_every_rule(block_size):
+    report = check_layer("butterfly", {"block_size": block_size}, large=False)
     assert report.ok, "\n".join(report.lines())
+
+
+def test_large_events_in_blocks():
+    case = LayerCase(Butterfly, (3, 16, 16), options={"block_size": 3}, training=False)
+    assert run_check("large-events", case) == []
 
 
 OPTIONS = [
@@ -93,7 +98,7 @@ def test_scalars_keep_their_own_parameters():
     assert torch.equal(of_one.weight, plain.weight)
 
 
-def test_reload_into_another_start():
+def test_reload_restores_permutations_and_signs():
     """Permutations and signs differ from one random start to the next, so they are state; masks are not."""
     saved = perturbed((3, 4, 4), block_size=3, initialisation="rotation")
     other = Butterfly((3, 4, 4), block_size=3).double()
@@ -108,7 +113,7 @@ def test_reload_into_another_start():
 
 @pytest.mark.parametrize("squeezed", [False, True])
 def test_a_block_is_an_rgb_pixel(squeezed):
-    """With flatten = pixels and C = 3, what one colour reaches is two whole pixels of the image."""
+    """With flatten = pixels and C = 3, one colour affects two whole pixels of the image."""
     shape = (12, 2, 2) if squeezed else (3, 4, 4)
     layer = perturbed(shape, block_size=3, flatten="pixels", levels=1, initialisation="rotation")
     image = torch.zeros(1, 3, 4, 4, dtype=torch.float64)
@@ -191,7 +196,7 @@ def test_refuses_pixels_of_other_channels():
 
 @pytest.mark.parametrize("flatten", ["channels_first", "channels_last", "pixels"])
 @pytest.mark.parametrize("block_size", [1, 3])
-def test_a_batch_of_none(block_size, flatten):
+def test_an_empty_batch(block_size, flatten):
     layer = Butterfly((3, 4, 2), block_size=block_size, flatten=flatten)
     empty = torch.empty(0, 3, 4, 2)
     assert layer(empty)[0].shape == layer.inverse(empty).shape == empty.shape

@@ -199,7 +199,7 @@ def test_initialisation(shared):
 
 
 def test_reload_and_precision():
-    """Nothing but the weight is state; multiplicities follow the layer's precision."""
+    """Only the weight is saved; multiplicities follow the layer's precision."""
     saved = perturbed((4, 8), shared=True, initialisation="rotation")
     assert set(saved.state_dict()) == {"weight"}
     torch.manual_seed(1)
@@ -237,7 +237,7 @@ def test_gradients(options):
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_complex_weights(shared):
-    """The functions on factors serve complex weights too: matrix, inverse, log-det, gradients."""
+    """The functions on factors support complex weights: matrix, inverse, log-det, gradients."""
     torch.manual_seed(0)
     plan = ButterflyPlan((ButterflyPart(8, (1, 3, 2)), ButterflyPart(6, (1,))), shared)
     weight = torch.randn(2, 2, sum(plan.lengths), dtype=torch.complex128, requires_grad=True)
@@ -266,7 +266,7 @@ def test_refuses_an_option(options):
 
 
 def test_walsh_hadamard():
-    """All 2x2 matrices [[1, 1], [1, -1]] / sqrt 2 give the Walsh-Hadamard transform: a reference of its own."""
+    """All 2x2 matrices [[1, 1], [1, -1]] / sqrt 2 give the Walsh-Hadamard transform."""
     layer = Butterfly((1, 16)).double()
     with torch.no_grad():
         layer.weight.copy_(torch.tensor([[1.0, 1.0], [1.0, -1.0]])[:, :, None] / math.sqrt(2))
@@ -288,7 +288,7 @@ def test_walsh_hadamard():
         ((3, 20), {"block_size": 3, "bi_direction": True, "shared": True}),
     ],
 )
-def test_the_factors_in_their_order_are_the_layer(shape, options):
+def test_the_product_of_the_factors_is_the_layer(shape, options):
     torch.manual_seed(0)
     layer = Butterfly(shape, initialisation="rotation", **options)
     product = torch.eye(layer.dim)

@@ -65,7 +65,7 @@ class EmulatedJob(ctypes.Structure):
 
 
 def compile_emulation(folder: Path, csrc: Path = CSRC) -> ctypes.CDLL:
-    """The emulation as a library; `csrc` may be a copy of the sources with a fault in it."""
+    """Compile the emulation to a library; `csrc` may be a copy of the sources with a fault."""
     library = folder / "emulation.so"
     flags = ["-std=c++20", "-O1", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", f"-I{csrc}", f"-I{HERE}"]
     command = [*find_compiler(), *flags, str(HERE / "butterfly.cpp"), "-o", str(library)]
@@ -86,7 +86,7 @@ def emulation(tmp_path_factory):
 
 
 class Emulated:
-    """A layer's operators by the emulation, which raises what it finds wrong."""
+    """The emulated operators of a layer; they raise the faults that the emulation detects."""
 
     def __init__(self, library: ctypes.CDLL, layer: Butterfly, shared_bytes: int = H200, chunks: int = 3) -> None:
         self.library, self.layer = library, layer
@@ -165,7 +165,7 @@ def plain(layer: Butterfly, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def compare(library: ctypes.CDLL, case: str, batch: int, shared_bytes: int, dtype: torch.dtype, chunks: int = 3):
-    """Both directions and their gradients by the emulation, against plain PyTorch."""
+    """Compare both directions and their gradients with plain PyTorch."""
     layer = made(case, dtype)
     emulated = Emulated(library, layer, shared_bytes, chunks)
     loose = {"rtol": 1e-10, "atol": 1e-10} if dtype == torch.float64 else {"rtol": 1e-3, "atol": 1e-3}
@@ -229,7 +229,7 @@ def test_no_gradient_of_the_output(emulation):
 
 
 @pytest.mark.parametrize("case", ["ten levels", "shared", "two launches"])
-def test_the_log_det_of_large_small_and_singular_matrices(emulation, case):
+def test_log_det_of_large_small_and_singular_matrices(emulation, case):
     """The product of the determinants overflows long before the sum of their logarithms does."""
     layer = made(case, torch.float32)
     x = torch.zeros(1, *layer.shape)
@@ -270,7 +270,7 @@ def test_bfloat16_events_with_float32_arithmetic(emulation, case):
     torch.testing.assert_close(found_gradient, gradient, rtol=1e-4, atol=1e-4)
 
 
-def test_no_further_from_the_truth_than_twice_plain_pytorch(emulation):
+def test_error_is_at_most_twice_that_of_plain_pytorch(emulation):
     layer, exact = made("ten levels", torch.float32), made("ten levels")
     exact.load_state_dict(layer.state_dict())
     x = torch.randn(16, *layer.shape)
@@ -305,7 +305,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_in_the_kernels_is_seen(tmp_path, emulation, fault):
+def test_a_fault_in_the_kernels_is_detected(tmp_path, emulation, fault):
     name, right, wrong, seen = FAULTS[fault]
     sources = tmp_path / "csrc"
     shutil.copytree(CSRC, sources)

@@ -1,4 +1,4 @@
-"""The butterfly in C++ against the butterfly in plain PyTorch, on inputs that are not the usual ones."""
+"""The compiled butterfly equals the one in plain PyTorch, also on unusual inputs."""
 
 import copy
 import math
@@ -47,14 +47,14 @@ def made(case, dtype=torch.float64):
 
 
 def plain(layer, x):
-    """y and log-det, level by level in PyTorch."""
+    """Return y and log-det, level by level in PyTorch."""
     y = layer._events(factors.apply(layer.weight, layer._entries(x), layer.plan))
     return y, factors.log_abs_det(layer.weight, layer.multiplicity)
 
 
 @pytest.mark.parametrize("case", LAYERS)
 @pytest.mark.parametrize("batch", BATCHES)
-def test_values_and_gradients_are_those_of_plain_pytorch(case, batch):
+def test_values_and_gradients_equal_those_of_plain_pytorch(case, batch):
     layer = made(case)
     x = torch.randn(batch, *layer.shape, dtype=torch.float64, requires_grad=True)
     cotangent = torch.randn(batch, *layer.shape, dtype=torch.float64)
@@ -69,7 +69,7 @@ def test_values_and_gradients_are_those_of_plain_pytorch(case, batch):
 
 
 @pytest.mark.parametrize("case", LAYERS)
-def test_no_further_from_the_truth_than_twice_plain_pytorch(case):
+def test_error_is_at_most_twice_that_of_plain_pytorch(case):
     layer, exact = made(case, torch.float32), made(case)
     exact.load_state_dict(layer.state_dict())
     x = torch.randn(64, *layer.shape)
@@ -80,7 +80,7 @@ def test_no_further_from_the_truth_than_twice_plain_pytorch(case):
 
 @pytest.mark.parametrize("case", LAYERS)
 @pytest.mark.parametrize("batch", [4, 200])
-def test_gradients_no_further_from_the_truth_than_twice_plain_pytorchs(case, batch):
+def test_error_of_gradients_is_at_most_twice_that_of_plain_pytorch(case, batch):
     layer, exact = made(case, torch.float32), made(case)
     exact.load_state_dict(layer.state_dict())
     x, cotangent = torch.randn(2, batch, *layer.shape)
@@ -98,7 +98,7 @@ def test_gradients_no_further_from_the_truth_than_twice_plain_pytorchs(case, bat
 
 @pytest.mark.parametrize("odd", [1, 3])
 def test_every_size_from_two_entries_to_many_vectors(odd):
-    """Small events have samples as lanes, larger ones entries; which are small depends on the processor."""
+    """Lanes are examples for small events and entries for larger ones; the limit depends on the processor."""
 
     def results(way, layer, x):
         x = x.to(layer.weight.dtype).requires_grad_()
@@ -146,7 +146,7 @@ def test_strides_do_not_matter():
 
 @pytest.mark.parametrize("case", ["an odd factor", "levels in no order", "pairs of channels"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_nan_stays_within_its_event_and_reaches_what_depends_on_it(case, dtype):
+def test_a_nan_stays_in_its_example_and_reaches_dependent_entries(case, dtype):
     layer = made(case, dtype)
     x = torch.randn(20, *layer.shape, dtype=dtype)
     clean = layer(x)[0]
@@ -180,7 +180,7 @@ def test_double_backward_is_right_or_refused():
         torch.autograd.grad(gradient.square().sum(), layer.weight)
 
 
-def test_the_operator_keeps_torchs_rules():
+def test_opcheck():
     layer = made("shared")
     x = torch.randn(3, *layer.shape, dtype=torch.float64, requires_grad=True)
     arguments = (x, layer.weight, layer.plan.flat, layer.layout, layer.plan.shared)

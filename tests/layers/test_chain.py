@@ -18,7 +18,7 @@ def chain():
     return made
 
 
-def test_the_product_is_that_of_its_layers(chain):
+def test_a_chain_is_the_product_of_its_layers(chain):
     first, second, third = (layer.dense() for layer in chain)
     torch.testing.assert_close(chain.dense(), third @ second @ first)
     x = torch.randn(5, *SHAPE, dtype=torch.float64)
@@ -31,7 +31,7 @@ def test_the_product_is_that_of_its_layers(chain):
     assert torch.autograd.gradcheck(chain.inverse, (y[:1].detach().requires_grad_(),))
 
 
-def test_factors_and_remarks_are_those_of_its_layers(chain):
+def test_a_chain_lists_the_factors_and_remarks_of_its_layers(chain):
     assert [name for name, _ in chain.factors()] == [name for name, _ in chain.layers[1].factors()]
     assert chain.remark is None
     cut = LAYERS["butterfly"]((1, 37))

@@ -12,7 +12,7 @@ EVERY = ["plu", "qr", "dense"]
 
 
 def perturbed(shape, parameterisation, seed=0):
-    """A layer away from its orthogonal start, float64."""
+    """Return a layer with noise on its orthogonal initial weights, in float64."""
     torch.manual_seed(seed)
     layer = Conv1x1(shape, parameterisation=parameterisation).double()
     with torch.no_grad():
@@ -44,7 +44,7 @@ def test_against_dense(shape, parameterisation):
     torch.testing.assert_close(layer.inverter()(y), x)
 
 
-def test_every_position_sees_the_same_matrix():
+def test_every_position_is_multiplied_by_the_same_matrix():
     layer = perturbed((3, 2, 5), "plu")
     x = torch.randn(2, 3, 2, 5, dtype=torch.float64)
     for h, w in itertools.product(range(2), range(5)):
@@ -75,14 +75,14 @@ def test_starts_orthogonal_and_random(parameterisation):
 
 
 @pytest.mark.parametrize("parameterisation", EVERY)
-def test_starts_at_the_matrix_drawn(parameterisation):
+def test_the_initial_matrix_is_the_sampled_one(parameterisation):
     torch.manual_seed(0)
     layer = Conv1x1((8, 3), parameterisation=parameterisation)
     torch.manual_seed(0)
     torch.testing.assert_close(layer.matrix(), random_orthogonal(8).float())
 
 
-def test_draw_is_haar():
+def test_the_initial_matrix_is_haar_distributed():
     """Under Haar the trace has mean 0 and variance 1; QR without its signs has mean far below."""
     torch.manual_seed(0)
     traces = torch.stack([random_orthogonal(3).trace() for _ in range(2000)])
@@ -91,7 +91,7 @@ def test_draw_is_haar():
 
 
 @pytest.mark.parametrize("parameterisation", ["plu", "qr"])
-def test_masked_entries_do_not_matter(parameterisation):
+def test_masked_entries_have_no_effect(parameterisation):
     layer = perturbed((4, 3), parameterisation)
     before = layer.matrix().clone()
     with torch.no_grad():
@@ -104,7 +104,7 @@ def test_masked_entries_do_not_matter(parameterisation):
 
 
 def test_reload_keeps_permutation_and_signs():
-    """A fresh layer under another seed has another P and other signs: the state must carry both."""
+    """A new layer with another seed has another P and other signs, so the state must include both."""
     saved = perturbed((6, 4), "plu", seed=0)
     fresh = perturbed((6, 4), "plu", seed=1)
     assert not torch.equal(saved.permutation, fresh.permutation)
@@ -141,7 +141,7 @@ def test_gradients(parameterisation):
 
 
 def reflection(v):
-    """I - 2 v v^T / v^T v, entry by entry."""
+    """Return I - 2 v v^T / v^T v, entry by entry."""
     return torch.eye(len(v), dtype=v.dtype) - 2 * v[:, None] * v[None, :] / sum(entry * entry for entry in v)
 
 
@@ -168,7 +168,7 @@ def test_qr_may_change_the_sign_of_s():
 @pytest.mark.parametrize("length", [0.0, 1e-30, 1e-12, 1e20])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_reflections_of_any_length(length, dtype):
-    """v_2 is tiny, huge or zero: its direction counts, or nothing; gradients stay finite."""
+    """For a tiny or huge v_2 only its direction matters, a zero v_2 has no effect; gradients stay finite."""
     torch.manual_seed(0)
     vectors = torch.randn(4, 5, dtype=dtype)
     direction = vectors[1].clone()
@@ -189,7 +189,7 @@ def test_equal_reflections_stay_orthogonal():
     torch.testing.assert_close(product, torch.eye(48), atol=1e-5, rtol=0)
 
 
-def test_takes_the_place_of_the_mixer():
+def test_replaces_the_mixer():
     assert LAYERS["conv1x1"] is Conv1x1
     assert Conv1x1.replaces_mixer
 

@@ -7,7 +7,7 @@ from layers.conv_exponential import ConvExponential, terms
 
 
 def heavy(shape, **options):
-    """A layer whose kernel is far beyond its bound."""
+    """Return a layer whose kernel is far beyond its bound."""
     torch.manual_seed(0)
     layer = ConvExponential(shape, **options).double()
     with torch.no_grad():
@@ -16,7 +16,7 @@ def heavy(shape, **options):
 
 
 @pytest.mark.parametrize(("shape", "bound"), [((3, 5, 4), 2.0), ((2, 9), 4.0), ((1, 1, 1), 0.5)])
-def test_at_the_bound_the_series_and_the_trace_are_exact(shape, bound):
+def test_at_the_bound_series_and_trace_are_exact(shape, bound):
     layer = heavy(shape, bound=bound)
     matrix = layer.dense()
     x = torch.randn(3, *shape, dtype=torch.float64)
@@ -36,7 +36,7 @@ def test_the_norm_is_within_the_bound_and_not_far_below(shape):
     assert 0.1 < largest <= 1
 
 
-def test_a_kernel_within_the_bound_is_left_alone():
+def test_a_kernel_within_the_bound_is_unchanged():
     layer = ConvExponential((3, 5, 5))
     assert torch.equal(layer.kernel(), layer.weight)
     with torch.no_grad():
@@ -49,7 +49,7 @@ def test_a_kernel_within_the_bound_is_left_alone():
 
 @pytest.mark.parametrize("bound", [0.1, 1.0, 2.0, 8.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_terms_are_enough_and_one_less_is_not(bound, dtype):
+def test_the_number_of_terms_is_the_smallest_sufficient_one(bound, dtype):
     eps = torch.finfo(dtype).eps
     count = terms(bound, eps)
     rest = sum(bound**i / math.factorial(i) for i in range(count + 1, count + 60))
@@ -57,7 +57,7 @@ def test_the_terms_are_enough_and_one_less_is_not(bound, dtype):
     assert bound ** (count - 1) / math.factorial(count - 1) > eps * math.exp(-bound)
 
 
-def test_what_leaves_no_convolution_to_invert_is_refused():
+def test_kernels_that_leave_no_invertible_convolution_are_refused():
     for bound in (0.0, -1.0, 16.5, 1e4, math.inf, math.nan):
         with pytest.raises(ValueError, match="bound"):
             ConvExponential((1, 4), bound=bound)

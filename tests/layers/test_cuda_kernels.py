@@ -1,4 +1,4 @@
-"""The compiled layers on a CUDA device: what the emulation cannot show. None of it has a bound on time."""
+"""The compiled layers on a CUDA device, beyond the emulation."""
 
 import warnings
 
@@ -52,7 +52,7 @@ def plain(layer, x):
 
 @pytest.mark.parametrize("batch", [0, 1, 7, 300, 2049])
 @pytest.mark.parametrize("case", LAYERS)
-def test_values_and_gradients_are_those_of_plain_pytorch(case, batch):
+def test_values_and_gradients_equal_those_of_plain_pytorch(case, batch):
     layer = made(case)
     if batch * layer.dim > 2**24:
         batch = 2**24 // layer.dim
@@ -74,7 +74,7 @@ def test_values_and_gradients_are_those_of_plain_pytorch(case, batch):
 
 
 @pytest.mark.parametrize("case", LAYERS)
-def test_no_further_from_the_truth_than_twice_plain_pytorch(case):
+def test_error_is_at_most_twice_that_of_plain_pytorch(case):
     layer, exact = made(case, torch.float32), made(case)
     exact.load_state_dict(layer.state_dict())
     x = torch.randn(64, *layer.shape, device="cuda")
@@ -99,7 +99,7 @@ def test_bfloat16_events():
     torch.testing.assert_close(y.float(), plain(layer, x.float())[0], rtol=2**-8, atol=1e-5)
 
 
-def test_events_that_do_not_lie_in_one_piece_or_begin_at_an_odd_place():
+def test_non_contiguous_and_unaligned_events():
     for dtype in (torch.float32, torch.bfloat16):
         layer = made("ten levels", torch.float32)
         odd = torch.randn(1 + 9 * layer.dim, device="cuda").to(dtype)[1:].view(9, *layer.shape)
@@ -107,7 +107,7 @@ def test_events_that_do_not_lie_in_one_piece_or_begin_at_an_odd_place():
             assert torch.equal(layer(x)[0], layer(x.clone(memory_format=torch.contiguous_format))[0])
 
 
-def test_on_a_stream_of_its_own():
+def test_on_another_stream():
     layer = made("partition", torch.float32)
     x = torch.randn(4096, *layer.shape, device="cuda")
     expected = layer(x)[0]
@@ -130,7 +130,7 @@ def test_second_derivatives_are_refused():
 
 @pytest.mark.parametrize("case", ["ten levels", "shared", "two launches"])
 def test_a_graph_captures_forward_backward_and_inverse(case):
-    """A host that waited for the device would end the capture with an error."""
+    """A synchronisation would end the capture with an error."""
     layer = made(case, torch.float32)
     x = torch.randn(33, *layer.shape, device="cuda", requires_grad=True)
 

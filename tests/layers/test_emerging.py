@@ -17,7 +17,7 @@ EPS = {torch.float32: torch.finfo(torch.float32).eps, torch.float64: torch.finfo
 
 @pytest.fixture(autouse=True, params=["kernels", "plain"])
 def _path(request, monkeypatch):
-    """Every test with the kernel, and with the plain PyTorch that serves where there is none."""
+    """Run every test with the kernel and with the fallback in plain PyTorch."""
     if request.param == "plain":
         monkeypatch.setattr(kernels, "serve", lambda *tensors: False)
     elif not kernels.load():
@@ -34,7 +34,7 @@ def perturbed(shape, kernel_size, std, dtype=torch.float64, seed=0):
 
 
 def gentle(shape, kernel_size, dtype=torch.float64):
-    """Away from the identity, with a condition number that does not grow with channels and taps."""
+    """Return a layer away from the identity whose condition number does not grow with channels and taps."""
     taps = min(kernel_size, 5) ** (len(shape) - 1)
     return perturbed(shape, kernel_size, 0.5 / (shape[0] * taps) ** 0.5, dtype)
 

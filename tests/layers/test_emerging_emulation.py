@@ -1,4 +1,4 @@
-"""The bodies of the kernels of Emerging's CUDA inverse, run thread by thread on the processor."""
+"""The kernels of Emerging's CUDA inverse, emulated thread by thread on the processor."""
 
 import ctypes
 import shutil
@@ -22,7 +22,7 @@ KERNELS = [1, 3, 9]
 
 
 class Sizes(ctypes.Structure):
-    """As in emulation/emerging.cpp."""
+    """The struct of emulation/emerging.cpp."""
 
     _fields_ = (
         ("events", ctypes.c_int64),
@@ -54,7 +54,7 @@ def emulation(tmp_path_factory):
 
 
 def invert(library: ctypes.CDLL, layer: Emerging, y: Tensor, shared_bytes: int = H200, blocks: int = 2):
-    """x, and whether images and taps were in shared memory; raises what the emulation finds wrong."""
+    """Return x and whether images and taps were in shared memory; raise the faults that the emulation detects."""
     sides = (1, *layer.shape[1:])[-2:]
     kernel = (1, layer.kernel_size) if len(layer.shape) == 2 else (layer.kernel_size, layer.kernel_size)
     sizes = Sizes(len(y), layer.channels, *sides, *kernel, shared_bytes, blocks)
@@ -71,7 +71,7 @@ def invert(library: ctypes.CDLL, layer: Emerging, y: Tensor, shared_bytes: int =
 
 
 def gentle(shape, kernel_size, dtype=torch.float64, bias=True, seed=0) -> Emerging:
-    """Away from the identity, with a condition number that does not grow with channels and taps."""
+    """Return a layer away from the identity whose condition number does not grow with channels and taps."""
     torch.manual_seed(seed)
     layer = Emerging(shape, kernel_size=kernel_size, bias=bias).to(dtype)
     taps = min(kernel_size, 5) ** (len(shape) - 1)
@@ -139,7 +139,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 @torch.no_grad()
-def test_a_fault_in_the_kernels_is_seen(tmp_path, emulation, fault):
+def test_a_fault_in_the_kernels_is_detected(tmp_path, emulation, fault):
     right, wrong, seen = FAULTS[fault]
     sources = tmp_path / "csrc"
     shutil.copytree(CSRC, sources)

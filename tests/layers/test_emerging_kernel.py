@@ -31,7 +31,7 @@ def operator(*operands: Tensor | None) -> Tensor:
 
 
 def gentle(shape, kernel_size, dtype=torch.float64, bias=True, seed=0) -> Emerging:
-    """Away from the identity, with a condition number that does not grow with channels and taps."""
+    """Return a layer away from the identity whose condition number does not grow with channels and taps."""
     torch.manual_seed(seed)
     layer = Emerging(shape, kernel_size=kernel_size, bias=bias).to(dtype)
     taps = min(kernel_size, 5) ** (len(shape) - 1)
@@ -67,7 +67,7 @@ def test_against_plain_torch(shape, kernel_size, dtype):
 @pytest.mark.parametrize(("shape", "kernel_size"), [((3, 32, 32), 3), ((5, 6, 40), 5), ((4, 256), 51)])
 @torch.no_grad()
 def test_an_event_does_not_depend_on_its_batch(shape, kernel_size):
-    """One event alone is solved along anti-diagonals, several side by side: the same sums in the same order."""
+    """A single example is solved along anti-diagonals, several in parallel; the sums have the same order."""
     layer = gentle(shape, kernel_size, torch.float32)
     y = torch.randn(67, *shape)
     together = operator(y, *operands(layer))
@@ -107,8 +107,8 @@ def test_error_is_no_more_than_twice_that_of_plain_torch(shape, kernel_size, bat
     assert 0 < ours**0.5 <= 2 * theirs**0.5
 
 
-def test_every_kind_of_instructions_that_the_processor_has():
-    """Some of these tests again, held back to narrower instructions."""
+def test_every_instruction_set_of_the_processor():
+    """Run some of these tests again with narrower instructions."""
     for capability, instructions in CAPABILITIES.items():
         again_with(capability, instructions)
         if instructions == kernels.backend().instructions:
@@ -159,7 +159,7 @@ def test_empty_batch(shape):
 @pytest.mark.parametrize("batch", [3, 40])
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 @torch.no_grad()
-def test_what_is_not_finite_stays_in_its_event(batch, bad):
+def test_non_finite_values_stay_in_their_example(batch, bad):
     layer = gentle((3, 12, 10), 3, torch.float32)
     y = torch.randn(batch, 3, 12, 10)
     expected = operator(y, *operands(layer))
@@ -172,7 +172,7 @@ def test_what_is_not_finite_stays_in_its_event(batch, bad):
 
 @pytest.mark.parametrize("batch", [1, 40])
 @torch.no_grad()
-def test_what_is_not_finite_stays_in_its_pixel_where_no_tap_reads_another(batch):
+def test_non_finite_values_stay_in_their_pixel_without_taps(batch):
     layer = gentle((2, 9, 11), 1, torch.float32)
     y = torch.randn(batch, 2, 9, 11)
     expected = operator(y, *operands(layer))
@@ -260,7 +260,7 @@ def test_operands_that_do_not_fit_are_refused(change, error, message, device):
         operator(*(tensor.to(device) for tensor in wrong))
 
 
-def test_the_layer_uses_the_kernel_where_it_serves():
+def test_the_layer_uses_the_compiled_kernel_if_applicable():
     layer = gentle((3, 6, 5), 3)
     y = torch.randn(2, 3, 6, 5, dtype=torch.float64)
     with torch.profiler.profile() as profile:

@@ -12,7 +12,7 @@ def perturbed(shape, **options):
     return layer
 
 
-def test_each_group_sees_itself_and_its_corner():
+def test_each_group_depends_on_itself_and_its_corner():
     layer = perturbed((8, 4, 5), kernel_size=2)
     place = 2 * 5 + 2  # of a pixel inside
     channels = layer.dense().reshape(4, 2, 20, 4, 2, 20)
@@ -27,7 +27,7 @@ def test_each_group_sees_itself_and_its_corner():
         assert not others.any()
 
 
-def test_the_ends_of_a_sequence():
+def test_both_ends_of_a_sequence():
     layer = perturbed((4, 6), kernel_size=3)
     channels = layer.dense().reshape(2, 2, 6, 2, 2, 6)
     assert all(torch.equal(block, block.triu()) for block in channels[0, :, :, 0].permute(0, 2, 1, 3).flatten(0, 1))
@@ -47,7 +47,7 @@ def test_the_determinant_is_1_and_both_solves_are_exact(shape, kernel_size, monk
     torch.testing.assert_close(layer.inverter()(y), expected)
 
 
-def test_the_kernel_is_used_where_there_is_one():
+def test_the_compiled_kernel_is_used_if_available():
     layer = FInC((4, 5, 5))
     y = torch.randn(2, 4, 5, 5)
     with torch.profiler.profile() as profile:
@@ -56,7 +56,7 @@ def test_the_kernel_is_used_where_there_is_one():
     assert used == kernels.load()
 
 
-def test_what_counts_of_the_weights():
+def test_free_parameters_exclude_masked_weights():
     layer = FInC((6, 4, 4), kernel_size=3)
     assert layer.sizes == [2, 2, 1, 1]
     assert [int(layer.get_buffer(f"weight{group}_mask").sum()) for group in range(4)] == [33, 33, 8, 8]

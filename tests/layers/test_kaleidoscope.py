@@ -36,12 +36,12 @@ def test_pairs_multiply(shape):
     assert layer.dense().ne(0).all()
 
 
-def test_a_prime_above_the_largest_radix_is_said():
+def test_a_remark_names_a_prime_above_the_largest_radix():
     assert Kaleidoscope((2, 31)).remark is None
     assert "the prime 37 is above 31" in Kaleidoscope((2, 37), width=2).remark
 
 
 @pytest.mark.parametrize("width", [0, -1, True, 1.5])
-def test_a_width_that_is_none_is_refused(width):
+def test_invalid_widths_are_refused(width):
     with pytest.raises(ValueError, match="width"):
         Kaleidoscope((1, 8), width=width)

@@ -13,7 +13,7 @@ def made(way, channels=5):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_all_start_where_the_1x1_convolution_does(way):
+def test_all_parameterisations_start_at_the_matrix_of_the_1x1_convolution(way):
     layer = made(way)
     torch.manual_seed(3)  # the same draw
     torch.testing.assert_close(layer.matrix(), Conv1x1((5, 4)).matrix())
@@ -21,7 +21,7 @@ def test_all_start_where_the_1x1_convolution_does(way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_large_weights_and_another_precision_leave_it_orthogonal(way):
+def test_large_weights_and_float32_stay_orthogonal(way):
     layer = made(way)
     with torch.no_grad():
         for parameter in layer.parameters():
@@ -32,7 +32,7 @@ def test_large_weights_and_another_precision_leave_it_orthogonal(way):
     torch.testing.assert_close(layer.dense()[::4, ::4], weight, rtol=0, atol=1e-12)
 
 
-def test_cayley_and_exponential_turn_alike_to_first_order_and_not_further():
+def test_cayley_and_exponential_agree_to_first_order_only():
     one, other = made("cayley").double(), made("exponential").double()
     with torch.no_grad():
         one.lower[1, 0], other.lower[1, 0] = 1e-4, -2e-4

@@ -12,7 +12,7 @@ KERNELS = [1, 2, 3, 4, 5, 8]
 
 
 def perturbed(shape, kernel_size, dtype=torch.float64, seed=0):
-    """Away from the orthogonal start, and still well conditioned."""
+    """Return a layer with noise on its orthogonal initial weights, still well conditioned."""
     torch.manual_seed(seed)
     layer = Periodic(shape, kernel_size=kernel_size).to(dtype)
     with torch.no_grad():
@@ -87,7 +87,7 @@ def test_against_dense(shape, case):
 @pytest.mark.parametrize("spatial", [*itertools.product([1, 2, 3], [1, 2, 3, 4, 5]), (1,), (2,), (3,), (4,), (5,)])
 @torch.no_grad()
 def test_every_frequency_counts_once(spatial):
-    """Far from orthogonal, where each frequency has a determinant of its own."""
+    """Far from orthogonal, where the determinants of the frequencies differ."""
     for kernel_size in (2, 3, 6):
         torch.manual_seed(kernel_size)
         layer = Periodic((2, *spatial), kernel_size=kernel_size).double()
@@ -179,7 +179,7 @@ def test_events_of_another_shape_are_refused():
 @pytest.mark.parametrize("batch", [1, 19, 20, 21])
 @torch.no_grad()
 def test_inverse_of_few_and_of_many_events(batch):
-    """Fewer events than channels are solved for, more are multiplied by inverses; both are W^-1."""
+    """Fewer events than channels are solved, more are multiplied by the inverse."""
     layer = perturbed((20, 2, 3), 3)
     x = torch.randn(batch, 20, 2, 3, dtype=torch.float64)
     y = layer(x)[0]
@@ -200,7 +200,7 @@ def test_spectrum_of_few_taps_is_that_of_the_whole_kernel(shape, kernel_size, mo
 
 
 @torch.no_grad()
-def test_a_change_of_precision_and_back_loses_nothing_but_the_weights_digits():
+def test_a_change_of_precision_and_back_only_rounds_the_weights():
     layer = perturbed((3, 7, 5), 3).float()
     there_and_back = perturbed((3, 7, 5), 3).half().double()
     there_and_back.load_state_dict(layer.state_dict())

@@ -52,8 +52,8 @@ def test_the_relaxed_matrix_is_doubly_stochastic_in_the_limit():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_it_takes_the_largest_entry_first(seed):
-    """As the slow way does it, ties included: rounds take several entries at once, and none too many."""
+def test_the_largest_entry_is_assigned_first(seed):
+    """Equal to one entry at a time, including ties, although a round assigns several entries."""
     torch.manual_seed(seed)
     layer = Sinkhorn((1, 9)).double()
     with torch.no_grad():
@@ -71,7 +71,7 @@ def test_it_takes_the_largest_entry_first(seed):
 
 
 class ClaimsTheOther(Sinkhorn):
-    """Says in training the log-det of what it applies in eval(): a likelihood of no model."""
+    """Return in training the log-det of the map of eval(), which is no likelihood."""
 
     def forward(self, x):
         y, log_det = super().forward(x)
@@ -79,7 +79,7 @@ class ClaimsTheOther(Sinkhorn):
 
 
 class ForgetsToHarden(Sinkhorn):
-    """Keeps the relaxed map in eval(), with the log-det of a permutation."""
+    """Keep the relaxed map in eval(), with the log-det of a permutation."""
 
     def forward(self, x):
         log_det = super().forward(x)[1]
@@ -90,7 +90,7 @@ class ForgetsToHarden(Sinkhorn):
 
 
 @pytest.mark.parametrize("mutant", ["ClaimsTheOther", "ForgetsToHarden"])
-def test_the_log_det_of_the_other_mode_is_found_out(mutant):
+def test_the_log_det_of_the_wrong_mode_is_detected(mutant):
     report = check_layer(f"{__file__}:{mutant}", shapes=[(2, 3)], large=False)
     assert "log-det" in {finding.check for finding in report.findings}
     modes = {"eval()" in finding.place for finding in report.findings if finding.check == "log-det"}

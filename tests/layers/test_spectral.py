@@ -28,7 +28,7 @@ def test_the_fft_is_a_circular_convolution_of_each_channel(shape):
 
 @pytest.mark.parametrize("shape", [(1, 4, 6), (2, 7)])
 def test_the_dct_is_a_symmetric_convolution(shape):
-    """On the event continued by reflection it is a circular convolution with an even kernel."""
+    """On the reflected event it is a circular convolution with an even kernel."""
     layer = perturbed(shape, "dct")
     x = torch.randn(1, *shape, dtype=torch.float64)
     axes = tuple(range(2, x.ndim))

@@ -43,7 +43,7 @@ def test_against_dense(shape, ranks):
 
 
 def test_definition():
-    """X <- (I + U_c V_c) X, then X <- X (I + U_s V_s), written out."""
+    """X <- (I + U_c V_c) X, then X <- X (I + U_s V_s)."""
     layer = perturbed((3, 2, 4), rank_channels=2, rank_space=3)
     x = torch.randn(1, 3, 2, 4, dtype=torch.float64)
     matrix = x.reshape(3, 8)
@@ -54,7 +54,7 @@ def test_definition():
 
 
 def test_definition_of_the_memory_efficient_variant():
-    """Channels, then width, then height, entry by entry; unequal sizes, so that no axis can pass for another."""
+    """Channels, then width, then height, entry by entry; unequal sizes detect an exchange of axes."""
     layer = perturbed((3, 2, 4), rank_channels=2, rank_space=3, memory_efficient=True)
     x = torch.randn(1, 3, 2, 4, dtype=torch.float64)
     channels, width, height = (torch.eye(len(update.u)).double() + update.u @ update.v for update in layer)

@@ -1,4 +1,4 @@
-"""The layer that the README shows how to write."""
+"""The example layer of the README."""
 
 from pathlib import Path
 

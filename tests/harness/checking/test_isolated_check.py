@@ -1,4 +1,4 @@
-"""check-layer of layers that end, stop, flood or mislead its process: never passed, and the end is named."""
+"""check-layer of layers that exit, hang, print too much or send false messages: they never pass."""
 
 import json
 import os
@@ -124,7 +124,7 @@ def hostile(folder, spec, **limits):
 
 
 @pytest.mark.parametrize("spec", ENDS)
-def test_a_check_that_ends_early_is_not_passed(folder, spec):
+def test_a_process_that_ends_early_does_not_pass(folder, spec):
     report = hostile(folder, spec)
     place, how = ENDS[spec]
     assert not report.ok
@@ -140,7 +140,7 @@ def test_a_check_that_ends_early_is_not_passed(folder, spec):
         assert report.verdict("dense") == "passed" and "  pass  dense" in lines
 
 
-def test_what_it_printed_is_shown_bounded_and_without_control_characters(folder):
+def test_printed_output_is_shown_truncated_and_without_control_characters(folder):
     report = hostile(folder, "hostile.py:PrintsAndIsKilled")
     text = "\n".join(report.lines())
     assert "printed last:" in text and r"\x1b[2Jwell" in text and "\x1b" not in text
@@ -149,7 +149,7 @@ def test_what_it_printed_is_shown_bounded_and_without_control_characters(folder)
     assert printed.ok and printed.log == "" and "xxx" not in "\n".join(printed.lines())
 
 
-def test_odd_text_of_a_layer_is_a_finding_like_any_other(folder):
+def test_unusual_text_of_a_layer_is_reported_as_any_finding(folder):
     report = hostile(folder, "hostile.py:RaisesOddText")
     assert (
         report.ended == "" and report.verdict("inverse") == "failed" and report.verdict("wrong-input") != "not answered"
@@ -158,7 +158,7 @@ def test_odd_text_of_a_layer_is_a_finding_like_any_other(folder):
     assert r"\x1b[2J \ud800" in text and "\x1b" not in text and len(text) < 50_000
 
 
-def test_a_check_that_hangs_is_ended(folder, monkeypatch):
+def test_a_check_that_hangs_is_killed(folder, monkeypatch):
     monkeypatch.chdir(folder)
     begin = time.monotonic()
     report = hostile(folder, "hostile.py:Hangs", timeout=4)
@@ -189,7 +189,7 @@ def start(folder):
     return start
 
 
-def test_the_command_ends_with_1_and_one_document(start):
+def test_the_command_exits_with_1_and_one_json_document(start):
     process = start("exits.py:Any", "--json")
     out, error = process.communicate()
     assert (process.returncode, error) == (1, "")
@@ -229,7 +229,7 @@ def test_the_command_imports_no_torch(folder):
     assert (done.returncode, done.stdout) == (2, "False\n") and "'absent' is not registered" in done.stderr
 
 
-def test_every_rule_and_case_is_told_and_makes_the_same_report():
+def test_events_name_every_rule_and_case_and_give_the_same_report():
     events = []
     report = check_layer("conv1x1", shapes=[(2, 3)], tell=events.append)
     collector = Collector("conv1x1")
@@ -258,7 +258,7 @@ def test_a_remark_does_not_refuse(monkeypatch):
     }
 
 
-def test_a_rule_that_no_case_reached_is_not_passed(monkeypatch):
+def test_a_rule_that_no_case_reached_does_not_pass(monkeypatch):
     def fails(case):
         yield "never"
 
@@ -308,7 +308,7 @@ def test_events_out_of_order_are_refused(events):
         b"9" * 5000 + b"\n",
     ],
 )
-def test_bytes_that_are_no_message_are_refused_without_waiting(content):
+def test_invalid_messages_are_refused_without_waiting(content):
     import multiprocessing
 
     receiver, sender = multiprocessing.Pipe(duplex=False)
@@ -324,5 +324,5 @@ def test_bytes_that_are_no_message_are_refused_without_waiting(content):
         assert heard.closed and heard.receive() == []
 
 
-def test_control_characters_are_made_visible():
+def test_control_characters_are_escaped():
     assert visible("a\x1b[2J\u202e\r\n\té\ud800") == "a\\x1b[2J\\u202e\\r\n\té\\ud800"

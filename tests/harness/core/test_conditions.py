@@ -1,4 +1,4 @@
-"""Times and amounts as people write them."""
+"""Times and amounts as users write them."""
 
 import pytest
 
@@ -22,19 +22,19 @@ def test_amounts(text, amount):
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-1", "1e3", "5 weeks", "nan", True, None, [], float("inf"), "9" * 400])
-def test_what_is_no_time(text):
+def test_invalid_times_are_refused(text):
     with pytest.raises(ValueError, match=r"such as '30 min'|at least 0"):
         parse_seconds(text)
 
 
-def test_a_timeout_leaves_some_time():
+def test_a_timeout_of_zero_is_refused():
     assert parse_seconds("0") == 0
     with pytest.raises(ValueError, match="leaves a trial no time"):
         parse_timeout("0")
 
 
 @pytest.mark.parametrize("text", ["4", "4 GIB", "4 apples", "0.1 kB", -5, "4GiB please"])
-def test_what_is_no_amount(text):
+def test_invalid_amounts_are_refused(text):
     with pytest.raises(ValueError, match=r"4GiB|at least 0"):
         parse_bytes(text)
 

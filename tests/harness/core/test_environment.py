@@ -15,7 +15,7 @@ def git(folder, *arguments):
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
 
 
-def test_provenance_is_plain_json_that_names_no_person_and_no_place():
+def test_provenance_is_json_without_user_names_and_paths():
     found = environment("cpu")
     text = json.dumps(found, allow_nan=False)
     assert found["versions"]["torch"] == str(torch.__version__)
@@ -43,7 +43,7 @@ def test_git_state_of_a_checkout_and_elsewhere(tmp_path):
     assert git_state(tmp_path / "inner") is None
 
 
-def test_the_difference_to_the_commit_is_kept(tmp_path):
+def test_the_diff_to_the_commit_is_recorded(tmp_path):
     git(tmp_path, "init", "-q")
     (tmp_path / "layers").mkdir()
     (tmp_path / "layers" / "one.py").write_text("a = 1\n")
@@ -61,7 +61,7 @@ def test_the_difference_to_the_commit_is_kept(tmp_path):
 
 
 def test_a_run_knows_its_commit():
-    """Of this project, if it is a checkout; the host is named when asked for."""
+    """The commit is recorded in a checkout; the host only on request."""
     known, diff = run_provenance()
     if (Path(__file__).parents[3] / ".git").exists():
         assert len(known["git"]["commit"]) == 40 and ("diff" in known["git"]) == bool(diff)

@@ -1,4 +1,4 @@
-"""Freed memory is reused: a step that allocates what the last one did faults no page in."""
+"""Freed memory is reused: a step with the same allocations as the last one causes no page faults."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What a layer may be called, and what becomes of wrong names, files and options."""
+"""Names, files and options of layers, and the messages for wrong ones."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -30,7 +30,7 @@ class Other:
 
 @pytest.fixture(autouse=True)
 def registry():
-    """Files may register layers; leave the registry as it was."""
+    """Restore the registry after files have registered layers."""
     before = dict(LAYERS)
     yield
     LAYERS.clear()
@@ -85,7 +85,7 @@ def test_a_file_may_register_a_name(tmp_path):
     assert resolve_layer("named.py:N", tmp_path) is LAYERS["minus"] is resolve_layer("minus")
 
 
-def test_a_taken_name_is_refused_and_leaves_nothing_behind(tmp_path):
+def test_a_taken_name_is_refused_and_registers_nothing(tmp_path):
     taken = next(iter(LAYERS))
     source = 'class A(InvertibleLinear, name="fine"): pass\nclass B(InvertibleLinear, name="{}"): pass\n'
     (tmp_path / "taken.py").write_text("from layers import InvertibleLinear\n" + source.format(taken))
@@ -110,7 +110,7 @@ def test_a_taken_name_is_refused_and_leaves_nothing_behind(tmp_path):
         ("layers:UnsupportedShape", ["not a subclass"]),
     ],
 )
-def test_refusals_name_the_value_and_the_way_out(sound, tmp_path, spec, parts):
+def test_refusals_name_the_value_and_an_alternative(sound, tmp_path, spec, parts):
     message = refusal(spec, tmp_path)
     for part in parts:
         assert part in message
@@ -134,7 +134,7 @@ def test_an_unknown_name_suggests_the_nearest():
     ],
 )
 @pytest.mark.parametrize("form", ["broken.py:Layer", "broken:Layer"])
-def test_a_file_that_fails_to_import_says_where(tmp_path, monkeypatch, source, parts, form):
+def test_a_file_that_fails_to_import_is_named_with_its_line(tmp_path, monkeypatch, source, parts, form):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "broken.py").write_text(source)
     message = refusal(form, tmp_path)

@@ -35,7 +35,7 @@ def test_a_measure_that_is_no_column_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), object()])
-def test_what_json_cannot_hold_is_refused_and_the_old_record_stays(tmp_path, value):
+def test_values_without_json_are_refused_and_the_old_record_is_kept(tmp_path, value):
     record = blank_record(TRIAL, "ok", None)
     path = write_record(tmp_path, record)
     record.rows = [{"parameters": value}]

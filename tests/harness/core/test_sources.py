@@ -1,4 +1,4 @@
-"""Which source a result rests on: everything that can change it, and nothing else."""
+"""The source that a result depends on: all files that can change it, and no others."""
 
 import itertools
 import shutil
@@ -28,7 +28,7 @@ def density(name="butterfly", data="digits", mixer="plu", device="cpu"):
     return DensityTrial(suite="s", profile="smoke", device=device, data=DataRef(label="d", name=data), **settings)
 
 
-def test_a_density_trial_rests_on_its_layer_the_backbone_the_training_and_the_loader():
+def test_a_density_trial_depends_on_layer_backbone_training_and_dataset():
     files = set(Sources().of(density()))
     expected = {
         "layers/base.py",
@@ -53,7 +53,7 @@ def test_a_density_trial_rests_on_its_layer_the_backbone_the_training_and_the_lo
     assert "harness/datasets/_signals/pulse_generator.py" in Sources().of(density(data="waveforms"))
 
 
-def test_each_kind_of_trial_rests_on_its_own():
+def test_each_kind_of_trial_depends_on_its_own_source():
     timed = RuntimeTrial(
         suite="s", profile="smoke", sweep="a", shape=(2, 4), batch=1, layers=(layer(), layer("emerging")), operations=()
     )
@@ -79,7 +79,7 @@ EDITS = {
 }
 
 
-def test_a_digest_changes_with_what_it_stands_for(tmp_path, monkeypatch):
+def test_a_digest_changes_with_its_source(tmp_path, monkeypatch):
     """In a copy of the project."""
     for package in ("layers", "flows", "harness"):
         shutil.copytree(PROJECT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
@@ -95,7 +95,7 @@ def test_a_digest_changes_with_what_it_stands_for(tmp_path, monkeypatch):
         (tmp_path / path).write_text(text)
 
 
-def test_kernels_belong_to_the_files_that_call_them(tmp_path, monkeypatch):
+def test_a_trial_depends_on_the_kernels_that_its_files_call(tmp_path, monkeypatch):
     for name in ("layers", "csrc"):
         (tmp_path / name).mkdir()
     for name in ("fast", "slow"):
@@ -138,7 +138,7 @@ KERNEL_EDITS = {  # the edited file, and the trials that it makes stale: layer, 
 }
 
 
-def test_a_kernel_makes_stale_what_runs_it(tmp_path, monkeypatch):
+def test_a_changed_kernel_makes_dependent_trials_stale(tmp_path, monkeypatch):
     """In a copy of the project; only where a trial starts is looked up in the modules that this process imported."""
     for package in ("csrc", "flows", "layers", "harness"):
         shutil.copytree(PROJECT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
@@ -168,8 +168,8 @@ def case_of(trial):
     return trial.layer.layer, trial.data.name, trial.device
 
 
-def test_every_kernel_is_of_some_operator():
-    """A source that no operator reaches could change a result, and no record would be stale."""
+def test_every_kernel_source_belongs_to_an_operator():
+    """Otherwise a change of the source would make no record stale."""
     folder = PROJECT / "csrc"
     reached = {file for device in ("cpu", "cuda") for file in kernel_files(folder, {ALL}, device)}
     assert reached == {file for file in folder.rglob("*") if file.is_file() and file.suffix not in (".py", ".pyc")}
@@ -177,7 +177,7 @@ def test_every_kernel_is_of_some_operator():
 
 @pytest.mark.parametrize("coupling", ["auto", "image", "glow", "sequence"])
 @pytest.mark.parametrize("data", ["digits", "waveforms"])
-def test_the_perceptron_belongs_to_the_flows_that_have_one(data, coupling):
+def test_only_flows_with_a_perceptron_depend_on_its_kernel(data, coupling):
     trial = density("conv1x1", data)
     trial = trial.model_copy(update={"flow": trial.flow.model_copy(update={"coupling": coupling})})
     flow = build_flow((4, 4, 4) if data == "digits" else (4, 16), trial.layer, trial.flow, 0)
@@ -185,7 +185,7 @@ def test_the_perceptron_belongs_to_the_flows_that_have_one(data, coupling):
     assert built == ("flows/perceptron.py" in Sources().of(trial))
 
 
-def test_a_file_from_elsewhere_is_called_by_its_name(tmp_path, monkeypatch):
+def test_a_file_outside_the_project_is_named_by_its_file_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text("from layers.woodbury import Woodbury\n\n\nclass Mine(Woodbury):\n    pass\n")
     files = Sources().of(density("mine.py:Mine"))
@@ -193,6 +193,6 @@ def test_a_file_from_elsewhere_is_called_by_its_name(tmp_path, monkeypatch):
     assert "mine.py" in files and "layers/woodbury.py" in files
 
 
-def test_changes_in_words():
+def test_changed_sources_are_described():
     before, now = {"a.py": "1", "b.py": "2", "c.py": "3"}, {"b.py": "2", "c.py": "4", "d.py": "5"}
     assert changes(before, now) == ["a.py is gone", "c.py changed", "d.py is new"]

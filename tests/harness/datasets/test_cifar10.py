@@ -1,4 +1,4 @@
-"""CIFAR-10 from made-up files in its format; above all, that no pickle is read before its checksum is."""
+"""CIFAR-10 from artificial files; in particular, no pickle is read before its checksum is verified."""
 
 import hashlib
 import io
@@ -36,7 +36,7 @@ def events(values):
 
 
 class Planted:
-    """Unpickled, it makes a folder."""
+    """Make a folder when unpickled."""
 
     def __init__(self, place):
         self.place = place
@@ -50,7 +50,7 @@ def batch(images):
 
 
 class FakeCifar10:
-    """50 training and 10 test images in CIFAR-10's format; `write` lays them out and gives the data set."""
+    """50 training and 10 test images in CIFAR-10's format; `write` writes them and returns the data set."""
 
     def __init__(self, root):
         self.root = root
@@ -71,7 +71,7 @@ class FakeCifar10:
         return content.getvalue()
 
     def write(self, packed=True, archive_sum=None):
-        """Lay out `files`; the checksums are of `expected`, that of the archive `archive_sum` or the right one."""
+        """Write `files` with the checksums of `expected`; that of the archive is `archive_sum` or the correct one."""
         content = self.archive()
         if packed:
             (self.root / ARCHIVE).write_bytes(content)
@@ -111,7 +111,7 @@ def test_cifar10_from_files_of_the_root_packed_or_not(store, root, packed):
         ({"validation": 0}, "validation", r"validation = 0 should be greater .*set apart for validation"),
     ],
 )
-def test_sizes_that_there_are_not(store, options, at, message):
+def test_sizes_beyond_the_data_are_refused(store, options, at, message):
     dataset = find_dataset("cifar10")
     [(option, _)] = dataset.option_errors(options)
     assert option == at
@@ -120,7 +120,7 @@ def test_sizes_that_there_are_not(store, options, at, message):
     assert dataset.option_errors({"validation": 49_999}) == []
 
 
-def test_the_pinned_sums_are_of_the_files_that_torchvision_reads():
+def test_pinned_checksums_cover_the_files_that_torchvision_reads():
     from torchvision.datasets import CIFAR10
 
     assert SUMS.keys() == {
@@ -174,7 +174,7 @@ def test_an_archive_that_ends_early_or_lacks_a_file(store, root):
         fake.write().check(store, SMALL)
 
 
-def test_a_file_of_the_folder_is_missing(store, root):
+def test_a_missing_file_of_the_folder_is_named(store, root):
     fake = FakeCifar10(root)
     dataset = fake.write(packed=False)
     (root / FOLDER / "data_batch_4").unlink()
@@ -182,7 +182,7 @@ def test_a_file_of_the_folder_is_missing(store, root):
         dataset.check(store, SMALL)
 
 
-def test_batches_that_hold_something_else(store, root):
+def test_batches_with_other_contents_are_refused(store, root):
     fake = FakeCifar10(root)
     fake.files["test_batch"] = pickle.dumps({"data": np.zeros((2, 3072)), "labels": [0, 0]})
     fake.expected = dict(fake.files)
@@ -194,7 +194,7 @@ def test_batches_that_hold_something_else(store, root):
         fake.write().check(store, SMALL)
 
 
-def test_cifar10_that_is_not_there_is_named_with_its_source(store):
+def test_missing_cifar10_is_reported_with_its_source(store):
     with pytest.raises(DataMissing) as caught:
         find_dataset("cifar10").check(store, {})
     message = str(caught.value)

@@ -1,4 +1,4 @@
-"""Data sets: what the splits hold, that they share nothing, and what wrong options are told."""
+"""Data sets: contents of the splits, which are disjoint, and messages for wrong options."""
 
 import subprocess
 import sys
@@ -38,7 +38,7 @@ def test_importing_the_package_imports_neither_torch_nor_sklearn():
     assert done.stdout.strip() == "[]"
 
 
-def test_every_name_is_there_and_finds_itself():
+def test_every_registered_name_is_found():
     assert set(DATASETS) == {*INSTALLED, *PUBLISHED, *OWN}
     for name, dataset in DATASETS.items():
         assert type(find_dataset(name)) is dataset
@@ -47,7 +47,7 @@ def test_every_name_is_there_and_finds_itself():
         assert dataset.info.licence and dataset.info.source and dataset.info.how_to_get
 
 
-def test_an_unknown_name_is_told_the_nearest():
+def test_an_unknown_name_suggests_the_nearest():
     with pytest.raises(UserError) as caught:
         find_dataset("digit")
     message = str(caught.value)
@@ -56,7 +56,7 @@ def test_an_unknown_name_is_told_the_nearest():
 
 
 @pytest.mark.parametrize("name", INSTALLED)
-def test_splits_have_the_announced_shape_and_load_equal_twice(name, loaded):
+def test_splits_have_the_announced_shape_and_are_deterministic(name, loaded):
     dataset, options = find_dataset(name), INSTALLED[name]
     again = dataset.load(STORE, options).parts()
     for part, values in loaded[name].parts().items():
@@ -66,14 +66,14 @@ def test_splits_have_the_announced_shape_and_load_equal_twice(name, loaded):
 
 
 @pytest.mark.parametrize("name", INSTALLED)
-def test_no_event_is_in_two_splits(name, loaded):
+def test_no_example_is_in_two_splits(name, loaded):
     events = {part: {event.tobytes() for event in values} for part, values in loaded[name].parts().items()}
     assert not events["train"] & events["validation"]
     assert not events["train"] & events["test"]
     assert not events["validation"] & events["test"]
 
 
-def test_digits_are_all_there_with_17_levels_and_equal_shares(loaded):
+def test_all_digits_are_present_with_17_levels_and_equal_shares(loaded):
     from sklearn.datasets import load_digits
 
     splits = loaded["digits"]
@@ -96,7 +96,7 @@ def test_digits_are_all_there_with_17_levels_and_equal_shares(loaded):
 
 
 def numbered_photographs() -> np.ndarray:
-    """Photographs in which every pixel has a number of its own, in three equal channels."""
+    """Return photographs in which every pixel has a unique number, in three equal channels."""
     numbers = np.arange(2 * HEIGHT * WIDTH, dtype=np.int32).reshape(2, HEIGHT, WIDTH, 1)
     return np.repeat(numbers, 3, axis=3)
 
@@ -126,7 +126,7 @@ def test_patches_are_whole_squares_of_both_photographs_in_channel_first_order(lo
     np.testing.assert_array_equal(loaded["patches"].validation[0], photograph[:32, 96:128].transpose(2, 0, 1))
 
 
-def test_patch_seed_moves_the_crops_alone():
+def test_the_seed_of_patches_changes_the_crops_only():
     first, other = (find_dataset("patches").load(STORE, {"train": 50, "seed": seed}) for seed in (0, 1))
     assert (first.train != other.train).any()
     np.testing.assert_array_equal(first.test, other.test)
@@ -134,7 +134,7 @@ def test_patch_seed_moves_the_crops_alone():
 
 @pytest.mark.parametrize("root", ["empty", None])
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_published_sets_have_a_shape_and_say_what_to_get(name, root, tmp_path):
+def test_published_datasets_have_a_shape_and_instructions(name, root, tmp_path):
     dataset = find_dataset(name)
     assert dataset.shape({}) == PUBLISHED[name]
     (tmp_path / "empty").mkdir()
@@ -146,7 +146,7 @@ def test_published_sets_have_a_shape_and_say_what_to_get(name, root, tmp_path):
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_sets_of_ones_own_say_which_options_they_cannot_do_without(name):
+def test_user_datasets_name_their_required_options(name):
     needed = [option for option, field in find_dataset(name).options_model.model_fields.items() if field.is_required()]
     faults = dict(find_dataset(name).option_errors({}))
     assert needed and list(faults) == needed
@@ -176,7 +176,7 @@ def test_sets_of_ones_own_say_which_options_they_cannot_do_without(name):
         ("mnist", {"root": "x"}, "root", r"mnist: no option 'root'"),
     ],
 )
-def test_wrong_options_are_named_with_their_rule(name, options, at, message):
+def test_wrong_options_are_reported_with_their_rule(name, options, at, message):
     dataset = find_dataset(name)
     [(option, text)] = dataset.option_errors(options)
     assert option == at
@@ -185,13 +185,13 @@ def test_wrong_options_are_named_with_their_rule(name, options, at, message):
     assert str(caught.value) == text
 
 
-def test_all_faults_of_the_options_come_at_once():
+def test_all_wrong_options_are_reported_at_once():
     faults = find_dataset("waveforms").option_errors({"length": 1, "windows": 1, "sed": 1})
     assert {name for name, _ in faults} == {"length", "windows", "sed"}
     assert find_dataset("waveforms").option_errors({"length": 1024, "windows": 100}) == []
 
 
-def test_splits_off_their_levels_or_shapes_are_refused():
+def test_splits_with_wrong_levels_or_shapes_are_refused():
     good = np.zeros((2, 1, 4, 4), dtype=np.uint8)
     with pytest.raises(DataError, match=r"test split has values 0\.\.17; 17 levels are 0\.\.16"):
         Splits(good, good, np.array([0, 17], dtype=np.uint8).reshape(2, 1, 1, 1) + good, levels=17, description="")

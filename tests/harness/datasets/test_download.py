@@ -1,4 +1,4 @@
-"""Fetching against a server of the test's own, and checksums: pinned, recorded, and wrong."""
+"""Downloads from a local server, and pinned, recorded and wrong checksums."""
 
 import hashlib
 import http.server
@@ -22,7 +22,7 @@ OTHER = hashlib.sha256(b"other").hexdigest()
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Serves `content` under every path, and counts how often it was asked.
+    """A server that returns `content` for every path and counts requests.
 
     `sent` limits how much of the announced length is sent before the connection ends; `delay` is in seconds.
     """
@@ -67,7 +67,7 @@ def store(tmp_path):
 
 
 def downloads(store):
-    """Every file below the downloads but locks, by name."""
+    """Return the name of every downloaded file, without locks."""
     return {path.name for path in (store.cache / "downloads").rglob("*") if path.is_file() and path.suffix != ".lock"}
 
 
@@ -83,7 +83,7 @@ def test_a_file_is_fetched_once(store, server, pinned):
     assert json.loads(path.with_name("file.bin.checksum.json").read_text())["sha256"] == SUM
 
 
-def test_what_comes_with_another_checksum_is_not_kept(store, server):
+def test_a_download_with_a_wrong_checksum_is_deleted(store, server):
     with pytest.raises(DataError) as caught:
         fetch(store, "numbers/file", server.url, OTHER)
     message = str(caught.value)
@@ -93,7 +93,7 @@ def test_what_comes_with_another_checksum_is_not_kept(store, server):
 
 
 @pytest.mark.parametrize("sent", [0, 1, len(CONTENT) - 1])
-def test_a_connection_that_ends_early_leaves_nothing(store, server, sent):
+def test_an_interrupted_download_leaves_no_file(store, server, sent):
     server.sent = sent
     with pytest.raises(DataMissing, match=r"numbers: file could not be fetched .*: IncompleteRead"):
         fetch(store, "numbers/file", server.url)
@@ -102,7 +102,7 @@ def test_a_connection_that_ends_early_leaves_nothing(store, server, sent):
     assert fetch(store, "numbers/file", server.url).read_bytes() == CONTENT
 
 
-def test_a_refusing_and_an_absent_server_are_told_in_a_line(store, server):
+def test_http_errors_and_unreachable_servers_give_one_line(store, server):
     server.status = 404
     with pytest.raises(DataMissing, match=r": 404 Client Error: .* Try again, or put it .*/file, or ask Ann"):
         fetch(store, "numbers/file", server.url, by_hand="or ask Ann")
@@ -115,7 +115,7 @@ def test_a_refusing_and_an_absent_server_are_told_in_a_line(store, server):
     assert downloads(store) == set()
 
 
-def test_offline_says_what_from_where_and_where_to(store, server):
+def test_offline_the_message_names_file_url_and_folder(store, server):
     offline = Store(None, store.cache, offline=True)
     with pytest.raises(DataMissing) as caught:
         fetch(offline, "numbers/file", server.url, SUM, by_hand="or into numbers/ of a data root")
@@ -160,7 +160,7 @@ def test_a_pinned_checksum_is_not_taken_from_the_record(store, server):
         fetch(store, "numbers/file", server.url, SUM)
 
 
-def test_a_record_that_cannot_be_read_is_no_licence(store, server):
+def test_an_unreadable_checksum_record_is_an_error(store, server):
     path = fetch(store, "numbers/file", server.url)
     record = path.with_name("file.checksum.json")
     record.write_text("[")
@@ -188,8 +188,8 @@ def test_two_processes_fetch_once(store, server):
     assert server.requests == 1
 
 
-def test_a_fetch_that_was_killed_half_way_is_done_again(store, server):
-    """The server sends half and then says no more; the process that waits for the rest is killed."""
+def test_a_killed_download_is_repeated(store, server):
+    """The server stops half way, and the waiting process is killed."""
     server.sent = len(CONTENT) // 2
     sent, ended = threading.Event(), threading.Event()
     original = Handler.do_GET
@@ -224,14 +224,14 @@ def test_a_fetch_that_was_killed_half_way_is_done_again(store, server):
     assert downloads(store) == {"file", "file.checksum.json"}
 
 
-def test_a_cache_that_cannot_be_written(tmp_path, server):
+def test_an_unwritable_cache_is_reported(tmp_path, server):
     (tmp_path / "cache").write_text("a file")
     with pytest.raises(DataError, match=r"cache of prepared data cannot be used .*INVERTBENCH_CACHE"):
         fetch(Store(None, tmp_path / "cache"), "numbers/file", server.url)
 
 
 @pytest.mark.parametrize("name", ["file", "numbers/../../file", "/numbers/file"])
-def test_no_name_leads_out_of_the_downloads(store, server, name):
+def test_no_file_name_leaves_the_download_folder(store, server, name):
     with pytest.raises(UserError, match="no path below the downloads"):
         fetch(store, name, server.url)
     assert server.requests == 0
@@ -244,7 +244,7 @@ def test_pinned_files_of_the_root(tmp_path):
         expect("numbers", path, CONTENT[::-1], SUM)
 
 
-def test_a_file_that_is_there_needs_no_network_library(store, server):
+def test_a_present_file_needs_no_network_library(store, server):
     fetch(store, "numbers/file", server.url, SUM)
     code = (
         "import sys; from pathlib import Path; from harness.datasets import Store; "

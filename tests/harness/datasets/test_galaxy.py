@@ -1,4 +1,4 @@
-"""Galaxy images, on made-up JPEGs: scaled to 64, pooled to 32 without wrapping, split as published."""
+"""Galaxy images from artificial JPEGs: scaled to 64, pooled to 32 without overflow, split as published."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ PLACE = "galaxy_mergers/noninteracting"
 
 
 def write(store, place: str = PLACE, inside: str = "", side: int = 128) -> None:
-    """Smooth blobs on black with a saturated core; every image has a place and brightness of its own."""
+    """Write smooth blobs on black with a saturated core, each at a different place and brightness."""
     from PIL import Image
 
     rows, columns = np.indices((side, side)) / side
@@ -43,7 +43,7 @@ def prepared(store) -> list[Path]:
 
 
 def reference(path: Path) -> np.ndarray:
-    """The image at 64x64 by Pillow alone, (3, 64, 64)."""
+    """Return the image at 64x64 by Pillow only, (3, 64, 64)."""
     from PIL import Image
 
     with Image.open(path) as image:
@@ -57,7 +57,7 @@ def events(*parts) -> list[bytes]:
 
 @pytest.mark.parametrize("place", [PLACE, "noninteracting"])
 @pytest.mark.parametrize("inside", ["", "images"])
-def test_train_and_test_are_the_published_ones_but_for_validation(place, inside, store):
+def test_train_and_test_are_the_published_splits_except_validation(place, inside, store):
     write(store, place, inside)
     GALAXY.check(store, OPTIONS)
     splits = GALAXY.load(store, OPTIONS)
@@ -83,14 +83,14 @@ def test_32_is_the_mean_of_four_pixels_and_white_stays_white(store):
     assert "means of 2 x 2 pixels of 64x64" in small.description
 
 
-def test_originals_of_64_are_taken_as_they_are(store):
+def test_originals_of_64_are_unchanged(store):
     write(store, side=64)
     test = GALAXY.load(store, OPTIONS).test
     paths = [path for name in ("validation", "test") for path in sorted((store.root / PLACE / name).iterdir())]
     np.testing.assert_array_equal(test, np.stack([*map(reference, paths)]))
 
 
-def test_fewer_images_leave_validation_as_it_is(store):
+def test_fewer_images_leave_validation_unchanged(store):
     write(store)
     few, whole = GALAXY.load(store, OPTIONS | {"train": 4, "test": 5}), GALAXY.load(store, OPTIONS)
     assert [len(part) for part in few.parts().values()] == [4, 3, 5]
@@ -105,7 +105,7 @@ def test_hidden_files_are_left_out(store):
 
 @pytest.mark.parametrize("damage", [b"", b"text", "half"])
 @pytest.mark.parametrize("folder", list(COUNTS))
-def test_a_damaged_image_is_named_and_the_cache_stays_usable(folder, damage, store):
+def test_a_damaged_image_is_named_and_leaves_the_cache_usable(folder, damage, store):
     write(store)
     bad = max((store.root / PLACE / folder).iterdir())
     right = bad.read_bytes()
@@ -124,7 +124,7 @@ def test_images_are_never_enlarged(store):
         GALAXY.check(store, OPTIONS)
 
 
-def test_what_is_missing_is_told(store):
+def test_missing_files_are_named(store):
     with pytest.raises(
         DataMissing, match=r"galaxy: .*galaxy_mergers/noninteracting: no such file or folder; the folder"
     ):
@@ -139,7 +139,7 @@ def test_what_is_missing_is_told(store):
         GALAXY.check(store, OPTIONS)
 
 
-def test_more_images_than_there_are(store):
+def test_more_images_than_available_are_refused(store):
     write(store)
     with pytest.raises(DataError, match=r"training holds 12 events; 500 of validation and all others"):
         GALAXY.check(store, {})

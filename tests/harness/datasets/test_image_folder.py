@@ -1,4 +1,4 @@
-"""Folders of images: how each becomes an array, how they are split, and one message for each file that is wrong."""
+"""Folders of images: decoding, splits, and one message for each faulty file."""
 
 import struct
 import subprocess
@@ -30,7 +30,7 @@ def save(path: Path, pixels: np.ndarray, mode: str | None = None, **options) -> 
 
 @pytest.fixture
 def store(tmp_path):
-    """A data root with 30 images of 8 x 6 in the folder `mine`."""
+    """Return a store whose data root has 30 images of 8 x 6 in the folder `mine`."""
     for number, pixels in enumerate(PIXELS):
         save(tmp_path / "root" / "mine" / f"{number:03}.png", pixels)
     return Store(tmp_path / "root", tmp_path / "cache", offline=True)
@@ -50,7 +50,7 @@ def first_channels(images: np.ndarray) -> np.ndarray:
 
 
 def png(width: int, height: int, depth: int, colour: int, rows: bytes) -> bytes:
-    """A PNG file of kinds that Pillow does not write."""
+    """Return a PNG file of a type that Pillow does not write."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
@@ -155,7 +155,7 @@ def test_larger_images_are_cropped_to_proportion_and_scaled_down_with_antialiasi
     assert read_image("x", save(tmp_path / "halves.png", halves), (1, 8, 8), "bilinear").max() == 0
 
 
-def test_scaling_is_said_and_only_done_on_request(store):
+def test_scaling_is_described_and_only_done_on_request(store):
     large = OPTIONS | {"shape": [3, 3, 4]}
     with pytest.raises(DataError, match=r"000\.png: is 8 x 6 pixels; asked for 4 x 3\. say resize: true"):
         FOLDER.check(store, large)
@@ -187,7 +187,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_a_damaged_image_is_named_and_the_cache_stays_usable(name, store, tmp_path):
+def test_a_damaged_image_is_named_and_leaves_the_cache_usable(name, store, tmp_path):
     change, message = DAMAGE[name]
     bad = store.root / "mine" / "013.jpg"
     bad.write_bytes(change(jpeg(tmp_path)))
@@ -216,7 +216,7 @@ def test_animations_are_refused(tmp_path):
             read_image("x", tmp_path / name, COLOUR)
 
 
-def test_an_image_that_is_gone(store):
+def test_a_removed_image_is_named(store):
     broken = store.root / "mine" / "999.png"
     broken.symlink_to(store.root / "nowhere.png")  # not a file: left out
     assert len(FOLDER.load(store, OPTIONS).train) == 24
@@ -267,7 +267,7 @@ def test_hidden_and_other_files_are_left_out(store):
         (["train/a.png", "test/b.png", "val/c.png", "d.png", "e/f.png"], "2 images are in no split, such as d.png"),
     ],
 )
-def test_folders_that_cannot_be_split_are_told(files, message, store):
+def test_folders_that_cannot_be_split_are_refused(files, message, store):
     (store.root / "split").mkdir()
     for name in files:
         save(store.root / "split" / name, PIXELS[0])
@@ -275,14 +275,14 @@ def test_folders_that_cannot_be_split_are_told(files, message, store):
         FOLDER.check(store, OPTIONS | {"folder": "split"})
 
 
-def test_a_folder_that_is_not_there_or_no_folder(store):
+def test_a_missing_folder_and_a_file_are_refused(store):
     with pytest.raises(DataMissing, match=r"images: .*gone: no such file or folder.*option `folder`"):
         FOLDER.check(store, OPTIONS | {"folder": "gone"})
     with pytest.raises(DataError, match=r"000\.png: is not a folder"):
         FOLDER.check(store, OPTIONS | {"folder": "mine/000.png"})
 
 
-def test_a_folder_that_may_not_be_read(store, monkeypatch):
+def test_an_unreadable_folder_is_refused(store, monkeypatch):
     def refused(folder):
         raise PermissionError(13, "Permission denied", str(folder))
 
@@ -301,7 +301,7 @@ def test_a_folder_that_may_not_be_read(store, monkeypatch):
         ({"resize": "yes"}, "resize", "valid boolean"),
     ],
 )
-def test_wrong_options_are_told(options, at, message, store):
+def test_wrong_options_are_refused(options, at, message, store):
     assert [name for name, _ in FOLDER.option_errors(OPTIONS | options)] == [at]
     with pytest.raises(UserError, match=message):
         FOLDER.check(store, OPTIONS | options)

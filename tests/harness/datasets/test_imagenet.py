@@ -1,4 +1,4 @@
-"""ImageNet at 32x32 in both of its forms, on made-up files: streamed, split, and refused where they are damaged."""
+"""ImageNet 32x32 in both forms, from artificial files: streaming, splits, and messages for damaged files."""
 
 import tracemalloc
 from pathlib import Path
@@ -56,7 +56,7 @@ def events(*parts) -> list[bytes]:
 
 
 def check_whole(splits: Splits) -> None:
-    """Every image is in its split, once, in the order of the source."""
+    """Check that every image is in its split once, in the order of the source."""
     assert [len(part) for part in splits.parts().values()] == [70, 5, 11]
     assert events(splits.train, splits.validation) == events(TRAIN)
     number = {event.tobytes(): place for place, event in enumerate(TRAIN)}
@@ -101,7 +101,7 @@ def test_splits_do_not_depend_on_the_form_of_the_files(store):
     assert IMAGENET.load(store, OORD).checksum == IMAGENET.load(store, NPZ).checksum
 
 
-def test_fewer_images_leave_validation_as_it_is(store):
+def test_fewer_images_leave_validation_unchanged(store):
     write_pngs(store)
     few, whole = IMAGENET.load(store, OORD | {"train": 20, "test": 3}), IMAGENET.load(store, OORD)
     assert [len(part) for part in few.parts().values()] == [20, 5, 3]
@@ -118,7 +118,7 @@ def test_the_published_counts_are_named_as_such():
 
 
 def test_peak_memory_is_about_one_block(store, tmp_path):
-    """148 MB of images in ten batches: at no time are more than a few blocks of them in memory."""
+    """148 MB of images in ten batches: at most a few blocks are in memory at a time."""
     train = np.random.default_rng(0).integers(0, 256, (48_000, 3, 32, 32), dtype=np.uint8)
     write_batches(place(store), train, [4800] * 10)
     del train
@@ -135,7 +135,7 @@ def test_peak_memory_is_about_one_block(store, tmp_path):
 
 
 @pytest.mark.parametrize("options", [OORD, NPZ])
-def test_what_is_not_there_says_what_to_get(options, store):
+def test_missing_data_are_reported_with_instructions(options, store):
     with pytest.raises(
         DataMissing, match=r"imagenet32: .*imagenet32/.*: no such file or folder; (put|unpack) "
     ) as caught:
@@ -197,7 +197,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize("how", FAULTS)
-def test_damaged_batches_are_one_message_and_the_cache_stays_usable(how, store):
+def test_damaged_batches_are_named_and_leave_the_cache_usable(how, store):
     message = spoil(store, how)
     with pytest.raises((DataError, DataMissing), match=message) as caught:
         IMAGENET.check(store, NPZ)
@@ -216,7 +216,7 @@ def test_damaged_batches_are_one_message_and_the_cache_stays_usable(how, store):
         (None, r"is 16 x 16 pixels; asked for 32 x 32"),
     ],
 )
-def test_a_damaged_png_is_named_and_the_cache_stays_usable(content, message, store):
+def test_a_damaged_png_is_named_and_leaves_the_cache_usable(content, message, store):
     from PIL import Image
 
     write_pngs(store)
@@ -234,7 +234,7 @@ def test_a_damaged_png_is_named_and_the_cache_stays_usable(content, message, sto
     check_whole(IMAGENET.load(store, OORD))
 
 
-def test_an_empty_folder(store):
+def test_an_empty_folder_is_refused(store):
     write_pngs(store)
     for image in (place(store) / "valid_32x32").iterdir():
         image.unlink()
@@ -248,7 +248,7 @@ def test_packed_archives_are_not_read_and_the_message_says_to_unpack_them(store)
         IMAGENET.check(store, NPZ)
 
 
-def test_more_images_than_there_are(store):
+def test_more_images_than_available_are_refused(store):
     write_pngs(store)
     with pytest.raises(DataError, match=r"train_32x32 holds 75 events; 5 of validation and 71 of train are more"):
         IMAGENET.check(store, OORD | {"train": 71})

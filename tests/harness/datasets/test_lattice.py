@@ -1,4 +1,4 @@
-"""Lattices: found where values lie on one, refused where they do not, and every value checked."""
+"""Lattices of values: detection, refusal, and the check of every value."""
 
 import numpy as np
 import pytest
@@ -50,7 +50,7 @@ ON_A_LATTICE = {
 
 
 @pytest.mark.parametrize("name", ON_A_LATTICE)
-def test_the_coarsest_lattice_is_found_and_its_counts_are_the_ones_meant(name):
+def test_the_coarsest_lattice_is_found_with_the_original_counts(name):
     counts, values, step = ON_A_LATTICE[name]
     lattice = find(values)
     assert lattice is not None
@@ -74,13 +74,13 @@ OFF_ANY_LATTICE = {
 
 
 @pytest.mark.parametrize("name", OFF_ANY_LATTICE)
-def test_values_on_no_lattice_are_told_apart(name):
+def test_values_on_no_lattice_are_detected(name):
     assert find(OFF_ANY_LATTICE[name]) is None
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_lattices_of_any_step_and_offset_are_found(dtype):
-    """Counts that fill a third of their range; rounding of float32 is below a sixteenth of a step."""
+    """The counts fill a third of their range; float32 rounding is below a sixteenth of a step."""
     for seed in range(60):
         rng = np.random.default_rng(seed)
         levels = int(rng.integers(2, 40_000))
@@ -93,7 +93,7 @@ def test_lattices_of_any_step_and_offset_are_found(dtype):
 
 
 def test_a_found_lattice_holds_every_value():
-    """Whatever is given: a lattice that does not hold a value is never returned."""
+    """A returned lattice contains every value, for any input."""
     for seed in range(200):
         rng = np.random.default_rng(seed)
         values = np.round(rng.normal(size=rng.integers(2, 60)), rng.integers(1, 8)).astype(rng.choice(["f4", "f8"]))
@@ -101,7 +101,7 @@ def test_a_found_lattice_holds_every_value():
         assert lattice is None or not lattice.index(values)[1].any(), seed
 
 
-def test_one_value_aside_makes_the_lattice_finer_for_all():
+def test_one_value_off_the_lattice_makes_it_finer():
     aside = np.append(COUNTS / 256, 100 / 256 + 1 / 1024)
     assert find(aside).step == pytest.approx(1 / 1024)
 
@@ -123,7 +123,7 @@ def test_a_stated_step_may_have_few_digits_but_not_too_few():
     assert stated_lattice(1e-7, 0.0, 1.0, np.dtype("f4")) is None  # float32 keeps no such step
 
 
-def test_a_survey_in_blocks_is_a_survey_at_once():
+def test_a_survey_in_blocks_equals_one_of_all_values():
     events = np.random.default_rng(0).normal(size=(400, 2, 600)).astype("f4")
     one, many = survey_of(events), survey_of(events, 7)
     for name in ("low", "high", "divisor", "count"):
@@ -168,7 +168,7 @@ def test_pixels_that_were_normalised_by_channel_have_a_lattice_each():
     np.testing.assert_array_equal(encoded(values), pixels)
 
 
-def test_one_dull_channel_of_an_image_does_not_get_a_coarser_lattice():
+def test_a_channel_with_few_values_does_not_get_a_coarser_lattice():
     pixels = images(COUNTS)
     pixels[:, 1] = pixels[:, 1] // 2 * 2
     np.testing.assert_array_equal(encoded((pixels / 255).astype("f4")), pixels)
@@ -213,7 +213,7 @@ def test_sequences_keep_every_integer(largest, dtype):
     np.testing.assert_array_equal(result, values)
 
 
-def test_values_on_no_lattice_stay_what_they_are():
+def test_values_on_no_lattice_are_unchanged():
     values = np.random.default_rng(0).normal(size=(500, 2, 100)).astype("f4")
     encoding = choose_encoding("x", survey_of(values), "sequence", None, None)
     assert encoding.lattices is None and encoding.levels is None
@@ -260,6 +260,6 @@ NORMALS = np.random.default_rng(0).normal(size=(500, 2, 100))
         (np.array([[[-(2**60), 1]]]), "sequence", None, None, r"integers from -1152921504606846976 .*at most 2\^53"),
     ],
 )
-def test_what_cannot_be_encoded_is_told(values, kind, step, levels, message):
+def test_values_that_cannot_be_encoded_are_named(values, kind, step, levels, message):
     with pytest.raises(DataError, match=message):
         encoded(values, kind, step, levels)

@@ -1,4 +1,4 @@
-"""MIMIC-III records: found in a data root or fetched file by file, from a server of our own."""
+"""MIMIC-III records from a data root or fetched file by file from a local server."""
 
 import functools
 import http.server
@@ -19,7 +19,7 @@ PLACE = "30/3000393"
 
 @pytest.fixture
 def make_record(write_segment, write_record_of_segments):
-    """Write a record as the database has it: a layout, gaps, segments with and without both channels."""
+    """Return a function that writes a record as in the database: layout, gaps, segments of different channels."""
 
     def make(folder):
         rng = np.random.default_rng(0)
@@ -37,7 +37,7 @@ def make_record(write_segment, write_record_of_segments):
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    """Serves a folder and keeps what it was asked for."""
+    """A server of a folder that keeps the requested paths."""
 
     def do_GET(self):
         self.server.asked.append(self.path)
@@ -49,7 +49,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def server(tmp_path):
-    """A server of tmp_path/remote."""
+    """Return a running server of tmp_path/remote."""
     (tmp_path / "remote").mkdir()
     handler = functools.partial(Quiet, directory=tmp_path / "remote")
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
@@ -85,7 +85,7 @@ def check_windows(splits, values):
 
 
 @pytest.mark.parametrize("folder", [f"mimic3wdb/1.0/{PLACE}", "3000393", "."])
-def test_a_record_of_the_data_root(folder, tmp_path, make_record):
+def test_a_record_is_read_from_the_data_root(folder, tmp_path, make_record):
     values = make_record(tmp_path / "root" / folder)
     store = Store(tmp_path / "root", tmp_path / "cache", offline=True)
     MIMIC.check(store, OPTIONS)
@@ -107,7 +107,7 @@ def test_a_record_is_fetched_headers_first_and_then_the_samples_that_are_needed(
     assert len(other.train) == (500 - 16) // 4 + 1 and server.asked == []
 
 
-def test_a_root_without_the_record_does_not_hide_the_database(tmp_path, server, make_record):
+def test_a_record_missing_in_the_root_is_fetched(tmp_path, server, make_record):
     values = make_record(tmp_path / "remote" / "mimic3wdb/1.0" / PLACE)
     (tmp_path / "root").mkdir()
     store = Store(tmp_path / "root", tmp_path / "cache")
@@ -116,7 +116,7 @@ def test_a_root_without_the_record_does_not_hide_the_database(tmp_path, server, 
         Mimic(address(server)).check(store, OPTIONS | {"patient": 3000063})
 
 
-def test_offline_the_message_names_both_ways(tmp_path):
+def test_offline_the_message_names_data_root_and_download(tmp_path):
     with pytest.raises(DataMissing) as caught:
         MIMIC.check(Store(None, tmp_path, offline=True), {})
     for words in (
@@ -149,7 +149,7 @@ def test_a_fetched_page_that_is_no_header_is_named(tmp_path, server):
         Mimic(address(server)).check(Store(None, tmp_path / "cache"), OPTIONS)
 
 
-def test_patients_are_those_of_the_paper():
+def test_patients_match_the_paper():
     assert MIMIC.shape({}) == (2, 1024)
     [(option, text)] = MIMIC.option_errors({"patient": 1})
     assert option == "patient" and "patient = 1 should be 3000063, 3000393 or 3000397" in text

@@ -1,4 +1,4 @@
-"""MNIST: the real digits where they are, and made-up files in the same format."""
+"""MNIST: the real digits if present, and artificial files in the same format."""
 
 import functools
 import gzip
@@ -40,12 +40,12 @@ def events(values):
 
 
 def idx(values):
-    """The file of an array of bytes: a magic number that tells type and axes, the sizes, the values."""
+    """Return the IDX file of an array of bytes: magic number (type and axes), sizes, values."""
     return struct.pack(f">BBBB{values.ndim}I", 0, 0, 8, values.ndim, *values.shape) + values.tobytes()
 
 
 class FakeMnist:
-    """50 training and 20 test images in MNIST's format, packed in `folder`, and the data set that takes them."""
+    """50 training and 20 test images in MNIST's format, packed in `folder`, and the data set that reads them."""
 
     def __init__(self, root, packed=True):
         rng = np.random.default_rng(0)
@@ -65,7 +65,7 @@ class FakeMnist:
         self.dataset = Mnist(self.sums, "http://127.0.0.1:9/")
 
     def put(self, name, content):
-        """Write a file whose checksum is right, whatever is in it."""
+        """Write a file and pin its checksum, whatever its contents."""
         (self.folder / name).write_bytes(content)
         self.sums[name] = digest(content)
 
@@ -95,7 +95,7 @@ def test_the_real_digits(data_root, tmp_path):
     assert splits.checksum.startswith("83024f173034")
 
 
-def test_the_pinned_sums_are_of_the_files_that_torchvision_knows(data_root):
+def test_pinned_checksums_match_torchvisions(data_root):
     from torchvision.datasets import MNIST
 
     images = [(name, md5) for name, md5 in MNIST.resources if "images" in name]
@@ -151,7 +151,7 @@ def test_sizes_are_cut_from_one_prepared_copy(store, root):
         ({"train": "all"}, "train", r"train = 'all' should be a valid integer"),
     ],
 )
-def test_sizes_that_there_are_not(store, options, at, message):
+def test_sizes_beyond_the_data_are_refused(store, options, at, message):
     dataset = find_dataset("mnist")
     [(option, _)] = dataset.option_errors(options)
     assert option == at
@@ -161,7 +161,7 @@ def test_sizes_that_there_are_not(store, options, at, message):
 
 
 def test_the_old_processed_files_of_torchvision_are_not_read(store, root):
-    """torchvision prefers MNIST/processed/*.pt, of which nobody knows a checksum."""
+    """torchvision prefers MNIST/processed/*.pt, which have no known checksum."""
     fake = FakeMnist(root)
     processed = root / "MNIST" / "processed"
     processed.mkdir()
@@ -171,7 +171,7 @@ def test_the_old_processed_files_of_torchvision_are_not_read(store, root):
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_a_file_of_mnist_with_another_checksum(store, root, packed):
+def test_a_file_of_mnist_with_a_wrong_checksum_is_refused(store, root, packed):
     fake = FakeMnist(root, packed)
     file = fake.folder / ("t10k-images-idx3-ubyte.gz" if packed else "t10k-images-idx3-ubyte")
     whole = file.read_bytes()
@@ -186,8 +186,8 @@ def test_a_file_of_mnist_with_another_checksum(store, root, packed):
 
 
 @pytest.mark.parametrize("kept", [0, 1, 10, 0.5, -1])
-def test_a_gzip_file_that_ends_early(store, root, kept):
-    """With a checksum that says it is right, for the message of what unpacks it."""
+def test_a_truncated_gzip_file_is_refused(store, root, kept):
+    """The checksum matches, so that unpacking fails."""
     fake = FakeMnist(root)
     name = "train-images-idx3-ubyte.gz"
     whole = (fake.folder / name).read_bytes()
@@ -207,14 +207,14 @@ def test_a_gzip_file_that_ends_early(store, root, kept):
     ],
     ids=["empty", "short header", "short", "floats", "size"],
 )
-def test_files_that_are_not_idx_images(store, root, content):
+def test_files_that_are_not_idx_images_are_refused(store, root, content):
     fake = FakeMnist(root, packed=False)
     fake.put("t10k-images-idx3-ubyte", content)
     with pytest.raises(DataError, match=r"^mnist: .*MNIST/raw.*"):
         fake.dataset.check(store, SMALL)
 
 
-def test_mnist_that_is_not_there_is_named_with_its_source(store, root):
+def test_missing_mnist_is_reported_with_its_source(store, root):
     fake = FakeMnist(root)
     (fake.folder / "t10k-images-idx3-ubyte.gz").unlink()
     with pytest.raises(DataMissing) as caught:

@@ -1,4 +1,4 @@
-"""WFDB records named in the suite: the real ones where they are, made ones for what the real ones do not show."""
+"""WFDB records named in a suite: real ones if present, and artificial ones."""
 
 import re
 import subprocess
@@ -40,7 +40,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def made(store, write_segment):
-    """A record of 1,000 samples without two equal rows, in the root of the store."""
+    """Write a record of 1,000 different samples to the root of the store."""
     rng = np.random.default_rng(0)
     signals = {"PLETH": rng.permutation(1000), "ABP": rng.permutation(1000)}
     write_segment(store.root, "r", signals, gains={"PLETH": 2000, "ABP": 20})
@@ -52,7 +52,7 @@ def cached(store):
 
 
 def joined(windows):
-    """Windows that do not overlap, one after another: (C, N * length)."""
+    """Concatenate windows that do not overlap: (C, N * length)."""
     return windows.swapaxes(0, 1).reshape(windows.shape[1], -1)
 
 
@@ -148,7 +148,7 @@ def test_a_warm_start_reads_no_samples_and_needs_no_more_than_headers(store, mad
     assert done.stdout.split(maxsplit=1) == ["31", "[] memmap\n"]
 
 
-def test_equal_options_share_a_cache_and_others_do_not(store, made):
+def test_only_equal_options_share_a_cache(store, made):
     first, again = WFDB.load(store, SMALL), WFDB.load(store, SMALL)
     assert len(cached(store)) == 1 and first.checksum == again.checksum
     other = WFDB.load(store, SMALL | {"stride": 4})
@@ -169,7 +169,7 @@ def test_channels_and_length_are_the_shape(store, made):
     np.testing.assert_array_equal(joined(WFDB.load(store, chosen).test), made[1:, 800:992])
 
 
-def test_flat_windows_go_and_the_lattice_stays(store, write_segment):
+def test_flat_windows_are_dropped_and_the_lattice_is_kept(store, write_segment):
     rng = np.random.default_rng(0)
     signals = {name: rng.integers(0, 1000, 1000) for name in ("PLETH", "ABP")}
     signals["ABP"][100:120] = signals["PLETH"][830:845] = 7
@@ -188,7 +188,7 @@ def test_flat_windows_go_and_the_lattice_stays(store, write_segment):
     assert len(WFDB.load(store, SMALL | {"flat_lines": 0.74}).train) == 30
 
 
-def test_windows_with_flat_peaks_go(store, write_segment):
+def test_windows_with_flat_peaks_are_dropped(store, write_segment):
     wave = np.round(100 * np.sin(np.arange(1000) * 2 * np.pi / 8)).astype(int)
     clipped = np.minimum(wave, 60)
     signals = {"PLETH": wave, "ABP": np.concatenate([wave[:800], clipped[800:]])}
@@ -225,13 +225,13 @@ def test_each_split_is_filtered_by_itself(store, write_segment):
     assert 0 < np.abs(seeded.train - one.train).max() < 3, "other noise, the same signal"
 
 
-def test_a_record_named_twice_would_be_tested_on_what_was_trained(store, made):
+def test_a_record_named_twice_is_refused(store, made):
     for again in ("r", "./r"):
         with pytest.raises(UserError, match=r"records names .*r\.hea twice.*Name each record once"):
             WFDB.check(store, SMALL | {"records": ["r", again]})
 
 
-def test_a_band_beyond_half_the_rate_is_the_users_mistake(store, made):
+def test_a_band_above_half_the_sampling_rate_raises_a_user_error(store, made):
     with pytest.raises(UserError, match=r"r\.hea: sampled at 125 Hz, so a band-pass ends below 62\.5 Hz") as caught:
         WFDB.check(store, SMALL | {"band_pass": [0.5, 62.5]})
     assert caught.value.exit_code == 2 and not isinstance(caught.value, DataError)
@@ -288,7 +288,7 @@ def test_wrong_options(options, at, message):
         ({"gap_seconds": 3.0}, r"0 train windows from 0\.0 s, 12 validation windows from 1\.6 s, 12 test wind"),
     ],
 )
-def test_a_recording_that_is_too_short_says_what_there_is(store, made, options, says):
+def test_too_short_a_recording_is_refused_with_its_length(store, made, options, says):
     with pytest.raises(
         DataError, match=rf"^wfdb: .*/r\.hea: too little for windows of \d+ samples .*{says}.* longer rec"
     ):
@@ -297,7 +297,7 @@ def test_a_recording_that_is_too_short_says_what_there_is(store, made, options, 
     WFDB.check(store, SMALL)
 
 
-def test_without_a_data_root_the_message_names_the_way(tmp_path, store):
+def test_without_a_data_root_the_message_names_the_option(tmp_path, store):
     with pytest.raises(DataMissing, match=r"wfdb: r\.hea is looked for in a data root, and none is named; give --data"):
         WFDB.check(Store(None, tmp_path), SMALL)
     with pytest.raises(DataMissing, match=r"wfdb: .*/root/r\.hea: no such file .* without \.hea"):
@@ -330,7 +330,7 @@ def lose_pressure(root):
         (lose_pressure, r"/r\.hea: no segment of the record has PLETH and ABP together; its signals are ART, PLETH"),
     ],
 )
-def test_damage_is_one_message_and_exit_code_3_and_the_cache_stays_usable(
+def test_damage_gives_one_message_and_exit_code_3_and_leaves_the_cache_usable(
     damage, says, store, made, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""The cache of prepared arrays: made once, whole or not at all, and made again when it has to be."""
+"""The cache of prepared arrays: built once, atomically, and rebuilt when necessary."""
 
 import contextlib
 import errno
@@ -24,7 +24,7 @@ VALUES = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
 
 
 class Builder:
-    """Writes two arrays and a note, and counts how often it is asked to."""
+    """Write two arrays and a note, and count the calls."""
 
     def __init__(self, values=VALUES):
         self.values = values
@@ -77,7 +77,7 @@ def test_the_checksum_is_of_the_arrays_alone(store, source, tmp_path):
     assert prepare(store, "numbers", {"size": 4}, [source], Builder(VALUES + 1)).checksum != same[0].checksum
 
 
-def test_another_key_or_source_is_another_folder(store, source):
+def test_another_key_or_source_has_another_folder(store, source):
     build = Builder()
     folders = {prepare(store, "numbers", {"size": size}, [source], build).folder for size in (1, 2)}
     folders.add(prepare(store, "numbers", {"size": 1}, [], build).folder)
@@ -118,7 +118,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_cache_is_made_again(store, source, damage):
+def test_a_damaged_cache_is_rebuilt(store, source, damage):
     build = Builder()
     folder = prepare(store, "numbers", {}, [source], build).folder
     DAMAGES[damage](folder)
@@ -182,7 +182,7 @@ prepare(Store(None, Path(sys.argv[1])), "numbers", {"key": sys.argv[2]}, [Path(s
 
 @contextlib.contextmanager
 def stuck_build(store, source, key):
-    """A process in the middle of a build, killed with signal 9 in the end."""
+    """Return a process in the middle of a build; kill it at the end."""
     command = [sys.executable, "-c", STUCK, str(store.cache), key, str(source)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -193,7 +193,7 @@ def stuck_build(store, source, key):
             process.wait()
 
 
-def test_a_build_that_was_killed_leaves_nothing_that_looks_whole(store, source):
+def test_a_killed_build_leaves_no_complete_entry(store, source):
     with stuck_build(store, source, "a"):
         pass
     assert len(leftovers(store)) == 1
@@ -203,7 +203,7 @@ def test_a_build_that_was_killed_leaves_nothing_that_looks_whole(store, source):
     np.testing.assert_array_equal(prepared.array("whole"), VALUES)
 
 
-def test_leftovers_of_the_dead_are_removed_and_those_of_the_living_are_not(store, source):
+def test_only_leftovers_of_ended_processes_are_removed(store, source):
     with stuck_build(store, source, "dead"):
         pass
     [dead] = leftovers(store)
@@ -215,7 +215,7 @@ def test_leftovers_of_the_dead_are_removed_and_those_of_the_living_are_not(store
     assert leftovers(store) == []
 
 
-def test_a_cache_that_cannot_be_written(tmp_path, source):
+def test_an_unwritable_cache_is_reported(tmp_path, source):
     for cache in (tmp_path / "file", tmp_path / "file" / "below"):
         (tmp_path / "file").write_text("not a folder")
         with pytest.raises(DataError, match=rf"{cache}: the cache .* cannot be used .*INVERTBENCH_CACHE") as caught:
@@ -244,7 +244,7 @@ def remove_own_folder(writer):
     ],
     ids=["full", "gone", "too large"],
 )
-def test_what_fails_in_the_cache_is_told_of_the_cache(store, source, build):
+def test_errors_of_the_cache_name_the_cache(store, source, build):
     with pytest.raises(DataError, match=r"the cache of prepared data cannot be used .*INVERTBENCH_CACHE"):
         prepare(store, "numbers", {}, [source], build)
 
@@ -262,18 +262,18 @@ def open_absent(writer):
     ],
     ids=["absent", "decoder", "disk"],
 )
-def test_what_fails_in_a_source_is_not_told_of_the_cache(store, source, build, message):
+def test_errors_of_a_source_do_not_name_the_cache(store, source, build, message):
     with pytest.raises(DataError, match=f"^{message}$"):
         prepare(store, "numbers", {}, [source], build)
     np.testing.assert_array_equal(prepare(store, "numbers", {}, [source], Builder()).array("whole"), VALUES)
 
 
-def test_a_source_that_is_gone(store, tmp_path):
+def test_a_removed_source_is_an_error(store, tmp_path):
     with pytest.raises(DataError, match=r"numbers: .*/gone: cannot be read \(No such file"):
         prepare(store, "numbers", {}, [tmp_path / "gone"], Builder())
 
 
-def test_what_was_prepared_says_of_what(store, source):
+def test_prepared_arrays_record_their_source(store, source):
     folder = prepare(store, "numbers", {"size": 3}, [source], Builder()).folder
     meta = json.loads((folder / META).read_text())
     assert meta["key"] == {"size": 3}
@@ -296,7 +296,7 @@ def test_files_of_the_root_are_found_or_named(store, source):
     assert store.find("numbers", str(source), "Get it.") == source
 
 
-def test_where_the_cache_is(monkeypatch):
+def test_location_of_the_cache(monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "/common")
     monkeypatch.setenv("INVERTBENCH_CACHE", "/own")
     assert Store.at(None).cache == Path("/own")

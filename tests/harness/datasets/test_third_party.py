@@ -1,4 +1,4 @@
-"""Data sets in files of third parties: from the suite to the report, and one message for each fault."""
+"""Third-party data sets in files: from the suite to the report, and one message for each fault."""
 
 import json
 from pathlib import Path
@@ -61,7 +61,7 @@ STORE = Store(root=None, cache=Path("no-cache"), offline=True)
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder `suite` with a suite and its data set, below the working directory."""
+    """Return the folder `suite` with a suite and its data set, below the working directory."""
     monkeypatch.chdir(tmp_path)
     place = tmp_path / "suite"
     place.mkdir()
@@ -113,7 +113,7 @@ def test_a_registered_data_set_named_by_its_file_is_the_same_class():
         assert type(find_dataset(f"{file}:{cls.__name__}")) is cls, name
 
 
-def test_a_changed_file_makes_other_trials_and_is_not_run_under_the_old_plan(folder):
+def test_a_changed_file_changes_trial_ids_and_invalidates_the_plan(folder):
     before = planned(folder)
     assert before["digits"].data.source is None and "source" not in before["digits"].data.model_dump()
     assert "ramps.py" in Sources().of(before["ramps"])
@@ -135,7 +135,7 @@ def test_a_changed_file_makes_other_trials_and_is_not_run_under_the_old_plan(fol
         ("digits.py", ["FILE.py:CLASS"]),
     ],
 )
-def test_a_wrong_name_is_one_message_at_its_place(folder, spec, parts):
+def test_a_wrong_name_is_reported_in_one_line_with_its_position(folder, spec, parts):
     (folder / "broken.py").write_text("x = 1\ndef broken(:\n")
     (folder / "own.yaml").write_text(SUITE.replace("ramps.py:Ramps", spec))
     with pytest.raises(SuiteError) as caught:
@@ -170,7 +170,7 @@ def test_the_shape_of_third_party_data_is_checked_against_the_flow(folder):
         ("levels=16", "levels=8", ["train split has values 0..15; 8 levels are 0..7"]),
     ],
 )
-def test_a_fault_of_the_class_is_one_message(folder, old, new, parts):
+def test_a_fault_of_the_class_is_reported_in_one_line(folder, old, new, parts):
     assert old in RAMPS
     (folder / "ramps.py").write_text(RAMPS.replace(old, new))
     with pytest.raises(UserError) as caught:
@@ -191,7 +191,7 @@ def test_a_load_that_raises_ends_a_run_before_any_trial(folder, capsys):
     assert not Path("reports").exists()
 
 
-def test_a_sound_class_passes_its_checks(folder):
+def test_a_correct_class_passes_its_checks(folder):
     dataset = find_dataset("ramps.py:Ramps", folder)
     dataset.check(STORE, {})
     assert dataset.load(STORE, {}).train.dtype == np.uint8

@@ -1,4 +1,4 @@
-"""Cleaning against its definitions, written out sample by sample."""
+"""Cleaning of waveforms, compared with its definitions sample by sample."""
 
 import itertools
 
@@ -12,7 +12,7 @@ BAND = (0.5, 8.0)
 
 
 def runs(row):
-    """(first, last + 1, value) of each run of equal samples."""
+    """Return (first, last + 1, value) of each run of equal samples."""
     first = 0
     for value, group in itertools.groupby(row):
         last = first + len(list(group))
@@ -45,7 +45,7 @@ def peak_share(values, begin, length, at_least):
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("at_least", [2, 5])
-def test_shares_are_those_of_the_definition(seed, at_least):
+def test_shares_match_the_definition(seed, at_least):
     rng = np.random.default_rng(seed)
     steps = rng.integers(-1, 2, (2, 600)) * (rng.random((2, 600)) < 0.4)
     values = np.cumsum(steps, axis=1).astype(np.int16)
@@ -63,7 +63,7 @@ def test_a_flat_line_of_either_channel_counts():
     assert flat_line_shares(values, np.array([0]), 60, 16) == [0]
 
 
-def test_clipped_pulses_have_flat_peaks_and_a_window_without_a_pulse_has_nothing_else():
+def test_flat_peaks_of_clipped_pulses_and_of_constant_windows():
     pulse = np.round(100 * np.sin(np.arange(1000) / 8)).astype(np.int16)
     clipped = np.minimum(pulse, 80)
     begins = np.array([0])
@@ -73,12 +73,12 @@ def test_clipped_pulses_have_flat_peaks_and_a_window_without_a_pulse_has_nothing
     assert flat_peak_shares(np.stack([pulse, np.zeros_like(pulse)]), begins, 1000, 5) == [1]
 
 
-def test_differences_of_small_integers_do_not_wrap_around():
+def test_differences_of_small_integers_do_not_overflow():
     values = np.array([[-30_000, -29_000, -30_000, 30_000, 30_000, -30_000, 0]], dtype=np.int16)
     assert flat_peak_shares(values, np.array([0]), 7, 2).tolist() == [0.5]
 
 
-def test_noise_fills_the_cell_and_is_a_function_of_seed_and_place():
+def test_noise_fills_the_cell_and_depends_on_seed_and_position():
     values = np.arange(-5000, 5000).reshape(2, 5000)
     spread = spread_over_cells(values, seed=1, start=7)
     np.testing.assert_array_equal(np.floor(spread), values)
@@ -91,26 +91,26 @@ def test_noise_fills_the_cell_and_is_a_function_of_seed_and_place():
 
 
 def gain(frequency, phase, order=4):
-    """The amplitude that a band-pass leaves of a long sine, measured in its middle."""
+    """Return the gain of a band-pass for a long sine, measured in its middle."""
     times = np.arange(10_000) / RATE
     filtered = band_pass(np.sin(2 * np.pi * frequency * times)[None], RATE, BAND, order, phase)[0, 3000:7000]
     return np.sqrt(2 * np.mean(filtered**2))
 
 
 def formula(frequency, order=4):
-    """|H| of the analogue filter at the frequencies that the bilinear transform maps to."""
+    """Return |H| of the analogue filter at the frequencies of the bilinear transform."""
     warped, low, high = (np.tan(np.pi * f / RATE) for f in (frequency, *BAND))
     return (1 + ((warped**2 - low * high) / (warped * (high - low))) ** (2 * order)) ** -0.5
 
 
 @pytest.mark.parametrize("frequency", [0.3, 0.5, 1.2, 4.0, 8.0, 12.0])
 @pytest.mark.parametrize("order", [2, 4])
-def test_the_gain_is_butterworths_once_forward_and_squared_both_ways(frequency, order):
+def test_the_gain_is_that_of_a_butterworth_filter_squared_in_both_directions(frequency, order):
     assert gain(frequency, "causal", order) == pytest.approx(formula(frequency, order), abs=2e-3)
     assert gain(frequency, "zero", order) == pytest.approx(formula(frequency, order) ** 2, abs=2e-3)
 
 
-def test_a_causal_filter_knows_nothing_of_later_samples_and_starts_at_rest():
+def test_a_causal_filter_does_not_use_later_samples_and_starts_at_rest():
     rng = np.random.default_rng(0)
     values = rng.normal(size=(2, 2000)) + 50
     changed = values.copy()
@@ -120,7 +120,7 @@ def test_a_causal_filter_knows_nothing_of_later_samples_and_starts_at_rest():
     np.testing.assert_allclose(band_pass(np.full((1, 500), 50.0), RATE, BAND, 4, "causal"), 0, atol=1e-9)
 
 
-def test_forward_and_backward_moves_nothing_in_time():
+def test_forward_and_backward_filtering_has_no_delay():
     values = np.exp(-0.5 * ((np.arange(2001) - 1000) / 10.0) ** 2)[None]
     there = band_pass(values, RATE, BAND, 4, "zero")[0]
     np.testing.assert_allclose(there, there[::-1], atol=2e-6)  # of 0.7, by the order of the two passes

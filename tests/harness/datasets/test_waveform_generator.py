@@ -1,4 +1,4 @@
-"""The waveform generator: does what it makes have the properties of pulse waveforms?"""
+"""The waveform generator: its signals have the properties of pulse waveforms."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -25,13 +25,13 @@ def recording(request) -> SimulatedRecording:
 
 
 def spectrum(signal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Frequencies in Hz and power of a windowed signal without its mean."""
+    """Return frequencies in Hz and power of a windowed signal without its mean."""
     centred = signal - signal.mean()
     return np.fft.rfftfreq(len(signal), 1 / RATE), np.abs(np.fft.rfft(centred * np.hanning(len(signal)))) ** 2
 
 
 def band(signal: np.ndarray, low: float, high: float) -> float:
-    """Power between two frequencies in Hz."""
+    """Return the power between two frequencies in Hz."""
     frequency, power = spectrum(signal)
     return float(power[(frequency >= low) & (frequency < high)].sum())
 
@@ -54,7 +54,7 @@ def test_dominant_frequency_is_the_heart_rate(recording):
         assert dominant == pytest.approx(beats_per_second, rel=0.15)
 
 
-def test_beats_vary_as_hearts_do(recording):
+def test_beat_intervals_vary_as_those_of_hearts(recording):
     intervals = np.diff(recording.onsets)
     assert intervals.min() > 0.4 and intervals.max() < 1.5
     assert 0.010 < intervals.std() < 0.150  # SDNN of minutes at rest: some tens of milliseconds
@@ -62,7 +62,7 @@ def test_beats_vary_as_hearts_do(recording):
     assert 0.005 < successive < 0.100  # RMSSD
 
 
-def test_breathing_moves_the_beat_intervals(recording):
+def test_breathing_modulates_the_beat_intervals(recording):
     # Respiratory sinus arrhythmia: the intervals' spectrum has a peak at 0.2-0.3 Hz over the band above it.
     intervals = np.diff(recording.onsets)
     times = np.arange(recording.onsets[0], recording.onsets[-2], 1 / RATE)
@@ -70,13 +70,13 @@ def test_breathing_moves_the_beat_intervals(recording):
     assert band(series, 0.15, 0.35) > 5 * band(series, 0.40, 0.60)
 
 
-def test_breathing_moves_both_baselines(recording):
+def test_breathing_modulates_both_baselines(recording):
     for channel in (PPG, ABP):
         assert band(recording.adc[channel], 0.15, 0.35) > 10 * band(recording.adc[channel], 0.40, 0.60)
 
 
 def beat_extremes(signal: np.ndarray, onsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The highest value of each whole beat, and the lowest from its onset to 0.1 s before."""
+    """Return the maximum of each whole beat, and the minimum before its onset."""
     starts = np.round(onsets[(onsets > 1) & (onsets < len(signal) / RATE - 2)] * RATE).astype(int)
     peaks = [signal[a:b].max() for a, b in pairwise(starts)]
     feet = [signal[a - 12 : a + 12].min() for a in starts[:-1]]
@@ -113,7 +113,7 @@ def test_abp_has_a_dicrotic_notch(recording):
     assert pulse[notch] > pulse[0]
 
 
-def test_ppg_comes_after_abp(recording):
+def test_ppg_lags_abp(recording):
     # The steepest upstroke of a pulse, the usual mark of its arrival.
     ppg, abp = (np.diff(recording.adc[channel].astype(float)) for channel in (PPG, ABP))
     lags = np.arange(-40, 41)
@@ -142,7 +142,7 @@ def test_splits_follow_each_other_in_time_with_a_gap():
     assert (len(splits.train), len(splits.validation), len(splits.test)) == (16, 2, 2)
 
 
-def test_waveform_options_do_what_they_say():
+def test_waveform_options_have_their_effects():
     default = find_dataset("waveforms").load(STORE, {})
     assert default.train.shape == (1600, 2, 256)
     assert default.validation.shape == default.test.shape == (200, 2, 256)

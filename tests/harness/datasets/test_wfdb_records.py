@@ -1,4 +1,4 @@
-"""WFDB records: made ones of one segment or several, in whole and in parts, and every way of being damaged."""
+"""WFDB records of one or several segments, read in whole and in parts, and damaged ones."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def read(folder, *records, channels=BOTH):
 
 
 def placed(recording):
-    """The recording as (C, length), with zeros in its holes."""
+    """Return the recording as (C, length), with zeros in its holes."""
     values = np.zeros((len(recording.steps), recording.length), dtype=int)
     for stretch in recording.stretches:
         values[:, stretch.start : stretch.stop] = stretch.values
@@ -37,7 +37,7 @@ def placed(recording):
 @pytest.mark.parametrize(
     ("fmt", "bits"), [("16", 16), ("80", 8), ("24", 24), ("32", 32), ("516", 16), ("508", 8), ("524", 24)]
 )
-def test_values_are_the_converters_and_a_row_goes_where_any_channel_is_invalid(fmt, bits, tmp_path, write_segment):
+def test_values_are_converter_counts_without_invalid_samples_of_any_channel(fmt, bits, tmp_path, write_segment):
     import wfdb
 
     signals = {"II": noise(400), "ABP": noise(400), "PLETH": noise(400)}
@@ -63,9 +63,7 @@ def test_channels_come_in_the_order_asked_for(tmp_path, write_segment):
     np.testing.assert_array_equal(placed(read(tmp_path, channels=("PLETH",))), [signals["PLETH"]])
 
 
-def test_of_a_record_in_segments_those_with_both_channels_are_read_at_their_times(
-    tmp_path, write_segment, write_record_of_segments
-):
+def test_segments_with_both_channels_are_read_at_their_times(tmp_path, write_segment, write_record_of_segments):
     first, second = ({"PLETH": noise(200), "ABP": noise(200)} for _ in range(2))
     write_segment(tmp_path, "r_0001", {"II": noise(200), **first})
     write_segment(tmp_path, "r_0002", {"II": noise(50), "PLETH": noise(50)})
@@ -83,7 +81,7 @@ def test_of_a_record_in_segments_those_with_both_channels_are_read_at_their_time
     assert recording.length == 1480 and recording.invalid == recording.rescaled == 0
 
 
-def test_headers_are_asked_for_before_samples_and_none_where_the_layout_lacks_a_channel(
+def test_headers_are_read_before_samples_and_only_if_the_layout_has_the_channels(
     tmp_path, write_segment, write_record_of_segments
 ):
     asked = []
@@ -109,17 +107,15 @@ def test_segments_of_one_layout_need_no_layout(tmp_path, write_segment):
     assert [(stretch.start, stretch.stop) for stretch in read(tmp_path).stretches] == [(0, 60), (60, 120)]
 
 
-def test_a_signal_without_a_file_is_no_signal(tmp_path, write_segment):
+def test_a_signal_without_a_file_is_ignored(tmp_path, write_segment):
     header = write_segment(tmp_path, "r", {"PLETH": noise(60), "ABP": noise(60)})
     header.write_text(header.read_text().replace("r.dat 16", "~ 0", 1))
     with pytest.raises(DataError, match=r"r\.hea: no segment of the record has PLETH and ABP together; its .* are ABP"):
         read(tmp_path)
 
 
-def test_of_segments_in_different_units_those_with_the_most_valid_samples_are_kept(
-    tmp_path, write_segment, write_record_of_segments
-):
-    """By samples: of the three segments two have the other gain, and of the longest most is invalid."""
+def test_the_units_with_the_most_valid_samples_are_kept(tmp_path, write_segment, write_record_of_segments):
+    """Valid samples decide: two of three segments have another gain, but the longest is mostly invalid."""
     long = {"PLETH": noise(900), "ABP": noise(900)}
     long["ABP"][100:] = -32768
     write_segment(tmp_path, "r_0001", long, gains={"ABP": 20})
@@ -132,7 +128,7 @@ def test_of_segments_in_different_units_those_with_the_most_valid_samples_are_ke
     assert (recording.rescaled, recording.invalid) == (190, 800)
 
 
-def test_records_follow_one_another(tmp_path, write_segment):
+def test_records_are_concatenated(tmp_path, write_segment):
     signals = {name: {"PLETH": noise(count), "ABP": noise(count)} for name, count in (("a", 70), ("b", 50))}
     signals["a"]["ABP"][60:] = -32768
     for name, values in signals.items():
@@ -152,7 +148,7 @@ def test_several_samples_per_frame_are_a_higher_rate(tmp_path, write_segment):
         read(tmp_path, channels=("PLETH", "II"))
 
 
-def test_real_records_lose_the_rows_of_invalid_samples_and_nothing_else(data_root):
+def test_real_records_lose_only_invalid_samples(data_root):
     import wfdb
 
     recording = read(data_root / "icu", "icu01", "icu02")
@@ -175,7 +171,7 @@ def whole(folder, write_segment, **options):
     return write_segment(folder, "r", {"PLETH": noise(300), "ABP": noise(300)}, **options)
 
 
-def test_a_record_that_is_not_there_is_missing(tmp_path):
+def test_a_missing_record_is_reported(tmp_path):
     with pytest.raises(DataMissing, match=r"^set: .*/r\.hea: no such file"):
         read(tmp_path)
 
@@ -188,7 +184,7 @@ def test_a_header_without_its_samples_is_missing_them(tmp_path, write_segment):
 
 
 @pytest.mark.parametrize("fmt", ["16", "80", "24", "516"])
-def test_samples_that_are_cut_short(fmt, tmp_path, write_segment):
+def test_truncated_samples_are_refused(fmt, tmp_path, write_segment):
     whole(tmp_path, write_segment, fmt=fmt)
     content = (tmp_path / "r.dat").read_bytes()
     (tmp_path / "r.dat").write_bytes(content[: len(content) // 2])
@@ -197,7 +193,7 @@ def test_samples_that_are_cut_short(fmt, tmp_path, write_segment):
     assert caught.value.exit_code == 3
 
 
-def test_a_changed_sample_breaks_the_checksum(tmp_path, write_segment):
+def test_a_changed_sample_fails_the_checksum(tmp_path, write_segment):
     whole(tmp_path, write_segment)
     content = bytearray((tmp_path / "r.dat").read_bytes())
     content[6] ^= 1  # of row 1, the second channel
@@ -231,7 +227,7 @@ def test_a_record_without_one_of_the_channels_names_those_it_has(tmp_path, write
         (b"r 2 125 300\nr.dat 16\nr.dat 16\n", "its signals are without names"),
     ],
 )
-def test_a_header_that_is_none(content, says, tmp_path):
+def test_an_invalid_header_is_refused(content, says, tmp_path):
     (tmp_path / "r.hea").write_bytes(content)
     with pytest.raises(DataError, match=r"^set: .*/r\.hea: ") as caught:
         read(tmp_path)
@@ -247,7 +243,7 @@ def test_a_header_that_is_none(content, says, tmp_path):
         (("125 300", "125 299"), "do not add up"),
     ],
 )
-def test_a_header_that_does_not_fit_its_samples(change, says, tmp_path, write_segment):
+def test_a_header_that_contradicts_its_samples_is_refused(change, says, tmp_path, write_segment):
     header = whole(tmp_path, write_segment)
     header.write_text(header.read_text().replace(*change))
     if "8 200" in change[1]:
@@ -257,7 +253,7 @@ def test_a_header_that_does_not_fit_its_samples(change, says, tmp_path, write_se
     assert says in str(caught.value)
 
 
-def test_segments_that_contradict_their_record(tmp_path, write_segment, write_record_of_segments):
+def test_segments_that_contradict_their_record_are_refused(tmp_path, write_segment, write_record_of_segments):
     whole(tmp_path, write_segment)
     write_record_of_segments(tmp_path, "m", [("r", 200)], list(BOTH))
     with pytest.raises(DataError, match=r"/r\.hea: 300 samples at 125 Hz, but .*/m\.hea says 200 at 125 Hz"):
@@ -270,21 +266,21 @@ def test_segments_that_contradict_their_record(tmp_path, write_segment, write_re
         read(tmp_path, "n")
 
 
-def test_records_at_different_rates(tmp_path, write_segment):
+def test_records_at_different_rates_are_refused(tmp_path, write_segment):
     for name, rate in (("a", 125), ("b", 250)):
         write_segment(tmp_path, name, {"PLETH": noise(300), "ABP": noise(300)}, rate=rate)
     with pytest.raises(DataError, match=r"/b\.hea: sampled at 250 Hz, but .*/a\.hea at 125 Hz; rates must be equal"):
         read(tmp_path, "a", "b")
 
 
-def test_a_name_that_two_signals_have(tmp_path, write_segment):
+def test_a_duplicate_signal_name_is_refused(tmp_path, write_segment):
     header = write_segment(tmp_path, "r", {"PLETH": noise(300), "ABP": noise(300), "II": noise(300)})
     header.write_text(header.read_text().replace("II", "ABP"))
     with pytest.raises(DataError, match=r"/r\.hea: two signals are called ABP"):
         read(tmp_path)
 
 
-def test_a_record_without_a_valid_row(tmp_path, write_segment):
+def test_a_record_without_valid_samples_is_refused(tmp_path, write_segment):
     signals = {"PLETH": noise(300), "ABP": noise(300)}
     signals["PLETH"][:150] = signals["ABP"][150:] = -32768
     write_segment(tmp_path, "r", signals)

@@ -1,4 +1,4 @@
-"""Splits in time with gaps, and windows that stay inside them."""
+"""Splits in time with gaps, and windows inside them."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from harness.datasets._signals.windows import fill_windows, samples, split_in_ti
 
 
 def recording(*spans):
-    """Stretches in which every sample holds its own number in the recording, and in channel 1 that plus 1,000,000."""
+    """Return stretches in which each sample is its index in the recording, plus 1,000,000 in channel 1."""
     return [Stretch(start, np.arange(start, stop) + np.array([[0], [1_000_000]])) for start, stop in spans]
 
 
@@ -16,7 +16,7 @@ def spans(stretches):
     return [(stretch.start, stretch.stop) for stretch in stretches]
 
 
-def test_the_last_samples_are_test_those_before_validation_and_train_pays_for_the_gaps():
+def test_test_is_last_validation_precedes_it_and_gaps_reduce_train():
     parts = split_in_time(recording((0, 1000)), validation=0.2, test=0.1, gap=30)
     assert {name: spans(part) for name, part in parts.items()} == {
         "train": [(0, 640)],
@@ -34,7 +34,7 @@ def test_gaps_are_counted_in_time_and_fractions_in_valid_samples():
     assert spans(parts["train"]) == [(0, 260)], "10 of the 50 lie in the hole"
 
 
-def test_held_out_parts_reach_over_holes_and_keep_their_share():
+def test_held_out_parts_span_holes_and_keep_their_share():
     parts = split_in_time(recording((0, 400), (450, 480), (490, 600)), validation=0.25, test=0.25, gap=10)
     total = 540
     assert spans(parts["test"]) == [(455, 480), (490, 600)] and samples(parts["test"]) == total // 4
@@ -43,7 +43,7 @@ def test_held_out_parts_reach_over_holes_and_keep_their_share():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_parts_are_disjoint_apart_and_in_order_whatever_the_holes(seed):
+def test_parts_are_disjoint_ordered_and_separated_by_gaps(seed):
     rng = np.random.default_rng(seed)
     edges = np.cumsum(rng.integers(1, 200, 16)).reshape(8, 2)
     gap = int(rng.integers(0, 100))
@@ -61,7 +61,7 @@ def test_parts_are_disjoint_apart_and_in_order_whatever_the_holes(seed):
     assert samples(parts["test"]) == round(0.3 * len(valid))
 
 
-def test_what_is_too_short_leaves_parts_empty():
+def test_too_short_recordings_have_empty_parts():
     parts = split_in_time(recording((0, 100)), validation=0.3, test=0.3, gap=60)
     assert {name: spans(part) for name, part in parts.items()} == {
         "train": [],
@@ -90,7 +90,7 @@ def test_windows_are_slices_of_the_stretch(stride):
     np.testing.assert_array_equal(target[:, 1], target[:, 0] + 1_000_000)
 
 
-def test_windows_may_be_any_choice_in_any_order():
+def test_windows_may_be_selected_in_any_order():
     [stretch] = recording((0, 100))
     target = np.zeros((3, 2, 8), dtype=int)
     fill_windows(target, stretch.values, np.array([50, 3, 92]))

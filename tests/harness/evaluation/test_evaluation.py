@@ -1,4 +1,4 @@
-"""Evaluation: every point counts once, in the right unit, with the right error."""
+"""Evaluation: every example counts once, in the correct unit, with the correct standard error."""
 
 import math
 
@@ -16,7 +16,7 @@ LEVELS = 16
 
 
 class StandardNormal(nn.Module):
-    """The identity flow: z = x; remembers how many events each pass had."""
+    """The identity flow, z = x; records the batch size of each pass."""
 
     def __init__(self):
         super().__init__()
@@ -28,7 +28,7 @@ class StandardNormal(nn.Module):
 
 
 class NotFinite(StandardNormal):
-    """log p of the events whose first entry is negative is -inf."""
+    """A flow with log p = -inf for examples whose first entry is negative."""
 
     def terms(self, x):
         prior, log_det = super().terms(x)
@@ -65,7 +65,7 @@ def test_exact_on_a_standard_normal():
     assert torch.allclose(result.values[0], points / math.log(2), atol=1e-6)
 
 
-def test_the_last_batch_counts():
+def test_the_last_minibatch_is_evaluated():
     flow, pipeline = StandardNormal(), images(dequantise=False)
     whole = evaluate(flow, pipeline, "test", 1, 100, 0)
     parts = evaluate(flow, pipeline, "test", 1, 4, 0)
@@ -109,7 +109,7 @@ def test_the_parts_of_a_likelihood_sum_to_it(preprocessing):
 
 
 def test_importance_weighting_is_the_mean_of_the_densities():
-    """Point by point log of the mean of p over the draws; in both units, and never above the mean of the logs."""
+    """For each example the log of the mean of p over the draws, in both units; it is at least the mean of the logs."""
     pipeline = images()
     result = evaluate(Widened(), pipeline, "test", 4, 3, 0)
     log_p = -result.values * 16 * math.log(2)
@@ -123,7 +123,7 @@ def test_importance_weighting_is_the_mean_of_the_densities():
     assert one.importance_weighted == pytest.approx(one.bits_per_dim, abs=1e-12)
 
 
-def test_importance_weighting_of_a_point_without_any_density():
+def test_importance_weighting_of_a_point_with_zero_density():
     class Nowhere(StandardNormal):
         def terms(self, x):
             return torch.full((len(x),), -math.inf), torch.zeros(len(x))
@@ -132,7 +132,7 @@ def test_importance_weighting_of_a_point_without_any_density():
 
 
 def test_importance_weights_approach_the_likelihood_of_the_values():
-    """On one entry the probability of each level is known: the bound approaches it, the mean does not."""
+    """On one entry the probability of each level is known; only the importance-weighted bound approaches it."""
     values = np.arange(LEVELS, dtype=np.uint8).reshape(-1, 1, 1, 1)
     splits = Splits(values, values, values, levels=LEVELS, description="every level")
     pipeline = Pipeline(splits, DataRef(label="levels", name="levels"))
@@ -148,7 +148,7 @@ def test_a_single_point_has_no_standard_error():
     assert math.isnan(evaluate(StandardNormal(), images(count=1), "test", 1, 4, 0).standard_error)
 
 
-def test_evaluation_leaves_no_graph_and_takes_the_dtype_asked_for():
+def test_evaluation_builds_no_graph_and_uses_the_requested_dtype():
     class Double(StandardNormal):
         def terms(self, x):
             assert x.dtype == torch.float64 and not torch.is_grad_enabled()
@@ -157,7 +157,7 @@ def test_evaluation_leaves_no_graph_and_takes_the_dtype_asked_for():
     assert evaluate(Double(), images(), "test", 1, 4, 0, torch.float64).values.dtype == torch.float64
 
 
-def test_generators_of_different_purposes_are_unrelated():
+def test_generators_of_different_purposes_are_independent():
     device = torch.device("cpu")
     draws = {
         (seed, purpose): torch.rand(3, generator=generator(device, seed, purpose)).tolist()

@@ -1,4 +1,4 @@
-"""Generated images against real ones: torch-fidelity's measures on images as they are, and nothing fetched."""
+"""Fidelity of generated images: torch-fidelity's measures, without downloads."""
 
 import json
 import math
@@ -36,7 +36,7 @@ MIX = np.random.default_rng(5).normal(size=(48, 6)) / 48
 
 @pytest.fixture
 def extractor():
-    """A linear map of the 48 entries of a 3x4x4 image, registered with torch-fidelity for one test."""
+    """Register a linear map of the 48 entries of a 3x4x4 image with torch-fidelity for one test."""
     from torch_fidelity import FeatureExtractorBase, register_feature_extractor
     from torch_fidelity.registry import FEATURE_EXTRACTORS_REGISTRY
 
@@ -64,7 +64,7 @@ def extractor():
 
 @pytest.fixture
 def offline(monkeypatch, tmp_path):
-    """No connection is made without the test failing, and torch's cache is empty."""
+    """Fail the test if a connection is made, and use an empty torch cache."""
     attempts = []
 
     def refuse(*args, **kwargs):
@@ -81,7 +81,7 @@ def offline(monkeypatch, tmp_path):
 
 
 def images(count, levels=256, channels=3, seed=0):
-    """Images whose colours and places differ from each other, so that none may take another's place."""
+    """Return images in which all colours and positions differ, so that an exchange is detected."""
     draw = np.random.default_rng(seed)
     share = np.linspace(0.1, 0.9, channels * 16).reshape(channels, 4, 4)
     return draw.binomial(levels - 1, share, (count, channels, 4, 4)).astype(np.uint8)
@@ -97,7 +97,7 @@ def pipeline(data, **settings):
 
 
 class Recital:
-    """A flow that recites the test images, as the pipeline prepared them."""
+    """A flow whose samples are the prepared test images."""
 
     def __init__(self, pipe, change=lambda x: x):
         values = pipe.raw("test")
@@ -115,8 +115,8 @@ def measure(pipe, flow, count=64, name=NAME, root=None):
     return measure_fidelity(flow, pipe, SampleSettings(count=count, extractor=name), 0, 25, root)
 
 
-def test_of_shifted_images_the_distance_is_that_of_the_means(extractor):
-    """Equal covariances cancel: FID = |shift|^2 of the features. KID is what its definition says of the whole sets."""
+def test_the_distance_of_shifted_images_is_that_of_their_means(extractor):
+    """With equal covariances FID is |shift|^2 of the features; KID equals its definition on the whole sets."""
     real = torch.from_numpy(images(200) // 2)
     shifted = compare(real + 5, real, extractor, None, cuda=False)
     shift = 5 * MIX.sum(0)
@@ -126,8 +126,8 @@ def test_of_shifted_images_the_distance_is_that_of_the_means(extractor):
     assert abs(same["kid"]) < 0.1 * shifted["kid"] and shifted["kid_sd"] > 1e-3 * shifted["kid"]
 
 
-def test_precision_is_of_the_samples_and_recall_of_the_data(extractor):
-    """A model that makes but one part of the data is precise and reaches little."""
+def test_precision_measures_samples_and_recall_measures_data(extractor):
+    """A model that generates a part of the data has high precision and low recall."""
     real = torch.from_numpy(images(200))
     few = compare(real[:20].repeat(10, 1, 1, 1), real, extractor, None, cuda=False)
     assert few["precision"] == 1 and few["recall"] < 0.5
@@ -135,8 +135,8 @@ def test_precision_is_of_the_samples_and_recall_of_the_data(extractor):
 
 @pytest.mark.parametrize("settings", [{}, {"permute": 3}, {"preprocessing": "logit"}])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_samples_are_compared_as_the_data_are(channels, settings, extractor):
-    """Of a flow that recites the test images nothing is left, through every way back to levels."""
+def test_samples_and_data_are_converted_in_the_same_way(channels, settings, extractor):
+    """The distance is zero for a flow that returns the test images, under every pre-processing."""
     pipe = pipeline(splits(levels=17, channels=channels), **settings)
     found = measure(pipe, Recital(pipe))
     assert abs(found.row["fid"]) < 1e-6 and found.row["precision"] == found.row["recall"] == 1
@@ -145,7 +145,7 @@ def test_samples_are_compared_as_the_data_are(channels, settings, extractor):
     assert found.notes == {"fidelity": f"samples and 64 of 64 test images; {by}"}
 
 
-def test_swapped_colours_are_seen(extractor):
+def test_swapped_colours_change_the_measures(extractor):
     pipe = pipeline(splits())
     assert measure(pipe, Recital(pipe, lambda x: x.flip(1))).row["fid"] > 100
 
@@ -179,15 +179,15 @@ def test_samples_that_are_not_finite_are_counted(extractor):
         ({"test": 30, "train": 20}, "30 of 30 test images"),
     ],
 )
-def test_training_images_stand_in_where_there_are_too_few_others(sizes, text, extractor):
+def test_training_images_are_used_if_there_are_too_few_others(sizes, text, extractor):
     pipe = pipeline(splits(**sizes))
     flow = Recital(pipeline(splits(test=50)))
     found = measure(pipe, flow, count=50)
     assert text in found.notes["fidelity"] and found.row["samples"] == int(text.split()[0])
 
 
-def test_without_weights_there_is_a_line_and_no_number(offline, tmp_path, monkeypatch):
-    """Nothing is drawn, imported or fetched for it."""
+def test_without_inception_weights_there_is_a_note_and_no_measure(offline, tmp_path, monkeypatch):
+    """No sample is drawn, no module imported and no file fetched."""
     pipe = pipeline(splits())
     for name in [name for name in sys.modules if name.split(".")[0] == "torch_fidelity"]:
         monkeypatch.delitem(sys.modules, name)
@@ -199,7 +199,7 @@ def test_without_weights_there_is_a_line_and_no_number(offline, tmp_path, monkey
     assert str(tmp_path) not in line, "records name no places of a machine"
 
 
-def test_weights_are_taken_from_either_place_and_only_the_right_ones(offline, tmp_path, monkeypatch):
+def test_inception_weights_are_found_in_both_places_and_verified(offline, tmp_path, monkeypatch):
     import hashlib
 
     content = b"weights"
@@ -219,12 +219,12 @@ def test_weights_are_taken_from_either_place_and_only_the_right_ones(offline, tm
 
 
 @pytest.mark.parametrize("name", ["vgg16", "clip-rn50", "dinov2-vit-s-14", "no-such-network"])
-def test_a_network_that_would_be_fetched_is_not_used(name, offline):
+def test_a_network_that_needs_a_download_is_not_used(name, offline):
     found = measure(pipeline(splits()), None, name=name)
     assert found.row["fid"] is None and f"'{name}'" in found.notes["fidelity"]
 
 
-def test_a_flow_that_gives_no_samples_keeps_its_record(extractor):
+def test_a_flow_without_samples_still_has_a_record(extractor):
     class Broken(Recital):
         def sample(self, n, temperature=1.0, generator=None):
             raise RuntimeError("singular")
@@ -235,7 +235,7 @@ def test_a_flow_that_gives_no_samples_keeps_its_record(extractor):
 
 
 @pytest.mark.parametrize("channels", [2, 3])
-def test_what_is_no_image_is_not_compared(channels, extractor):
+def test_sequences_are_not_compared(channels, extractor):
     data = splits(channels=channels) if channels == 2 else Splits(*[images(20).astype(float)] * 3, None, "", False)
     found = measure(pipeline(data), None, count=10)
     assert found.row["fid"] is None and "not grey or RGB images on levels" in found.notes["fidelity"]
@@ -261,7 +261,7 @@ def toy_data(monkeypatch):
 
 
 @pytest.mark.parametrize("layer", ["conv1x1", "maf", "realnvp", "residual_flow"])
-def test_a_trial_has_the_measures_of_its_model_the_same_twice(layer, toy_data, extractor, offline, tmp_path):
+def test_the_measures_of_a_trial_are_deterministic(layer, toy_data, extractor, offline, tmp_path):
     one = trial(layer, layer != "conv1x1", samples=SampleSettings(count=30, extractor=extractor))
     content = []
     for _ in range(2):
@@ -278,8 +278,8 @@ def test_a_trial_has_the_measures_of_its_model_the_same_twice(layer, toy_data, e
     assert content[0] == content[1]
 
 
-def test_samples_are_those_of_the_weights_that_were_kept(toy_data, extractor, tmp_path):
-    """Averages, here: the file beside the record gives the same numbers."""
+def test_samples_are_drawn_with_the_kept_weights(toy_data, extractor, tmp_path):
+    """With averaged weights, the samples in the record's file give the same measures."""
     one = trial(samples=SampleSettings(count=30, extractor=extractor), ema="all", ema_decay=0.5, learning_rate=0.1)
     record = run_density(one, None, tmp_path, lambda done, text: None)
     flow = load_flow(one, weights_path(one, tmp_path))
@@ -287,7 +287,7 @@ def test_samples_are_those_of_the_weights_that_were_kept(toy_data, extractor, tm
     assert again.row["fid"] > 0 and again.row.items() <= record.rows[0].items()
 
 
-def test_a_trial_that_asks_for_nothing_is_the_trial_it_was(toy_data, tmp_path):
+def test_a_trial_without_fidelity_keeps_its_id(toy_data, tmp_path):
     plain = trial()
     assert "samples" not in json.loads(plain.model_dump_json())["training"]
     assert plain.id == trial(samples=None).id != trial(samples=SampleSettings(count=30)).id

@@ -1,4 +1,4 @@
-"""What a trial keeps of the layers that it trained."""
+"""The matrices of trained layers that a trial keeps."""
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ def test_a_flow_keeps_the_matrix_of_its_first_layer_and_the_factors_of_a_butterf
     assert list(learned_maps(flow)) == [path]
 
 
-def test_of_a_large_event_the_first_layer_that_is_small_enough():
+def test_the_first_layer_that_is_small_enough_is_kept():
     flow = build_flow((1, 64, 64), LayerRef(row="c", layer="conv1x1"), FlowSettings(levels=3, steps=1, width=4), seed=0)
     maps = learned_maps(flow)
     assert [(name, matrix.shape) for name, matrix in maps.items()] == [(f"{MAP}level2/step0/layer", (SIDE, SIDE))]

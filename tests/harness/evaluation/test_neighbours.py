@@ -1,4 +1,4 @@
-"""The training examples nearest to samples: what a search of everything finds, in parts and in little memory."""
+"""The training examples nearest to samples, found in parts with little memory."""
 
 import math
 
@@ -30,13 +30,13 @@ def toy(kind, seed=0):
 
 
 def by_hand(queries, train, scale):
-    """Every distance, one by one."""
+    """Return all distances, computed one by one."""
     rows = [[math.sqrt((((q.astype(float) - t) * scale) ** 2).sum()) for t in train.astype(float)] for q in queries]
     return np.argmin(rows, axis=1), np.min(rows, axis=1)
 
 
 @pytest.mark.parametrize("chunk", [48, 7 * 48, 10**6])
-def test_finds_what_a_search_of_everything_finds(chunk):
+def test_neighbours_equal_those_of_an_exhaustive_search(chunk):
     data = toy("image")
     queries = np.concatenate([data.test, data.train[[0, 77, 149]]])
     index, distance = nearest(torch.from_numpy(queries), SplitValues(data.train), flat, chunk_entries=chunk)
@@ -47,8 +47,8 @@ def test_finds_what_a_search_of_everything_finds(chunk):
 
 @pytest.mark.parametrize("permute", [None, 4])
 @pytest.mark.parametrize("kind", ["image", "sequence"])
-def test_what_is_stored_is_in_the_units_of_the_data(kind, permute):
-    """8-bit units of pixels in their places; of sequences each channel's range in the training split as [-1, 1)."""
+def test_neighbours_are_stored_in_the_units_of_the_data(kind, permute):
+    """8-bit units for pixels; for sequences each channel's training range scaled to [-1, 1)."""
     data = toy(kind)
     scale = 255 / 16
     if kind == "sequence":
@@ -66,7 +66,7 @@ def test_what_is_stored_is_in_the_units_of_the_data(kind, permute):
     assert arrays["neighbours_searched"] == 150
 
 
-def test_a_model_that_recites_is_told_from_one_that_draws():
+def test_memorised_samples_have_smaller_distances_than_new_ones():
     data = toy("image")
     arrays = neighbour_arrays(Pipeline(data, DataRef(label="toy", name="toy")), data.test, data.train[50:90])
     assert np.array_equal(arrays["samples_neighbour_index"], np.arange(50, 50 + QUERIES))
@@ -74,7 +74,7 @@ def test_a_model_that_recites_is_told_from_one_that_draws():
 
 
 class Watched(SplitValues):
-    """Remembers how many entries were asked for at once, and in all."""
+    """Record the sizes of all requests."""
 
     def __init__(self, values):
         super().__init__(values)
@@ -86,7 +86,7 @@ class Watched(SplitValues):
         return part
 
 
-def test_a_large_split_is_never_held_as_a_whole():
+def test_a_large_split_is_read_in_parts():
     train = Watched(np.zeros((1000, 1, 4, 4), dtype=np.uint8))
     queries = torch.ones(3, 1, 4, 4, dtype=torch.uint8)
     index, distance = nearest(queries, train, flat, chunk_entries=320, most=4000)
@@ -97,7 +97,7 @@ def test_a_large_split_is_never_held_as_a_whole():
 
 
 def test_pixels_are_compared_without_rounding():
-    """Images that differ by one level in one entry are told apart, however bright."""
+    """Images that differ by one level in one entry have a positive distance, however bright."""
     train = np.full((64, 3, 32, 32), 255, dtype=np.uint8)
     train[np.arange(64), 0, np.arange(64) % 32, 0] = 254
     pipeline = Pipeline(Splits(train, train[:1], train[:1], 256, "bright"), DataRef(label="toy", name="toy"))
@@ -107,7 +107,7 @@ def test_pixels_are_compared_without_rounding():
 
 @pytest.fixture
 def neighbour_run(density_run, write_run):
-    """The run of densities, with neighbours beside its samples."""
+    """Return the density run with nearest neighbours of its samples."""
     plan, records = density_run
     folder = write_run(plan, records) / "records"
     for number, record in enumerate(records):
@@ -137,7 +137,7 @@ def test_arrays_of_an_older_version_have_no_figure(density_run, write_run):
     assert neighbour_figures(plan, records, folder) == {}
 
 
-def test_an_image_stands_above_its_neighbour():
+def test_an_image_is_drawn_above_its_neighbour():
     images, near = np.zeros((2, 10, 1, 8, 8), dtype=np.uint8)
     images[9], near[9] = 255, 100  # the second pair of the second line
     whole = pair_mosaic(images, near, 255)

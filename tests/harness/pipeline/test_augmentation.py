@@ -1,4 +1,4 @@
-"""Augmentation: exactly the moves that are stated, of training images alone, and nothing else of a trial moved."""
+"""Augmentation: the stated transformations, of training images only, without other effects."""
 
 import itertools
 from collections import Counter
@@ -24,7 +24,7 @@ def generator(seed=0):
 
 
 def outcomes(image, kind):
-    """Every outcome of one channel, as many times as moves lead to it; the moves are equally likely."""
+    """Return every outcome of one channel, repeated by its number of equally likely transformations."""
     margin = {"crop_flip": 4, "dihedral_shift": 1}[kind]
     padded = np.pad(image, margin, mode="reflect")
     found = Counter()
@@ -39,7 +39,7 @@ def outcomes(image, kind):
 
 
 @pytest.mark.parametrize(("kind", "shape"), [("crop_flip", (5, 6)), ("dihedral_shift", (3, 3))])
-def test_the_outcomes_are_the_stated_ones_as_often_as_stated(kind, shape):
+def test_outcomes_and_their_frequencies_are_as_stated(kind, shape):
     image = np.arange(shape[0] * shape[1], dtype=np.uint8).reshape(shape)
     expected = outcomes(image, kind)
     count = 100 * expected.total()
@@ -52,7 +52,7 @@ def test_the_outcomes_are_the_stated_ones_as_often_as_stated(kind, shape):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16])
-def test_channels_move_together_and_images_each_on_their_own(kind, dtype):
+def test_channels_are_augmented_together_and_images_independently(kind, dtype):
     places = torch.arange(64, dtype=dtype).reshape(8, 8)
     images = torch.stack([places, places + 60]).expand(50, 2, 8, 8)
     before = images.clone()
@@ -92,8 +92,8 @@ def batches(kind, count=6, constant=False, **options):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_order_of_points_and_the_noise_stay_as_they_were(kind):
-    """Images of one colour look the same however they are moved."""
+def test_augmentation_does_not_change_the_order_of_examples_and_the_noise(kind):
+    """Images of one colour do not change under augmentation."""
     for (x, log_det), (moved, same) in zip(
         batches("none", constant=True), batches(kind, constant=True, permute=None), strict=True
     ):
@@ -103,7 +103,7 @@ def test_the_order_of_points_and_the_noise_stay_as_they_were(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("preprocessing", ["scale", "logit"])
-def test_a_permutation_comes_after_it(kind, preprocessing):
+def test_permutations_are_applied_after_augmentation(kind, preprocessing):
     order = permutation(2 * 8 * 8, 3)
     plain, permuted = (batches(kind, preprocessing=preprocessing, permute=seed) for seed in (None, 3))
     for (x, log_det), (moved, same) in zip(plain, permuted, strict=True):
@@ -111,7 +111,7 @@ def test_a_permutation_comes_after_it(kind, preprocessing):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_use_of_a_point_is_moved_anew_and_from_its_own_values(kind):
+def test_every_use_of_an_example_is_augmented_anew_from_the_original(kind):
     seen = {}
     pipeline = Pipeline(splits(), DataRef(label="x", name="x", augmentation=kind, dequantise=False), torch.float64)
     for x, _ in itertools.islice(TrainingBatches(pipeline, 40, 0), 5):
@@ -122,7 +122,7 @@ def test_every_use_of_a_point_is_moved_anew_and_from_its_own_values(kind):
     assert len(seen) == 40 and all(len(forms) > 1 for forms in seen.values())
 
 
-def test_held_out_images_stay_as_they_are():
+def test_held_out_images_are_not_augmented():
     class Uniform(torch.nn.Module):
         def terms(self, x):
             return -x.flatten(1).square() @ torch.arange(128.0, dtype=x.dtype), torch.zeros(len(x), dtype=x.dtype)
@@ -143,7 +143,7 @@ def test_held_out_images_stay_as_they_are():
         ("dihedral_shift", (1, 1, 1), "reflects 1 pixel at the border"),
     ],
 )
-def test_what_cannot_be_moved_is_refused(kind, shape, message):
+def test_data_that_cannot_be_augmented_are_refused(kind, shape, message):
     with pytest.raises(UserError, match=f"^mine: .*{message}"):
         Pipeline(splits(shape), DataRef(label="mine", name="x", augmentation=kind))
 
@@ -163,7 +163,7 @@ profiles:
 """
 
 
-def test_a_suite_that_asks_for_the_impossible_is_refused_at_its_place(tmp_path):
+def test_a_suite_with_impossible_augmentation_is_refused_with_its_position(tmp_path):
     file = tmp_path / "moved.yaml"
     file.write_text(SUITE)
     with pytest.raises(SuiteError, match=r"moved.yaml:11:23: waveforms: augmentation 'crop_flip' moves images"):

@@ -1,4 +1,4 @@
-"""From values to the flow's input and back: exact, with fresh noise, and with the floor where it belongs."""
+"""Preparation of data: exact inverse, fresh dequantisation noise, and the resolution floor."""
 
 import math
 from dataclasses import replace
@@ -45,7 +45,7 @@ def sequences(train: np.ndarray, test: np.ndarray, lattice: bool = True) -> Spli
 
 @pytest.mark.parametrize("permute", [None, 3])
 @pytest.mark.parametrize(("name", "preprocessing"), CASES)
-def test_there_and_back_is_exact(name, preprocessing, permute, splits):
+def test_the_round_trip_is_exact(name, preprocessing, permute, splits):
     data = reference(name, preprocessing=preprocessing, permute=permute)
     exact = Pipeline(splits[name], data, dtype=torch.float64)
     trained = Pipeline(splits[name], data)
@@ -68,7 +68,7 @@ def test_there_and_back_is_exact(name, preprocessing, permute, splits):
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_permutation_is_one_for_all_splits_and_mixes_everything(name, splits):
+def test_all_splits_share_one_permutation_of_all_entries(name, splits):
     plain, permuted = (Pipeline(splits[name], reference(name, permute=seed)) for seed in (None, 7))
     order = permutation(plain.dim, 7)
     assert sorted(order.tolist()) == list(range(plain.dim))
@@ -110,7 +110,7 @@ def test_without_dequantisation_the_values_themselves_are_mapped(splits):
 
 
 @pytest.mark.parametrize(("name", "preprocessing"), CASES)
-def test_log_det_is_that_of_the_map(name, preprocessing, splits):
+def test_log_det_equals_that_of_the_map(name, preprocessing, splits):
     pipeline = Pipeline(splits[name], reference(name, preprocessing=preprocessing, permute=1), dtype=torch.float64)
     values = pipeline.raw("test")[:2]
     _, log_det = pipeline.prepare(values, generator())
@@ -151,7 +151,7 @@ def test_eight_bit_images_have_the_usual_bits_per_dim():
     torch.testing.assert_close(measures["nats_per_dim"], nll.double() / 12, rtol=1e-6, atol=1e-9)
 
 
-def test_floor_of_sequences_is_the_mean_log_step_and_is_reached_by_perfect_knowledge():
+def test_the_floor_of_sequences_is_the_mean_log_step_and_is_attained():
     train = np.stack([np.arange(1024), np.arange(1024) // 4 + 100], axis=0).astype(np.int16)[None]
     pipeline = Pipeline(sequences(train, train[:, :, :]), reference("adc"), dtype=torch.float64)
     floor = (math.log(2 / 1024) + math.log(2 / 256)) / 2
@@ -166,7 +166,7 @@ def test_floor_of_sequences_is_the_mean_log_step_and_is_reached_by_perfect_knowl
     assert Pipeline(sequences(ten_bits, ten_bits), reference("adc")).floor() == pytest.approx(-6.24, abs=0.005)
 
 
-def test_reported_unit_and_floor_follow_the_kind_of_data(splits):
+def test_unit_and_floor_depend_on_the_kind_of_data(splits):
     for name, unit in (("digits", "bits_per_dim"), ("patches", "bits_per_dim"), ("waveforms", "nats_per_dim")):
         pipeline = Pipeline(splits[name], reference(name))
         assert pipeline.unit == unit
@@ -175,7 +175,7 @@ def test_reported_unit_and_floor_follow_the_kind_of_data(splits):
 
 
 @pytest.mark.parametrize("levels", [17, None])
-def test_a_filter_leaves_no_floor(levels):
+def test_filtered_data_have_no_floor(levels):
     values = np.random.default_rng(1).integers(0, 17, (5, 2, 8), dtype=np.int16)
     splits = Splits(values, values, values, levels=levels, description="")
     assert Pipeline(splits, reference("plain")).floor() is not None
@@ -193,7 +193,7 @@ def test_data_off_a_lattice_have_no_floor_and_no_noise():
     np.testing.assert_allclose(pipeline.to_data(x), values)
 
 
-def test_range_of_sequences_is_the_training_splits_per_channel(splits):
+def test_sequences_are_scaled_by_the_training_range_of_each_channel(splits):
     train, test = splits["waveforms"].train, splits["waveforms"].test
     pipeline, moved = (
         Pipeline(sequences(train, held_out), reference("waveforms"), dtype=torch.float64)
@@ -210,7 +210,7 @@ def test_range_of_sequences_is_the_training_splits_per_channel(splits):
     np.testing.assert_array_equal(moved.to_data(outside), 3 * test)
 
 
-def test_samples_beyond_the_data_become_the_nearest_values():
+def test_samples_outside_the_range_are_clamped():
     values = np.arange(16, dtype=np.uint8).reshape(1, 1, 4, 4)
     far = torch.tensor([-9.0, -1.0, 0.999, 9.0, math.inf, -math.inf, 0.0, 0.0]).repeat(2).reshape(1, 1, 4, 4)
     pixels = Pipeline(images(17, values), reference("digits")).to_data(far)
@@ -227,7 +227,7 @@ def test_logit_of_sequences_is_refused(splits):
         Pipeline(splits["waveforms"], reference("waveforms", preprocessing="logit"))
 
 
-def test_what_a_pipeline_gives_does_not_share_memory_with_the_splits():
+def test_batches_do_not_share_memory_with_the_splits():
     values = np.zeros((2, 1, 4, 4), dtype=np.uint8)
     pipeline = Pipeline(images(17, values), reference("digits"))
     for chosen in (slice(None), torch.arange(2)):

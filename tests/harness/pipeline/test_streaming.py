@@ -1,4 +1,4 @@
-"""Batches of data that are larger than the memory: right, without copies of the whole, without a pass over it."""
+"""Minibatches of data larger than memory: correct, without a copy of or a pass over all of it."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 def mapped(tmp_path):
-    """(values, the same in a file, mapped into memory and read-only)."""
+    """Return (values, the same values memory-mapped read-only)."""
     values = np.random.default_rng(0).integers(0, 256, (50, 3, 4, 4), dtype=np.uint8)
     np.save(tmp_path / "values.npy", values)
     return values, np.load(tmp_path / "values.npy", mmap_mode="r")
@@ -33,7 +33,7 @@ def mapped(tmp_path):
         lambda a: a.astype(">i2"),
     ],
 )
-def test_batches_are_those_of_the_array_in_the_order_asked_for(mapped, view):
+def test_batches_follow_the_requested_order(mapped, view):
     values, file = view(mapped[0]), view(mapped[1])
     chosen = torch.tensor([7, 3, 3, 0])
     with warnings.catch_warnings():
@@ -98,7 +98,7 @@ print(json.dumps({
 
 @pytest.mark.system  # too long for the default run: 17 s of processor time
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc/self/status to read memory from")
-def test_200_mb_are_trained_on_and_evaluated_in_a_fraction_of_it(tmp_path):
+def test_200_mb_are_trained_on_and_evaluated_in_a_fraction_of_the_memory(tmp_path):
     path = tmp_path / "large.npy"
     count = 200 * 2**20 // 3072
     values = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=(count, 3, 32, 32))
@@ -119,7 +119,7 @@ def test_200_mb_are_trained_on_and_evaluated_in_a_fraction_of_it(tmp_path):
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("resident_bytes", [0, 10**9])
-def test_on_cuda_batches_are_the_same_resident_or_sent(mapped, resident_bytes):
+def test_on_cuda_batches_are_equal_whether_resident_or_copied(mapped, resident_bytes):
     values, file = mapped
     held = SplitValues(file, "cuda", resident_bytes)
     for _ in range(20):  # page-locked buffers come back

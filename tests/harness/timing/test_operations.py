@@ -1,4 +1,4 @@
-"""What is timed must be what is claimed: the whole operation, on weights that do something."""
+"""Timed operations: the whole operation, on weights away from initialisation."""
 
 import math
 import mmap
@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 
 
 class Counting(InvertibleLinear):
-    """y = a * x per channel; counts what is asked of it."""
+    """y = a * x per channel; counts the calls."""
 
     def __init__(self, shape):
         super().__init__(shape)
@@ -46,7 +46,7 @@ def test_every_layer_can_be_timed(name, operation, build_layer):
     call()  # a graph that is freed by the first call would fail in the second
 
 
-def test_forward_is_in_grad_mode_and_backward_reaches_every_leaf():
+def test_forward_records_gradients_and_backward_reaches_every_leaf():
     layer = Counting((2, 3))
     y, log_det = prepare(layer, 5, "forward", dtype=torch.float64, device=CPU)()
     assert y.requires_grad and log_det.requires_grad and layer.grad_modes == [True]
@@ -69,7 +69,7 @@ def test_forward_is_timed_in_training_and_the_inverse_in_eval(operation):
     assert layer.training == operation.startswith("forward")
 
 
-def test_warm_inverse_factorises_before_the_clock_and_undoes_the_same():
+def test_warm_inverse_factorises_before_timing_and_inverts_forward():
     class Factorising(Counting):
         def inverter(self):
             self.calls["inverter"] = self.calls.get("inverter", 0) + 1
@@ -88,13 +88,13 @@ def test_warm_inverse_factorises_before_the_clock_and_undoes_the_same():
     torch.testing.assert_close(prepare(layer, 5, "inverse", dtype=torch.float64, device=CPU)(), x)
 
 
-def test_inverse_error_is_relative_and_sees_what_is_no_number():
+def test_inverse_error_is_relative_and_detects_nan():
     x = torch.tensor([0.5, -4.0])
     assert inverse_error(torch.tensor([0.75, -3.0]), x) == 0.25
     assert inverse_error(torch.tensor([0.5, float("nan")]), x) == math.inf
 
 
-def test_perturb_moves_every_parameter():
+def test_perturb_changes_every_parameter():
     layer = LAYERS["butterfly"]((4, 8, 8))
     before = {name: value.detach().clone() for name, value in layer.named_parameters()}
     perturb(layer, 0.05, torch.Generator().manual_seed(0))
@@ -112,7 +112,7 @@ def test_measure_alternates_and_counts():
     assert all(result.median_ms > 0 and result.cpu_share > 0 for result in results.values())
 
 
-def test_rounds_end_early_but_not_before_the_least(monkeypatch):
+def test_rounds_end_early_but_not_before_the_minimum(monkeypatch):
     now = 0.0
     monkeypatch.setattr(timing.time, "perf_counter", lambda: now)
 
@@ -127,7 +127,7 @@ def test_rounds_end_early_but_not_before_the_least(monkeypatch):
     assert len(measure({"slow": call}, TimingSettings(warmup=1, rounds=2), CPU)["slow"].samples) == 2
 
 
-def test_warming_up_lasts_until_times_settle(monkeypatch):
+def test_warm_up_lasts_until_times_are_stable(monkeypatch):
     now, costs = 0.0, iter([])
     monkeypatch.setattr(timing.time, "perf_counter", lambda: now)
 
@@ -169,7 +169,7 @@ def test_page_faults_are_counted():
     assert result.page_faults >= size / mmap.PAGESIZE
 
 
-def test_peak_memory_is_what_is_held_at_once():
+def test_peak_memory_counts_simultaneous_allocations():
     x = torch.ones(1000)
     assert peak_bytes(lambda: x.clone(), CPU) == 4000
     assert peak_bytes(lambda: (x + 1, x + 2), CPU) == pytest.approx(8000, abs=64)  # the numbers 1 and 2 take some

@@ -1,4 +1,4 @@
-"""The released accounting of the 1x1: what it leaves out, what is recorded, and who may train on it."""
+"""The released accounting of the 1x1 log-det: the omitted term, the recorded values, and the suites that may use it."""
 
 import math
 
@@ -23,8 +23,8 @@ def flow_of(shape, levels=1):
     return flow
 
 
-def test_what_is_left_out_is_all_positions_but_one():
-    """n log|det W| is counted once: of c = 4 channels at n = 16 positions, log|det W| = 1.2 and true 19.2."""
+def test_the_omitted_log_det_is_that_of_all_positions_but_one():
+    """log|det W| is counted once instead of n times: for 16 positions it is 1.2 instead of 19.2."""
     flow = flow_of((2, 32))
     [layer] = [module for _, module in flow.linear_layers() if isinstance(module, LAYERS["conv1x1"])]
     assert layer.shape == (4, 16)
@@ -34,7 +34,7 @@ def test_what_is_left_out_is_all_positions_but_one():
         assert float(uncounted(flow)) == pytest.approx(19.2 - 1.2)
 
 
-def test_every_1x1_is_counted_at_its_own_number_of_positions():
+def test_every_1x1_is_counted_with_its_own_number_of_positions():
     flow = flow_of((2, 32), levels=2)
     expected = 0.0
     with torch.no_grad():
@@ -45,8 +45,8 @@ def test_every_1x1_is_counted_at_its_own_number_of_positions():
         assert float(uncounted(flow)) == pytest.approx(expected, rel=1e-6)
 
 
-def test_the_loss_moves_what_is_left_out():
-    """Training on the claim lowers log_s: its gradient is that of the true loss less the n - 1 uncounted positions."""
+def test_training_changes_the_omitted_term():
+    """The gradient of the claimed loss lacks n - 1 positions, so training lowers log_s."""
     flow = flow_of((2, 32))
     [layer] = [module for _, module in flow.linear_layers()]
     uncounted(flow).backward()
@@ -99,7 +99,7 @@ profiles:
     assert len(str(caught.value).splitlines()) == 1 and QUARANTINED in str(caught.value)
 
 
-def test_nor_may_set_or_a_claims_own_suite_alone(capsys):
+def test_neither_set_nor_a_claims_suite_alone_may_train_on_it(capsys):
     with pytest.raises(SuiteError, match=r"^--set training\.accounting=once_per_sequence: .*" + QUARANTINED):
         load_suite("quickstart").plan("quick", "cpu", settings=["training.accounting=once_per_sequence"])
     assert main(["run", "suites/claims/mimic_table.yaml", "--profile", "smoke"]) == 2

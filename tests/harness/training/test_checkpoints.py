@@ -1,4 +1,4 @@
-"""Training that was interrupted ends in the bits of training that was not, whatever became of its checkpoints."""
+"""Resumed training equals uninterrupted training bit by bit, also with damaged checkpoints."""
 
 import errno
 import hashlib
@@ -41,7 +41,7 @@ def make_trial(ema="none", **changes):
 
 
 def few_digits():
-    """Few enough that an epoch is no whole number of batches, and that nothing takes long."""
+    """Return few digits; an epoch is not a whole number of minibatches."""
     splits = find_dataset("digits").load(Store.at(None, offline=True), {})
     return replace(splits, **{name: values[:150] for name, values in splits.parts().items()})
 
@@ -56,7 +56,7 @@ class Killed(Exception):
 
 
 class KilledAfter(Checkpoints):
-    """Its process ends when a step is done: after the checkpoint, if one is due."""
+    """Raise an exception after a given step and its checkpoint."""
 
     def __init__(self, *arguments, at):
         super().__init__(*arguments)
@@ -71,7 +71,7 @@ class KilledAfter(Checkpoints):
 
 
 def train(trial, splits, out, at=None, sources=SOURCES, wrap=Checkpoints, **changes):
-    """Train once, from a checkpoint if there is one; ends after `at` steps, or with weights, result and notes."""
+    """Train once, from a checkpoint if present; stop after `at` steps, or return weights, result and notes."""
     torch.manual_seed(trial.seed)
     pipeline = Pipeline(splits, trial.data)
     flow = build_flow(pipeline.shape, trial.layer, trial.flow, trial.seed)
@@ -94,8 +94,8 @@ def assert_equal(one, other):
 
 
 @pytest.mark.parametrize("ema", ["none", "all", "separate"])
-def test_an_interrupted_training_ends_in_the_same_bits(digits, tmp_path, ema):
-    """Cut within an epoch and across its end, between evaluations and at one, more than once."""
+def test_resumed_training_is_bitwise_identical(digits, tmp_path, ema):
+    """Interrupted within an epoch and at its end, between evaluations and at one, more than once."""
     trial = make_trial(ema)
     whole = train(trial, digits, tmp_path / "whole")
     for steps in (2, 5, 1, 3):
@@ -108,8 +108,8 @@ def test_an_interrupted_training_ends_in_the_same_bits(digits, tmp_path, ema):
 
 
 @pytest.mark.parametrize("ema", ["none", "all"])
-def test_so_it_does_where_likelihoods_are_estimated(digits, tmp_path, ema):
-    """What the estimates draw, and the vectors that follow the norms, go on as well."""
+def test_resumed_training_with_estimated_likelihoods_is_bitwise_identical(digits, tmp_path, ema):
+    """The generator of the estimates and the vectors of the power iteration are restored as well."""
     layer = LayerRef(row="one", layer="residual_flow", baseline=True)
     trial = make_trial(ema).model_copy(update={"layer": layer})
     whole = train(trial, digits, tmp_path / "whole")
@@ -119,7 +119,7 @@ def test_so_it_does_where_likelihoods_are_estimated(digits, tmp_path, ema):
     assert_equal(train(trial, digits, tmp_path / "cut"), whole)
 
 
-def test_patience_goes_on_counting(digits, tmp_path):
+def test_resumed_training_keeps_the_patience_counter(digits, tmp_path):
     trial = make_trial(learning_rate=0.2, evaluate_every=1, patience=3, warmup=0)
     whole = train(trial, digits, tmp_path / "whole")
     assert whole[1].stopped_early and whole[1].steps_done > 4
@@ -133,7 +133,7 @@ def test_patience_goes_on_counting(digits, tmp_path):
     assert f"from step {whole[1].steps_done} of" in done[2].notes["resumed"]
 
 
-def test_chance_outside_the_batches_goes_on_too(digits, tmp_path):
+def test_resumed_training_restores_the_global_generator(digits, tmp_path):
     """Layers that draw in forward use torch's own generator."""
     trial = make_trial()
 
@@ -153,7 +153,7 @@ def cut_at(trial, digits, out, at):
     return checkpoint_files(out, trial.id)
 
 
-def test_two_generations_are_kept(digits, tmp_path):
+def test_two_checkpoints_are_kept(digits, tmp_path):
     files = cut_at(make_trial(), digits, tmp_path, 5)
     assert [path.name for path in files] == ["000000005.ckpt", "000000004.ckpt"]
     header = newest_header(tmp_path, make_trial().id)
@@ -183,7 +183,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_checkpoint_is_named_and_passed_over(digits, tmp_path, capsys, damage):
+def test_a_damaged_checkpoint_is_named_and_skipped(digits, tmp_path, capsys, damage):
     trial = make_trial()
     whole = train(trial, digits, tmp_path / "whole")
     spoil, words = DAMAGE[damage]
@@ -195,7 +195,7 @@ def test_a_damaged_checkpoint_is_named_and_passed_over(digits, tmp_path, capsys,
     assert "000000007.ckpt is skipped" in capsys.readouterr().out
 
 
-def test_with_both_damaged_training_begins_again(digits, tmp_path):
+def test_with_both_checkpoints_damaged_training_restarts(digits, tmp_path):
     trial = make_trial()
     whole = train(trial, digits, tmp_path / "whole")
     for path in cut_at(trial, digits, tmp_path / "cut", 7):
@@ -224,7 +224,7 @@ def test_nothing_is_unpickled_that_could_run_code(digits, tmp_path, monkeypatch)
     assert "skipped (it is not readable" in again[2].notes["checkpoints"] and not Path("ran").exists()
 
 
-def test_a_checkpoint_of_another_trial_is_not_taken(digits, tmp_path):
+def test_a_checkpoint_of_another_trial_is_not_used(digits, tmp_path):
     trial, other = make_trial(), make_trial(learning_rate=0.5)
     path = cut_at(trial, digits, tmp_path, 2)[0]
     place = tmp_path / "checkpoints" / other.id
@@ -234,8 +234,8 @@ def test_a_checkpoint_of_another_trial_is_not_taken(digits, tmp_path):
     assert f"it is of trial {trial.id}" in again[2].notes["checkpoints"] and "resumed" not in again[2].notes
 
 
-def test_a_checkpoint_of_other_parts_leaves_everything_as_it_was(digits, tmp_path):
-    """A layer that was changed under `--stale keep`: its old weights do not fit, and no half of them is taken."""
+def test_a_checkpoint_with_other_parameters_changes_nothing(digits, tmp_path):
+    """A layer was changed under `--stale keep`: its old weights do not fit, and none of them is loaded."""
     trial = make_trial()
     whole = train(trial, digits, tmp_path / "whole")
     path = cut_at(trial, digits, tmp_path / "cut", 2)[0]
@@ -252,7 +252,7 @@ def test_a_checkpoint_of_other_parts_leaves_everything_as_it_was(digits, tmp_pat
     assert "size mismatch" in again[2].notes["checkpoints"] or "Error(s) in loading" in again[2].notes["checkpoints"]
 
 
-def test_other_source_is_kept_or_passed_over_as_told(digits, tmp_path):
+def test_checkpoints_of_changed_source_are_used_or_skipped_as_requested(digits, tmp_path):
     trial = make_trial()
     changed = SOURCES | {"flows/glow.py": "ccc"}
     cut_at(trial, digits, tmp_path / "keep", 3)
@@ -265,7 +265,7 @@ def test_other_source_is_kept_or_passed_over_as_told(digits, tmp_path):
     assert "resumed" not in anew[2].notes and anew[2].sources == changed
 
 
-def test_no_space_left_costs_a_checkpoint_and_no_training(digits, tmp_path, monkeypatch, capsys):
+def test_a_full_disk_loses_a_checkpoint_but_not_the_training(digits, tmp_path, monkeypatch, capsys):
     trial = make_trial()
     whole = train(trial, digits, tmp_path / "whole")
     cut_at(trial, digits, tmp_path / "cut", 2)
@@ -300,8 +300,8 @@ print(result.steps_done, checkpoints.notes["checkpoints lost"])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no RLIMIT_FSIZE")
-def test_a_file_that_may_not_grow_is_like_a_full_disk(tmp_path):
-    """The real thing: the write itself fails, in the middle of what torch writes."""
+def test_a_file_size_limit_is_treated_as_a_full_disk(tmp_path):
+    """The write itself fails, in the middle of the file."""
     here = Path(__file__).resolve()
     script = LIMITED.format(paths=[str(here.parents[3]), str(here.parent)], out=str(tmp_path))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
@@ -310,7 +310,7 @@ def test_a_file_that_may_not_grow_is_like_a_full_disk(tmp_path):
     assert not list(tmp_path.rglob("*.ckpt")) and not list(tmp_path.rglob("*.tmp"))
 
 
-def test_writing_takes_a_twentieth_of_the_time_at_most(digits, tmp_path, monkeypatch):
+def test_writing_checkpoints_takes_at_most_a_twentieth_of_the_time(digits, tmp_path, monkeypatch):
     checkpoints = Checkpoints(make_trial(), 13, RunOptions(tmp_path, checkpoint=60), SOURCES)
     now = [1000.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])

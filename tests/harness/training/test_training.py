@@ -1,4 +1,4 @@
-"""Training: what it converges to, what it chooses by, and what it must never see."""
+"""Training: convergence, selection by validation, and no use of the test split."""
 
 import math
 import time
@@ -18,7 +18,7 @@ DIM = 8
 
 
 class SyntheticPipeline:
-    """Real-valued points from a fixed generator; `prepare` adds noise of a known size."""
+    """Real-valued examples from a seeded generator; `prepare` adds noise of known variance."""
 
     unit = "nats_per_dim"
     dim = DIM
@@ -49,7 +49,7 @@ class SyntheticPipeline:
 
 
 class GaussianFlow(nn.Module):
-    """z = (L + diag(exp s)) (x - m): exact for a Gaussian; `draws` numbers are wasted at construction."""
+    """z = (L + diag(exp s)) (x - m), exact for a Gaussian; construction uses `draws` extra random numbers."""
 
     def __init__(self, draws=0):
         super().__init__()
@@ -78,7 +78,7 @@ class GaussianFlow(nn.Module):
 
 
 def correlated(count, seed=0):
-    """Points of a Gaussian with neighbouring entries correlated, and its entropy per dimension."""
+    """Return examples of a Gaussian with correlated neighbouring entries, and its entropy per dimension."""
     mixing = torch.eye(DIM) + 0.8 * torch.diag(torch.ones(DIM - 1), -1)
     mixing = 0.5 * mixing
     noise = torch.randn(count, DIM, generator=torch.Generator().manual_seed(seed))
@@ -108,7 +108,7 @@ def test_reaches_the_entropy_of_a_gaussian():
     assert result.train_seconds > 0 and result.steps_done == 400 and not result.stopped_early
 
 
-def test_curves_of_pictures_are_in_bits():
+def test_curves_of_images_are_in_bits_per_dim():
     nats, bits = pipeline(), pipeline()
     bits.unit = "bits_per_dim"
     settings = TrainingSettings(steps=3, batch_size=16, evaluate_every=3)
@@ -125,7 +125,7 @@ def test_learning_rate_schedule():
     assert learning_rate(unwarmed, 1) == pytest.approx(5e-4)
 
 
-def test_schedule_is_what_the_optimiser_uses(monkeypatch):
+def test_the_optimiser_uses_the_schedule(monkeypatch):
     used = []
     original = Adam.step
 
@@ -139,7 +139,7 @@ def test_schedule_is_what_the_optimiser_uses(monkeypatch):
     assert used == [learning_rate(settings, step) for step in (1, 2, 3, 4, 5)]
 
 
-def test_trials_of_one_seed_see_the_same_batches_and_noise():
+def test_trials_with_the_same_seed_have_the_same_batches_and_noise():
     settings = TrainingSettings(steps=7, batch_size=100, evaluate_every=3)
     seen = []
     for seed, draws in ((0, 0), (0, 1000), (1, 0)):
@@ -152,7 +152,7 @@ def test_trials_of_one_seed_see_the_same_batches_and_noise():
     assert not torch.equal(seen[0][0], seen[2][0])
 
 
-def test_initialised_on_the_first_batch_as_trained():
+def test_initialisation_uses_the_first_training_batch():
     data, flow = pipeline(noise=0.1), GaussianFlow()
     fit(flow, data, TrainingSettings(steps=1, batch_size=32), 0, quiet)
     assert flow.initialised_on is data.prepared[0]
@@ -160,7 +160,7 @@ def test_initialised_on_the_first_batch_as_trained():
     assert torch.equal(first, flow.initialised_on)
 
 
-def test_every_point_is_used_equally_often_with_fresh_noise():
+def test_every_example_is_used_equally_often_with_fresh_noise():
     raw = torch.arange(10.0).reshape(10, 1, 1).expand(10, *SHAPE)
     batches = TrainingBatches(SyntheticPipeline({"train": raw}), 4, 0)
     points = torch.cat([next(batches)[0][:, 0, 0] for _ in range(5)])
@@ -170,7 +170,7 @@ def test_every_point_is_used_equally_often_with_fresh_noise():
     assert not torch.equal(next(noisy)[0], next(noisy)[0])
 
 
-def test_a_batch_beyond_the_data_is_all_of_it():
+def test_a_batch_size_above_the_data_uses_all_of_them():
     x, _ = next(TrainingBatches(pipeline(count=5), 64, 0))
     assert len(x) == 5 and len(x.flatten(1).unique(dim=0)) == 5
 
@@ -184,13 +184,13 @@ def test_validation_noise_is_the_same_each_time():
 
 
 def over_fitting():
-    """Training points far from validation's: every step beyond the first few makes validation worse."""
+    """Return training examples far from the validation ones: all but the first steps make validation worse."""
     train = correlated(16)[0]
     validation = correlated(100, seed=1)[0]
     return SyntheticPipeline({"train": train, "validation": validation})
 
 
-def test_keeps_the_weights_that_validation_chose():
+def test_the_best_validation_weights_are_kept():
     data, flow = over_fitting(), GaussianFlow()
     settings = TrainingSettings(steps=300, batch_size=16, learning_rate=2e-2, evaluate_every=10)
     result = fit(flow, data, settings, 0, quiet)
@@ -201,7 +201,7 @@ def test_keeps_the_weights_that_validation_chose():
     assert now == pytest.approx(min(validation), abs=1e-5)
 
 
-def test_patience_stops_after_so_many_evaluations_without_improvement():
+def test_patience_stops_after_the_given_number_of_evaluations_without_improvement():
     settings = TrainingSettings(steps=300, batch_size=16, learning_rate=2e-2, evaluate_every=10, patience=3)
     result = fit(GaussianFlow(), over_fitting(), settings, 0, quiet)
     validation = result.curves["validation"]
@@ -210,7 +210,7 @@ def test_patience_stops_after_so_many_evaluations_without_improvement():
     assert result.steps_done == result.curves["step"][-1] == 10 * len(validation)
 
 
-def test_average_is_the_one_computed_by_hand():
+def test_the_average_equals_one_computed_by_hand():
     settings = TrainingSettings(steps=6, batch_size=16, learning_rate=1e-1, evaluate_every=6, warmup=0)
     live, averaged = [], GaussianFlow()
     for steps in range(1, 7):
@@ -248,14 +248,14 @@ class SlowToEvaluate(GaussianFlow):
         return super().terms(x)
 
 
-def test_the_clock_stands_still_during_evaluation():
+def test_training_time_excludes_evaluation():
     settings = TrainingSettings(steps=4, batch_size=8, evaluate_every=2)
     result = fit(SlowToEvaluate(), pipeline(), settings, 0, quiet)
     assert 0 < result.train_seconds < 0.5
 
 
 class FailsLater(GaussianFlow):
-    """log p becomes `value` in training from step `at` on, or in evaluation always."""
+    """Return `value` as log p in training from step `at` on, or always in evaluation."""
 
     def __init__(self, at=None, value=math.nan):
         super().__init__()
@@ -269,7 +269,7 @@ class FailsLater(GaussianFlow):
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_loss_that_is_not_finite_is_found_with_its_step(value):
+def test_a_non_finite_loss_is_reported_with_its_step(value):
     settings = TrainingSettings(steps=20, batch_size=16, evaluate_every=5)
     with pytest.raises(Diverged, match="at step 8") as caught:
         fit(FailsLater(at=8, value=value), pipeline(), settings, 0, quiet)
@@ -278,14 +278,14 @@ def test_a_loss_that_is_not_finite_is_found_with_its_step(value):
     assert math.isfinite(curves["train"][0]) and curves["train"][1] is None
 
 
-def test_a_validation_value_that_is_not_finite_is_divergence():
+def test_a_non_finite_validation_value_is_divergence():
     settings = TrainingSettings(steps=20, batch_size=16, evaluate_every=5)
     with pytest.raises(Diverged, match="validation likelihood is not finite at step 5 for 100 of 100"):
         fit(FailsLater(), pipeline(), settings, 0, quiet)
 
 
-def test_it_trains_in_training_mode_and_judges_in_eval():
-    """A layer that hardens is another map there: what validation chose by has to be what is evaluated."""
+def test_training_uses_train_mode_and_validation_uses_eval_mode():
+    """A layer that hardens is another map in eval(), and validation must select by the map that is evaluated."""
 
     modes = set()
 

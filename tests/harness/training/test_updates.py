@@ -1,4 +1,4 @@
-"""The order of operations of a training step: live weights, averages, rates; each against a loop of its own."""
+"""The order of operations in a training step: live weights, averages and rates, compared with explicit loops."""
 
 import math
 import subprocess
@@ -30,7 +30,7 @@ class Linear(nn.Module):
 
 
 class Toy(nn.Module):
-    """z = exp(s) * W (x - m): W is the layer under test, m and s are the backbone, standing apart from it."""
+    """z = exp(s) * W (x - m); W is the layer under test, m and s are the backbone."""
 
     def __init__(self):
         super().__init__()
@@ -87,14 +87,14 @@ def quiet(fraction, text):
 
 
 def loss(mean, weight, log_scale, x):
-    """-log p(x) / D of the toy, from its formula."""
+    """Return -log p(x) / D of the toy flow from its formula."""
     z = ((x.flatten(1) - mean) @ weight.T) * log_scale.exp()
     log_det = torch.linalg.slogdet(weight)[1] + log_scale.sum()
     return ((0.5 * z.square().sum(1) + 0.5 * DIM * math.log(2 * math.pi)) - log_det).mean() / DIM
 
 
 class HandAdam:
-    """Adam as its paper writes it."""
+    """Adam as in its paper."""
 
     def __init__(self, weights):
         self.weights, self.count = weights, 0
@@ -126,14 +126,14 @@ def start(batches):
 
 
 def rates(step):
-    """(backbone, layer) by hand: 40 points in batches of 16, so epochs end within steps 3, 5 and 8."""
+    """Return the rates (backbone, layer): 40 examples in minibatches of 16, so epochs end within steps 3, 5 and 8."""
     ramp = 0.5 if step == 1 else 1.0
     epoch = [0, 0, 0, 1, 1, 2, 2, 2, 3][step - 1]
     return 5e-2 * ramp * 0.9 ** max(0, step - 2), 5e-2 * ramp * 0.5**epoch
 
 
 def test_separate_averages_step_by_step():
-    """Backbone step around the averages, then a live step in the new backbone, then the average."""
+    """Step the backbone with averaged layers, then the live layers in the new backbone, then average."""
     flow, result, batches = train("separate")
     mean, live, log_scale = start(batches)
     average = live.detach().clone()
@@ -173,7 +173,7 @@ def test_one_pass_step_by_step(mode):
     [("none", -0.6, 1 - 0.6), ("all", -0.3875, 1 - 0.3875), ("separate", -0.6, 1 - 0.3875)],
 )
 def test_the_modes_on_a_constant_gradient(mode, backbone, layer):
-    """Under a gradient of one Adam moves by its rate: by 0.1, 0.2, 0.3 here, so to -0.1, -0.3, -0.6 from the start.
+    """Under a gradient of one, Adam's steps equal its rates, 0.1, 0.2 and 0.3 here: -0.1, -0.3, -0.6 from the start.
 
     The average at a decay of one half is then -0.05, -0.175, -0.3875.
     """
@@ -185,8 +185,8 @@ def test_the_modes_on_a_constant_gradient(mode, backbone, layer):
     assert flow.layer.weight[0, 0].item() == pytest.approx(layer, abs=1e-6)
 
 
-def test_measures_are_of_the_flow_before_the_step():
-    """Of the first pass, whose layers under "separate" are the averages."""
+def test_measures_are_taken_before_the_step():
+    """The measures are those of the first pass, whose layers under "separate" are the averages."""
     flow = Toy()
     updates = Updates(flow, TrainingSettings(ema="separate", ema_decay=0.5, learning_rate=0.4, warmup=4), 100)
     seen = []
@@ -197,7 +197,7 @@ def test_measures_are_of_the_flow_before_the_step():
 
 
 def test_clipping_bounds_each_pass():
-    """SGD would show it in the step; Adam shows it in its first moment."""
+    """Adam's first moment shows the clipped gradient; its steps do not."""
     flow = Toy()
     updates = Updates(flow, TrainingSettings(ema="separate", clip_norm=1e-3), 100)
     updates.step(lambda model: {"nats_per_dim": model.mean.sum() + 5 * model.layer.weight.sum()}, 1)
@@ -222,7 +222,7 @@ def glow(layer="butterfly"):
 
 @pytest.mark.parametrize("layer", ["butterfly", "conv1x1"])
 def test_the_layers_under_test_of_a_glow(layer):
-    """Every step's layer and no mixer, be the layer itself a 1x1 or not; the split of the weights has no rest."""
+    """Every step's layer and no mixer, even if the layer is a 1x1; the groups contain all weights."""
     flow = glow(layer)
     assert isinstance(flow, Glow)
     found = layers_under_test(flow)
@@ -231,7 +231,7 @@ def test_the_layers_under_test_of_a_glow(layer):
 
 
 def test_separate_shares_the_backbone_of_a_glow():
-    """Weight normalisation and buffers included; the live layers are copies, equal at the start."""
+    """Including weight normalisation and buffers; the live layers are initially equal copies."""
     flow = glow()
     updates = Updates(flow, TrainingSettings(ema="separate"), 100)
     (first, _), (live, _) = updates._passes
@@ -260,7 +260,7 @@ def test_layer_rate():
 
 
 def test_a_singular_average_is_divergence_that_names_the_layer():
-    """Two rotations whose average is zero: the live layer is invertible at every step, its average is not."""
+    """The average of two rotations is zero: the live layer is always invertible, its average is not."""
 
     class Turning(Toy):
         def log_prob(self, x):
@@ -307,7 +307,7 @@ print(len(set(sys.modules) - there), [name for name in ("torchvision", "sklearn"
 """
 
 
-def test_the_first_step_of_a_trial_imports_nothing():
-    """What it needs is in the fork server already: imported once per run, not once per trial."""
+def test_the_first_training_step_imports_nothing():
+    """All modules are imported by the fork server, once per run instead of once per trial."""
     done = subprocess.run([sys.executable, "-c", FIRST_STEPS], capture_output=True, text=True, check=True)
     assert done.stdout == "0 []\n"

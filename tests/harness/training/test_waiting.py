@@ -1,4 +1,4 @@
-"""A training step neither waits for a CUDA device nor copies to it; seen without a device."""
+"""A training step neither synchronises with a CUDA device nor copies to it; tested without a device."""
 
 import subprocess
 import sys
@@ -44,7 +44,7 @@ def measure(model, x, log_det):
 
 
 class Watch(TorchDispatchMode):
-    """Notes what waits for a device: a number of it read by the host, sizes that depend on values."""
+    """Record operators that synchronise: scalars read by the host, sizes that depend on values."""
 
     FORBIDDEN = ("_local_scalar_dense", "nonzero", "is_nonzero", "equal", "masked_select", "unique")
 
@@ -67,7 +67,7 @@ class Watch(TorchDispatchMode):
 
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("layer", LAYERS)
-def test_a_step_waits_for_no_device(layer, name):
+def test_a_training_step_does_not_synchronise(layer, name):
     _, updates, batches = made(layer, **SETTINGS[name])
 
     def on_first_batch(model):
@@ -83,7 +83,7 @@ def test_a_step_waits_for_no_device(layer, name):
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_the_passes_of_a_step_copy_nothing_from_the_host(layer, monkeypatch):
-    """On tensors that have a device and no values; a backward pass over them would need the device."""
+    """On fake CUDA tensors without values, which have no backward pass."""
     kernels.load()
     monkeypatch.setitem(kernels._backends, "cuda", kernels.Backend("cuda"))
     flow, *_ = made(layer)
@@ -98,7 +98,7 @@ def test_the_passes_of_a_step_copy_nothing_from_the_host(layer, monkeypatch):
 
 
 def on_device(flow, mode):
-    """Give every parameter and buffer a stand-in on a CUDA device."""
+    """Replace every parameter and buffer by a fake tensor on a CUDA device."""
     for module in flow.modules():
         for held in (module._parameters, module._buffers):
             for name, value in held.items():
@@ -107,7 +107,7 @@ def on_device(flow, mode):
                     held[name] = torch.nn.Parameter(moved) if isinstance(value, torch.nn.Parameter) else moved
 
 
-def test_the_watch_sees_a_host_that_waits():
+def test_a_synchronisation_is_detected():
     with Watch() as watch:
         bool((torch.ones(3) > 0).all())
         torch.ones(3)[torch.tensor([True, False, True])]
@@ -126,5 +126,5 @@ assert not torch.empty(1000).isnan().all()
 """
 
 
-def test_a_trial_does_not_fill_what_kernels_are_about_to_write():
+def test_a_trial_does_not_initialise_memory_that_kernels_overwrite():
     subprocess.run([sys.executable, "-c", TRIAL], check=True)

@@ -1,4 +1,4 @@
-"""Crossings of singular matrices, planted one by one."""
+"""Crossings of singular matrices during training."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ def watched(layer, shape=(1, 4, 4), **options):
     return flow, inner
 
 
-def test_a_planted_crossing_is_counted_and_none_without():
+def test_only_planted_crossings_are_counted():
     flow, layer = watched("butterfly", levels=2, initialisation="rotation")
     watch = Watch(flow)
     with torch.no_grad():
@@ -31,8 +31,8 @@ def test_a_planted_crossing_is_counted_and_none_without():
     assert watch.crossings == 2, "a crossing is the step's, not the side's"
 
 
-def test_a_1x1_is_watched_by_the_matrix_of_one_position():
-    """That of all positions keeps the sign of its determinant where their number is even."""
+def test_a_1x1_is_watched_by_its_channel_matrix():
+    """The determinant of the whole map would be positive for an even number of positions."""
     flow, layer = watched("conv1x1", parameterisation="dense")
     assert layer.shape == (4, 2, 2)
     watch = Watch(flow)
@@ -50,7 +50,7 @@ def test_the_smallest_singular_value_is_that_of_the_layer():
     assert Watch(flow).smallest_singular_value() == pytest.approx(1e-3, rel=1e-4)
 
 
-def test_a_layer_too_large_to_watch_is_left_out():
+def test_layers_that_are_too_large_are_not_watched():
     flow, layer = watched("butterfly", (1, 48, 48), levels=2)
     assert layer.dim > LARGEST
     watch = Watch(flow)
@@ -58,7 +58,7 @@ def test_a_layer_too_large_to_watch_is_left_out():
     assert watch.crossings == 0
 
 
-def test_a_state_goes_on_from_where_it_was():
+def test_a_restored_state_resumes_counting():
     flow, layer = watched("butterfly", levels=2)
     watch, other = Watch(flow), Watch(flow)
     with torch.no_grad():

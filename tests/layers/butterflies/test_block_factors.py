@@ -62,7 +62,7 @@ def test_blocks_of_one_are_the_butterfly(plan, dtype):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
 @pytest.mark.parametrize("width", [2, 3])
 @pytest.mark.parametrize("plan", PLANS)
-def test_against_the_product_by_hand(plan, width, dtype):
+def test_the_result_equals_the_product_by_hand(plan, width, dtype):
     weight = random_weight(plan, width, dtype)
     matrices, products = iter(weight.split(plan.lengths) if plan.lengths else ()), []
     for part in plan.parts:
@@ -87,7 +87,7 @@ def test_gradients(plan):
     assert torch.autograd.gradcheck(lambda weight, x: apply(weight, x, plan), (weight, x), fast_mode=True)
 
 
-def test_no_event():
+def test_an_empty_batch():
     plan = PLANS[2]
     weight = random_weight(plan, 3, torch.float64)
     assert apply(weight, torch.empty(51, 0, dtype=torch.float64), plan).shape == (51, 0)

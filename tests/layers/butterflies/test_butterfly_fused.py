@@ -1,4 +1,4 @@
-"""Several factors in one product are those factors: level by level is the reference."""
+"""Several fused factors equal their product level by level."""
 
 import itertools
 
@@ -32,7 +32,7 @@ def weight_and_events(size, batch, dtype=torch.float64, shared=False, **options)
 
 
 @pytest.mark.parametrize(("size", "options"), PLANS)
-def test_same_as_level_by_level(size, options, case):
+def test_equal_to_level_by_level(size, options, case):
     for batch, shared, name in itertools.product((0, 1, 5), (False, True), ("apply", "apply_inverse")):
         with case(batch=batch, shared=shared, name=name):
             plan, weight, x = weight_and_events(size, batch, shared=shared, **options)
@@ -46,7 +46,7 @@ def test_same_as_level_by_level(size, options, case):
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("most", [1, 2, 3, 5, 8])
 def test_runs_of_any_length(monkeypatch, most, shared):
-    """The length of a run is a matter of speed alone."""
+    """The length of a run affects speed only."""
     runs = fused.runs
     monkeypatch.setattr(fused, "runs", lambda levels: runs(levels, most))
     plan, weight, x = weight_and_events(192, 3, shared=shared, levels=6)
@@ -81,8 +81,8 @@ def test_derivatives(size, options, shared):
     assert torch.autograd.gradgradcheck(lambda w, e: fused.apply(w, e, plan), (weight, x))
 
 
-def test_gradients_are_those_of_level_by_level():
-    """With a transposed gradient, as events in rows give one."""
+def test_gradients_equal_those_of_level_by_level():
+    """With a transposed gradient, which events in rows produce."""
     gradients = []
     for module in (pairs, fused):
         plan, weight, x = weight_and_events(192, 33)
@@ -108,7 +108,7 @@ def test_complex_weights_on_real_events():
 
 
 def test_error_in_single_precision():
-    """At most twice that of level by level, against double precision."""
+    """At most twice the error of level by level, compared with double precision."""
     plan, weight, x = weight_and_events(3072, 16, levels=10)
     expected = pairs.apply(weight, x, plan)
     error = [(module.apply(weight.float(), x.float(), plan) - expected).norm() for module in (pairs, fused)]

@@ -105,7 +105,7 @@ def test_refuses_a_shape(dim, options, message):
         (3, {"levels": 1}),
     ],
 )
-def test_the_way_out_works(dim, options):
+def test_the_suggested_alternative_is_accepted(dim, options):
     with pytest.raises(UnsupportedShape) as caught:
         make_plan(dim, **options)
     way_out = re.findall(r"(partition|levels): (\[.*?\]|\d+)", str(caught.value))

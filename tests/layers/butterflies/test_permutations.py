@@ -71,7 +71,7 @@ def test_an_event_shape():
 
 
 @pytest.mark.parametrize("permutation", [[0, 0], [1, 2], [0.0, 1.0], [[0, 1]], [-1, 0], []])
-def test_refuses_what_is_no_permutation(permutation):
+def test_invalid_permutations_are_refused(permutation):
     with pytest.raises(ValueError, match=re.escape(f"{permutation} is not a permutation; give each of 0, ..., D - 1")):
         butterfly_from_permutation(permutation)
 

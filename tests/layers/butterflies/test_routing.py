@@ -63,7 +63,7 @@ def test_an_event_shape():
 
 @pytest.mark.parametrize(("vertices", "colours"), [(1, 3), (2, 2), (5, 3), (40, 7), (300, 2)])
 def test_edge_colours(vertices, colours):
-    """Regular multigraphs, made of matchings, their edges in any order: each vertex has every colour once."""
+    """For regular multigraphs made of matchings, in any order of edges: each vertex has every colour once."""
     shuffle = random.Random(0)
     for _ in range(5):
         matchings = [shuffle.sample(range(vertices), vertices) for _ in range(colours)]

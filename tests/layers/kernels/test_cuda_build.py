@@ -1,4 +1,4 @@
-"""The CUDA sources compile for the devices they are meant for, without a warning, and make a library that loads."""
+"""The CUDA sources compile for their devices without warnings, into a library that loads."""
 
 import subprocess
 import sys
@@ -42,8 +42,8 @@ def test_every_source_compiles_without_a_warning(nvcc, tmp_path, name):
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_the_sources_need_nothing_but_the_runtime(name):
-    """Of CUDA's and of torch's headers: a kernel file is compiled in seconds, and by any torch."""
+def test_the_sources_include_only_the_cuda_runtime(name):
+    """Without torch's headers a kernel file compiles in seconds and with any torch."""
     text = "".join(path.read_text() for path in (source(name), *kernel_build.csrc_folder().rglob("cuda/*.h")))
     assert not any(word in text for word in ("ATen", "torch/", "c10/", "cublas", "thrust", "cub/"))
 
@@ -76,7 +76,7 @@ def test_the_library_loads_and_has_every_operator(nvcc):
     assert done.stdout.split() == ["cuda", "sm_90", "cpp"], done.stderr
 
 
-def test_without_nvcc_a_device_gets_plain_pytorch_and_one_warning(monkeypatch):
+def test_without_nvcc_plain_pytorch_is_used_with_one_warning(monkeypatch):
     def missing():
         raise kernel_build.BuildFailed("no nvcc")
 

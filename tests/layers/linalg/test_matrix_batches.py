@@ -1,4 +1,4 @@
-"""Batches of large matrices on several threads, whose LU torch does wrongly at once."""
+"""Batches of large matrices on several threads, for which torch's batched LU is wrong."""
 
 import numpy as np
 import pytest
@@ -24,19 +24,19 @@ def matrices(count, size, dtype=torch.float64):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64, torch.complex128])
 @pytest.mark.parametrize("size", [LARGEST, LARGEST + 1, 160, 200])
-def test_determinants_are_those_of_each_matrix(size, dtype):
+def test_determinants_equal_those_of_single_matrices(size, dtype):
     batch = matrices(8, size, dtype)
     found = by_matrix(lambda given: torch.linalg.slogdet(given).logabsdet, batch)
     np.testing.assert_allclose(found, np.linalg.slogdet(batch.numpy()).logabsdet, rtol=1e-4)
 
 
-def test_gradients_are_those_of_each_matrix():
+def test_gradients_equal_those_of_single_matrices():
     batch = matrices(4, 160).requires_grad_()
     by_matrix(lambda given: torch.linalg.slogdet(given).logabsdet, batch).sum().backward()
     np.testing.assert_allclose(batch.grad, np.linalg.inv(batch.detach().numpy()).transpose(0, 2, 1), atol=1e-9)
 
 
-def test_what_goes_with_each_matrix_goes_along_and_results_may_be_several():
+def test_several_arguments_and_results_are_batched():
     batch, right = matrices(3, 160), torch.randn(3, 160, 2, dtype=torch.float64)
     solution = by_matrix(torch.linalg.solve, batch, right)
     torch.testing.assert_close(batch @ solution, right)

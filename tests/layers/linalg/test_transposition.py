@@ -18,8 +18,8 @@ def test_transpose_and_its_gradient(shape, of_a_view):
     assert torch.equal(transposed(x.detach()), x.T)
 
 
-def test_gradient_is_in_one_piece():
-    """Also where it comes in as a view."""
+def test_the_gradient_is_contiguous():
+    """Also if the incoming gradient is a view."""
     x = torch.rand(40, 50, requires_grad=True)
     seen = []
     x.register_hook(lambda gradient: seen.append(gradient.is_contiguous()))
