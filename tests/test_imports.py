@@ -92,9 +92,6 @@ UPWARD = {
     "types alone, of what a registered kind is asked for": {
         "core/kinds.py": {"training", "planning", "reporting"},
     },
-    "tables, figures, keys and sections belong to a kind; a registry of kinds will be asked": {
-        "reporting/report.py": {"kinds"},
-    },
 }
 
 

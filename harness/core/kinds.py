@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from harness.core.errors import UserError
 
+if TYPE_CHECKING:
     from harness.core.records import Record
     from harness.core.run_options import RunOptions
     from harness.core.settings import Progress
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from harness.planning.suite_model import Published
     from harness.reporting.compare.measure import Measure
     from harness.reporting.frame import Results
+    from harness.reporting.suite_report import SuiteReport
     from harness.reporting.tables.rendering import Table
     from harness.training.checkpoints import Checkpoints
 
@@ -62,6 +63,7 @@ class Kind:
         suite: the class of its suites: their keys, their checks, and how they expand into trials.
         trial: the class of its trials' settings.
         alone: whether its trials run when nothing else does, as others beside them would change what they measure.
+        figures_first: whether figures stand above the tables on the page.
         computes: whether its trials run layers, so that the compiled kernels are loaded.
         deterministic: whether its trials use deterministic algorithms where they exist.
     """
@@ -71,6 +73,7 @@ class Kind:
     suite: ClassVar[type[SuiteFile]]
     trial: ClassVar[type[Trial]]
     alone: ClassVar[bool] = False
+    figures_first: ClassVar[bool] = False
     computes: ClassVar[bool] = True
     deterministic: ClassVar[bool] = False
 
@@ -111,9 +114,15 @@ class Kind:
         """Return the tables of a plan of this kind."""
         return []
 
-    def figures(self, results: Results) -> Mapping[str, Figure | None]:
-        """Return the figures of a plan of this kind by name, None for one without content."""
-        return {}
+    def report(self, results: Results) -> SuiteReport | None:
+        """Return the report of a plan of this kind; None for the usual one of tables and figures."""
+        return None
+
+    def table_at(self, results: Results, terms: str) -> Table:
+        """Return the table that `report --at` adds; raise UserError if results of this kind have no such table."""
+        raise UserError(
+            f"--at {terms}: only likelihoods are compared on equal terms, and suites of kind {self.name} have none"
+        )
 
 
 KINDS: dict[str, Kind] = {}

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from harness.core.kinds import Kind
 from harness.core.trial import Trial
 from harness.kinds.claims.suite import ClaimsSuite
+
+if TYPE_CHECKING:
+    from harness.reporting.frame import Results
+    from harness.reporting.suite_report import SuiteReport
 
 
 class ClaimsKind(Kind, name="claims"):
@@ -12,3 +18,9 @@ class ClaimsKind(Kind, name="claims"):
 
     suite = ClaimsSuite
     trial = Trial
+
+    def report(self, results: Results) -> SuiteReport:
+        """See `harness.kinds.claims.report.ClaimsReport`."""
+        from harness.kinds.claims.report import ClaimsReport
+
+        return ClaimsReport(results)

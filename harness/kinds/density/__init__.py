@@ -11,8 +11,6 @@ from harness.kinds.density.suite import DensitySuite
 from harness.kinds.density.trial import DensityTrial
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from harness.core.records import Record
     from harness.core.run_options import RunOptions
     from harness.core.settings import Progress
@@ -75,28 +73,13 @@ class DensityKind(Kind, name="density"):
         return LikelihoodMeasure(self.name)
 
     def tables(self, results: Results) -> list[Table]:
-        """See `harness.kinds.density.tables.density_tables`."""
-        from harness.kinds.density.tables import density_tables
+        """See `harness.kinds.density.tables.likelihoods.density_tables`."""
+        from harness.kinds.density.tables.likelihoods import density_tables
 
         return density_tables(results)
 
-    def figures(self, results: Results) -> Mapping[str, Figure | None]:
-        """Return likelihoods, costs, training curves, samples and their nearest training examples."""
-        from harness.kinds.density.figure_likelihood import cost_figure, likelihood_figure
-        from harness.kinds.density.figure_maps import map_figures
-        from harness.kinds.density.figure_neighbours import neighbour_figures
-        from harness.kinds.density.figure_pareto import pareto_figure
-        from harness.kinds.density.figure_samples import sample_figures
-        from harness.kinds.density.figure_training import training_figure
-        from harness.kinds.examination.figures import accounting_figure, singular_figure
+    def table_at(self, results: Results, terms: str) -> Table:
+        """See `harness.kinds.density.tables.equal_terms.equal_terms_table`."""
+        from harness.kinds.density.tables.equal_terms import equal_terms_table
 
-        made = {
-            "likelihood": likelihood_figure(results),
-            "pareto": pareto_figure(results),
-            "cost": cost_figure(results),
-            "accounting": accounting_figure(results),
-        }
-        if made["accounting"] is None:  # else some of the curves are of values that are no likelihoods
-            made["training"] = training_figure(results)
-        made["singular"] = singular_figure(results)
-        return made | sample_figures(results) | neighbour_figures(results) | map_figures(results)
+        return equal_terms_table(results, terms)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+import pandas as pd
+
 from harness.core.records import Record
+from harness.reporting.frame import Results
 
 Curve = list[tuple[float, float]]
 
@@ -23,3 +26,9 @@ def average(seeds: Sequence[Curve]) -> Curve:
         for step, value in points:
             by_step.setdefault(step, []).append(value)
     return [(step, statistics.fmean(by_step[step])) for step in sorted(by_step)]
+
+
+def trained(results: Results, name: str) -> pd.DataFrame:
+    """Return the rows of density trials whose record has this curve."""
+    frame = results.of_kind("density")
+    return frame[[trial in results.records and bool(curve(results.records[trial], name)) for trial in frame["id"]]]

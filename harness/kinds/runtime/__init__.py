@@ -10,8 +10,6 @@ from harness.kinds.runtime.suite import RuntimeSuite
 from harness.kinds.runtime.trial import RuntimeTrial
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from harness.core.records import Record
     from harness.core.run_options import RunOptions
     from harness.core.settings import Progress
@@ -55,6 +53,7 @@ class RuntimeKind(Kind, name="runtime"):
     }
 
     alone = True
+    figures_first = True
 
     def run(self, trial: RuntimeTrial, run_options: RunOptions, progress: Progress, checkpoints: Checkpoints) -> Record:
         """See `harness.kinds.runtime.run.run_runtime`."""
@@ -85,14 +84,3 @@ class RuntimeKind(Kind, name="runtime"):
         from harness.kinds.runtime.tables import runtime_tables
 
         return runtime_tables(results)
-
-    def figures(self, results: Results) -> Mapping[str, Figure | None]:
-        """Return the times of every sweep, a panel per operation."""
-        from harness.kinds.runtime.figures import sweep_figures
-        from harness.reporting.figures.figure_style import slug
-
-        made: dict[str, Figure | None] = {}
-        for sweep in results.of_kind("runtime")["sweep"].unique():
-            for suffix, curve in sweep_figures(results, sweep).items():
-                made[f"runtime-{slug(sweep)}{suffix}"] = curve
-        return made

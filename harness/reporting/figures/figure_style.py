@@ -21,6 +21,7 @@ from PIL import Image
 INK = "#333333"
 PALE = "#d9d9d9"
 
+ROW_HEIGHT = 0.36  # inches, of a layer on a vertical axis
 LEGEND_LINE, LEGEND_COLUMN = 0.19, 1.8  # inches: height of an entry, width of a column
 
 # Okabe & Ito's palette, which people with any common colour vision tell apart, without its yellow.

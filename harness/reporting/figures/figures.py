@@ -1,8 +1,16 @@
-"""Draw the figures of a report."""
+"""Find and draw the figures of a report.
+
+A figure is a file in the folder `figures` of its kind, with HEADING, the heading of such figures on the page; ORDER,
+their place among the kind's figures; and `figures(results)`, which returns name -> figure or None.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pkgutil import iter_modules
 
 from matplotlib.figure import Figure
 
@@ -10,28 +18,40 @@ from harness.core.kinds import kind_of
 from harness.reporting.figures.figure_style import render, style
 from harness.reporting.frame import Results
 
-OF_CLAIMS = ("accounting", "singular", "likelihood", "training", "runtime")
-"""Figures that a section of a report on claims has."""
+
+@dataclass(frozen=True)
+class ReportFigure:
+    """A figure of a report.
+
+    Attributes:
+        name: the name of its files.
+        heading: the heading below which it stands on the page.
+        drawing: the figure.
+    """
+
+    name: str
+    heading: str
+    drawing: Figure
 
 
-def rendered(made: Mapping[str, Figure]) -> dict[str, bytes]:
-    """Return every figure as PNG and, but for pictures, SVG, by file name."""
-    files: dict[str, bytes] = {}
+def drawn(results: Results) -> list[ReportFigure]:
+    """Return every figure of a plan; those without content are left out."""
+    package = f"{type(kind_of(results.plan.kind)).__module__}.figures"
+    found = find_spec(package)
+    if found is None:
+        return []
+    names = (module.name for module in iter_modules(found.submodule_search_locations))
+    modules = sorted((import_module(f"{package}.{name}") for name in names), key=lambda module: module.ORDER)
     with style():
-        for name, figure in made.items():
-            files |= render(name, figure)
-    return files
+        return [
+            ReportFigure(name, module.HEADING, figure)
+            for module in modules
+            for name, figure in module.figures(results).items()
+            if figure is not None
+        ]
 
 
-def drawn(results: Results) -> dict[str, Figure]:
-    """Return every figure of a plan by name; those without content are left out."""
-    if results.plan.sections:
-        return {
-            f"{section.name}-{name}": figure
-            for section, part in zip(results.plan.sections, results.parts, strict=True)
-            for name, figure in drawn(part).items()
-            if name.startswith(OF_CLAIMS)
-        }
+def rendered(figures: Sequence[ReportFigure]) -> dict[str, bytes]:
+    """Return the files of the figures: every figure as PNG and, but for pictures, SVG."""
     with style():
-        made = kind_of(results.plan.kind).figures(results)
-    return {name: figure for name, figure in made.items() if figure is not None}
+        return {name: content for figure in figures for name, content in render(figure.name, figure.drawing).items()}

@@ -9,9 +9,10 @@ import torch
 from harness.core.settings import DataRef
 from harness.datasets.base import Splits
 from harness.evaluation.neighbours import QUERIES, embedding, nearest, neighbour_arrays, positions
-from harness.kinds.density.figure_neighbours import neighbour_figures, pair_mosaic
+from harness.kinds.density.figures.neighbours import figures, pair_mosaic
 from harness.pipeline.pipeline import Pipeline
 from harness.pipeline.split_values import SplitValues
+from harness.reporting.frame import Results
 
 
 def flat(values):
@@ -124,7 +125,7 @@ def neighbour_run(density_run, write_run):
 
 def test_a_figure_shows_each_layers_samples_with_their_neighbours(neighbour_run):
     plan, records, folder = neighbour_run
-    drawn = neighbour_figures(plan, records, folder)
+    drawn = figures(Results.of(plan, records, folder))
     assert set(drawn) == {"neighbours-digits", "neighbours-waveforms"}
     titles = [axes.get_title() for axes in drawn["neighbours-digits"].axes if axes.axison or axes.images]
     assert titles == ["held-out data (100)", *(f"{row} ({100 + n})" for n, row in enumerate(plan.rows))]
@@ -134,7 +135,7 @@ def test_a_figure_shows_each_layers_samples_with_their_neighbours(neighbour_run)
 def test_arrays_of_an_older_version_have_no_figure(density_run, write_run):
     plan, records = density_run
     folder = write_run(plan, records) / "records"
-    assert neighbour_figures(plan, records, folder) == {}
+    assert figures(Results.of(plan, records, folder)) == {}
 
 
 def test_an_image_is_drawn_above_its_neighbour():

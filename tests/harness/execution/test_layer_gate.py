@@ -13,7 +13,7 @@ from harness.core.run_options import RunOptions
 from harness.core.settings import LayerRef
 from harness.execution.gate import REFUSED, WAY_OUT
 from harness.execution.slurm.submissions import Submission
-from harness.kinds.density.tables import density_tables
+from harness.kinds.density.tables.likelihoods import density_tables
 from harness.kinds.parameters.tables import parameters_tables
 from harness.kinds.runtime.tables import runtime_tables
 from harness.planning.plan import Plan

@@ -8,10 +8,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.image import imread
 from matplotlib.lines import Line2D
 
-from harness.kinds.density.figure_likelihood import likelihood_figure
-from harness.kinds.density.figure_samples import mosaic
-from harness.kinds.density.figure_training import average, limits
-from harness.kinds.runtime.figures import sweep_figures, varying
+from harness.kinds.density.figures.likelihood import likelihood_figure
+from harness.kinds.density.figures.samples import mosaic
+from harness.kinds.density.figures.training import average, limits
+from harness.kinds.runtime.figures.sweeps import sweep_figures, varying
 from harness.reporting.figures.figure_style import COLOURS, MARKERS, colour, marker, panels, side_legend, style
 from harness.reporting.figures.figures import drawn, rendered
 from harness.reporting.frame import Results

@@ -20,8 +20,9 @@ from harness.reporting.page.page_facts import (
     trial_rows,
     without_paths,
 )
-from harness.reporting.page.page_sections import PageSection, page_figures, suite_sections
+from harness.reporting.page.page_sections import PageSection, page_figures
 from harness.reporting.report import write_report
+from harness.reporting.suite_report import SuiteReport, suite_report
 from harness.reporting.tables.rendering import Table
 
 SURROUNDINGS = {
@@ -61,7 +62,12 @@ class Parts(HTMLParser):
 def index(plan, records, folder):
     """As `write_report` makes it, without the files beside it."""
     results = Results.of(plan, records, folder / "records")
-    return page(results, suite_sections(results, results.tables, rendered(drawn(results)))).decode()
+    return page(results, SuiteReport(results).sections(shown(results), [])).decode()
+
+
+def shown(results):
+    figures = drawn(results)
+    return page_figures(figures, rendered(figures))
 
 
 def decoded(uri):
@@ -206,7 +212,7 @@ def test_a_section_may_be_anything_that_has_a_heading(density_run, tmp_path):
     plan, records = density_run
     table = Table("t", "of /home/me/x/y", ("a", "b"), (("r", "<b>1</b>"), ("s", "2")), bold=frozenset({(1, 1)}))
     results = Results.of(plan, records, tmp_path)
-    figures = tuple(page_figures(rendered(drawn(results))))
+    figures = tuple(shown(results))
     claim = PageSection("Any permutation: not", (("Claim", "as <i> said"),), (table,), figures)
     text = page(results, [claim, PageSection("Any permutation: not"), PageSection("Trials")]).decode()
     parts = Parts(text)
@@ -223,7 +229,7 @@ def test_a_section_may_be_anything_that_has_a_heading(density_run, tmp_path):
 def test_runtime_curves_come_before_their_tables(runtime_run, density_run, tmp_path):
     for (plan, records), first in ((runtime_run, "Runtime curves"), (density_run, "Tables")):
         results = Results.of(plan, records, tmp_path)
-        made = suite_sections(results, [], rendered(drawn(results)))
+        made = suite_report(results).sections(shown(results), [])
         assert made[0].heading == first
     assert anchors([PageSection("()"), PageSection("–")]) == ["section", "section-2"]
 
@@ -257,5 +263,5 @@ def test_tables_and_figures_asked_for_are_on_the_page(density_run, write_run, tm
 
 def test_a_drawing_is_inverted_in_the_dark_and_a_picture_is_not(density_run, write_run):
     text = index(*density_run, write_run(*density_run))
-    shown = {one["alt"]: one for tag, one in Parts(text).tags if tag == "img"}
-    assert shown["Figure likelihood"]["class"] == "drawn" and "class" not in shown["Figure samples-digits"]
+    images = {one["alt"]: one for tag, one in Parts(text).tags if tag == "img"}
+    assert images["Figure likelihood"]["class"] == "drawn" and "class" not in images["Figure samples-digits"]

@@ -12,13 +12,13 @@ from harness.core.errors import SuiteError, UserError
 from harness.core.records import read_record, write_record
 from harness.kinds.claims.claims import examine
 from harness.kinds.claims.judges import JUDGES
-from harness.kinds.claims.page_claims import claims_sections
-from harness.kinds.examination.figures import accounting_figure, singular_figure
+from harness.kinds.claims.report import ClaimsReport
+from harness.kinds.density.figures.accounting import accounting_figure
+from harness.kinds.density.figures.singular import singular_figure
 from harness.planning.plan import Plan
 from harness.planning.suite import load_suite
-from harness.reporting.figures.figure_style import panels, style
-from harness.reporting.figures.figures import rendered
 from harness.reporting.frame import Results
+from harness.reporting.page.page_sections import PageFigure
 from harness.reporting.tables.rendering import Table
 
 FILE = """\
@@ -247,16 +247,14 @@ def test_a_plan_of_claims_reads_as_it_was_written(done):
 
 
 def test_each_section_of_the_page_has_the_figures_of_its_claim(done):
-    examined = examine(Results.read(done))
-    longer = replace(examined[1], section=examined[1].section.model_copy(update={"name": "mixes-too"}))
+    report = ClaimsReport(Results.read(done))
+    report.examined[1] = replace(
+        report.examined[1], section=report.examined[1].section.model_copy(update={"name": "mixes-too"})
+    )
     names = ("mixes-likelihood", "mixes-too-training", "mixes-singular", "benchmarks")
-    drawn = {}
-    for name in names:
-        with style():
-            drawn[name], (axes,) = panels(1, 3, 2)
-            axes.set_title(name)
+    figures = [PageFigure(name, "heading", "data:", 1) for name in names]
     table = Table("t", "asked for", ("a",), (("b",),))
-    verdicts, short, long, beside = claims_sections([examined[0], longer], rendered(drawn), [table])
+    verdicts, short, long, beside = report.sections(figures, [table])
     assert verdicts.heading == "Verdicts" and beside.tables == (table,)
     assert [figure.name for figure in short.figures] == ["mixes-likelihood", "mixes-singular"]
     assert [figure.name for figure in long.figures] == ["mixes-too-training"]

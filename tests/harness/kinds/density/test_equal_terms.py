@@ -1,9 +1,9 @@
 import pytest
 
 from harness.cli.parser import main
-from harness.kinds.density.equal_terms import equal_terms_table, nearest_counts
-from harness.kinds.density.figure_pareto import front, pareto_figure
+from harness.kinds.density.figures.pareto import front, pareto_figure
 from harness.kinds.density.models import Model, fields
+from harness.kinds.density.tables.equal_terms import equal_terms_table, nearest_counts
 from harness.kinds.density.trial import DensityTrial
 from harness.reporting.frame import Results
 from harness.reporting.report import write_report

@@ -7,7 +7,7 @@ import torch
 
 from harness.core.records import blank_record
 from harness.evaluation.evaluation import Evaluation, Parts
-from harness.kinds.density.events import events_table
+from harness.kinds.density.tables.events import events_table
 from harness.kinds.density.trial import DensityTrial
 from harness.reporting.frame import Results
 from harness.reporting.tables.rendering import latex, markdown

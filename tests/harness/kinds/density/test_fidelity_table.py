@@ -4,7 +4,7 @@ import pytest
 
 from harness.core.errors import SuiteError
 from harness.core.settings import SampleSettings
-from harness.kinds.density.fidelity import fidelity_table
+from harness.kinds.density.tables.fidelity import fidelity_table
 from harness.kinds.density.trial import DensityTrial
 from harness.planning.suite import load_suite
 from harness.reporting.frame import Results

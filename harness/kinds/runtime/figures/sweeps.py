@@ -11,15 +11,27 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from harness.kinds.runtime.points import merged
 from harness.kinds.runtime.trial import RuntimeTrial
-from harness.reporting.figures.figure_style import INK, colour, logarithmic, marker, panels, plain, side_legend
+from harness.reporting.figures.figure_style import INK, colour, logarithmic, marker, panels, plain, side_legend, slug
 from harness.reporting.frame import Results
 from harness.reporting.tables.cells import OPERATIONS, shape_text
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan
 
+HEADING = "Runtime curves"
+ORDER = 1
+
 MIXER = "conv1x1"
 """The layer beside every other one: its parameterisations have a figure of their own."""
+
+
+def figures(results: Results) -> dict[str, Figure]:
+    """Return figures of every sweep, a panel per operation."""
+    return {
+        f"runtime-{slug(sweep)}{suffix}": figure
+        for sweep in results.of_kind("runtime")["sweep"].unique()
+        for suffix, figure in sweep_figures(results, sweep).items()
+    }
 
 
 def sweep_figures(results: Results, sweep: str) -> dict[str, Figure]:

@@ -20,12 +20,20 @@ from harness.reporting.statistics.statistics import estimate
 if TYPE_CHECKING:
     from harness.planning.plan import Plan
 
+HEADING = "Likelihood against cost"
+ORDER = 2
+
 COSTS: dict[str, Callable[[Model], float | None]] = {
     "parameters": lambda model: model.parameters,
     "seconds of training": lambda model: model.seconds,
 }
 
 DECADE = 10
+
+
+def figures(results: Results) -> dict[str, Figure | None]:
+    """Return the figure by its name."""
+    return {"pareto": pareto_figure(results)}
 
 
 def pareto_figure(results: Results) -> Figure | None:

@@ -7,16 +7,26 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from harness.kinds.density.curves import Curve, average, curve
+from harness.kinds.density.curves import Curve, average, curve, trained
 from harness.kinds.density.likelihoods import UNITS, units
 from harness.reporting.figures.figure_style import INK, colour, panels, plain, side_legend
 from harness.reporting.frame import Results
 
+HEADING = "Training curves"
+ORDER = 5
+
 SETTLED = 0.15  # the share of the steps whose first, steep part may leave the panel
+
+
+def figures(results: Results) -> dict[str, Figure | None]:
+    """Return the figure by its name."""
+    return {"training": training_figure(results)}
 
 
 def training_figure(results: Results) -> Figure | None:
     """Return a panel per data set: validation solid, its seeds thin; the training loss dotted, mean over seeds."""
+    if not trained(results, "true_validation").empty:  # some of the curves are of values that are no likelihoods
+        return None
     plan, frame = results.plan, results.of_kind("density")
     curves = {
         (name, trial): points

@@ -7,9 +7,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from harness.kinds.density.figure_samples import arrays_of
+from harness.kinds.density.figures.samples import arrays_of
 from harness.reporting.figures.figure_style import COLOURS, INK, panels, plain, slug
 from harness.reporting.frame import Results
+
+HEADING = "Nearest training examples"
+ORDER = 8
 
 ACROSS, DOWN = 8, 3  # pairs of images in a panel
 WAVES = 3  # pairs of sequences in a panel
@@ -19,7 +22,7 @@ Pairs = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Events (N, *shape), their nearest training examples, likewise, and the distances (N,)."""
 
 
-def neighbour_figures(results: Results) -> dict[str, Figure]:
+def figures(results: Results) -> dict[str, Figure]:
     """Return a figure per data set: held-out events, then samples of each layer, from the first seed that has any."""
     figures = {}
     for column in results.plan.columns:

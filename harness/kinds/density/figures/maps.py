@@ -9,14 +9,17 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from harness.core.records import MAP
-from harness.kinds.density.figure_samples import arrays_of
+from harness.kinds.density.figures.samples import arrays_of
 from harness.reporting.figures.figure_style import COLOURS, panels, plain, slug
 from harness.reporting.frame import Results
+
+HEADING = "Matrices of trained layers"
+ORDER = 9
 
 SIGNED = LinearSegmentedColormap.from_list("signed", [COLOURS[1], "white", COLOURS[0]])
 
 
-def map_figures(results: Results) -> dict[str, Figure]:
+def figures(results: Results) -> dict[str, Figure]:
     """Return a figure per data set: the first layer under test of each row as a matrix, then its factors.
 
     Row i, column j is the weight of input entry j in output entry i: blue if positive, orange if negative, by the

@@ -1,4 +1,4 @@
-"""Figures of a density suite: the likelihood of each layer on each data set, and the layers' times."""
+"""The likelihood of each layer on each data set."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from harness.kinds.density.likelihoods import UNITS, density, of_column, units
-from harness.reporting.figures.figure_style import COLOURS, INK, colour, layer_axis, logarithmic, marker, panels, plain
-from harness.reporting.frame import Results, groups_of
+from harness.reporting.figures.figure_style import INK, ROW_HEIGHT, colour, layer_axis, marker, panels, plain
+from harness.reporting.frame import Results
 from harness.reporting.statistics.statistics import estimate
-from harness.reporting.tables.cells import OPERATIONS, shape_text
 
-ROW_HEIGHT = 0.36  # inches
+HEADING = "Likelihood"
+ORDER = 1
+
+
+def figures(results: Results) -> dict[str, Figure | None]:
+    """Return the figure by its name."""
+    return {"likelihood": likelihood_figure(results)}
 
 
 def likelihood_figure(results: Results) -> Figure | None:
@@ -53,37 +58,4 @@ def likelihood_figure(results: Results) -> Figure | None:
     notes += ["hollow: audit failed or below the resolution floor, not to be compared"] if hollow else []
     if notes:
         figure.supxlabel("; ".join(notes), fontsize=8, color=INK)
-    return figure
-
-
-def cost_figure(results: Results) -> Figure | None:
-    """Return a panel per data set's event shape: median time of each operation of the layer alone, with its spread."""
-    plan, timed = results.plan, results.of_kind("runtime").dropna(subset="median_ms")
-    if timed.empty:
-        return None
-    points = list(groups_of(timed, ["sweep", "shape", "batch"]))
-    operations = timed["operation"].unique()
-    figure, grid = panels(len(points), 3.2, ROW_HEIGHT * len(plan.rows) + 1.2, share_y=True, columns=3)
-    for axes, ((sweep, shape, batch), point) in zip(grid, points, strict=True):
-        axes.set_title(plain(f"{sweep}: {shape_text(shape)}, batch {batch}"))
-        axes.set_xlabel("ms, median ± half the interquartile range")
-        axes.set_xscale("log")
-        logarithmic(axes.xaxis)
-        layer_axis(axes, plan.rows)
-        for number, operation in enumerate(operations):
-            own = point[point["operation"] == operation].set_index("layer")
-            own = own.reindex([row for row in plan.rows if row in own.index])
-            axes.errorbar(
-                list(own["median_ms"]),
-                [plan.rows.index(row) + 0.22 * (number - (len(operations) - 1) / 2) for row in own.index],
-                xerr=list(own["iqr_ms"] / 2),
-                linestyle="none",
-                elinewidth=1.2,
-                marker=marker(number),
-                color=COLOURS[number],
-                markersize=6,
-                capsize=2,
-                label=OPERATIONS[operation],
-            )
-    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(operations))
     return figure

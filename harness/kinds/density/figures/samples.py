@@ -12,11 +12,14 @@ from matplotlib.figure import Figure
 from harness.reporting.figures.figure_style import COLOURS, panels, plain, slug
 from harness.reporting.frame import Results
 
+HEADING = "Samples"
+ORDER = 7
+
 GRID = 10  # images along a side of a panel, where there are as many
 WAVES = 3  # sequences in a panel
 
 
-def sample_figures(results: Results) -> dict[str, Figure]:
+def figures(results: Results) -> dict[str, Figure]:
     """Return a figure per data set: the data, then samples of each layer, from the first seed that has any."""
     figures = {}
     for column in results.plan.columns:

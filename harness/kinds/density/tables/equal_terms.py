@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -33,12 +33,10 @@ from harness.reporting.tables.rendering import Table
 if TYPE_CHECKING:
     from harness.planning.plan import Plan
 
-Terms = Literal["steps", "seconds", "parameters", "width"]
-
 DOUBT = f"{SUSPECT}; or it is an oracle"
 
 
-def equal_terms_table(results: Results, terms: Terms) -> Table:
+def equal_terms_table(results: Results, terms: str) -> Table:
     """Return a table of a row per layer, as the density table has them, in which `terms` are equal."""
     if terms in ("steps", "seconds"):
         return _along_training(results, "step" if terms == "steps" else "seconds")
@@ -101,7 +99,7 @@ def _unusable(good: pd.DataFrame, curves: Mapping[str, Curve], axis: str) -> str
 # Among models
 
 
-def _of_models(plan: Plan, found: Sequence[Field], terms: Terms) -> Table:
+def _of_models(plan: Plan, found: Sequence[Field], terms: str) -> Table:
     notes = Notes()
     header, columns = ["layer"], []
     for field in found:
@@ -158,7 +156,7 @@ def _value(model: Model) -> str:
 
 
 def _table(
-    plan: Plan, terms: Terms, caption: str, header: list[str], columns: list[dict[str, str]], notes: Notes
+    plan: Plan, terms: str, caption: str, header: list[str], columns: list[dict[str, str]], notes: Notes
 ) -> Table:
     rows = tuple((row, *(cells.get(row, EMPTY) for cells in columns)) for row in plan.rows)
     remarks = notes.numbered()

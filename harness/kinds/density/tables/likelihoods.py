@@ -8,11 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from harness.kinds.density.cost import cost_table
-from harness.kinds.density.data_remarks import data_remarks
-from harness.kinds.density.differences import differences_table
-from harness.kinds.density.events import events_table
-from harness.kinds.density.fidelity import fidelity_table
 from harness.kinds.density.likelihoods import (
     ESTIMATE,
     UNITS,
@@ -26,6 +21,11 @@ from harness.kinds.density.likelihoods import (
     ranking,
     units,
 )
+from harness.kinds.density.tables.cost import cost_table
+from harness.kinds.density.tables.data_remarks import data_remarks
+from harness.kinds.density.tables.differences import differences_table
+from harness.kinds.density.tables.events import events_table
+from harness.kinds.density.tables.fidelity import fidelity_table
 from harness.kinds.density.trial import DensityTrial
 from harness.reporting.frame import MISSING, Results
 from harness.reporting.statistics.statistics import LEAST_SEEDS, SIGNIFICANCE

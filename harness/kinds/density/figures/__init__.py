@@ -1,0 +1,1 @@
+"""Figures of density suites, one per file (see `harness.reporting.figures.figures`)."""
