@@ -248,11 +248,11 @@ print(checksum, [module for module in ("PIL", "torch", "filelock") if module in 
 
 
 def test_hidden_and_other_files_are_left_out(store):
-    folder = store.root / "mine"
+    mine = store.root / "mine"
     for name in ("._000.png", ".hidden/1.png", "readme.txt", "labels.csv"):
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_bytes(b"x")
-    assert len(find_images(folder)) == 30
+        (mine / name).parent.mkdir(exist_ok=True)
+        (mine / name).write_bytes(b"x")
+    assert len(find_images(mine)) == 30
 
 
 @pytest.mark.parametrize(
@@ -308,15 +308,15 @@ def test_wrong_options_are_refused(options, at, message, store):
 
 
 def test_a_change_in_the_folder_is_noticed(store):
-    folder = store.root / "mine"
-    first = stamp(find_images(folder))
-    assert stamp(find_images(folder)) == first
+    mine = store.root / "mine"
+    first = stamp(find_images(mine))
+    assert stamp(find_images(mine)) == first
     before = FOLDER.load(store, OPTIONS).checksum
-    save(folder / "000.png", PIXELS[1] // 2)
-    assert stamp(find_images(folder)) != first
+    save(mine / "000.png", PIXELS[1] // 2)
+    assert stamp(find_images(mine)) != first
     assert FOLDER.load(store, OPTIONS).checksum != before
-    second = stamp(find_images(folder))
-    (folder / "001.png").rename(folder / "901.png")
-    assert stamp(find_images(folder)) != second
-    (folder / "002.png").unlink()
+    second = stamp(find_images(mine))
+    (mine / "001.png").rename(mine / "901.png")
+    assert stamp(find_images(mine)) != second
+    (mine / "002.png").unlink()
     assert sum(map(len, FOLDER.load(store, OPTIONS).parts().values())) == 29
