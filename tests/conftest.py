@@ -9,22 +9,22 @@ from pathlib import Path
 
 import pytest
 
-# The tests' tensors are small: a second thread costs more than it brings. Set before anything imports torch.
+# The tests' tensors are small, so a second thread does not pay. Set before torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from layers import LAYERS, InvertibleLinear, UnsupportedShape
 from layers.kernels.build import cache_folder
 
-# No test reads or fills the cache of whoever runs it.
+# Tests use a temporary cache instead of the user's.
 _CACHE = tempfile.TemporaryDirectory(prefix="invertbench-test-cache-")
 _KERNELS = cache_folder()
 os.environ["INVERTBENCH_CACHE"] = _CACHE.name
-# But compiled kernels: a build takes a minute, and its name says all that it depends on.
+# Except for compiled kernels: a build takes a minute, and its name contains everything it depends on.
 with contextlib.suppress(OSError):
     _KERNELS.mkdir(parents=True, exist_ok=True)
     (Path(_CACHE.name) / "kernels").symlink_to(_KERNELS)
 
-# A shell's background job ignores SIGINT, and so would every process that a test starts and interrupts.
+# A background job of a shell ignores SIGINT, and the processes that tests start and interrupt inherit this.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -44,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not config.getoption("benchmark_only", default=False):
         config.option.benchmark_disable = True
     else:
-        config.option.reportchars = ""  # thousands of lines on the other tests, skipped, would bury the table
+        config.option.reportchars = ""  # thousands of lines about skipped tests would hide the table
 
 
 @pytest.hookimpl(hookwrapper=True)

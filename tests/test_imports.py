@@ -15,7 +15,7 @@ ALLOWED = {
         "flows",
         "layers.kernels.load",
         "torch",
-    },  # the one loader of csrc; what a flow is built around, it is given
+    },  # the only loader of csrc; a flow receives its layers as arguments
     "flows/baselines": {"flows", "torch", "zuko"},
     "harness": OURS
     | {
@@ -69,7 +69,7 @@ def test_imports_point_one_way(folder):
         )
 
 
-# Inside the harness, from what is used to what uses it; a part imports only parts above it.
+# Packages of the harness in order; each imports only itself and earlier ones.
 ROOMS = (
     "core",
     "datasets",

@@ -1,6 +1,6 @@
-"""Add a layer, a data set and a third-party data set to a copy of the project, one file each, and change nothing else.
+"""Add a layer, a data set, a third-party data set and a kind of trial to a copy of the project, which finds them.
 
-Every command and every shared test must find them. The layer refuses images, which shared tests and suites allow.
+No other file changes. The layer refuses images, which shared tests and suites allow.
 """
 
 import csv
@@ -27,6 +27,8 @@ for command in (
     "plan added.yaml --profile smoke",
     "run added.yaml --profile smoke",
     "report reports/added",
+    "plan entries.yaml --profile smoke",
+    "run entries.yaml --profile smoke",
 ):
     print("$", command, flush=True)
     assert main(command.split()) == 0, command
@@ -81,6 +83,11 @@ def test_commands_find_added_files(project):
     }
     table = printed["report reports/added"]
     assert "noise, nats/dim" in table and "images, bits/dim" in table
+
+    assert printed["plan entries.yaml --profile smoke"].count("entries  noise") == 2, text
+    for layer in ("conv1x1", "timewise"):
+        assert re.search(rf"\| noise +\| +{layer} \| +16 \|", printed["run entries.yaml --profile smoke"]), text
+    assert (project / "reports" / "entries" / "figures" / "entries.svg").is_file()
 
 
 def test_shared_tests_find_the_added_layer(project):

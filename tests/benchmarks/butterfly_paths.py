@@ -64,7 +64,7 @@ def main(threads: int) -> None:
 
             paths = (pairs, butterfly_fused)
             times = medians([lambda way=way, path=path: way(path) for way in (forward, backward) for path in paths])
-            print(f"{name:28} {batch:5} " + " ".join(f"{one:8.2f}" for one in times))
+            print(f"{name:28} {batch:5} " + " ".join(f"{time:8.2f}" for time in times))
 
 
 if __name__ == "__main__":

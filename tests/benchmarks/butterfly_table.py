@@ -90,7 +90,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args(arguments)
     torch.set_num_threads(args.threads)
-    keep_freed_memory()  # else both are timed at having pages of memory given back and taken anew
+    keep_freed_memory()  # otherwise the times include the return and allocation of pages
     print(f"{kernels.backend()}, {args.threads} threads, {args.rounds} rounds, torch {torch.__version__}")
     for batch in args.batches:
         for name, pair in cases(batch).items():

@@ -47,7 +47,7 @@ MIMIC_STEPS = 50
 BUTTERFLY, PLU, EMERGING, YARDSTICK = "butterfly", "conv1x1-plu", "emerging", "butterfly, level by level"
 SUITE = ("--set", "timing.processes=1", "--set", "timing.budget_seconds=1.0")  # so that it takes minutes
 
-# What is to be reached on an H200.
+# Targets on an H200.
 COPY_SHARE, INVERSE_RATIO, YARDSTICK_RATIO, EMERGING_MS, MIMIC_MS = 0.8, 1.1, 30.0, 0.1, 2.0
 
 
@@ -235,9 +235,9 @@ def draw(path: Path, rows: Sequence[Row]) -> None:
         "3x32x32": [row for row in rows if row["shape"] == "3x32x32"],
         "batch 64": [row for row in rows if row["batch"] == 64 and row["shape"].startswith("3x")],
     }
-    for panel, (title, mine) in zip(panels, kept.items(), strict=True):
+    for panel, (title, selected) in zip(panels, kept.items(), strict=True):
         for layer, operation in (("copy", "copy"), (BUTTERFLY, "forward"), (PLU, "forward"), (YARDSTICK, "forward")):
-            drawn = sorted((r for r in mine if (r["layer"], r["operation"]) == (layer, operation)), key=entries)
+            drawn = sorted((r for r in selected if (r["layer"], r["operation"]) == (layer, operation)), key=entries)
             panel.loglog([entries(row) for row in drawn], [best(row) for row in drawn], marker="o", label=layer)
         panel.set(title=title, xlabel="entries of the batch")
     panels[0].set_ylabel("ms, in a graph")
@@ -282,7 +282,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for shape, batch in POINTS:
         rows += rows_of(shape, batch)
         print(rows[-1], flush=True)
-        write(out, rows, found["cuda"])  # what was timed stays, whatever ends the rest
+        write(out, rows, found["cuda"])  # keep the times measured before a failure
     rows.append(mimic_row())
     write(out, rows, found["cuda"])
     print((out / "table.md").read_text(encoding="utf-8"))

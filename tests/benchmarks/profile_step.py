@@ -108,7 +108,7 @@ def main() -> None:
         f"{kernels.backend().name}: "
         f"median step {middle:.1f} ms (quartiles {low:.1f} to {high:.1f}, {args.rounds} steps)"
     )
-    medians = {name: statistics.median(one[name] for one in spent[WARM_UP:]) for name in spent[0]}
+    medians = {name: statistics.median(step[name] for step in spent[WARM_UP:]) for name in spent[0]}
     for name, median in sorted(medians.items(), key=lambda item: -item[1]):
         print(f"  {name:12} {median:8.1f} ms forward and backward, alone")
     with profile(activities=[ProfilerActivity.CPU]) as recorded:

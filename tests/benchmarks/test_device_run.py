@@ -61,7 +61,7 @@ def test_missed_targets_are_reported(script, changed, missed):
 
 
 def test_the_slowest_point_decides_and_untimed_targets_are_not_met(script):
-    rows = [*times(), *(one | {"shape": "3x64x64"} for one in times(plu=0.5)[:4])]
+    rows = [*times(), *(row | {"shape": "3x64x64"} for row in times(plu=0.5)[:4])]
     (missed,) = [(target, value) for target, value, met in script.verdicts(rows) if not met]
     assert missed == ("forward, in times of the 1x1 convolution: at most 1", "2 at 3x64x64, batch 1024")
     assert [value for _, value, met in script.verdicts(times()[:5]) if not met] == ["not timed", "not timed"]

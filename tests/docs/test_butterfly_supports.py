@@ -56,7 +56,7 @@ def test_draws_the_factors_of_the_paper(script):
         for level in range(1, levels + 1):
             axes = panels[name.format(level)]
             assert np.array_equal(drawn(axes), support_by_hand(level, size, width).astype(int))
-            assert axes.get_ylim() == (size, 0)  # row 0 on top, as a matrix is written
+            assert axes.get_ylim() == (size, 0)  # row 0 on top, as in a matrix
 
 
 @pytest.mark.parametrize(("shape", "width", "levels"), [((1, 16), 1, 4), ((3, 8), 3, 3), ((2, 6), 2, 1)])

@@ -50,7 +50,7 @@ def test_a_bijection_with_its_log_det(name, shape):
     x = torch.randn(2, *shape, dtype=torch.float64)
     z, log_det = flow(x)
     exact = exact_log_det(lambda v: flow(v)[0], x)
-    if flow.estimated:  # the mean of many, within four standard errors
+    if flow.estimated:  # the mean of many estimates, within four standard errors
         many = flow(x.repeat_interleave(400, dim=0), chance())[1].detach().view(2, -1)
         assert bool(((many.mean(1) - exact).abs() <= 4 * many.std(1) / 20).all()), (many.mean(1), exact)
     else:
@@ -81,10 +81,10 @@ def test_the_log_det_is_the_sum_of_its_parts(name):
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_equal_seeds_equal_weights_and_every_weight_learns(name):
-    flow, same, other = small(name), small(name), small(name, seed=1)
-    for one, two in zip(flow.state_dict().values(), same.state_dict().values(), strict=True):
-        assert torch.equal(one, two)
-    assert any(not torch.equal(a, b) for a, b in zip(flow.parameters(), other.parameters(), strict=True))
+    flow, same, differently_seeded = small(name), small(name), small(name, seed=1)
+    for value, repeated in zip(flow.state_dict().values(), same.state_dict().values(), strict=True):
+        assert torch.equal(value, repeated)
+    assert any(not torch.equal(a, b) for a, b in zip(flow.parameters(), differently_seeded.parameters(), strict=True))
     flow = trained(name).train()
     x = torch.randn(8, 1, 4, 4, dtype=torch.float64)
     (flow.log_prob(x, chance()) if flow.estimated else flow.log_prob(x)).mean().backward()
@@ -150,12 +150,12 @@ def test_maf_inverse_equals_zukos():
     from zuko.transforms import AutoregressiveTransform, MonotonicAffineTransform
 
     flow = trained("maf", (1, 3, 4))
-    (one, *_) = (module for _, module, _ in flow.trace(torch.zeros(1, 1, 3, 4).double()) if isinstance(module, Dense))
-    theirs = AutoregressiveTransform(lambda x: MonotonicAffineTransform(*one._shift_and_scale(x)), 12)
+    (dense, *_) = (module for _, module, _ in flow.trace(torch.zeros(1, 1, 3, 4).double()) if isinstance(module, Dense))
+    reference = AutoregressiveTransform(lambda x: MonotonicAffineTransform(*dense._shift_and_scale(x)), 12)
     y = torch.randn(5, 12, dtype=torch.float64)
     with torch.no_grad():
-        torch.testing.assert_close(one.inverse(y), theirs.inv(y))
-        torch.testing.assert_close(one(y)[0], theirs(y))
+        torch.testing.assert_close(dense.inverse(y), reference.inv(y))
+        torch.testing.assert_close(dense(y)[0], reference(y))
 
 
 @pytest.mark.parametrize("width", [1, 3, 8, 40])

@@ -50,7 +50,8 @@ def test_the_norm_is_limited_and_small_weights_are_unchanged(kernel, limit):
     with torch.no_grad():
         convolution.weight.mul_(10)
         norm = torch.linalg.matrix_norm(matrix(convolution, convolution.normalised()), 2).item()
-        assert limit * (1 - 1e-9) <= norm <= limit * 1.01  # by an iteration from below, as long as an audit grants
+        # The power iteration estimates from below, with as many steps as in an audit.
+        assert limit * (1 - 1e-9) <= norm <= limit * 1.01
         convolution.weight.mul_(1e-3)
         assert torch.equal(convolution.normalised(), convolution.weight)
 
@@ -58,7 +59,7 @@ def test_the_norm_is_limited_and_small_weights_are_unchanged(kernel, limit):
 def test_norms_are_updated_in_training_and_fixed_in_eval():
     convolution = SpectralConvolution(3, 5, 3, (4, 4), 0.9).double()
     optimiser = torch.optim.SGD(convolution.parameters(), lr=0.05)
-    for _ in range(40):  # training that pulls the norm up
+    for _ in range(40):  # training that increases the norm
         optimiser.zero_grad()
         (-convolution.normalised().square().sum() - convolution.weight.square().sum()).backward()
         optimiser.step()
@@ -71,23 +72,23 @@ def test_norms_are_updated_in_training_and_fixed_in_eval():
 
 def test_the_norm_equals_that_of_normflows():
     """normflows is an independent port of the authors' code of Residual Flow."""
-    theirs = normflows.nets.lipschitz.InducedNormConv2d(3, 5, 3, 1, 1, coeff=0.9, n_iterations=200)
-    theirs(torch.randn(1, 3, 4, 6))
-    theirs.weight.data.mul_(10)
-    ours = SpectralConvolution(3, 5, 3, (4, 6), 0.9)
-    ours.weight.data.copy_(theirs.weight.data)
-    ours.train()
+    reference = normflows.nets.lipschitz.InducedNormConv2d(3, 5, 3, 1, 1, coeff=0.9, n_iterations=200)
+    reference(torch.randn(1, 3, 4, 6))
+    reference.weight.data.mul_(10)
+    convolution = SpectralConvolution(3, 5, 3, (4, 6), 0.9)
+    convolution.weight.data.copy_(reference.weight.data)
+    convolution.train()
     for _ in range(400):
-        ours.normalised()
-    ours.eval()
-    torch.testing.assert_close(ours.normalised(), theirs.compute_weight(update=True), rtol=1e-3, atol=1e-4)
+        convolution.normalised()
+    convolution.eval()
+    torch.testing.assert_close(convolution.normalised(), reference.compute_weight(update=True), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize(("activation", "limit"), [(LipSwish, 1.0), (CLipSwish, 1.0), (nn.ELU, 1.0)])
 def test_slopes_of_activations(activation, limit):
-    one = activation().double()
+    function = activation().double()
     x = torch.linspace(-12, 12, 20001, dtype=torch.float64)[:, None].requires_grad_()
-    y = one(x)
+    y = function(x)
     slopes = torch.stack([torch.autograd.grad(y[:, c].sum(), x, retain_graph=True)[0] for c in range(y.shape[1])])
     steepest = slopes.norm(dim=0).max().item()
     assert 0.99 < steepest <= limit + 1e-12
@@ -170,7 +171,7 @@ def test_factors_of_the_roulette():
     drawn = Series(3, 0.4).draw(200_000, torch.Generator().manual_seed(0))
     assert torch.equal(drawn[:3], torch.ones_like(drawn[:3]))
     torch.testing.assert_close(drawn[:7].mean(1), torch.ones(7).double(), rtol=0, atol=0.05)
-    assert bool(((drawn > 0).int().diff(dim=0) <= 0).all())  # once stopped, it stays so
+    assert bool(((drawn > 0).int().diff(dim=0) <= 0).all())  # once stopped, it does not continue
 
 
 @pytest.mark.parametrize("make", [three, dense])
@@ -186,14 +187,14 @@ def test_value_and_gradient_equal_those_of_normflows(make):
     signs = 2.0 * torch.randint(0, 2, x.shape, generator=torch.Generator().manual_seed(0)).double() - 1
     start = x.clone().requires_grad_()
     g = net(start, net.weights())
-    theirs = basic_logdet_estimator(g, start, terms, signs, lambda k: 1.0, training=False)
-    torch.testing.assert_close(value, theirs)
+    reference = basic_logdet_estimator(g, start, terms, signs, lambda k: 1.0, training=False)
+    torch.testing.assert_close(value, reference)
     surrogate = neumann_logdet_estimator(g, start, terms - 1, signs, lambda k: 1.0, training=True)
     wanted = torch.autograd.grad(surrogate.sum(), list(net.parameters()), allow_unused=True)
-    compared = [(ours, other) for ours, other in zip(found, wanted, strict=True) if other is not None]
+    compared = [(gradient, expected) for gradient, expected in zip(found, wanted, strict=True) if expected is not None]
     assert len(compared) >= 5
-    for ours, other in compared:
-        torch.testing.assert_close(ours, other)
+    for gradient, expected in compared:
+        torch.testing.assert_close(gradient, expected)
 
 
 @pytest.mark.parametrize("series", [EXACT_TERMS, Series(2, 0.5)])
@@ -222,10 +223,10 @@ def test_the_roulette_of_a_batch_gives_the_gradient_without_bias():
 def test_an_estimate_depends_on_the_generator_state_only():
     block = Contraction(three(), Series(2, 0.5), Series(4, 0.5)).eval()
     x = torch.randn(3, *SHAPE, dtype=torch.float64)
-    one, same, other = (block(x, torch.Generator().manual_seed(seed))[1] for seed in (0, 0, 1))
-    assert torch.equal(one, same) and not torch.equal(one, other)
+    first, repeated, differently_seeded = (block(x, torch.Generator().manual_seed(seed))[1] for seed in (0, 0, 1))
+    assert torch.equal(first, repeated) and not torch.equal(first, differently_seeded)
     narrow = block.float()(x.float(), torch.Generator().manual_seed(0))[1]
-    torch.testing.assert_close(narrow.double(), one, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(narrow.double(), first, rtol=1e-4, atol=1e-4)
 
 
 class Turning(Multiple):

@@ -75,9 +75,9 @@ def test_coupling_keeps_the_first_half_and_scales_the_other_entry_by_entry(coupl
     y, _ = module(x)
     assert module.kept == kept
     assert torch.equal(y[:, :kept], x[:, :kept])
-    other = x.clone()
-    other[:, kept:].add_(1)
-    scale = module(other)[0][:, kept:] - y[:, kept:]
+    changed = x.clone()
+    changed[:, kept:].add_(1)
+    scale = module(changed)[0][:, kept:] - y[:, kept:]
     assert (scale > 0).all()
     torch.testing.assert_close(scale.log().flatten(1).sum(1), module(x)[1])
     assert not torch.equal(y[:, kept:], x[:, kept:])

@@ -53,7 +53,7 @@ def test_the_following_flow_receives_permuted_examples(shape, everywhere, channe
 
 def test_it_uses_no_random_numbers_and_initialises_the_following_flow(channelwise):
     shape, order = (1, 4, 4), shuffled(16)
-    flows = [Glow(shape, channelwise, coupling="glow", order=one, **SMALL) for one in (None, order)]
+    flows = [Glow(shape, channelwise, coupling="glow", order=permutation, **SMALL) for permutation in (None, order)]
     x = torch.randn(20, *shape)
     flows[0].initialise(Permutation(shape, order)(x)[0])
     flows[1].initialise(x)
@@ -64,8 +64,8 @@ def test_it_uses_no_random_numbers_and_initialises_the_following_flow(channelwis
 
 def test_saved_weights_include_the_permutation(channelwise):
     shape = (1, 4, 4)
-    one, other = (Glow(shape, channelwise, order=shuffled(16, seed), seed=seed, **SMALL) for seed in (0, 1))
+    saved, reloaded = (Glow(shape, channelwise, order=shuffled(16, seed), seed=seed, **SMALL) for seed in (0, 1))
     x = torch.randn(3, *shape)
-    assert not torch.equal(one.log_prob(x), other.log_prob(x))
-    other.load_state_dict(one.state_dict())
-    assert torch.equal(one.log_prob(x), other.log_prob(x))
+    assert not torch.equal(saved.log_prob(x), reloaded.log_prob(x))
+    reloaded.load_state_dict(saved.state_dict())
+    assert torch.equal(saved.log_prob(x), reloaded.log_prob(x))

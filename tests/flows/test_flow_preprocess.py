@@ -61,7 +61,7 @@ def test_a_uniform_density_costs_log2_levels_bits(levels):
     v = dequantise(torch.randint(levels, (4, 1, 8, 8)), dtype=torch.float64)
     _, scaled = scale_pixels(levels)(v)
     x, logit = logit_pixels(levels)(v)
-    # What the uniform density on [0, levels) becomes: 1/2 on [-1, 1), and a logistic density, cut at the margins.
+    # The uniform density on [0, levels) becomes 1/2 on [-1, 1), or a logistic density truncated at the margins.
     uniform = torch.full((4,), -64 * math.log(2), dtype=torch.float64)
     logistic = (-x - 2 * torch.nn.functional.softplus(-x) - math.log(1 - 2e-6)).flatten(1).sum(1)
     expected = torch.full((4,), math.log2(levels), dtype=torch.float64)
@@ -117,8 +117,8 @@ def test_dequantise_at_the_last_noise_value(monkeypatch):
 def test_dequantise_is_fresh_unless_a_generator_says_otherwise():
     values = torch.zeros(5, dtype=torch.uint8)
     assert not torch.equal(dequantise(values), dequantise(values))
-    one, other = (dequantise(values, torch.Generator().manual_seed(3)) for _ in range(2))
-    assert torch.equal(one, other)
+    first, second = (dequantise(values, torch.Generator().manual_seed(3)) for _ in range(2))
+    assert torch.equal(first, second)
 
 
 def test_state_holds_the_ranges_and_survives_a_change_of_dtype():

@@ -24,7 +24,7 @@ def raw(module, kept):
     net = module.net
     if hasattr(net, "log_scale"):
         places = kept.flatten(2)
-        return tuple(one(places).unflatten(2, kept.shape[2:]) for one in (net.log_scale, net.shift))
+        return tuple(part(places).unflatten(2, kept.shape[2:]) for part in (net.log_scale, net.shift))
     heads = []
     with net.last.register_forward_hook(lambda *call: heads.append(call[-1])):
         net(kept)
@@ -66,7 +66,7 @@ def test_the_bounded_gate_is_stable():
     torch.testing.assert_close(log_scale, torch.tensor([0.5, 0.5, 1.5, 1.5]).log(), rtol=1e-6, atol=0)
     log_scale.sum().backward()
     assert s.grad.isfinite().all()
-    small = torch.tensor([-1e-7, 0.0, 1e-7])  # of which 0.5 + sigmoid(s) in float32 keeps nothing
+    small = torch.tensor([-1e-7, 0.0, 1e-7])  # which 0.5 + sigmoid(s) loses in float32
     torch.testing.assert_close(gate.log_scale(small), small / 4, rtol=1e-6, atol=0)
 
 
@@ -99,8 +99,8 @@ def test_the_published_gate_is_the_default(coupling):
         "glow": (F.logsigmoid(s + 2), shift * torch.sigmoid(s + 2)),
         "sequence": (s, shift),
     }[coupling]
-    for one in (module, default):
-        assert all(map(torch.equal, one.net(kept), expected))
+    for coupling in (module, default):
+        assert all(map(torch.equal, coupling.net(kept), expected))
 
 
 @pytest.mark.parametrize("coupling", COUPLINGS)

@@ -36,12 +36,12 @@ def test_published_count_of_the_image_model():
 
 @pytest.mark.parametrize("coupling", COUPLINGS)
 def test_backbone_starts_equal_under_every_layer(coupling, channelwise, everywhere):
-    one, other = (
+    first, second = (
         backbone(Glow((2, 4, 4), layer, channelwise, coupling=coupling, prior="learned", seed=3, **SMALL))
         for layer in (channelwise, everywhere)
     )
-    assert one.keys() == other.keys()
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_weights_follow_the_seed_alone(channelwise):
@@ -60,7 +60,7 @@ def test_every_module_path_has_different_initial_weights(channelwise):
     ]
     assert len(drawn) == 5 * 3
     for index, weight in enumerate(drawn):
-        assert not any(torch.equal(weight, other) for other in drawn[:index])
+        assert not any(torch.equal(weight, previous) for previous in drawn[:index])
 
 
 def test_construction_does_not_change_the_global_generator(channelwise):

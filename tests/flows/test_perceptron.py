@@ -113,9 +113,9 @@ def test_error_in_single_precision(activation):
         return [y, *torch.autograd.grad(y, [x, *net.parameters()], seed)]
 
     truth = of(lambda x: layer_after_layer(exact, x), exact, exact_x, seed.double())
-    ours = of(net, net, x, seed)
+    fused = of(net, net, x, seed)
     plain = of(lambda x: layer_after_layer(net, x), net, x, seed)
-    for name, a, b, true in zip(["y", "x", *net.state_dict()], ours, plain, truth, strict=True):
+    for name, a, b, true in zip(["y", "x", *net.state_dict()], fused, plain, truth, strict=True):
         assert (a.double() - true).norm() <= 2 * (b.double() - true).norm(), name
 
 
@@ -159,8 +159,8 @@ def test_the_same_for_any_number_of_threads(way):
             results.append([y, *torch.autograd.grad(y.square().sum(), list(net.parameters()))])
     finally:
         torch.set_num_threads(threads)
-    for other in results[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+    for result in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], result, strict=True))
 
 
 def test_transforms():

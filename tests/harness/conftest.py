@@ -104,7 +104,7 @@ def many_seeds(density_run):
     first = [trial for trial in plan.trials if getattr(trial, "seed", None) == 0]
 
     def make(seeds):
-        # Not copies, which would keep the id.
+        # Not `model_copy`, which would keep the id.
         fields = [trial.model_dump() for trial in first]
         trials = [DensityTrial.model_validate(one | {"seed": seed}) for seed in range(seeds) for one in fields]
         records = [trained(trial) for trial in trials]

@@ -47,7 +47,8 @@ class SwappedSizes(Woodbury):
     def forward(self, x):
         y, _ = super().forward(x)
         pairs = zip(self, (self.channels, self.positions), strict=True)
-        return y, sum(k * torch.linalg.slogdet(torch.eye(len(one.v)).to(one.v) + one.v @ one.u)[1] for one, k in pairs)
+        matrices = [(torch.eye(len(factor.v)).to(factor.v) + factor.v @ factor.u, count) for factor, count in pairs]
+        return y, sum(count * torch.linalg.slogdet(matrix)[1] for matrix, count in matrices)
 
 
 class SharedTwice(Butterfly):

@@ -19,7 +19,7 @@ def test_the_example_passes_every_check():
 
 
 def test_the_example_passes_with_another_option():
-    assert check_layer(SPEC, {"reflections": 5}, folder=ROOT, large=False).ok
+    assert check_layer(SPEC, {"reflections": 5}, folder=ROOT, shapes=[(4, 4, 4), (3, 7)], large=False).ok
 
 
 def test_without_its_scale_the_example_is_orthogonal():

@@ -97,7 +97,7 @@ class Prints(Conv1x1):
         return super().inverse(y)
 """
 
-# Where the check was, and how its process ended.
+# The place of the check, and how its process ended.
 ENDS = {
     "exits.py:Any": ("construction, import", "exit code 0 before every rule"),
     "hostile.py:ExitsInForward": ("forward, shape (2, 3), float64", "exit code 0 before every rule"),
@@ -130,7 +130,7 @@ def test_a_process_that_ends_early_does_not_pass(folder, spec):
     assert not report.ok
     assert f"check-layer {spec} ended early (" in report.ended and how in report.ended
     rule = place.partition(",")[0]
-    if rule != "inverse" or "follow" not in how:  # a forked process may have answered for the other
+    if rule != "inverse" or "follow" not in how:  # a forked process may have answered instead
         assert place in report.ended
         assert report.verdict(rule) == "not answered"
     assert report.verdict("wrong-input") == "not answered"
@@ -195,7 +195,7 @@ def test_the_command_exits_with_1_and_one_json_document(start):
     assert (process.returncode, error) == (1, "")
     document = json.loads(out)
     assert document["verdict"] == "refused" and "exit code 0" in document["ended"]
-    assert {one["verdict"] for one in document["rules"]} == {"not answered"} and len(document["rules"]) > 20
+    assert {rule["verdict"] for rule in document["rules"]} == {"not answered"} and len(document["rules"]) > 20
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -38,7 +38,7 @@ def test_git_state_of_a_checkout_and_elsewhere(tmp_path):
     assert len(clean["commit"]) == 40 and clean["dirty"] is False
     (tmp_path / "file").write_text("two")
     assert git_state(tmp_path) == clean | {"dirty": True}
-    # A package that lies inside a checkout of something else is not that something.
+    # A package inside a checkout of another project is not part of that project.
     (tmp_path / "inner").mkdir()
     assert git_state(tmp_path / "inner") is None
 

@@ -58,10 +58,10 @@ def test_registered_names():
 def test_a_file_is_found_beside_the_suite_then_in_the_working_directory(sound, tmp_path, monkeypatch):
     cls = resolve_layer("sound.py:Negation", folder=tmp_path)
     assert cls.__name__ == "Negation"
-    other = tmp_path / "elsewhere"
-    other.mkdir()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
     monkeypatch.chdir(tmp_path)
-    assert resolve_layer("./sound.py:Negation", folder=other) is cls
+    assert resolve_layer("./sound.py:Negation", folder=elsewhere) is cls
     assert resolve_layer(f"{sound}:Negation") is cls
 
 

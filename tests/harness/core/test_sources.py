@@ -189,7 +189,7 @@ def test_a_file_outside_the_project_is_named_by_its_file_name(tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text("from layers.woodbury import Woodbury\n\n\nclass Mine(Woodbury):\n    pass\n")
     files = Sources().of(density("mine.py:Mine"))
-    # The class says where it was defined; what it builds upon comes along.
+    # The digest includes the file of the class and the files that it imports.
     assert "mine.py" in files and "layers/woodbury.py" in files
 
 

@@ -206,7 +206,7 @@ def test_wrong_data_make_the_command_exit_with_3_and_one_line(store, capsys, mon
     from harness.cli.parser import main
 
     monkeypatch.setenv("INVERTBENCH_CACHE", str(store.cache))
-    monkeypatch.setenv("INVERTBENCH_KERNELS", "off")  # an empty cache has none, and a build takes a minute
+    monkeypatch.setenv("INVERTBENCH_KERNELS", "off")  # the empty cache has no kernels, and a build takes a minute
     suite = store.root / "own.yaml"
     suite.write_text(SUITE.replace("preprocessing: logit, ", ""))
     command = ["run", str(suite), "--data", str(store.root), "--out", str(store.root / "out")]
@@ -223,7 +223,7 @@ def test_changed_data_make_a_trial_run_again(store, capsys, monkeypatch):
     from harness.cli.parser import main
 
     monkeypatch.setenv("INVERTBENCH_CACHE", str(store.cache))
-    monkeypatch.setenv("INVERTBENCH_KERNELS", "off")  # an empty cache has none, and a build takes a minute
+    monkeypatch.setenv("INVERTBENCH_KERNELS", "off")  # the empty cache has no kernels, and a build takes a minute
     suite = store.root / "own.yaml"
     suite.write_text(SUITE.replace("preprocessing: logit, ", "").replace("[2, 16], kind: sequence", "[3, 8, 8]"))
     command = ["run", str(suite), "--data", str(store.root), "--out", str(store.root / "out")]
@@ -242,7 +242,7 @@ def test_logit_without_levels_is_refused_before_training(store, capsys, monkeypa
     from harness.cli.parser import main
 
     monkeypatch.setenv("INVERTBENCH_CACHE", str(store.cache))
-    monkeypatch.setenv("INVERTBENCH_KERNELS", "off")  # an empty cache has none, and a build takes a minute
+    monkeypatch.setenv("INVERTBENCH_KERNELS", "off")  # the empty cache has no kernels, and a build takes a minute
     suite = store.root / "own.yaml"
     suite.write_text(SUITE.replace("[2, 16], kind: sequence", "[3, 8, 8]"))
     noise = np.random.default_rng(0).normal(size=(60, 3, 8, 8))

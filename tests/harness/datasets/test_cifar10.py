@@ -135,7 +135,7 @@ def test_pinned_checksums_cover_the_files_that_torchvision_reads():
 def test_no_batch_with_another_checksum_is_unpickled(store, root, tmp_path, name, packed):
     fake, harm = FakeCifar10(root), tmp_path / "harm"
     fake.files[name] = pickle.dumps(Planted(harm))
-    dataset = fake.write(packed)  # the archive's own sum is the right one here
+    dataset = fake.write(packed)  # the archive's checksum is correct here
     with pytest.raises(DataError) as caught:
         dataset.check(store, SMALL)
     message = str(caught.value)
@@ -146,7 +146,7 @@ def test_no_batch_with_another_checksum_is_unpickled(store, root, tmp_path, name
     fake.expected = dict(fake.files)
     with pytest.raises(DataError, match="not one of CIFAR-10's batches"):
         fake.write(packed).check(store, SMALL)
-    assert harm.exists()  # so the plant does work, once its checksum is declared right
+    assert harm.exists()  # the planted pickle works if its checksum is accepted
 
 
 def test_no_archive_with_another_checksum_is_unpacked(store, root, tmp_path):

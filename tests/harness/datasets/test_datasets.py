@@ -127,9 +127,9 @@ def test_patches_are_whole_squares_of_both_photographs_in_channel_first_order(lo
 
 
 def test_the_seed_of_patches_changes_the_crops_only():
-    first, other = (find_dataset("patches").load(STORE, {"train": 50, "seed": seed}) for seed in (0, 1))
-    assert (first.train != other.train).any()
-    np.testing.assert_array_equal(first.test, other.test)
+    first, second = (find_dataset("patches").load(STORE, {"train": 50, "seed": seed}) for seed in (0, 1))
+    assert (first.train != second.train).any()
+    np.testing.assert_array_equal(first.test, second.test)
 
 
 @pytest.mark.parametrize("root", ["empty", None])

@@ -53,11 +53,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server():
-    with Server() as one:
-        thread = threading.Thread(target=one.serve_forever, args=(0.01,))
+    with Server() as running:
+        thread = threading.Thread(target=running.serve_forever, args=(0.01,))
         thread.start()
-        yield one
-        one.shutdown()
+        yield running
+        running.shutdown()
         thread.join()
 
 

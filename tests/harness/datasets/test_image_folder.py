@@ -66,9 +66,9 @@ def test_a_flat_folder_is_split_by_its_seed(store):
     assert events(*splits.parts().values()) == events(first_channels(PIXELS))
     assert (splits.levels, splits.train.dtype, splits.shape) == (256, np.uint8, COLOUR)
     assert splits.description == "images of mine, 3x6x8, 256 levels; split by seed 0"
-    other = FOLDER.load(store, OPTIONS | {"seed": 1, "validation": 0.2, "test": 0.3})
-    assert [len(part) for part in other.parts().values()] == [15, 6, 9]
-    assert events(other.validation) != events(splits.validation)
+    reseeded = FOLDER.load(store, OPTIONS | {"seed": 1, "validation": 0.2, "test": 0.3})
+    assert [len(part) for part in reseeded.parts().values()] == [15, 6, 9]
+    assert events(reseeded.validation) != events(splits.validation)
     assert isinstance(splits.train, np.memmap)
 
 

@@ -120,20 +120,20 @@ def test_a_stated_step_may_have_few_digits_but_not_too_few():
     for step, fits in ((0.003921569, True), (0.00392, False), (0.0039, False), (1 / 254, False)):
         lattice = stated_lattice(step, 0.0, 1.0, values.dtype)
         assert lattice.index(values)[1].any() == (not fits), step
-    assert stated_lattice(1e-7, 0.0, 1.0, np.dtype("f4")) is None  # float32 keeps no such step
+    assert stated_lattice(1e-7, 0.0, 1.0, np.dtype("f4")) is None  # float32 cannot represent this step
 
 
 def test_a_survey_in_blocks_equals_one_of_all_values():
     events = np.random.default_rng(0).normal(size=(400, 2, 600)).astype("f4")
-    one, many = survey_of(events), survey_of(events, 7)
+    whole, blocks = survey_of(events), survey_of(events, 7)
     for name in ("low", "high", "divisor", "count"):
-        np.testing.assert_array_equal(getattr(one, name), getattr(many, name))
-    np.testing.assert_array_equal(one.low, events.min((0, 2)))
-    assert one.distinct() is None and many.distinct(0) is None  # more than are kept
+        np.testing.assert_array_equal(getattr(whole, name), getattr(blocks, name))
+    np.testing.assert_array_equal(whole.low, events.min((0, 2)))
+    assert whole.distinct() is None and blocks.distinct(0) is None  # more than are kept
     few = np.round(events, 2)
-    one, many = survey_of(few), survey_of(few, 7)
-    np.testing.assert_array_equal(one.distinct(), np.unique(few))
-    np.testing.assert_array_equal(many.distinct(1), np.unique(few[:, 1]))
+    whole, blocks = survey_of(few), survey_of(few, 7)
+    np.testing.assert_array_equal(whole.distinct(), np.unique(few))
+    np.testing.assert_array_equal(blocks.distinct(1), np.unique(few[:, 1]))
     integers = np.random.default_rng(0).integers(-50, 50, (40, 2, 6)) * np.array([[6], [10]]) + 3
     assert survey_of(integers, 7).divisor.tolist() == [6, 10]
     unlike = np.array([0, 4, 8, 0, 6, 12]).reshape(6, 1, 1)

@@ -25,7 +25,7 @@ def make_record(write_segment, write_record_of_segments):
         rng = np.random.default_rng(0)
         values = rng.integers(-100, 100, (2, 1000))
         extra = {"II": rng.integers(-100, 100, 300)}
-        first, second = ({"PLETH": one[0], "ABP": one[1]} for one in (values[:, :700], values[:, 700:]))
+        first, second = ({"PLETH": part[0], "ABP": part[1]} for part in (values[:, :700], values[:, 700:]))
         write_segment(folder, "3000393_0001", extra, fmt="80")
         write_segment(folder, "3000393_0002", {"II": first["ABP"], **first}, fmt="80", gains={"ABP": 1.25})
         write_segment(folder, "3000393_0003", second, fmt="80", gains={"ABP": 1.25})
@@ -99,12 +99,16 @@ def test_a_record_is_fetched_headers_first_and_then_the_samples_that_are_needed(
     mimic.check(store, OPTIONS)
     folder = f"/mimic3wdb/1.0/{PLACE}/3000393"
     headers = ["", "_layout", "_0001", "_0002", "_0003"]
-    assert server.asked == [*(f"{folder}{one}.hea" for one in headers), f"{folder}_0002.dat", f"{folder}_0003.dat"]
+    assert server.asked == [
+        *(f"{folder}{header}.hea" for header in headers),
+        f"{folder}_0002.dat",
+        f"{folder}_0003.dat",
+    ]
     # A trial is offline and finds everything there.
     server.asked.clear()
     check_windows(mimic.load(Store(None, store.cache, offline=True), OPTIONS), values)
-    other = mimic.load(Store(None, store.cache, offline=True), OPTIONS | {"stride": 4})
-    assert len(other.train) == (500 - 16) // 4 + 1 and server.asked == []
+    strided = mimic.load(Store(None, store.cache, offline=True), OPTIONS | {"stride": 4})
+    assert len(strided.train) == (500 - 16) // 4 + 1 and server.asked == []
 
 
 def test_a_record_missing_in_the_root_is_fetched(tmp_path, server, make_record):

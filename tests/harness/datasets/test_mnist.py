@@ -88,7 +88,7 @@ def test_the_real_digits(data_root, tmp_path):
         given = np.concatenate([splits.parts()[part] for part in parts])
         assert sorted(event.tobytes() for event in given) == sorted(event.tobytes() for event in images)
     assert not events(splits.validation) & events(splits.train)
-    # The order is not that of the file, and is the same wherever and whenever the arrays are prepared.
+    # The order differs from that of the file and is the same on every machine.
     with gzip.open(raw / "train-images-idx3-ubyte.gz") as file:
         first = file.read(16 + 10_000 * 784)[16:]
     assert 1500 < len(events(splits.validation) & {first[i : i + 784] for i in range(0, len(first), 784)}) < 1850

@@ -122,7 +122,7 @@ def test_real_records_after_a_band_pass_have_no_floor_and_keep_what_is_not_filte
         np.testing.assert_allclose(np.floor(part[:, 1]), plain.parts()[name][:, 1], atol=1)  # dequantised
         assert abs(part[:, 0].mean()) < 0.02 * part[:, 0].std() + 5
     assert 0.4 < (filtered.train[:, 1] - plain.train[:, 1]).mean() < 0.6
-    # What lies in the band is kept: the pulse wave itself.
+    # The pulse wave is inside the band and is kept.
     assert np.corrcoef(filtered.train[:, 0].ravel(), plain.train[:, 0].ravel())[0, 1] > 0.9
     for words in ("PLETH band-pass filtered after dequantisation", "order 4, 0.5 to 8 Hz, forward and backward"):
         assert words in filtered.no_floor
@@ -132,7 +132,7 @@ def test_real_records_after_a_band_pass_have_no_floor_and_keep_what_is_not_filte
     assert causal.train[:, 1].min() < -100, "the mean pressure is gone"
 
 
-# Made records
+# Artificial records
 
 
 def test_a_warm_start_reads_no_samples_and_needs_no_more_than_headers(store, made):
@@ -151,8 +151,8 @@ def test_a_warm_start_reads_no_samples_and_needs_no_more_than_headers(store, mad
 def test_only_equal_options_share_a_cache(store, made):
     first, again = WFDB.load(store, SMALL), WFDB.load(store, SMALL)
     assert len(cached(store)) == 1 and first.checksum == again.checksum
-    other = WFDB.load(store, SMALL | {"stride": 4})
-    assert len(cached(store)) == 2 and other.checksum != first.checksum
+    strided = WFDB.load(store, SMALL | {"stride": 4})
+    assert len(cached(store)) == 2 and strided.checksum != first.checksum
 
 
 def test_windows_hold_the_samples_and_normalisation_is_left_to_the_trial(store, made):
@@ -217,12 +217,12 @@ def test_each_split_is_filtered_by_itself(store, write_segment):
     for name, signals in (("calm", calm), ("stormy", stormy)):
         write_segment(store.root, name, signals)
     options = SMALL | {"band_pass": [0.5, 8], "gap_seconds": 0.0}
-    one, other = (WFDB.load(store, options | {"records": [name]}) for name in ("calm", "stormy"))
-    np.testing.assert_array_equal(one.train, other.train)
-    np.testing.assert_array_equal(one.validation, other.validation)
-    assert np.abs(other.test - one.test).max() > 100
+    calm, stormy = (WFDB.load(store, options | {"records": [name]}) for name in ("calm", "stormy"))
+    np.testing.assert_array_equal(calm.train, stormy.train)
+    np.testing.assert_array_equal(calm.validation, stormy.validation)
+    assert np.abs(stormy.test - calm.test).max() > 100
     seeded = WFDB.load(store, options | {"records": ["calm"], "seed": 1})
-    assert 0 < np.abs(seeded.train - one.train).max() < 3, "other noise, the same signal"
+    assert 0 < np.abs(seeded.train - calm.train).max() < 3, "other noise, the same signal"
 
 
 def test_a_record_named_twice_is_refused(store, made):
@@ -240,7 +240,7 @@ def test_a_band_above_half_the_sampling_rate_raises_a_user_error(store, made):
 def test_a_filtered_table_says_that_it_has_no_floor_and_what_it_compares_with(store, made, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("INVERTBENCH_CACHE", str(store.cache))
-    monkeypatch.setenv("INVERTBENCH_KERNELS", "off")  # an empty cache has none, and a build takes a minute
+    monkeypatch.setenv("INVERTBENCH_KERNELS", "off")  # the empty cache has no kernels, and a build takes a minute
     filtered = SUITE.replace("test: 0.2}", "test: 0.2, band_pass: [0.5, 8], band_pass_channels: [PLETH]}")
     (tmp_path / "tiny.yaml").write_text(filtered)
     assert main(["run", "tiny.yaml", "--data", "root"]) == 0
@@ -335,7 +335,7 @@ def test_damage_gives_one_message_and_exit_code_3_and_leaves_the_cache_usable(
 ):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("INVERTBENCH_CACHE", str(store.cache))
-    monkeypatch.setenv("INVERTBENCH_KERNELS", "off")  # an empty cache has none, and a build takes a minute
+    monkeypatch.setenv("INVERTBENCH_KERNELS", "off")  # the empty cache has no kernels, and a build takes a minute
     (tmp_path / "tiny.yaml").write_text(SUITE)
     before = {path.name: path.read_bytes() for path in store.root.iterdir()}
     damage(store.root)

@@ -70,9 +70,9 @@ def test_arrays_are_prepared_once_and_read_only(store, source):
 
 
 def test_the_checksum_is_of_the_arrays_alone(store, source, tmp_path):
-    other = tmp_path / "other"
-    other.write_bytes(b"other content")
-    same = [prepare(store, "numbers", {}, [path], Builder()) for path in (source, other)]
+    second_source = tmp_path / "other"
+    second_source.write_bytes(b"other content")
+    same = [prepare(store, "numbers", {}, [path], Builder()) for path in (source, second_source)]
     assert same[0].folder != same[1].folder and same[0].checksum == same[1].checksum
     assert prepare(store, "numbers", {"size": 4}, [source], Builder(VALUES + 1)).checksum != same[0].checksum
 
@@ -198,7 +198,7 @@ def test_a_killed_build_leaves_no_complete_entry(store, source):
         pass
     assert len(leftovers(store)) == 1
     build = Builder()
-    prepared = prepare(store, "numbers", {"key": "a"}, [source], build)  # the dead one's lock holds nobody up
+    prepared = prepare(store, "numbers", {"key": "a"}, [source], build)  # the lock of the ended process does not block
     assert build.calls == 1 and leftovers(store) == []
     np.testing.assert_array_equal(prepared.array("whole"), VALUES)
 

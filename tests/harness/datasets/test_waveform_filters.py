@@ -115,7 +115,7 @@ def test_a_causal_filter_does_not_use_later_samples_and_starts_at_rest():
     values = rng.normal(size=(2, 2000)) + 50
     changed = values.copy()
     changed[:, 1000:] += 10
-    first, second = (band_pass(one, RATE, BAND, 4, "causal") for one in (values, changed))
+    first, second = (band_pass(signal, RATE, BAND, 4, "causal") for signal in (values, changed))
     np.testing.assert_array_equal(first[:, :1000], second[:, :1000])
     np.testing.assert_allclose(band_pass(np.full((1, 500), 50.0), RATE, BAND, 4, "causal"), 0, atol=1e-9)
 

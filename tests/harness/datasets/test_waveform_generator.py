@@ -151,5 +151,5 @@ def test_waveform_options_have_their_effects():
     assert "not patient data" in default.description
     assert "not patient data" in find_dataset("waveforms").info.title
     small = {"windows": 10, "patients": 1}
-    other = find_dataset("waveforms").load(STORE, {**small, "seed": 1})
-    assert (find_dataset("waveforms").load(STORE, small).train != other.train).mean() > 0.9
+    reseeded = find_dataset("waveforms").load(STORE, {**small, "seed": 1})
+    assert (find_dataset("waveforms").load(STORE, small).train != reseeded.train).mean() > 0.9

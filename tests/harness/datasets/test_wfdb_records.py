@@ -70,7 +70,7 @@ def test_segments_with_both_channels_are_read_at_their_times(tmp_path, write_seg
     write_segment(tmp_path, "r_0003", {"ABP": second["ABP"], "PLETH": second["PLETH"], "II": noise(200)})
     segments = [("~", 30), ("r_0001", 200), ("r_0002", 50), ("~", 1000), ("r_0003", 200)]
     write_record_of_segments(tmp_path, "r", segments, ["II", "PLETH", "ABP"])
-    (tmp_path / "r_0002.dat").unlink()  # of no use, so not missed
+    (tmp_path / "r_0002.dat").unlink()  # not needed, so not reported as missing
     files = files_of(tmp_path)
     names = [path.name for path in files.files]
     assert names == ["r.hea", "r_0001.hea", "r_0002.hea", "r_0003.hea", "r_0001.dat", "r_0003.dat"]

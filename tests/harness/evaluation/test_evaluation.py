@@ -74,13 +74,13 @@ def test_the_last_minibatch_is_evaluated():
 
 
 def test_draws_are_independent_and_repeatable():
-    one, same = (evaluate(StandardNormal(), images(), "test", 3, 4, seed=5) for _ in range(2))
-    assert one.values.shape == (3, 10) and torch.equal(one.values, same.values)
-    assert not torch.equal(one.values[0], one.values[1])
-    assert one.draw_spread == pytest.approx(one.values.mean(1).std().item())
-    assert one.standard_error == pytest.approx(one.values.mean(0).std().item() / math.sqrt(10))
-    other = evaluate(StandardNormal(), images(), "test", 3, 4, seed=6)
-    assert not torch.equal(one.values, other.values)
+    first, repeated = (evaluate(StandardNormal(), images(), "test", 3, 4, seed=5) for _ in range(2))
+    assert first.values.shape == (3, 10) and torch.equal(first.values, repeated.values)
+    assert not torch.equal(first.values[0], first.values[1])
+    assert first.draw_spread == pytest.approx(first.values.mean(1).std().item())
+    assert first.standard_error == pytest.approx(first.values.mean(0).std().item() / math.sqrt(10))
+    reseeded = evaluate(StandardNormal(), images(), "test", 3, 4, seed=6)
+    assert not torch.equal(first.values, reseeded.values)
 
 
 def test_values_that_are_not_finite_are_counted_and_not_dropped():
@@ -119,8 +119,8 @@ def test_importance_weighting_is_the_mean_of_the_densities():
     pipeline.unit = "nats_per_dim"
     nats = evaluate(Widened(), pipeline, "test", 4, 3, 0).importance_weighted
     assert nats == pytest.approx(expected * math.log(2) + math.log(2 / LEVELS), abs=1e-9)
-    one = evaluate(Widened(), images(), "test", 1, 3, 0)
-    assert one.importance_weighted == pytest.approx(one.bits_per_dim, abs=1e-12)
+    result = evaluate(Widened(), images(), "test", 1, 3, 0)
+    assert result.importance_weighted == pytest.approx(result.bits_per_dim, abs=1e-12)
 
 
 def test_importance_weighting_of_a_point_with_zero_density():

@@ -154,7 +154,7 @@ def test_levels_are_spread_over_eight_bits():
     values = torch.tensor([0, 8, 16], dtype=torch.uint8).reshape(3, 1, 1, 1).expand(3, 1, 2, 2)
     spread = eight_bit(values, 17)
     assert spread.shape == (3, 3, 2, 2) and spread.dtype == torch.uint8
-    assert [int(one.unique()) for one in spread] == [0, 128, 255]
+    assert [int(image.unique()) for image in spread] == [0, 128, 255]
     colours = torch.stack([torch.arange(256).roll(shift) for shift in range(3)]).to(torch.uint8).reshape(1, 3, 16, 16)
     assert torch.equal(eight_bit(colours, 256), colours)
 
@@ -204,14 +204,14 @@ def test_inception_weights_are_found_in_both_places_and_verified(offline, tmp_pa
 
     content = b"weights"
     digest = hashlib.sha256(content).hexdigest()
-    mine, cache = tmp_path / "weights", tmp_path / "torch" / "hub" / "checkpoints"
-    for folder in (mine, cache):
+    weights, cache = tmp_path / "weights", tmp_path / "torch" / "hub" / "checkpoints"
+    for folder in (weights, cache):
         folder.mkdir(parents=True)
     (cache / WEIGHTS).write_bytes(content)
     assert find_weights(tmp_path, digest) == find_weights(None, digest) == cache / WEIGHTS
-    (mine / WEIGHTS).write_bytes(content)
-    assert find_weights(tmp_path, digest) == mine / WEIGHTS
-    (mine / WEIGHTS).write_bytes(b"other")
+    (weights / WEIGHTS).write_bytes(content)
+    assert find_weights(tmp_path, digest) == weights / WEIGHTS
+    (weights / WEIGHTS).write_bytes(b"other")
     assert find_weights(tmp_path, digest) == cache / WEIGHTS
     (cache / WEIGHTS).unlink()
     with pytest.raises(Unavailable, match=r"weights/ has another file of this name, of SHA-256 d9298a10d1b0…"):
@@ -262,10 +262,10 @@ def toy_data(monkeypatch):
 
 @pytest.mark.parametrize("layer", ["conv1x1", "maf", "realnvp", "residual_flow"])
 def test_the_measures_of_a_trial_are_deterministic(layer, toy_data, extractor, offline, tmp_path):
-    one = trial(layer, layer != "conv1x1", samples=SampleSettings(count=30, extractor=extractor))
+    settings = trial(layer, layer != "conv1x1", samples=SampleSettings(count=30, extractor=extractor))
     content = []
     for _ in range(2):
-        record = run_density(one, None, tmp_path, lambda done, text: None)
+        record = run_density(settings, None, tmp_path, lambda done, text: None)
         assert record.status == "ok", record.reason
         row = record.rows[0]
         assert all(math.isfinite(row[name]) for name in MEASURES) and row["samples"] == 30
@@ -280,10 +280,10 @@ def test_the_measures_of_a_trial_are_deterministic(layer, toy_data, extractor, o
 
 def test_samples_are_drawn_with_the_kept_weights(toy_data, extractor, tmp_path):
     """With averaged weights, the samples in the record's file give the same measures."""
-    one = trial(samples=SampleSettings(count=30, extractor=extractor), ema="all", ema_decay=0.5, learning_rate=0.1)
-    record = run_density(one, None, tmp_path, lambda done, text: None)
-    flow = load_flow(one, weights_path(one, tmp_path))
-    again = measure_fidelity(flow, pipeline(splits(), permute=1), one.training.samples, 0, 9, None)
+    settings = trial(samples=SampleSettings(count=30, extractor=extractor), ema="all", ema_decay=0.5, learning_rate=0.1)
+    record = run_density(settings, None, tmp_path, lambda done, text: None)
+    flow = load_flow(settings, weights_path(settings, tmp_path))
+    again = measure_fidelity(flow, pipeline(splits(), permute=1), settings.training.samples, 0, 9, None)
     assert again.row["fid"] > 0 and again.row.items() <= record.rows[0].items()
 
 

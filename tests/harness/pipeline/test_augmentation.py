@@ -32,9 +32,9 @@ def outcomes(image, kind):
         crop = padded[top : top + len(image), left : left + image.shape[1]]
         mirrored = [crop, np.fliplr(crop)]
         if kind == "dihedral_shift":
-            mirrored += [np.flipud(one) for one in mirrored]
-            mirrored += [one.T for one in mirrored]
-        found.update(one.tobytes() for one in mirrored)
+            mirrored += [np.flipud(view) for view in mirrored]
+            mirrored += [view.T for view in mirrored]
+        found.update(view.tobytes() for view in mirrored)
     return found
 
 
@@ -44,10 +44,10 @@ def test_outcomes_and_their_frequencies_are_as_stated(kind, shape):
     expected = outcomes(image, kind)
     count = 100 * expected.total()
     moved = augment(torch.from_numpy(image).expand(count, 1, *shape), kind, generator())
-    found = Counter(one.tobytes() for one in moved.numpy())
+    found = Counter(outcome.tobytes() for outcome in moved.numpy())
     assert set(found) == set(expected)
-    for one, weight in expected.items():
-        assert found[one] == pytest.approx(100 * weight, abs=5 * 10 * weight**0.5)  # five standard deviations
+    for outcome, weight in expected.items():
+        assert found[outcome] == pytest.approx(100 * weight, abs=5 * 10 * weight**0.5)  # five standard deviations
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -117,7 +117,7 @@ def test_every_use_of_an_example_is_augmented_anew_from_the_original(kind):
     for x, _ in itertools.islice(TrainingBatches(pipeline, 40, 0), 5):
         for image in pipeline.to_data(x + 1e-9):
             colours = frozenset(image[0].ravel().tolist())
-            owner = [index for index, one in enumerate(splits().train) if colours <= set(one[0].ravel().tolist())]
+            owner = [index for index, image in enumerate(splits().train) if colours <= set(image[0].ravel().tolist())]
             seen.setdefault(owner[0], set()).add(image.tobytes())
     assert len(seen) == 40 and all(len(forms) > 1 for forms in seen.values())
 
@@ -186,4 +186,4 @@ def test_on_cuda_the_outcomes_are_the_same(kind):
     image = np.arange(25, dtype=np.uint8).reshape(5, 5)
     many = torch.from_numpy(image).cuda().expand(20_000, 1, 5, 5)
     moved = augment(many, kind, torch.Generator("cuda").manual_seed(0))
-    assert {one.tobytes() for one in moved.cpu().numpy()} == set(outcomes(image, kind))
+    assert {outcome.tobytes() for outcome in moved.cpu().numpy()} == set(outcomes(image, kind))

@@ -58,7 +58,7 @@ def test_the_round_trip_is_exact(name, preprocessing, permute, splits):
         back = exact.to_data(x)
         assert back.dtype == values.dtype
         np.testing.assert_array_equal(back, values)
-        # float32 rounds a point within 1e-6 of its cell's edge, at most, into the next cell.
+        # float32 rounds only values within 1e-6 of the edge of their cell into the next cell.
         single, same = trained.prepare(raw, generator())
         assert single.dtype == torch.float32
         torch.testing.assert_close(single, x.float(), rtol=0, atol=0)
@@ -157,7 +157,7 @@ def test_the_floor_of_sequences_is_the_mean_log_step_and_is_attained():
     floor = (math.log(2 / 1024) + math.log(2 / 256)) / 2
     assert pipeline.unit == "nats_per_dim"
     assert pipeline.floor() == pytest.approx(floor, rel=1e-12)
-    # A density that is uniform over the very cells of the data, and nothing else, is the best there can be.
+    # The best possible density is uniform over the cells of the data and zero elsewhere.
     _, log_det = pipeline.prepare(pipeline.raw("test")[:], generator())
     best = pipeline.measures(-log_det, log_det)
     assert best["nats_per_dim"].numpy() == pytest.approx(floor, rel=1e-12)

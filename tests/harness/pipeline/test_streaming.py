@@ -37,7 +37,7 @@ def test_batches_follow_the_requested_order(mapped, view):
     values, file = view(mapped[0]), view(mapped[1])
     chosen = torch.tensor([7, 3, 3, 0])
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # as a tensor over read-only memory gives
+        warnings.simplefilter("error")  # torch warns about tensors on read-only memory
         held = SplitValues(file)
         assert len(held) == len(values)
         for part in (slice(None), slice(4, 9), slice(len(values) - 2, len(values) + 5), slice(0, 0)):
@@ -78,7 +78,7 @@ class Normal(torch.nn.Module):
 values = np.load(sys.argv[1], mmap_mode="r")
 splits = Splits(values, values[:64], values, levels=256, description="")
 data = DataRef(label="large", name="large", augmentation="crop_flip", permute=0)
-torch.rand(3).sort(), torch.randperm(len(values))  # what torch allocates at first use is not the pipeline's
+torch.rand(3).sort(), torch.randperm(len(values))  # exclude what torch allocates at first use
 first, peak = {kind: resident(kind) for kind in ("RssAnon", "RssFile")}, []
 pipeline = Pipeline(splits, data)
 built = resident("RssFile") - first["RssFile"]
@@ -112,7 +112,7 @@ def test_200_mb_are_trained_on_and_evaluated_in_a_fraction_of_the_memory(tmp_pat
     assert found["seen"] >= count and found["points"] == count
     assert found["mapped"] > 150, "the file was read where it lies"
     assert found["built"] < 20, "nothing is read before the first batch"
-    # Some batches in float64 and what the allocator loses between them; a single copy would be 200 more.
+    # Some minibatches in float64 and fragmentation; a copy of the data would take 200 more.
     assert found["private"] < 130
 
 

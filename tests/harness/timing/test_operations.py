@@ -53,7 +53,7 @@ def test_forward_records_gradients_and_backward_reaches_every_leaf():
     x_gradient, scale_gradient = prepare(layer, 5, "forward_backward", dtype=torch.float64, device=CPU)()
     assert x_gradient.shape == (5, 2, 3)
     x = prepare(layer, 5, "inverse", dtype=torch.float64, device=CPU)()  # scale is 1: the input itself
-    torch.testing.assert_close(scale_gradient.flatten(), x.sum((0, 2)) + 3)  # the 3 positions are the log-det's
+    torch.testing.assert_close(scale_gradient.flatten(), x.sum((0, 2)) + 3)  # 3 positions, from the log-det
 
 
 def test_inverse_is_without_grad():
@@ -153,7 +153,7 @@ def test_warm_up_lasts_until_times_are_stable(monkeypatch):
 
 def test_median_spread_and_drift():
     def measurement(*seconds):
-        samples = tuple(Sample(one, cpu_seconds=one / 2, page_faults=3) for one in seconds)
+        samples = tuple(Sample(time, cpu_seconds=time / 2, page_faults=3) for time in seconds)
         return Measurement(samples, calls=1)
 
     result = measurement(0.001, 0.002, 0.003, 0.004, 0.1)
@@ -172,6 +172,6 @@ def test_page_faults_are_counted():
 def test_peak_memory_counts_simultaneous_allocations():
     x = torch.ones(1000)
     assert peak_bytes(lambda: x.clone(), CPU) == 4000
-    assert peak_bytes(lambda: (x + 1, x + 2), CPU) == pytest.approx(8000, abs=64)  # the numbers 1 and 2 take some
+    assert peak_bytes(lambda: (x + 1, x + 2), CPU) == pytest.approx(8000, abs=64)  # the constants 1 and 2 take some
     assert peak_bytes(lambda: [(x + number).sum() for number in range(5)], CPU) < 5000
     assert peak_bytes(lambda: x.add_(1), CPU) < 64

@@ -61,7 +61,7 @@ def test_both_values_of_the_same_weights_are_recorded(tmp_path):
     assert record.status == "ok" and record.audit["verdict"] == "passed", "the true log-determinant is audited"
     claimed, true = record.curves["validation"], record.curves["true_validation"]
     assert len(claimed) == len(true) == len(record.curves["step"]) == 2 and claimed != true
-    # The same difference on both splits: it is the weights', not the data's. The best step is one of the two.
+    # The difference is equal on both splits: it depends on the weights, not on the data. The best step is one of two.
     gap = row["nats_per_dim"] - row["claimed"]
     assert any(gap == pytest.approx(t - c, abs=1e-5) for t, c in zip(true, claimed, strict=True))
     assert math.isfinite(row["floor"])

@@ -81,16 +81,18 @@ def train(trial, splits, out, at=None, sources=SOURCES, wrap=Checkpoints, **chan
     return flow.state_dict(), result, checkpoints
 
 
-def assert_equal(one, other):
-    weights, result, _ = one
-    other_weights, other_result, _ = other
-    assert weights.keys() == other_weights.keys()
-    assert all(torch.equal(weights[name], other_weights[name]) for name in weights)
-    curves, other_curves = ({k: v for k, v in one.curves.items() if k != "seconds"} for one in (result, other_result))
-    assert curves == other_curves
+def assert_equal(first, second):
+    weights, result, _ = first
+    second_weights, second_result, _ = second
+    assert weights.keys() == second_weights.keys()
+    assert all(torch.equal(weights[name], second_weights[name]) for name in weights)
+    curves, second_curves = (
+        {name: curve for name, curve in found.curves.items() if name != "seconds"} for found in (result, second_result)
+    )
+    assert curves == second_curves
     assert len(result.curves["seconds"]) == len(result.curves["step"])
     for name in ("best_step", "steps_done", "passes", "stopped_early"):
-        assert getattr(result, name) == getattr(other_result, name), name
+        assert getattr(result, name) == getattr(second_result, name), name
 
 
 @pytest.mark.parametrize("ema", ["none", "all", "separate"])
@@ -225,12 +227,12 @@ def test_nothing_is_unpickled_that_could_run_code(digits, tmp_path, monkeypatch)
 
 
 def test_a_checkpoint_of_another_trial_is_not_used(digits, tmp_path):
-    trial, other = make_trial(), make_trial(learning_rate=0.5)
+    trial, changed = make_trial(), make_trial(learning_rate=0.5)
     path = cut_at(trial, digits, tmp_path, 2)[0]
-    place = tmp_path / "checkpoints" / other.id
+    place = tmp_path / "checkpoints" / changed.id
     place.mkdir()
     path.rename(place / path.name)
-    again = train(other, digits, tmp_path)
+    again = train(changed, digits, tmp_path)
     assert f"it is of trial {trial.id}" in again[2].notes["checkpoints"] and "resumed" not in again[2].notes
 
 

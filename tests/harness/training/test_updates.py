@@ -255,7 +255,7 @@ def test_layer_rate():
     # Steps 1 to 4 begin within the first 100 points, step 5 begins with point 120.
     found = [layer_learning_rate(own, step, 100) for step in (2, 4, 5, 7, 8)]
     assert found == pytest.approx([1, 1, 0.9, 0.9, 0.81])
-    # A batch beyond the data is all of it: an epoch per step.
+    # With a batch size above the number of examples, every step is an epoch.
     assert layer_learning_rate(own, 4, 10) == pytest.approx(0.9**3)
 
 

@@ -55,9 +55,9 @@ class Watch(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
         self.operators.append(func._schema.name.partition("::")[2])
-        tensors = [one for one in tree_leaves((args, kwargs, out)) if isinstance(one, torch.Tensor)]
-        # A single number of the host may take part: it goes along with the launch.
-        if len({one.device for one in tensors if one.ndim > 0 or one is out}) > 1:
+        tensors = [tensor for tensor in tree_leaves((args, kwargs, out)) if isinstance(tensor, torch.Tensor)]
+        # A scalar of the host is allowed: it is an argument of the launch.
+        if len({tensor.device for tensor in tensors if tensor.ndim > 0 or tensor is out}) > 1:
             self.crossings.append(self.operators[-1])
         return out
 

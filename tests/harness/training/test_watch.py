@@ -20,10 +20,10 @@ def test_only_planted_crossings_are_counted():
     flow, layer = watched("butterfly", levels=2, initialisation="rotation")
     watch = Watch(flow)
     with torch.no_grad():
-        layer.weight.mul_(0.5)  # nearer, on the same side
+        layer.weight.mul_(0.5)  # closer to singular, without a change of sign
     watch.step()
     assert watch.crossings == 0
-    with torch.no_grad():  # two at once: the determinant of the whole keeps its sign
+    with torch.no_grad():  # two at once: the determinant of the product keeps its sign
         layer.weight[0, :, :2].neg_()
     watch.step()
     assert watch.crossings == 2
@@ -60,10 +60,10 @@ def test_layers_that_are_too_large_are_not_watched():
 
 def test_a_restored_state_resumes_counting():
     flow, layer = watched("butterfly", levels=2)
-    watch, other = Watch(flow), Watch(flow)
+    watch, restored = Watch(flow), Watch(flow)
     with torch.no_grad():
         layer.weight[0, :, 0].neg_()
     watch.step()
-    other.load_state_dict(watch.state_dict())
-    other.step()
-    assert other.crossings == 1
+    restored.load_state_dict(watch.state_dict())
+    restored.step()
+    assert restored.crossings == 1
