@@ -1,21 +1,17 @@
 # ruff: noqa: I001  (ruff takes this folder for the root of the package)
 from harness.core.kinds import IDENTITY, Dependencies, Kind
+from harness.kinds.entries.suite import EntriesSuite
 from harness.kinds.entries.trial import EntriesTrial
 
 
 class EntriesKind(Kind, name="entries"):
     """Count the entries of an event."""
 
+    suite = EntriesSuite
     trial = EntriesTrial
     computes = False
     columns = IDENTITY | {"status": "string", "reason": "string", "check": "string", "entries": "Int64"}
     columns |= {"device": "string", "id": "string"}
-
-    @property
-    def suite(self):
-        from harness.kinds.entries.suite import EntriesSuite
-
-        return EntriesSuite
 
     def run(self, trial, run_options, progress, checkpoints):
         from harness.kinds.entries.run import run_entries
@@ -31,10 +27,3 @@ class EntriesKind(Kind, name="entries"):
         header = ["dataset", "layer", "entries"]
         rows = results.frame[header].astype(str).itertuples(index=False, name=None)
         return [Table("entries", "Entries of an event.", tuple(header), tuple(rows))]
-
-    def figures(self, results):
-        from matplotlib.figure import Figure
-
-        figure = Figure()
-        figure.subplots().bar(results.frame["layer"], results.frame["entries"].fillna(0))
-        return {"entries": figure}

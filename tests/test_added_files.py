@@ -1,4 +1,4 @@
-"""Add a layer, a data set, a third-party data set and a kind of trial to a copy of the project, which finds them.
+"""Add a layer, a data set, a third-party one, a figure and a kind of trial to a copy of the project, which finds them.
 
 No other file changes. The layer refuses images, which shared tests and suites allow.
 """
@@ -83,6 +83,8 @@ def test_commands_find_added_files(project):
     }
     table = printed["report reports/added"]
     assert "noise, nats/dim" in table and "images, bits/dim" in table
+    assert (project / "reports" / "added" / "figures" / "sizes.svg").is_file()
+    assert "<h2>Sizes</h2>" in (project / "reports" / "added" / "index.html").read_text()
 
     assert printed["plan entries.yaml --profile smoke"].count("entries  noise") == 2, text
     for layer in ("conv1x1", "timewise"):
