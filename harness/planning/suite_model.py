@@ -108,7 +108,7 @@ class Row(AnyRow):
 
     @property
     def covers_layer(self) -> bool:
-        """Whether the row counts as the row of its layer, so that `*` adds no other."""
+        """True if the row counts as the row of its layer, so that `*` adds no other."""
         return True
 
     def resolve(self, label: str, folder: Path | None) -> type[Any]:

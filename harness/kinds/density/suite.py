@@ -99,7 +99,7 @@ class TrainedRow(Trained, Row):
 
     @property
     def covers_layer(self) -> bool:
-        """Whether the row is its layer's own; an oracle is a bound of the other rows."""
+        """True if the row is its layer's own; an oracle is a bound of the other rows."""
         return not self.oracle
 
     def reference(self, label: str, options: Mapping[str, Any], folder: Path | None) -> LayerRef:
