@@ -1,6 +1,6 @@
-"""What a suite asks of a cluster: the section `cluster:` of its file, and `--cluster KEY=VALUE` over it.
+"""Resources that jobs request from a cluster: the section `cluster:` of a suite, and `--cluster KEY=VALUE` over it.
 
-None of it is part of a trial, as none of it changes what a trial finds.
+They are no part of a trial, as they do not change its result.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ OURS = (
     *("ntasks-per-node", "open-mode", "output", "requeue", "no-requeue", "signal", "time", "wait", "wrap"),
     *("partition", "account", "qos", "constraint"),
 )
-"""Options of sbatch that have a key of their own here, or that this program sets."""
+"""Options of sbatch with a key of their own here, or set by this program."""
 
 
 def _word(value: str) -> str:
-    """Printable, as it becomes part of a line of a shell script."""
+    """Return a value that is printable, as it becomes part of a line of a shell script."""
     if not value.strip() or not value.isprintable() or len(value) > 500:
         raise ValueError(f"{value[:40]!r} is no value of an option of sbatch; write one line of printable text")
     return value
@@ -62,17 +62,17 @@ Beat = Annotated[float, BeforeValidator(_beat)]
 
 
 class Cluster(Settings):
-    """What each job asks for, and how many run at once.
+    """The resources of each job, and the number of jobs at once.
 
     Attributes:
-        partition, account, qos, constraint: as sbatch has them; None: the cluster's own.
+        partition, account, qos, constraint: options of sbatch; None: the cluster's defaults.
         time: of a job, rounded up to minutes; None: the partition's.
         memory: of a job, in bytes; None: the partition's.
         cpus: of a job; None: as many as its trials have threads.
         gres: generic resources; None: "gpu:1" for trials on CUDA, else none.
-        throttle: jobs at once; None: as many as the cluster runs. `--jobs` goes first.
+        throttle: jobs at once; None: as many as the cluster runs. `--jobs` has precedence.
         trials_per_job: trials that one job does in sequence; runtime trials are all in one job, on one machine.
-        heartbeat: seconds between two signs of life of a job.
+        heartbeat: seconds between two heartbeats of a job.
         options: any other long option of sbatch, such as `reservation: maintenance`; true for one without a value.
     """
 
@@ -91,19 +91,19 @@ class Cluster(Settings):
 
     @property
     def device(self) -> Literal["cpu", "cuda"]:
-        """What `--device auto` means there: CUDA where GPUs are asked for."""
+        """The device that `--device auto` means there: CUDA if jobs request GPUs."""
         return "cuda" if self.gres is not None and "gpu" in self.gres else "cpu"
 
 
 def cluster_of(given: Cluster, texts: Sequence[str]) -> Cluster:
-    """The suite's section with `--cluster` over it.
+    """Return the suite's section with `--cluster` over it.
 
     Args:
         given: of the suite.
-        texts: "partition=gpu", "time=2 h", "options.nice=100"; later ones go first.
+        texts: "partition=gpu", "time=2 h", "options.nice=100"; a later one has precedence.
 
     Raises:
-        SuiteError: with every text that is wrong.
+        SuiteError: with every faulty text.
     """
     content: dict[str, Any] = {name: getattr(given, name) for name in given.model_fields_set}
     content["options"] = dict(given.options)
@@ -123,7 +123,7 @@ def cluster_of(given: Cluster, texts: Sequence[str]) -> Cluster:
 
 
 def _single(text: str, key: str) -> tuple[dict[str, Any], str]:
-    """One setting as a mapping, and what is wrong with it."""
+    """Return one setting as a mapping, and its fault, or an empty text."""
     document = load(text.partition("=")[2], f"--cluster {text}")
     if document.faults:
         return {}, document.faults[0].message

@@ -92,6 +92,7 @@ class Cell:
 
     row: str
     column: str
+    spec: AnyRow
     where: Where  # where the options were set last, or else the row
     layer: LayerRef
     option_places: dict[str, Where]
@@ -226,7 +227,7 @@ def _cell(scope: Scope, column: str, label: str, row: AnyRow, where: Where) -> C
             places |= {name: locate(("options", name)) for name in source.options}
             last = locate(("options",))
     layer = row.reference(label, options, scope.suite.folder)
-    return Cell(label, column, last, layer, places, sources)
+    return Cell(label, column, row, last, layer, places, sources)
 
 
 def _sources(

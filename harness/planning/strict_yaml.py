@@ -49,7 +49,7 @@ StrictLoader.add_implicit_resolver(_TAG + "merge", re.compile(r"^<<$"), ["<"])
 
 @dataclass(frozen=True, order=True)
 class Fault:
-    """One thing that is wrong, and where: 1-based line and column, or line 0 for no place in the file."""
+    """One fault with its place: 1-based line and column, or line 0 for no place in the file."""
 
     line: int
     column: int
@@ -63,7 +63,7 @@ class Document:
     Attributes:
         name: the file's name, for messages.
         value: plain Python: dict, list, str, int, float, bool, None.
-        faults: what is wrong with the document as YAML; `value` then lacks the parts in question.
+        faults: of the document as YAML; `value` lacks the faulty parts.
     """
 
     name: str
@@ -73,15 +73,15 @@ class Document:
     _keys: dict[Place, tuple[int, int]] = field(default_factory=dict)
 
     def has(self, place: Place) -> bool:
-        """Whether the document has a value at this place."""
+        """Return whether the document has a value at this place."""
         return place in self._values
 
     def position(self, place: Place) -> tuple[int, int]:
-        """Line and column, from 1, of a value; of the nearest part around it where there is no such value."""
+        """Return line and column, from 1, of a value, or of the nearest part around it if there is no such value."""
         return next((self._values[part] for part in _outwards(place) if part in self._values), (1, 1))
 
     def key_position(self, place: Place) -> tuple[int, int]:
-        """Line and column, from 1, of the key that names a value; as `position` where there is none."""
+        """Return line and column, from 1, of the key that names a value, or those of `position` if there is none."""
         return self._keys.get(place) or self.position(place)
 
 
@@ -187,7 +187,7 @@ class _Walk:
         return self.unknown_tag(node)
 
     def mapping(self, node: yaml.MappingNode, place: Place) -> dict[str, Any]:
-        """Own keys over those that `<<` brings, and of several mappings behind `<<` the first over the rest."""
+        """Return own keys over those merged by `<<`; of several mappings behind `<<`, an earlier one has precedence."""
         merges = [item for key, item in node.value if key.tag == _TAG + "merge"]
         sources = [part for item in merges for part in (item.value if item.id == "sequence" else [item])]
         result: dict[str, Any] = {}

@@ -68,7 +68,7 @@ class SuiteFile(Settings):
 
     @property
     def examined(self) -> bool:
-        """Whether the suite belongs to one of kind claims, and may train on a published mistake."""
+        """True if the suite belongs to one of kind claims, and may train on a published mistake."""
         return self._examined
 
     @property

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Container, Iterator, Sequence
+from typing import Any
 
-import torch
-
-from flows import UnsupportedEvent, seeded
-from flows.baselines import BASELINES, MissingLibrary, baseline_options, build_baseline, find_baseline
+from flows import UnsupportedEvent
 from harness.core.errors import UserError, nearest
-from harness.core.layer_classes import option_errors, resolve_layer
+from harness.core.layer_classes import resolve_layer
 from harness.datasets import find_dataset
 from harness.planning.problems import Problem, Where
 from harness.planning.resolve import Cell, Column, Scope, class_name
 from harness.planning.suite_base import Suite
-from harness.planning.suite_model import Row
-from layers import InvertibleLinear, UnsupportedShape
-
-Shape = tuple[int, ...]
+from layers import UnsupportedShape
 
 
 def suite_problems(scopes: Sequence[Scope], shapes: bool) -> list[Problem]:
@@ -45,10 +39,11 @@ def scope_problems(scope: Scope, only: Container[tuple[str, str]]) -> list[Probl
 
 def _unknown_layers(suite: Suite) -> Iterator[Problem]:
     for label, (row, where) in suite.rows().items():
-        message = row.unknown(label, suite.folder)
-        if message is not None:
-            named = getattr(row, row.key) is not None
-            yield (where.inside(row.key) if named else where).says(message, at_key=not named)
+        named = getattr(row, row.key) is not None
+        try:
+            row.resolve(label, suite.folder)
+        except UserError as error:
+            yield (where.inside(row.key) if named else where).says(str(error), at_key=not named)
 
 
 def _settings_problems(scope: Scope) -> Iterator[Problem]:
@@ -56,9 +51,10 @@ def _settings_problems(scope: Scope) -> Iterator[Problem]:
     labels = set(scope.suite.rows())
     for spec in scope.extra:
         label, where = class_name(spec), Where((), f"--layer {spec}")
-        message = Row(layer=spec).unknown(label, scope.suite.folder)
-        if message is not None:
-            yield where.says(message)
+        try:
+            resolve_layer(spec, scope.suite.folder)
+        except UserError as error:
+            yield where.says(str(error))
         if label in labels:
             yield where.says(f"the suite has a row {label!r} already; give the class another name")
         labels.add(label)
@@ -67,7 +63,7 @@ def _settings_problems(scope: Scope) -> Iterator[Problem]:
         if column.shape is None:
             yield from _data_problems(column)
     for cell in scope.every_cell:
-        for option, message in _option_faults(cell):
+        for option, message in _option_faults(scope, cell):
             yield cell.option_places.get(option, cell.where).says(f"{cell.row}: option {message}")
     yield from scope.suite.problems(scope)
 
@@ -112,22 +108,16 @@ def _data_problems(column: Column) -> Iterator[Problem]:
         yield column.option_places.get(option, column.where).says(message)
 
 
-def _option_faults(cell: Cell) -> list[tuple[str, str]]:
+def _option_faults(scope: Scope, cell: Cell) -> list[tuple[str, str]]:
     """Return (option, message) for each fault of a cell's options; none if there is no such layer or baseline."""
-    options = dict(cell.layer.options)
-    if cell.layer.baseline:
-        if cell.layer.layer not in BASELINES:
-            return []
-        cls = find_baseline(cell.layer.layer)
-        return option_errors(cls, options, baseline_options(cls))
-    layer = _layer_class(cell)
-    return option_errors(layer, options) if layer else []
+    cls = _class(scope, cell)
+    return cell.spec.option_faults(cls, dict(cell.layer.options)) if cls else []
 
 
-def _layer_class(cell: Cell) -> type[InvertibleLinear] | None:
-    """Return the cell's layer; None if there is no such layer."""
+def _class(scope: Scope, cell: Cell) -> type[Any] | None:
+    """Return the class under test; None if there is none, which is reported elsewhere."""
     try:
-        return resolve_layer(cell.layer.layer)
+        return cell.spec.resolve(cell.row, scope.suite.folder)
     except UserError:
         return None
 
@@ -159,24 +149,24 @@ def _shape_problems(scopes: Sequence[Scope], only: Container[tuple[str, str]] | 
 
 def _cause(scope: Scope, cell: Cell) -> tuple[Where, bool, str, str] | None:
     """Return the reason why a cell cannot be built: where, whether at the key, of what, why; None if it can."""
-    layer = None if cell.layer.baseline else _layer_class(cell)
-    if (layer is None and cell.layer.layer not in BASELINES) or _option_faults(cell):
+    cls, options = _class(scope, cell), dict(cell.layer.options)
+    if cls is None or _option_faults(scope, cell):
         return None
     refusal = scope.suite.refusal(scope, cell)
     if refusal is not None:
         return cell.where, False, cell.row, refusal
     try:
-        shapes = (scope.suite.layer_shapes if layer else scope.suite.event_shapes)(scope, cell)
+        shapes = (scope.suite.layer_shapes if cell.spec.levels else scope.suite.event_shapes)(scope, cell)
     except UnsupportedEvent as error:
         return scope.where.inside(scope.suite.columns_key, cell.column), True, cell.column, str(error)
     except UserError:
         return None
     verdicts = scope.suite.built
     for shape in shapes:
-        built = (layer or (cell.layer.layer, cell.flow), repr(cell.layer.options), shape)
+        built = (cls, None if cell.spec.levels else cell.flow, repr(options), shape)
         if built not in verdicts:
             try:
-                _build(cell, layer, shape)
+                cell.spec.build(cls, cell.row, shape, options, cell.flow)
             except (UnsupportedShape, UnsupportedEvent) as error:
                 way_out = "with `unsupported: true` in the suite such a cell is a row that says so"
                 verdicts[built] = None if scope.suite.unsupported else f"{error}; {way_out}"
@@ -188,14 +178,3 @@ def _cause(scope: Scope, cell: Cell) -> tuple[Where, bool, str, str] | None:
         if verdict is not None:
             return cell.where, False, f"{cell.row} on events {shape}", verdict
     return None
-
-
-def _build(cell: Cell, layer: type[InvertibleLinear] | None, shape: Shape) -> None:
-    """Build the layer, or the baseline if there is none, for events of this shape."""
-    size, options = cell.flow, dict(cell.layer.options)
-    if layer is not None:
-        with seeded(0, cell.row):
-            layer(shape, **options)
-        return
-    with torch.device("meta"), contextlib.suppress(MissingLibrary):  # shapes alone: nothing is drawn or computed
-        build_baseline(cell.layer.layer, shape, size.levels, size.steps, size.width, 0, options)

@@ -13,7 +13,6 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
-from harness.core.errors import UserError
 from harness.core.run_options import parse_bytes, parse_timeout
 from harness.core.settings import Count, FlowSettings, LayerRef, Settings
 from harness.core.third_party import reference
@@ -62,22 +61,35 @@ class AnyRow(Overlay):
     Attributes:
         section: the key of the suite, and of profiles and data sets that change the row, below which it stands.
         key: the key that names the object under test; without it, the row's label is the name.
+        levels: whether the object meets events at the levels of the flow, rather than whole ones.
     """
 
     section: ClassVar[str]
     key: ClassVar[str]
+    levels: ClassVar[bool]
 
     def named(self, label: str) -> str:
         """Return the name of the object under test."""
         return getattr(self, self.key) or label
 
-    def unknown(self, label: str, folder: Path | None) -> str | None:
-        """Return the reason why there is no object of this name; None if there is one.
+    def resolve(self, label: str, folder: Path | None) -> type[Any]:
+        """Return the class of the object under test.
 
         Args:
             label: of the row.
             folder: of the suite, where files are looked for first.
+
+        Raises:
+            UserError: there is no object of this name.
         """
+        raise NotImplementedError
+
+    def option_faults(self, cls: type[Any], options: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """Return (option, message) for each option that the class does not take."""
+        raise NotImplementedError
+
+    def build(self, cls: type[Any], label: str, shape: Shape, options: dict[str, Any], flow: FlowSettings) -> None:
+        """Build the object for events of this shape; raise UnsupportedShape or UnsupportedEvent if it cannot be."""
         raise NotImplementedError
 
     def reference(self, label: str, options: Mapping[str, Any], folder: Path | None) -> LayerRef:
@@ -90,23 +102,33 @@ class Row(AnyRow):
 
     section: ClassVar[str] = "layers"
     key: ClassVar[str] = "layer"
+    levels: ClassVar[bool] = True
 
     layer: Annotated[str, Field(min_length=1)] | None = None
 
     @property
     def covers_layer(self) -> bool:
-        """Whether the row counts as the row of its layer, so that `*` adds no other."""
+        """True if the row counts as the row of its layer, so that `*` adds no other."""
         return True
 
-    def unknown(self, label: str, folder: Path | None) -> str | None:
-        """See `AnyRow.unknown`."""
+    def resolve(self, label: str, folder: Path | None) -> type[Any]:
+        """Return the class of the layer."""
         from harness.core.layer_classes import resolve_layer  # imports torch
 
-        try:
-            resolve_layer(self.named(label), folder)
-        except UserError as error:
-            return str(error)
-        return None
+        return resolve_layer(self.named(label), folder)
+
+    def option_faults(self, cls: type[Any], options: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """See `AnyRow.option_faults`."""
+        from harness.core.layer_classes import option_errors
+
+        return option_errors(cls, options)
+
+    def build(self, cls: type[Any], label: str, shape: Shape, options: dict[str, Any], flow: FlowSettings) -> None:
+        """Build the layer with weights of the row's own seed."""
+        from flows import seeded
+
+        with seeded(0, label):
+            cls(shape, **options)
 
     def reference(self, label: str, options: Mapping[str, Any], folder: Path | None) -> LayerRef:
         """Return the layer; FILE.py:CLASS relative to the working directory, from which trials import it."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from harness.core.errors import nearest
+from harness.core.errors import UserError, nearest
 from harness.core.settings import (
     Augmentation,
     Count,
     DataRef,
     Flag,
+    FlowSettings,
     LayerRef,
     Settings,
     TimingSettings,
@@ -35,6 +37,7 @@ from harness.planning.suite_model import (
     Profile,
     ProfileName,
     Row,
+    Shape,
 )
 
 SIZES = ("levels", "steps", "width")
@@ -96,7 +99,7 @@ class TrainedRow(Trained, Row):
 
     @property
     def covers_layer(self) -> bool:
-        """Whether the row is its layer's own; an oracle is a bound of the other rows."""
+        """True if the row is its layer's own; an oracle is a bound of the other rows."""
         return not self.oracle
 
     def reference(self, label: str, options: Mapping[str, Any], folder: Path | None) -> LayerRef:
@@ -109,17 +112,34 @@ class BaselineRow(Trained, AnyRow):
 
     section: ClassVar[str] = "flows"
     key: ClassVar[str] = "baseline"
+    levels: ClassVar[bool] = False
 
     baseline: Annotated[str, Field(min_length=1)] | None = None
 
-    def unknown(self, label: str, folder: Path | None) -> str | None:
-        """See `AnyRow.unknown`."""
-        from flows.baselines import BASELINES
+    def resolve(self, label: str, folder: Path | None) -> type[Any]:
+        """Return the class of the baseline."""
+        from flows.baselines import BASELINES, find_baseline
 
         name = self.named(label)
         if name in BASELINES:
-            return None
-        return f"no baseline is called {name!r}; {nearest(name, BASELINES)} (`python -m harness list flows`)"
+            return find_baseline(name)
+        raise UserError(f"no baseline is called {name!r}; {nearest(name, BASELINES)} (`python -m harness list flows`)")
+
+    def option_faults(self, cls: type[Any], options: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """See `AnyRow.option_faults`."""
+        from flows.baselines import baseline_options
+        from harness.core.layer_classes import option_errors
+
+        return option_errors(cls, options, baseline_options(cls))
+
+    def build(self, cls: type[Any], label: str, shape: Shape, options: dict[str, Any], flow: FlowSettings) -> None:
+        """Build the flow without memory for its weights, unless its library is missing."""
+        import torch
+
+        from flows.baselines import MissingLibrary, build_baseline
+
+        with torch.device("meta"), contextlib.suppress(MissingLibrary):
+            build_baseline(self.named(label), shape, flow.levels, flow.steps, flow.width, 0, options)
 
     def reference(self, label: str, options: Mapping[str, Any], folder: Path | None) -> LayerRef:
         """Return the baseline."""

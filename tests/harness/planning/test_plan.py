@@ -105,6 +105,14 @@ def test_set_goes_over_everything(suite):
     assert (other.data.permute, other.flow.steps) == (7, 2)
 
 
+def test_labels_with_dots_are_set(tmp_path):
+    path = tmp_path / "dots.yaml"
+    path.write_text(SUITE.replace("  conv1x1: {}", "  conv.1x1: {layer: conv1x1}").replace("shuffled:", "v1.0:"))
+    settings = ["datasets.v1.0.permute=3", "layers.conv.1x1.flow.width=9", "datasets.v1.0.layers.conv.1x1.flow.steps=7"]
+    plain = trial(plan(load_suite(path), settings=settings), "v1.0", "conv.1x1")
+    assert (plain.data.permute, plain.flow.width, plain.flow.steps) == (3, 9, 7)
+
+
 def test_the_later_set_wins(suite):
     for texts in (["flow.width=8", "flow.width=9"], ["training.lr=1", "flow={width: 9}"]):
         assert trial(plan(suite, settings=texts), "digits", "conv1x1").flow.width == 9

@@ -173,6 +173,12 @@ def test_shapes_are_checked_under_the_row_of_every_profile(tmp_path):
     deeper = "digits: {layers: {butterfly: {options: {levels: 9}}}}"
     [(line, column, message)] = complaints(write(tmp_path, GOOD.replace("digits: {}", deeper)), shapes=True)
     assert (line, column) == (13, 46) and "(quick digits)" in message
+    text = GOOD.replace("digits: {}", f"plain: {{data: digits}}\n      {deeper}")
+    [(line, column, message)] = complaints(write(tmp_path, text), shapes=True)
+    assert (line, column) == (14, 46) and "(quick digits)" in message
+    suite = load_suite(write(tmp_path, GOOD), shapes=True)
+    with pytest.raises(SuiteError, match="at most 6 levels"):
+        suite.plan("quick", "cpu", settings=["layers.butterfly.options.levels=9"])
 
 
 def test_an_impossible_shape_is_a_row_where_the_suite_says_so(tmp_path):

@@ -74,15 +74,20 @@ QUARANTINED = "only a suite that one of kind claims names may train on it"
 
 
 @pytest.mark.parametrize(
-    "place",
-    ["training", "profiles/quick/training", "layers/conv1x1/training", "profiles/quick/datasets/digits/training"],
+    ("place", "line"),
+    [
+        ("training", 4),
+        ("layers/conv1x1/training", 6),
+        ("profiles/quick/training", 10),
+        ("profiles/quick/datasets/digits/training", 12),
+    ],
 )
-def test_no_other_suite_may_train_on_it(tmp_path, place):
+def test_no_other_suite_may_train_on_it(tmp_path, place, line):
     text = f"""\
 suite: tiny
 kind: density
 title: Tiny
-training: {{steps: 2{"" if place != "training" else ", accounting: once_per_sequence"}}}
+training: {{steps: 2, accounting: {"once_per_sequence" if place == "training" else '"true"'}}}
 layers:
   conv1x1: {{{"training: {accounting: once_per_sequence}" if place.startswith("layers") else ""}}}
 profiles:
@@ -97,6 +102,7 @@ profiles:
     with pytest.raises(SuiteError) as caught:
         load_suite(path)
     assert len(str(caught.value).splitlines()) == 1 and QUARANTINED in str(caught.value)
+    assert str(caught.value).startswith(f"{path}:{line}:"), "the setting that has the last word"
 
 
 def test_neither_set_nor_a_claims_suite_alone_may_train_on_it(capsys):
