@@ -23,7 +23,7 @@ def levels_of(layer):
 
 
 def factor_by_hand(matrices, size, level):
-    """B(level, size) entry by entry; matrices[o][i][pair], pairs block after block (or one per block)."""
+    """Return B(level, size), built entry by entry from matrices[o][i][pair] (one pair per block if shared)."""
     blocks, length = 2 ** (level - 1), size // 2 ** (level - 1)
     half = length // 2
     shared = matrices.shape[-1] == blocks != blocks * half
@@ -39,7 +39,7 @@ def factor_by_hand(matrices, size, level):
 
 
 def product_by_hand(layer, levels):
-    """The product of the factors of an unpartitioned layer, the first level applied first."""
+    """Return the product of the factors of an unpartitioned layer, the first level applied first."""
     size, offset = layer.dim, 0
     product = torch.eye(size, dtype=layer.weight.dtype)
     for level in levels:

@@ -22,7 +22,7 @@ def perturbed(layer, scale=0.2):
 
 
 def entries_of(x):
-    """(N, c, *spatial) -> (D, N) in (h, w, c) order."""
+    """Return (N, c, *spatial) as (D, N) in (h, w, c) order."""
     return x.flatten(2).permute(2, 1, 0).flatten(0, 1)
 
 
