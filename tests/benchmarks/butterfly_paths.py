@@ -1,4 +1,4 @@
-"""When fused factors pay: `python tests/benchmarks/butterfly_paths.py [THREADS]`.
+"""Compare fused with separate factors: `python tests/benchmarks/butterfly_paths.py [THREADS]`.
 
 Prints the table in the docstring of layers/butterflies/fused.py: level by level against fused, in milliseconds of wall
 time, both from events in rows to events in rows, the two alternating.
@@ -29,7 +29,7 @@ BATCHES = (1, 16, 32, 64, 256)
 
 
 def medians(calls: list[Callable[[], object]]) -> list[float]:
-    """Milliseconds per call of each, sampled in turns."""
+    """Return the milliseconds per call of each, sampled alternately."""
     repeats = []
     for call in calls:
         call()

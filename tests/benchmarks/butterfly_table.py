@@ -1,4 +1,4 @@
-"""How much faster the butterfly layer is than the eager yardstick: `python tests/benchmarks/butterfly_table.py`.
+"""Compare the butterfly layer with the eager yardstick: `python tests/benchmarks/butterfly_table.py`.
 
 3x32x32, ten levels, float32. Layer, yardstick and a copy of the input take turns in one process; a figure is the median
 over the rounds, a ratio the median of the rounds' ratios.
@@ -28,7 +28,7 @@ Call = Callable[[], object]
 
 
 def cases(batch: int) -> dict[str, tuple[Call, Call]]:
-    """Operation -> (layer, yardstick), on the same weights and events."""
+    """Return operation -> (layer, yardstick), on the same weights and events."""
     torch.manual_seed(0)
     layer = Butterfly(SHAPE, levels=LEVELS, initialisation="rotation")
     weights = yardstick.level_weights(layer.weight, layer.dim, LEVELS)
@@ -63,7 +63,7 @@ def cases(batch: int) -> dict[str, tuple[Call, Call]]:
 
 
 def seconds(call: Call, calls: int) -> float:
-    """Seconds per call."""
+    """Return the seconds per call."""
     start = time.perf_counter()
     for _ in range(calls):
         call()
@@ -71,7 +71,7 @@ def seconds(call: Call, calls: int) -> float:
 
 
 def compare(pair: tuple[Call, Call], rounds: int) -> tuple[float, float, float]:
-    """Median seconds of both, and the median of second / first."""
+    """Return the median seconds of both, and the median of second / first."""
     calls = []
     for call in pair:
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""The butterfly as a first version would be, level after level in eager PyTorch: what kernels are held to.
+"""The butterfly level by level in eager PyTorch, with which kernels are compared.
 
 Per level, x is viewed as (N, B, 1, 2, h) and the weights are (B, 2 out, 2 in, h): y = (W[None] * x).sum(3), and the
 log-det is the sum of log|ad - bc|. The inverse inverts every 2x2 matrix in closed form.
@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 def level_weights(weight: Tensor, dim: int, levels: int) -> list[Tensor]:
-    """The weight (2, 2, P) of levels 1, 2, ... on D entries, cut into (B, 2 out, 2 in, h) for each level."""
+    """Return the weight (2, 2, P) of levels 1, 2, ... on D entries as (B, 2 out, 2 in, h) for each level."""
     pieces = weight.detach().reshape(2, 2, levels, dim // 2).unbind(2)
     return [
         piece.reshape(2, 2, 2**i, dim >> (i + 1)).permute(2, 0, 1, 3).contiguous().requires_grad_()

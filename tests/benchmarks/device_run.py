@@ -1,4 +1,4 @@
-"""On a machine with a CUDA device, one command that builds, tests and times everything, in less than ten minutes:
+"""Build, test and time everything on a machine with a CUDA device, in less than ten minutes:
 
 python tests/benchmarks/device_run.py --out reports/runtime-h200
 
@@ -52,7 +52,7 @@ COPY_SHARE, INVERSE_RATIO, YARDSTICK_RATIO, EMERGING_MS, MIMIC_MS = 0.8, 1.1, 30
 
 
 def milliseconds(call: Callable[[], object]) -> float:
-    """The median over rounds, after as many calls unmeasured."""
+    """Return the median over rounds, after as many warm-up calls."""
     from harness.timing.device_clock import device_seconds
 
     device = torch.device("cuda")
@@ -61,7 +61,7 @@ def milliseconds(call: Callable[[], object]) -> float:
 
 
 def timed(call: Callable[[], object]) -> Row:
-    """Both times of a call; one that waits for the device cannot be captured, and says so."""
+    """Return both times of a call, with a remark if it synchronises and cannot be captured."""
     found: Row = {"ms": milliseconds(call), "graph_ms": None, "no_graph": None}
     try:
         found["graph_ms"] = milliseconds(captured(call))
@@ -85,7 +85,7 @@ def captured(call: Callable[[], object]) -> Callable[[], object]:
 
 
 def rows_of(shape: tuple[int, int, int], batch: int) -> list[Row]:
-    """Every operation of one point, after a copy of its tensor."""
+    """Return the rows of every operation of one point, after that of a copy of its tensor."""
     from harness.timing.operations import prepare
     from layers.butterflies import pairs
     from layers.butterfly import Butterfly
@@ -117,7 +117,7 @@ def rows_of(shape: tuple[int, int, int], batch: int) -> list[Row]:
 
 
 def mimic_row() -> Row:
-    """A training step of ButterflyFlow on sequences, width 16, from a prepared batch on the device to new weights."""
+    """Return the row of a training step of ButterflyFlow on sequences, width 16, on a batch that is on the device."""
     from harness.core.settings import FlowSettings, LayerRef, TrainingSettings
     from harness.pipeline.models import build_flow
     from harness.training.updates import Updates
@@ -146,12 +146,12 @@ def mimic_row() -> Row:
 
 
 def best(row: Row) -> float:
-    """The time of a call, in a graph if it has been in one."""
+    """Return the time of a call, in a graph if it was captured."""
     return float(row["ms"] if row.get("graph_ms") is None else row["graph_ms"])
 
 
 def verdicts(rows: Sequence[Row]) -> list[tuple[str, str, bool]]:
-    """What was to be reached, what was found, whether it was reached; of the points that were timed."""
+    """Return each target with its result and whether it was met, for the points that were timed."""
     at = {(row["shape"], row["batch"], row["layer"], row["operation"]): row for row in rows}
     found: list[tuple[str, str, bool]] = []
     worst: dict[str, tuple[float, str]] = {}
@@ -194,7 +194,7 @@ def verdicts(rows: Sequence[Row]) -> list[tuple[str, str, bool]]:
 
 
 def table(rows: Sequence[Row], about: Row) -> str:
-    """The report's first page."""
+    """Return the first page of the report."""
     clocks = ", ".join(f"{name} {mhz} MHz" for name, mhz in about["clocks_mhz"].items()) or "clocks not known"
     lines = [f"# Kernels on {about['name']}", "", f"Driver {about['driver']}, CUDA {about['runtime']}, {clocks}.", ""]
     lines += ["| to reach | found (the worst point) | reached |", "|---|---|---|"]
@@ -208,7 +208,7 @@ def table(rows: Sequence[Row], about: Row) -> str:
 
 
 def write(out: Path, rows: Sequence[Row], about: Row) -> None:
-    """results.csv, table.md and the figure."""
+    """Write results.csv, table.md and the figure."""
     facts = {"device": about["name"], "driver": about["driver"], **about["clocks_mhz"]}
     names = ["shape", "batch", "layer", "operation", "ms", "graph_ms", "no_graph", *facts]
     with (out / "results.csv").open("w", newline="", encoding="utf-8") as file:
@@ -220,7 +220,7 @@ def write(out: Path, rows: Sequence[Row], about: Row) -> None:
 
 
 def draw(path: Path, rows: Sequence[Row]) -> None:
-    """Times of forward against the size, by batch and by image."""
+    """Draw the times of forward by batch size and by image size."""
     import matplotlib
 
     matplotlib.use("Agg")

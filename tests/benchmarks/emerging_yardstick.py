@@ -1,4 +1,4 @@
-"""The Emerging inverse against a scalar loop: `python tests/benchmarks/emerging_yardstick.py [--threads 2]`.
+"""Compare the Emerging inverse with a scalar loop: `python tests/benchmarks/emerging_yardstick.py [--threads 2]`.
 
 The yardstick, emerging_yardstick.cpp, solves one pixel after the other on one thread in float64, compiled with
 `-O2 -fno-tree-vectorize`. Layer, yardstick, the layer's own forward and the plain PyTorch inverse take turns of some
@@ -31,7 +31,7 @@ CASES = [((3, 32, 32), 3), ((12, 16, 16), 3), ((48, 8, 8), 3), ((4, 512), 51)]
 
 
 def build_yardstick(folder: Path) -> Callable[[Emerging, Tensor], Tensor]:
-    """Compile the scalar loop; returns the inverse of a float64 layer."""
+    """Compile the scalar loop, and return the inverse of a float64 layer."""
     library = folder / "yardstick.so"
     flags = ["-O2", "-fno-tree-vectorize", "-shared", "-fPIC"]
     subprocess.run([*find_compiler(), *flags, str(SOURCE), "-o", str(library)], check=True)
@@ -53,7 +53,7 @@ def build_yardstick(folder: Path) -> Callable[[Emerging, Tensor], Tensor]:
 
 
 def compare(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Milliseconds of each call in each round, the median of its turn; a turn lasts TURN milliseconds or one call."""
+    """Return the milliseconds of each call in each round, the median over a turn of TURN milliseconds or one call."""
     spent: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds + 1):
         for name, call in calls.items():
@@ -67,7 +67,7 @@ def compare(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, li
 
 
 def ratio(of: list[float], to: list[float]) -> float:
-    """Median over the rounds."""
+    """Return the median over the rounds."""
     return statistics.median(a / b for a, b in zip(of, to, strict=True))
 
 

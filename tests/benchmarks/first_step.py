@@ -27,7 +27,7 @@ TIMEOUT = 120  # seconds
 
 
 class Conv1x1Clock(LAYERS["conv1x1"]):
-    """The 1x1 convolution; prints the time when its second pass with gradients begins."""
+    """A 1x1 convolution that prints the time when its second pass with gradients begins."""
 
     passes = 0
 

@@ -37,7 +37,7 @@ WARM_UP = 2
 
 
 def training_step(trial: DensityTrial, pipeline: Pipeline) -> tuple[Callable[[], object], int]:
-    """A call that takes one step on one batch, always the same, and the number of weights."""
+    """Return a function that takes one step on a fixed batch, and the number of weights."""
     flow = build_flow(pipeline.shape, trial.layer, trial.flow, trial.seed).to(pipeline.device)
     noise = torch.Generator(pipeline.device).manual_seed(0)
     values = pipeline.raw("train")[: trial.training.batch_size]
@@ -63,7 +63,7 @@ def seconds(step: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    """Measure, print."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--profile", default="quick")
     parser.add_argument("--dataset", default="digits")

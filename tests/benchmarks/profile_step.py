@@ -1,4 +1,4 @@
-"""Where the time of one training step goes.
+"""Profile one training step.
 
     python tests/benchmarks/profile_step.py image|mimic [LAYER] [--batch N] [--width W] [--threads T]
 
@@ -48,7 +48,7 @@ WIDTH = {"image": 64, "mimic": 16}
 
 
 def model(case: str, layer: str, width: int, batch: int) -> tuple[Glow, torch.Tensor]:
-    """The flow, and one batch for it."""
+    """Return the flow and one batch for it."""
     if case == "image":
         shape: tuple[int, ...] = (3, 32, 32)
         settings = FlowSettings(levels=3, steps=4, width=width, mixer="dense", split_step=True)
@@ -63,7 +63,7 @@ def model(case: str, layer: str, width: int, batch: int) -> tuple[Glow, torch.Te
 
 
 def parts(flow: Glow, x: torch.Tensor) -> Counter[str]:
-    """Milliseconds of forward and backward, by the last word of each module's path."""
+    """Return the milliseconds of forward and backward, by the last part of each module's path."""
     spent: Counter[str] = Counter()
     for path, module, value in flow.trace(x):
         leaf = value.detach().requires_grad_()

@@ -1,4 +1,4 @@
-"""What a stage costs by its radix: `python tests/benchmarks/radix_stages.py`.
+"""Time one stage for each radix: `python tests/benchmarks/radix_stages.py`.
 
 Prints the table in the docstring of layers/butterflies/stages.py: nanoseconds of wall time for each entry of each
 event, one stage on about 3,000 entries, a batch of 64, float32, one thread; and its free parameters for each entry.
@@ -21,7 +21,7 @@ ENTRIES, BATCH, SAMPLES, CALLS = 3072, 64, 21, 4
 
 
 def seconds(call: Callable[[], object]) -> float:
-    """The median of a call's time."""
+    """Return the median time of a call."""
     samples = []
     call()
     for _ in range(SAMPLES):

@@ -1,4 +1,4 @@
-"""What supervision costs: per trial beyond the start of its process, and while trials run.
+"""Measure the cost of supervision per trial, beyond the start of its process, and while trials run.
 
     python tests/benchmarks/supervisor_cost.py [--trials 20] [--seconds 30]
 
@@ -32,11 +32,11 @@ MOST_OF_A_SUITE = 0.01
 
 
 def nothing() -> None:
-    """What a bare process does."""
+    """Do nothing, in a bare process."""
 
 
 def record_nothing(trial, run_options, provenance, progress) -> None:
-    """A trial without content, but with all that surrounds one."""
+    """Run a trial that does nothing, under full supervision."""
     from harness.core.records import blank_record
     from harness.execution.trial import execute
 
@@ -44,7 +44,7 @@ def record_nothing(trial, run_options, provenance, progress) -> None:
 
 
 def compute(trial, run_options, provenance, progress) -> None:
-    """Keep a core busy for `trial.shape[0]` tenths of a second, and say so."""
+    """Keep a core busy for `trial.shape[0]` tenths of a second, and report progress."""
     end = time.monotonic() + trial.shape[0] / 10
     while time.monotonic() < end:
         sum(range(10_000))
@@ -53,7 +53,7 @@ def compute(trial, run_options, provenance, progress) -> None:
 
 
 def make_trial(number: int, tenths: int = 1) -> Trial:
-    """One of many."""
+    """Return a trial with this number."""
     layer = LayerRef(row="one", layer="conv1x1")
     return ParametersTrial(
         suite="cost", profile="smoke", label=f"n{number}", shape=(tenths, 4), layer=layer, flow=FlowSettings()
@@ -61,7 +61,7 @@ def make_trial(number: int, tenths: int = 1) -> Trial:
 
 
 def per_trial(count: int, out: Path) -> tuple[float, float]:
-    """Median seconds of a bare process, and mean seconds of a supervised trial that does nothing."""
+    """Return the median seconds of a bare process and the mean seconds of a supervised trial, both without work."""
     context = start_server([], kernels=False)
     bare = []
     for _ in range(count + 3):
@@ -78,7 +78,7 @@ def per_trial(count: int, out: Path) -> tuple[float, float]:
 
 
 def while_running(seconds: float, out: Path) -> tuple[float, float]:
-    """Processor seconds of this process, and wall seconds, while a trial of that length runs under limits."""
+    """Return the processor and wall seconds of this process while a trial of that length runs under limits."""
     run_options = RunOptions(out, timeout=10 * seconds, memory=64 << 30)
     before, begin = sum(os.times()[:2]), time.perf_counter()
     run_trials([make_trial(0, int(10 * seconds))], run_options, Slots(1), Reporter(1, io.StringIO()), work=compute)
@@ -86,7 +86,7 @@ def while_running(seconds: float, out: Path) -> tuple[float, float]:
 
 
 def main() -> int:
-    """Measure, print, and say by the exit code whether the bounds hold."""
+    """Measure and print; exit with 1 if a bound is exceeded."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=30.0)

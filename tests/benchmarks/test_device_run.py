@@ -1,4 +1,4 @@
-"""The command that times the kernels on a device, as far as it needs none."""
+"""The parts of `device_run.py` that need no device."""
 
 import csv
 import importlib.util
@@ -25,7 +25,7 @@ def row(layer, operation, ms, graph_ms=None, shape="3x32x32", batch=1024):
 
 
 def times(**changed):
-    """Of one point that reaches everything, but for what is changed."""
+    """Return the times of one point that meets every target, with changes."""
     found = {"copy": 0.8, "forward": 1.0, "inverse": 1.05, "plu": 1.0, "levels": 30.0, "emerging": 0.09, "step": 1.9}
     found |= changed
     return [

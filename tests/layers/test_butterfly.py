@@ -23,7 +23,7 @@ def levels_of(layer):
 
 
 def factor_by_hand(matrices, size, level):
-    """B(level, size) entry by entry; matrices[o][i][pair], pairs block after block (or one per block)."""
+    """Return B(level, size), built entry by entry from matrices[o][i][pair] (one pair per block if shared)."""
     blocks, length = 2 ** (level - 1), size // 2 ** (level - 1)
     half = length // 2
     shared = matrices.shape[-1] == blocks != blocks * half
@@ -163,8 +163,8 @@ def test_partition_of_mnist():
 def test_partition_of_the_next_scale():
     """D = 392 under the options of 784: [256, 128, 8] with 8, 7 and 3 levels."""
     layer = perturbed((2, 14, 14), 0.1, partition=[512, 256, 16], levels=[9, 8, 4], full_depth_at=784)
-    other = perturbed((2, 14, 14), 0.1, partition=[256, 128, 8], levels=[8, 7, 3])
-    assert layer.plan == other.plan
+    next_scale = perturbed((2, 14, 14), 0.1, partition=[256, 128, 8], levels=[8, 7, 3])
+    assert layer.plan == next_scale.plan
     x = torch.randn(2, 2, 14, 14, dtype=torch.float64)
     y, log_det = layer(x)
     torch.testing.assert_close(y.flatten(1), x.flatten(1) @ layer.dense().T)

@@ -22,7 +22,7 @@ def perturbed(layer, scale=0.2):
 
 
 def entries_of(x):
-    """(N, c, *spatial) -> (D, N) in (h, w, c) order."""
+    """Return (N, c, *spatial) as (D, N) in (h, w, c) order."""
     return x.flatten(2).permute(2, 1, 0).flatten(0, 1)
 
 
@@ -65,8 +65,8 @@ def fourier_factors(sizes):
         for level in range(1, size.bit_length()):
             length = size >> (level - 1)
             twiddle = torch.exp(-2j * torch.pi * torch.arange(length // 2, dtype=torch.float64) / length)
-            one = torch.ones_like(twiddle)
-            matrices = torch.stack((torch.stack((one, one), -1), torch.stack((twiddle, -twiddle), -1)), -2)
+            ones = torch.ones_like(twiddle)
+            matrices = torch.stack((torch.stack((ones, ones), -1), torch.stack((twiddle, -twiddle), -1)), -2)
             runs = outside << (level - 1)
             factors.append(matrices.repeat_interleave(inside, 0).repeat(runs, 1, 1))
         outside *= size

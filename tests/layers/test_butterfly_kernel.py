@@ -63,8 +63,8 @@ def test_values_and_gradients_equal_those_of_plain_pytorch(case, batch):
         y, log_det = way(x)
         gradients = torch.autograd.grad((y * cotangent).sum() + 3 * log_det, (x, layer.weight))
         results.append((y, log_det, *gradients))
-    for one, other in zip(*results, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+    for found, expected in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(layer.inverse(layer(x)[0]), x, rtol=1e-8, atol=1e-8)
 
 
@@ -88,7 +88,7 @@ def test_error_of_gradients_is_at_most_twice_that_of_plain_pytorch(case, batch):
     def errors(way):
         leaf = x.clone().requires_grad_()
         found = torch.autograd.grad(way(leaf)[0], (leaf, layer.weight), cotangent)
-        return [(one - other).norm() for one, other in zip(found, truth, strict=True)]
+        return [(value - exact).norm() for value, exact in zip(found, truth, strict=True)]
 
     leaf = x.double().requires_grad_()
     truth = torch.autograd.grad(plain(exact, leaf)[0], (leaf, exact.weight), cotangent.double())
@@ -111,12 +111,12 @@ def test_every_size_from_two_entries_to_many_vectors(odd):
         exact = copy.deepcopy(layer).double()
         x = torch.randn(9, *layer.shape)
         truth = results(partial(plain, exact), exact, x)
-        for one, true in zip(results(exact, exact, x), truth, strict=True):
-            torch.testing.assert_close(one, true, rtol=1e-10, atol=1e-10)
-        for one, usual, true in zip(
+        for found, true in zip(results(exact, exact, x), truth, strict=True):
+            torch.testing.assert_close(found, true, rtol=1e-10, atol=1e-10)
+        for found, usual, true in zip(
             results(layer, layer, x), results(partial(plain, layer), layer, x), truth, strict=True
         ):
-            assert (one - true).norm() <= 2 * (usual - true).norm() + 1e-6 * true.norm().clamp(min=1)
+            assert (found - true).norm() <= 2 * (usual - true).norm() + 1e-6 * true.norm().clamp(min=1)
         torch.testing.assert_close(exact.inverse(exact(x.double())[0]), x.double(), rtol=1e-10, atol=1e-10)
         torch.testing.assert_close(layer.inverse(layer(x)[0]), x, rtol=1e-4, atol=1e-4)
 

@@ -33,7 +33,7 @@ LAYERS = {
 def with_kernels():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        assert kernels.load("cuda"), [str(one.message) for one in caught]
+        assert kernels.load("cuda"), [str(warning.message) for warning in caught]
 
 
 def made(case, dtype=torch.float64):
@@ -63,14 +63,14 @@ def test_values_and_gradients_equal_those_of_plain_pytorch(case, batch):
         y, log_det = way(x)
         total = (y * cotangent).sum() + 3 * log_det
         results.append((y, log_det, *torch.autograd.grad(total, (x, layer.weight), materialize_grads=True)))
-    for one, other in zip(*results, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+    for value, reference in zip(*results, strict=True):
+        torch.testing.assert_close(value, reference, rtol=1e-9, atol=1e-9)
     y = layer(x)[0].detach().requires_grad_()
     torch.testing.assert_close(layer.inverse(y), x, rtol=1e-8, atol=1e-8)
     found = torch.autograd.grad((layer.inverse(y) * cotangent).sum(), (y, layer.weight), materialize_grads=True)
     expected = torch.autograd.grad((layer._solver()(y) * cotangent).sum(), (y, layer.weight), materialize_grads=True)
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8)
+    for value, reference in zip(found, expected, strict=True):
+        torch.testing.assert_close(value, reference, rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.parametrize("case", LAYERS)
@@ -152,8 +152,8 @@ def test_a_graph_captures_forward_backward_and_inverse(case):
     with torch.no_grad():
         x.copy_(torch.randn_like(x))
     graph.replay()
-    for one, other in zip(captured, step(), strict=True):
-        assert torch.equal(one, other)
+    for replayed, eager in zip(captured, step(), strict=True):
+        assert torch.equal(replayed, eager)
 
 
 def test_compiled_by_torch():

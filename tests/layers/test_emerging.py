@@ -202,10 +202,10 @@ def test_inverter_keeps_the_weights_it_was_made_with():
 
 @torch.no_grad()
 def test_reload():
-    layer, other = gentle((3, 4, 5), 3), Emerging((3, 4, 5)).double()
-    other.load_state_dict(layer.state_dict())
+    layer, reloaded = gentle((3, 4, 5), 3), Emerging((3, 4, 5)).double()
+    reloaded.load_state_dict(layer.state_dict())
     x = torch.randn(2, 3, 4, 5, dtype=torch.float64)
-    assert torch.equal(other(x)[0], layer(x)[0])
+    assert torch.equal(reloaded(x)[0], layer(x)[0])
 
 
 @pytest.mark.parametrize("kernel_size", [2, 4, 0, -1, 3.0])

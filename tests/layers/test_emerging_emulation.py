@@ -59,11 +59,12 @@ def invert(library: ctypes.CDLL, layer: Emerging, y: Tensor, shared_bytes: int =
     kernel = (1, layer.kernel_size) if len(layer.shape) == 2 else (layer.kernel_size, layer.kernel_size)
     sizes = Sizes(len(y), layer.channels, *sides, *kernel, shared_bytes, blocks)
     operands = [
-        None if one is None else one.detach().contiguous() for one in (layer.weight1, layer.weight2, layer.bias)
+        None if tensor is None else tensor.detach().contiguous()
+        for tensor in (layer.weight1, layer.weight2, layer.bias)
     ]
     x = torch.full_like(y, torch.nan)
     chosen = (ctypes.c_int * 3)()
-    pointers = [ctypes.c_void_p(None if one is None else one.data_ptr()) for one in (y, *operands, x)]
+    pointers = [ctypes.c_void_p(None if tensor is None else tensor.data_ptr()) for tensor in (y, *operands, x)]
     message = library.emulate_emerging(y.dtype == torch.float64, ctypes.byref(sizes), *pointers, chosen)
     if message is not None:
         raise AssertionError(message.decode())

@@ -96,15 +96,15 @@ def test_an_event_does_not_depend_on_threads(batch):
 @pytest.mark.parametrize("batch", [1, 32])
 @torch.no_grad()
 def test_error_is_no_more_than_twice_that_of_plain_torch(shape, kernel_size, batch):
-    ours = theirs = 0.0
+    error = plain_error = 0.0
     for seed in range(4):
         layer = gentle(shape, kernel_size, torch.float32, seed=seed)
         y = torch.randn(batch, *shape)
         found, reference = operator(y, *operands(layer)), plain(layer, y)
         exact = plain(layer.double(), y.double())
-        ours += float((found - exact).square().sum())
-        theirs += float((reference - exact).square().sum())
-    assert 0 < ours**0.5 <= 2 * theirs**0.5
+        error += float((found - exact).square().sum())
+        plain_error += float((reference - exact).square().sum())
+    assert 0 < error**0.5 <= 2 * plain_error**0.5
 
 
 def test_every_instruction_set_of_the_processor():

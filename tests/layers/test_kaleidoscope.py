@@ -16,14 +16,14 @@ def test_a_pair_is_a_butterfly_and_a_transposed_one():
     layer = perturbed((2, 8))
     weight = layer.layers[0].weight
     half = weight.shape[-1] // 2
-    one, other = (Butterfly((2, 8), order=order).double() for order in ("descending", "ascending"))
+    descending, ascending = (Butterfly((2, 8), order=order).double() for order in ("descending", "ascending"))
     with torch.no_grad():
-        one.weight.copy_(weight[..., half:])  # the factors of B, level 1 last
-        other.weight.copy_(weight[..., :half].transpose(0, 1))  # those of B' transposed, level 1 first
+        descending.weight.copy_(weight[..., half:])  # the factors of B, level 1 last
+        ascending.weight.copy_(weight[..., :half].transpose(0, 1))  # those of B' transposed, level 1 first
     backwards = Butterfly((2, 8), order="descending").double()
     with torch.no_grad():  # B' itself: the transposed factors in reverse order
         backwards.weight.copy_(weight[..., :half].transpose(0, 1).unflatten(-1, (4, -1)).flip(-2).flatten(-2))
-    torch.testing.assert_close(layer.dense(), one.dense() @ backwards.dense().T)
+    torch.testing.assert_close(layer.dense(), descending.dense() @ backwards.dense().T)
 
 
 @pytest.mark.parametrize("shape", [(1, 8), (4, 4, 4), (3, 5, 4)])

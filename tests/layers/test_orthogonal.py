@@ -33,10 +33,10 @@ def test_large_weights_and_float32_stay_orthogonal(way):
 
 
 def test_cayley_and_exponential_agree_to_first_order_only():
-    one, other = made("cayley").double(), made("exponential").double()
+    cayley, exponential = made("cayley").double(), made("exponential").double()
     with torch.no_grad():
-        one.lower[1, 0], other.lower[1, 0] = 1e-4, -2e-4
-    torch.testing.assert_close(one.matrix(), other.matrix(), rtol=0, atol=1e-11)
+        cayley.lower[1, 0], exponential.lower[1, 0] = 1e-4, -2e-4
+    torch.testing.assert_close(cayley.matrix(), exponential.matrix(), rtol=0, atol=1e-11)
     with torch.no_grad():
-        one.lower[1, 0], other.lower[1, 0] = 1.0, -torch.pi / 2  # a quarter turn: tan(angle / 2)
-    torch.testing.assert_close(one.matrix(), other.matrix(), rtol=0, atol=1e-12)
+        cayley.lower[1, 0], exponential.lower[1, 0] = 1.0, -torch.pi / 2  # a quarter turn: tan(angle / 2)
+    torch.testing.assert_close(cayley.matrix(), exponential.matrix(), rtol=0, atol=1e-12)

@@ -148,7 +148,7 @@ def member_of(name: str, content: bytes):
 
 
 def flipped(whole: bytes) -> bytes:
-    """Flip one bit of the last test image, so that the checksum in the archive is wrong."""
+    """Return the archive with one bit of the last test image flipped, so that its checksum is wrong."""
     at = whole.rindex(TEST_IMAGES[-1].tobytes())
     return whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
 

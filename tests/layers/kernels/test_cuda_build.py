@@ -35,7 +35,7 @@ def test_there_are_sources():
 def test_every_source_compiles_without_a_warning(nvcc, tmp_path, name):
     known = cuda_build.architectures_of(nvcc)
     assert {"sm_80", "sm_90"} <= set(known)
-    wanted = [one for one in ("sm_80", "sm_90", "sm_100") if one in known]
+    wanted = [name for name in ("sm_80", "sm_90", "sm_100") if name in known]
     command = cuda_build.compile_command(nvcc, source(name), tmp_path / "made.o", wanted)
     # Unoptimised, which takes a third of the time; the library below is compiled as users get it.
     kernel_build.run_compiler([*command, *cuda_build.STRICT, "-Xcicc", "-O0", "-Xptxas", "-O0", "--threads=0"], "nvcc")

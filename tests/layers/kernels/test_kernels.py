@@ -31,7 +31,7 @@ def start(tmp_path, **environment):
     )
 
 
-def said(process):
+def output_of(process):
     out, err = process.communicate(timeout=280)
     assert process.returncode == 0, err
     return out
@@ -39,7 +39,7 @@ def said(process):
 
 def test_no_compiler(tmp_path):
     (tmp_path / "empty").mkdir()
-    out = said(start(tmp_path, PATH=str(tmp_path / "empty")))
+    out = output_of(start(tmp_path, PATH=str(tmp_path / "empty")))
     assert out.startswith("torch 1 layers run as plain PyTorch, without kernels: no C++ compiler")
 
 
@@ -48,12 +48,12 @@ def test_a_broken_compiler(tmp_path):
     broken.parent.mkdir()
     broken.write_text("#!/bin/sh\necho the compiler is ill >&2\nexit 1\n")
     broken.chmod(0o755)
-    out = said(start(tmp_path, PATH=f"{broken.parent}:/usr/bin:/bin", CXX=str(broken)))
+    out = output_of(start(tmp_path, PATH=f"{broken.parent}:/usr/bin:/bin", CXX=str(broken)))
     assert out.startswith("torch 1 layers run as plain PyTorch, without kernels: ") and "the compiler is ill" in out
 
 
 def test_switched_off(tmp_path):
-    assert said(start(tmp_path, INVERTBENCH_KERNELS="off")).split() == ["torch", "0"]
+    assert output_of(start(tmp_path, INVERTBENCH_KERNELS="off")).split() == ["torch", "0"]
     assert not (tmp_path / "cache").exists()
 
 
@@ -70,5 +70,5 @@ def test_a_killed_build_does_not_block_others(tmp_path):
     first.communicate()
     assert not list((tmp_path / "cache").glob("kernels/*/*.so"))
     both = [start(tmp_path, CXX=str(quick)) for _ in range(2)]  # and of two at once, one builds
-    assert [said(process).split()[:2] for process in both] == [["cpp", "0"]] * 2
+    assert [output_of(process).split()[:2] for process in both] == [["cpp", "0"]] * 2
     assert len(list((tmp_path / "cache").glob("kernels/*/*.so"))) == 1
