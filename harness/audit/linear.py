@@ -11,7 +11,7 @@ from harness.audit.conditioning import log_det_and_condition
 from harness.audit.findings import INVERSE_LIMIT, Audit, dtype_name, largest
 from harness.audit.layer_choice import DENSE_LIMIT, LayerMaker, smaller
 from harness.audit.stochastic_log_det import NotDifferentiable, stochastic_log_det
-from layers import InvertibleLinear
+from layers import InvertibleLinear, UnsupportedShape
 from layers.base import push_identity
 
 LINEARITY_LIMIT = 1e-6  # relative limit, in float64
@@ -39,27 +39,23 @@ def audit_large(
     result: Audit,
     path: str,
     layer: InvertibleLinear,
+    value: Tensor,
     make_layer: LayerMaker | None,
     used: torch.dtype,
     probes: torch.Generator,
 ) -> None:
     """Audit a layer whose matrix is too large: exactly on a smaller event, and stochastically on its own."""
-    small, reason = smaller(layer, make_layer)
-    if small is None:
-        result.not_audited[path] = reason
-        return
     try:
+        small = smaller(layer, make_layer)
         estimate = stochastic_log_det(layer, probes)
-    except NotDifferentiable as error:
+    except (UnsupportedShape, NotDifferentiable) as error:
         result.not_audited[path] = f"D = {layer.dim} is beyond {DENSE_LIMIT}, and {error}"
         return
-    tensor = next((t for t in (*small.parameters(), *small.buffers()) if t.is_floating_point()), None)
-    device = None if tensor is None else tensor.device
     start = torch.Generator().manual_seed(0)
-    value = torch.randn(SAMPLES, *small.shape, generator=start, dtype=torch.float64).to(device)
-    audit_linear(result, path, small, value, used)
+    x = torch.randn(SAMPLES, *small.shape, generator=start, dtype=torch.float64).to(value)
+    audit_linear(result, path, small, x, used)
     _enter_condition(result, path, estimate.condition, used)
-    claimed = float(layer(torch.zeros(1, *layer.shape, dtype=torch.float64, device=device))[1].flatten()[0])
+    claimed = float(layer(value[:1])[1].flatten()[0])
     result.smallest_fault = max(result.smallest_fault or 0.0, estimate.allowance)
     result.large_layers[path] = (
         f"exactly on a smaller layer of shape {small.shape}, and at its own shape, D = {layer.dim}, by a "
@@ -67,10 +63,7 @@ def audit_large(
     )
     if estimate.excludes(claimed):
         result.logdet_error = max(result.logdet_error, abs(claimed - estimate.value))
-        result.reasons.append(
-            f"{path}: log-det is {claimed:.6g} nats, but a stochastic estimate gives {estimate.value:.6g}, with "
-            f"{estimate.allowance:.3g} allowed (five standard errors)"
-        )
+        result.reasons.append(f"{path}: {estimate.contradiction(claimed)}")
 
 
 def audit_scales(result: Audit, path: str, layer: InvertibleLinear, like: Tensor) -> None:

@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from layers.butterflies import pairs as factors
 from layers.butterfly import Butterfly
+from layers.kernels import load as kernels
 from layers.kernels.build import BuildFailed, find_compiler
 
 pytestmark = pytest.mark.system
@@ -159,9 +159,16 @@ def made(case: str, dtype: torch.dtype = torch.float64) -> Butterfly:
     return layer
 
 
+def without_kernels(function, *arguments):
+    """Call a function of a layer that uses plain PyTorch in place of compiled kernels."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "serve", lambda *tensors: False)
+        patch.setattr(kernels, "serve_bfloat16", lambda *tensors: False)
+        return function(*arguments)
+
+
 def plain(layer: Butterfly, x: Tensor) -> tuple[Tensor, Tensor]:
-    y = layer._events(factors.apply(layer.weight, layer._entries(x), layer.plan))
-    return y, factors.log_abs_det(layer.weight, layer.multiplicity)
+    return without_kernels(layer, x)
 
 
 def compare(library: ctypes.CDLL, case: str, batch: int, shared_bytes: int, dtype: torch.dtype, chunks: int = 3):
@@ -176,10 +183,12 @@ def compare(library: ctypes.CDLL, case: str, batch: int, shared_bytes: int, dtyp
     torch.testing.assert_close(found, (y.detach(), log_det.detach()), **loose)
     expected = torch.autograd.grad((y * cotangent).sum() + 3 * log_det, (x, layer.weight), materialize_grads=True)
     torch.testing.assert_close(emulated.backward(x.detach(), cotangent, 3.0), expected, **loose)
-    back = layer._solver()(y.detach().requires_grad_())
+    back = without_kernels(layer.inverse, y.detach().requires_grad_())
     torch.testing.assert_close(emulated.apply(y.detach(), inverse=True)[0], back.detach(), **loose)
     y = y.detach().requires_grad_()
-    expected = torch.autograd.grad((layer._solver()(y) * cotangent).sum(), (y, layer.weight), materialize_grads=True)
+    expected = torch.autograd.grad(
+        (without_kernels(layer.inverse, y) * cotangent).sum(), (y, layer.weight), materialize_grads=True
+    )
     torch.testing.assert_close(emulated.backward(y.detach(), cotangent, None, inverse=True), expected, **loose)
 
 
