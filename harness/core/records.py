@@ -18,7 +18,8 @@ from harness.core.errors import UserError
 from harness.core.kinds import kind_of
 from harness.core.trial import Trial
 
-FORMAT = 1
+SCHEMA = 2
+"""The version of the schema of records; records of another version are refused."""
 
 AUDIT_FAILED = "audit failed"
 WAY_OUT = "delete it and run the suite again"
@@ -63,10 +64,14 @@ class Record:
     arrays: str | None = None
     seconds: float | None = None
     started: str | None = None
-    format: int = FORMAT
+    format: int = SCHEMA
 
 
 _RECORD = TypeAdapter(Record)
+
+
+class OtherSchema(UserError):
+    """A folder holds records of another version of the schema."""
 
 
 def verdict(record: Record) -> str:
@@ -143,11 +148,21 @@ def write_record(folder: Path, record: Record) -> Path:
 
 
 def read_record(path: Path) -> Record:
-    """Return one record; raise a UserError that names the file if it is damaged or foreign."""
+    """Return one record.
+
+    Raises:
+        OtherSchema: another version wrote it, and with it the others of the folder.
+        UserError: the file, which the message names, is damaged or foreign.
+    """
     try:
+        content = json.loads(path.read_bytes())
+        schema = content.get("format") if isinstance(content, dict) else None
+        if isinstance(schema, int) and schema != SCHEMA:
+            raise OtherSchema(
+                f"{path.parent}: holds records of schema {schema}, and this version reads schema {SCHEMA}; delete the "
+                "folder of the run, or give another --out"
+            )
         record = _RECORD.validate_json(path.read_bytes(), strict=True)
-        if record.format != FORMAT:
-            raise ValueError(f"format {record.format!r}, this version reads {FORMAT}")
         if record.id != path.stem:
             raise ValueError(f"it is the record of {record.id}")
         if not record.trial:

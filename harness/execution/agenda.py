@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from harness.core.checkpoint_files import checkpoint_folder, newest_header
 from harness.core.errors import UserError
-from harness.core.records import AUDIT_FAILED, Record, read_record, verdict
+from harness.core.records import AUDIT_FAILED, OtherSchema, Record, read_record, verdict
 from harness.core.run_options import Stale, shown_seconds
 from harness.core.sources import changes
 from harness.core.trial import Trial
@@ -114,6 +114,8 @@ def forget_settled(entries: Sequence[Entry], folder: Path) -> None:
 def _read(path: Path) -> Record | str:
     try:
         return read_record(path)
+    except OtherSchema:
+        raise
     except UserError as error:
         return str(error)
 

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from harness.core.errors import UserError
-from harness.core.records import blank_record, finite, read_record, write_atomically, write_record
+from harness.core.records import OtherSchema, blank_record, finite, read_record, write_atomically, write_record
 from harness.core.settings import FlowSettings, LayerRef
 from harness.kinds.parameters.trial import ParametersTrial
 
@@ -51,7 +51,6 @@ def test_values_without_json_are_refused_and_the_old_record_is_kept(tmp_path, va
         lambda text: text[: len(text) // 2],
         lambda text: b"\x00\xff rubbish",
         lambda text: b"[]",
-        lambda text: json.dumps(json.loads(text) | {"format": 99}).encode(),
         lambda text: json.dumps(json.loads(text) | {"status": "splendid"}).encode(),
         lambda text: json.dumps(json.loads(text) | {"stranger": 1}).encode(),
         lambda text: json.dumps(json.loads(text) | {"rows": "abc"}).encode(),
@@ -67,6 +66,13 @@ def test_a_damaged_record_is_named(tmp_path, damage):
     path = write_record(tmp_path, blank_record(TRIAL, "ok", None))
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(UserError, match=f"{TRIAL.id}.json: not a readable record"):
+        read_record(path)
+
+
+def test_records_of_another_schema_are_refused_with_the_versions(tmp_path):
+    path = write_record(tmp_path, blank_record(TRIAL, "ok", None))
+    path.write_text(json.dumps({"format": 1, "made": "by another version"}))
+    with pytest.raises(OtherSchema, match=r"holds records of schema 1, and this version reads schema 2; delete the fo"):
         read_record(path)
 
 

@@ -75,7 +75,7 @@ EDITS = {
     "another layer": ("layers/emerging.py", "import torch", "import torch\n\nODD = 1", False),
     "the backbone": ("flows/protocol.py", "import torch", "import torch\n\nODD = 1", True),
     "the schedule": ("harness/training/updates.py", "betas=(0.9,", "betas=(0.8,", True),
-    "records": ("harness/core/records.py", "FORMAT = 1", "FORMAT = 2", False),
+    "records": ("harness/core/records.py", "SCHEMA = 2", "SCHEMA = 3", False),
 }
 
 
