@@ -109,7 +109,7 @@ def rows_of(shape: tuple[int, int, int], batch: int) -> list[Row]:
     if batch * butterfly.dim <= YARDSTICK_ENTRIES:
 
         def levels() -> object:
-            entries = pairs.apply(butterfly.weight, butterfly._entries(x), butterfly.plan)
+            entries = pairs.apply(butterfly.weight, butterfly._flat(x).flatten(1).T.contiguous(), butterfly.plan)
             return entries, pairs.log_abs_det(butterfly.weight, butterfly.multiplicity)
 
         rows.append(point | {"layer": YARDSTICK, "operation": "forward"} | timed(levels))
