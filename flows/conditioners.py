@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from flows.actnorm import ActNorm, standardisation
-from flows.gates import ExponentialGate, Gate, SigmoidGate
+from flows.gates import Gate, exponential_gate, sigmoid_gate
 from flows.perceptron import Perceptron
 
 _CONVOLUTION: dict[int, type[nn.Conv1d] | type[nn.Conv2d]] = {1: nn.Conv1d, 2: nn.Conv2d}
@@ -36,9 +36,9 @@ class WeightNormConditioner(Conditioner):
     channel starts with zero mean and unit variance. The published gate is sigmoid(s + 2).
     """
 
-    def __init__(self, kept: int, moved: int, width: int, axes: int, gate: Gate | None = None) -> None:
+    def __init__(self, kept: int, moved: int, width: int, axes: int, gate: Gate = sigmoid_gate) -> None:
         super().__init__()
-        self.gate = gate or SigmoidGate()
+        self.gate = gate
         self.first = weight_norm_convolution(axes, kept, width, 3)
         self.second = weight_norm_convolution(axes, width, width, 1)
         self.last = weight_norm_convolution(axes, width, 2 * moved, 3)
@@ -48,17 +48,14 @@ class WeightNormConditioner(Conditioner):
         """Return log gate(s) and mu."""
         hidden = F.elu(self.second(F.elu(self.first(kept))))
         shift, s = self.last(hidden).chunk(2, dim=1)
-        return self.gate.log_scale(s), shift
+        return self.gate(s), shift
 
     @torch.no_grad()
     def initialise(self, kept: Tensor) -> None:
         """Initialise to zero mean and unit variance before each ELU; the output stays zero."""
         hidden = kept
         for convolution in (self.first, self.second):
-            mean, scale = standardisation(convolution(hidden))
-            gain(convolution).mul_(scale.view(gain(convolution).shape))
-            bias = convolution.get_parameter("bias")
-            bias.copy_((bias - mean) * scale)
+            standardise(convolution, hidden)
             hidden = F.elu(convolution(hidden))
 
 
@@ -69,9 +66,9 @@ class GlowConditioner(Conditioner):
     published gate is sigmoid(s + 2).
     """
 
-    def __init__(self, kept: int, moved: int, width: int, axes: int, gate: Gate | None = None) -> None:
+    def __init__(self, kept: int, moved: int, width: int, axes: int, gate: Gate = sigmoid_gate) -> None:
         super().__init__()
-        self.gate = gate or SigmoidGate()
+        self.gate = gate
         convolution = _CONVOLUTION[axes]
         self.first = convolution(kept, width, 3, padding=1, bias=False)
         self.first_norm = ActNorm(width)
@@ -86,7 +83,8 @@ class GlowConditioner(Conditioner):
         hidden = F.relu(self.first_norm(self.first(kept))[0])
         hidden = F.relu(self.second_norm(self.second(hidden))[0])
         shift, s = self.last(hidden).chunk(2, dim=1)
-        return self.gate.log_scale(s), shift * self.gate.scale(s)
+        log_scale = self.gate(s)
+        return log_scale, shift * log_scale.exp()
 
     @torch.no_grad()
     def initialise(self, kept: Tensor) -> None:
@@ -106,9 +104,9 @@ class PointwiseConditioner(Conditioner):
     of the step mixes positions. The published gate is exp(s).
     """
 
-    def __init__(self, kept: int, moved: int, width: int, gate: Gate | None = None) -> None:
+    def __init__(self, kept: int, moved: int, width: int, gate: Gate = exponential_gate) -> None:
         super().__init__()
-        self.gate = gate or ExponentialGate()
+        self.gate = gate
         self.log_scale = Perceptron(kept, moved, width, nn.Tanh)
         self.shift = Perceptron(kept, moved, width, nn.ReLU)
 
@@ -116,7 +114,7 @@ class PointwiseConditioner(Conditioner):
         """Return log gate(s) and t."""
         places = kept.flatten(2)
         s, shift = (net(places).unflatten(2, kept.shape[2:]) for net in (self.log_scale, self.shift))
-        return self.gate.log_scale(s), shift
+        return self.gate(s), shift
 
 
 class GaussianConditioner(Conditioner):
@@ -166,3 +164,12 @@ def weight_norm_convolution(axes: int, channels: int, outputs: int, kernel: int)
 def gain(convolution: nn.Module) -> nn.Parameter:
     """Return the g of a weight-normalised convolution, shape (outputs, 1, ...)."""
     return convolution.get_parameter("parametrizations.weight.original0")
+
+
+@torch.no_grad()
+def standardise(convolution: nn.Module, x: Tensor) -> None:
+    """Give every output channel of a weight-normalised convolution zero mean and unit variance on x."""
+    mean, scale = standardisation(convolution(x))
+    gain(convolution).mul_(scale.view(gain(convolution).shape))
+    bias = convolution.get_parameter("bias")
+    bias.copy_((bias - mean) * scale)

@@ -14,7 +14,7 @@ from flows.conditioners import (
     PointwiseConditioner,
     WeightNormConditioner,
 )
-from flows.gates import BoundedGate, GateName
+from flows.gates import GateName, bounded_gate
 
 Coupling = Literal["auto", "image", "glow", "sequence"]
 
@@ -103,7 +103,7 @@ def make_coupling(
             (pointwise MLPs), or "auto": image for (C, H, W), sequence for (C, L). All serve both kinds.
         shape: (C, *spatial), at least two channels.
         width: hidden channels of the network.
-        gate: "published" (each coupling's own) or "bounded" (`flows.gates.BoundedGate`).
+        gate: "published" (each coupling's own) or "bounded" (`flows.gates.bounded_gate`).
 
     Raises:
         ValueError: an unknown coupling or gate, fewer than two channels, or no width.
@@ -117,12 +117,12 @@ def make_coupling(
     kept, moved, axes = _halves(shape)
     if coupling == "auto":
         coupling = "image" if axes == 2 else "sequence"
-    bounded = BoundedGate() if gate == "bounded" else None
+    bounded = {"gate": bounded_gate} if gate == "bounded" else {}
     if coupling == "image":
-        return AffineCoupling(kept, WeightNormConditioner(kept, moved, width, axes, bounded))
+        return AffineCoupling(kept, WeightNormConditioner(kept, moved, width, axes, **bounded))
     if coupling == "glow":
-        return AffineCoupling(kept, GlowConditioner(kept, moved, width, axes, bounded))
-    return AffineCoupling(kept, PointwiseConditioner(kept, moved, width, bounded))
+        return AffineCoupling(kept, GlowConditioner(kept, moved, width, axes, **bounded))
+    return AffineCoupling(kept, PointwiseConditioner(kept, moved, width, **bounded))
 
 
 def make_split_prior(shape: tuple[int, ...]) -> AffineCoupling:

@@ -1,29 +1,20 @@
-"""A perceptron of three layers over the channels of every position, laid out for a processor's caches.
+"""A perceptron of three layers over the channels of every position, the coupling network of sequences.
 
-Such perceptrons are the couplings of sequences, and take most of a training step's time (docs/throughput.md). On a CPU,
-if the compiled operators can be loaded (`layers.kernels.load`) and up to a width of `WIDEST`,
-`invertbench::perceptron` computes them: tiles of positions pass through all three layers in the first-level cache,
-backward as well. Otherwise plain PyTorch does, and its time depends on the following, besides the arithmetic:
-
-- Hidden values of all positions at once do not fit into any cache. Positions are processed in parts of `PART` hidden
-  values; autograd processes them in the opposite order, each part in the cache again.
-- Matrix libraries are several times slower if the result of a product has few columns than if it has few rows.
-  Positions are the columns of inputs and outputs, and the rows of hidden values, so that no product is of the slow
-  kind, in the backward pass either.
-- torch's tanh costs about four times its sigmoid on a CPU, and tanh(z) = 2 sigmoid(2 z) - 1.
+Such perceptrons take most of a training step's time (docs/throughput.md). On a CPU, if the compiled operators can be
+loaded (`layers.kernels.load`) and up to a width of `WIDEST`, `invertbench::perceptron` computes them: tiles of
+positions pass through all three layers in the first-level cache, backward as well. Otherwise PyTorch does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from layers.kernels import load as kernels
 
-PART = 2**19  # 2 MB in float32; equally fast from 2^17 to 2^20 (AMD EPYC, 1 MB of second-level cache per core)
 WIDEST = 128  # above, a weight matrix exceeds the first-level cache, and a matrix library is faster
 
 
@@ -87,32 +78,9 @@ def _kernel_serves(*tensors: Tensor) -> bool:
     return kernels.serve(*tensors)
 
 
-def _plain(
-    bounded: bool,
-    x: Tensor,
-    weight1: Tensor,
-    bias1: Tensor,
-    weight2: Tensor,
-    bias2: Tensor,
-    weight3: Tensor,
-    bias3: Tensor,
-) -> Tensor:
+def _plain(bounded: bool, x: Tensor, *weights: Tensor) -> Tensor:
     """Compute the same in PyTorch."""
-    activation: Callable[[Tensor], Tensor] = torch.relu
-    if bounded:  # doubling is exact, and free when applied to the weights
-        weight1, bias1, weight2, bias2 = (2 * value for value in (weight1, bias1, weight2, bias2))
-        activation = _tanh_of_half
-    # In one piece, as its product with the gradient would otherwise be of the slow kind.
-    weight1 = weight1.T.contiguous()
-    columns = x.transpose(0, 1).flatten(1)  # a column for each position of each event
-    part = max(1, PART // len(weight2)) if x.is_cpu else max(1, columns.shape[1])
-    outputs = []
-    for some in columns.split(part, 1):
-        hidden = activation(torch.addmm(bias1, some.T, weight1))
-        hidden = activation(torch.addmm(bias2, hidden, weight2.T))
-        outputs.append(torch.addmm(bias3[:, None], weight3, hidden.T))
-    return torch.cat(outputs, 1).view(len(weight3), len(x), x.shape[2]).transpose(0, 1)
-
-
-def _tanh_of_half(z: Tensor) -> Tensor:
-    return torch.rsub(torch.sigmoid(z), -1, alpha=-2)  # 2 sigmoid(z) - 1 in one pass
+    weight1, bias1, weight2, bias2, weight3, bias3 = weights
+    activation = torch.tanh if bounded else torch.relu
+    hidden = activation(F.linear(x.transpose(1, 2), weight1, bias1))
+    return F.linear(activation(F.linear(hidden, weight2, bias2)), weight3, bias3).transpose(1, 2)

@@ -39,9 +39,9 @@ class Autoregressive(Dense):
 
     - Its hidden units see the first 1, 2, ... entries, as many as there are units: with fewer units than entries, the
       later entries would have no influence. Here the reach of the units is spread evenly up to D - 1 (as in MADE, on
-      average). - Its inverse runs the whole network D times. Here the sums of the first hidden layer are updated, and
-      the last layer is evaluated for one entry at a time: the same values from D small products.
-      layer is asked for one entry at a time: the same values for D small products.
+      average).
+    - Its inverse runs the whole network D times. Here the sums of the first hidden layer are updated, and the last
+      layer is evaluated for one entry at a time: the same values from D small products.
 
     Args:
         order: rank of each entry, a permutation of 0..D-1; an entry depends on those of lower rank.

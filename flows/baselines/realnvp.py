@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from flows.actnorm import ActNorm, standardisation
+from flows.actnorm import ActNorm
 from flows.baselines.levels import images_only
-from flows.conditioners import Conditioner, gain, weight_norm_convolution
+from flows.conditioners import Conditioner, gain, standardise, weight_norm_convolution
 from flows.couplings import MaskedCoupling
 from flows.protocol import Flow, Part, Shape
 from flows.seeding import seeded
@@ -47,21 +47,13 @@ class ResidualConditioner(Conditioner):
     def _hidden(self, kept: Tensor, initial: bool) -> Tensor:
         def apply(convolution: nn.Module, value: Tensor) -> Tensor:
             if initial:
-                _standardise(convolution, value)
+                standardise(convolution, value)
             return cast(Tensor, convolution(value))
 
         hidden = apply(self.first, kept)
-        for one, other in zip(self.blocks[::2], self.blocks[1::2], strict=True):
-            hidden = hidden + apply(other, F.relu(apply(one, F.relu(hidden))))
+        for inner, outer in zip(self.blocks[::2], self.blocks[1::2], strict=True):
+            hidden = hidden + apply(outer, F.relu(apply(inner, F.relu(hidden))))
         return hidden
-
-
-def _standardise(convolution: nn.Module, value: Tensor) -> None:
-    """Give every output channel of a weight-normalised convolution zero mean and unit variance on `value`."""
-    mean, scale = standardisation(convolution(value))
-    gain(convolution).mul_(scale.view(gain(convolution).shape))
-    bias = convolution.get_parameter("bias")
-    bias.copy_((bias - mean) * scale)
 
 
 def checkerboard(shape: Shape) -> Tensor:

@@ -21,8 +21,7 @@ CASES = [
     (logit_pixels(256), 0, 256),
     (logit_pixels(17, margin=0.05), 0, 17),
     (scale_range(LOW, HIGH), 0, 4),
-    (Preprocessing(AffineRange(0, 17), AffineRange(-2.0, 5.0)), 0, 17),
-    (Preprocessing(), 0, 5),
+    (Preprocessing(AffineRange(0, 17)), 0, 17),
 ]
 
 

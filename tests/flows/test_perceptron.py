@@ -51,9 +51,7 @@ def agree(net, x, **tolerance):
 
 
 @pytest.mark.parametrize("activation", [nn.Tanh, nn.ReLU])
-def test_same_as_layer_after_layer(activation, case, monkeypatch):
-    """In plain PyTorch with parts of six points; in either way with the last part full, short or alone."""
-    monkeypatch.setattr(perceptron, "PART", 30)
+def test_same_as_layer_after_layer(activation, case):
     for events, length in [(0, 4), (2, 0), (1, 1), (2, 3), (7, 1), (3, 4), (48, 2), (5, 101)]:
         with case(events=events, length=length):
             agree(made(activation), torch.randn(events, 2, length, dtype=torch.float64))
