@@ -33,7 +33,7 @@ from harness.audit.events import Events, audit_batches, audit_inverse, audit_rel
 from harness.audit.findings import PRECISION_LIMIT, Audit, dtype_name, largest
 from harness.audit.jacobians import NotTriangular, autograd_log_det, coupled_log_det
 from harness.audit.layer_choice import DENSE_LIMIT, LayerMaker, chosen_layers, exact_layers
-from harness.audit.linear import audit_large, audit_linear, audit_scales
+from harness.audit.linear import SAMPLES, audit_large, audit_linear, audit_scales
 from harness.evaluation.evaluation import Evaluation, generator, has_estimates
 from layers import InvertibleLinear
 
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from harness.pipeline.pipeline import Pipeline
 
 WHOLE_LIMIT = 256  # D up to which the flow's whole Jacobian is formed
-SAMPLES = 8
 WHOLE_SAMPLES = 2
 
 
@@ -157,8 +156,7 @@ def _generators(flow: Flow, seed: int) -> tuple[torch.Generator, ...]:
 
 def _audit_estimate(result: Audit, path: str, module: Estimated, value: Tensor, probes: torch.Generator) -> None:
     """Compare the mean of many estimates with the exact value, on a small event, and check the Lipschitz bound."""
-    found = compare_estimates(module, module.map, value[:WHOLE_SAMPLES], WHOLE_LIMIT, probes)
-    result.estimate(path, found.error, found.allowance + PRECISION_LIMIT)
+    result.estimate(path, *compare_estimates(module, module.map, value[:WHOLE_SAMPLES], WHOLE_LIMIT, probes))
     bound, faults = bounded(module, value[:WHOLE_SAMPLES], probes)
     result.reasons += [f"{path}: {fault}" for fault in faults]
     result.estimate_bias = (result.estimate_bias or 0.0) + module.bias(bound)
@@ -189,8 +187,7 @@ def _audit_whole(result: Audit, flow: Flow, x: Tensor, seed: int) -> None:
     result.compare("flow", flow.log_prob(x, *_generators(flow, seed)), prior + claimed, "log-likelihood")
     if flow.dim <= WHOLE_LIMIT and has_estimates(flow):
         (drawn,) = _generators(flow, seed)
-        found = compare_estimates(flow, partial(_output, flow), x[:WHOLE_SAMPLES], flow.dim, drawn)
-        result.estimate("flow", found.error, found.allowance + PRECISION_LIMIT)
+        result.estimate("flow", *compare_estimates(flow, partial(_output, flow), x[:WHOLE_SAMPLES], flow.dim, drawn))
     elif flow.dim <= WHOLE_LIMIT:
         few = x[:WHOLE_SAMPLES]
         result.compare("flow", claimed[: len(few)], autograd_log_det(partial(_output, flow), few))

@@ -40,11 +40,6 @@ def log_det_and_condition(matrix: Tensor) -> tuple[Tensor, float]:
     return log_det, condition if math.isfinite(condition) else math.inf
 
 
-def condition_number(matrix: Tensor) -> float:
-    """Return the ratio of the largest to the smallest singular value (see `log_det_and_condition`)."""
-    return log_det_and_condition(matrix)[1]
-
-
 def _solver(factors: Tensor, pivots: Tensor) -> Callable[[Tensor, bool], Tensor]:
     """Return (right-hand side, transposed) -> solution."""
     if factors.device.type != "cpu":

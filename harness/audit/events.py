@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from flows import Flow
-from harness.audit.findings import INVERSE_LIMIT, PRECISION_LIMIT, Audit, dtype_name, largest
+from harness.audit.findings import INVERSE_LIMIT, PRECISION_LIMIT, Audit, dtype_name
 from harness.evaluation.evaluation import Evaluation, evaluated_inputs, generator, has_estimates
 from harness.pipeline.pipeline import Pipeline
 
@@ -60,10 +60,6 @@ class EventErrors:
     def beyond(self, limit: float) -> int:
         """Return how many events exceed a limit."""
         return int((~(self.errors <= limit)).sum())
-
-    def largest(self, count: int) -> Tensor:
-        """Return the positions of the events with the largest errors, worst first."""
-        return self.errors.argsort(descending=True, stable=True)[:count]
 
 
 class Events:
@@ -114,42 +110,35 @@ class Events:
 
     def _examine(self, errors: Callable[[Tensor, Tensor], Tensor], batch: int) -> EventErrors:
         found: list[Tensor] = []
-        done = 0
-        for part in _in_time(self.events.split(batch)):
-            found.append(_finite(errors(self.inputs[done : done + len(part)], part)))
-            done += len(part)
-        return EventErrors(torch.cat(found), self.events[:done])
+        begin = time.monotonic()
+        for x, events in zip(self.inputs.split(batch), self.events.split(batch), strict=True):
+            if found and time.monotonic() - begin > SECONDS:
+                break
+            found.append(_finite(errors(x, events)))
+        joined = torch.cat(found)
+        return EventErrors(joined, self.events[: len(joined)])
 
 
-@dataclass(frozen=True)
-class FreshErrors(EventErrors):
-    """The errors of fresh z.
-
-    Attributes:
-        exploded: whether the inverse maps each beyond `EXPLODED`, or to values that are not finite, (n,).
-    """
-
-    exploded: Tensor
-
-
-def fresh_round_trips(flow: Flow, dtype: torch.dtype, device: torch.device, count: int, seed: int) -> FreshErrors:
+def fresh_round_trips(flow: Flow, like: Tensor, count: int, seed: int) -> tuple[EventErrors, Tensor]:
     """Compare z with forward(inverse(z)) for z ~ N(0, I): the largest |difference| / max(1, |z|) of each.
 
     The inverse comes first, without a forward pass of the same events before it, so that an inverse that returns the
     last input of forward does not pass.
+
+    Returns:
+        The errors, and whether the inverse maps each z beyond `EXPLODED` or to values that are not finite, (count,).
     """
     count = min(count, FRESH)
     noise = generator(torch.device("cpu"), seed, "audit fresh z")
-    z = torch.randn(count, flow.dim, generator=noise, dtype=torch.float64).to(device=device, dtype=dtype)
-    largest = torch.full((count,), math.inf)
+    z = torch.randn(count, flow.dim, generator=noise, dtype=torch.float64).to(like)
+    size = torch.full((count,), math.inf)
 
     def back() -> Tensor:
         x = flow.inverse(z)
-        largest.copy_(x.abs().flatten(1).amax(1).nan_to_num(nan=math.inf))
+        size.copy_(x.abs().flatten(1).amax(1).nan_to_num(nan=math.inf))
         return flow(x)[0]
 
-    errors = _finite(_round_trip(back, z))
-    return FreshErrors(errors, torch.arange(count), largest > EXPLODED)
+    return EventErrors(_round_trip(back, z), torch.arange(count)), size > EXPLODED
 
 
 def _round_trip(back: Callable[[], Tensor], start: Tensor) -> Tensor:
@@ -158,20 +147,11 @@ def _round_trip(back: Callable[[], Tensor], start: Tensor) -> Tensor:
         difference = (back() - start) / start.abs().clamp(min=1.0)
     except Exception:  # third-party code may raise anything: an inverse that raises is not an inverse
         return torch.full((len(start),), math.inf)
-    return difference.abs().nan_to_num(nan=math.inf, posinf=math.inf).flatten(1).amax(1).double().cpu()
+    return _finite(difference.abs().flatten(1)).amax(1)
 
 
 def _finite(errors: Tensor) -> Tensor:
     return errors.double().cpu().nan_to_num(nan=math.inf, posinf=math.inf)
-
-
-def _in_time(parts: tuple[Tensor, ...]) -> Iterator[Tensor]:
-    """Yield parts until the time limit, and always the first."""
-    begin = time.monotonic()
-    for number, part in enumerate(parts):
-        if number and time.monotonic() - begin > SECONDS:
-            return
-        yield part
 
 
 def audit_state(result: Audit, evaluation: Evaluation) -> None:
@@ -210,7 +190,8 @@ def audit_reload(result: Audit, flow: Flow, events: Events) -> None:
 def audit_inverse(result: Audit, flow: Flow, exact: Flow, events: Events) -> None:
     """Check round trips of every event and of fresh z; for a failure, name the module with the worst round trip."""
     found = events.round_trips(flow)
-    worst = events.inputs[found.largest(WORST).to(events.inputs.device)]
+    order = found.errors.argsort(descending=True, stable=True)
+    worst = events.inputs[order[:WORST].to(events.inputs.device)]
     allowed = max(INVERSE_LIMIT, result.condition * torch.finfo(worst.dtype).eps)
     result.inverse_error, result.inverse_worst = found.worst, found.worst_event
     result.inverse_failures = found.beyond(allowed)
@@ -220,16 +201,17 @@ def audit_inverse(result: Audit, flow: Flow, exact: Flow, events: Events) -> Non
         result.reasons.append(_inverse_reason(flow, worst[:1], found.worst, count))
     if not result.inverse_error_float64 <= max(INVERSE_LIMIT, result.condition * torch.finfo(torch.float64).eps):
         result.reasons.append(_inverse_reason(exact, worst.double(), result.inverse_error_float64, "the worst of them"))
-    fresh = fresh_round_trips(flow, worst.dtype, worst.device, result.test_events, events.evaluation.seed)
+    seed = events.evaluation.seed
+    fresh, _ = fresh_round_trips(flow, worst, result.test_events, seed)
     result.samples, result.sample_error, result.sample_worst = len(fresh.errors), fresh.worst, fresh.worst_event
     result.sample_failures = fresh.beyond(allowed)
     if not result.sample_failures:
         return
     # Far from the data the inverse of a correct flow may explode (Behrmann et al., AISTATS 2021), which spoils samples
     # but no likelihood: it is recorded. An inverse that is wrong is wrong in float64, at values of ordinary size.
-    wide = fresh_round_trips(exact, torch.float64, worst.device, result.test_events, events.evaluation.seed)
-    result.sample_exploded = int(wide.exploded.sum())
-    wrong = int((~(wide.errors <= INVERSE_LIMIT) & ~wide.exploded).sum())
+    wide, exploded = fresh_round_trips(exact, worst.double(), result.test_events, seed)
+    result.sample_exploded = int(exploded.sum())
+    wrong = int((~(wide.errors <= INVERSE_LIMIT) & ~exploded).sum())
     if wrong:
         result.reasons.append(
             f"z -> x -> z is off by up to {wide.worst:.1e} (relative) in float64, for {wrong} of {len(wide.errors)} "
@@ -248,8 +230,4 @@ def _inverse_reason(flow: Flow, x: Tensor, error: float, count: str) -> str:
 
 def round_trip_error(bijection: Bijection, x: Tensor) -> float:
     """Return max |x - inverse(forward(x))| / max(1, |x|); inf if it is not finite or the inverse raises."""
-    try:
-        back = bijection.inverse(bijection(x)[0])
-    except Exception:  # third-party code may raise anything: an inverse that raises is not an inverse
-        return math.inf
-    return largest((back - x) / x.abs().clamp(min=1.0))
+    return float(_round_trip(lambda: bijection.inverse(bijection(x)[0]), x).max())

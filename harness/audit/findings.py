@@ -94,8 +94,9 @@ class Audit:
             for name, value in content.items()
         }
 
-    def estimate(self, path: str, error: float, allowed: float) -> None:
+    def estimate(self, path: str, error: float, allowance: float) -> None:
         """Enter the difference of the mean of estimates from the exact log-det, in nats per dimension."""
+        allowed = allowance + PRECISION_LIMIT
         self.estimate_error = max(self.estimate_error or 0.0, error)
         if not error <= allowed:
             self.reasons.append(

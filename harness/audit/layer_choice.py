@@ -39,10 +39,7 @@ def chosen_layers(layers: Mapping[str, InvertibleLinear], seed: int) -> set[str]
         layers: path -> layer, in the order of application.
         seed: seed of the sample.
     """
-    groups: dict[object, list[str]] = {}
-    for path, layer in layers.items():
-        groups.setdefault((type(layer), layer.shape), []).append(path)
-    chosen = {path for paths in groups.values() for path in (paths[0], paths[-1])}
+    chosen = {path for paths in _by_kind(layers) for path in (paths[0], paths[-1])}
     work = sum(_work(layers[path]) for path in chosen)
     others = [path for path in layers if path not in chosen]
     random.Random(seed).shuffle(others)
@@ -62,12 +59,9 @@ def exact_layers(layers: Mapping[str, InvertibleLinear], seed: int) -> set[str]:
         seed: decides which layer of each class and shape above D = 4096 is taken.
     """
     exact = {path for path, layer in layers.items() if layer.dim <= DENSE_LIMIT}
-    groups: dict[object, list[str]] = {}
-    for path, layer in layers.items():
-        if path not in exact:
-            groups.setdefault((type(layer), layer.shape), []).append(path)
+    large = {path: layer for path, layer in layers.items() if path not in exact}
     work = 0.0
-    for paths in sorted(groups.values(), key=lambda paths: layers[paths[0]].dim):
+    for paths in sorted(_by_kind(large), key=lambda paths: layers[paths[0]].dim):
         path = random.Random(seed).choice(paths)
         dim = layers[path].dim
         work += float(dim) ** 3
@@ -83,6 +77,14 @@ def free_memory(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     return available_memory()
+
+
+def _by_kind(layers: Mapping[str, InvertibleLinear]) -> list[list[str]]:
+    """Return the paths of the layers of each class and event shape."""
+    groups: dict[object, list[str]] = {}
+    for path, layer in layers.items():
+        groups.setdefault((type(layer), layer.shape), []).append(path)
+    return list(groups.values())
 
 
 def _work(layer: InvertibleLinear) -> float:
@@ -108,10 +110,7 @@ def smaller(layer: InvertibleLinear, make_layer: LayerMaker | None) -> tuple[Inv
         return None, f"D = {layer.dim} is beyond {DENSE_LIMIT}, and smaller: {error}"
     small.train(layer.training)
     state = layer.state_dict()
-    for tensor in state.values():
-        if tensor.is_floating_point():
-            small.to(tensor)  # its dtype and device
-            break
+    small.to(next((tensor for tensor in state.values() if tensor.is_floating_point()), torch.empty(0)))
     if _shapes(small.state_dict()) == _shapes(state):
         small.load_state_dict(state)
     else:

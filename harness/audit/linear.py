@@ -15,7 +15,7 @@ from layers import InvertibleLinear
 from layers.base import push_identity
 
 LINEARITY_LIMIT = 1e-6  # relative limit, in float64
-SAMPLES = 8  # random events on which a stand-in is checked
+SAMPLES = 8  # events on which a layer is checked
 SCALES = (1.0, 100.0)  # standard deviations at which a linear layer's inverse is checked
 
 

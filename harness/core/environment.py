@@ -26,19 +26,11 @@ def run_provenance(host: bool = False) -> tuple[dict[str, Any], str]:
         The commit, whether and how the checkout differs from it, and the host if requested; and that difference as
             text, whose digest is part of the former.
     """
-    diff = git_diff(PROJECT)
-    state = git_state(PROJECT)
-    if state is not None and diff:
-        state["diff"] = diff_digest(diff)
+    state, diff = git_state(PROJECT)
     found: dict[str, Any] = {"git": state}
     if host:
         found["host"] = platform.node()
     return found, diff
-
-
-def diff_digest(diff: str) -> str:
-    """Return the digest that records use for a difference."""
-    return hashlib.sha256(diff.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def environment(device: str) -> dict[str, Any]:
@@ -99,36 +91,29 @@ def package_version(name: str) -> str | None:
         return None
 
 
-def git_state(folder: Path) -> dict[str, Any] | None:
-    """Return the commit of the checkout whose root is `folder`, and whether its files differ from it; else None.
+def git_state(folder: Path) -> tuple[dict[str, Any] | None, str]:
+    """Return the commit of the checkout whose root is `folder`, whether its files differ, and the diff of its source.
 
-    An installed copy may be inside a checkout of another project, whose commit would be misleading.
+    The diff includes new files; its digest is part of the state. An installed copy may be inside a checkout of another
+    project, whose commit would be misleading: it gives None and an empty diff, as does a failure of git.
     """
     try:
-        top = _git(folder, "rev-parse", "--show-toplevel")
-        if Path(top).resolve() != folder.resolve():
-            return None
-        return {"commit": _git(folder, "rev-parse", "HEAD"), "dirty": bool(_git(folder, "status", "--porcelain"))}
-    except (OSError, subprocess.SubprocessError):
-        return None
-
-
-def git_diff(folder: Path) -> str:
-    """Return the diff of this checkout against its commit, new files included; empty if git cannot tell."""
-    try:
         if Path(_git(folder, "rev-parse", "--show-toplevel")).resolve() != folder.resolve():
-            return ""
-        text = _git(folder, "diff", "--no-color", "--no-ext-diff", "HEAD", "--", *SOURCE)
+            return None, ""
+        state: dict[str, Any] = {"commit": _git(folder, "rev-parse", "HEAD")}
+        state["dirty"] = bool(_git(folder, "status", "--porcelain"))
+        parts = [_git(folder, "diff", "--no-color", "--no-ext-diff", "HEAD", "--", *SOURCE)]
         new = _git(folder, "ls-files", "-z", "--others", "--exclude-standard", "--", *SOURCE).split("\0")
     except (OSError, subprocess.SubprocessError):
-        return ""
-    parts = [text] if text else []
-    for name in filter(None, new):
-        path = folder / name
-        if path.is_file():
-            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-            parts.append("\n".join(difflib.unified_diff([], lines, "/dev/null", f"b/{name}", lineterm="")))
-    return "".join(f"{part}\n" for part in parts)
+        return None, ""
+    for path in (folder / name for name in new if (folder / name).is_file()):
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        name = path.relative_to(folder).as_posix()
+        parts.append("\n".join(difflib.unified_diff([], lines, "/dev/null", f"b/{name}", lineterm="")))
+    diff = "".join(f"{part}\n" for part in parts if part)
+    if diff:
+        state["diff"] = hashlib.sha256(diff.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    return state, diff
 
 
 def _git(folder: Path, *arguments: str) -> str:

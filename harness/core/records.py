@@ -7,7 +7,7 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Literal
@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, ClassVar, Literal
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from harness.core.errors import UserError
-from harness.core.measures import check_measures
+from harness.core.kinds import kind_of
 from harness.core.trial import Trial
 
 FORMAT = 1
@@ -117,6 +117,16 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def check_measures(kind: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Raise ValueError if a row has a measure that is not among the columns of its kind of trial."""
+    unknown = sorted({name for row in rows for name in row} - kind_of(kind).columns.keys())
+    if unknown:
+        raise ValueError(
+            f"measure {', '.join(map(repr, unknown))} is not a column of results of kind {kind!r}; name it in "
+            f"harness/kinds/{kind}/__init__.py, `columns`"
+        )
 
 
 def write_record(folder: Path, record: Record) -> Path:

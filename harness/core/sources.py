@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import inspect
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -62,8 +63,9 @@ class Sources:
         Raises:
             UserError: a layer or the data set of the trial does not exist.
         """
-        starts, unused = _starts(trial), _unused(trial)
-        device = trial.device if kind_of(trial.kind).depends_on(trial).operators else None
+        starts, needs = _starts(trial), kind_of(trial.kind).depends_on(trial)
+        unused = [] if needs.perceptron else [_path("flows.perceptron")]  # imported, but not run
+        device = trial.device if needs.operators else None
         key = (device, *sorted(map(str, starts)), *sorted(map(str, unused)))
         if key not in self._trials:
             self._trials[key] = self._closure(starts, device, unused)
@@ -96,11 +98,10 @@ class Sources:
             except (SyntaxError, ValueError):  # importing it will raise the error
                 self._files[path] = (hashlib.sha256(content).hexdigest()[:LENGTH], (), frozenset())
             else:
-                _remove_docstrings(tree)
-                text = "".join(_words(tree))
+                text = ast.unparse(_NoDocstrings().visit(tree))
                 digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:LENGTH]
                 followed = tuple(dict.fromkeys(name for name in _imports(tree) if name.startswith(FOLLOWED)))
-                self._files[path] = (digest, followed, _operators(tree))
+                self._files[path] = (digest, followed, _operators(text))
         return self._files[path]
 
 
@@ -122,12 +123,6 @@ def _starts(trial: Trial) -> list[Path]:
     return list(dict.fromkeys([*(file for name in modules if (file := _file(name)) is not None), *files]))
 
 
-def _unused(trial: Trial) -> list[Path]:
-    """Return files that are imported but not run by the trial: the perceptron, if no coupling uses one."""
-    file = _file("flows.perceptron")
-    return [] if file is None or kind_of(trial.kind).depends_on(trial).perceptron else [file]
-
-
 def _name(path: Path) -> str:
     """Return a file's path below the project; for other files the name alone, as records contain no folders."""
     return path.relative_to(PROJECT).as_posix() if path.is_relative_to(PROJECT) else path.name
@@ -135,8 +130,12 @@ def _name(path: Path) -> str:
 
 def _file(module: str) -> Path | None:
     """Return the file of a module of this project; None for a package, which only gathers what its modules define."""
-    path = PROJECT / f"{module.replace('.', '/')}.py"
+    path = _path(module)
     return path if path.is_file() else None
+
+
+def _path(module: str) -> Path:
+    return PROJECT / f"{module.replace('.', '/')}.py"
 
 
 def _imports(tree: ast.Module) -> Iterator[str]:
@@ -169,42 +168,13 @@ def _defined_in(package: str, name: str) -> Iterator[str]:
             yield node.module
 
 
-def _operators(tree: ast.Module) -> frozenset[str]:
+def _operators(code: str) -> frozenset[str]:
     """Return the compiled operators in a file, `torch.ops.invertbench.NAME`; ALL if it accesses them otherwise."""
-    spaces = {id(node) for node in ast.walk(tree) if _is_namespace(node)}
-    named = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and id(node.value) in spaces]
-    return frozenset([*(node.attr for node in named), *[ALL] * (len(named) < len(spaces))])
+    return frozenset(name or ALL for name in re.findall(r"\bops\.invertbench\b(?:\.(\w+))?", code))
 
 
-def _is_namespace(node: ast.AST) -> bool:
-    """Return whether a node is `torch.ops.invertbench`."""
-    if not isinstance(node, ast.Attribute) or node.attr != "invertbench":
-        return False
-    return isinstance(node.value, ast.Attribute) and node.value.attr == "ops"
+class _NoDocstrings(ast.NodeTransformer):
+    """Remove statements that are constants, which have no effect."""
 
-
-def _remove_docstrings(tree: ast.Module) -> None:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
-            first = node.body[0]
-            if (
-                isinstance(first, ast.Expr)
-                and isinstance(first.value, ast.Constant)
-                and isinstance(first.value.value, str)
-            ):
-                del node.body[0]
-
-
-def _words(node: ast.AST) -> Iterator[str]:
-    """Yield a tree as text, without positions, and without empty fields, which differ between versions of Python."""
-    yield f"({type(node).__name__}"
-    for field, value in ast.iter_fields(node):
-        if value is None or value == [] or field in ("ctx", "kind", "type_comment"):
-            continue
-        yield f" {field}="
-        for item in value if isinstance(value, list) else [value]:
-            if isinstance(item, ast.AST):
-                yield from _words(item)
-            else:
-                yield repr(item)
-    yield ")"
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        return None if isinstance(node.value, ast.Constant) else node

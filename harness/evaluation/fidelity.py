@@ -8,23 +8,21 @@ With f the features of an image under a network (2048 of Inception's) and G, R t
     recall = the share of R within those of G                                                (Kynkaanniemi et al. 2019)
 
 FID grows as the number of images decreases: only values from equal numbers of images and the same network are
-    comparable. Images are converted to 8-bit RGB: unpermuted, levels spread over 0..255, grey values repeated three
-    times. This module never downloads weights: without a network's weights the measures are empty, with a note of one
-    line.
+comparable. Images are converted to 8-bit RGB: unpermuted, levels spread over 0..255, grey values repeated three times.
+This module never downloads weights: without a network's weights the measures are empty, with a note of one line.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Subset
 
 from flows import Flow
 from harness.core.environment import package_version
@@ -66,19 +64,6 @@ class Fidelity:
 
 class Unavailable(Exception):
     """Fidelity cannot be measured; the message gives the reason in one line."""
-
-
-class Images(Dataset[Tensor]):
-    """Images (N, 3, H, W) in the form that torch-fidelity expects."""
-
-    def __init__(self, images: Tensor) -> None:
-        self._images = images
-
-    def __len__(self) -> int:
-        return len(self._images)
-
-    def __getitem__(self, index: int) -> Tensor:
-        return self._images[index]
 
 
 def measure_fidelity(
@@ -150,8 +135,10 @@ def find_weights(root: Path | None, digest: str = SHA256) -> Path:
 
     It is a pickle, which torch-fidelity reads without restrictions, so only the file with this digest is accepted.
     """
+    places = {} if root is None else {"weights/": root / "weights"}
+    places["torch's cache"] = Path(torch.hub.get_dir()) / "checkpoints"
     damaged = []
-    for place, folder in _places(root):
+    for place, folder in places.items():
         path = folder / WEIGHTS
         if path.is_file():
             with path.open("rb") as file:
@@ -164,12 +151,6 @@ def find_weights(root: Path | None, digest: str = SHA256) -> Path:
         "torch's cache (hub/checkpoints). To run a completed trial again, delete its record"
         + "".join(f"; {text}" for text in damaged)
     )
-
-
-def _places(root: Path | None) -> Iterator[tuple[str, Path]]:
-    if root is not None:
-        yield "weights/", root / "weights"
-    yield "torch's cache", Path(torch.hub.get_dir()) / "checkpoints"
 
 
 def real_images(pipeline: Pipeline, count: int) -> tuple[Tensor, str]:
@@ -236,8 +217,8 @@ def compare(generated: Tensor, real: Tensor, extractor: str, weights: Path | Non
     from torch_fidelity import calculate_metrics  # imports torchvision, which takes seconds
 
     found = calculate_metrics(
-        input1=Images(generated),
-        input2=Images(real),
+        input1=Subset(generated, range(len(generated))),  # type: ignore[arg-type]  # it expects a Dataset of tensors
+        input2=Subset(real, range(len(real))),  # type: ignore[arg-type]
         fid=True,
         kid=True,
         prc=True,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from harness.core.environment import environment, git_diff, git_state, package_version, run_provenance
+from harness.core.environment import environment, git_state, package_version, run_provenance
 from harness.core.machine import usable_cores
 
 
@@ -28,19 +28,19 @@ def test_provenance_is_plain_json_that_names_no_person_and_no_place():
 
 
 def test_git_state_of_a_checkout_and_elsewhere(tmp_path):
-    assert git_state(tmp_path) is None
+    assert git_state(tmp_path) == (None, "")
     git(tmp_path, "init", "-q")
-    assert git_state(tmp_path) is None, "no commit yet"
+    assert git_state(tmp_path) == (None, ""), "no commit yet"
     (tmp_path / "file").write_text("one")
     git(tmp_path, "add", "file")
     git(tmp_path, "commit", "-q", "-m", "m")
-    clean = git_state(tmp_path)
+    clean, _ = git_state(tmp_path)
     assert len(clean["commit"]) == 40 and clean["dirty"] is False
     (tmp_path / "file").write_text("two")
-    assert git_state(tmp_path) == clean | {"dirty": True}
+    assert git_state(tmp_path)[0] == clean | {"dirty": True}
     # A package that lies inside a checkout of something else is not that something.
     (tmp_path / "inner").mkdir()
-    assert git_state(tmp_path / "inner") is None
+    assert git_state(tmp_path / "inner") == (None, "")
 
 
 def test_the_difference_to_the_commit_is_kept(tmp_path):
@@ -50,14 +50,14 @@ def test_the_difference_to_the_commit_is_kept(tmp_path):
     (tmp_path / "secret.txt").write_text("old\n")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-q", "-m", "m")
-    assert git_diff(tmp_path) == ""
+    assert git_state(tmp_path)[1] == ""
     (tmp_path / "layers" / "one.py").write_text("a = 2\n")
     (tmp_path / "layers" / "two.py").write_text("b = 3\n")
     (tmp_path / "secret.txt").write_text("new\n")
-    diff = git_diff(tmp_path)
+    diff = git_state(tmp_path)[1]
     assert "-a = 1\n+a = 2\n" in diff and "+++ b/layers/two.py" in diff and "+b = 3\n" in diff
     assert "secret" not in diff, "the source alone"
-    assert git_diff(tmp_path / "layers") == "", "a package inside a checkout of something else"
+    assert git_state(tmp_path / "layers")[1] == "", "a package inside a checkout of something else"
 
 
 def test_a_run_knows_its_commit():
@@ -70,7 +70,7 @@ def test_a_run_knows_its_commit():
 
 def test_git_may_be_absent(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert git_state(tmp_path) is None
+    assert git_state(tmp_path) == (None, "")
 
 
 def test_an_unknown_package_has_no_version():
