@@ -13,11 +13,11 @@ from typing import Any
 import torch
 
 from harness.checking import layer_checks, layer_module_checks
-from harness.checking.events import Answered, Begins, Collector, Done, Event, Found, Rules, Served, Tell
+from harness.checking.events import Answered, Begins, Collector, Done, Rules, Served, Tell
 from harness.checking.large_checks import LARGE_SHAPES, large_events
 from harness.checking.layer_case import LayerCase
 from harness.checking.layer_checks import Check
-from harness.checking.report import CONSTRUCTION, CheckReport, Remark
+from harness.checking.report import CONSTRUCTION, CheckReport
 from harness.core.environment import package_version
 from harness.core.isolation.messages import visible
 from harness.core.layer_classes import check_options, resolve_layer
@@ -70,27 +70,34 @@ def check_layer(
     Raises:
         UserError: the layer or one of its options does not exist.
     """
-    asked = _Asked(spec, tell)
+    collector = Collector(spec, tell)
     dtypes = DTYPES if device == "cpu" else (torch.float64,)
+    precisions = [str(dtype).removeprefix("torch.") for dtype in dtypes]
     versions = {"torch": str(torch.__version__), "invertbench": package_version("invertbench")}
     names = [name for name, check in CHECKS.items() if large or check is not large_events]
-    asked.say(Rules(rules=[CONSTRUCTION, *names], dtypes=[_name(one) for one in dtypes], versions=versions))
-    asked.say(Begins(rule=CONSTRUCTION, place="import"))
+    collector.take(
+        Rules(
+            rules=[CONSTRUCTION, *names],
+            dtypes=precisions,
+            versions=versions,
+        )
+    )
+    collector.take(Begins(rule=CONSTRUCTION, place="import"))
     cls = resolve_layer(spec, folder)
     options = check_options(cls, options or {})
-    asked.say(Answered(findings=0))
+    collector.take(Answered())
     served, faulty = [], False
     for shape in shapes:
-        asked.say(Begins(rule=CONSTRUCTION, place=f"shape {shape}"))
+        collector.take(Begins(rule=CONSTRUCTION, place=f"shape {shape}"))
         reason, faults = construct(cls, shape, options)
-        faulty |= asked.answer(faults)
+        faulty |= collector.answer(faults)
         if reason is not None or not faults:
-            asked.say(Served(shape=list(shape), refusal=None if reason is None else visible(reason)))
+            collector.take(Served(shape=list(shape), refusal=None if reason is None else visible(reason)))
         if reason is None and not faults:
             served.append(shape)
     if not served and not faulty:
-        asked.say(Begins(rule=CONSTRUCTION, place="all shapes"))
-        asked.answer(["the layer serves none of the shapes tried"])
+        collector.take(Begins(rule=CONSTRUCTION, place="all shapes"))
+        collector.answer(["the layer serves none of the shapes tried"])
     cases = [
         LayerCase(cls, shape, dtype, options, device, training)
         for shape, dtype, training in product(served, dtypes, (True, False))
@@ -99,47 +106,27 @@ def check_layer(
     for name in names:
         if CHECKS[name] is large_events:
             if sound:
-                _check_large(cls, options, device, asked)
+                _check_large(cls, options, device, collector)
             continue
         for case in cases if name == "forward" else sound:
-            asked.say(Begins(rule=name, place=str(case)))
-            faulty = asked.answer(run_check(name, case))
+            collector.take(Begins(rule=name, place=str(case)))
+            faulty = collector.answer(run_check(name, case))
             if name == "forward" and not faulty:
                 sound.append(case)
-    asked.say(Done())
-    return asked.collector.report()
+    collector.take(Done())
+    return collector.report()
 
 
-def _check_large(cls: type[InvertibleLinear], options: Mapping[str, Any], device: str, asked: _Asked) -> None:
+def _check_large(cls: type[InvertibleLinear], options: Mapping[str, Any], device: str, collector: Collector) -> None:
     """Check events of some thousand entries, smaller ones first, until one has a fault or takes too long."""
     for shape in LARGE_SHAPES:
         case = LayerCase(cls, shape, torch.float64, options, device, training=False)
-        asked.say(Begins(rule="large-events", place=str(case)))
+        collector.take(Begins(rule="large-events", place=str(case)))
         reason, _ = construct(cls, shape, options)
         found = [] if reason is not None else run_check("large-events", case)
-        asked.answer(found)
+        collector.answer(found)
         if found:
             return
-
-
-class _Asked:
-    """Collect the events of a check, and pass them on."""
-
-    def __init__(self, spec: str, tell: Tell | None) -> None:
-        self.collector = Collector(spec)
-        self._tell = tell
-
-    def say(self, event: Event) -> None:
-        self.collector.take(event)
-        if self._tell is not None:
-            self._tell(event)
-
-    def answer(self, found: Sequence[str]) -> bool:
-        """Report the findings of the current check; return whether a fault is among them."""
-        for message in found:
-            self.say(Found(message=visible(message), severity="remark" if isinstance(message, Remark) else "fault"))
-        self.say(Answered(findings=len(found)))
-        return any(not isinstance(message, Remark) for message in found)
 
 
 def construct(
@@ -160,10 +147,9 @@ def construct(
 
 def run_check(name: str, case: LayerCase) -> list[str]:
     """Return the faults that one check finds on one case; an exception from the layer is a fault like any other."""
-    found = []
+    found: list[str] = []
     try:
-        for message in CHECKS[name](case):
-            found.append(message)
+        found.extend(CHECKS[name](case))
     except (Exception, SystemExit) as error:
         found.append(_describe(error, case.cls))
     return found
@@ -174,7 +160,3 @@ def _describe(error: BaseException, cls: type[InvertibleLinear]) -> str:
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == inspect.getfile(cls)]
     place = f" at {own[-1].filename}:{own[-1].lineno}, in {own[-1].name}" if own else ""
     return f"{type(error).__name__}{place}: {error}"
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

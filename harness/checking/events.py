@@ -6,15 +6,13 @@ module does not import torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from harness.checking.report import CONSTRUCTION, CheckReport, RuleFinding, Severity
+from harness.checking.report import CONSTRUCTION, CheckReport, Remark, RuleFinding, Severity
 from harness.core.isolation.messages import BadMessage, visible
-
-MOST_FINDINGS = 20_000  # limit for one layer; a check that reports more is ended
 
 
 class _Event(BaseModel):
@@ -47,10 +45,9 @@ class Found(_Event):
 
 
 class Answered(_Event):
-    """The current check has ended, with a number of findings."""
+    """The current check has ended."""
 
     event: Literal["answered"] = "answered"
-    findings: int
 
 
 class Served(_Event):
@@ -80,81 +77,74 @@ Tell = Callable[[Event], None]
 _EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])
 
 
-def event_of(message: Mapping[str, Any]) -> Event:
-    """Parse an event that another process sent as `event.model_dump()`; raise BadMessage if it is not one."""
+def event_of(message: Mapping[str, Any], number: int) -> Event:
+    """Return event `number` (0, 1, ...) of another process from its message {"number": ..., "event": ...}.
+
+    Raises:
+        BadMessage: it is not that event, for example if two processes write to one pipe.
+    """
+    if message.get("number") != number:
+        raise BadMessage(f"{visible(repr(message)[:80])}, which does not follow what it wrote before")
     try:
-        return _EVENT.validate_python(message)
+        return _EVENT.validate_python(message.get("event"))
     except ValidationError as error:
         raise BadMessage(f"{visible(repr(message)[:60])}, which is not an event of a check") from error
 
 
 class Collector:
-    """Receive the events of a check, in order, and make its report."""
+    """Receive the events of a check, in order, and make its report.
 
-    def __init__(self, spec: str) -> None:
+    Args:
+        spec: the layer as the user named it.
+        tell: callback for each event.
+    """
+
+    def __init__(self, spec: str, tell: Tell | None = None) -> None:
         self.spec = spec
         self.over = False
         self.wrong: str | None = None
+        self._tell = tell
         self._about = Rules(rules=[CONSTRUCTION], dtypes=[], versions={})
         self._served: dict[tuple[int, ...], str | None] = {}
         self._findings: list[RuleFinding] = []
-        self._open: Begins | None = None
-        self._found = 0
-        self._answers: list[Begins] = []
+        self._current: Begins | None = None
+        self._answered: list[str] = []
 
     def take(self, event: Event) -> None:
-        """Receive one event.
-
-        Raises:
-            BadMessage: it cannot follow the earlier events, for example if two processes write to one pipe.
-        """
-        if not self._follows(event):
-            raise BadMessage(f"{visible(repr(event)[:80])}, which does not follow what it wrote before")
+        """Receive one event."""
         match event:
             case Rules():
                 self._about = event
             case Begins():
-                self._open, self._found = event, 0
-            case Found() if self._open is not None:
-                self._found += 1
-                self._findings.append(RuleFinding(self._open.rule, self._open.place, event.message, event.severity))
-            case Answered() if self._open is not None:
-                self._answers.append(self._open)
-                self._open = None
+                self._current = event
+            case Found() if self._current is not None:
+                current = self._current
+                self._findings.append(RuleFinding(current.rule, current.place, event.message, event.severity))
+            case Answered() if self._current is not None:
+                self._answered.append(self._current.rule)
             case Served():
                 self._served[tuple(event.shape)] = event.refusal
             case Wrong():
                 self.wrong = event.message
             case Done():
                 self.over = True
+        if self._tell is not None:
+            self._tell(event)
 
-    def _follows(self, event: Event) -> bool:
-        if self.over or self.wrong is not None:
-            return False
-        match event:
-            case Rules():
-                return not self._about.dtypes and bool(event.dtypes)
-            case Begins():
-                rules = self._about.rules
-                last = rules.index(self._answers[-1].rule) if self._answers else 0
-                return self._open is None and event.rule in rules[last:] and event not in self._answers
-            case Found():
-                return self._open is not None and len(self._findings) < MOST_FINDINGS
-            case Answered():
-                return self._open is not None and event.findings == self._found
-            case Served():
-                return self._open is None and tuple(event.shape) not in self._served
-            case Wrong():
-                return True
-            case Done():
-                return self._open is None and bool(self._about.dtypes)
+    def answer(self, found: Iterable[str]) -> bool:
+        """Receive the findings of the current check, and its end; return whether a fault is among them."""
+        faulty = False
+        for message in found:
+            remark = isinstance(message, Remark)
+            faulty |= not remark
+            self.take(Found(message=visible(message), severity="remark" if remark else "fault"))
+        self.take(Answered())
+        return faulty
 
     @property
     def at(self) -> str:
-        """The rule and the case that are being checked, or were last."""
-        if self._open is not None:
-            return f"{self._open.rule}, {self._open.place}"
-        return f"after {self._answers[-1].rule}, {self._answers[-1].place}" if self._answers else "before its import"
+        """The rule and the case of the last check that began."""
+        return "before its import" if self._current is None else f"{self._current.rule}, {self._current.place}"
 
     def report(self, ended: str = "", log: str = "", seconds: float = 0.0) -> CheckReport:
         """Return the report of the events so far.
@@ -164,9 +154,9 @@ class Collector:
             log: the last output of its process.
             seconds: duration of the check.
         """
-        answered = {one.rule for one in self._answers}
-        if not self.over and self._answers:
-            answered.discard((self._open or self._answers[-1]).rule)
+        answered = set(self._answered)
+        if not self.over and self._current is not None:
+            answered.discard(self._current.rule)
         return CheckReport(
             spec=self.spec,
             rules=tuple(self._about.rules),

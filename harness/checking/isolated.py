@@ -5,6 +5,7 @@ This protects against faults, not against malice: the layer shares its process w
 
 from __future__ import annotations
 
+import itertools
 import signal
 import tempfile
 import time
@@ -77,6 +78,7 @@ def check_in_process(
 
 def _listen(child: Child, collector: Collector, begin: float, timeout: float) -> str:
     """Receive the events until the check is over; return how it ended before that, or ""."""
+    numbers = itertools.count()
     while (left := begin + timeout - time.monotonic()) > 0:
         handles: list[Any] = [child.process.sentinel]
         if not child.messages.closed:
@@ -84,7 +86,7 @@ def _listen(child: Child, collector: Collector, begin: float, timeout: float) ->
         ended = child.process.sentinel in wait(handles, left)
         try:
             for message in child.messages.receive():
-                collector.take(event_of(message))
+                collector.take(event_of(message, next(numbers)))
         except BadMessage as error:
             return f"it wrote {error}, to the pipe of its messages, and was ended"
         if collector.over or collector.wrong is not None:
@@ -116,8 +118,10 @@ def _check(
 
     torch.set_num_threads(1)  # the tensors of most checks are small, and other work may share the cores
 
+    numbers = itertools.count()
+
     def tell(event: Event) -> None:
-        sender.send(_bounded(event).model_dump())
+        sender.send({"number": next(numbers), "event": _bounded(event).model_dump()})
 
     try:
         check_layer(spec, options, folder, shapes=SHAPES if shapes is None else shapes, tell=tell)

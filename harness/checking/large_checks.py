@@ -73,19 +73,16 @@ def _raise_log_det(layer: InvertibleLinear, case: LayerCase) -> None:
                 parameter.add_(gradient, alpha=SHARE * layer.dim / squared)
 
 
-def _one_by_one(layer: InvertibleLinear, x: Tensor) -> Tensor:
-    return torch.cat([layer(event)[0] for event in x.split(1)])
-
-
 @torch.no_grad()
 def _maps(layer: InvertibleLinear, x: Tensor, tolerance: float) -> Iterator[str]:
     y = layer(x)[0]
     offset = layer(torch.zeros_like(x[:1]))[0]
+    one_by_one = torch.cat([layer(event)[0] for event in x.split(1)])
     cases = {
         "inverse(forward(x)) differs from x": (layer.inverse(y), x),
         "forward(inverse(x)) differs from x": (layer(layer.inverse(x))[0], x),
         "f(x[0] - x[1]) differs from f(x[0]) - f(x[1])": (layer(x[:1] - x[1:2])[0] - offset, y[:1] - y[1:2]),
-        "forward of events one by one differs from that of a batch": (_one_by_one(layer, x), y),
+        "forward of events one by one differs from that of a batch": (one_by_one, y),
     }
     for what, (value, expected) in cases.items():
         error = relative_error(value, expected)

@@ -84,9 +84,8 @@ def modes(case: LayerCase) -> Iterator[str]:
         variants["after train()"] = _results(layer.train(), x)
         variants["in eval() from the start"] = _results(case.build().eval(), x)
     for what, values in variants.items():
-        for part, error in _changes(first, values).items():
-            if error > case.tolerance():
-                yield f"{part} differs by {error:.2g} (relative) {what}"
+        for part, error in _differences(case, first, values):
+            yield f"{part} differs by {error:.2g} (relative) {what}"
 
 
 def masks(case: LayerCase) -> Iterator[str]:
@@ -109,9 +108,8 @@ def masks(case: LayerCase) -> Iterator[str]:
             yield f"entries of {name!r} that its mask hides receive a gradient"
         with torch.no_grad():
             parameter[hidden] += 1
-        for what, error in _changes(before, _results(layer, x)).items():
-            if error > case.tolerance():
-                yield f"entries of {name!r} that its mask hides change {what}"
+        for what, _ in _differences(case, before, _results(layer, x)):
+            yield f"entries of {name!r} that its mask hides change {what}"
 
 
 def reload(case: LayerCase) -> Iterator[str]:
@@ -123,20 +121,18 @@ def reload(case: LayerCase) -> Iterator[str]:
     other.load_state_dict(torch.load(file, map_location=case.device, weights_only=True))
     plain = [name for name, value in vars(layer).items() if isinstance(value, Tensor)]
     hint = f"; plain tensor attributes are lost: {', '.join(plain)}" if plain else ""
-    for what, error in _changes(_results(layer, x), _results(other, x)).items():
-        if error > case.tolerance():
-            yield f"{what} differs after reload by {error:.2g} (relative): keep it as a parameter or buffer{hint}"
+    for what, error in _differences(case, _results(layer, x), _results(other, x)):
+        yield f"{what} differs after reload by {error:.2g} (relative): keep it as a parameter or buffer{hint}"
 
 
 def copies(case: LayerCase) -> Iterator[str]:
     """Check that a deep copy gives the same map and shares no weights."""
     layer, x = case.build(), case.events()
     before, twin = _results(layer, x), copy.deepcopy(layer)
-    for what, error in _changes(before, _results(twin, x)).items():
-        if error > case.tolerance():
-            yield f"{what} of a deep copy differs by {error:.2g} (relative)"
+    for what, error in _differences(case, before, _results(twin, x)):
+        yield f"{what} of a deep copy differs by {error:.2g} (relative)"
     perturb(twin, 0.1, torch.Generator().manual_seed(5))
-    if any(error > 0 for error in _changes(before, _results(layer, x)).values()):
+    if any(_differences(case, before, _results(layer, x), tolerance=0.0)):
         yield "a deep copy shares state with the original: changing one changes the other"
 
 
@@ -146,13 +142,11 @@ def precision(case: LayerCase) -> Iterator[str]:
     before = _results(layer, x)
     target = torch.float32 if case.dtype == torch.float64 else torch.float64
     after = _results(layer.to(target), x.to(target))
-    tolerance = case.tolerance(torch.float32)
     for what, value in after.items():
         if value.dtype != target:
             yield f"{what} is {value.dtype} after a change to {target}: a constant was left behind"
-    for what, error in _changes(before, after).items():
-        if error > tolerance:
-            yield f"{what} differs by {error:.2g} (relative) after a change to {target}"
+    for what, error in _differences(case, before, after, case.tolerance(torch.float32)):
+        yield f"{what} differs by {error:.2g} (relative) after a change to {target}"
 
 
 MANY = 300  # events: larger than any batch size at which a map might change
@@ -176,9 +170,8 @@ def batches(case: LayerCase) -> Iterator[str]:
     }
     for what, (places, variant) in variants.items():
         known = {part: expected[part][places] for part in ("y", "inverse")} | {"log-det": expected["log-det"]}
-        for part, error in _changes(known, variant).items():
-            if error > case.tolerance():
-                yield f"{part} of events {what} differs by {error:.2g} (relative) from that in a batch of {MANY}"
+        for part, error in _differences(case, known, variant):
+            yield f"{part} of events {what} differs by {error:.2g} (relative) from that in a batch of {MANY}"
 
 
 def _split(layer: InvertibleLinear, x: Tensor, size: int) -> dict[str, Tensor]:
@@ -328,9 +321,14 @@ def _results(layer: InvertibleLinear, x: Tensor) -> dict[str, Tensor]:
     return {"y": y, "log-det": log_det.flatten()[0], "inverse": layer.inverse(x)}
 
 
-def _changes(before: dict[str, Tensor], after: dict[str, Tensor]) -> dict[str, float]:
-    """Return the relative change of each result, with the log-det on a scale of at least 1 nat."""
-    changes = {what: relative_error(after[what].double(), before[what].double()) for what in ("y", "inverse")}
-    scale = 1 + before["log-det"].abs().max().item()
-    changes["log-det"] = (after["log-det"] - before["log-det"]).abs().max().item() / scale
-    return changes
+def _differences(
+    case: LayerCase, before: dict[str, Tensor], after: dict[str, Tensor], tolerance: float | None = None
+) -> Iterator[tuple[str, float]]:
+    """Yield the results that differ by more than the tolerance, and by how much; log-dets relative to 1 + |log-det|."""
+    for what, value in before.items():
+        if what == "log-det":
+            error = (after[what] - value).abs().max().item() / (1 + value.abs().max().item())
+        else:
+            error = relative_error(after[what].double(), value.double())
+        if not error <= (case.tolerance() if tolerance is None else tolerance):
+            yield what, error

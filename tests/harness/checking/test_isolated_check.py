@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.checking.check_layer import CHECKS, check_layer
-from harness.checking.events import Answered, Begins, Collector, Done, Found, Rules, event_of
+from harness.checking.events import Answered, Begins, Collector, Done, event_of
 from harness.checking.isolated import check_in_process
 from harness.checking.report import CONSTRUCTION, Remark
 from harness.core.isolation.messages import LONGEST, BadMessage, Receiver, Sender, visible
@@ -233,8 +233,8 @@ def test_every_rule_and_case_is_told_and_makes_the_same_report():
     events = []
     report = check_layer("conv1x1", shapes=[(2, 3)], tell=events.append)
     collector = Collector("conv1x1")
-    for event in events:
-        collector.take(event_of(json.loads(json.dumps(event.model_dump()))))
+    for number, event in enumerate(events):
+        collector.take(event_of(json.loads(json.dumps({"number": number, "event": event.model_dump()})), number))
     assert collector.report() == report and report.ok
     begun = [event.rule for event in events if isinstance(event, Begins)]
     assert list(dict.fromkeys(begun)) == [CONSTRUCTION, *CHECKS] == list(report.rules)
@@ -267,32 +267,21 @@ def test_a_rule_that_no_case_reached_is_not_passed(monkeypatch):
     assert report.verdict("forward") == "failed" and report.verdict("dense") == "not answered"
 
 
-RULES = Rules(rules=[CONSTRUCTION, "forward", "dense"], dtypes=["float64"], versions={})
-BEGINS = Begins(rule="forward", place="here")
-
-
 @pytest.mark.parametrize(
-    "events",
+    "message",
     [
-        [Done()],
-        [RULES, RULES],
-        [RULES, Answered(findings=0)],
-        [RULES, Found(message="no")],
-        [RULES, BEGINS, BEGINS],
-        [RULES, BEGINS, Done()],
-        [RULES, BEGINS, Answered(findings=1)],
-        [RULES, BEGINS, Answered(findings=0), BEGINS],
-        [RULES, BEGINS, Answered(findings=0), Begins(rule=CONSTRUCTION, place="here")],
-        [RULES, Begins(rule="unknown", place="here")],
-        [RULES, Done(), BEGINS],
+        {"event": {"event": "done"}},
+        {"number": 2, "event": {"event": "done"}},
+        {"number": 4, "event": {"event": "done"}},
+        {"number": 3},
+        {"number": 3, "event": {"event": "ends"}},
+        {"number": 3, "event": {"event": "found", "message": "no", "severity": "none"}},
     ],
 )
-def test_events_out_of_order_are_refused(events):
-    collector = Collector("any")
-    for event in events[:-1]:
-        collector.take(event)
-    with pytest.raises(BadMessage, match="does not follow"):
-        collector.take(events[-1])
+def test_a_message_that_is_not_the_next_event_is_refused(message):
+    assert event_of({"number": 3, "event": {"event": "done"}}, 3) == Done()
+    with pytest.raises(BadMessage, match=r"does not follow|not an event"):
+        event_of(message, 3)
 
 
 @pytest.mark.parametrize(
