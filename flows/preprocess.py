@@ -173,7 +173,6 @@ def scale_range(low: Tensor, high: Tensor) -> Preprocessing:
 
 
 def _check_levels(levels: int) -> None:
-    """Raise ValueError unless there are two levels or more."""
     if levels < 2:
         raise ValueError(f"levels = {levels}: pixels need at least 2 values, such as 256")
 

@@ -9,7 +9,6 @@ bijection may be hidden inside another.
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Iterator
 from typing import cast
 
@@ -27,8 +26,8 @@ Part = tuple[str, Bijection]
 class Flow(nn.Module):
     """x -> z of the same dimension D, with log p(x) = log N(z; 0, I) + log|det dz/dx|.
 
-    A subclass builds its modules, sets the attributes below after `super().__init__()`, and defines in `parts` the
-    order of application. Sums over dimensions and over parts are in the model's dtype: in float32 log p has a relative
+    A subclass sets the attributes below after `super().__init__()`, and hands its modules to `set_levels` or defines
+    `parts`. Sums over dimensions and over parts are in the model's dtype: in float32 log p has a relative
     error of about 1e-7 times the sum of the magnitudes of the terms.
 
     The modes of nn.Module matter only to flows with estimates: in `train()` they follow the moving weights and estimate
@@ -46,10 +45,15 @@ class Flow(nn.Module):
     level_shapes: list[Shape]
     splits: bool = True
 
-    @abstractmethod
+    def set_levels(self, levels: list[list[tuple[str, nn.Module]]]) -> None:
+        """Register, per level, (path, bijection) in the order of application."""
+        self.levels = nn.ModuleList(nn.ModuleList(module for _, module in level) for level in levels)
+        self._paths = [[path for path, _ in level] for level in levels]
+
     def parts(self) -> list[list[Part]]:
         """Return, per level, (path, bijection) in the order of application."""
-        raise NotImplementedError
+        levels = zip(self._paths, cast("list[list[Bijection]]", self.levels), strict=True)
+        return [list(zip(paths, modules, strict=True)) for paths, modules in levels]
 
     @property
     def estimated(self) -> bool:

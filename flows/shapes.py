@@ -52,5 +52,4 @@ def level_shapes(shape: tuple[int, ...], levels: int) -> list[tuple[int, ...]]:
 
 
 def _halvings(size: int) -> int:
-    """Return how often 2 divides `size`."""
     return (size & -size).bit_length() - 1

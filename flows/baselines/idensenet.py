@@ -11,23 +11,11 @@ from flows.protocol import Shape
 class IDenseNet(ResidualLevels):
     """Invertible dense network with CLipSwish and learned concatenation; unbiased log-determinant as Residual Flow's.
 
-    Each level squeezes and applies `steps` blocks y = x + g(x), each after an ActNorm; no channels are factored out
-    between levels. `width` is the growth: the channels of each dense layer's convolution (the paper's 172).
-
     Args:
-        shape: (C, H, W).
-        levels: number of levels; both spatial axes must be divisible by 2^levels.
-        steps: blocks per level.
-        width: growth of the dense layers.
-        seed: draws the initial weights.
+        width: growth of the dense layers, the channels of each one's convolution (the paper's 172).
         depth: dense layers of a block.
         lipschitz: limit of the operator norm of each convolution, and so of a block.
-        terms: number of terms of the power series that are always computed in training, before the roulette.
-        evaluation_terms: the same in evaluation.
-        stop: probability that the roulette stops after each further term.
-
-    Raises:
-        UnsupportedEvent: not images, or sides that these levels do not divide.
+        others: see `flows.baselines.residual_flow.ResidualFlow`.
     """
 
     def __init__(

@@ -13,22 +13,13 @@ from flows.protocol import Shape
 class IResNet(ResidualLevels):
     """Invertible residual network with ELU; the log-determinant by a truncated power series, so biased.
 
-    Each level squeezes and applies `steps` blocks y = x + g(x) of width `width`, each after an ActNorm; no channels are
-    factored out between levels. The series has few terms in training, as in the paper, and enough terms in evaluation
+    The series has few terms in training, as in the paper, and enough terms in evaluation
     that an audit can compare its truncation error with the exact value.
 
     Args:
-        shape: (C, H, W).
-        levels: number of levels; both spatial axes must be divisible by 2^levels.
-        steps: blocks per level.
-        width: hidden channels of a block.
-        seed: draws the initial weights.
-        lipschitz: limit of the operator norm of each of a block's three convolutions.
+        shape, levels, steps, width, seed, lipschitz: see `flows.baselines.residual_flow.ResidualFlow`.
         terms: number of terms of the power series in training.
         evaluation_terms: the same in evaluation.
-
-    Raises:
-        UnsupportedEvent: not images, or sides that these levels do not divide.
     """
 
     def __init__(

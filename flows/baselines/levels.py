@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import cast
 
 from torch import nn
 
 from flows.actnorm import ActNorm
-from flows.protocol import Flow, Part, Shape
+from flows.protocol import Flow, Shape
 from flows.seeding import seeded
 from flows.shapes import UnsupportedEvent, level_shapes
 from flows.squeeze import Squeeze
@@ -43,23 +42,15 @@ class ResidualLevels(Flow):
         images_only(name, shape)
         self.shape, self.dim = tuple(shape), math.prod(shape)
         self.level_shapes, event = [], self.shape
-        self.levels = nn.ModuleList()
+        parts_of_levels = []
         for level in range(levels):
-            modules: list[nn.Module] = [Squeeze(event)]
+            parts: list[tuple[str, nn.Module]] = [(f"level{level}/squeeze", Squeeze(event))]
             event = level_shapes(event, 1)[0]
             self.level_shapes.append(event)
             for step in range(steps):
-                with seeded(seed, f"level{level}/step{step}/block"):
-                    modules += [ActNorm(event[0]), make_block(event, level * steps + step)]
-            self.levels.append(nn.ModuleList(modules))
-
-    def parts(self) -> list[list[Part]]:
-        """Return, per level, (path, bijection)."""
-        found = []
-        for number, level in enumerate(self.levels):
-            squeeze, *rest = cast(nn.ModuleList, level)
-            parts = [(f"level{number}/squeeze", squeeze)]
-            for index, module in enumerate(rest):
-                parts.append((f"level{number}/step{index // 2}/{('actnorm', 'block')[index % 2]}", module))
-            found.append(parts)
-        return cast(list[list[Part]], found)
+                path = f"level{level}/step{step}"
+                with seeded(seed, f"{path}/block"):
+                    block = make_block(event, level * steps + step)
+                parts += [(f"{path}/actnorm", ActNorm(event[0])), (f"{path}/block", block)]
+            parts_of_levels.append(parts)
+        self.set_levels(parts_of_levels)

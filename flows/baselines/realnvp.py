@@ -13,7 +13,7 @@ from flows.actnorm import ActNorm
 from flows.baselines.levels import images_only
 from flows.conditioners import Conditioner, gain, standardise, weight_norm_convolution
 from flows.couplings import MaskedCoupling
-from flows.protocol import Flow, Part, Shape
+from flows.protocol import Flow, Shape
 from flows.seeding import seeded
 from flows.shapes import UnsupportedEvent, level_shapes
 from flows.squeeze import Squeeze
@@ -93,8 +93,7 @@ class RealNVP(Flow):
             raise ValueError(f"realnvp: blocks = {blocks}; it must be at least 0")
         self.shape, self.dim = tuple(shape), math.prod(shape)
         self.level_shapes: list[Shape] = []
-        self._paths: list[list[str]] = []
-        self.levels = nn.ModuleList()
+        parts_of_levels: list[list[tuple[str, nn.Module]]] = []
         event = self.shape
         for level in range(levels):
             last = level == levels - 1
@@ -111,9 +110,9 @@ class RealNVP(Flow):
                 mask = channel_mask(event)
                 parts += self._couplings(f"level{level}/channels", event, mask, steps, width, blocks, seed)
             self.level_shapes.append(event)
-            self._paths.append([path for path, _ in parts])
-            self.levels.append(nn.ModuleList(module for _, module in parts))
+            parts_of_levels.append(parts)
             event = (event[0] // 2, *event[1:])
+        self.set_levels(parts_of_levels)
 
     def _couplings(
         self, path: str, event: Shape, mask: Tensor, number: int, width: int, blocks: int, seed: int
@@ -126,10 +125,3 @@ class RealNVP(Flow):
             coupling = MaskedCoupling(mask if index % 2 == 0 else 1 - mask, net)
             parts += [(f"{path}{index}/actnorm", ActNorm(event[0])), (f"{path}{index}/coupling", coupling)]
         return parts
-
-    def parts(self) -> list[list[Part]]:
-        """Return, per level, (path, bijection)."""
-        levels = zip(self._paths, self.levels, strict=True)
-        return [
-            cast(list[Part], list(zip(paths, cast(nn.ModuleList, modules), strict=True))) for paths, modules in levels
-        ]

@@ -136,7 +136,7 @@ def _audit_modules(
                 if path in exact:
                     audit_linear(result, path, module, value, used)
                 else:
-                    audit_large(result, path, module, make_layer, used, probes)
+                    audit_large(result, path, module, value, make_layer, used, probes)
             audit_scales(result, path, module, value)
         elif y.shape != value.shape or isinstance(module, Permutation):
             if not _moves_entries(module, value, y):

@@ -50,6 +50,13 @@ class LogDetEstimate:
         """Return True if the claimed log-det differs from the estimate by more than the allowance."""
         return not abs(claimed - self.value) <= self.allowance
 
+    def contradiction(self, claimed: float) -> str:
+        """Return the message for a claimed log-det that the estimate excludes."""
+        return (
+            f"log-det is {claimed:.6g} nats, but a stochastic estimate gives {self.value:.6g}, with "
+            f"{self.allowance:.3g} allowed (five standard errors)"
+        )
+
 
 def stochastic_log_det(layer: InvertibleLinear, generator: torch.Generator, probes: int = PROBES) -> LogDetEstimate:
     """Estimate log|det W| of a layer with float64 weights, on its own event shape.

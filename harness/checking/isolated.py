@@ -99,7 +99,6 @@ def _listen(child: Child, collector: Collector, begin: float, timeout: float) ->
 
 
 def _shown_log(log: Path) -> str:
-    """Return the last lines of the log, with limited width and control characters as escapes."""
     lines = (log_tail(log, LOG_LINES) or "").split("\n")
     return "\n".join(shortened(visible(line), LOG_WIDTH) for line in lines)
 

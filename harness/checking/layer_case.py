@@ -37,7 +37,6 @@ class LayerCase:
     training: bool = True
 
     def __str__(self) -> str:
-        """Return the shape, the dtype and the mode, as reports name them."""
         mode = "" if self.training else ", in eval()"
         return f"shape {self.shape}, {str(self.dtype).removeprefix('torch.')}{mode}"
 

@@ -187,7 +187,6 @@ def weight_updates(case: LayerCase) -> Iterator[str]:
 
 
 def _stale(case: LayerCase, layer: InvertibleLinear, unused: InvertibleLinear, x: Tensor, after: str) -> Iterator[str]:
-    """Compare a used layer with an unused one of the same weights."""
     expected = _every_result(unused, x)
     for what, value in _every_result(layer, x).items():
         error = relative_error(value.double(), expected[what].double())

@@ -94,7 +94,6 @@ def _choices(hint: Any) -> list[Any]:
 
 
 def _describe(hint: Any) -> str:
-    """Return a type hint in words."""
     if get_origin(hint) is Annotated:
         return _describe(get_args(hint)[0])
     if get_origin(hint) is Literal:

@@ -178,6 +178,5 @@ def _class_of(module: ModuleType, noun: str, place: str, name: str, base: type[T
 
 
 def _abstract(cls: type, base: type) -> list[str]:
-    """Return the abstract methods of the base that a class does not implement."""
     declared = [method for method, value in vars(base).items() if getattr(value, "__isabstractmethod__", False)]
     return [method for method in declared if getattr(getattr(cls, method), "__isabstractmethod__", False)]

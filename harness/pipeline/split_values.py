@@ -47,7 +47,6 @@ class SplitValues:
         return self._resident[chosen.pin_memory().to(self.device, non_blocking=True)]
 
     def _send(self, part: np.ndarray) -> Tensor:
-        """Return a part of the values as a tensor on the device."""
         # torch.from_numpy would share memory that may be read-only, and warn about it.
         held = torch.empty(part.shape, dtype=self._dtype, pin_memory=self.device.type == "cuda")
         np.copyto(held.numpy(), part)

@@ -195,8 +195,7 @@ def fit(
         course.losses[(course.step - 1) % settings.evaluate_every] = measures[pipeline.unit].detach().mean()
         if course.step % settings.evaluate_every == 0 or course.step == settings.steps:
             clock.pause()
-            # The curves of checkpoints from before these seconds were recorded have none.
-            course.curves.setdefault("seconds", [None] * len(course.curves["step"])).append(clock.seconds)
+            course.curves["seconds"].append(clock.seconds)
             flow.eval()  # a layer may apply a different map there
             value = _evaluate(flow, pipeline, settings, seed, course, watch)
             flow.train()
@@ -257,7 +256,6 @@ def _watch_average(flow: Flow, step: int, curves: Curves) -> None:
 
 
 def _mean_loss(losses: list[float], step: int, curves: Curves) -> float:
-    """Return the mean of the losses up to `step`; raise Diverged with the first that is not finite."""
     for number, value in enumerate(losses, start=step - len(losses) + 1):
         if not math.isfinite(value):
             raise Diverged(f"training loss is {value} at step {number}", curves)

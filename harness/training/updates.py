@@ -123,7 +123,6 @@ class Updates:
             optimiser.load_state_dict(moments)
 
     def _apart(self) -> list[Flow]:
-        """Return the models of the passes that are not `flow` itself."""
         return [model for model, _ in self._passes if model is not self._flow]
 
     def step(self, measure: Measure, number: int) -> Measures:

@@ -140,7 +140,6 @@ def find_compiler() -> list[str]:
 
 
 def _version(compiler: Sequence[str]) -> str:
-    """Return the first line of the compiler's version text."""
     return run_compiler([*compiler, "--version"]).partition("\n")[0]
 
 

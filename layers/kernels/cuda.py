@@ -51,11 +51,6 @@ def find_nvcc() -> Path:
     return Path(found)
 
 
-def architectures_of(nvcc: Path) -> list[str]:
-    """Return the kinds of devices that this nvcc compiles for: sm_80, sm_90, ..."""
-    return run_compiler([str(nvcc), "--list-gpu-code"], NVCC).split()
-
-
 def present_architectures() -> list[str]:
     """Return the kinds of the devices of this machine, each once."""
     devices = range(torch.cuda.device_count())

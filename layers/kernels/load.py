@@ -127,7 +127,6 @@ def _without(reason: str, message: str, where: str = "") -> Backend:
 
 
 def _instructions(library: Path) -> str:
-    """Return the kind of instructions that the library chose on this processor."""
     ask = ctypes.CDLL(str(library)).invertbench_instructions
     ask.restype = ctypes.c_char_p
     return str(ask().decode())
