@@ -9,6 +9,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from harness.core.records import finite
+
 LOGDET_LIMIT = 1e-3  # nats per event
 INVERSE_LIMIT = 1e-3  # relative
 PRECISION_LIMIT = 1e-3  # nats per dimension: the last digit of a table
@@ -89,10 +91,7 @@ class Audit:
     def record(self) -> dict[str, Any]:
         """Return all findings as JSON values: a number that is not finite becomes None, and its reason is a fault."""
         content = {"verdict": self.verdict, **asdict(self)}
-        return {
-            name: None if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in content.items()
-        }
+        return {name: finite(value) if isinstance(value, float) else value for name, value in content.items()}
 
     def estimate(self, path: str, error: float, allowance: float) -> None:
         """Enter the difference of the mean of estimates from the exact log-det, in nats per dimension."""

@@ -13,7 +13,6 @@ import random
 from collections.abc import Callable, Mapping
 
 import torch
-from torch import Tensor
 
 from harness.core.machine import available_memory
 from harness.timing.operations import perturb
@@ -91,14 +90,14 @@ def _work(layer: InvertibleLinear) -> float:
     return float(layer.dim if layer.dim <= DENSE_LIMIT else STAND_IN_LIMIT) ** 3
 
 
-def smaller(layer: InvertibleLinear, make_layer: LayerMaker | None) -> tuple[InvertibleLinear | None, str]:
-    """Return a layer of the same kind and options on a smaller event; or None and the reason.
+def smaller(layer: InvertibleLinear, make_layer: LayerMaker | None) -> InvertibleLinear:
+    """Return a layer of the same kind and options on a smaller event; raise UnsupportedShape if there is none.
 
     Weights that do not depend on the size of the event are copied; otherwise the smaller layer has weights of its own,
     perturbed from initialisation.
     """
     if make_layer is None:
-        return None, f"D = {layer.dim} is beyond {DENSE_LIMIT}, and it cannot be built smaller"
+        raise UnsupportedShape("it cannot be built smaller")
     channels, *spatial = layer.shape
     for halvings in itertools.count(1):
         shape = (channels, *(max(1, size >> halvings) for size in spatial))
@@ -107,16 +106,13 @@ def smaller(layer: InvertibleLinear, make_layer: LayerMaker | None) -> tuple[Inv
     try:
         small = make_layer(layer, shape)
     except UnsupportedShape as error:
-        return None, f"D = {layer.dim} is beyond {DENSE_LIMIT}, and smaller: {error}"
+        raise UnsupportedShape(f"smaller: {error}") from error
     small.train(layer.training)
     state = layer.state_dict()
     small.to(next((tensor for tensor in state.values() if tensor.is_floating_point()), torch.empty(0)))
-    if _shapes(small.state_dict()) == _shapes(state):
+    shapes = [{name: value.shape for name, value in held.items()} for held in (state, small.state_dict())]
+    if shapes[0] == shapes[1]:
         small.load_state_dict(state)
     else:
         perturb(small, 0.05, torch.Generator().manual_seed(0))
-    return small, ""
-
-
-def _shapes(state: Mapping[str, Tensor]) -> dict[str, torch.Size]:
-    return {name: value.shape for name, value in state.items()}
+    return small

@@ -11,7 +11,7 @@ from harness.audit.conditioning import log_det_and_condition
 from harness.audit.findings import INVERSE_LIMIT, Audit, dtype_name, largest
 from harness.audit.layer_choice import DENSE_LIMIT, LayerMaker, smaller
 from harness.audit.stochastic_log_det import NotDifferentiable, stochastic_log_det
-from layers import InvertibleLinear
+from layers import InvertibleLinear, UnsupportedShape
 from layers.base import push_identity
 
 LINEARITY_LIMIT = 1e-6  # relative limit, in float64
@@ -45,13 +45,10 @@ def audit_large(
     probes: torch.Generator,
 ) -> None:
     """Audit a layer whose matrix is too large: exactly on a smaller event, and stochastically on its own."""
-    small, reason = smaller(layer, make_layer)
-    if small is None:
-        result.not_audited[path] = reason
-        return
     try:
+        small = smaller(layer, make_layer)
         estimate = stochastic_log_det(layer, probes)
-    except NotDifferentiable as error:
+    except (UnsupportedShape, NotDifferentiable) as error:
         result.not_audited[path] = f"D = {layer.dim} is beyond {DENSE_LIMIT}, and {error}"
         return
     start = torch.Generator().manual_seed(0)

@@ -13,13 +13,12 @@ from typing import Any
 import torch
 
 from harness.checking import layer_checks, layer_module_checks
-from harness.checking.events import Answered, Begins, Collector, Done, Rules, Served, Tell
+from harness.checking.events import Begins, Collector, Done, Rules, Served, Tell, bounded
 from harness.checking.large_checks import LARGE_SHAPES, large_events
 from harness.checking.layer_case import LayerCase
 from harness.checking.layer_checks import Check
 from harness.checking.report import CONSTRUCTION, CheckReport
 from harness.core.environment import package_version
-from harness.core.isolation.messages import visible
 from harness.core.layer_classes import check_options, resolve_layer
 from layers import InvertibleLinear, UnsupportedShape
 
@@ -85,14 +84,13 @@ def check_layer(
     collector.take(Begins(rule=CONSTRUCTION, place="import"))
     cls = resolve_layer(spec, folder)
     options = check_options(cls, options or {})
-    collector.take(Answered())
     served, faulty = [], False
     for shape in shapes:
         collector.take(Begins(rule=CONSTRUCTION, place=f"shape {shape}"))
         reason, faults = construct(cls, shape, options)
         faulty |= collector.answer(faults)
         if reason is not None or not faults:
-            collector.take(Served(shape=list(shape), refusal=None if reason is None else visible(reason)))
+            collector.take(Served(shape=list(shape), refusal=None if reason is None else bounded(reason)))
         if reason is None and not faults:
             served.append(shape)
     if not served and not faulty:

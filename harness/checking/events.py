@@ -12,7 +12,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from harness.checking.report import CONSTRUCTION, CheckReport, Remark, RuleFinding, Severity
-from harness.core.isolation.messages import BadMessage, visible
+from harness.core.isolation.messages import BadMessage, shortened, visible
+
+LONGEST_TEXT = 2000  # characters of a finding or a reason, so that an event fits into a message
 
 
 class _Event(BaseModel):
@@ -29,7 +31,7 @@ class Rules(_Event):
 
 
 class Begins(_Event):
-    """The check of a rule on one case begins."""
+    """The check of a rule on one case begins, and the one before it has been answered."""
 
     event: Literal["begins"] = "begins"
     rule: str
@@ -42,12 +44,6 @@ class Found(_Event):
     event: Literal["found"] = "found"
     message: str
     severity: Severity = "fault"
-
-
-class Answered(_Event):
-    """The current check has ended."""
-
-    event: Literal["answered"] = "answered"
 
 
 class Served(_Event):
@@ -71,10 +67,15 @@ class Done(_Event):
     event: Literal["done"] = "done"
 
 
-Event = Rules | Begins | Found | Answered | Served | Wrong | Done
+Event = Rules | Begins | Found | Served | Wrong | Done
 Tell = Callable[[Event], None]
 
 _EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])
+
+
+def bounded(text: str) -> str:
+    """Return a text of a layer as events hold it: without control characters, and shortened."""
+    return shortened(visible(text), LONGEST_TEXT)
 
 
 def event_of(message: Mapping[str, Any], number: int) -> Event:
@@ -108,7 +109,7 @@ class Collector:
         self._served: dict[tuple[int, ...], str | None] = {}
         self._findings: list[RuleFinding] = []
         self._current: Begins | None = None
-        self._answered: list[str] = []
+        self._begun: set[str] = set()
 
     def take(self, event: Event) -> None:
         """Receive one event."""
@@ -117,11 +118,10 @@ class Collector:
                 self._about = event
             case Begins():
                 self._current = event
+                self._begun.add(event.rule)
             case Found() if self._current is not None:
                 current = self._current
                 self._findings.append(RuleFinding(current.rule, current.place, event.message, event.severity))
-            case Answered() if self._current is not None:
-                self._answered.append(self._current.rule)
             case Served():
                 self._served[tuple(event.shape)] = event.refusal
             case Wrong():
@@ -132,13 +132,12 @@ class Collector:
             self._tell(event)
 
     def answer(self, found: Iterable[str]) -> bool:
-        """Receive the findings of the current check, and its end; return whether a fault is among them."""
+        """Receive the findings of the current check; return whether a fault is among them."""
         faulty = False
         for message in found:
             remark = isinstance(message, Remark)
             faulty |= not remark
-            self.take(Found(message=visible(message), severity="remark" if remark else "fault"))
-        self.take(Answered())
+            self.take(Found(message=bounded(message), severity="remark" if remark else "fault"))
         return faulty
 
     @property
@@ -154,13 +153,11 @@ class Collector:
             log: the last output of its process.
             seconds: duration of the check.
         """
-        answered = set(self._answered)
-        if not self.over and self._current is not None:
-            answered.discard(self._current.rule)
+        unanswered = set() if self.over or self._current is None else {self._current.rule}
         return CheckReport(
             spec=self.spec,
             rules=tuple(self._about.rules),
-            answered=frozenset(answered),
+            answered=frozenset(self._begun - unanswered),
             served=tuple(shape for shape, refusal in self._served.items() if refusal is None),
             dtypes=tuple(self._about.dtypes),
             refused={shape: refusal for shape, refusal in self._served.items() if refusal is not None},

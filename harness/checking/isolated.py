@@ -14,7 +14,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from harness.checking.events import Collector, Event, Found, Served, Wrong, event_of
+from harness.checking.events import Collector, Event, Wrong, bounded, event_of
 from harness.checking.report import CheckReport
 from harness.core.errors import UserError
 from harness.core.isolation.endings import ending_text, log_tail
@@ -24,7 +24,6 @@ from harness.core.isolation.reaper import Reaper
 from harness.core.run_options import CHECK_SECONDS, shown_seconds
 
 PRELOAD = ("torch", "harness.checking.check_layer", "harness.core.preload_kernels")
-LONGEST_TEXT = 2000  # characters of a finding or a reason
 LOG_LINES, LOG_WIDTH = 20, 300  # limits of the displayed part of the process's log
 
 
@@ -120,19 +119,9 @@ def _check(
     numbers = itertools.count()
 
     def tell(event: Event) -> None:
-        sender.send({"number": next(numbers), "event": _bounded(event).model_dump()})
+        sender.send({"number": next(numbers), "event": event.model_dump()})
 
     try:
         check_layer(spec, options, folder, shapes=SHAPES if shapes is None else shapes, tell=tell)
     except UserError as error:
-        tell(Wrong(message=visible(str(error))))
-
-
-def _bounded(event: Event) -> Event:
-    """Return the event with its texts shortened, so that it fits into a message."""
-    match event:
-        case Found() | Wrong():
-            return event.model_copy(update={"message": shortened(event.message, LONGEST_TEXT)})
-        case Served(refusal=str(refusal)):
-            return event.model_copy(update={"refusal": shortened(refusal, LONGEST_TEXT)})
-    return event
+        tell(Wrong(message=bounded(str(error))))
