@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 class Bijection(Protocol):
-    """An nn.Module that maps events to events, one to one.
+    """An nn.Module that maps events to events bijectively.
 
     Calling it gives y and log|det dy/dx| of one whole event in nats, of shape (N,), or () if it is equal for every
     event; `inverse` gives x.

@@ -143,6 +143,6 @@ class MAF(Flow):
     def parts(self) -> list[list[Part]]:
         """Return one level: flatten, then ActNorm and map in turn."""
         parts: list[tuple[str, nn.Module]] = [("flatten", self.flatten)]
-        for step, (norm, one) in enumerate(zip(self.norms, self.maps, strict=True)):
-            parts += [(f"step{step}/actnorm", norm), (f"step{step}/autoregressive", one)]
+        for step, (norm, transform) in enumerate(zip(self.norms, self.maps, strict=True)):
+            parts += [(f"step{step}/actnorm", norm), (f"step{step}/autoregressive", transform)]
         return [cast(list[Part], parts)]

@@ -42,7 +42,7 @@ def compare_estimates(
         generator: draws the estimates.
 
     Returns:
-        The largest difference over the samples, and the largest difference that chance allows.
+        The largest difference over the samples, and the largest difference that four standard errors allow.
     """
     while x[0].numel() > largest and max(x.shape[2:]) > 1:
         x = x[..., : -(-x.shape[2] // 2), : -(-x.shape[3] // 2)]
@@ -71,7 +71,7 @@ def bounded(module: Estimated, x: Tensor, probes: torch.Generator) -> tuple[floa
     bound = module.lipschitz(norms)
     # An iteration that may end early enforces the limits; invertibility needs a bound below 1.
     if not bound < 1:
-        why = "".join(f"; {one}" for one in over)
+        why = "".join(f"; {fault}" for fault in over)
         faults.append(f"Lipschitz constant at most {bound:.4f}, which proves no inverse: it must be below 1{why}")
     stretched = stretch(module, x, probes)
     if not stretched <= bound * (1 + SLACK):

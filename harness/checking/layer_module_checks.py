@@ -45,11 +45,11 @@ def refusals(case: LayerCase) -> Iterator[str]:
 
 def seeding(case: LayerCase) -> Iterator[str]:
     """Check that initial weights depend on torch's generator alone, and that no size depends on the draw."""
-    one, same, other = state_of(case.initial(0)), state_of(case.initial(0)), state_of(case.initial(1))
-    for name, value in one.items():
+    first, same, other = (state_of(case.initial(seed)) for seed in (0, 0, 1))
+    for name, value in first.items():
         if name not in same or not torch.equal(value, same[name]):
             yield f"{name!r} differs between two layers of one seed: draw it from torch's global generator"
-    if {name: value.shape for name, value in one.items()} != {name: value.shape for name, value in other.items()}:
+    if {name: value.shape for name, value in first.items()} != {name: value.shape for name, value in other.items()}:
         yield "names or sizes of parameters and buffers depend on the random draw"
 
 

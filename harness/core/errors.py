@@ -40,8 +40,8 @@ class Diverged(Exception):
 
 def close_names(name: str, known: Iterable[str]) -> list[str]:
     """Return the known names that are spelt similarly, the nearest first; case is ignored."""
-    folded = {one.lower(): one for one in known}
-    return [folded[one] for one in difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.6)]
+    folded = {spelt.lower(): spelt for spelt in known}
+    return [folded[match] for match in difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.6)]
 
 
 def nearest(name: str, known: Collection[str]) -> str:

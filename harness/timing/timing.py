@@ -70,7 +70,7 @@ class Measurement:
         """Interquartile range of the samples, in milliseconds; 0 for a single sample."""
         if len(self.samples) < 2:
             return 0.0
-        low, _, high = statistics.quantiles((one.seconds for one in self.samples), n=4, method="inclusive")
+        low, _, high = statistics.quantiles((sample.seconds for sample in self.samples), n=4, method="inclusive")
         return 1e3 * (high - low)
 
     @property
@@ -84,12 +84,12 @@ class Measurement:
     @property
     def cpu_share(self) -> float:
         """Processor time over wall time: about 1 for one thread that has a core to itself."""
-        return statistics.median(one.cpu_seconds / one.seconds for one in self.samples)
+        return statistics.median(sample.cpu_seconds / sample.seconds for sample in self.samples)
 
     @property
     def page_faults(self) -> float:
         """Mean number of page faults in a call."""
-        return statistics.fmean(one.page_faults for one in self.samples)
+        return statistics.fmean(sample.page_faults for sample in self.samples)
 
 
 def measure(
@@ -174,4 +174,4 @@ def _page_faults() -> int:
 
 
 def _median_ms(samples: tuple[Sample, ...]) -> float:
-    return 1e3 * statistics.median(one.seconds for one in samples)
+    return 1e3 * statistics.median(sample.seconds for sample in samples)

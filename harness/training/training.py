@@ -94,13 +94,13 @@ class TrainingBatches:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the generators, and the rest of the current order of examples."""
-        states = {name: one.get_state() for name, one in self._generators.items()}
+        states = {name: drawn.get_state() for name, drawn in self._generators.items()}
         return {"generators": states, "waiting": self._waiting.clone()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the generators and the order."""
-        for name, one in self._generators.items():
-            one.set_state(state["generators"][name])
+        for name, drawn in self._generators.items():
+            drawn.set_state(state["generators"][name])
         self._waiting = state["waiting"]
 
 

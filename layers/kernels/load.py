@@ -13,6 +13,7 @@ import ctypes
 import os
 import threading
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,33 +96,27 @@ def _load() -> Backend:
         return Backend("torch", reason=f"{SWITCH}=off")
     if switch != "on":
         warnings.warn(f"{SWITCH}={switch} is neither on nor off; taken as on", RuntimeWarning, stacklevel=4)
-    try:
-        library = find_or_build(cache_folder())
-        torch.ops.load_library(library)
-        instructions = _instructions(library)
-    except BuildFailed as error:
-        return _without(error.reason, str(error))
-    except OSError as error:
-        return _without("the compiled kernels cannot be loaded", f"the compiled kernels cannot be loaded: {error}")
-    return Backend("cpp", library.parent.name, instructions)
+    return _open("cpp", lambda: (find_or_build(cache_folder()), []))
 
 
 def _load_cuda(on_cpu: Backend) -> Backend:
     """Load the library for the CUDA devices; the one for the processor is loaded or has failed before."""
     if on_cpu.name == "torch":
         return on_cpu
+    return _open("cuda", lambda: cuda_build.find_or_build(cache_folder()), " on CUDA devices")
+
+
+def _open(name: str, find: Callable[[], tuple[Path, list[str]]], where: str = "") -> Backend:
+    """Load the library that `find` returns with its architectures; if that fails, warn and return plain PyTorch."""
     try:
-        library, architectures = cuda_build.find_or_build(cache_folder())
+        library, architectures = find()
         torch.ops.load_library(library)
+        return Backend(name, library.parent.name, " ".join(architectures) or _instructions(library))
     except BuildFailed as error:
-        return _without(error.reason, str(error), " on CUDA devices")
+        reason, message = error.reason, str(error)
     except OSError as error:
-        reason = "the compiled CUDA kernels cannot be loaded"
-        return _without(reason, f"{reason}: {error}", " on CUDA devices")
-    return Backend("cuda", library.parent.name, " ".join(architectures))
-
-
-def _without(reason: str, message: str, where: str = "") -> Backend:
+        reason = f"the compiled kernels{where} cannot be loaded"
+        message = f"{reason}: {error}"
     warnings.warn(f"layers run as plain PyTorch{where}, without kernels: {message}", RuntimeWarning, stacklevel=5)
     return Backend("torch", reason=reason)
 
