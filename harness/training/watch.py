@@ -72,7 +72,7 @@ def _determinants(layer: InvertibleLinear) -> Tensor:
     # By name: a trial that watches nothing must not depend on the files of these layers.
     if isinstance(layer, LAYERS["butterfly"]):
         butterfly = cast("Butterfly", layer)
-        if butterfly.block_size == 1 and butterfly.mixed is None:
+        if butterfly.block_size == 1 and not butterfly.mixed:
             (a, b), (c, d) = butterfly.weight
             return a * d - b * c
     if isinstance(layer, LAYERS["conv1x1"]):
