@@ -90,10 +90,7 @@ class AffineRange(nn.Module):
                 f"input of shape {tuple(x.shape)} for ranges of {len(self.low)} channels; "
                 f"expected (N, {len(self.low)}, ...)"
             )
-        low, high = (
-            bound.double().view(-1, *[1] * (x.ndim - 2)) if bound.ndim else bound.double()
-            for bound in (self.low, self.high)
-        )
+        low, high = torch.stack([self.low, self.high]).double().view(2, -1, *[1] * (x.ndim - 2))
         return low, high - low
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-FORMAT = 1
+FORMAT = 2
 SUFFIX = ".ckpt"
 LONGEST_HEADER = 1 << 20  # bytes
 

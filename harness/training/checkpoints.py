@@ -156,7 +156,7 @@ def write_checkpoint(file: BinaryIO, header: CheckpointHeader, state: Mapping[st
     generators = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_initialized():
         generators["cuda"] = torch.cuda.get_rng_state()
-    torch.save({"parts": dict(state), "chance": generators}, summed)  # type: ignore[arg-type]
+    torch.save({"parts": dict(state), "generators": generators}, summed)  # type: ignore[arg-type]
     file.write(summed.digest.digest())
 
 
@@ -189,7 +189,7 @@ def _load(parts: Mapping[str, Stateful], state: Mapping[str, Any]) -> None:
         raise ValueError(f"it holds {', '.join(inner)}, not {', '.join(parts)}")
     for name, part in parts.items():
         part.load_state_dict(inner[name])
-    generators = state.get("chance", {})
+    generators = state.get("generators", {})
     if "cpu" in generators:
         torch.set_rng_state(generators["cpu"])
     if "cuda" in generators and torch.cuda.is_initialized():
