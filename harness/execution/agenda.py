@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
 from harness.core.checkpoint_files import checkpoint_folder, newest_header
 from harness.core.errors import UserError
+from harness.core.kinds import UnknownKind, kind_of
 from harness.core.records import AUDIT_FAILED, Record, read_record, verdict
 from harness.core.run_options import Stale, shown_seconds
 from harness.core.sources import changes
 from harness.core.trial import Trial
-from harness.execution.estimate import Experience
 from harness.execution.outcome import interrupted
 
 if TYPE_CHECKING:
@@ -24,9 +27,40 @@ if TYPE_CHECKING:
 MISSING = "to run"
 DAMAGED = "damaged"
 GOOD = ("ok", "unsupported", AUDIT_FAILED)
+COMPLETED = ("ok", "unsupported", "diverged")  # statuses of trials that ended by themselves
 
 Digests = Callable[[Trial], Mapping[str, str]]
 """Function from a trial to the digests of its current source (see `harness.core.sources`)."""
+
+
+class Experience:
+    """Durations of finished trials.
+
+    The estimate uses the most similar of these groups that is not empty: trials that differ in the seed alone; trials
+    of the same layer and data set in the same flow; trials of the same data set in the same flow. In the latter two,
+    the duration is scaled by the number of training examples. Records of failed trials are ignored.
+    """
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        self._times: dict[str, list[float]] = {}
+        for record in records:
+            if record.status in COMPLETED and record.seconds is not None:
+                with contextlib.suppress(KeyError, TypeError, UnknownKind):  # written by a version with other settings
+                    for key, work in _keys(record.trial):
+                        self._times.setdefault(key, []).append(record.seconds / work)
+
+    def seconds(self, trial: Trial) -> float | None:
+        """Return the estimated duration of a trial; None without a similar trial."""
+        for key, work in _keys(trial.model_dump(mode="json")):
+            if key in self._times:
+                return fmean(self._times[key]) * work
+        return None
+
+
+def _keys(trial: dict[str, Any]) -> list[tuple[str, float]]:
+    """Return keys that similar trials share, the most similar first, each with the work by which to divide the time."""
+    common = [trial["kind"], trial["device"], trial["threads"]]
+    return [(json.dumps([*common, *key], sort_keys=True), work) for key, work in kind_of(trial["kind"]).similar(trial)]
 
 
 @dataclass(frozen=True)
@@ -92,13 +126,7 @@ def shortened(changed: Sequence[str], most: int = 3) -> str:
 
 
 def agenda(plan: Plan, folder: Path, digests: Digests | None = None) -> list[Entry]:
-    """Return every trial of a plan with its state.
-
-    Args:
-        plan: the plan.
-        folder: OUT/<suite>, which need not exist.
-        digests: digests of the current source; None: do not look for stale records.
-    """
+    """Return every trial of a plan with its state in a folder; without digests, no record is stale."""
     records = {path.stem: _read(path) for path in sorted((folder / "records").glob("*.json"))}
     experience = Experience(record for record in records.values() if isinstance(record, Record))
     return [_entry(trial, folder, records.get(trial.id), digests, experience) for trial in plan.trials]

@@ -8,21 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.errors import UserError
-from harness.core.isolation.endings import SERVER_GONE, ending_text, log_tail, signal_name
+from harness.core.isolation.process import SERVER_GONE, ending_text, log_tail, signal_name
 from harness.core.records import Record, Status, blank_record, read_record
 from harness.core.run_options import RunOptions, shown_bytes, shown_seconds
 from harness.core.trial import Trial
 
+# Signals that a machine or a person sends; faults of a program end it by other signals.
 FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
-"""Signals that a machine or a person sends; faults of a program end it by other signals."""
-
-SIGNAL = "signal"
-"""Name of the note with the signal that ended a process."""
+SIGNAL = "signal"  # the note with the signal that ended a process
 
 
-@dataclass(frozen=True)
+@dataclass
 class Ending:
-    """The end of a trial's process, as observed by the supervisor.
+    """The end of a trial's process, as the supervisor observes it.
 
     Attributes:
         exit_code: of the process; negative: the number of the signal that ended it.
@@ -34,13 +32,18 @@ class Ending:
         bad_message: why its messages could not be read, for which the supervisor ended it; "": all were readable.
     """
 
-    exit_code: int | None
-    seconds: float
+    exit_code: int | None = None
+    seconds: float = 0.0
     limit: Status | None = None
     held: int = 0
     out_of_memory: bool = False
     last_words: str = ""
     bad_message: str = ""
+
+    @property
+    def forced(self) -> bool:
+        """True if the supervisor has ended the process."""
+        return self.limit is not None or self.bad_message != ""
 
 
 def record_path(out: Path, trial: Trial) -> Path:
@@ -68,13 +71,7 @@ def interrupted(record: Record) -> bool:
 
 
 def left_record(trial: Trial, out: Path, before: tuple[int, int, int] | None) -> tuple[Record | None, str]:
-    """Return the record that the trial's process wrote, or None and why it is missing.
-
-    Args:
-        trial: the trial.
-        out: the suite's folder.
-        before: stamp of the file when the process started, so that an older record is recognised.
-    """
+    """Return the record that the trial's process wrote since the stamp `before`, or None and why it is missing."""
     path = record_path(out, trial)
     if stamp(path) in (None, before):
         return None, "left no record"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import sys
 from typing import TextIO
 
@@ -63,7 +62,6 @@ class LiveReporter(Reporter):
         )
         self._whole = self._progress.add_task("all trials", total=total, text="starting", whole=True)
         self._tasks: dict[str, TaskID] = {}
-        self._fractions: dict[str, float] = {}
 
     def __enter__(self) -> LiveReporter:
         self._progress.start()
@@ -74,23 +72,19 @@ class LiveReporter(Reporter):
 
     def started(self, trial: Trial) -> None:
         """Add a bar for the trial."""
-        self._fractions[trial.id] = 0.0
         self._progress.update(self._whole, text="")
         self._tasks[trial.id] = self._progress.add_task(trial.slug, total=1.0, text="", whole=False)
 
     def update(self, trial: Trial, fraction: float, text: str) -> None:
         """Move the bar of the trial and, by its share, that of the whole run."""
-        self._fractions[trial.id] = min(max(fraction, 0.0), 1.0) if math.isfinite(fraction) else 0.0
-        self._progress.update(self._tasks[trial.id], completed=self._fractions[trial.id], text=text)
+        self._progress.update(self._tasks[trial.id], completed=fraction, text=text)
         self._advance()
 
     def finished(self, trial: Trial, record: Record) -> None:
         """Replace the trial's bar by its line."""
         super().finished(trial, record)
-        self._fractions.pop(trial.id, None)
-        task = self._tasks.pop(trial.id, None)
-        if task is not None:
-            self._progress.remove_task(task)
+        if trial.id in self._tasks:
+            self._progress.remove_task(self._tasks.pop(trial.id))
         self._advance()
 
     def line(self, text: str) -> None:
@@ -98,7 +92,8 @@ class LiveReporter(Reporter):
         self._progress.console.print(Text(text), soft_wrap=True)
 
     def _advance(self) -> None:
-        self._progress.update(self._whole, completed=self.done + sum(self._fractions.values()))
+        running = sum(task.completed for task in self._progress.tasks if not task.fields["whole"])
+        self._progress.update(self._whole, completed=self.done + running)
 
 
 class _Count(MofNCompleteColumn):

@@ -46,13 +46,6 @@ def execute(
 ) -> Record:
     """Run one trial and write its record to `out/records`; an exception becomes the record's status.
 
-    Args:
-        trial: the trial to run.
-        run_options: options of the run.
-        provenance: provenance from the supervisor (see `environment.run_provenance`).
-        progress: callback for the completed fraction.
-        run: function that does the work; by default `dispatch`.
-
     Raises:
         OSError: the disk is full, which is not a result of the trial; it leaves no record.
     """

@@ -16,15 +16,7 @@ from harness.execution.slurm.submissions import Beat, beat_path, read_beat
 
 
 class Heartbeat(Reporter):
-    """Write `heartbeats/<trial id>.json` periodically, from entering the context to leaving it.
-
-    As a reporter it receives the progress of the trial, which it includes.
-
-    Args:
-        out: the suite's folder.
-        trial: the trial.
-        beat: first heartbeat; only its progress changes.
-    """
+    """Write `out/heartbeats/<trial id>.json` periodically while in the context; only the trial's progress changes."""
 
     def __init__(self, out: Path, trial: Trial, beat: Beat) -> None:
         super().__init__(1, sys.stdout)
@@ -46,7 +38,6 @@ class Heartbeat(Reporter):
 
     def update(self, trial: Trial, fraction: float, text: str) -> None:
         """Include the progress in the next heartbeat."""
-        fraction = fraction if 0 <= fraction <= 1 else 0.0
         self.beat = self.beat.model_copy(update={"fraction": fraction, "text": text})
 
     def _repeat(self) -> None:

@@ -13,10 +13,10 @@ from pathlib import Path
 from types import FrameType
 
 from harness.core.errors import UserError
-from harness.core.machine import usable_gpus
 from harness.core.records import write_atomically
 from harness.execution.data import check_prepared
-from harness.execution.local.supervisor import run_one
+from harness.execution.local.slots import make_slots
+from harness.execution.local.supervisor import run_trials
 from harness.execution.provenance import RunProvenance
 from harness.execution.slurm.heartbeat import Heartbeat, wait_for_silence
 from harness.execution.slurm.submissions import Beat, Submission, fault_path, is_cancelled
@@ -26,12 +26,7 @@ ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
 
 
 def run_job(place: str, index: int) -> None:
-    """Run the trials of one job that have no record yet.
-
-    Args:
-        place: folder of the submission.
-        index: index of the job in the array.
-    """
+    """Run the trials without a record of job number `index` of the submission in the folder `place`."""
     from submitit import JobEnvironment  # an optional dependency, which has started this process
 
     for number in ENDS:
@@ -58,8 +53,7 @@ def run_job(place: str, index: int) -> None:
             wait_for_silence(run_options.out, trial, beat.job)
             with Heartbeat(run_options.out, trial, beat) as heartbeat:
                 check_prepared(trial, run_options.root)
-                gpus = usable_gpus() if trial.device == "cuda" else ()
-                run_one(trial, run_options, heartbeat, gpus=gpus, provenance=provenance.of)
+                run_trials([trial], run_options, make_slots([trial], 1), heartbeat, provenance=provenance.of)
         except UserError as error:  # not caused by the trial: it gets no record, and the next run submits it again
             print(error, flush=True)
             write_atomically(fault, f"{error}\n".encode())

@@ -18,7 +18,7 @@ from harness.core.run_options import RunOptions
 from harness.core.settings import FlowSettings, LayerRef
 from harness.execution.local.process import progress_sender
 from harness.execution.local.slots import Slots
-from harness.execution.local.supervisor import run_one, run_trials
+from harness.execution.local.supervisor import run_trials
 from harness.execution.outcome import interrupted
 from harness.execution.progress import Reporter, make_reporter
 from harness.kinds.parameters.trial import ParametersTrial
@@ -47,6 +47,10 @@ def timed(sweep):
     return RuntimeTrial(
         suite="s", profile="smoke", sweep=sweep, shape=(2, 4), batch=1, layers=(LAYER,), operations=("forward",)
     )
+
+
+def run_one(one, run_options, reporter, work):
+    run_trials([one], run_options, Slots(1), reporter, work=work)
 
 
 class Listener(Reporter):
