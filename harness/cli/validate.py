@@ -24,6 +24,8 @@ def execute(args: Namespace) -> int:
 
     suite = read_suite(args.suite)
     try_imports(suite.third_party)
-    counts = suite.counts(args.profile)
-    print(f"ok: {args.suite} ({', '.join(f'{name} {trials_text(count)}' for name, count in counts.items())})")
+    suite.check(shapes=args.profile is None)
+    names = suite.profile_names if args.profile is None else [args.profile]
+    counts = [f"{name} {trials_text(len(suite.plan(name, 'cpu')[0].trials))}" for name in names]
+    print(f"ok: {args.suite} ({', '.join(counts)})")
     return 0

@@ -72,10 +72,6 @@ class Document:
     _values: dict[Place, tuple[int, int]] = field(default_factory=dict)
     _keys: dict[Place, tuple[int, int]] = field(default_factory=dict)
 
-    def has(self, place: Place) -> bool:
-        """Return whether the document has a value at this place."""
-        return place in self._values
-
     def position(self, place: Place) -> tuple[int, int]:
         """Return line and column, from 1, of a value, or of the nearest part around it if there is no such value."""
         return next((self._values[part] for part in _outwards(place) if part in self._values), (1, 1))

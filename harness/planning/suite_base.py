@@ -102,8 +102,7 @@ class SuiteFile(Settings):
     def check(self, *, shapes: bool = False) -> Self:
         """Check everything that does not depend on the command line; `read_suite` has checked the structure.
 
-        Args:
-            shapes: whether to build every layer on every shape of every profile, too.
+        With `shapes`, also build every layer on every shape of every profile.
 
         Raises:
             SuiteError: with every problem of the first part that has any, each as ``file:line:column: message``.
@@ -113,17 +112,6 @@ class SuiteFile(Settings):
         for part in self.parts:
             raise_problems(part.document, suite_problems([part.scope(name) for name in part.profiles], shapes))
         return self
-
-    def counts(self, profile: str | None) -> dict[str, int]:
-        """Check the suite in one or all of its profiles; return profile -> number of trials.
-
-        Raises:
-            SuiteError: with every problem.
-            UserError: there is no such profile.
-        """
-        self.check(shapes=profile is None)
-        names = self.profile_names if profile is None else [profile]
-        return {name: len(self.plan(name, "cpu")[0].trials) for name in names}
 
     def plan(self, profile: str = "quick", device: GivenDevice = "auto", **changes: Any) -> Planned:
         """Settle every trial of one profile, and select those to run.
@@ -148,15 +136,10 @@ class SuiteFile(Settings):
 
 
 class Suite(SuiteFile):
-    """A suite of rows and columns. Each kind has a subclass with its keys and its trials.
+    """A suite of rows and columns. Each kind has a subclass with its keys and its trials."""
 
-    Attributes:
-        columns_key: the key of profiles that lists the columns.
-        sections: the keys below which rows stand, in the suite and in parts that change rows.
-    """
-
-    columns_key: ClassVar[str] = "datasets"
-    sections: ClassVar[tuple[str, ...]] = ("layers",)
+    columns_key: ClassVar[str] = "datasets"  # the key of profiles that lists the columns
+    sections: ClassVar[tuple[str, ...]] = ("layers",)  # the keys below which rows stand, here and in profiles
 
     unsupported: Flag = False  # a layer that cannot serve a shape is a marked row, not a problem of the suite
     timeout: Duration = None  # of each trial; None: no limit

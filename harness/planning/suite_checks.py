@@ -16,12 +16,7 @@ from layers import UnsupportedShape
 
 
 def suite_problems(scopes: Sequence[Scope], shapes: bool) -> list[Problem]:
-    """Return the problems of a suite in all its profiles.
-
-    Args:
-        scopes: the profiles.
-        shapes: whether to build every layer on every shape, too. A suite with other problems is checked for all.
-    """
+    """Return the problems of a suite in all its profiles; build layers on shapes if asked to, or at other problems."""
     found = list(_unknown_layers(scopes[0].suite))
     for scope in scopes:
         if not scope.columns:
@@ -125,12 +120,7 @@ def _class(scope: Scope, cell: Cell) -> type[Any] | None:
 def _shape_problems(scopes: Sequence[Scope], only: Container[tuple[str, str]] | None = None) -> list[Problem]:
     """Build every layer on every shape that it meets, each once; skip cells with faults that others report.
 
-    Args:
-        scopes: the profiles to look at.
-        only: the (column, row) pairs to look at; None: all.
-
-    Returns:
-        One problem per cause, with all the cells that it concerns.
+    Return one problem per cause, with all the cells that it concerns, among the (column, row) pairs of `only`.
     """
     concerned: dict[tuple[Where, bool, str, str], list[str]] = {}
     for scope in scopes:

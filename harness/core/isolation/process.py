@@ -22,14 +22,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkServerContext, SpawnContext
+from multiprocessing.context import ForkServerContext as Context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 from harness.core.isolation.messages import Receiver, Sender
-
-Context = ForkServerContext | SpawnContext
 
 PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
 OOM_SCORE = "500"  # of 1000; out of memory, the kernel ends this process rather than its parent
@@ -39,12 +37,10 @@ LOG_TAIL_BYTES = 32 << 10
 
 
 def start_server(preload: Iterable[str]) -> Context:
-    """Start the fork server, if the system has one and it does not run yet, and return before its imports are done.
+    """Start the fork server, if it does not run yet, and return before its imports are done.
 
     Only the modules of the first call are preloaded. A caller with seconds of other work to do can start it early.
     """
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(dict.fromkeys(preload)))
     # Ctrl-C goes to every process of the terminal; a fork server that is still importing would end with a traceback.
@@ -82,7 +78,7 @@ class Child:
 
     def end_group(self) -> None:
         """End the processes that this process has started."""
-        if self.process.pid is not None and hasattr(os, "killpg"):
+        if self.process.pid is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)
 
@@ -114,10 +110,8 @@ def _detach() -> None:
     The parent's reaper ends the group of this process; until the reaper has registered it, a thread watches for the
     parent's end. To the kernel, the parent of this process is the fork server, whose end the thread watches for.
     """
-    if hasattr(os, "setsid"):
-        os.setsid()
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    os.setsid()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -128,9 +122,7 @@ def _end_with_parent() -> None:
     if parent is None:
         return
     parent.join()
-    if hasattr(os, "killpg"):
-        os.killpg(0, signal.SIGKILL)
-    os._exit(1)
+    os.killpg(0, signal.SIGKILL)
 
 
 def _cut_pipes(messages: Connection) -> None:

@@ -22,23 +22,15 @@ class Reaper:
     """A process that ends the process groups that this one leaves behind when it is killed."""
 
     def __enter__(self) -> Self:
-        self._process: subprocess.Popen[bytes] | None = None
-        if hasattr(os, "killpg"):
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", __file__],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+        reading, self._pipe = os.pipe()
+        command, nowhere = [sys.executable, "-I", "-S", __file__], subprocess.DEVNULL
+        self._process = subprocess.Popen(command, stdin=reading, stdout=nowhere, stderr=nowhere, start_new_session=True)
+        os.close(reading)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process is not None:
-            with contextlib.suppress(OSError):
-                if self._process.stdin is not None:
-                    self._process.stdin.close()
-            self._process.wait()
+        os.close(self._pipe)
+        self._process.wait()
 
     def watch(self, child: Child) -> None:
         """Register a process group to be ended together with this process."""
@@ -49,11 +41,8 @@ class Reaper:
         self._say(f"-{child.pid}\n")
 
     def _say(self, line: str) -> None:
-        if self._process is None or self._process.stdin is None:
-            return
         with contextlib.suppress(OSError):  # without a reaper, children watch for this process's end
-            self._process.stdin.write(line.encode())
-            self._process.stdin.flush()
+            os.write(self._pipe, line.encode())
 
 
 def main() -> None:
