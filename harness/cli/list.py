@@ -7,7 +7,6 @@ import inspect
 import re
 import sys
 import textwrap
-from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", choices=["layers", "flows", "datasets", "suites"])
 
 
-def execute(args: Namespace) -> int:
+def execute(args: argparse.Namespace) -> int:
     """Return 0."""
     print({"layers": layers, "flows": flows, "datasets": datasets, "suites": suites}[args.what]())
     return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from argparse import Namespace
 
 from harness.cli.shared.options import add_profile, add_suite
 from harness.execution.agenda import trials_text
@@ -18,7 +17,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_profile(parser, default=None, text="only this profile (default: all)")
 
 
-def execute(args: Namespace) -> int:
+def execute(args: argparse.Namespace) -> int:
     """Return 0; a fault of the suite is a UserError."""
     from harness.checking.imports import try_imports
 

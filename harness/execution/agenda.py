@@ -73,25 +73,15 @@ class Choice:
 
 @dataclass(frozen=True)
 class Entry:
-    """One trial and its state.
-
-    Attributes:
-        trial: the trial as currently planned.
-        state: a status, "audit failed", `MISSING` or `DAMAGED`.
-        reason: explanation of a state that is not ok.
-        interrupted: whether it was ended from outside, so that its record carries no result.
-        stale: changes of its source since its record, or since the checkpoint from which it would resume.
-        step: step of that checkpoint; None: it would start from the beginning.
-        seconds: estimated remaining time; None: unknown.
-    """
+    """One planned trial and its state."""
 
     trial: Trial
-    state: str
-    reason: str | None = None
-    interrupted: bool = False
-    stale: tuple[str, ...] = ()
-    step: int | None = None
-    seconds: float | None = None
+    state: str  # a status, "audit failed", `MISSING` or `DAMAGED`
+    reason: str | None = None  # explanation of a state that is not ok
+    interrupted: bool = False  # it was ended from outside, so that its record carries no result
+    stale: tuple[str, ...] = ()  # changes of its source since its record, or since the checkpoint that it resumes from
+    step: int | None = None  # of that checkpoint; None: it would start from the beginning
+    seconds: float | None = None  # estimated remaining time; None: unknown
 
     @property
     def open(self) -> bool:
@@ -115,11 +105,11 @@ class Entry:
         if self.step is not None and (self.open or self.failed):
             parts.append(f"from step {self.step}")
         if self.stale:
-            parts.append(f"{'stale' if not self.open else 'its checkpoint is stale'}: {shortened(self.stale)}")
+            parts.append(f"{'stale' if not self.open else 'its checkpoint is stale'}: {_first_changes(self.stale)}")
         return ", ".join(parts)
 
 
-def shortened(changed: Sequence[str], most: int = 3) -> str:
+def _first_changes(changed: Sequence[str], most: int = 3) -> str:
     """Return the first few changes, and the number of further ones."""
     more = f" and {len(changed) - most} more" if len(changed) > most else ""
     return f"{', '.join(changed[:most])}{more}"
@@ -198,12 +188,14 @@ def outlook(entries: Sequence[Entry], choice: Choice, at_once: int) -> list[str]
     stale = [entry for entry in entries if entry.stale]
     if stale:
         changed = list(dict.fromkeys(change for entry in stale for change in entry.stale))
-        verb = "is" if len(stale) == 1 else "are"
+        verb, named = "is" if len(stale) == 1 else "are", _first_changes(changed)
         treatment = {
             "keep": "existing results are kept; --stale rerun runs them again",
             "rerun": "they run again; --stale keep keeps existing results",
         }[choice.stale]
-        lines.append(f"{trials_text(len(stale))} {verb} stale, as source changed ({shortened(changed)}): {treatment}")
+        lines.append(
+            f"{trials_text(len(stale))} {verb} stale, as source changed ({named}): {treatment}"
+        )
     return lines
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,25 +21,15 @@ SIGNAL = "signal"  # the note with the signal that ended a process
 
 @dataclass
 class Ending:
-    """The end of a trial's process, as the supervisor observes it.
+    """The end of a trial's process, as the supervisor observes it."""
 
-    Attributes:
-        exit_code: of the process; negative: the number of the signal that ended it.
-        seconds: since its start.
-        limit: the limit for which the supervisor ended it, "timeout" or "oom"; None: none.
-        held: bytes that it held at that time.
-        out_of_memory: whether the kernel killed processes for lack of memory while it ran.
-        last_words: its last progress message.
-        bad_message: why its messages could not be read, for which the supervisor ended it; "": all were readable.
-    """
-
-    exit_code: int | None = None
-    seconds: float = 0.0
-    limit: Status | None = None
-    held: int = 0
-    out_of_memory: bool = False
-    last_words: str = ""
-    bad_message: str = ""
+    exit_code: int | None = None  # negative: the number of the signal that ended it
+    seconds: float = 0.0  # since its start
+    limit: Status | None = None  # for which the supervisor ended it: "timeout" or "oom"
+    held: int = 0  # bytes that it held at that time
+    out_of_memory: bool = False  # the kernel killed processes for lack of memory while it ran
+    last_words: str = ""  # its last progress message
+    bad_message: str = ""  # why its messages could not be read, for which the supervisor ended it
 
     @property
     def forced(self) -> bool:
@@ -56,13 +47,12 @@ def log_path(out: Path, trial: Trial) -> Path:
     return out / "logs" / f"{trial.id}.log"
 
 
-def stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return values that distinguish a file from a replacement of it; None if there is no file."""
+def digest(path: Path) -> str | None:
+    """Return the SHA-256 of a file; None if there is no file."""
     try:
-        facts = path.stat()
+        return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:
         return None
-    return facts.st_ino, facts.st_mtime_ns, facts.st_size
 
 
 def interrupted(record: Record) -> bool:
@@ -70,10 +60,10 @@ def interrupted(record: Record) -> bool:
     return record.status == "killed" and record.notes.get(SIGNAL, FROM_OUTSIDE[0]) in FROM_OUTSIDE
 
 
-def left_record(trial: Trial, out: Path, before: tuple[int, int, int] | None) -> tuple[Record | None, str]:
-    """Return the record that the trial's process wrote since the stamp `before`, or None and why it is missing."""
+def left_record(trial: Trial, out: Path, before: str | None) -> tuple[Record | None, str]:
+    """Return the record that replaced one of the digest `before`, or None and why it is missing."""
     path = record_path(out, trial)
-    if stamp(path) in (None, before):
+    if digest(path) in (None, before):
         return None, "left no record"
     try:
         return read_record(path), ""

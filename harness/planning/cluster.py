@@ -62,31 +62,20 @@ Beat = Annotated[float, BeforeValidator(_beat)]
 
 
 class Cluster(Settings):
-    """The resources of each job, and the number of jobs at once.
-
-    Attributes:
-        partition, account, qos, constraint: options of sbatch; None: the cluster's defaults.
-        time: of a job, rounded up to minutes; None: the partition's.
-        memory: of a job, in bytes; None: the partition's.
-        cpus: of a job; None: as many as its trials have threads.
-        gres: generic resources; None: "gpu:1" for trials on CUDA, else none.
-        throttle: jobs at once; None: as many as the cluster runs. `--jobs` has precedence.
-        trials_per_job: trials that one job does in sequence; runtime trials are all in one job, on one machine.
-        heartbeat: seconds between two heartbeats of a job.
-        options: any other long option of sbatch, such as `reservation: maintenance`; true for one without a value.
-    """
+    """The resources of each job, and the number of jobs at once; None: the cluster's default."""
 
     partition: Word | None = None
     account: Word | None = None
     qos: Word | None = None
     constraint: Word | None = None
-    time: Duration = None
+    time: Duration = None  # rounded up to minutes
     memory: Memory = None
-    cpus: Count | None = None
-    gres: Word | None = None
-    throttle: Count | None = None
-    trials_per_job: Count = 1
-    heartbeat: Beat = 15.0
+    cpus: Count | None = None  # None: as many as its trials have threads
+    gres: Word | None = None  # None: "gpu:1" for trials on CUDA, else none
+    throttle: Count | None = None  # jobs at once; `--jobs` has precedence
+    trials_per_job: Count = 1  # in sequence; runtime trials are all in one job, on one machine
+    heartbeat: Beat = 15.0  # seconds between two of a job
+    # Any other long option of sbatch, such as `reservation: maintenance`; true for one without a value.
     options: dict[OptionName, OptionValue] = Field(default_factory=dict)
 
     @property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -118,34 +117,24 @@ def _merge(into: dict[str, Any], new: dict[str, Any]) -> None:
             into[key] = value
 
 
-@dataclass(frozen=True)
-class Selection:
-    """The values of `--only`, of which a trial must have one per key; a key without values selects everything."""
+def pick(selection: Mapping[str, Sequence[str]], key: str, candidates: Mapping[str, str]) -> list[str]:
+    """Return the labels that the values of a key select: a value is a label, or the name behind labels.
 
-    layer: tuple[str, ...] = ()
-    dataset: tuple[str, ...] = ()
-    seed: tuple[str, ...] = ()
-    claim: tuple[str, ...] = ()
-
-    def pick(self, key: str, candidates: Mapping[str, str]) -> list[str]:
-        """Return the labels that the values of this key select: they are labels, or names behind the labels.
-
-        Raises:
-            UserError: a value selects nothing; the message lists the candidates.
-        """
-        wanted: tuple[str, ...] = getattr(self, key)
-        picked: set[str] = set()
-        for value in wanted:
-            found = {value} & set(candidates) or {label for label, name in candidates.items() if name == value}
-            if not found:
-                known = ", ".join(candidates) or "nothing"
-                raise UserError(f"--only {key}={value}: nothing in this profile has it; there is {known}")
-            picked |= found
-        return [label for label in candidates if not wanted or label in picked]
+    Raises:
+        UserError: a value selects nothing; the message lists the candidates.
+    """
+    picked: set[str] = set()
+    for value in selection[key]:
+        found = {value} & set(candidates) or {label for label, name in candidates.items() if name == value}
+        if not found:
+            known = ", ".join(candidates) or "nothing"
+            raise UserError(f"--only {key}={value}: nothing in this profile has it; there is {known}")
+        picked |= found
+    return [label for label in candidates if not selection[key] or label in picked]
 
 
-def parse_only(texts: Sequence[str], keys: Sequence[str] = ("layer", "dataset", "seed")) -> Selection:
-    """Read `--only key=value[,value...]` options; values of one key add up, several keys must all match."""
+def parse_only(texts: Sequence[str], keys: Sequence[str] = ("layer", "dataset", "seed")) -> dict[str, list[str]]:
+    """Read `--only key=value[,value...]` options: the values of each key; one without values selects everything."""
     picked: dict[str, list[str]] = {key: [] for key in keys}
     for text in texts:
         key = ""
@@ -157,7 +146,7 @@ def parse_only(texts: Sequence[str], keys: Sequence[str] = ("layer", "dataset", 
             if key not in keys:
                 raise UserError(f"--only {text}: unknown key {key!r}; {nearest(key, keys)}")
             picked[key].append(value)
-    return Selection(**{key: tuple(values) for key, values in picked.items()})
+    return picked
 
 
 def run_command(

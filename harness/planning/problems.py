@@ -53,10 +53,6 @@ class Where:
         """Return a place inside this one."""
         return Where((*self.place, *place), self.origin)
 
-    def inside(self, *parts: str) -> Where:
-        """Return a place inside this one, by its keys."""
-        return self.at(parts)
-
 
 @dataclass(frozen=True)
 class Problem:

@@ -77,7 +77,7 @@ def find_document(source: str | Path) -> tuple[Document, Path | None]:
     path, name = Path(source).expanduser(), str(source)
     try:
         packaged = None if path.is_file() else _packaged_name(name)
-        there, folder = path.exists(), path.is_dir()
+        there = path.exists()
     except OSError as error:
         raise SuiteError(f"{name}: cannot be read ({error.strerror}); name a suite file ({LIST_SUITES})") from error
     if packaged:
@@ -86,8 +86,6 @@ def find_document(source: str | Path) -> tuple[Document, Path | None]:
     if not there:
         hint = nearest(Path(name).stem, packaged_suites())
         raise SuiteError(f"{name}: no such file, and no packaged suite of this name; {hint} ({LIST_SUITES})")
-    if folder:
-        raise SuiteError(f"{name}: a directory; name a suite file ({LIST_SUITES})")
     return read(path, name), path.parent
 
 

@@ -14,7 +14,7 @@ from harness.core.machine import usable_cores
 from harness.core.settings import Flag, FlowSettings, Settings
 from harness.core.trial import AnyTrial, Trial
 from harness.planning.cluster import Cluster
-from harness.planning.overrides import parse_only, parse_overrides
+from harness.planning.overrides import parse_only, parse_overrides, pick
 from harness.planning.plan import Device, Plan
 from harness.planning.problems import Problem, Where, model_at, raise_problems
 from harness.planning.resolve import Cell, Scope, class_name
@@ -253,9 +253,9 @@ class Suite(SuiteFile):
 
         scope = self.scope(profile, **changes)
         selection, every_seed = parse_only(only), self.seeds(scope)
-        rows = selection.pick("layer", {label: row.named(label) for label, (row, _) in scope.rows.items()})
-        columns = selection.pick("dataset", scope.columns)
-        picked_seeds = set(map(int, selection.pick("seed", {str(seed): str(seed) for seed in every_seed})))
+        rows = pick(selection, "layer", {label: row.named(label) for label, (row, _) in scope.rows.items()})
+        columns = pick(selection, "dataset", scope.columns)
+        picked_seeds = set(map(int, pick(selection, "seed", {str(seed): "" for seed in every_seed})))
         raise_problems(self.document, scope_problems(scope, {(column, row) for column in columns for row in rows}))
         used = resolve_device(device) if elsewhere is None or device == "auto" else device
         threads = scope.setting("threads")

@@ -38,7 +38,7 @@ def _unknown_layers(suite: Suite) -> Iterator[Problem]:
         try:
             row.resolve(label, suite.folder)
         except UserError as error:
-            yield (where.inside(row.key) if named else where).says(str(error), at_key=not named)
+            yield (where.at((row.key,)) if named else where).says(str(error), at_key=not named)
 
 
 def _settings_problems(scope: Scope) -> Iterator[Problem]:
@@ -148,7 +148,7 @@ def _cause(scope: Scope, cell: Cell) -> tuple[Where, bool, str, str] | None:
     try:
         shapes = (scope.suite.layer_shapes if cell.spec.levels else scope.suite.event_shapes)(scope, cell)
     except UnsupportedEvent as error:
-        return scope.where.inside(scope.suite.columns_key, cell.column), True, cell.column, str(error)
+        return scope.where.at((scope.suite.columns_key, cell.column)), True, cell.column, str(error)
     except UserError:
         return None
     verdicts = scope.suite.built

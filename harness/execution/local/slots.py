@@ -56,7 +56,7 @@ class Slots:
 def make_slots(trials: Sequence[Trial], jobs: int | None) -> Slots:
     """Return the limits of this machine for these trials."""
     gpus = usable_gpus() if any(trial.device == "cuda" for trial in trials) else ()
-    return Slots(jobs, gpus=gpus)
+    return Slots(jobs, usable_cores(), gpus)
 
 
 def at_once(trials: Sequence[Trial], slots: Slots) -> int:

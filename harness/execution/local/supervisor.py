@@ -24,10 +24,10 @@ from harness.core.trial import Trial
 from harness.execution.local.memory import LOOK_SECONDS, MemoryWatch, kernel_kills
 from harness.execution.local.process import NO_SPACE_LEFT, Work, execute, read_progress, run_in_process, start_server
 from harness.execution.local.slots import Lease, Slots
-from harness.execution.outcome import Ending, left_record, log_path, missing_record, record_path, stamp
+from harness.execution.outcome import Ending, digest, left_record, log_path, missing_record, record_path
 from harness.execution.progress import Reporter
 
-LONGEST_WAIT = 1.0  # seconds between two checks of the clock
+LONGEST_WAIT = 0.5  # seconds between two checks of the clock
 
 Provenance = Callable[[Trial], Mapping[str, Any]]
 """Function from a trial to the provenance for its record."""
@@ -87,7 +87,7 @@ class _Task:
     lease: Lease
     provenance: Mapping[str, Any]
     begin: float
-    stamp: tuple[int, int, int] | None  # of the record from before the start
+    before: str | None  # digest of the record from before the start
     kills: int | None  # processes killed by the kernel for lack of memory, at the start
     ending: Ending = field(default_factory=Ending)
 
@@ -131,7 +131,7 @@ class _Pool:
         provenance = self.provenance(trial)
         # A layer may change the working directory, so the trial gets no relative path.
         args = self.work, trial, replace(self.run_options, out=out.absolute()), provenance, lease.gpu
-        before, kills = stamp(record_path(out, trial)), kernel_kills()
+        before, kills = digest(record_path(out, trial)), kernel_kills()
         child = start(self.context, run_in_process, args, log=log, name=trial.id)
         self.reaper.watch(child)
         self.running.append(_Task(trial, child, lease, provenance, time.perf_counter(), before, kills))
@@ -145,23 +145,13 @@ class _Pool:
             if not task.child.messages.closed:
                 by_handle[task.child.messages.connection] = task
         ended = []
-        for handle in wait(list(by_handle), self._patience()):
+        for handle in wait(list(by_handle), LONGEST_WAIT if self.memory is None else LOOK_SECONDS):
             task = by_handle[handle]
             if handle is task.child.messages.connection:
                 self._receive(task)
             else:
                 ended.append((self._finish(task), task.lease))
         return ended
-
-    def _patience(self) -> float:
-        """Return the seconds until the next check is due."""
-        if self.memory is not None:
-            return LOOK_SECONDS
-        if self.run_options.timeout is None:
-            return LONGEST_WAIT
-        now = time.perf_counter()
-        left = (self.run_options.timeout - (now - task.begin) for task in self.running if not task.ending.forced)
-        return min(LONGEST_WAIT, max(0.0, min(left, default=LONGEST_WAIT)))
 
     def _enforce(self) -> None:
         """End processes beyond their limits of time or memory; their end is then noticed like any other."""
@@ -202,7 +192,7 @@ class _Pool:
     def _outcome(self, task: _Task) -> Record:
         """Return the record that the process left, or write one with the reason why it left none."""
         out, ending = self.run_options.out, task.ending
-        record, fault = left_record(task.trial, out, task.stamp)
+        record, fault = left_record(task.trial, out, task.before)
         if record is not None and not ending.bad_message:
             return record
         if task.child.exit_code == NO_SPACE_LEFT:

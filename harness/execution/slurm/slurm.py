@@ -27,11 +27,11 @@ from harness.core.run_options import PROJECT, RunOptions
 from harness.core.trial import Trial
 from harness.execution.agenda import trials_text
 from harness.execution.folder import writing
-from harness.execution.outcome import record_path
+from harness.execution.outcome import digest, record_path
 from harness.execution.progress import Reporter, make_reporter
 from harness.execution.slurm.slurm_job import run_job
 from harness.execution.slurm.squeue import cancel, needed
-from harness.execution.slurm.submissions import CANCELLED, FOLDER, Submission, Submissions, digest, is_cancelled
+from harness.execution.slurm.submissions import CANCELLED, FOLDER, Submission, Submissions, is_cancelled
 from harness.planning.cluster import Cluster
 
 LONGEST_WAIT = 10.0  # seconds between two looks at the shared disk and the queue

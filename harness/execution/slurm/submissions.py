@@ -13,7 +13,6 @@ the queue may have forgotten a job, and a cluster without accounting keeps no hi
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -24,11 +23,11 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError
 
 from harness.core.errors import UserError
-from harness.core.records import Record, read_record, write_atomically
+from harness.core.records import Record, write_atomically
 from harness.core.run_options import RunOptions, shown_seconds
 from harness.core.settings import Settings
 from harness.core.trial import AnyTrial, Trial
-from harness.execution.outcome import interrupted, record_path
+from harness.execution.outcome import interrupted, left_record
 from harness.execution.slurm.squeue import Jobs, ask
 
 FOLDER = "slurm"
@@ -67,21 +66,8 @@ class Submission(Settings):
 
     def settled(self, trial: Trial, out: Path) -> Record | None:
         """Return the record that the trial has left since its submission, unless it was merely interrupted."""
-        path = record_path(out, trial)
-        if digest(path) in (None, self.before.get(trial.id)):
-            return None
-        with contextlib.suppress(UserError):
-            record = read_record(path)
-            return None if interrupted(record) else record
-        return None
-
-
-def digest(path: Path) -> str | None:
-    """Return the SHA-256 of a file; None if there is no file."""
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError:
-        return None
+        record, _ = left_record(trial, out, self.before.get(trial.id))
+        return None if record is None or interrupted(record) else record
 
 
 class Beat(Settings):
@@ -137,12 +123,7 @@ class SubmittedTrial:
 
 
 class Submissions:
-    """All trials that were submitted to a cluster from one folder.
-
-    Args:
-        folder: OUT/<suite>.
-        queue: function from names of submissions to their jobs (see `ask`), called about trials without a record.
-    """
+    """All trials that were submitted to a cluster from one folder; `queue` is asked about those without a record."""
 
     def __init__(self, folder: Path, queue: Callable[[Collection[str]], Mapping[str, Jobs] | None] = ask) -> None:
         self.folder = folder

@@ -10,8 +10,8 @@ from harness.core.records import blank_record, write_record
 from harness.core.run_options import RunOptions
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.execution.data import check_prepared
-from harness.execution.outcome import SIGNAL
-from harness.execution.slurm.heartbeat import Heartbeat, wait_for_silence
+from harness.execution.outcome import SIGNAL, digest
+from harness.execution.slurm.slurm_job import Heartbeat, wait_for_silence
 from harness.execution.slurm.squeue import Job, parse
 from harness.execution.slurm.submissions import (
     CANCELLED,
@@ -21,7 +21,6 @@ from harness.execution.slurm.submissions import (
     at_work,
     beat_path,
     counted,
-    digest,
     fault_path,
     judge,
     lines,
