@@ -193,9 +193,7 @@ def outlook(entries: Sequence[Entry], choice: Choice, at_once: int) -> list[str]
             "keep": "existing results are kept; --stale rerun runs them again",
             "rerun": "they run again; --stale keep keeps existing results",
         }[choice.stale]
-        lines.append(
-            f"{trials_text(len(stale))} {verb} stale, as source changed ({named}): {treatment}"
-        )
+        lines.append(f"{trials_text(len(stale))} {verb} stale, as source changed ({named}): {treatment}")
     return lines
 
 
