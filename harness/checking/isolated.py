@@ -17,9 +17,8 @@ from typing import Any
 from harness.checking.events import Collector, Event, Wrong, bounded, event_of
 from harness.checking.report import CheckReport
 from harness.core.errors import UserError
-from harness.core.isolation.endings import ending_text, log_tail
 from harness.core.isolation.messages import BadMessage, Sender, shortened, visible
-from harness.core.isolation.process import Child, Context, start, start_server
+from harness.core.isolation.process import Child, Context, ending_text, log_tail, start, start_server
 from harness.core.isolation.reaper import Reaper
 from harness.core.run_options import CHECK_SECONDS, shown_seconds
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from argparse import Namespace
 
 from harness.cli.shared.options import add_folder
@@ -11,9 +10,7 @@ from harness.cli.shared.runs import run_folders
 HELP = "cancel the remaining cluster jobs of a run"
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this command."""
-    add_folder(parser)
+add_options = add_folder
 
 
 def execute(args: Namespace) -> int:

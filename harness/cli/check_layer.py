@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from argparse import Namespace
 from pathlib import Path
 
 from harness.cli.shared.options import add_repeatable, quantity
@@ -27,7 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the report as one JSON document")
 
 
-def execute(args: Namespace) -> int:
+def execute(args: argparse.Namespace) -> int:
     """Return 0 if the layer obeys every rule, else 1."""
     from harness.checking.isolated import check_in_process, start_check_server
     from harness.planning.overrides import parse_options

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from argparse import Namespace
 from pathlib import Path
 
 from harness.cli.shared.options import add_repeatable
@@ -25,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the tables to this file")
 
 
-def execute(args: Namespace) -> int:
+def execute(args: argparse.Namespace) -> int:
     """Return 0 if nothing became worse, 1 if something did; 2, which is no success, if nothing could be compared."""
     from harness.reporting.compare.comparison import Thresholds, compare
     from harness.reporting.compare.table import comparison_tables

@@ -7,7 +7,6 @@ import inspect
 import re
 import sys
 import textwrap
-from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,18 +21,10 @@ HELP = "list layers, flows, data sets or suites"
 
 WIDTH = 60
 PAGE, TITLES = 118, 11  # width of a line of a page, and of the titles before it
-WRAPPING: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 
 
-LAYER_FIELDS = {
-    "family": "Family",
-    "source": "Source",
-    "forward": "forward",
-    "inverse": "inverse",
-    "log-det": "log-det",
-    "shapes": "Shapes",
-}
-"""Title on a layer's page -> heading in the docstring of its class; the costs are parts of the field Cost."""
+LAYER_FIELDS = ("Family", "Source", "forward", "inverse", "log-det", "Shapes")
+"""Headings in the docstring of a layer, of which the costs are parts of the field Cost."""
 
 HEADING = re.compile(r"\s*([A-Za-z][\w-]*(?: cases)?):(?:\s+(.*))?$")
 
@@ -43,7 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", choices=["layers", "flows", "datasets", "suites"])
 
 
-def execute(args: Namespace) -> int:
+def execute(args: argparse.Namespace) -> int:
     """Return 0."""
     print({"layers": layers, "flows": flows, "datasets": datasets, "suites": suites}[args.what]())
     return 0
@@ -57,8 +48,8 @@ def layers() -> str:
     for name, cls in sorted(LAYERS.items()):
         fields = docstring_fields(cls)
         lines = [f"{name}: {_summary(cls)}"]
-        for title, heading in LAYER_FIELDS.items():
-            lines += _entry(title, fields.get(heading, "not stated"))
+        for heading in LAYER_FIELDS:
+            lines += _entry(heading.lower(), fields.get(heading, "not stated"))
         options = [_signature(option) for option in layer_options(cls).values()]
         pages.append("\n".join(lines + _entry("options", "; ".join(options) or "none")))
     return "\n\n".join(pages)
@@ -101,31 +92,21 @@ def datasets() -> str:
 
 def _page(name: str, dataset: Dataset) -> str:
     info = dataset.info
-    facts = {
-        "shape": _shape(dataset),
-        "what": info.what,
-        "size": info.size,
-        "licence": info.licence,
-        "from": info.source,
-        "to get it": info.how_to_get,
-    }
-    lines = [f"{name}: {info.title}"]
-    for title, text in facts.items():
-        lines += _entry(title, text)
+    shape = "by its options" if dataset.option_errors({}) else "x".join(map(str, dataset.shape({})))
+    lines = [f"{name}: {info.title}", *_entry("shape", shape), *_entry("what", info.what), *_entry("size", info.size)]
+    lines += [*_entry("licence", info.licence), *_entry("from", info.source), *_entry("to get it", info.how_to_get)]
     for number, (option, field) in enumerate(dataset.options_model.model_fields.items()):
-        text = (
-            f"{option}: {field.description}"
-            if field.is_required()
-            else (f"{option} = {_yaml(field.default)}: {field.description}")
-        )
-        lines += _entry("" if number else "options", text, hanging=4)
+        default = "" if field.is_required() else f" = {_yaml(field.default)}"
+        lines += _entry("" if number else "options", f"{option}{default}: {field.description}", hanging=4)
     return "\n".join(lines)
 
 
 def _entry(title: str, text: str, hanging: int = 2) -> list[str]:
     """Return lines of a page: a title and its text beside it, further lines indented by `hanging` more."""
     indent = " " * (TITLES + hanging)
-    return textwrap.wrap(text, PAGE, initial_indent=f"  {title:<{TITLES}}", subsequent_indent=indent, **WRAPPING)
+    first = f"  {title:<{TITLES}}"
+    wrapper = textwrap.TextWrapper(PAGE, first, indent, break_long_words=False, break_on_hyphens=False)
+    return wrapper.wrap(text)
 
 
 def _yaml(value: Any) -> str:
@@ -135,11 +116,6 @@ def _yaml(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return f"[{', '.join(map(_yaml, value))}]" if isinstance(value, tuple) else str(value)
-
-
-def _shape(dataset: Dataset) -> str:
-    """Return the event shape, which depends on the options if the data set requires some."""
-    return "by its options" if dataset.option_errors({}) else "x".join(map(str, dataset.shape({})))
 
 
 def suites() -> str:

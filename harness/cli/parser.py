@@ -23,14 +23,10 @@ EPILOG = """exit codes: 0 all trials ok; 1 some trial is not; 2 the command or t
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command.
+    """Run the command of `argv` (by default, of the process), and return its exit code.
 
-    Args:
-        argv: the arguments after the program's name; None takes them from the process.
-
-    Returns:
-        The exit code. An error that the user can correct is one message on standard error; any other exception is a
-            fault of this program and propagates.
+    An error that the user can correct is one message on standard error; any other exception is a fault of this program
+    and propagates.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from argparse import Namespace
 
 from harness.cli.shared.options import add_plan_options, add_suite
 from harness.cli.shared.request import data_root, known_checksums, make_request
@@ -22,7 +21,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_plan_options(parser)
 
 
-def execute(args: Namespace) -> int:
+def execute(args: argparse.Namespace) -> int:
     """Return 0: a plan can be printed in any state of its trials."""
     from tabulate import tabulate
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from argparse import Namespace
 from pathlib import Path
 
 from harness.cli.shared.runs import exit_code, report_folder, run_folders
@@ -16,11 +15,7 @@ HELP = "write the report of a run again, or one report of several runs"
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     parser.add_argument(
-        "folders",
-        type=Path,
-        nargs="+",
-        metavar="DIR",
-        help="OUT/<suite>, or a folder of such; several runs are merged",
+        "folders", type=Path, nargs="+", metavar="DIR", help="OUT/<suite>, or a folder of such; several runs are merged"
     )
     parser.add_argument(
         "--out",
@@ -46,7 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def execute(args: Namespace) -> int:
+def execute(args: argparse.Namespace) -> int:
     """Return 0 if every trial counts as ok and merged runs do not contradict each other, else 1."""
     folders = [folder for given in args.folders for folder in run_folders(given)]
     code = 0

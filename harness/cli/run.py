@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from argparse import Namespace
 from pathlib import Path
 
 from harness.cli.shared.options import add_plan_options, add_suite, quantity
@@ -50,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", action="store_true", help="name this machine in records")
 
 
-def execute(args: Namespace) -> int:
+def execute(args: argparse.Namespace) -> int:
     """Return 0 if every selected trial is ok, or unsupported where the suite declares it; else 1."""
     suite = read_suite(args.suite)
     if args.executor == "local":
@@ -76,7 +75,7 @@ def _start_imports(suite: SuiteFile, profile: str) -> None:
         start_server(suite.data_names(profile), kernels=kind_of(suite.kind).computes)
 
 
-def _run_remaining(request: Request, root: Path | None, args: Namespace) -> None:
+def _run_remaining(request: Request, root: Path | None, args: argparse.Namespace) -> None:
     from harness.execution.gate import check_layers, leave_out_refused
     from harness.execution.local.slots import make_slots
     from harness.execution.local.supervisor import run_trials

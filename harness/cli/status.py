@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from argparse import Namespace
 
 from harness.cli.shared.options import add_folder
@@ -15,9 +14,7 @@ from harness.planning.plan import Plan
 HELP = "count the trials of a run by state"
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this command."""
-    add_folder(parser)
+add_options = add_folder
 
 
 def execute(args: Namespace) -> int:

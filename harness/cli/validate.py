@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from argparse import Namespace
 
 from harness.cli.shared.options import add_profile, add_suite
 from harness.execution.agenda import trials_text
@@ -18,12 +17,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_profile(parser, default=None, text="only this profile (default: all)")
 
 
-def execute(args: Namespace) -> int:
+def execute(args: argparse.Namespace) -> int:
     """Return 0; a fault of the suite is a UserError."""
     from harness.checking.imports import try_imports
 
     suite = read_suite(args.suite)
     try_imports(suite.third_party)
-    counts = suite.counts(args.profile)
-    print(f"ok: {args.suite} ({', '.join(f'{name} {trials_text(count)}' for name, count in counts.items())})")
+    suite.check(shapes=args.profile is None)
+    names = suite.profile_names if args.profile is None else [args.profile]
+    counts = [f"{name} {trials_text(len(suite.plan(name, 'cpu')[0].trials))}" for name in names]
+    print(f"ok: {args.suite} ({', '.join(counts)})")
     return 0

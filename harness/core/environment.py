@@ -11,26 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.machine import cpu_model, usable_cores
-from harness.core.run_options import PROJECT
 
 SOURCE = ("layers", "flows", "csrc", "harness", "suites", "pyproject.toml")
-
-
-def run_provenance(host: bool = False) -> tuple[dict[str, Any], str]:
-    """Return the provenance that all trials of a run share; called once, when the run starts.
-
-    Args:
-        host: whether to name the machine.
-
-    Returns:
-        The commit, whether and how the checkout differs from it, and the host if requested; and that difference as
-            text, whose digest is part of the former.
-    """
-    state, diff = git_state(PROJECT)
-    found: dict[str, Any] = {"git": state}
-    if host:
-        found["host"] = platform.node()
-    return found, diff
 
 
 def environment(device: str) -> dict[str, Any]:

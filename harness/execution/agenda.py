@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
 from harness.core.checkpoint_files import checkpoint_folder, newest_header
 from harness.core.errors import UserError
+from harness.core.kinds import UnknownKind, kind_of
 from harness.core.records import AUDIT_FAILED, OtherSchema, Record, read_record, verdict
 from harness.core.run_options import Stale, shown_seconds
 from harness.core.sources import changes
 from harness.core.trial import Trial
-from harness.execution.estimate import Experience
 from harness.execution.outcome import interrupted
 
 if TYPE_CHECKING:
@@ -24,9 +27,40 @@ if TYPE_CHECKING:
 MISSING = "to run"
 DAMAGED = "damaged"
 GOOD = ("ok", "unsupported", AUDIT_FAILED)
+COMPLETED = ("ok", "unsupported", "diverged")  # statuses of trials that ended by themselves
 
 Digests = Callable[[Trial], Mapping[str, str]]
 """Function from a trial to the digests of its current source (see `harness.core.sources`)."""
+
+
+class Experience:
+    """Durations of finished trials.
+
+    The estimate uses the most similar of these groups that is not empty: trials that differ in the seed alone; trials
+    of the same layer and data set in the same flow; trials of the same data set in the same flow. In the latter two,
+    the duration is scaled by the number of training examples. Records of failed trials are ignored.
+    """
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        self._times: dict[str, list[float]] = {}
+        for record in records:
+            if record.status in COMPLETED and record.seconds is not None:
+                with contextlib.suppress(KeyError, TypeError, UnknownKind):  # written by a version with other settings
+                    for key, work in _keys(record.trial):
+                        self._times.setdefault(key, []).append(record.seconds / work)
+
+    def seconds(self, trial: Trial) -> float | None:
+        """Return the estimated duration of a trial; None without a similar trial."""
+        for key, work in _keys(trial.model_dump(mode="json")):
+            if key in self._times:
+                return fmean(self._times[key]) * work
+        return None
+
+
+def _keys(trial: dict[str, Any]) -> list[tuple[str, float]]:
+    """Return keys that similar trials share, the most similar first, each with the work by which to divide the time."""
+    common = [trial["kind"], trial["device"], trial["threads"]]
+    return [(json.dumps([*common, *key], sort_keys=True), work) for key, work in kind_of(trial["kind"]).similar(trial)]
 
 
 @dataclass(frozen=True)
@@ -39,25 +73,15 @@ class Choice:
 
 @dataclass(frozen=True)
 class Entry:
-    """One trial and its state.
-
-    Attributes:
-        trial: the trial as currently planned.
-        state: a status, "audit failed", `MISSING` or `DAMAGED`.
-        reason: explanation of a state that is not ok.
-        interrupted: whether it was ended from outside, so that its record carries no result.
-        stale: changes of its source since its record, or since the checkpoint from which it would resume.
-        step: step of that checkpoint; None: it would start from the beginning.
-        seconds: estimated remaining time; None: unknown.
-    """
+    """One planned trial and its state."""
 
     trial: Trial
-    state: str
-    reason: str | None = None
-    interrupted: bool = False
-    stale: tuple[str, ...] = ()
-    step: int | None = None
-    seconds: float | None = None
+    state: str  # a status, "audit failed", `MISSING` or `DAMAGED`
+    reason: str | None = None  # explanation of a state that is not ok
+    interrupted: bool = False  # it was ended from outside, so that its record carries no result
+    stale: tuple[str, ...] = ()  # changes of its source since its record, or since the checkpoint that it resumes from
+    step: int | None = None  # of that checkpoint; None: it would start from the beginning
+    seconds: float | None = None  # estimated remaining time; None: unknown
 
     @property
     def open(self) -> bool:
@@ -81,24 +105,18 @@ class Entry:
         if self.step is not None and (self.open or self.failed):
             parts.append(f"from step {self.step}")
         if self.stale:
-            parts.append(f"{'stale' if not self.open else 'its checkpoint is stale'}: {shortened(self.stale)}")
+            parts.append(f"{'stale' if not self.open else 'its checkpoint is stale'}: {_first_changes(self.stale)}")
         return ", ".join(parts)
 
 
-def shortened(changed: Sequence[str], most: int = 3) -> str:
+def _first_changes(changed: Sequence[str], most: int = 3) -> str:
     """Return the first few changes, and the number of further ones."""
     more = f" and {len(changed) - most} more" if len(changed) > most else ""
     return f"{', '.join(changed[:most])}{more}"
 
 
 def agenda(plan: Plan, folder: Path, digests: Digests | None = None) -> list[Entry]:
-    """Return every trial of a plan with its state.
-
-    Args:
-        plan: the plan.
-        folder: OUT/<suite>, which need not exist.
-        digests: digests of the current source; None: do not look for stale records.
-    """
+    """Return every trial of a plan with its state in a folder; without digests, no record is stale."""
     records = {path.stem: _read(path) for path in sorted((folder / "records").glob("*.json"))}
     experience = Experience(record for record in records.values() if isinstance(record, Record))
     return [_entry(trial, folder, records.get(trial.id), digests, experience) for trial in plan.trials]
@@ -172,12 +190,12 @@ def outlook(entries: Sequence[Entry], choice: Choice, at_once: int) -> list[str]
     stale = [entry for entry in entries if entry.stale]
     if stale:
         changed = list(dict.fromkeys(change for entry in stale for change in entry.stale))
-        verb = "is" if len(stale) == 1 else "are"
+        verb, named = "is" if len(stale) == 1 else "are", _first_changes(changed)
         treatment = {
             "keep": "existing results are kept; --stale rerun runs them again",
             "rerun": "they run again; --stale keep keeps existing results",
         }[choice.stale]
-        lines.append(f"{trials_text(len(stale))} {verb} stale, as source changed ({shortened(changed)}): {treatment}")
+        lines.append(f"{trials_text(len(stale))} {verb} stale, as source changed ({named}): {treatment}")
     return lines
 
 

@@ -11,15 +11,7 @@ from harness.core.trial import Trial
 
 
 def check_data(trials: Sequence[Trial], root: Path | None, offline: bool) -> dict[DataRef, str | None]:
-    """Find, check and prepare all data of the trials.
-
-    Args:
-        trials: trials of any kind.
-        root: folder of the data sets.
-        offline: whether to download nothing.
-
-    Returns:
-        The checksum of each data set, by `DataRef.arrays`.
+    """Find, check and prepare all data of the trials; return the checksum of each data set, by `DataRef.arrays`.
 
     Raises:
         DataMissing: data are missing or wrong; the message lists all faults.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import platform
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from harness.core.records import TEMPORARY, write_atomically
 from harness.planning.plan import FILE
 
 LOCK = ".lock"
-OWNER = ".working.json"
+OWNER = ".working"
 
 
 def make_folder(folder: Path) -> Path:
@@ -32,11 +31,7 @@ def make_folder(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def claimed(folder: Path, host: bool = False) -> Iterator[None]:
-    """Lock the folder for this process until the context or the process ends, however it ends.
-
-    Args:
-        folder: returned by `make_folder`.
-        host: whether to tell other processes the name of this machine.
+    """Lock a folder of `make_folder` until the context or this process ends; `host`: publish this machine's name.
 
     Raises:
         UserError: another run uses the folder; the message says which.
@@ -47,31 +42,24 @@ def claimed(folder: Path, host: bool = False) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except filelock.Timeout:
+        owner = ""
+        with contextlib.suppress(OSError):
+            owner = (folder / OWNER).read_text(encoding="utf-8", errors="replace")
         raise UserError(
-            f"{folder}: another run uses this folder{_owner(folder)}; wait for its end, or choose another --out"
+            f"{folder}: another run uses this folder{owner}; wait for its end, or choose another --out"
         ) from None
     except OSError as error:
         raise UserError(f"{folder}: cannot be locked ({error.strerror}); choose another --out") from error
     try:
         with writing(folder):
-            about = {"pid": os.getpid(), "since": datetime.now(UTC).isoformat(timespec="seconds")}
-            if host:
-                about["host"] = platform.node()
-            write_atomically(folder / OWNER, json.dumps(about).encode())
+            where = f" on {platform.node()}" if host else ""
+            since = datetime.now(UTC).isoformat(timespec="seconds")
+            write_atomically(folder / OWNER, f" (process {os.getpid()}{where}, since {since})".encode())
         yield
     finally:
         with contextlib.suppress(OSError):
             (folder / OWNER).unlink(missing_ok=True)
         lock.release()
-
-
-def _owner(folder: Path) -> str:
-    """Return the lock's owner, ` (process 1234 on node7, since 2026-11-21T09:00:00+00:00)`, as far as known."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        about = json.loads((folder / OWNER).read_text(encoding="utf-8"))
-        where = f" on {about['host']}" if "host" in about else ""
-        return f" (process {int(about['pid'])}{where}, since {about['since']})"
-    return ""
 
 
 @contextlib.contextmanager

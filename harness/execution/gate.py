@@ -27,15 +27,7 @@ WAY_OUT = "fix the layer, or run it anyway: --unchecked with --retry-failed"
 
 
 def check_layers(trials: Iterable[Trial], unchecked: bool) -> dict[str, str]:
-    """Check each third-party layer of these trials once per set of options, and print the outcome.
-
-    Args:
-        trials: the trials to run.
-        unchecked: whether to skip the checks (--unchecked).
-
-    Returns:
-        See `harness.core.run_options.RunOptions.checks`.
-    """
+    """Return `RunOptions.checks`: check each third-party layer once per set of options, and print the outcome."""
     layers = {layer.check_key: layer for trial in trials for layer in trial.layers_under_test}
     return {key: UNCHECKED if unchecked else _check(layer) for key, layer in layers.items() if key is not None}
 

@@ -2,45 +2,39 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from harness.core.errors import UserError
-from harness.core.isolation.endings import SERVER_GONE, ending_text, log_tail, signal_name
+from harness.core.isolation.process import SERVER_GONE, ending_text, log_tail, signal_name
 from harness.core.records import Record, Status, blank_record, read_record
 from harness.core.run_options import RunOptions, shown_bytes, shown_seconds
 from harness.core.trial import Trial
 
+# Signals that a machine or a person sends; faults of a program end it by other signals.
 FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
-"""Signals that a machine or a person sends; faults of a program end it by other signals."""
-
-SIGNAL = "signal"
-"""Name of the note with the signal that ended a process."""
+SIGNAL = "signal"  # the note with the signal that ended a process
 
 
-@dataclass(frozen=True)
+@dataclass
 class Ending:
-    """The end of a trial's process, as observed by the supervisor.
+    """The end of a trial's process, as the supervisor observes it."""
 
-    Attributes:
-        exit_code: of the process; negative: the number of the signal that ended it.
-        seconds: since its start.
-        limit: the limit for which the supervisor ended it, "timeout" or "oom"; None: none.
-        held: bytes that it held at that time.
-        out_of_memory: whether the kernel killed processes for lack of memory while it ran.
-        last_words: its last progress message.
-        bad_message: why its messages could not be read, for which the supervisor ended it; "": all were readable.
-    """
+    exit_code: int | None = None  # negative: the number of the signal that ended it
+    seconds: float = 0.0  # since its start
+    limit: Status | None = None  # for which the supervisor ended it: "timeout" or "oom"
+    held: int = 0  # bytes that it held at that time
+    out_of_memory: bool = False  # the kernel killed processes for lack of memory while it ran
+    last_words: str = ""  # its last progress message
+    bad_message: str = ""  # why its messages could not be read, for which the supervisor ended it
 
-    exit_code: int | None
-    seconds: float
-    limit: Status | None = None
-    held: int = 0
-    out_of_memory: bool = False
-    last_words: str = ""
-    bad_message: str = ""
+    @property
+    def forced(self) -> bool:
+        """True if the supervisor has ended the process."""
+        return self.limit is not None or self.bad_message != ""
 
 
 def record_path(out: Path, trial: Trial) -> Path:
@@ -53,13 +47,12 @@ def log_path(out: Path, trial: Trial) -> Path:
     return out / "logs" / f"{trial.id}.log"
 
 
-def stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return values that distinguish a file from a replacement of it; None if there is no file."""
+def digest(path: Path) -> str | None:
+    """Return the SHA-256 of a file; None if there is no file."""
     try:
-        facts = path.stat()
+        return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:
         return None
-    return facts.st_ino, facts.st_mtime_ns, facts.st_size
 
 
 def interrupted(record: Record) -> bool:
@@ -67,16 +60,10 @@ def interrupted(record: Record) -> bool:
     return record.status == "killed" and record.notes.get(SIGNAL, FROM_OUTSIDE[0]) in FROM_OUTSIDE
 
 
-def left_record(trial: Trial, out: Path, before: tuple[int, int, int] | None) -> tuple[Record | None, str]:
-    """Return the record that the trial's process wrote, or None and why it is missing.
-
-    Args:
-        trial: the trial.
-        out: the suite's folder.
-        before: stamp of the file when the process started, so that an older record is recognised.
-    """
+def left_record(trial: Trial, out: Path, before: str | None) -> tuple[Record | None, str]:
+    """Return the record that replaced one of the digest `before`, or None and why it is missing."""
     path = record_path(out, trial)
-    if stamp(path) in (None, before):
+    if digest(path) in (None, before):
         return None, "left no record"
     try:
         return read_record(path), ""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import sys
 from typing import TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from harness.core.records import Record, verdict
@@ -53,17 +52,16 @@ class LiveReporter(Reporter):
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
-            _Count(),
-            _Remaining(),
+            TaskProgressColumn(),
+            TimeRemainingColumn(),
             TextColumn("{task.fields[text]}", markup=False, style="dim"),
             console=Console(file=stream, highlight=False),
             transient=True,
             # The overall bar advances by fractions of trials, so the window must span several of them.
             speed_estimate_period=120.0,
         )
-        self._whole = self._progress.add_task("all trials", total=total, text="starting", whole=True)
+        self._whole = self._progress.add_task("all trials", total=total, text="starting")
         self._tasks: dict[str, TaskID] = {}
-        self._fractions: dict[str, float] = {}
 
     def __enter__(self) -> LiveReporter:
         self._progress.start()
@@ -74,23 +72,19 @@ class LiveReporter(Reporter):
 
     def started(self, trial: Trial) -> None:
         """Add a bar for the trial."""
-        self._fractions[trial.id] = 0.0
-        self._progress.update(self._whole, text="")
-        self._tasks[trial.id] = self._progress.add_task(trial.slug, total=1.0, text="", whole=False)
+        self._tasks[trial.id] = self._progress.add_task(trial.slug, total=1.0, text="")
+        self._advance()
 
     def update(self, trial: Trial, fraction: float, text: str) -> None:
         """Move the bar of the trial and, by its share, that of the whole run."""
-        self._fractions[trial.id] = min(max(fraction, 0.0), 1.0) if math.isfinite(fraction) else 0.0
-        self._progress.update(self._tasks[trial.id], completed=self._fractions[trial.id], text=text)
+        self._progress.update(self._tasks[trial.id], completed=fraction, text=text)
         self._advance()
 
     def finished(self, trial: Trial, record: Record) -> None:
         """Replace the trial's bar by its line."""
         super().finished(trial, record)
-        self._fractions.pop(trial.id, None)
-        task = self._tasks.pop(trial.id, None)
-        if task is not None:
-            self._progress.remove_task(task)
+        if trial.id in self._tasks:
+            self._progress.remove_task(self._tasks.pop(trial.id))
         self._advance()
 
     def line(self, text: str) -> None:
@@ -98,21 +92,8 @@ class LiveReporter(Reporter):
         self._progress.console.print(Text(text), soft_wrap=True)
 
     def _advance(self) -> None:
-        self._progress.update(self._whole, completed=self.done + sum(self._fractions.values()))
-
-
-class _Count(MofNCompleteColumn):
-    """Completed and planned trials for the whole run; percent for one trial."""
-
-    def render(self, task: Task) -> Text:
-        return super().render(task) if task.fields["whole"] else Text(f"{task.percentage:3.0f}%")
-
-
-class _Remaining(TimeRemainingColumn):
-    """The remaining time of the whole run."""
-
-    def render(self, task: Task) -> Text:
-        return Text("left ") + super().render(task) if task.fields["whole"] else Text("")
+        running = sum(task.completed for task in self._progress.tasks if task.id != self._whole)
+        self._progress.update(self._whole, completed=self.done + running, text=f"{self.done} of {self.total} done")
 
 
 def make_reporter(total: int, stream: TextIO | None = None) -> Reporter:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.core.environment import run_provenance
+from harness.core.environment import git_state
 from harness.core.records import write_atomically
+from harness.core.run_options import PROJECT
 from harness.core.sources import Sources
 from harness.core.trial import Trial
 
 
 class RunProvenance:
-    """Provenance that the records of one run share, and the digests of each trial's source.
-
-    Args:
-        host: whether records name the machine.
-    """
+    """The checkout's commit, and the host on request, which all trials share; the digests of each trial's source."""
 
     def __init__(self, host: bool = False) -> None:
         self._sources = Sources()
-        self._common, self._diff = run_provenance(host)
+        state, self.diff = git_state(PROJECT)
+        self.common: dict[str, Any] = {"git": state} | ({"host": platform.node()} if host else {})
 
     def digests(self, trial: Trial) -> Mapping[str, str]:
         """Return the digests of the source that can change this trial's result."""
@@ -29,11 +28,11 @@ class RunProvenance:
 
     def of(self, trial: Trial) -> dict[str, Any]:
         """Return the provenance for the trial's record."""
-        return self._common | {"sources": self.digests(trial)}
+        return self.common | {"sources": self.digests(trial)}
 
     def save(self, out: Path) -> None:
         """Save the diff of the checkout against its commit, under the digest by which records refer to it."""
-        if self._diff and self._common["git"] is not None:
-            path = out / "source" / f"{self._common['git']['diff']}.diff"
+        if self.diff and self.common["git"] is not None:
+            path = out / "source" / f"{self.common['git']['diff']}.diff"
             if not path.exists():
-                write_atomically(path, self._diff.encode("utf-8", "surrogateescape"))
+                write_atomically(path, self.diff.encode("utf-8", "surrogateescape"))

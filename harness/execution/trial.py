@@ -36,22 +36,14 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 SETTLED = ("ok", "unsupported", "diverged")  # training again from a checkpoint would give the same result
 
 
-def dispatch(trial: Trial, run_options: RunOptions, progress: Progress, checkpoints: Checkpoints) -> Record:
-    """Run a trial by its kind."""
-    return kind_of(trial.kind).run(trial, run_options, progress, checkpoints)
-
-
 def execute(
-    trial: Trial, run_options: RunOptions, provenance: Mapping[str, Any], progress: Progress, run: Run = dispatch
+    trial: Trial,
+    run_options: RunOptions,
+    provenance: Mapping[str, Any],
+    progress: Progress,
+    run: Run | None = None,
 ) -> Record:
-    """Run one trial and write its record to `out/records`; an exception becomes the record's status.
-
-    Args:
-        trial: the trial to run.
-        run_options: options of the run.
-        provenance: provenance from the supervisor (see `environment.run_provenance`).
-        progress: callback for the completed fraction.
-        run: function that does the work; by default `dispatch`.
+    """Run one trial, by `run` or its kind, and write its record to `out/records`; an exception becomes its status.
 
     Raises:
         OSError: the disk is full, which is not a result of the trial; it leaves no record.
@@ -61,6 +53,7 @@ def execute(
     configure(trial, run_options.memory)
     surroundings: dict[str, Any] = {}
     checkpoints = Checkpoints(trial, trial.steps, run_options, provenance.get("sources", {}))
+    run = run or kind_of(trial.kind).run
     try:
         check_third_party_files(trial)
         surroundings = environment(trial.device)  # before the trial: a crashed device answers no queries

@@ -13,8 +13,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from harness.core.errors import SuiteError
 from harness.core.run_options import parse_seconds
 from harness.core.settings import Count, Settings
+from harness.planning.overrides import parse_pairs
 from harness.planning.problems import problems
-from harness.planning.strict_yaml import load
 from harness.planning.suite_model import Duration, Memory
 
 OURS = (
@@ -62,31 +62,20 @@ Beat = Annotated[float, BeforeValidator(_beat)]
 
 
 class Cluster(Settings):
-    """The resources of each job, and the number of jobs at once.
-
-    Attributes:
-        partition, account, qos, constraint: options of sbatch; None: the cluster's defaults.
-        time: of a job, rounded up to minutes; None: the partition's.
-        memory: of a job, in bytes; None: the partition's.
-        cpus: of a job; None: as many as its trials have threads.
-        gres: generic resources; None: "gpu:1" for trials on CUDA, else none.
-        throttle: jobs at once; None: as many as the cluster runs. `--jobs` has precedence.
-        trials_per_job: trials that one job does in sequence; runtime trials are all in one job, on one machine.
-        heartbeat: seconds between two heartbeats of a job.
-        options: any other long option of sbatch, such as `reservation: maintenance`; true for one without a value.
-    """
+    """The resources of each job, and the number of jobs at once; None: the cluster's default."""
 
     partition: Word | None = None
     account: Word | None = None
     qos: Word | None = None
     constraint: Word | None = None
-    time: Duration = None
+    time: Duration = None  # rounded up to minutes
     memory: Memory = None
-    cpus: Count | None = None
-    gres: Word | None = None
-    throttle: Count | None = None
-    trials_per_job: Count = 1
-    heartbeat: Beat = 15.0
+    cpus: Count | None = None  # None: as many as its trials have threads
+    gres: Word | None = None  # None: "gpu:1" for trials on CUDA, else none
+    throttle: Count | None = None  # jobs at once; `--jobs` has precedence
+    trials_per_job: Count = 1  # in sequence; runtime trials are all in one job, on one machine
+    heartbeat: Beat = 15.0  # seconds between two of a job
+    # Any other long option of sbatch, such as `reservation: maintenance`; true for one without a value.
     options: dict[OptionName, OptionValue] = Field(default_factory=dict)
 
     @property
@@ -96,41 +85,19 @@ class Cluster(Settings):
 
 
 def cluster_of(given: Cluster, texts: Sequence[str]) -> Cluster:
-    """Return the suite's section with `--cluster` over it.
-
-    Args:
-        given: of the suite.
-        texts: "partition=gpu", "time=2 h", "options.nice=100"; a later one has precedence.
-
-    Raises:
-        SuiteError: with every faulty text.
-    """
+    """Return the suite's section with the `--cluster` texts over it; a SuiteError names every faulty text."""
     content: dict[str, Any] = {name: getattr(given, name) for name in given.model_fields_set}
     content["options"] = dict(given.options)
-    faults: list[str] = []
-    for text in texts:
-        key, equals, _ = text.partition("=")
-        single, fault = _single(text, key.strip()) if equals else ({}, "not of the form KEY=VALUE, such as time=2h")
-        if fault:
-            faults.append(f"--cluster {text}: {fault}")
-        elif "options" in single:
-            content["options"] |= single["options"]
-        else:
-            content |= single
+    found, faults = parse_pairs("--cluster", texts, "KEY=VALUE, such as time=2h")
+    for text, key, value in found:
+        name, dot, option = key.partition(".")
+        single = {name: {option: value} if dot else value}
+        try:
+            Cluster.model_validate(single)
+        except ValidationError as error:
+            faults.append(f"--cluster {text}: {problems(error, Cluster)[0].message}")
+            continue
+        content |= {"options": content["options"] | single["options"]} if name == "options" else single
     if faults:
         raise SuiteError("\n".join(faults))
     return Cluster.model_validate(content)
-
-
-def _single(text: str, key: str) -> tuple[dict[str, Any], str]:
-    """Return one setting as a mapping, and its fault, or an empty text."""
-    document = load(text.partition("=")[2], f"--cluster {text}")
-    if document.faults:
-        return {}, document.faults[0].message
-    name, dot, option = key.partition(".")
-    single = {name: {option: document.value} if dot else document.value}
-    try:
-        Cluster.model_validate(single)
-    except ValidationError as error:
-        return {}, problems(error, Cluster)[0].message
-    return single, ""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,21 +23,21 @@ def parse_overrides(
     settings: Sequence[str],
     seeds: int | None,
 ) -> Overrides:
-    """Read `--set path=value` options; a later one has precedence.
+    """Read `--set path=value` options, of which a later one has precedence, over `--seeds`.
 
     Args:
         models: kind -> the model of its profiles.
         kind: of the suite.
         labels: key of a profile -> the labels that may follow it; needed because a label may itself contain dots.
         settings: texts "path=value", the value in strict YAML.
-        seeds: of `--seeds`; `--set seeds=...` has precedence.
+        seeds: of `--seeds`.
 
     Raises:
         SuiteError: with one line for each option that is wrong.
     """
     model = models[kind]
     paths = f"paths begin with {', '.join(model.model_fields)}"
-    found, faults = _settings(settings, f"path=value, such as flow.width=32; {paths}")
+    found, faults = parse_pairs("--set", settings, f"path=value, such as flow.width=32; {paths}")
     given = [(f"--set {text}", split_path(path, labels), value) for text, path, value in found]
     if seeds is not None:
         given.insert(0, (f"--seeds {seeds}", ("seeds",), seeds))
@@ -65,27 +63,27 @@ def parse_overrides(
 
 def parse_options(texts: Sequence[str]) -> dict[str, Any]:
     """Read the `--set option=value` options of one layer; a SuiteError names every one that is wrong."""
-    found, faults = _settings(texts, "option=value, such as levels=3")
+    found, faults = parse_pairs("--set", texts, "option=value, such as levels=3")
     if faults:
         raise SuiteError("\n".join(faults))
     return {name: value for _, name, value in found}
 
 
-def _settings(texts: Sequence[str], form: str) -> tuple[list[tuple[str, str, Any]], list[str]]:
-    """Read `--set name=value` options: (text, name, value) of each, and the faults of their form and their YAML."""
+def parse_pairs(option: str, texts: Sequence[str], form: str) -> tuple[list[tuple[str, str, Any]], list[str]]:
+    """Read `name=value` options: (text, name, value) of each, and the faults of their form and their YAML."""
     found: list[tuple[str, str, Any]] = []
     faults: list[str] = []
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not name:
-            faults.append(f"--set {text}: not of the form {form}")
+            faults.append(f"{option} {text}: not of the form {form}")
             continue
         try:
-            document = load(value, f"--set {text}")
+            document = load(value, f"{option} {text}")
         except SuiteError as error:
             faults.append(str(error))
             continue
-        faults += [f"--set {text}: {fault.message}" for fault in document.faults]
+        faults += [f"{option} {text}: {fault.message}" for fault in document.faults]
         if not document.faults:
             found.append((text, name, document.value))
     return found, faults
@@ -102,7 +100,6 @@ def _messages(value: Any, kind: str, models: Mapping[str, type[BaseModel]]) -> l
 
 def split_path(path: str, labels: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     """Split `layers.butterfly.options.levels` into its parts; a known label stays whole, even with dots in it."""
-    path = re.sub(r"(^|\.)training\.lr$", r"\1training.learning_rate", path)
     head, _, rest = path.partition(".")
     if not rest or head not in labels:
         return (head, *rest.split(".")) if rest else (head,)
@@ -120,38 +117,24 @@ def _merge(into: dict[str, Any], new: dict[str, Any]) -> None:
             into[key] = value
 
 
-@dataclass(frozen=True)
-class Selection:
-    """The values of `--only`, of which a trial must have one per key; a key without values selects everything."""
+def pick(selection: Mapping[str, Sequence[str]], key: str, candidates: Mapping[str, str]) -> list[str]:
+    """Return the labels that the values of a key select: a value is a label, or the name behind labels.
 
-    layer: tuple[str, ...] = ()
-    dataset: tuple[str, ...] = ()
-    seed: tuple[str, ...] = ()
-    claim: tuple[str, ...] = ()
-
-    def pick(self, key: str, candidates: Mapping[str, str]) -> list[str]:
-        """Return the labels that this key selects.
-
-        Args:
-            key: layer, dataset or seed.
-            candidates: label -> the name of its layer or data set; a value that is no label may be such a name.
-
-        Raises:
-            UserError: a value selects nothing; the message lists the candidates.
-        """
-        wanted: tuple[str, ...] = getattr(self, key)
-        picked: set[str] = set()
-        for value in wanted:
-            found = {value} & set(candidates) or {label for label, name in candidates.items() if name == value}
-            if not found:
-                known = ", ".join(candidates) or "nothing"
-                raise UserError(f"--only {key}={value}: nothing in this profile has it; there is {known}")
-            picked |= found
-        return [label for label in candidates if not wanted or label in picked]
+    Raises:
+        UserError: a value selects nothing; the message lists the candidates.
+    """
+    picked: set[str] = set()
+    for value in selection[key]:
+        found = {value} & set(candidates) or {label for label, name in candidates.items() if name == value}
+        if not found:
+            known = ", ".join(candidates) or "nothing"
+            raise UserError(f"--only {key}={value}: nothing in this profile has it; there is {known}")
+        picked |= found
+    return [label for label in candidates if not selection[key] or label in picked]
 
 
-def parse_only(texts: Sequence[str], keys: Sequence[str] = ("layer", "dataset", "seed")) -> Selection:
-    """Read `--only key=value[,value...]` options; values of one key add up, several keys must all match."""
+def parse_only(texts: Sequence[str], keys: Sequence[str] = ("layer", "dataset", "seed")) -> dict[str, list[str]]:
+    """Read `--only key=value[,value...]` options: the values of each key; one without values selects everything."""
     picked: dict[str, list[str]] = {key: [] for key in keys}
     for text in texts:
         key = ""
@@ -163,7 +146,7 @@ def parse_only(texts: Sequence[str], keys: Sequence[str] = ("layer", "dataset", 
             if key not in keys:
                 raise UserError(f"--only {text}: unknown key {key!r}; {nearest(key, keys)}")
             picked[key].append(value)
-    return Selection(**{key: tuple(values) for key, values in picked.items()})
+    return picked
 
 
 def run_command(

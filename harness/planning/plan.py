@@ -22,39 +22,18 @@ KindName = Annotated[str, AfterValidator(lambda name: kind_of(name).name)]
 
 
 class Section(Settings):
-    """A claim and its test, in a plan of kind claims.
-
-    Attributes:
-        name: of the section.
-        claim, where, test: the sentence, its place in the publication, the test.
-        judge: of `harness.kinds.claims.judges`.
-        head: the plan of its suite, without the trials: those are the trials of the whole plan with this suite's name.
-    """
+    """A claim and its test, in a plan of kind claims."""
 
     name: str
-    claim: str
-    where: str
+    claim: str  # the sentence
+    where: str  # its place in the publication
     test: str
-    judge: str
-    head: Plan
+    judge: str  # of `harness.kinds.claims.judges`
+    head: Plan  # of its suite, without the trials: those are the trials of the whole plan with this suite's name
 
 
 class Plan(Settings):
-    """The trials of one run of a suite, and the rest that its report needs.
-
-    Attributes:
-        rows, columns: labels in the order of the suite; columns are data sets, or the sweeps of a runtime suite.
-        averages: columns that are means over other columns.
-        seeds: of a density suite; else empty.
-        unsupported: whether the suite accepts trials of this status.
-        timeout, memory: limits of each trial, in seconds and bytes; None: none.
-        published: quoted numbers.
-        remark: of the profile, below its table of likelihoods.
-        command: the command line that makes the plan, as far as it determines the trials; empty if unknown.
-        trials: in the order in which they start: seeds outermost, so that an unfinished run compares all
-            layers on the first seed; runtime trials last.
-        sections: of a plan of kind claims; else empty.
-    """
+    """The trials of one run of a suite, and the rest that its report needs; rows and columns as in the suite."""
 
     suite: str
     kind: KindName
@@ -63,17 +42,19 @@ class Plan(Settings):
     profile: str
     device: Device
     rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    averages: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    seeds: tuple[int, ...] = ()
-    unsupported: bool = False
-    timeout: float | None = None
-    memory: int | None = None
-    published: Published | None = None
-    remark: str = ""
-    command: str = ""
+    columns: tuple[str, ...]  # data sets, or the sweeps of a runtime suite
+    averages: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # columns that are means over other columns
+    seeds: tuple[int, ...] = ()  # of a density suite
+    unsupported: bool = False  # the suite accepts trials of this status
+    timeout: float | None = None  # of each trial, in seconds
+    memory: int | None = None  # of each trial, in bytes
+    published: Published | None = None  # quoted numbers
+    remark: str = ""  # of the profile, below its table of likelihoods
+    command: str = ""  # the command line that makes the plan, as far as it determines the trials
+    # In the order in which they start: seeds outermost, so that an unfinished run compares all layers on the first
+    # seed; runtime trials last.
     trials: tuple[AnyTrial, ...]
-    sections: tuple[Section, ...] = ()
+    sections: tuple[Section, ...] = ()  # of a plan of kind claims
 
     def part(self, section: Section) -> Plan:
         """Return the plan of a section, by itself."""

@@ -53,10 +53,6 @@ class Where:
         """Return a place inside this one."""
         return Where((*self.place, *place), self.origin)
 
-    def inside(self, *parts: str) -> Where:
-        """Return a place inside this one, by its keys."""
-        return self.at(parts)
-
 
 @dataclass(frozen=True)
 class Problem:
@@ -70,10 +66,8 @@ class Problem:
         """Return the problem with its line and column."""
         if self.where.origin is not None:
             return Fault(0, 0, f"{self.where.origin}: {self.message}")
-        place = self.where.place
-        if place and place[-1] == "learning_rate" and not document.has(place):
-            place = (*place[:-1], "lr")
-        line, column = document.key_position(place) if self.at_key else document.position(place)
+        find = document.key_position if self.at_key else document.position
+        line, column = find(self.where.place)
         return Fault(line, column, self.message)
 
 
@@ -106,11 +100,7 @@ def problems(
 ) -> list[Problem]:
     """Return the problems that a validation of `model` has found.
 
-    Args:
-        error: the result of the validation.
-        model: the model that the values were validated by.
-        kinds: kind -> the model of the same part in suites of this kind, `model` among them; an unknown key that
-            another kind knows is reported as such.
+    An unknown key that the same part has in suites of other `kinds` (kind -> model) is reported as such.
     """
     return [_problem(detail, model, kinds or {}) for detail in error.errors(include_url=False)]
 
@@ -126,8 +116,6 @@ def _problem(detail: ErrorDetails, model: type[BaseModel], kinds: Mapping[str, t
         return Where(outer).says(f"{dotted(place[:-2])}: the key {place[-2]!r} {rule}{hint}", at_key=True)
     if kind == "missing":
         return Where(outer).says(f"the key {place[-1]!r} is missing{inside}; add it", at_key=True)
-    if kind == "extra_forbidden" and place[-1] == "lr":
-        return Where(place).says(f"{dotted(place)}: short for learning_rate, which is there too; keep one", at_key=True)
     if kind == "extra_forbidden":
         key = str(place[-1])
         knowing = [name for name, other in kinds.items() if key in _keys(other, outer)]

@@ -71,7 +71,7 @@ class Column:
 
     def place(self, key: str) -> Where:
         """Return the place that set a key of the entry."""
-        return self.set_places.get(key) or self.where.inside(key)
+        return self.set_places.get(key) or self.where.at((key,))
 
     @cached_property
     def dataset(self) -> Dataset | None:
@@ -203,8 +203,8 @@ class Scope:
 
 
 def _column(scope: Scope, label: str, entry: DataEntry) -> Column:
-    where, changed = scope.where.inside("datasets", label), scope.overrides.profile.datasets.get(label)
-    places = {name: where.inside("options", name) for name in entry.options}
+    where, changed = scope.where.at(("datasets", label)), scope.overrides.profile.datasets.get(label)
+    places = {name: where.at(("options", name)) for name in entry.options}
     options, set_places = dict(entry.options), {}
     if changed is not None:
         inside = _within(scope.overrides.where, "datasets", label)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,35 +57,22 @@ class Fault:
 
 @dataclass
 class Document:
-    """A parsed document.
+    """A parsed document."""
 
-    Attributes:
-        name: the file's name, for messages.
-        value: plain Python: dict, list, str, int, float, bool, None.
-        faults: of the document as YAML; `value` lacks the faulty parts.
-    """
-
-    name: str
-    value: Any = None
-    faults: list[Fault] = field(default_factory=list)
+    name: str  # of the file, for messages
+    value: Any = None  # plain Python: dict, list, str, int, float, bool, None
+    faults: list[Fault] = field(default_factory=list)  # of the document as YAML; `value` lacks the faulty parts
     _values: dict[Place, tuple[int, int]] = field(default_factory=dict)
     _keys: dict[Place, tuple[int, int]] = field(default_factory=dict)
 
-    def has(self, place: Place) -> bool:
-        """Return whether the document has a value at this place."""
-        return place in self._values
-
     def position(self, place: Place) -> tuple[int, int]:
         """Return line and column, from 1, of a value, or of the nearest part around it if there is no such value."""
-        return next((self._values[part] for part in _outwards(place) if part in self._values), (1, 1))
+        around = (place[:length] for length in range(len(place), -1, -1))
+        return next((self._values[part] for part in around if part in self._values), (1, 1))
 
     def key_position(self, place: Place) -> tuple[int, int]:
         """Return line and column, from 1, of the key that names a value, or those of `position` if there is none."""
         return self._keys.get(place) or self.position(place)
-
-
-def _outwards(place: Place) -> Iterator[Place]:
-    return (place[:length] for length in range(len(place), -1, -1))
 
 
 def read(path: Path, name: str | None = None) -> Document:

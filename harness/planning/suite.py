@@ -24,15 +24,7 @@ def packaged_suites() -> list[str]:
 
 
 def load_suite(source: str | Path, *, shapes: bool = False) -> SuiteFile:
-    """Read a suite file and check everything about it that does not depend on the command line.
-
-    Args:
-        source: a path, or the name of a packaged suite (see `read_suite`).
-        shapes: whether to build every layer on every shape of every profile, too.
-
-    Raises:
-        SuiteError: with every fault, each as ``file:line:column: message``.
-    """
+    """Read a suite file and check it (see `read_suite` and `SuiteFile.check`)."""
     return read_suite(source).check(shapes=shapes)
 
 
@@ -40,8 +32,7 @@ def read_suite(source: str | Path, *, examined: bool = False) -> SuiteFile:
     """Read a suite file and check its structure, without its layers and data sets (and without torch).
 
     Args:
-        source: a path, or the name of a packaged suite ("quickstart"; "suites/quickstart.yaml" is found outside
-            of a checkout, too).
+        source: a path, or a packaged suite ("quickstart"; "suites/quickstart.yaml" is found outside of a checkout too).
         examined: whether it belongs to a suite of claims, and may train on a published mistake.
 
     Raises:
@@ -82,15 +73,11 @@ def _other_faults(document: Document, found: list[Problem]) -> list[Fault]:
 
 
 def find_document(source: str | Path) -> tuple[Document, Path | None]:
-    """Return a suite file as YAML, with its faults, and its folder; None for a packaged one.
-
-    Raises:
-        SuiteError: there is no such file, or it cannot be read.
-    """
+    """Return a suite file as YAML, with its faults, and its folder; None for a packaged one."""
     path, name = Path(source).expanduser(), str(source)
     try:
         packaged = None if path.is_file() else _packaged_name(name)
-        there, folder = path.exists(), path.is_dir()
+        there = path.exists()
     except OSError as error:
         raise SuiteError(f"{name}: cannot be read ({error.strerror}); name a suite file ({LIST_SUITES})") from error
     if packaged:
@@ -99,8 +86,6 @@ def find_document(source: str | Path) -> tuple[Document, Path | None]:
     if not there:
         hint = nearest(Path(name).stem, packaged_suites())
         raise SuiteError(f"{name}: no such file, and no packaged suite of this name; {hint} ({LIST_SUITES})")
-    if folder:
-        raise SuiteError(f"{name}: a directory; name a suite file ({LIST_SUITES})")
     return read(path, name), path.parent
 
 

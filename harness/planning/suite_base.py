@@ -14,7 +14,7 @@ from harness.core.machine import usable_cores
 from harness.core.settings import Flag, FlowSettings, Settings
 from harness.core.trial import AnyTrial, Trial
 from harness.planning.cluster import Cluster
-from harness.planning.overrides import parse_only, parse_overrides
+from harness.planning.overrides import parse_only, parse_overrides, pick
 from harness.planning.plan import Device, Plan
 from harness.planning.problems import Problem, Where, model_at, raise_problems
 from harness.planning.resolve import Cell, Scope, class_name
@@ -102,8 +102,7 @@ class SuiteFile(Settings):
     def check(self, *, shapes: bool = False) -> Self:
         """Check everything that does not depend on the command line; `read_suite` has checked the structure.
 
-        Args:
-            shapes: whether to build every layer on every shape of every profile, too.
+        With `shapes`, also build every layer on every shape of every profile.
 
         Raises:
             SuiteError: with every problem of the first part that has any, each as ``file:line:column: message``.
@@ -113,17 +112,6 @@ class SuiteFile(Settings):
         for part in self.parts:
             raise_problems(part.document, suite_problems([part.scope(name) for name in part.profiles], shapes))
         return self
-
-    def counts(self, profile: str | None) -> dict[str, int]:
-        """Check the suite in one or all of its profiles; return profile -> number of trials.
-
-        Raises:
-            SuiteError: with every problem.
-            UserError: there is no such profile.
-        """
-        self.check(shapes=profile is None)
-        names = self.profile_names if profile is None else [profile]
-        return {name: len(self.plan(name, "cpu")[0].trials) for name in names}
 
     def plan(self, profile: str = "quick", device: GivenDevice = "auto", **changes: Any) -> Planned:
         """Settle every trial of one profile, and select those to run.
@@ -148,15 +136,10 @@ class SuiteFile(Settings):
 
 
 class Suite(SuiteFile):
-    """A suite of rows and columns. Each kind has a subclass with its keys and its trials.
+    """A suite of rows and columns. Each kind has a subclass with its keys and its trials."""
 
-    Attributes:
-        columns_key: the key of profiles that lists the columns.
-        sections: the keys below which rows stand, in the suite and in parts that change rows.
-    """
-
-    columns_key: ClassVar[str] = "datasets"
-    sections: ClassVar[tuple[str, ...]] = ("layers",)
+    columns_key: ClassVar[str] = "datasets"  # the key of profiles that lists the columns
+    sections: ClassVar[tuple[str, ...]] = ("layers",)  # the keys below which rows stand, here and in profiles
 
     unsupported: Flag = False  # a layer that cannot serve a shape is a marked row, not a problem of the suite
     timeout: Duration = None  # of each trial; None: no limit
@@ -270,9 +253,9 @@ class Suite(SuiteFile):
 
         scope = self.scope(profile, **changes)
         selection, every_seed = parse_only(only), self.seeds(scope)
-        rows = selection.pick("layer", {label: row.named(label) for label, (row, _) in scope.rows.items()})
-        columns = selection.pick("dataset", scope.columns)
-        picked_seeds = set(map(int, selection.pick("seed", {str(seed): str(seed) for seed in every_seed})))
+        rows = pick(selection, "layer", {label: row.named(label) for label, (row, _) in scope.rows.items()})
+        columns = pick(selection, "dataset", scope.columns)
+        picked_seeds = set(map(int, pick(selection, "seed", {str(seed): "" for seed in every_seed})))
         raise_problems(self.document, scope_problems(scope, {(column, row) for column in columns for row in rows}))
         used = resolve_device(device) if elsewhere is None or device == "auto" else device
         threads = scope.setting("threads")

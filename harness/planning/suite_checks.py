@@ -16,12 +16,7 @@ from layers import UnsupportedShape
 
 
 def suite_problems(scopes: Sequence[Scope], shapes: bool) -> list[Problem]:
-    """Return the problems of a suite in all its profiles.
-
-    Args:
-        scopes: the profiles.
-        shapes: whether to build every layer on every shape, too. A suite with other problems is checked for all.
-    """
+    """Return the problems of a suite in all its profiles; build layers on shapes if asked to, or at other problems."""
     found = list(_unknown_layers(scopes[0].suite))
     for scope in scopes:
         if not scope.columns:
@@ -43,7 +38,7 @@ def _unknown_layers(suite: Suite) -> Iterator[Problem]:
         try:
             row.resolve(label, suite.folder)
         except UserError as error:
-            yield (where.inside(row.key) if named else where).says(str(error), at_key=not named)
+            yield (where.at((row.key,)) if named else where).says(str(error), at_key=not named)
 
 
 def _settings_problems(scope: Scope) -> Iterator[Problem]:
@@ -125,12 +120,7 @@ def _class(scope: Scope, cell: Cell) -> type[Any] | None:
 def _shape_problems(scopes: Sequence[Scope], only: Container[tuple[str, str]] | None = None) -> list[Problem]:
     """Build every layer on every shape that it meets, each once; skip cells with faults that others report.
 
-    Args:
-        scopes: the profiles to look at.
-        only: the (column, row) pairs to look at; None: all.
-
-    Returns:
-        One problem per cause, with all the cells that it concerns.
+    Return one problem per cause, with all the cells that it concerns, among the (column, row) pairs of `only`.
     """
     concerned: dict[tuple[Where, bool, str, str], list[str]] = {}
     for scope in scopes:
@@ -158,7 +148,7 @@ def _cause(scope: Scope, cell: Cell) -> tuple[Where, bool, str, str] | None:
     try:
         shapes = (scope.suite.layer_shapes if cell.spec.levels else scope.suite.event_shapes)(scope, cell)
     except UnsupportedEvent as error:
-        return scope.where.inside(scope.suite.columns_key, cell.column), True, cell.column, str(error)
+        return scope.where.at((scope.suite.columns_key, cell.column)), True, cell.column, str(error)
     except UserError:
         return None
     verdicts = scope.suite.built

@@ -56,32 +56,18 @@ class Overlay(Settings):
 
 
 class AnyRow(Overlay):
-    """One row of the table.
+    """One row of the table."""
 
-    Attributes:
-        section: the key of the suite, and of profiles and data sets that change the row, below which it stands.
-        key: the key that names the object under test; without it, the row's label is the name.
-        levels: whether the object meets events at the levels of the flow, rather than whole ones.
-    """
-
-    section: ClassVar[str]
-    key: ClassVar[str]
-    levels: ClassVar[bool]
+    section: ClassVar[str]  # the key of the suite, and of parts that change the row, below which it stands
+    key: ClassVar[str]  # the key that names the object under test; without it, the row's label is the name
+    levels: ClassVar[bool]  # whether the object meets events at the levels of the flow, rather than whole ones
 
     def named(self, label: str) -> str:
         """Return the name of the object under test."""
         return getattr(self, self.key) or label
 
     def resolve(self, label: str, folder: Path | None) -> type[Any]:
-        """Return the class of the object under test.
-
-        Args:
-            label: of the row.
-            folder: of the suite, where files are looked for first.
-
-        Raises:
-            UserError: there is no object of this name.
-        """
+        """Return the class of the object under test, from a file of the suite's `folder` first; UserError: none."""
         raise NotImplementedError
 
     def option_faults(self, cls: type[Any], options: Mapping[str, Any]) -> list[tuple[str, str]]:

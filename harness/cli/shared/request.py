@@ -22,19 +22,12 @@ Checksums = Mapping[DataRef, str | None]
 
 @dataclass(frozen=True)
 class Request:
-    """The trials that a command line asks for.
+    """The trials that a command line asks for."""
 
-    Attributes:
-        plan: all trials of the profile, which the report covers.
-        trials: the trials that `--only` selects.
-        folder: OUT/<suite>.
-        cluster: the resources that jobs request; None if trials run on this machine.
-    """
-
-    plan: Plan
-    trials: tuple[Trial, ...]
-    folder: Path
-    cluster: Cluster | None
+    plan: Plan  # all trials of the profile, which the report covers
+    trials: tuple[Trial, ...]  # those that `--only` selects
+    folder: Path  # OUT/<suite>
+    cluster: Cluster | None  # the resources that jobs request; None: trials run on this machine
 
     def with_checksums(self, checksums: Checksums) -> Request:
         """Return the same request with the checksums of the data, which are part of a trial."""

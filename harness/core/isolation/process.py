@@ -22,29 +22,25 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkServerContext, SpawnContext
+from multiprocessing.context import ForkServerContext as Context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 from harness.core.isolation.messages import Receiver, Sender
 
-Context = ForkServerContext | SpawnContext
-
 PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
 OOM_SCORE = "500"  # of 1000; out of memory, the kernel ends this process rather than its parent
+SERVER_GONE = 255  # exit code of a process whose fork server ended before it
+LOG_TAIL = 60  # lines; the stack of a crash in a model is long, and begins with its cause
+LOG_TAIL_BYTES = 32 << 10
 
 
 def start_server(preload: Iterable[str]) -> Context:
-    """Start the fork server, if the system has one and it does not run yet, and return before its imports are done.
+    """Start the fork server, if it does not run yet, and return before its imports are done.
 
-    A caller with seconds of other work to do can start it early.
-
-    Args:
-        preload: modules to import once, in the server; only those of the first call count.
+    Only the modules of the first call are preloaded. A caller with seconds of other work to do can start it early.
     """
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(dict.fromkeys(preload)))
     # Ctrl-C goes to every process of the terminal; a fork server that is still importing would end with a traceback.
@@ -60,14 +56,9 @@ def start_server(preload: Iterable[str]) -> Context:
 
 @dataclass(frozen=True)
 class Child:
-    """Handle of a process that runs third-party code, in its parent.
+    """Handle of a process that runs third-party code, in its parent."""
 
-    Attributes:
-        process: leader of its own session and process group, once it runs.
-        messages: receiver of its messages.
-    """
-
-    process: BaseProcess
+    process: BaseProcess  # leader of its own session and process group, once it runs
     messages: Receiver
 
     @property
@@ -87,21 +78,13 @@ class Child:
 
     def end_group(self) -> None:
         """End the processes that this process has started."""
-        if self.process.pid is not None and hasattr(os, "killpg"):
+        if self.process.pid is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)
 
 
 def start(context: Context, target: Callable[..., None], args: tuple[Any, ...], *, log: Path, name: str) -> Child:
-    """Start a process that calls `target(*args, sender)`, where `sender` sends its messages.
-
-    Args:
-        context: returned by `start_server`.
-        target: function at the top level of a module, as it is pickled.
-        args: picklable arguments.
-        log: file for all that the process prints.
-        name: name of the process.
-    """
+    """Start a process that calls `target(*args, sender)`, all picklable; its output goes to `log`."""
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_main, args=(target, args, log, sender), name=name)
     process.start()
@@ -127,10 +110,8 @@ def _detach() -> None:
     The parent's reaper ends the group of this process; until the reaper has registered it, a thread watches for the
     parent's end. To the kernel, the parent of this process is the fork server, whose end the thread watches for.
     """
-    if hasattr(os, "setsid"):
-        os.setsid()
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    os.setsid()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -141,9 +122,7 @@ def _end_with_parent() -> None:
     if parent is None:
         return
     parent.join()
-    if hasattr(os, "killpg"):
-        os.killpg(0, signal.SIGKILL)
-    os._exit(1)
+    os.killpg(0, signal.SIGKILL)
 
 
 def _cut_pipes(messages: Connection) -> None:
@@ -162,3 +141,29 @@ def _cut_pipes(messages: Connection) -> None:
                 if number not in kept and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
                     os.dup2(nowhere, number, inheritable=False)
     os.close(nowhere)
+
+
+def ending_text(exit_code: int | None) -> str:
+    """Say how a process ended, such as "the process was ended by SIGSEGV (Segmentation fault)"."""
+    if exit_code == SERVER_GONE:
+        return "the process ended together with the server that started it"
+    if exit_code is None or exit_code >= 0:
+        return f"the process ended with exit code {exit_code}"
+    return f"the process was ended by {signal_name(-exit_code)} ({signal.strsignal(-exit_code) or 'unknown'})"
+
+
+def signal_name(number: int) -> str:
+    """Return a signal's name, such as "SIGSEGV"; a number without a name is returned as text."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def log_tail(path: Path, lines: int = LOG_TAIL) -> str | None:
+    """Return the last lines of a log of any length; None if there is none."""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - LOG_TAIL_BYTES))
+        return "\n".join(file.read().decode("utf-8", "replace").splitlines()[-lines:])
+    return None

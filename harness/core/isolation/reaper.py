@@ -1,39 +1,36 @@
-"""Ensure that no process of third-party code outlives the process that started it, however that one ends."""
+"""Ensure that no process of third-party code outlives the process that started it, however that one ends.
+
+Run as a script, this file ends the process groups that a killed process leaves behind. That process holds its standard
+input, in which lines "+PID" and "-PID" list the groups that run; the input ends when that process ends, for whatever
+reason. A child cannot do this alone, because one that hangs inside a library may never check.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
-from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from harness.core.isolation.process import Child
+if TYPE_CHECKING:  # the script imports nothing of this project
+    from harness.core.isolation.process import Child
 
 
 class Reaper:
-    """A process that ends the process groups that this one leaves behind when it is killed (see `reap.py`)."""
+    """A process that ends the process groups that this one leaves behind when it is killed."""
 
     def __enter__(self) -> Self:
-        self._process: subprocess.Popen[bytes] | None = None
-        if hasattr(os, "killpg"):
-            script = Path(__file__).with_name("reap.py")
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(script)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+        reading, self._pipe = os.pipe()
+        command, nowhere = [sys.executable, "-I", "-S", __file__], subprocess.DEVNULL
+        self._process = subprocess.Popen(command, stdin=reading, stdout=nowhere, stderr=nowhere, start_new_session=True)
+        os.close(reading)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process is not None:
-            with contextlib.suppress(OSError):
-                if self._process.stdin is not None:
-                    self._process.stdin.close()
-            self._process.wait()
+        os.close(self._pipe)
+        self._process.wait()
 
     def watch(self, child: Child) -> None:
         """Register a process group to be ended together with this process."""
@@ -44,8 +41,21 @@ class Reaper:
         self._say(f"-{child.pid}\n")
 
     def _say(self, line: str) -> None:
-        if self._process is None or self._process.stdin is None:
-            return
         with contextlib.suppress(OSError):  # without a reaper, children watch for this process's end
-            self._process.stdin.write(line.encode())
-            self._process.stdin.flush()
+            os.write(self._pipe, line.encode())
+
+
+def main() -> None:
+    """Read standard input until its end, then end the groups that are left."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    groups: set[int] = set()
+    for line in sys.stdin.buffer:
+        (groups.add if line[:1] == b"+" else groups.discard)(int(line[1:]))
+    for group in groups:
+        with contextlib.suppress(OSError):
+            os.killpg(group, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

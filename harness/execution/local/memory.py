@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import resource
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -79,10 +80,6 @@ class MemoryWatch:
 
 def limit_this_process(limit: int) -> None:
     """Keep this process and its children from exceeding the limit between two measurements, if the system can."""
-    try:
-        import resource
-    except ImportError:
-        return
     with contextlib.suppress(OSError, ValueError):
         text = Path("/proc/self/status").read_text(encoding="utf-8")
         there = 1024 * int(dict(_FIELD.findall(text))["VmData"])

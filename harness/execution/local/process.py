@@ -7,7 +7,6 @@ import math
 import os
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from harness.core.isolation.messages import BadMessage, Sender, shortened, visible
@@ -32,23 +31,6 @@ PRELOAD_FOR_KERNELS = "harness.core.preload_kernels"
 PRELOAD_FOR_TRAINING = "torch._dynamo"  # which the first optimiser imports, in 1.5 seconds
 
 
-@dataclass(frozen=True)
-class Assignment:
-    """Arguments of a trial's process.
-
-    Attributes:
-        trial: the trial to run.
-        run_options: options of the run.
-        provenance: provenance from the supervisor.
-        gpu: value for CUDA_VISIBLE_DEVICES; None: unchanged.
-    """
-
-    trial: Trial
-    run_options: RunOptions
-    provenance: Mapping[str, Any]
-    gpu: str | None
-
-
 def execute(trial: Trial, run_options: RunOptions, provenance: Mapping[str, Any], progress: Progress) -> None:
     """Run one trial; imported here because the supervisor itself needs no torch."""
     import harness.execution.trial
@@ -57,12 +39,7 @@ def execute(trial: Trial, run_options: RunOptions, provenance: Mapping[str, Any]
 
 
 def start_server(datasets: Collection[str], kernels: bool) -> Context:
-    """Start the fork server with what trials import (see `harness.core.isolation.process.start_server`).
-
-    Args:
-        datasets: names of the data sets that will be trained on, for the imports of the registered ones.
-        kernels: whether the trials run layers, whose kernels are then loaded, and built if necessary.
-    """
+    """Start the fork server with what trials import: for their data sets, and for layers with kernels."""
     needed = [module for name in datasets if name in DATASETS for module in DATASETS[name].imports]
     if datasets:
         needed.append(PRELOAD_FOR_TRAINING)
@@ -71,14 +48,21 @@ def start_server(datasets: Collection[str], kernels: bool) -> Context:
     return start_any_server([*PRELOAD, *needed])
 
 
-def run_assignment(work: Work, assignment: Assignment, sender: Sender) -> None:
-    """Run a trial as the main function of its process."""
-    if assignment.gpu is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = assignment.gpu  # before the first call to the driver
-    if assignment.run_options.memory is not None and assignment.trial.device == "cpu":
-        limit_this_process(assignment.run_options.memory)
+def run_in_process(
+    work: Work,
+    trial: Trial,
+    run_options: RunOptions,
+    provenance: Mapping[str, Any],
+    gpu: str | None,
+    sender: Sender,
+) -> None:
+    """Run a trial as the main function of its process; `gpu` is its CUDA_VISIBLE_DEVICES, None: unchanged."""
+    if gpu is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # before the first call to the driver
+    if run_options.memory is not None and trial.device == "cpu":
+        limit_this_process(run_options.memory)
     try:
-        work(assignment.trial, assignment.run_options, assignment.provenance, progress_sender(sender))
+        work(trial, run_options, provenance, progress_sender(sender))
     except OSError as error:  # a trial's own errors are in its record: this one occurred while writing it
         with contextlib.suppress(OSError):
             print(f"{type(error).__name__}: {error}", flush=True)

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from harness.core.machine import usable_cores, usable_gpus
 from harness.core.trial import Trial
 
 
-@dataclass(frozen=True)
-class Lease:
-    """The resources of one running trial.
-
-    Attributes:
-        threads: number of cores, one per thread.
-        gpu: value for CUDA_VISIBLE_DEVICES; None for a trial on the CPU.
-    """
+class Lease(NamedTuple):
+    """The resources of one running trial: cores, and a value for CUDA_VISIBLE_DEVICES; None: unchanged."""
 
     threads: int
     gpu: str | None
@@ -29,14 +24,11 @@ class Slots:
     The threads of a trial are one of its settings, as they change its last digits; so trials share the cores by
     their number, and none gets fewer threads. A trial with more threads than there are cores runs alone.
 
-    Attributes:
-        jobs: number of trials at once; None: as many as cores and GPUs allow.
-        cores: number of threads at once.
-        gpus: GPUs; each trial on "cuda" gets one for itself.
+    Each trial on "cuda" gets a GPU for itself.
     """
 
-    jobs: int | None = None
-    cores: int = field(default_factory=usable_cores)
+    jobs: int | None = None  # trials at once; None: as many as cores and GPUs allow
+    cores: int = field(default_factory=usable_cores)  # threads at once
     gpus: Sequence[str] = ()
     _leases: list[Lease] = field(default_factory=list)
 

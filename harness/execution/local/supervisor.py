@@ -18,32 +18,19 @@ from harness.core.isolation.messages import BadMessage
 from harness.core.isolation.process import Child, Context, start
 from harness.core.isolation.reaper import Reaper
 from harness.core.machine import memory_watched
-from harness.core.records import Record, Status, write_record
+from harness.core.records import Record, write_record
 from harness.core.run_options import RunOptions
 from harness.core.trial import Trial
 from harness.execution.local.memory import LOOK_SECONDS, MemoryWatch, kernel_kills
-from harness.execution.local.process import (
-    NO_SPACE_LEFT,
-    Assignment,
-    Work,
-    execute,
-    read_progress,
-    run_assignment,
-    start_server,
-)
+from harness.execution.local.process import NO_SPACE_LEFT, Work, execute, read_progress, run_in_process, start_server
 from harness.execution.local.slots import Lease, Slots
-from harness.execution.outcome import Ending, left_record, log_path, missing_record, record_path, stamp
+from harness.execution.outcome import Ending, digest, left_record, log_path, missing_record, record_path
 from harness.execution.progress import Reporter
 
-LONGEST_WAIT = 1.0  # seconds between two checks of the clock
+LONGEST_WAIT = 0.5  # seconds between two checks of the clock
 
 Provenance = Callable[[Trial], Mapping[str, Any]]
 """Function from a trial to the provenance for its record."""
-
-
-def unknown_provenance(trial: Trial) -> dict[str, Any]:
-    """Return empty provenance, for trials that need none."""
-    return {}
 
 
 def run_trials(
@@ -52,7 +39,7 @@ def run_trials(
     slots: Slots,
     reporter: Reporter,
     *,
-    provenance: Provenance = unknown_provenance,
+    provenance: Provenance = lambda trial: {},
     stop_at: Callable[[Record], bool] | None = None,
     work: Work = execute,
 ) -> None:
@@ -64,9 +51,7 @@ def run_trials(
 
     Args:
         trials: trials to run; a record of an earlier run stays until its trial leaves another.
-        run_options: options of the run, the same for all trials.
-        slots: limits on trials that run at once.
-        reporter: receives starts, progress and ends.
+        run_options, slots, reporter: shared by all trials.
         provenance: called once for each trial.
         stop_at: predicate for a record that ends the run (--fail-fast); None: none does.
         work: function that each process runs; picklable, so defined at the top level of a module.
@@ -93,23 +78,6 @@ def run_trials(
                 return
 
 
-def run_one(
-    trial: Trial,
-    run_options: RunOptions,
-    reporter: Reporter,
-    *,
-    gpus: Sequence[str] = (),
-    provenance: Provenance = unknown_provenance,
-    work: Work = execute,
-) -> None:
-    """Run a single trial under this process's supervision; its record exists when this returns.
-
-    For a process that was started for this one trial, such as a job of a cluster. The trial still runs in its own
-    process, under the same limits.
-    """
-    run_trials([trial], run_options, Slots(1, gpus=gpus), reporter, provenance=provenance, work=work)
-
-
 @dataclass
 class _Task:
     """A running trial."""
@@ -119,17 +87,9 @@ class _Task:
     lease: Lease
     provenance: Mapping[str, Any]
     begin: float
-    stamp: tuple[int, int, int] | None  # of the record from before the start
+    before: str | None  # digest of the record from before the start
     kills: int | None  # processes killed by the kernel for lack of memory, at the start
-    limit: Status | None = None
-    held: int = 0
-    last_words: str = ""
-    bad_message: str = ""
-
-    @property
-    def ending(self) -> bool:
-        """True if the supervisor has ended the process."""
-        return self.limit is not None or self.bad_message != ""
+    ending: Ending = field(default_factory=Ending)
 
 
 @dataclass
@@ -170,9 +130,9 @@ class _Pool:
         log.parent.mkdir(parents=True, exist_ok=True)
         provenance = self.provenance(trial)
         # A layer may change the working directory, so the trial gets no relative path.
-        assignment = Assignment(trial, replace(self.run_options, out=out.absolute()), provenance, lease.gpu)
-        before, kills = stamp(record_path(out, trial)), kernel_kills()
-        child = start(self.context, run_assignment, (self.work, assignment), log=log, name=trial.id)
+        args = self.work, trial, replace(self.run_options, out=out.absolute()), provenance, lease.gpu
+        before, kills = digest(record_path(out, trial)), kernel_kills()
+        child = start(self.context, run_in_process, args, log=log, name=trial.id)
         self.reaper.watch(child)
         self.running.append(_Task(trial, child, lease, provenance, time.perf_counter(), before, kills))
         self.reporter.started(trial)
@@ -185,7 +145,7 @@ class _Pool:
             if not task.child.messages.closed:
                 by_handle[task.child.messages.connection] = task
         ended = []
-        for handle in wait(list(by_handle), self._patience()):
+        for handle in wait(list(by_handle), LONGEST_WAIT if self.memory is None else LOOK_SECONDS):
             task = by_handle[handle]
             if handle is task.child.messages.connection:
                 self._receive(task)
@@ -193,36 +153,26 @@ class _Pool:
                 ended.append((self._finish(task), task.lease))
         return ended
 
-    def _patience(self) -> float:
-        """Return the seconds until the next check is due."""
-        if self.memory is not None:
-            return LOOK_SECONDS
-        if self.run_options.timeout is None:
-            return LONGEST_WAIT
-        now = time.perf_counter()
-        left = (self.run_options.timeout - (now - task.begin) for task in self.running if not task.ending)
-        return min(LONGEST_WAIT, max(0.0, min(left, default=LONGEST_WAIT)))
-
     def _enforce(self) -> None:
         """End processes beyond their limits of time or memory; their end is then noticed like any other."""
         now = time.perf_counter()
-        running = [task for task in self.running if not task.ending]
+        running = [task for task in self.running if not task.ending.forced]
         over = {} if self.memory is None else self.memory.over([task.child.pid for task in running])
         for task in running:
             if task.child.pid in over:
-                task.limit, task.held = "oom", over[task.child.pid]
+                task.ending.limit, task.ending.held = "oom", over[task.child.pid]
             elif self.run_options.timeout is not None and now - task.begin >= self.run_options.timeout:
-                task.limit = "timeout"
-            if task.limit is not None:
+                task.ending.limit = "timeout"
+            if task.ending.forced:
                 task.child.end()
 
     def _receive(self, task: _Task) -> None:
         try:
             for message in task.child.messages.receive():
-                fraction, task.last_words = read_progress(message)
-                self.reporter.update(task.trial, fraction, task.last_words)
+                fraction, task.ending.last_words = read_progress(message)
+                self.reporter.update(task.trial, fraction, task.ending.last_words)
         except BadMessage as error:
-            task.bad_message = str(error)
+            task.ending.bad_message = str(error)
             task.child.messages.close()
             task.child.end()
 
@@ -231,7 +181,7 @@ class _Pool:
         task.child.end_group()  # processes that the trial itself started
         self._receive(task)  # its last messages
         if task.child.messages.partial and task.child.exit_code == 0:  # else the end of the process has truncated it
-            task.bad_message = task.bad_message or "the beginning of a message and no end"
+            task.ending.bad_message = task.ending.bad_message or "the beginning of a message and no end"
         self.reaper.forget(task.child)
         self.running.remove(task)
         task.child.messages.close()
@@ -241,22 +191,15 @@ class _Pool:
 
     def _outcome(self, task: _Task) -> Record:
         """Return the record that the process left, or write one with the reason why it left none."""
-        out = self.run_options.out
-        record, fault = left_record(task.trial, out, task.stamp)
-        if record is not None and not task.bad_message:
+        out, ending = self.run_options.out, task.ending
+        record, fault = left_record(task.trial, out, task.before)
+        if record is not None and not ending.bad_message:
             return record
         if task.child.exit_code == NO_SPACE_LEFT:
-            raise _unwritable(out, f"the result of trial {task.trial.id} {task.last_words}")
+            raise _unwritable(out, f"the result of trial {task.trial.id} {ending.last_words}")
         kills = kernel_kills()
-        ending = Ending(
-            exit_code=task.child.exit_code,
-            seconds=time.perf_counter() - task.begin,
-            limit=task.limit,
-            held=task.held,
-            out_of_memory=kills is not None and task.kills is not None and kills > task.kills,
-            last_words=task.last_words,
-            bad_message=task.bad_message,
-        )
+        ending.exit_code, ending.seconds = task.child.exit_code, time.perf_counter() - task.begin
+        ending.out_of_memory = kills is not None and task.kills is not None and kills > task.kills
         record = missing_record(task.trial, self.run_options, ending, fault, task.provenance)
         try:
             write_record(out / "records", record)

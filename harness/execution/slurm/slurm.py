@@ -27,11 +27,11 @@ from harness.core.run_options import PROJECT, RunOptions
 from harness.core.trial import Trial
 from harness.execution.agenda import trials_text
 from harness.execution.folder import writing
-from harness.execution.outcome import record_path
+from harness.execution.outcome import digest, record_path
 from harness.execution.progress import Reporter, make_reporter
 from harness.execution.slurm.slurm_job import run_job
 from harness.execution.slurm.squeue import cancel, needed
-from harness.execution.slurm.submissions import CANCELLED, FOLDER, Submission, Submissions, digest, is_cancelled
+from harness.execution.slurm.submissions import CANCELLED, FOLDER, Submission, Submissions, is_cancelled
 from harness.planning.cluster import Cluster
 
 LONGEST_WAIT = 10.0  # seconds between two looks at the shared disk and the queue
@@ -46,14 +46,7 @@ def run_on_cluster(
     cluster: Cluster,
     stop_at: Callable[[Record], bool] | None = None,
 ) -> None:
-    """Submit trials and wait until the cluster has finished them; on KeyboardInterrupt their jobs continue.
-
-    Args:
-        trials: trials that are not submitted yet (see `submit`).
-        attached: trials that are submitted already, to wait for as well.
-        run_options, cluster: as for `submit`.
-        stop_at: as for `follow`.
-    """
+    """Submit trials; wait for them and for `attached`, submitted before; on KeyboardInterrupt their jobs continue."""
     folder = run_options.out
     for line in submit(trials, run_options, cluster):
         print(line, flush=True)
@@ -70,15 +63,9 @@ def run_on_cluster(
 
 
 def submit(trials: Sequence[Trial], run_options: RunOptions, cluster: Cluster) -> list[str]:
-    """Submit trials to the cluster as one array of jobs; runtime trials form another job, alone on its node.
+    """Submit trials as one array of jobs; runtime trials form another job, alone on its node.
 
-    Args:
-        trials: trials that are not submitted yet.
-        run_options: options of the run; its folders are on a shared disk.
-        cluster: the resources that jobs request.
-
-    Returns:
-        A line of text for each array.
+    Return a line of text for each array.
 
     Raises:
         UserError: SLURM or submitit is missing here, or sbatch refuses the job.
@@ -175,14 +162,9 @@ def follow(
     stop_at: Callable[[Record], bool] | None = None,
     period: float = LONGEST_WAIT,
 ) -> None:
-    """Wait until the cluster has nothing more to do for these trials, and report their progress.
+    """Wait until the cluster has nothing more to do for these submitted trials, and report their progress.
 
-    Args:
-        folder: OUT/<suite>.
-        trials: trials that were submitted, now or before.
-        reporter: receives starts, progress and ends.
-        stop_at: predicate for a record that cancels the remaining trials (--fail-fast); None: none does.
-        period: seconds between two looks, at most `LONGEST_WAIT`.
+    A record for which `stop_at` is true cancels the remaining trials. `period`: seconds between two looks.
     """
     period = min(LONGEST_WAIT, period)
     submissions = Submissions(folder)
@@ -219,11 +201,7 @@ def follow(
 
 
 def cancel_all(folder: Path) -> list[str]:
-    """Cancel all jobs of a folder that the cluster may still run; return a line of text for each array.
-
-    Raises:
-        UserError: scancel fails, or is missing.
-    """
+    """Cancel all jobs of a folder that the cluster may still run; return a line of text for each array."""
     submissions = Submissions(folder)
     open_trials = [found for found in submissions.look().values() if found.state != "done"]
     lines = []

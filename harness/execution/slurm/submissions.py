@@ -13,7 +13,6 @@ the queue may have forgotten a job, and a cluster without accounting keeps no hi
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -24,11 +23,11 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError
 
 from harness.core.errors import UserError
-from harness.core.records import Record, read_record, write_atomically
+from harness.core.records import Record, write_atomically
 from harness.core.run_options import RunOptions, shown_seconds
 from harness.core.settings import Settings
 from harness.core.trial import AnyTrial, Trial
-from harness.execution.outcome import interrupted, record_path
+from harness.execution.outcome import interrupted, left_record
 from harness.execution.slurm.squeue import Jobs, ask
 
 FOLDER = "slurm"
@@ -40,23 +39,14 @@ State = Literal["waiting", "running", "lost", "cancelled", "done"]
 
 
 class Submission(Settings):
-    """One array of jobs.
+    """One array of jobs."""
 
-    Attributes:
-        name: name of the jobs in the queue.
-        jobs: trials of each job, which does them in sequence.
-        before: trial id -> digest of the record that existed; trials without one are absent.
-        run_options: options of the run.
-        cache: folder of prepared data, shared by all machines.
-        heartbeat: seconds between two heartbeats.
-    """
-
-    name: Annotated[str, Field(pattern=r"^invertbench-[A-Za-z0-9_-]+$")]
-    jobs: tuple[tuple[AnyTrial, ...], ...]
-    before: dict[str, str]
+    name: Annotated[str, Field(pattern=r"^invertbench-[A-Za-z0-9_-]+$")]  # of the jobs in the queue
+    jobs: tuple[tuple[AnyTrial, ...], ...]  # the trials of each job, which does them in sequence
+    before: dict[str, str]  # trial id -> digest of the record that existed, if one did
     run_options: RunOptions
-    cache: Path
-    heartbeat: float
+    cache: Path  # folder of prepared data, shared by all machines
+    heartbeat: float  # seconds between two heartbeats
 
     def save(self, place: Path) -> None:
         """Write `place/submission.json`."""
@@ -76,40 +66,19 @@ class Submission(Settings):
 
     def settled(self, trial: Trial, out: Path) -> Record | None:
         """Return the record that the trial has left since its submission, unless it was merely interrupted."""
-        path = record_path(out, trial)
-        if digest(path) in (None, self.before.get(trial.id)):
-            return None
-        with contextlib.suppress(UserError):
-            record = read_record(path)
-            return None if interrupted(record) else record
-        return None
-
-
-def digest(path: Path) -> str | None:
-    """Return the SHA-256 of a file; None if there is no file."""
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError:
-        return None
+        record, _ = left_record(trial, out, self.before.get(trial.id))
+        return None if record is None or interrupted(record) else record
 
 
 class Beat(Settings):
-    """The heartbeat of a running trial.
+    """The heartbeat of a running trial, with its progress."""
 
-    Attributes:
-        submission: name of the submission.
-        job: SLURM's name of the job, such as "17_3".
-        fraction, text: progress of the trial.
-        seconds: time until the next heartbeat.
-        node: name of the machine, if the run permits it.
-    """
-
-    submission: str
-    job: str
+    submission: str  # its name
+    job: str  # SLURM's name of the job, such as "17_3"
     fraction: float = 0.0
     text: str = ""
-    seconds: float
-    node: str | None = None
+    seconds: float  # until the next heartbeat
+    node: str | None = None  # name of the machine, if the run permits it
 
     @property
     def patience(self) -> float:
@@ -142,34 +111,19 @@ def is_cancelled(place: Path) -> bool:
 
 @dataclass(frozen=True)
 class SubmittedTrial:
-    """The state of a trial that was submitted to a cluster.
-
-    Attributes:
-        trial: the trial.
-        submission: name of its last submission.
-        state: its state.
-        text: the state as text.
-        active: whether the cluster may still run it, so that no other process should.
-        beat: its heartbeat, if it has one from this submission.
-        record: its record, if it is done.
-    """
+    """The state of a trial that was submitted to a cluster."""
 
     trial: Trial
-    submission: str
+    submission: str  # name of its last submission
     state: State
-    text: str
-    active: bool
-    beat: Beat | None = None
-    record: Record | None = None
+    text: str  # the state in words
+    active: bool  # whether the cluster may still run it, so that no other process should
+    beat: Beat | None = None  # from this submission
+    record: Record | None = None  # if it is done
 
 
 class Submissions:
-    """All trials that were submitted to a cluster from one folder.
-
-    Args:
-        folder: OUT/<suite>.
-        queue: function from names of submissions to their jobs (see `ask`), called about trials without a record.
-    """
+    """All trials that were submitted to a cluster from one folder; `queue` is asked about those without a record."""
 
     def __init__(self, folder: Path, queue: Callable[[Collection[str]], Mapping[str, Jobs] | None] = ask) -> None:
         self.folder = folder
@@ -213,15 +167,7 @@ class Submissions:
 
 
 def at_work(folder: Path, executor: str) -> set[str]:
-    """Return the trials that a cluster may still run.
-
-    Args:
-        folder: OUT/<suite>.
-        executor: the executor that will run the remaining trials.
-
-    Raises:
-        UserError: there are such trials, and other trials would run on this machine at the same time.
-    """
+    """Return the trials that a cluster may still run; a UserError if `executor` would run others here meanwhile."""
     active = [found for found in Submissions(folder).look().values() if found.active]
     if active and executor != "slurm":
         raise UserError(
@@ -237,10 +183,9 @@ def judge(
     """Return the state of a trial without a record, as text too, and whether the cluster may still run it.
 
     Args:
-        beat: its last heartbeat; None if there is none.
-        age: age of the heartbeat in seconds.
-        index: index of its job in the array.
-        jobs: jobs of the array in the queue; None if the queue does not answer.
+        beat, age: its last heartbeat, if there is one, and the seconds since.
+        index: of its job in the array.
+        jobs: of the array in the queue; None if the queue does not answer.
         fault: why its job could not begin it.
     """
     job = None if jobs is None else jobs.get(index, jobs.get(None))

@@ -131,7 +131,7 @@ def _in_order(trials: Sequence[AnyTrial]) -> tuple[AnyTrial, ...]:
 
 
 def _selected(only: Sequence[str], known: list[str]) -> set[str]:
-    names = parse_only(only, keys=("claim",)).claim
+    names = parse_only(only, keys=("claim",))["claim"]
     for name in names:
         if name not in known:
             raise UserError(f"--only claim={name}: there is no such claim; {nearest(name, known)}")

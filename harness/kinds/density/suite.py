@@ -47,13 +47,6 @@ ENCODING = ("permute", "augmentation", "preprocessing", "dequantise", "allow_unb
 """Keys of a data set that define how its raw values become a flow's input."""
 
 
-def _long_names(value: Any) -> Any:
-    """Read `lr` as `learning_rate`."""
-    if isinstance(value, dict) and "lr" in value and "learning_rate" not in value:
-        return {"learning_rate" if key == "lr" else key: item for key, item in value.items()}
-    return value
-
-
 def _seeds(value: Any) -> Any:
     """Read a number N as the seeds 0..N-1; a list names them."""
     if isinstance(value, int) and not isinstance(value, bool):
@@ -85,7 +78,7 @@ Seeds = Annotated[tuple[Seed, ...], BeforeValidator(_seeds), Field(min_length=1)
 class Trained(Settings):
     """A part of a suite that can change the training."""
 
-    training: Annotated[TrainingSettings, BeforeValidator(_long_names)] = TrainingSettings()
+    training: TrainingSettings = TrainingSettings()
 
 
 class TrainedOverlay(Trained, Overlay):

@@ -22,7 +22,7 @@ training: {learning_rate: 1e-3, steps: 2, batch_size: 8, evaluate_every: 1, ema:
 layers:
   conv1x1: {options: {parameterisation: dense}}
   emerging: {options: {kernel_size: 3}}
-  butterfly: {options: {levels: 3}, flow: {width: 5}, training: {lr: 0.01}}
+  butterfly: {options: {levels: 3}, flow: {width: 5}, training: {learning_rate: 0.01}}
 published:
   source: A Paper (2022)
   measure: bits_per_dim

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import torch
 
-from harness.core.environment import environment, git_state, package_version, run_provenance
+from harness.core.environment import environment, git_state, package_version
 from harness.core.machine import usable_cores
+from harness.execution.provenance import RunProvenance
 
 
 def git(folder, *arguments):
@@ -62,10 +63,11 @@ def test_the_diff_to_the_commit_is_recorded(tmp_path):
 
 def test_a_run_knows_its_commit():
     """The commit is recorded in a checkout; the host only on request."""
-    known, diff = run_provenance()
+    run = RunProvenance()
+    known, diff = run.common, run.diff
     if (Path(__file__).parents[3] / ".git").exists():
         assert len(known["git"]["commit"]) == 40 and ("diff" in known["git"]) == bool(diff)
-    assert "host" not in known and run_provenance(host=True)[0]["host"] == platform.node()
+    assert "host" not in known and RunProvenance(host=True).common["host"] == platform.node()
 
 
 def test_git_may_be_absent(monkeypatch, tmp_path):

@@ -6,8 +6,7 @@ import pytest
 
 from harness.core.checkpoint_files import CheckpointHeader, checkpoint_folder
 from harness.core.records import blank_record, write_record
-from harness.execution.agenda import Choice, Entry, agenda, counted, forget_settled, outlook
-from harness.execution.estimate import Experience
+from harness.execution.agenda import Choice, Entry, Experience, agenda, counted, forget_settled, outlook
 
 SOURCES = {"flows/glow.py": "aaa"}
 

@@ -7,7 +7,7 @@ import pytest
 from harness.core.records import blank_record, write_record
 from harness.core.run_options import RunOptions
 from harness.core.settings import FlowSettings, LayerRef
-from harness.execution.outcome import Ending, interrupted, left_record, log_path, missing_record, stamp
+from harness.execution.outcome import Ending, digest, interrupted, left_record, log_path, missing_record
 from harness.kinds.parameters.trial import ParametersTrial
 
 TRIAL = ParametersTrial(
@@ -54,7 +54,7 @@ def test_a_record_has_the_last_lines_of_a_long_log(tmp_path):
 
 def test_a_record_from_before_the_process_does_not_count(tmp_path):
     path = write_record(tmp_path / "records", blank_record(TRIAL, "ok", None))
-    before = stamp(path)
+    before = digest(path)
     assert left_record(TRIAL, tmp_path, before) == (None, "left no record")
     write_record(tmp_path / "records", blank_record(TRIAL, "oom", "new"))
     assert left_record(TRIAL, tmp_path, before)[0].status == "oom"

@@ -10,8 +10,8 @@ from harness.core.records import blank_record, write_record
 from harness.core.run_options import RunOptions
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.execution.data import check_prepared
-from harness.execution.outcome import SIGNAL
-from harness.execution.slurm.heartbeat import Heartbeat, wait_for_silence
+from harness.execution.outcome import SIGNAL, digest
+from harness.execution.slurm.slurm_job import Heartbeat, wait_for_silence
 from harness.execution.slurm.squeue import Job, parse
 from harness.execution.slurm.submissions import (
     CANCELLED,
@@ -21,7 +21,6 @@ from harness.execution.slurm.submissions import (
     at_work,
     beat_path,
     counted,
-    digest,
     fault_path,
     judge,
     lines,
@@ -146,12 +145,12 @@ def test_the_heartbeat_lasts_until_the_end_of_the_trial(tmp_path):
     one = trial("one")
     with Heartbeat(tmp_path, one, beat(seconds=0.1)) as heartbeat:
         first = beat_path(tmp_path, one.id).stat().st_mtime_ns
-        heartbeat.update(one, float("nan"), "step 6/40")
+        heartbeat.update(one, 0.15, "step 6/40")
         end = time.monotonic() + 20
         while read_beat(tmp_path, one.id)[0].text != "step 6/40" and time.monotonic() < end:
             time.sleep(0.02)
         found, _ = read_beat(tmp_path, one.id)
-        assert (found.text, found.fraction) == ("step 6/40", 0.0)
+        assert (found.text, found.fraction) == ("step 6/40", 0.15)
         assert beat_path(tmp_path, one.id).stat().st_mtime_ns > first
     assert not list((tmp_path / "heartbeats").iterdir())
 

@@ -16,9 +16,9 @@ from harness.core.isolation.messages import Receiver, Sender
 from harness.core.records import blank_record, read_record, write_record
 from harness.core.run_options import RunOptions
 from harness.core.settings import FlowSettings, LayerRef
-from harness.execution.local.process import progress_sender
+from harness.execution.local.process import progress_sender, read_progress
 from harness.execution.local.slots import Slots
-from harness.execution.local.supervisor import run_one, run_trials
+from harness.execution.local.supervisor import run_trials
 from harness.execution.outcome import interrupted
 from harness.execution.progress import Reporter, make_reporter
 from harness.kinds.parameters.trial import ParametersTrial
@@ -47,6 +47,10 @@ def timed(sweep):
     return RuntimeTrial(
         suite="s", profile="smoke", sweep=sweep, shape=(2, 4), batch=1, layers=(LAYER,), operations=("forward",)
     )
+
+
+def run_one(one, run_options, reporter, work):
+    run_trials([one], run_options, Slots(1), reporter, work=work)
 
 
 class Listener(Reporter):
@@ -456,10 +460,10 @@ def test_the_live_display_shows_progress_and_leaves_a_line_per_trial(faulty):
         reporter.started(odd)
         reporter.update(odd, 0.5, "step 1/2 [red]")
         reporter._progress.refresh()
-        reporter.update(odd, float("nan"), "")
         reporter.finished(odd, records["fine"])
     assert "[1/2] [bold]odd[/x]-one-w64: ok" in screen.getvalue()
-    assert "step 1/2 [red]" in screen.getvalue()
+    assert "step 1/2 [red]" in screen.getvalue() and "0 of 2 done" in screen.getvalue()
+    assert read_progress({"fraction": float("nan"), "text": "odd"}) == (0.0, "odd")
 
 
 SERVED = """

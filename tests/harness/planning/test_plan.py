@@ -17,7 +17,7 @@ suite: tiny
 kind: density
 title: Tiny
 flow: {levels: 1, steps: 1, width: 1}
-training: {steps: 1, batch_size: 1, lr: 1.0}
+training: {steps: 1, batch_size: 1, learning_rate: 1.0}
 layers:
   conv1x1: {}
   woodbury: {options: {rank_channels: 1, rank_space: 1}, flow: {width: 4}, training: {batch_size: 4}}
@@ -87,7 +87,7 @@ def test_set_goes_over_everything(suite):
         suite,
         settings=[
             "flow.width=9",
-            "training.lr=1e-3",
+            "training.learning_rate=1e-3",
             "training.batch_size=8",
             "layers.woodbury.options.rank_space=7",
             "layers.woodbury.training.batch_size=6",
@@ -114,7 +114,7 @@ def test_labels_with_dots_are_set(tmp_path):
 
 
 def test_the_later_set_wins(suite):
-    for texts in (["flow.width=8", "flow.width=9"], ["training.lr=1", "flow={width: 9}"]):
+    for texts in (["flow.width=8", "flow.width=9"], ["training.learning_rate=1", "flow={width: 9}"]):
         assert trial(plan(suite, settings=texts), "digits", "conv1x1").flow.width == 9
 
 
@@ -222,7 +222,7 @@ def test_ids_are_those_of_the_settings(suite, tmp_path):
     path = tmp_path / "same.yaml"  # the same settings, written otherwise
     path.write_text(
         SUITE.replace("{rank_channels: 1, rank_space: 1}", "{rank_space: 1, rank_channels: 1}")
-        .replace("lr: 1.0", "learning_rate: 1")
+        .replace("learning_rate: 1.0", "learning_rate: 1")
         .replace("seeds: 2", "seeds: [0, 1]")
         .replace("title: Tiny", "title: Another title")
     )
