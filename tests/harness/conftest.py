@@ -104,9 +104,9 @@ def many_seeds(density_run):
     first = [trial for trial in plan.trials if getattr(trial, "seed", None) == 0]
 
     def make(seeds):
-        # Not `model_copy`, which would keep the id.
+        # `model_copy` would keep the id.
         fields = [trial.model_dump() for trial in first]
-        trials = [DensityTrial.model_validate(one | {"seed": seed}) for seed in range(seeds) for one in fields]
+        trials = [DensityTrial.model_validate(row | {"seed": seed}) for seed in range(seeds) for row in fields]
         records = [trained(trial) for trial in trials]
         for record in records:
             seed, number = record.trial["seed"], ROWS.index(record.trial["layer"]["row"])
@@ -208,7 +208,7 @@ def parameters_run():
 
 @pytest.fixture
 def no_figures(monkeypatch):
-    """Reports without figures, which take most of their time and have tests of their own."""
+    """Skip the figures of reports, which take most of the time and have their own tests."""
     monkeypatch.setattr("harness.reporting.suite_report.drawn", lambda results: [])
 
 

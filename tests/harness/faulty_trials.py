@@ -22,7 +22,7 @@ from layers import UnsupportedShape
 
 
 def behave(trial, run_options, progress, checkpoints):
-    """Call the behaviour that the trial's sweep or label names."""
+    """Call the behaviour named by the sweep or label of the trial."""
     name = trial.sweep if trial.kind == "runtime" else trial.label
     folder = run_options.out / "notes"
     folder.mkdir(exist_ok=True, parents=True)
@@ -83,16 +83,16 @@ def leave(trial):
 
 
 def hang(trial):
-    """Never return to Python, and ignore signals, as a library that waits forever."""
+    """Ignore signals and never return to Python, like a library that waits forever."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     while True:
-        ctypes.PyDLL(None).sleep(60)  # with the interpreter's lock held
+        ctypes.PyDLL(None).sleep(60)  # holds the GIL
 
 
 def take_memory(trial):
-    """Allocate in small steps, and touch every page."""
+    """Allocate in small steps and write every page."""
     kept = []
     while True:
         kept.append(bytearray(os.urandom(1 << 20)) * 8)
@@ -105,7 +105,7 @@ def take_memory_in_a_child(trial):
 
 
 def ask_for_too_much(trial):
-    """Allocate without touching, so that only the kernel's limit refuses it."""
+    """Allocate without writing, so that only the limit of the kernel refuses it."""
     return torch.empty(1 << 33, dtype=torch.uint8)
 
 
@@ -117,7 +117,7 @@ def fill_the_disk_at_the_record(trial):
     def full(handle):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    os.fsync = full  # in this process alone, which ends with its record
+    os.fsync = full  # only in this process, which ends after its record
     return fine(trial)
 
 
@@ -149,12 +149,12 @@ def write_to_every_pipe(content):
                 left = memoryview(content)
                 while left:
                     left = left[os.write(number, left) :]
-        except OSError:  # not open, for reading only, or nobody reads any more
+        except OSError:  # not open, read-only, or without a reader
             continue
 
 
 def write_four_bytes(trial):
-    write_to_every_pipe(struct.pack("!i", 4))  # as of a message that never comes
+    write_to_every_pipe(struct.pack("!i", 4))  # the length of a message that never follows
     return fine(trial)
 
 

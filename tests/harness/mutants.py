@@ -186,7 +186,7 @@ class CachedLogDet(Conv1x1):
 
 
 class WrongInEval(Conv1x1):
-    """Return another log-det in eval(), where likelihoods are reported."""
+    """Return a different log-det in eval(), where likelihoods are reported."""
 
     def forward(self, x):
         y, log_det = super().forward(x)

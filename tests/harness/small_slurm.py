@@ -1,7 +1,7 @@
 """A real SLURM on one machine, run by the current user; a fixture starts it, so this file has no tests.
 
-One controller and one node daemon, without accounting, control groups, munge or a daemon of the system's own. All
-that they write is in one folder.
+One controller and one node daemon, without accounting, control groups, munge or system daemons. They write to one
+folder only.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ def missing():
 
 
 class SmallSlurm:
-    """Use as a context manager."""
+    """A running SLURM, used as a context manager."""
 
     def __init__(self, folder):
         self.folder = Path(folder)
@@ -85,7 +85,7 @@ class SmallSlurm:
 
     @property
     def environment(self):
-        """Environment of the programs that use this cluster."""
+        """Return the environment of programs that use this cluster."""
         path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
         return os.environ | {"SLURM_CONF": str(self.configuration), "PATH": path}
 
@@ -105,7 +105,7 @@ class SmallSlurm:
                 state = error.stderr
             if state in ("idle", "mix", "alloc"):
                 return
-            if time.monotonic() > end or any(one.poll() is not None for one in self.daemons.values()):
+            if time.monotonic() > end or any(daemon.poll() is not None for daemon in self.daemons.values()):
                 raise RuntimeError(f"SLURM does not start ({state}):\n{self.output()}")
             time.sleep(0.1)
 
@@ -131,9 +131,9 @@ class SmallSlurm:
         """End everything."""
         if "slurmctld" in self.daemons and self.daemons["slurmctld"].poll() is None:
             subprocess.run(["scancel", "--state=PENDING"], env=self.environment, capture_output=True, timeout=60)
-        for one in self.daemons.values():
-            one.kill()
-            one.wait()
+        for daemon in self.daemons.values():
+            daemon.kill()
+            daemon.wait()
         for pid in self._of_jobs():
             kill(pid)
         self.daemons.clear()
@@ -150,7 +150,7 @@ class SmallSlurm:
             )  # fmt: skip
 
     def _of_jobs(self):
-        """Return the processes of jobs: the step daemons of this configuration, and all that they have started."""
+        """Return the processes of jobs: the step daemons of this configuration, and all their descendants."""
         children, keepers, own = {}, [], f"SLURM_CONF={self.configuration}".encode()
         for entry in Path("/proc").glob("[0-9]*"):
             try:
@@ -161,11 +161,11 @@ class SmallSlurm:
                     keepers.append(int(entry.name))
             except OSError:
                 continue
-        found = []
+        processes = []
         while keepers:
-            found.append(keepers.pop())
-            keepers += children.get(found[-1], [])
-        return found
+            processes.append(keepers.pop())
+            keepers += children.get(processes[-1], [])
+        return processes
 
 
 def kill(pid):
@@ -177,9 +177,9 @@ def free_ports(count):
     """Return ports without a listener."""
     sockets = [socket.socket() for _ in range(count)]
     try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+        for listener in sockets:
+            listener.bind(("127.0.0.1", 0))
+        return [listener.getsockname()[1] for listener in sockets]
     finally:
-        for one in sockets:
-            one.close()
+        for listener in sockets:
+            listener.close()

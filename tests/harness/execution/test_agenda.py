@@ -1,4 +1,4 @@
-"""The state of every trial, and what a run would do about it."""
+"""The state of every trial, and whether a run would execute it."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ SOURCES = {"flows/glow.py": "aaa"}
 
 @pytest.fixture
 def run(density_run, tmp_path):
-    """The plan of eighteen density trials and two runtime trials, in a folder without a record."""
+    """Return a plan of eighteen density trials and two runtime trials, and a folder without records."""
     return density_run[0], tmp_path / "made_up"
 
 
@@ -36,7 +36,7 @@ def states(plan, folder):
     return {entry.trial.id: entry for entry in agenda(plan, folder, lambda trial: SOURCES)}
 
 
-def test_every_state_and_which_options_run_it(run):
+def test_states_of_trials_and_the_options_that_run_them(run):
     plan, folder = run
     done, failed, shot, stale, cut, stale_cut, fresh = plan.trials[:7]
     leave(folder, done)
@@ -46,8 +46,8 @@ def test_every_state_and_which_options_run_it(run):
     checkpoint(folder, cut, 10)
     checkpoint(folder, stale_cut, 30, {"flows/glow.py": "bbb"})
     checkpoint(folder, failed, 20)
-    found = states(plan, folder)
-    assert {one.id: found[one.id].text() for one in plan.trials[:7]} == {
+    entries = states(plan, folder)
+    assert {trial.id: entries[trial.id].text() for trial in plan.trials[:7]} == {
         done.id: "ok",
         failed.id: "failed: oom, from step 20",
         shot.id: "killed, runs again",
@@ -57,27 +57,27 @@ def test_every_state_and_which_options_run_it(run):
         fresh.id: "to run",
     }
     plain, again, anew = Choice(), Choice(retry_failed=True), Choice(stale="rerun")
-    runs = {one.id: [found[one.id].runs(choice) for choice in (plain, again, anew)] for one in plan.trials[:7]}
+    runs = {trial.id: [entries[trial.id].runs(choice) for choice in (plain, again, anew)] for trial in plan.trials[:7]}
     assert runs[done.id] == [False] * 3 and runs[failed.id] == [False, True, False]
     assert runs[stale.id] == [False, False, True]
-    assert all(runs[one.id] == [True] * 3 for one in (shot, cut, stale_cut, fresh))
-    assert counted(list(found.values())) == (
+    assert all(runs[trial.id] == [True] * 3 for trial in (shot, cut, stale_cut, fresh))
+    assert counted(list(entries.values())) == (
         "20 trials: 2 ok, 1 failed before (1 oom), 1 killed (runs again), 16 to run; 1 of them stale"
     )
-    lines = outlook(list(found.values()), plain, 2)
+    lines = outlook(list(entries.values()), plain, 2)
     assert lines[1] == "1 trial failed before and stays so; --retry-failed runs it again"
     assert lines[2].startswith("2 trials are stale, as source changed (flows/glow.py changed)")
 
 
 def test_checkpoints_of_settled_trials_are_removed(run):
-    """A trial that was killed after its record leaves one; a trial that will run again keeps its own."""
+    """A trial killed after writing its record leaves a checkpoint; a trial that will run again keeps its own."""
     plan, folder = run
     done, failed, stale, fresh = plan.trials[:4]
     leave(folder, done)
     leave(folder, failed, "oom")
     leave(folder, stale, sources={"flows/glow.py": "bbb"})
-    for one in (done, failed, stale, fresh):
-        checkpoint(folder, one, 10)
+    for trial in (done, failed, stale, fresh):
+        checkpoint(folder, trial, 10)
     forget_settled(list(states(plan, folder).values()), folder)
     assert {path.name for path in (folder / "checkpoints").iterdir()} == {failed.id, stale.id, fresh.id}
 
@@ -92,16 +92,16 @@ def test_without_known_source_no_record_is_stale(run):
 
 def test_durations_are_estimated_from_the_most_similar_trials(run):
     plan, folder = run
-    trials = {(one.data.label, one.layer.row, one.seed): one for one in plan.trials if one.kind == "density"}
+    trials = {(t.data.label, t.layer.row, t.seed): t for t in plan.trials if t.kind == "density"}
     leave(folder, trials["digits", "conv1x1", 0], seconds=100.0)
     leave(folder, trials["digits", "conv1x1", 1], seconds=300.0)
     leave(folder, trials["digits", "<script>", 0], seconds=800.0)
     checkpoint(folder, trials["digits", "conv1x1", 2], 30)
-    found = states(plan, folder)
-    assert found[trials["digits", "conv1x1", 2].id].seconds == 50.0, "a quarter of the mean is left"
-    assert found[trials["digits", "<script>", 1].id].seconds == pytest.approx(800.0)
-    assert found[trials["digits", "my_layer & co", 0].id].seconds == pytest.approx(400.0), "its column's mean"
-    assert found[trials["waveforms", "conv1x1", 0].id].seconds is None, "no record of this data set"
+    entries = states(plan, folder)
+    assert entries[trials["digits", "conv1x1", 2].id].seconds == 50.0, "a quarter of the mean is left"
+    assert entries[trials["digits", "<script>", 1].id].seconds == pytest.approx(800.0)
+    assert entries[trials["digits", "my_layer & co", 0].id].seconds == pytest.approx(400.0), "the mean of its data set"
+    assert entries[trials["waveforms", "conv1x1", 0].id].seconds is None, "no record of this data set"
     longer = trials["digits", "conv1x1", 0]
     fields = {name: getattr(longer, name) for name in type(longer).model_fields}
     longer = type(longer)(**fields | {"training": longer.training.model_copy(update={"steps": 400})})
@@ -112,7 +112,7 @@ def test_durations_are_estimated_from_the_most_similar_trials(run):
 
 def test_durations_of_runtime_trials_add_up_and_others_run_in_parallel(run):
     plan, _ = run
-    entries = [Entry(one, "to run", seconds=60.0) for one in plan.trials]
+    entries = [Entry(trial, "to run", seconds=60.0) for trial in plan.trials]
     [line] = outlook(entries, Choice(), 3)
     assert line == "a run does 20 trials, in about 8 min (from earlier trials, 3 at once)"
     entries[0] = replace(entries[0], seconds=None)

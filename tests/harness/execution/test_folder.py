@@ -1,4 +1,4 @@
-"""A run locks its folder until it ends, however it ends."""
+"""A run locks its folder until it ends, even if it is killed."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from harness.execution.folder import claimed
 with claimed(Path(sys.argv[1]), host=len(sys.argv) > 2):
-    print("mine", flush=True)
+    print("locked", flush=True)
     sys.stdin.read()
 """
 
@@ -30,12 +30,12 @@ def holder(folder, *more):
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout.readline() == "mine\n"
+    assert process.stdout.readline() == "locked\n"
     return process
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="kills by signal")
-def test_the_second_run_names_the_first_until_that_has_ended(tmp_path):
+def test_a_second_run_is_refused_and_names_the_first_while_that_runs(tmp_path):
     folder = make_folder(tmp_path / "suite")
     with holder(folder) as first:
         with pytest.raises(
@@ -44,7 +44,7 @@ def test_the_second_run_names_the_first_until_that_has_ended(tmp_path):
             claimed(folder).__enter__()
         first.send_signal(signal.SIGKILL)
         first.wait()
-    with claimed(folder):  # a kill leaves the file of the lock, but no lock
+    with claimed(folder):  # a killed process leaves the lock file, but no lock
         pass
     with holder(folder, "host") as first:
         with pytest.raises(UserError, match=rf"\(process {first.pid} on {os.uname().nodename}, since"):
@@ -66,7 +66,7 @@ def test_only_incomplete_files_are_removed(tmp_path):
     assert left == sorted(kept)
 
 
-def test_a_folder_that_cannot_be_made(tmp_path):
+def test_a_folder_that_cannot_be_created_is_a_user_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="choose another --out"):
         make_folder(tmp_path / "file" / "suite")

@@ -46,10 +46,10 @@ kind: parameters
 title: Counted
 layers:
   conv1x1: {}
-  sound: {layer: "theirs.py:Sound"}
-  again: {layer: "theirs.py:Sound"}
-  wrong: {layer: "theirs.py:Wrong"}
-  exits: {layer: "theirs.py:Exits"}
+  sound: {layer: "third_party.py:Sound"}
+  again: {layer: "third_party.py:Sound"}
+  wrong: {layer: "third_party.py:Wrong"}
+  exits: {layer: "third_party.py:Exits"}
 profiles:
   quick: {widths: [8], datasets: {digits: {shape: [1, 8, 8]}}, flow: {levels: 1, steps: 1}}
 """
@@ -59,7 +59,7 @@ suite: timed
 kind: runtime
 title: Timed
 operations: [forward]
-layers: {conv1x1: {}, sound: {layer: "theirs.py:Sound"}, wrong: {layer: "theirs.py:Wrong"}}
+layers: {conv1x1: {}, sound: {layer: "third_party.py:Sound"}, wrong: {layer: "third_party.py:Wrong"}}
 profiles:
   quick: {timing: {warmup: 1, rounds: 2}, sweeps: {side: {shapes: [[2, 4, 4]], batch: 2}}}
 """
@@ -70,7 +70,7 @@ UNCHECKED = "not checked by check-layer (--unchecked)"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gate")
-    for name, text in {"theirs.py": LAYERS, "counted.yaml": COUNTED, "timed.yaml": TIMED}.items():
+    for name, text in {"third_party.py": LAYERS, "counted.yaml": COUNTED, "timed.yaml": TIMED}.items():
         (folder / name).write_text(text)
     return folder
 
@@ -83,13 +83,13 @@ def here(folder, monkeypatch):
 def records(suite):
     folder = Path("reports") / suite
     plan = Plan.load(folder)
-    found = {trial: folder / "records" / f"{trial.id}.json" for trial in plan.trials}
-    return {getattr(trial, "layer", None) and trial.layer.row: read_record(path) for trial, path in found.items()}
+    paths = {trial: folder / "records" / f"{trial.id}.json" for trial in plan.trials}
+    return {getattr(trial, "layer", None) and trial.layer.row: read_record(path) for trial, path in paths.items()}
 
 
 @pytest.fixture(scope="module")
 def output(folder):
-    """Output of the first run of the suite."""
+    """Return the output of the first run of the suite."""
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as stream:
         patch.chdir(folder)
         assert main(["run", "counted.yaml"]) == 1
@@ -97,19 +97,19 @@ def output(folder):
 
 
 def test_trials_of_a_refused_layer_do_not_run_and_the_others_do(output):
-    assert output.count("check-layer theirs.py:Sound: passed") == 1, "once for each layer and its options"
-    assert "check-layer theirs.py:Wrong: refused, so its trials do not run: log-det, shape" in output
-    found = records("counted")
-    assert {row: record.status for row, record in found.items()} == {
+    assert output.count("check-layer third_party.py:Sound: passed") == 1, "once per layer and options"
+    assert "check-layer third_party.py:Wrong: refused, so its trials do not run: log-det, shape" in output
+    by_row = records("counted")
+    assert {row: record.status for row, record in by_row.items()} == {
         "conv1x1": "ok",
         "sound": "ok",
         "again": "ok",
         "wrong": "error",
         "exits": "error",
     }
-    assert found["wrong"].reason.startswith(f"{REFUSED} log-det, shape") and found["wrong"].reason.endswith(WAY_OUT)
-    assert "(forward, shape (4, 4, 4), float64): the process ended with exit code 0" in found["exits"].reason
-    assert found["wrong"].environment["sources"] and str(Path.cwd()) not in found["wrong"].reason
+    assert by_row["wrong"].reason.startswith(f"{REFUSED} log-det, shape") and by_row["wrong"].reason.endswith(WAY_OUT)
+    assert "(forward, shape (4, 4, 4), float64): the process ended with exit code 0" in by_row["exits"].reason
+    assert by_row["wrong"].environment["sources"] and str(Path.cwd()) not in by_row["wrong"].reason
     frame = pd.read_csv("reports/counted/results.csv").set_index("layer")
     assert frame.check.fillna("").to_dict() == {
         "conv1x1": "",
@@ -122,11 +122,11 @@ def test_trials_of_a_refused_layer_do_not_run_and_the_others_do(output):
 
 def test_unchecked_runs_refused_layers_and_tables_mark_them(output, capsys):
     assert main(["run", "counted.yaml"]) == 1
-    assert "check-layer" not in capsys.readouterr().out.partition("# Counted")[0], "no trial of it runs"
+    assert "check-layer" not in capsys.readouterr().out.partition("# Counted")[0], "none of its trials runs"
     assert main(["run", "counted.yaml", "--unchecked", "--retry-failed", "--only", "layer=wrong"]) == 0
-    found = records("counted")
-    assert found["wrong"].status == "ok" and found["wrong"].rows[0]["check"] == "unchecked"
-    assert found["exits"].status == "error"
+    by_row = records("counted")
+    assert by_row["wrong"].status == "ok" and by_row["wrong"].rows[0]["check"] == "unchecked"
+    assert by_row["exits"].status == "error"
     table = Path("reports/counted/table.md").read_text()
     assert r"| wrong \[1] " in table and rf"- \[1] {UNCHECKED}" in table
     assert "--unchecked" in Plan.load(Path("reports/counted")).command
@@ -148,7 +148,7 @@ def test_a_sweep_point_is_measured_without_the_refused_layer():
 @pytest.mark.parametrize("command", ["run", "plan", "validate"])
 def test_a_layer_whose_import_ends_the_process_is_the_users_error(folder, capsys, command):
     (folder / "leaves.py").write_text("import os\n\nos._exit(0)\n")
-    (folder / "leaves.yaml").write_text(COUNTED.replace("theirs.py:Wrong", "leaves.py:Any"))
+    (folder / "leaves.yaml").write_text(COUNTED.replace("third_party.py:Wrong", "leaves.py:Any"))
     assert main([command, "leaves.yaml"]) == 2
     output = capsys.readouterr().err
     assert output.startswith("check-layer leaves.py:Any ended early (construction, import)") and "exit code 0" in output
@@ -156,14 +156,14 @@ def test_a_layer_whose_import_ends_the_process_is_the_users_error(folder, capsys
 
 @pytest.mark.parametrize("kind", ["density", "runtime", "parameters"])
 def test_every_table_marks_a_row_that_was_not_checked(kind, request):
-    plan, found = request.getfixturevalue(f"{kind}_run")
+    plan, run_records = request.getfixturevalue(f"{kind}_run")
     name = plan.rows[1]
-    for record in found:
+    for record in run_records:
         for row in record.rows:
             if row.get("layer", record.trial.get("layer", {}).get("row")) == name:
                 row["check"] = "unchecked"
     tables = {"density": density_tables, "runtime": runtime_tables, "parameters": parameters_tables}[kind]
-    table = tables(Results.of(plan, found))[0]
+    table = tables(Results.of(plan, run_records))[0]
     assert any(UNCHECKED in remark for remark in table.notes)
     assert [row[0] for row in table.rows if "[" in row[0]] == [f"{name} [1]"]
 
@@ -171,9 +171,9 @@ def test_every_table_marks_a_row_that_was_not_checked(kind, request):
 def test_layers_of_this_project_are_not_checked():
     assert LayerRef(row="a", layer="conv1x1").check_key is None
     assert LayerRef(row="a", layer="maf:flow", baseline=True).check_key is None
-    one = LayerRef(row="a", layer="mine.py:Mine", options={"rank": 1})
-    assert one.check_key == LayerRef(row="b", layer="mine.py:Mine", options={"rank": 1}).check_key
-    assert one.check_key != LayerRef(row="a", layer="mine.py:Mine", options={"rank": 2}).check_key
+    ref = LayerRef(row="a", layer="layer.py:Layer", options={"rank": 1})
+    assert ref.check_key == LayerRef(row="b", layer="layer.py:Layer", options={"rank": 1}).check_key
+    assert ref.check_key != LayerRef(row="a", layer="layer.py:Layer", options={"rank": 2}).check_key
 
 
 def test_a_submission_keeps_the_outcomes_of_check_layer(tmp_path):

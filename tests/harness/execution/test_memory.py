@@ -1,4 +1,4 @@
-"""The memory that a process holds, according to the kernel."""
+"""Memory held by processes, as reported by the kernel."""
 
 import mmap
 import os
@@ -15,14 +15,14 @@ SIZE = 64 << 20
 
 
 def fill(pages):
-    """Touch all pages, a few at a time: the allocator would keep a copy of all of them, which counts."""
+    """Write all pages a few at a time: one large value would itself take memory, which the allocator keeps."""
     for _ in range(SIZE >> 16):
         pages.write(b"1" * (1 << 16))
 
 
-def test_memory_counts_once_it_is_touched_and_files_do_not(tmp_path):
+def test_memory_counts_once_it_is_written_and_mapped_files_do_not(tmp_path):
     before = held(os.getpid())
-    # Pages of its own: an allocator may have some at hand that were touched before.
+    # A new mapping: the allocator may reuse pages that were written before.
     with mmap.mmap(-1, SIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as kept:
         untouched = held(os.getpid()) - before
         fill(kept)
@@ -44,10 +44,10 @@ def test_shared_memory_counts():
         assert held(os.getpid()) - before > SIZE * 0.9
 
 
-def test_a_group_is_all_its_processes():
+def test_the_memory_of_all_processes_of_a_group_is_added():
     code = f"import time; kept = bytearray(b'1') * {SIZE}; print(flush=True); time.sleep(60)"
     command = ["sh", "-c", f'{sys.executable} -c "{code}" & {sys.executable} -c "{code}"']
-    # Not waiting for input: that of a shell's background process is empty, and its end would be the process's.
+    # They sleep instead of reading input: standard input of a background process is empty, so reading would end it.
     with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as shell:
         try:
             shell.stdout.readline(), shell.stdout.readline()

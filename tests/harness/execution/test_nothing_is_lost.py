@@ -1,4 +1,4 @@
-"""A suite whose trials and supervisors are killed at random ends like one without disturbance."""
+"""A suite whose trials and supervisors are killed at random gives the same results as an undisturbed run."""
 
 import os
 import random
@@ -50,20 +50,20 @@ def start(folder, out):
 
 
 def parents():
-    """Return process -> (its parent, its session), of all that run."""
-    found = {}
+    """Return {process: (parent, session)} of all running processes."""
+    running = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:
             continue
         if fields[0] not in "ZX":
-            found[int(stat.parent.name)] = (int(fields[1]), int(fields[3]))
-    return found
+            running[int(stat.parent.name)] = (int(fields[1]), int(fields[3]))
+    return running
 
 
 def trials_of(supervisor):
-    """Return the processes of running trials: grandchildren of the supervisor, each leader of a session of its own."""
+    """Return the processes of running trials: grandchildren of the supervisor that lead a session."""
     known = parents()
     children = {pid for pid, (parent, _) in known.items() if parent == supervisor}
     return [pid for pid, (parent, session) in known.items() if parent in children and session == pid]
@@ -96,8 +96,8 @@ def kill_at_random(run, generator):
 
 
 def content(out):
-    """Return all results, with weights and samples, but without times, provenance and remarks."""
-    found = {}
+    """Return all results, with weights and samples, but without times, provenance and notes."""
+    results = {}
     for path in sorted((out / "records").glob("*.json")):
         record = read_record(path)
         [row] = record.rows
@@ -108,9 +108,9 @@ def content(out):
             samples = {name: arrays[name].tobytes() for name in arrays}
         state = torch.load(out / "weights" / f"{path.stem}.pt", weights_only=True)["state"]
         weights = {name: value.numpy().tobytes() for name, value in state.items()}
-        assert record.id not in found
-        found[record.id] = (record.status, row, record.curves, record.audit, samples, weights)
-    return found
+        assert record.id not in results
+        results[record.id] = (record.status, row, record.curves, record.audit, samples, weights)
+    return results
 
 
 @pytest.fixture(scope="module")
@@ -118,9 +118,9 @@ def undisturbed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed")
     (folder / "shot.yaml").write_text(SUITE)
     assert start(folder, "out").wait() == 0, (folder / "output.txt").read_text()
-    found = content(folder / "out" / "shot")
-    assert len(found) == TRIALS
-    return found
+    results = content(folder / "out" / "shot")
+    assert len(results) == TRIALS
+    return results
 
 
 @pytest.mark.parametrize("kills", [10, pytest.param(100, marks=pytest.mark.slow)])
@@ -139,7 +139,7 @@ def test_kills_at_random_lose_nothing(undisturbed, tmp_path, kills):
         if run.poll() is None:
             continue
         out = tmp_path / f"round{rounds}" / "shot"
-        records = [read_record(path) for path in (out / "records").glob("*.json")]  # none is ever torn
+        records = [read_record(path) for path in (out / "records").glob("*.json")]  # every record is readable
         assert run.returncode in (0, 1, -signal.SIGKILL), (tmp_path / "output.txt").read_text()
         if run.returncode == 0:  # all trials finished before the last kill: another round
             assert content(out) == undisturbed
@@ -159,7 +159,7 @@ def test_kills_at_random_lose_nothing(undisturbed, tmp_path, kills):
 
 
 def wait_until_gone(processes, seconds=3.0):
-    """Wait, and return the processes that still run."""
+    """Wait until the processes have ended; return those that still run after `seconds`."""
     end = time.monotonic() + seconds
     while (left := [pid for pid in processes if pid in parents()]) and time.monotonic() < end:
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Records for trials whose process left none."""
+"""Records of trials whose process ended without writing one."""
 
 import re
 
@@ -34,7 +34,7 @@ TRIAL = ParametersTrial(
         (Ending(-9, 1.0, limit="oom", held=5 << 30), "oom", "held 5.0 GiB of memory, and may hold 4.0 GiB", False),
     ],
 )
-def test_how_a_process_ended(tmp_path, ending, status, words, again):
+def test_status_and_reason_follow_from_how_the_process_ended(tmp_path, ending, status, words, again):
     run_options = RunOptions(tmp_path, timeout=1800, memory=4 << 30)
     record = missing_record(TRIAL, run_options, ending, "left no record", {"git": None})
     assert record.status == status and record.environment == {"git": None}

@@ -101,7 +101,7 @@ EXPECTED = {
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Return the exit code, row -> record, and the table."""
+    """Return the exit code, {row: record} and the table."""
     folder = tmp_path_factory.mktemp("faults")
     (folder / "faulty.py").write_text(LAYERS)
     (folder / "faults.yaml").write_text(SUITE)
@@ -109,7 +109,7 @@ def run(tmp_path_factory):
         patch.chdir(folder)
         code = main(["run", "faults.yaml", "--out", "out", "--unchecked"])
     out = folder / "out" / "faults"
-    records = {one.layer.row: read_record(out / "records" / f"{one.id}.json") for one in Plan.load(out).trials}
+    records = {trial.layer.row: read_record(out / "records" / f"{trial.id}.json") for trial in Plan.load(out).trials}
     return code, records, (out / "table.md").read_text()
 
 

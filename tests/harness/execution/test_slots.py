@@ -1,4 +1,4 @@
-"""Leases: threads never exceed the cores, GPUs are never shared."""
+"""Leases of cores and GPUs: threads never exceed the cores, and GPUs are never shared."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def trial(threads=1, device="cpu"):
     )
 
 
-def test_threads_share_the_cores_by_their_number():
+def test_concurrent_trials_have_at_most_one_thread_per_core():
     slots = Slots(cores=4)
     first = slots.lease(trial(threads=3))
     assert slots.lease(trial(threads=2)) is None
@@ -31,7 +31,7 @@ def test_threads_share_the_cores_by_their_number():
     assert slots.lease(trial(threads=3)) is not None
 
 
-def test_a_trial_of_more_threads_than_cores_runs_alone():
+def test_a_trial_with_more_threads_than_cores_runs_alone():
     slots = Slots(cores=2)
     large = slots.lease(trial(threads=8))
     assert large and slots.lease(trial()) is None
@@ -48,7 +48,7 @@ def test_jobs_are_an_upper_bound():
     assert at_once([], slots) == 1 and at_once([trial(99)], slots) == 1
 
 
-def test_a_gpu_has_one_trial():
+def test_a_gpu_runs_one_trial_at_a_time():
     slots = Slots(cores=8, gpus=("0", "1"))
     leases = [slots.lease(trial(device="cuda")) for _ in range(3)]
     assert [lease and lease.gpu for lease in leases] == ["0", "1", None]

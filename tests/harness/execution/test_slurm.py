@@ -38,7 +38,7 @@ profiles:
   quick: {timing: {warmup: 1, rounds: 2}, sweeps: {side: {shapes: [[2, 4, 4], [2, 6, 6]], batch: 2}}}
 """
 
-# Its layer pauses training while a file exists.
+# The layer of this suite pauses training while a file exists.
 HELD = """\
 suite: held
 kind: density
@@ -105,7 +105,7 @@ def start(slurm, tmp_path):
     for process in started:
         process.kill()
         process.wait()
-    slurm.clear()  # a test that fails leaves jobs, which the next one would wait for
+    slurm.clear()  # a failed test may leave jobs, for which the next test would wait
 
 
 @pytest.fixture
@@ -126,16 +126,16 @@ def harness(slurm, tmp_path, monkeypatch, capfd):
 
 def wait_for(condition, run=None, seconds=90.0):
     end = time.monotonic() + seconds
-    while not (found := condition()):
+    while not (result := condition()):
         output = run.output() if run is not None else ""
         assert time.monotonic() < end, f"timed out: {output}"
         assert run is None or run.poll() is None, f"ended early: {output}"
         time.sleep(0.1)
-    return found
+    return result
 
 
 def states(slurm):
-    """Return the state of each job that the queue knows: "7_0" -> "RUNNING"."""
+    """Return the state of each job in the queue: {"7_0": "RUNNING"}."""
     lines = slurm.ask("squeue", "--noheader", "--array", "--states=all", "--format=%F_%K|%T").splitlines()
     return dict(line.strip().split("|") for line in lines)
 
@@ -154,13 +154,13 @@ def held_folder(tmp_path):
 
 def waiting(out, count):
     """Return whether this many trainings have paused, with a checkpoint of the step before."""
-    found = [max((int(path.stem) for path in one.glob("*.ckpt")), default=0) for one in out.glob("checkpoints/*")]
-    return sum(step == 9 for step in found) == count
+    steps = [max((int(path.stem) for path in folder.glob("*.ckpt")), default=0) for folder in out.glob("checkpoints/*")]
+    return sum(step == 9 for step in steps) == count
 
 
 def values(out):
     """Return the results in records and report, without times and provenance."""
-    found = {}
+    results = {}
     for path in sorted((out / "records").glob("*.json")):
         record = read_record(path)
         rows = [
@@ -168,9 +168,9 @@ def values(out):
             for row in record.rows
         ]
         curves = {name: values for name, values in record.curves.items() if name != "seconds"}
-        found[record.id] = record.status, rows, curves
+        results[record.id] = record.status, rows, curves
     table = [line for line in (out / "table.md").read_text().splitlines() if " s |" not in line]
-    return found, table
+    return results, table
 
 
 def test_an_array_obeys_its_throttle_and_gives_the_results_of_a_local_run(slurm, tmp_path, start, harness):

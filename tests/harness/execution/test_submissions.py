@@ -1,4 +1,4 @@
-"""The state of trials that were submitted to a cluster, from files and from the answer of the queue."""
+"""States of trials submitted to a cluster, derived from files and from the output of squeue."""
 
 import os
 import time
@@ -44,7 +44,7 @@ def beat(job="7_0", submission=NAME, **changes):
 
 
 def known(jobs):
-    """Return a queue that answers with these jobs for every name."""
+    """Return a queue that reports these jobs for every name."""
     return lambda names: None if jobs is None else dict.fromkeys(names, jobs)
 
 
@@ -53,16 +53,16 @@ def cancelled(place):
 
 
 def submission(out, *jobs, name=NAME):
-    before = {one.id: found for job in jobs for one in job if (found := digest(out / "records" / f"{one.id}.json"))}
-    made = Submission(
+    before = {trial.id: old for job in jobs for trial in job if (old := digest(out / "records" / f"{trial.id}.json"))}
+    submitted = Submission(
         name=name, jobs=jobs, before=before, run_options=RunOptions(out), cache=out / "cache", heartbeat=10.0
     )
-    made.save(out / "slurm" / name)
+    submitted.save(out / "slurm" / name)
     return out / "slurm" / name
 
 
 @pytest.mark.parametrize(
-    ("last", "age", "jobs", "fault", "state", "said", "active"),
+    ("last", "age", "jobs", "fault", "state", "words", "active"),
     [
         (None, 0, {0: PENDING}, None, "waiting", "Resources", True),
         (None, 0, {None: RUNNING}, None, "waiting", "RUNNING", True),
@@ -80,39 +80,39 @@ def submission(out, *jobs, name=NAME):
         (beat(), 1, {0: RUNNING}, "no data", "running", "step 5/40", True),  # started again
     ],
 )
-def test_states(last, age, jobs, fault, state, said, active):
-    found = judge(last, age, 0, jobs, fault)
-    assert (found[0], found[2]) == (state, active) and said in found[1]
+def test_the_state_follows_from_heartbeat_queue_and_fault(last, age, jobs, fault, state, words, active):
+    judged = judge(last, age, 0, jobs, fault)
+    assert (judged[0], judged[2]) == (state, active) and words in judged[1]
 
 
 def test_a_trial_is_done_when_its_record_has_changed(tmp_path):
-    one = trial("one")
-    write_record(tmp_path / "records", blank_record(one, "error", "of an earlier run"))
-    submission(tmp_path, (one,))
-    assert Submissions(tmp_path, known({0: RUNNING})).look()[one.id].state == "waiting"
-    ended = blank_record(one, "killed", "ended by SIGTERM")
+    submitted = trial("one")
+    write_record(tmp_path / "records", blank_record(submitted, "error", "of an earlier run"))
+    submission(tmp_path, (submitted,))
+    assert Submissions(tmp_path, known({0: RUNNING})).look()[submitted.id].state == "waiting"
+    ended = blank_record(submitted, "killed", "ended by SIGTERM")
     ended.notes[SIGNAL] = "SIGTERM"
     write_record(tmp_path / "records", ended)
-    assert Submissions(tmp_path, known({0: ENDED})).look()[one.id].state == "lost", "it runs again"
-    write_record(tmp_path / "records", blank_record(one, "error", "of this run"))
-    looked = Submissions(tmp_path, known({0: RUNNING})).look()[one.id]
+    assert Submissions(tmp_path, known({0: ENDED})).look()[submitted.id].state == "lost", "it runs again"
+    write_record(tmp_path / "records", blank_record(submitted, "error", "of this run"))
+    looked = Submissions(tmp_path, known({0: RUNNING})).look()[submitted.id]
     assert looked.state == "done" and looked.record.reason == "of this run" and not looked.active
 
 
 def test_only_the_last_submission_and_its_heartbeat_count(tmp_path):
-    one, two = trial("one"), trial("two")
-    cancelled(submission(tmp_path, (one,), (two,)))
-    submission(tmp_path, (one,), name=f"{NAME}1")
-    with Heartbeat(tmp_path, one, beat()):
+    first, second = trial("one"), trial("two")
+    cancelled(submission(tmp_path, (first,), (second,)))
+    submission(tmp_path, (first,), name=f"{NAME}1")
+    with Heartbeat(tmp_path, first, beat()):
         looked = Submissions(tmp_path, known({0: RUNNING})).look()
-    assert {name: found.state for name, found in looked.items()} == {one.id: "waiting", two.id: "cancelled"}
+    assert {name: state.state for name, state in looked.items()} == {first.id: "waiting", second.id: "cancelled"}
     assert counted(looked.values()) == "on the cluster: 1 waiting, 1 cancelled"
-    assert Submissions(tmp_path, known(None)).look({two.id}).keys() == {two.id}
+    assert Submissions(tmp_path, known(None)).look({second.id}).keys() == {second.id}
 
 
 def test_status_shows_the_fault_of_a_job(tmp_path):
-    one = trial("one")
-    fault = fault_path(submission(tmp_path, (one,)), one.id)
+    submitted = trial("one")
+    fault = fault_path(submission(tmp_path, (submitted,)), submitted.id)
     fault.parent.mkdir()
     fault.write_text("digits: not prepared\n")
     assert "lost: digits: not prepared" in lines(Submissions(tmp_path, known({0: ENDED})).look())[1]
@@ -120,21 +120,21 @@ def test_status_shows_the_fault_of_a_job(tmp_path):
 
 def test_a_local_run_refuses_a_folder_that_cluster_jobs_use(tmp_path, monkeypatch):
     assert at_work(tmp_path, "local") == set()
-    one, two = trial("one"), trial("two")
-    place = submission(tmp_path, (one,), (two,))
-    write_record(tmp_path / "records", blank_record(two, "ok", None))
+    first, second = trial("one"), trial("two")
+    place = submission(tmp_path, (first,), (second,))
+    write_record(tmp_path / "records", blank_record(second, "ok", None))
     monkeypatch.setenv("PATH", str(tmp_path))  # without squeue, the trial may still be waiting
     with pytest.raises(UserError, match=r"1 waiting.*cancel "):
         at_work(tmp_path, "local")
-    assert at_work(tmp_path, "slurm") == {one.id}
+    assert at_work(tmp_path, "slurm") == {first.id}
     cancelled(place)
     assert at_work(tmp_path, "local") == at_work(tmp_path, "slurm") == set()
-    with Heartbeat(tmp_path, one, beat()), pytest.raises(UserError, match="1 cancelled"):
+    with Heartbeat(tmp_path, first, beat()), pytest.raises(UserError, match="1 cancelled"):
         at_work(tmp_path, "local")  # cancelled, but not ended yet
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"name": "invertbench-a b"}'])
-def test_a_damaged_submission_is_named(tmp_path, content):
+def test_a_damaged_submission_is_an_error_that_names_its_file(tmp_path, content):
     place = submission(tmp_path, (trial("one"),))
     (place / "submission.json").write_text(content)
     with pytest.raises(UserError, match=r"submission.json: not a readable submission"):
@@ -142,33 +142,33 @@ def test_a_damaged_submission_is_named(tmp_path, content):
 
 
 def test_the_heartbeat_lasts_until_the_end_of_the_trial(tmp_path):
-    one = trial("one")
-    with Heartbeat(tmp_path, one, beat(seconds=0.1)) as heartbeat:
-        first = beat_path(tmp_path, one.id).stat().st_mtime_ns
-        heartbeat.update(one, 0.15, "step 6/40")
+    running = trial("one")
+    with Heartbeat(tmp_path, running, beat(seconds=0.1)) as heartbeat:
+        first = beat_path(tmp_path, running.id).stat().st_mtime_ns
+        heartbeat.update(running, 0.15, "step 6/40")
         end = time.monotonic() + 20
-        while read_beat(tmp_path, one.id)[0].text != "step 6/40" and time.monotonic() < end:
+        while read_beat(tmp_path, running.id)[0].text != "step 6/40" and time.monotonic() < end:
             time.sleep(0.02)
-        found, _ = read_beat(tmp_path, one.id)
-        assert (found.text, found.fraction) == ("step 6/40", 0.15)
-        assert beat_path(tmp_path, one.id).stat().st_mtime_ns > first
+        last, _ = read_beat(tmp_path, running.id)
+        assert (last.text, last.fraction) == ("step 6/40", 0.15)
+        assert beat_path(tmp_path, running.id).stat().st_mtime_ns > first
     assert not list((tmp_path / "heartbeats").iterdir())
 
 
 def test_a_job_waits_for_another_that_runs_its_trial(tmp_path):
-    one = trial("one")
-    wait_for_silence(tmp_path, one, "8_0")
-    with Heartbeat(tmp_path, one, beat(seconds=0.1)):
-        wait_for_silence(tmp_path, one, "7_0")  # its own, from before it was requeued
+    running = trial("one")
+    wait_for_silence(tmp_path, running, "8_0")
+    with Heartbeat(tmp_path, running, beat(seconds=0.1)):
+        wait_for_silence(tmp_path, running, "7_0")  # its own heartbeat, from before it was requeued
         with pytest.raises(UserError, match="job 7_0 already runs"):
-            wait_for_silence(tmp_path, one, "8_0")
-    path = beat_path(tmp_path, one.id)
+            wait_for_silence(tmp_path, running, "8_0")
+    path = beat_path(tmp_path, running.id)
     path.write_text(beat(seconds=0.1).model_dump_json())
-    os.utime(path, (time.time() + 3600,) * 2)  # of a machine whose clock is ahead
-    wait_for_silence(tmp_path, one, "8_0")
+    os.utime(path, (time.time() + 3600,) * 2)  # as written by a machine whose clock is ahead
+    wait_for_silence(tmp_path, running, "8_0")
 
 
-def test_data_must_be_those_that_the_run_has_prepared(tmp_path):
+def test_a_job_refuses_data_other_than_those_prepared_by_the_run(tmp_path):
     def on(checksum):
         return DensityTrial(
             suite="s",
@@ -185,9 +185,9 @@ def test_data_must_be_those_that_the_run_has_prepared(tmp_path):
         check_prepared(on("abc"), None)
 
 
-def test_parse_the_answer_of_squeue():
-    text = "name|0|RUNNING|None\nname|N/A|PENDING|Resources\nother|N/A|FAILED|a|b\nnonsense\n"
+def test_output_of_squeue_is_parsed():
+    text = "name|0|RUNNING|None\nname|N/A|PENDING|Resources\nname2|N/A|FAILED|a|b\nnonsense\n"
     assert parse(text) == {
         "name": {0: Job("RUNNING", "None"), None: Job("PENDING", "Resources")},
-        "other": {None: Job("FAILED", "a|b")},
+        "name2": {None: Job("FAILED", "a|b")},
     }

@@ -30,7 +30,7 @@ LAYER = LayerRef(row="one", layer="conv1x1")
 
 @pytest.fixture
 def work(monkeypatch):
-    """Return the work of these trials; their processes import it by name, from the same sys.path."""
+    """Return the function that runs the faulty trials; their processes import it by name from the same sys.path."""
     monkeypatch.syspath_prepend(HERE)
     import faulty_trials
 
@@ -79,10 +79,10 @@ def alive(pid):
 
 def wait_for(condition, seconds=20.0):
     end = time.monotonic() + seconds
-    while not (found := condition()):
+    while not (result := condition()):
         assert time.monotonic() < end, "timed out"
         time.sleep(0.02)
-    return found
+    return result
 
 
 EXPECTED = {
@@ -102,7 +102,7 @@ EXPECTED = {
 
 @pytest.fixture(scope="module")
 def faulty(tmp_path_factory):
-    """All faults in one run, beside trials that have none."""
+    """Run all faulty trials at once, with two trials that have no fault."""
     out = tmp_path_factory.mktemp("faulty")
     trials = {label: trial(label) for label in EXPECTED}
     # A record of an earlier run must not count as the outcome of this one.
@@ -118,10 +118,10 @@ def faulty(tmp_path_factory):
             RunOptions(out),
             Slots(2, cores=2),
             listener,
-            provenance=lambda one: {"sources": {"layers/one.py": "abc"}},
+            provenance=lambda trial: {"sources": {"layers/one.py": "abc"}},
             work=faulty_trials.work,
         )
-    records = {label: read_record(out / "records" / f"{one.id}.json") for label, one in trials.items()}
+    records = {label: read_record(out / "records" / f"{trial.id}.json") for label, trial in trials.items()}
     return out, trials, records, listener
 
 
@@ -137,15 +137,15 @@ def test_every_fault_is_a_record_with_its_reason(faulty, label):
 
 def test_every_trial_is_reported_once(faulty):
     _, trials, records, listener = faulty
-    for label, one in trials.items():
-        about = [entry for entry in listener.heard if entry[1] == one.id]
+    for label, trial in trials.items():
+        about = [entry for entry in listener.heard if entry[1] == trial.id]
         assert about[0][0] == "started"
-        assert about[-1] == ("finished", one.id, records[label].status)
+        assert about[-1] == ("finished", trial.id, records[label].status)
         assert [entry[0] for entry in about].count("finished") == 1
     assert ("update", trials["fine"].id, 0.0, "fine") in listener.heard
 
 
-def test_output_of_a_trial_is_in_its_log_and_the_end_of_it_in_the_record(faulty):
+def test_output_of_a_trial_is_in_its_log_and_its_last_lines_in_the_record(faulty):
     out, trials, records, _ = faulty
     assert "a word on standard output" in (out / "logs" / f"{trials['raise_error'].id}.log").read_text()
     assert records["leave"].notes["log"] == "leaving early"
@@ -175,7 +175,7 @@ def test_runtime_trials_run_alone_and_last(work, tmp_path):
             assert not overlaps
             assert spans[one.id][0] > max(spans[other.id][1] for other in trials if not isinstance(other, RuntimeTrial))
         else:
-            assert overlaps, "others run side by side"
+            assert overlaps, "trials of other kinds run in parallel"
     assert read_record(tmp_path / "records" / f"{trials[-1].id}.json").notes["threads"] == "2"
 
 
@@ -184,7 +184,7 @@ def test_interrupt_ends_running_trials_and_keeps_finished_ones(work, tmp_path):
     trials = [trial("fine"), trial("sleep_long"), trial("sleep_long too"), trial("never started")]
 
     class Interrupting(Listener):
-        def update(self, one, fraction, text):
+        def update(self, trial, fraction, text):
             pids = list((tmp_path / "notes").glob("*.pid"))
             if len(pids) == 3:
                 os.kill(os.getpid(), signal.SIGINT)
@@ -239,24 +239,24 @@ def test_no_process_survives_a_killed_supervisor(tmp_path):
 
 
 def descendants(pids):
-    """Return the processes that `pids` have started."""
-    found = []
+    """Return the child processes of `pids`."""
+    children = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             parent = int(stat.read_text().rpartition(")")[2].split()[1])
         except OSError:
             continue
         if parent in pids:
-            found.append(int(stat.parent.name))
-    return found
+            children.append(int(stat.parent.name))
+    return children
 
 
 def run_with(work, out, label, **limits):
     """Run one trial under limits; return its record and its duration."""
-    one = trial(label)
+    limited = trial(label)
     begin = time.monotonic()
-    run_one(one, RunOptions(out, **limits), Listener(), work=work)
-    return read_record(out / "records" / f"{one.id}.json"), time.monotonic() - begin
+    run_one(limited, RunOptions(out, **limits), Listener(), work=work)
+    return read_record(out / "records" / f"{limited.id}.json"), time.monotonic() - begin
 
 
 @pytest.fixture
@@ -273,7 +273,7 @@ def test_a_timeout_ends_the_whole_group_in_time(work, warm, tmp_path, label):
     assert record.notes["progress"] == f"last progress: {label}"
     assert seconds < 1.5 + 2
     [pid] = [int(path.read_text()) for path in (tmp_path / "notes").glob("*.pid")]
-    assert not [one for one in every_process() if session(one) == pid and alive(one)]
+    assert not [process for process in every_process() if session(process) == pid and alive(process)]
 
 
 WRITES = {
@@ -295,7 +295,7 @@ def test_bytes_that_a_trial_writes_into_its_pipes_end_only_that_trial(work, warm
     run_trials(trials, RunOptions(tmp_path, timeout=5), Slots(3, cores=3), Listener(), work=work)
     assert time.monotonic() - begin < 30
     records = {
-        label: read_record(tmp_path / "records" / f"{one.id}.json") for label, one in zip(labels, trials, strict=True)
+        label: read_record(tmp_path / "records" / f"{t.id}.json") for label, t in zip(labels, trials, strict=True)
     }
     assert records["sleep"].status == records["fine"].status == "ok"
     for label, reason in WRITES.items():
@@ -319,7 +319,7 @@ def session(pid):
 @pytest.mark.system
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("label", ["take_memory", "take_memory_in_a_child"])
-def test_a_trial_above_its_memory_is_ended_and_says_so(work, warm, tmp_path, label):
+def test_a_trial_above_its_memory_limit_is_ended_with_a_reason(work, warm, tmp_path, label):
     record, _ = run_with(work, tmp_path, label, memory=1 << 30, timeout=60)
     assert record.status == "oom"
     assert re.fullmatch(r"its processes held .* of memory, and may hold 1.0 GiB \(memory\)", record.reason), (
@@ -357,7 +357,7 @@ def test_failing_fast_ends_the_run(work, tmp_path):
 
 @pytest.mark.parametrize("label", ["fill_the_disk", "fill_the_disk_at_the_record"])
 def test_no_space_left_is_no_result(work, tmp_path, label):
-    """The disk is full during a trial, or while its record is written."""
+    """The disk fills up during a trial, or while its record is written."""
     trials = [trial("fine"), trial(label), trial("never started")]
     with pytest.raises(UserError, match=r"cannot be written: No space left on device; make room there"):
         run_trials(trials, RunOptions(tmp_path), Slots(1), Listener(), work=work)
@@ -374,7 +374,7 @@ def test_no_space_left_for_a_record_of_the_supervisor(work, tmp_path, monkeypatc
 
 
 def test_a_closed_pipe_is_no_error_of_the_trial():
-    """Its supervisor was just killed, and the trial could still write a wrong record."""
+    """A killed supervisor must not make the trial write an error record before it ends."""
     receiver, sender = multiprocessing.Pipe(duplex=False)
     progress, messages = progress_sender(Sender(sender)), Receiver(receiver)
     progress(0.1, "heard")
@@ -387,32 +387,32 @@ def test_a_closed_pipe_is_no_error_of_the_trial():
 @pytest.mark.system
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the fork server in /proc")
 def test_the_end_of_the_fork_server_is_no_fault_of_a_trial(work, tmp_path):
-    """Its trials end with it; the next one gets another server."""
+    """The trials of a killed fork server end with it and run again; the next trial gets a new server."""
     trials = [trial("sleep_long"), trial("fine")]
 
     class Shooting(Listener):
-        def update(self, one, fraction, text):
-            if one.label == "sleep_long":
+        def update(self, trial, fraction, text):
+            if trial.label == "sleep_long":
                 [pid] = [int(path.read_text()) for path in (tmp_path / "notes").glob("*.pid")]
                 os.kill(int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]), signal.SIGKILL)
 
     run_trials(trials, RunOptions(tmp_path), Slots(1), Shooting(), work=work)
-    cut, fine = (read_record(tmp_path / "records" / f"{one.id}.json") for one in trials)
+    cut, fine = (read_record(tmp_path / "records" / f"{trial.id}.json") for trial in trials)
     assert cut.status == "killed" and interrupted(cut) and fine.status == "ok"
 
 
 def test_an_older_record_stays_until_the_trial_leaves_another(work, tmp_path):
-    one = trial("sleep_long")
-    old = blank_record(one, "ok", None)
+    running = trial("sleep_long")
+    old = blank_record(running, "ok", None)
     write_record(tmp_path / "records", old)
 
     class Interrupting(Listener):
-        def update(self, one, fraction, text):
+        def update(self, trial, fraction, text):
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        run_one(one, RunOptions(tmp_path), Interrupting(), work=work)
-    assert read_record(tmp_path / "records" / f"{one.id}.json") == old
+        run_one(running, RunOptions(tmp_path), Interrupting(), work=work)
+    assert read_record(tmp_path / "records" / f"{running.id}.json") == old
 
 
 def test_signals_from_outside_count_as_interruptions(faulty):
@@ -423,15 +423,15 @@ def test_signals_from_outside_count_as_interruptions(faulty):
 
 
 def test_each_gpu_is_leased_to_one_trial(work, tmp_path):
-    """Look at the variable alone, so that this runs without a GPU."""
+    """Check CUDA_VISIBLE_DEVICES alone, which needs no GPU."""
     trials = [trial(f"visible_gpus {number}") for number in range(4)]
 
     class Pretend(Slots):
-        def lease(self, one):
-            return super().lease(one.model_copy(update={"device": "cuda"}))
+        def lease(self, trial):
+            return super().lease(trial.model_copy(update={"device": "cuda"}))
 
     run_trials(trials, RunOptions(tmp_path), Pretend(cores=4, gpus=("5", "GPU-7")), Listener(), work=work)
-    given = [read_record(tmp_path / "records" / f"{one.id}.json").notes["gpus"] for one in trials]
+    given = [read_record(tmp_path / "records" / f"{trial.id}.json").notes["gpus"] for trial in trials]
     assert set(given) == {"5", "GPU-7"}
 
 

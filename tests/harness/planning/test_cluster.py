@@ -1,4 +1,4 @@
-"""What jobs ask a cluster for: `cluster:` of a suite, `--cluster`, and the script that comes of them."""
+"""Parameters of cluster jobs, from `cluster:` of a suite and from `--cluster`."""
 
 import pytest
 
@@ -31,29 +31,29 @@ def trial(**changes):
     )
 
 
-def test_the_command_line_goes_before_the_suite(tmp_path):
+def test_the_command_line_takes_precedence_over_the_suite(tmp_path):
     (tmp_path / "tiny.yaml").write_text(SUITE)
     given = load_suite(tmp_path / "tiny.yaml").cluster
     texts = [
         "time=90 min",
         "partition=short",
-        "options.reservation=mine",
+        "options.reservation=lab",
         "throttle=2",
-        "partition=other",
+        "partition=night",
         "memory=3GiB",
     ]
     cluster = cluster_of(given, texts)
     assert cluster == Cluster(
-        partition="other", time=5400.0, throttle=2, memory=3 << 30, options={"nice": 100, "reservation": "mine"}
+        partition="night", time=5400.0, throttle=2, memory=3 << 30, options={"nice": 100, "reservation": "lab"}
     )
     asked = parameters([trial(threads=3)], cluster)
     assert (asked["partition"], asked["time"], asked["cpus_per_task"], asked["array_parallelism"]) == (
-        "other",
+        "night",
         90,
         3,
         2,
     )
-    assert asked["additional_parameters"] == {"requeue": True, "nice": 100, "reservation": "mine", "mem": "3072M"}
+    assert asked["additional_parameters"] == {"requeue": True, "nice": 100, "reservation": "lab", "mem": "3072M"}
     assert asked["gres"] is None and asked["exclusive"] is None and asked["use_srun"] is False
 
 
@@ -65,7 +65,7 @@ def test_a_time_is_rounded_up_and_a_trial_on_cuda_asks_for_a_gpu():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "words"),
     [
         ("time", "KEY=VALUE"),
         ("time=soon", "'soon' is not a number with a unit"),
@@ -82,13 +82,13 @@ def test_a_time_is_rounded_up_and_a_trial_on_cuda_asks_for_a_gpu():
         ("options=5", "expected a mapping"),
     ],
 )
-def test_what_is_wrong_is_named(text, said):
+def test_a_wrong_setting_is_an_error_that_names_it(text, words):
     with pytest.raises(SuiteError, match="--cluster ") as error:
         cluster_of(Cluster(), ["throttle=3", text])
-    assert said in str(error.value) and "\n" not in str(error.value)
+    assert words in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_wrong_section_is_a_fault_of_the_suite(tmp_path):
+def test_faults_of_the_cluster_section_have_a_place_in_the_suite(tmp_path):
     (tmp_path / "tiny.yaml").write_text(SUITE.replace("2 h", "soon").replace("nice", "array"))
     with pytest.raises(SuiteError) as error:
         load_suite(tmp_path / "tiny.yaml")
@@ -96,7 +96,7 @@ def test_a_wrong_section_is_a_fault_of_the_suite(tmp_path):
     assert [line.split(": ")[0].rpartition("/")[2] for line in lines] == ["tiny.yaml:7:9", "tiny.yaml:8:13"]
 
 
-def test_without_slurm_there_is_a_message(tmp_path, monkeypatch):
+def test_without_slurm_submitting_is_a_user_error(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match=r"sbatch is missing here.*--executor local"):
         submit([trial()], RunOptions(tmp_path), Cluster())

@@ -1,4 +1,4 @@
-"""The local profiles of the image suites: what they hold, and one of their trials on the real data."""
+"""The local profiles of the image suites: their rows and data sets, and a trial on the real data."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ ROWS = {"conv1x1", "emerging", "periodic", "woodbury", "butterfly", "butterfly-p
         ("permuted", {"permuted-mnist"}, {"conv1x1", "butterfly", "oracle"}, 2),
     ],
 )
-def test_what_a_local_profile_compares(suite, columns, rows, seeds):
+def test_a_local_profile_compares_its_rows_on_equal_terms(suite, columns, rows, seeds):
     plan = load_suite(suite).plan("local", "cpu")[0]
     assert (set(plan.columns), set(plan.rows), len(plan.seeds)) == (columns, rows, seeds)
     for column in columns:

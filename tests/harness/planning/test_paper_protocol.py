@@ -1,4 +1,4 @@
-"""The paper profiles against ButterflyFlow's table of architectures (Meng et al., ICML 2022, appendix)."""
+"""The paper profiles follow ButterflyFlow's table of architectures (Meng et al., ICML 2022, appendix)."""
 
 from functools import cache
 
@@ -32,7 +32,7 @@ def trials(suite, column):
 
 
 @pytest.mark.parametrize(("suite", "column"), TABLE)
-def test_butterfly(suite, column):
+def test_the_butterfly_has_the_published_architecture(suite, column):
     trial = trials(suite, column)["butterfly"]
     flow, training, options = trial.flow, trial.training, dict(trial.layer.options)
     assert (
@@ -61,16 +61,16 @@ def test_training_and_backbone_of_every_row(suite, column):
         assert trial.data.augmentation == AUGMENTATION.get(trial.data.name, "none")
         assert training.learning_rate == (1e-4 if suite == "mimic" else 1e-3)
         assert (training.warmup, training.decay, training.ema_decay) == (10, 0.999997, 0.999)
-        if not row.startswith("butterfly"):  # the published averages are of butterfly layers alone
+        if not row.startswith("butterfly"):  # published averages are for butterfly layers only
             assert (training.ema, training.layer_decay) == ("none", None)
-            width = {"maf": 1024, "realnvp": 64, "idensenet": 172}  # baselines: of their own papers
+            width = {"maf": 1024, "realnvp": 64, "idensenet": 172}  # baselines: from their own papers
             assert trial.flow.width == (64 if suite == "mimic" else width.get(row, 512))
         assert trial.flow.split_step == (suite != "mimic")
         assert trial.flow.mixer == ("plu" if suite == "mimic" else "dense")
     assert dict(rows["conv1x1"].layer.options)["parameterisation"] == rows["conv1x1"].flow.mixer
     oracle = rows.get("oracle")
     assert (oracle is not None) == (suite == "permuted")
-    if oracle is not None:  # told the permutation, it is the first row in everything else
+    if oracle is not None:  # except for the permutation it equals the first row
         glow = rows["conv1x1"]
         same = oracle.layer.model_copy(update={"oracle": False, "row": glow.layer.row})
         assert oracle.layer.oracle and oracle.model_copy(update={"layer": same}) == glow

@@ -1,4 +1,4 @@
-"""Plans: precedence of settings, `--set` and `--only`, and ids that change with what they stand for."""
+"""Plans: precedence of settings, `--set` and `--only`, and ids that change with the settings."""
 
 import json
 
@@ -52,10 +52,10 @@ def plan(suite, profile="quick", **changes):
 
 
 def picked(suite, *only):
-    """(column, row, seed) of the trials that `--only` picks; the plan is the same as without."""
+    """Return (column, row, seed) of the trials that `--only` picks; check that the plan is unchanged."""
     made, trials = suite.plan("quick", "cpu", only=only)
     assert made == plan(suite)
-    return {(one.data.label, one.layer.row, one.seed) for one in trials}
+    return {(trial.data.label, trial.layer.row, trial.seed) for trial in trials}
 
 
 def trial(made, column, row, seed=0):
@@ -63,10 +63,10 @@ def trial(made, column, row, seed=0):
 
 
 def ids(made):
-    return [one.id for one in made.trials]
+    return [trial.id for trial in made.trials]
 
 
-def test_the_most_particular_setting_wins(suite):
+def test_the_most_specific_setting_takes_precedence(suite):
     made = plan(suite)
     plain = trial(made, "digits", "conv1x1")
     assert (plain.flow.width, plain.flow.steps, plain.flow.levels) == (3, 3, 1)  # the data set's, over the profile's
@@ -82,7 +82,7 @@ def test_the_most_particular_setting_wins(suite):
     assert trial(plan(suite, "smoke"), "digits", "woodbury").flow.width == 4
 
 
-def test_set_goes_over_everything(suite):
+def test_set_takes_precedence_over_the_suite(suite):
     made = plan(
         suite,
         settings=[
@@ -113,17 +113,17 @@ def test_labels_with_dots_are_set(tmp_path):
     assert (plain.data.permute, plain.flow.width, plain.flow.steps) == (3, 9, 7)
 
 
-def test_the_later_set_wins(suite):
+def test_the_last_set_takes_precedence(suite):
     for texts in (["flow.width=8", "flow.width=9"], ["training.learning_rate=1", "flow={width: 9}"]):
         assert trial(plan(suite, settings=texts), "digits", "conv1x1").flow.width == 9
 
 
-def test_seeds(suite):
+def test_seeds_come_from_suite_option_and_set(suite):
     assert plan(suite).seeds == (0, 1)
     assert plan(suite, seeds=3).seeds == (0, 1, 2)
     assert plan(suite, seeds=3, settings=["seeds=[5, 9]"]).seeds == (5, 9)
-    seeds = [one.seed for one in plan(suite).trials]
-    assert seeds == sorted(seeds)  # so that an unfinished run compares every layer on the first seed
+    seeds = [trial.seed for trial in plan(suite).trials]
+    assert seeds == sorted(seeds)  # an unfinished run compares all layers on the first seeds
 
 
 @pytest.mark.parametrize(
@@ -156,13 +156,13 @@ def test_a_wrong_set_is_one_clear_error(suite, text, words):
     assert message.startswith(f"--set {text}") and words in message and "\n" not in message
 
 
-def test_wrong_sets_are_told_together(suite):
+def test_all_wrong_sets_are_reported_together(suite):
     with pytest.raises(SuiteError) as caught:
         plan(suite, settings=["training.stepz=3", "flow.width=x"])
     assert len(str(caught.value).splitlines()) == 2
 
 
-def test_each_fault_names_the_set_that_made_it(suite):
+def test_each_error_names_the_set_that_caused_it(suite):
     texts = ["layers.woodbury.options={rank_space: 2, rank_channels: x}", "layers.woodbury.options.rank_space=y"]
     with pytest.raises(SuiteError) as caught:
         plan(suite, settings=texts)
@@ -171,28 +171,28 @@ def test_each_fault_names_the_set_that_made_it(suite):
     assert second.startswith(f"--set {texts[1]}: ") and "'y'" in second
 
 
-def test_a_set_that_makes_a_shape_impossible(suite):
+def test_a_set_that_makes_a_shape_impossible_is_refused(suite):
     with pytest.raises(SuiteError, match=r"event shape \(1, 8, 8\) with levels = 4"):
         plan(suite, settings=["flow.levels=4"])
 
 
-def test_only(suite):
+def test_only_picks_trials(suite):
     assert len(picked(suite)) == 8
     assert {row for _, row, _ in picked(suite, "layer=woodbury")} == {"woodbury"}
     assert picked(suite, "layer=woodbury,dataset=shuffled,seed=1") == {("shuffled", "woodbury", 1)}
     assert picked(suite, "layer=woodbury", "dataset=shuffled", "seed=1") == {("shuffled", "woodbury", 1)}
     assert len(picked(suite, "layer=woodbury,conv1x1")) == len(picked(suite, "layer=woodbury", "layer=conv1x1")) == 8
-    assert {column for column, *_ in picked(suite, "dataset=digits")} == {"digits"}  # a label before a data set's name
+    assert {column for column, *_ in picked(suite, "dataset=digits")} == {"digits"}  # labels precede names of data
 
 
 def test_a_runtime_trial_is_picked_with_any_of_its_layers():
     made, trials = load_suite("quickstart").plan("smoke", "cpu", only=["layer=butterfly", "dataset=digits"])
-    assert [one.kind for one in trials] == ["density", "runtime"]
-    assert len(trials[1].layers) == 5, "layers are timed together, and no table is of one alone"
+    assert [trial.kind for trial in trials] == ["density", "runtime"]
+    assert len(trials[1].layers) == 5, "a runtime trial times all layers together"
     assert set(trials) < set(made.trials) and len(made.trials) == 18
 
 
-def test_only_by_the_name_behind_a_label(tmp_path):
+def test_only_accepts_the_name_of_a_labelled_data_set(tmp_path):
     path = tmp_path / "named.yaml"
     path.write_text(SUITE.replace("      digits:\n", "      plain:\n        data: digits\n", 1))
     suite = load_suite(path)
@@ -211,15 +211,15 @@ def test_only_by_the_name_behind_a_label(tmp_path):
         ("layer=", "not of the form key=value"),
     ],
 )
-def test_only_that_picks_nothing(suite, text, words):
+def test_an_only_that_picks_nothing_is_refused(suite, text, words):
     with pytest.raises(UserError, match=words):
         picked(suite, text)
 
 
-def test_ids_are_those_of_the_settings(suite, tmp_path):
+def test_equal_settings_have_equal_ids(suite, tmp_path):
     made = plan(suite)
     assert len(set(ids(made))) == 8
-    path = tmp_path / "same.yaml"  # the same settings, written otherwise
+    path = tmp_path / "same.yaml"  # the same settings, written differently
     path.write_text(
         SUITE.replace("{rank_channels: 1, rank_space: 1}", "{rank_space: 1, rank_channels: 1}")
         .replace("learning_rate: 1.0", "learning_rate: 1")
@@ -229,16 +229,16 @@ def test_ids_are_those_of_the_settings(suite, tmp_path):
     assert ids(plan(load_suite(path))) == ids(made)
 
 
-def test_a_changed_setting_changes_the_trials_it_concerns(suite):
+def test_a_changed_setting_changes_only_the_ids_of_its_trials(suite):
     before, after = plan(suite), plan(suite, settings=["layers.woodbury.options.rank_space=9"])
-    changed = {one.layer.row for one in before.trials if one.id not in ids(after)}
+    changed = {trial.layer.row for trial in before.trials if trial.id not in ids(after)}
     assert changed == {"woodbury"} and len(set(ids(before)) & set(ids(after))) == 4
     after = plan(suite, settings=["datasets.shuffled.training.steps=9"])
-    assert {one.data.label for one in after.trials if one.id not in ids(before)} == {"shuffled"}
+    assert {trial.data.label for trial in after.trials if trial.id not in ids(before)} == {"shuffled"}
     assert set(ids(before)) < set(ids(plan(suite, seeds=3)))
 
 
-def test_a_plan_survives_its_file(suite, tmp_path):
+def test_a_plan_is_read_back_unchanged(suite, tmp_path):
     for made in (plan(suite), load_suite("parameters").plan("quick", "cpu")[0]):
         made.save(tmp_path)
         again = Plan.load(tmp_path)
@@ -246,7 +246,7 @@ def test_a_plan_survives_its_file(suite, tmp_path):
     json.loads((tmp_path / "plan.json").read_text())
 
 
-def test_plans_that_cannot_be_read(tmp_path):
+def test_an_unreadable_plan_is_a_user_error(tmp_path):
     with pytest.raises(UserError, match=r"no plan\.json"):
         Plan.load(tmp_path)
     (tmp_path / "plan.json").write_text("{")
@@ -254,36 +254,36 @@ def test_plans_that_cannot_be_read(tmp_path):
         Plan.load(tmp_path)
 
 
-def test_an_unknown_profile_lists_those_there_are(suite):
+def test_the_error_of_an_unknown_profile_lists_the_profiles(suite):
     with pytest.raises(UserError, match="no profile 'paper'; it has smoke, quick"):
         plan(suite, "paper")
 
 
-def test_cuda_is_asked_for_where_there_is_none(suite, monkeypatch):
+def test_device_auto_falls_back_to_the_cpu_and_cuda_does_not(suite, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert suite.plan("smoke", "auto")[0].device == "cpu"
     with pytest.raises(UserError, match="no CUDA device"):
         suite.plan("smoke", "cuda")
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    assert {one.device for one in suite.plan("smoke", "auto")[0].trials} == {"cuda"}
+    assert {trial.device for trial in suite.plan("smoke", "auto")[0].trials} == {"cuda"}
 
 
-def test_every_layer_by_a_star(tmp_path):
+def test_a_star_stands_for_all_layers_that_are_not_listed(tmp_path):
     path = tmp_path / "star.yaml"
     path.write_text(SUITE.replace("conv1x1: {}", 'mixer: {layer: conv1x1}\n  "*": {}'))
     made = plan(load_suite(path), "smoke")
-    ours = {name for name, cls in LAYERS.items() if cls.__module__.startswith("layers.")}
-    assert set(made.rows) == ours - {"conv1x1"} | {"mixer"}
+    registered = {name for name, cls in LAYERS.items() if cls.__module__.startswith("layers.")}
+    assert set(made.rows) == registered - {"conv1x1"} | {"mixer"}
 
 
 @pytest.mark.parametrize("name", ["layers", "layers_runtime"])
 def test_a_suite_of_all_layers_has_every_registered_one(name):
     made = load_suite(name).plan("smoke", "cpu")[0]
-    timed = {one.layer for trial in made.trials if trial.kind == "runtime" for one in trial.layers}
+    timed = {ref.layer for trial in made.trials if trial.kind == "runtime" for ref in trial.layers}
     assert timed == {name for name, cls in LAYERS.items() if cls.__module__.startswith("layers.")}
 
 
-def test_a_third_party_layer_is_one_more_row(suite, tmp_path, monkeypatch):
+def test_a_third_party_layer_is_added_as_a_row(suite, tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text("from layers.conv1x1 import Conv1x1\n\n\nclass Mine(Conv1x1):\n    pass\n")
     monkeypatch.chdir(tmp_path)
     made = plan(suite, layers=["mine.py:Mine"], settings=["layers.Mine.options.parameterisation=dense"])
@@ -298,24 +298,24 @@ def test_a_third_party_layer_is_one_more_row(suite, tmp_path, monkeypatch):
 
 def test_quickstart_times_its_layers_last():
     made = load_suite("quickstart").plan("smoke", "cpu")[0]
-    kinds = [type(one) for one in made.trials]
+    kinds = [type(trial) for trial in made.trials]
     assert kinds == [DensityTrial] * 15 + [RuntimeTrial] * 3
     timed = made.trials[-3:]
-    assert [one.sweep for one in timed] == list(made.columns) == ["digits", "permuted-digits", "waveforms"]
+    assert [trial.sweep for trial in timed] == list(made.columns) == ["digits", "permuted-digits", "waveforms"]
     assert timed[0].shape == (4, 4, 4) and len(timed[0].shape) == 3 and len(timed[2].shape) == 2
-    assert [one.row for one in timed[0].layers] == list(made.rows)
+    assert [ref.row for ref in timed[0].layers] == list(made.rows)
     assert timed[0].operations == ("forward", "inverse") and timed[0].batch == 4 and timed[0].timing.rounds == 3
 
 
-def test_parameters_at_every_width():
+def test_parameters_are_counted_at_every_width():
     made, trials = load_suite("parameters").plan("quick", "cpu", only=["dataset=mimic"])
-    assert all(isinstance(one, ParametersTrial) and one.shape == (2, 1024) for one in trials)
-    assert [one.flow.width for one in trials] == [16] * 5 + [64] * 5
+    assert all(isinstance(trial, ParametersTrial) and trial.shape == (2, 1024) for trial in trials)
+    assert [trial.flow.width for trial in trials] == [16] * 5 + [64] * 5
     assert made.published.values["butterfly"]["mimic"] == 15280 and made.published.width("butterfly", "mimic") == 16
     assert made.published.width("butterfly", "cifar10") == 512 and made.seeds == ()
 
 
-def test_widths_of_a_data_set_go_before_the_profiles(tmp_path):
+def test_widths_of_a_data_set_take_precedence_over_those_of_the_profile(tmp_path):
     text = """\
 suite: counts
 kind: parameters
@@ -331,7 +331,7 @@ profiles:
 
     def widths(*settings):
         made = load_suite(path).plan("quick", "cpu", settings=settings)[0]
-        return [(one.label, one.flow.width) for one in made.trials]
+        return [(trial.label, trial.flow.width) for trial in made.trials]
 
     assert widths() == [("own", 3), ("own", 4), ("plain", 8)]
     assert widths("widths=[5]") == [("own", 5), ("plain", 5)]
@@ -343,7 +343,7 @@ profiles:
 
 def test_a_sweep_is_one_trial_per_point():
     made = load_suite("runtime").plan("smoke", "cpu", settings=["timing.rounds=7"])[0]
-    assert [(one.sweep, one.shape, one.batch) for one in made.trials] == [
+    assert [(trial.sweep, trial.shape, trial.batch) for trial in made.trials] == [
         ("spatial", (3, 4, 4), 2),
         ("spatial", (3, 8, 8), 2),
         ("batch", (3, 8, 8), 1),
@@ -351,7 +351,7 @@ def test_a_sweep_is_one_trial_per_point():
         ("channels", (2, 8, 8), 2),
         ("channels", (4, 8, 8), 2),
     ]
-    assert {one.timing.rounds for one in made.trials} == {7} and {one.timing.warmup for one in made.trials} == {1}
+    assert {t.timing.rounds for t in made.trials} == {7} and {t.timing.warmup for t in made.trials} == {1}
     assert made.unsupported
 
 
@@ -359,11 +359,11 @@ def test_a_profile_names_the_rows_it_trains(tmp_path):
     path = tmp_path / "tiny.yaml"
     path.write_text(SUITE.replace("    seeds: 2\n", "    seeds: 2\n    rows: [woodbury]\n"))
     suite = load_suite(path)
-    assert plan(suite).rows == ("woodbury",) and {one.layer.row for one in plan(suite).trials} == {"woodbury"}
+    assert plan(suite).rows == ("woodbury",) and {trial.layer.row for trial in plan(suite).trials} == {"woodbury"}
     assert plan(suite, "smoke").rows == ("conv1x1", "woodbury")
-    assert plan(suite, settings=["rows=[woodbury, conv1x1]"]).rows == ("conv1x1", "woodbury"), "the suite's order"
+    assert plan(suite, settings=["rows=[woodbury, conv1x1]"]).rows == ("conv1x1", "woodbury"), "order of the suite"
     assert plan(suite, layers=["layers.periodic:Periodic"]).rows == ("woodbury", "Periodic"), (
-        "what is asked for is added"
+        "layers of --layer are added"
     )
     with pytest.raises(UserError, match=r"conv1x1.*woodbury"):
         picked(suite, "layer=conv1x1")
@@ -376,20 +376,20 @@ def test_a_profile_names_the_rows_it_trains(tmp_path):
 
 def test_points_are_measured_in_several_processes_one_after_the_other():
     made = load_suite("runtime").plan("smoke", "cpu", settings=["timing.processes=2"])[0]
-    points = [(one.sweep, one.shape, one.batch) for one in made.trials]
-    assert [one.process for one in made.trials] == [0] * 6 + [1] * 6 and points[:6] == points[6:]
-    assert len({one.id for one in made.trials}) == 12
+    points = [(trial.sweep, trial.shape, trial.batch) for trial in made.trials]
+    assert [trial.process for trial in made.trials] == [0] * 6 + [1] * 6 and points[:6] == points[6:]
+    assert len({trial.id for trial in made.trials}) == 12
     once = load_suite("runtime").plan("smoke", "cpu")[0]
-    assert once.trials == made.trials[:6], "asking for a second process measures nothing again"
+    assert once.trials == made.trials[:6], "trials of the first process keep their ids"
 
 
-def test_the_whole_runtime_suite_is_planned():
+def test_the_runtime_suite_sweeps_sides_batches_and_channels():
     quick, paper = (load_suite("runtime").plan(profile, "cpu")[0] for profile in ("quick", "paper"))
     for made in (quick, paper):
-        sides = {(one.shape[0], one.shape[1]) for one in made.trials if one.sweep.startswith("spatial")}
+        sides = {(trial.shape[0], trial.shape[1]) for trial in made.trials if trial.sweep.startswith("spatial")}
         assert sides == {(channels, side) for channels in (1, 3) for side in (4, 8, 16, 32, 64, 128)}
-        batches = [one.batch for one in made.trials if one.sweep == "batch"]
+        batches = [trial.batch for trial in made.trials if trial.sweep == "batch"]
         assert (min(batches), max(batches)) == (1, 1024)
-        channels = [one.shape for one in made.trials if one.sweep == "channels"]
+        channels = [trial.shape for trial in made.trials if trial.sweep == "channels"]
         assert (min(channels), max(channels)) == ((3, 32, 32), (192, 32, 32))
         assert made.trials[0].operations == ("forward", "forward_backward", "inverse", "inverse_warm")

@@ -1,4 +1,4 @@
-"""Suite files: what is accepted, and every fault at once with its place."""
+"""Suite files: accepted forms, and all faults at once with their places."""
 
 import re
 
@@ -32,15 +32,15 @@ def write(folder, text, name="tiny.yaml"):
 
 
 def complaints(path, shapes=False):
-    """(line, column, message) of every fault."""
+    """Return (line, column, message) of every fault."""
     with pytest.raises(SuiteError) as caught:
         load_suite(path, shapes=shapes)
-    found = []
+    faults = []
     for line in str(caught.value).splitlines():
         match = re.fullmatch(rf"{re.escape(str(path))}:(\d+):(\d+): (.+)", line)
-        assert match, f"no place: {line}"
-        found.append((int(match[1]), int(match[2]), match[3]))
-    return found
+        assert match, f"no line and column: {line}"
+        faults.append((int(match[1]), int(match[2]), match[3]))
+    return faults
 
 
 @pytest.mark.parametrize("name", packaged_suites())
@@ -48,14 +48,14 @@ def test_packaged_suites_are_valid_in_every_profile(name):
     assert load_suite(name, shapes=True).suite == name
 
 
-def test_a_packaged_suite_has_several_names(tmp_path, monkeypatch):
+def test_a_packaged_suite_is_found_by_name_and_by_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "quickstart").mkdir()  # such as reports/ holds
+    (tmp_path / "quickstart").mkdir()  # as in reports/
     for name in ("quickstart", "quickstart.yaml", "suites/quickstart.yaml"):
         assert read_suite(name).suite == "quickstart"
 
 
-def test_a_local_file_goes_before_a_packaged_one(tmp_path, monkeypatch):
+def test_a_local_file_takes_precedence_over_a_packaged_suite(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(tmp_path, GOOD, "quickstart.yaml")
     assert read_suite("quickstart.yaml").suite == "tiny"
@@ -138,38 +138,38 @@ def test_a_local_file_goes_before_a_packaged_one(tmp_path, monkeypatch):
 )
 def test_each_fault_has_its_place(tmp_path, old, new, line, column, words):
     assert old in GOOD
-    found = complaints(write(tmp_path, GOOD.replace(old, new, 1)), shapes=True)
-    assert [fault for fault in found if fault[:2] == (line, column) and words in fault[2]], found
-    assert len(found) <= 2
+    faults = complaints(write(tmp_path, GOOD.replace(old, new, 1)), shapes=True)
+    assert [fault for fault in faults if fault[:2] == (line, column) and words in fault[2]], faults
+    assert len(faults) <= 2
 
 
-def test_a_seed_that_yaml_refused_is_told_once(tmp_path):
+def test_a_value_that_yaml_refuses_is_reported_once(tmp_path):
     text = GOOD.replace("seeds: 2", "seeds: !!python/name:os.system x")
     assert len(complaints(write(tmp_path, text))) == 1
 
 
-def test_all_faults_of_syntax_and_structure_at_once(tmp_path):
+def test_all_faults_of_syntax_and_structure_are_reported_at_once(tmp_path):
     text = GOOD.replace("title: Tiny", "title: 3").replace("steps: 2", "stepz: 2").replace("seeds: 2", "seeds: three")
-    found = complaints(write(tmp_path, text.replace("width: 8", "width: !!timestamp 8")))
-    assert [place[:2] for place in found] == [(3, 8), (7, 33), (10, 12), (11, 40)]
+    faults = complaints(write(tmp_path, text.replace("width: 8", "width: !!timestamp 8")))
+    assert [place[:2] for place in faults] == [(3, 8), (7, 33), (10, 12), (11, 40)]
 
 
-def test_all_faults_of_names_and_shapes_at_once(tmp_path):
-    """Shapes are checked, too, if other faults are found; without any, they wait for changes of the command line."""
+def test_all_faults_of_names_and_shapes_are_reported_at_once(tmp_path):
+    """Shapes are checked if other faults are found; otherwise later, after the changes of the command line."""
     deep = GOOD.replace("levels: 3", "levels: 12")
     text = deep.replace("conv1x1: {}", "conv1: {}").replace("digits: {}", "digits: {}\n      digts: {}")
-    found = complaints(write(tmp_path, text))
-    assert [place[:2] for place in found] == [(5, 3), (6, 24), (14, 7)]
+    faults = complaints(write(tmp_path, text))
+    assert [place[:2] for place in faults] == [(5, 3), (6, 24), (14, 7)]
     load_suite(write(tmp_path, deep))
 
 
-def test_a_fault_behind_an_alias_is_told_once(tmp_path):
+def test_a_fault_in_an_aliased_value_is_reported_once(tmp_path):
     text = GOOD.replace("quick:", "quick: &all").replace("seeds: 2", "seeds: x") + "  smoke: *all\n"
     assert [place[:2] for place in complaints(write(tmp_path, text))] == [(10, 12)]
 
 
-def test_shapes_are_checked_under_the_row_of_every_profile(tmp_path):
-    """A profile or a data set may make a row impossible that is possible elsewhere."""
+def test_shapes_are_checked_with_the_settings_of_every_profile_and_data_set(tmp_path):
+    """Settings of a profile or a data set may make a row impossible there only."""
     deeper = "digits: {layers: {butterfly: {options: {levels: 9}}}}"
     [(line, column, message)] = complaints(write(tmp_path, GOOD.replace("digits: {}", deeper)), shapes=True)
     assert (line, column) == (13, 46) and "(quick digits)" in message
@@ -181,17 +181,17 @@ def test_shapes_are_checked_under_the_row_of_every_profile(tmp_path):
         suite.plan("quick", "cpu", settings=["layers.butterfly.options.levels=9"])
 
 
-def test_an_impossible_shape_is_a_row_where_the_suite_says_so(tmp_path):
+def test_a_suite_may_declare_impossible_shapes_as_unsupported(tmp_path):
     text = GOOD.replace("levels: 3", "levels: 12").replace("title: Tiny", "title: Tiny\nunsupported: true")
     assert load_suite(write(tmp_path, text), shapes=True).unsupported
 
 
-def test_raw_lattice_values_must_be_owned_up_to(tmp_path):
+def test_raw_lattice_values_are_accepted_with_allow_unbounded(tmp_path):
     text = GOOD.replace("digits: {}", "digits: {dequantise: false, allow_unbounded: true}")
     assert load_suite(write(tmp_path, text), shapes=True)
 
 
-def test_a_third_party_layer_is_looked_for_beside_the_suite(tmp_path, monkeypatch):
+def test_a_third_party_layer_is_found_next_to_the_suite(tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     source = "from layers.conv1x1 import Conv1x1\n\n\nclass Mine(Conv1x1):\n    pass\n"
     (tmp_path / "my_layer.py").write_text(source)
@@ -210,7 +210,7 @@ def test_a_third_party_layer_is_looked_for_beside_the_suite(tmp_path, monkeypatc
         ("{batch: 1}", "the key 'shapes' is missing"),
     ],
 )
-def test_sweeps(tmp_path, sweep, words):
+def test_a_wrong_sweep_is_refused(tmp_path, sweep, words):
     head = "suite: t\nkind: runtime\ntitle: T\nlayers: {conv1x1: {}}\n"
     text = f"{head}profiles: {{quick: {{sweeps: {{a: {sweep}}}}}}}\n"
     assert any(words in message for *_, message in complaints(write(tmp_path, text)))
@@ -221,10 +221,10 @@ def test_keys_of_another_kind_are_refused(tmp_path):
         "suite: t\nkind: runtime\ntitle: T\nlayers: {conv1x1: {flow: {levels: 2}}}\ntraining: {steps: 3}\n"
         "profiles: {quick: {seeds: 3, timing: {batch: 3}, sweeps: {a: {shapes: [[3, 4, 4]], batch: 1}}}}\n"
     )
-    found = complaints(write(tmp_path, text))
+    faults = complaints(write(tmp_path, text))
     kinds = {"'training'": "density", "'seeds'": "density", "'batch'": "density"}
     rule = "means nothing in a suite of kind runtime, only of kind"
-    assert [message for *_, message in found] == [f"{key} {rule} {kind}; remove it" for key, kind in kinds.items()]
+    assert [message for *_, message in faults] == [f"{key} {rule} {kind}; remove it" for key, kind in kinds.items()]
     text = re.sub("training:.*\n|seeds: 3, timing: {batch: 3}, ", "", text)
     [(line, column, message)] = complaints(write(tmp_path, text))
     assert (line, column) == (4, 20) and message == "flow: has no effect in a suite of kind runtime; remove it"
@@ -233,8 +233,8 @@ def test_keys_of_another_kind_are_refused(tmp_path):
 def test_processes_are_for_runtime_suites(tmp_path):
     text = "suite: t\nkind: density\ntitle: T\nlayers: {conv1x1: {}}\n"
     text += "profiles: {quick: {timing: {processes: 2}, datasets: {digits: {}}}}\n"
-    found = [message for *_, message in complaints(write(tmp_path, text))]
-    assert found == ["'processes' means nothing in a suite of kind density, only of kind runtime; remove it"]
+    messages = [message for *_, message in complaints(write(tmp_path, text))]
+    assert messages == ["'processes' means nothing in a suite of kind density, only of kind runtime; remove it"]
 
 
 def test_reading_the_structure_needs_no_layers(tmp_path):

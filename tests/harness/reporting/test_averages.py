@@ -1,4 +1,4 @@
-"""Columns of means over other columns: of a suite, of a plan, of a table."""
+"""Columns of means over other columns, in suites, plans and tables."""
 
 import re
 import statistics
@@ -40,18 +40,18 @@ def suite(tmp_path):
 # Suite and plan
 
 
-def test_a_plan_has_the_averages_whatever_is_picked(suite, tmp_path):
-    found = load_suite(suite(), shapes=True)
-    assert found.plan("quick", "cpu")[0].averages == {"mean": ("one", "two")}
-    assert found.plan("quick", "cpu", only=["dataset=one"])[0].averages == {"mean": ("one", "two")}
-    changed = found.plan("quick", "cpu", settings=["averages.other=[two, one]"])[0]
+def test_a_plan_has_the_averages_of_its_profile_and_of_set(suite, tmp_path):
+    loaded = load_suite(suite(), shapes=True)
+    assert loaded.plan("quick", "cpu")[0].averages == {"mean": ("one", "two")}
+    assert loaded.plan("quick", "cpu", only=["dataset=one"])[0].averages == {"mean": ("one", "two")}
+    changed = loaded.plan("quick", "cpu", settings=["averages.other=[two, one]"])[0]
     assert changed.averages == {"mean": ("one", "two"), "other": ("two", "one")}
     changed.save(tmp_path)
     assert Plan.load(tmp_path) == changed
 
 
 @pytest.mark.parametrize(
-    ("members", "says"),
+    ("members", "words"),
     [
         ("[one, tow]", "12:13: averages.mean: profiles.quick has no data set 'tow'; did you mean two?"),
         ("[one, one]", "12:13: averages.mean: names a data set twice; each counts once"),
@@ -60,13 +60,13 @@ def test_a_plan_has_the_averages_whatever_is_picked(suite, tmp_path):
         ("one", "averages.mean: expected a list, got the string 'one'"),
     ],
 )
-def test_an_average_of_what_is_not_there_is_refused(members, says, suite):
+def test_a_wrong_average_is_refused_with_its_place(members, words, suite):
     with pytest.raises(SuiteError) as caught:
         load_suite(suite(SUITE.replace("[one, two]", members)), shapes=True)
-    assert says in str(caught.value) and str(caught.value).count("\n") == 0
+    assert words in str(caught.value) and str(caught.value).count("\n") == 0
 
 
-def test_an_average_has_a_name_of_its_own_and_a_suite_that_measures_likelihoods(suite):
+def test_averages_need_a_new_name_and_a_density_suite(suite):
     with pytest.raises(SuiteError, match=r"12:7: averages: 'one' is a data set of profiles\.quick; name the average"):
         load_suite(suite(SUITE.replace("mean:", "one:")), shapes=True)
     counted = SUITE.replace("kind: density", "kind: parameters").replace("  quick:\n", "  quick:\n    widths: [8]\n")
@@ -83,7 +83,7 @@ def test_an_average_has_a_name_of_its_own_and_a_suite_that_measures_likelihoods(
 
 @pytest.fixture
 def averaged(density_run):
-    """The made-up run, both of its data sets in bits/dim, with their average: that of waveforms is 1 higher."""
+    """Return the density run with both data sets in bits/dim, waveforms 1 higher than digits, and their average."""
     plan, records = density_run
     for record in records[:18]:
         higher = record.trial["data"]["label"] == "waveforms"
@@ -97,53 +97,53 @@ def cells(run, column="average, bits/dim ↓"):
     return {row[0]: row[table.header.index(column)] for row in table.rows}, table
 
 
-def test_an_average_is_that_of_the_columns_with_the_spread_over_seeds(averaged):
+def test_an_average_is_the_mean_of_the_columns_with_its_interval_over_seeds(averaged):
     records = averaged[1]
-    # One seed is far off in one column: it moves the average by half of that.
+    # A seed that is 0.6 higher in one of two columns has a 0.3 higher average.
     records[0].rows[0]["bits_per_dim"] += 0.6
-    found, table = cells(averaged)
+    column, table = cells(averaged)
     seeds = [(2.6 + 3.0) / 2, (2.01 + 3.01) / 2, (2.02 + 3.02) / 2]
-    mean, low, high = map(float, re.findall(r"[\d.]+", found["conv1x1"]))
+    mean, low, high = map(float, re.findall(r"[\d.]+", column["conv1x1"]))
     assert mean == pytest.approx(statistics.fmean(seeds), abs=1e-3)
     assert min(seeds) - 1e-3 <= low < mean < high <= max(seeds) + 1e-3
-    assert found["my_layer & co"] == "3.510 [3.500, 3.520]"
+    assert column["my_layer & co"] == "3.510 [3.500, 3.520]"
     assert table.header[:4] == ("layer", "digits, bits/dim ↓", "waveforms, bits/dim ↓", "average, bits/dim ↓")
     assert "average: the mean over digits, waveforms" in table.notes
 
 
-def test_a_column_that_lacks_a_seed_has_no_average_and_says_so(averaged):
+def test_an_average_over_a_missing_seed_is_empty_with_a_note(averaged):
     plan, records = averaged
     records[3] = blank_record(plan.trials[3], "diverged", "loss is nan at step 3")  # conv1x1 on waveforms, seed 0
-    found, table = cells(averaged)
-    assert found["conv1x1"].startswith("– [") and found["my_layer & co"] == "3.510 [3.500, 3.520]"
+    column, table = cells(averaged)
+    assert column["conv1x1"].startswith("– [") and column["my_layer & co"] == "3.510 [3.500, 3.520]"
     assert any(note.endswith("conv1x1, average: none, for a trial of waveforms has no value") for note in table.notes)
 
 
-def test_a_trial_that_is_yet_to_come_leaves_the_average_missing(averaged):
+def test_an_average_over_a_trial_without_a_record_is_missing(averaged):
     plan, records = averaged
-    found, _ = cells((plan, [record for record in records if record.id != plan.trials[3].id]))
-    assert found["conv1x1"] == "missing" and found["my_layer & co"] == "3.510 [3.500, 3.520]"
+    column, _ = cells((plan, [record for record in records if record.id != plan.trials[3].id]))
+    assert column["conv1x1"] == "missing" and column["my_layer & co"] == "3.510 [3.500, 3.520]"
 
 
 def test_an_average_over_a_failed_audit_is_marked(averaged):
     records = averaged[1]
     records[4].rows[0] |= {"audit": "failed", "audit_reason": "level0/step1: log-det is 1"}
-    found, table = cells(averaged)
-    assert found["my_layer & co"].startswith("3.510 [3.500, 3.520] † [") and "†" not in found["conv1x1"]
+    column, table = cells(averaged)
+    assert column["my_layer & co"].startswith("3.510 [3.500, 3.520] † [") and "†" not in column["conv1x1"]
     assert any(note.endswith("my_layer & co, average: that of waveforms is not to be compared") for note in table.notes)
 
 
-def test_the_published_average_stands_beside_ours(averaged):
+def test_the_published_average_has_a_column_next_to_the_measured_one(averaged):
     plan, records = averaged
     values = {"conv1x1": {"digits": 3.35, "average": 3.5}}
     published = plan.published.model_copy(update={"values": values})
     paper = plan.model_copy(update={"profile": "paper", "published": published})
-    found, _ = cells((paper, records), "average, bits/dim ↓, published")
-    assert found == {"conv1x1": "3.50", "my_layer & co": "–", "<script>": "–"}
+    column, _ = cells((paper, records), "average, bits/dim ↓, published")
+    assert column == {"conv1x1": "3.50", "my_layer & co": "–", "<script>": "–"}
 
 
-def test_an_average_takes_no_values_in_another_unit(density_run):
+def test_values_in_different_units_have_no_average(density_run):
     plan, records = density_run
     plan = plan.model_copy(update={"averages": {"average": ("digits", "waveforms")}})
-    found, table = cells((plan, records))
-    assert found["conv1x1"].startswith("–") and "a trial of waveforms has no value" in " ".join(table.notes)
+    column, table = cells((plan, records))
+    assert column["conv1x1"].startswith("–") and "a trial of waveforms has no value" in " ".join(table.notes)

@@ -16,8 +16,8 @@ PROJECT = Path(__file__).resolve().parents[3]
 
 
 def saved(path, medians, cpu="A Processor", **more):
-    """A file as pytest-benchmark writes it, with what the report does not look at."""
-    found = [
+    """Write a file as pytest-benchmark does, with fields that the report ignores; return its path."""
+    benchmarks = [
         {
             "group": group,
             "name": name,
@@ -30,7 +30,7 @@ def saved(path, medians, cpu="A Processor", **more):
     content = {
         "machine_info": {"node": "secret-host", "cpu": {"brand_raw": cpu}},
         "version": "5.1",
-        "benchmarks": found,
+        "benchmarks": benchmarks,
     }
     path.write_text(json.dumps(content | more))
     return path
@@ -46,7 +46,7 @@ def files(tmp_path):
     ]
 
 
-def test_files_stand_side_by_side_by_group(files):
+def test_files_are_columns_and_benchmarks_are_grouped(files):
     table = benchmark_table([read_benchmarks(path) for path in files])
     assert table.header == ("group", "benchmark", "before (01234567 and changes)", "after")
     assert table.rows == (
@@ -56,10 +56,10 @@ def test_files_stand_side_by_side_by_group(files):
         ("–", "alone", "–", "250 (25.0)"),
     )
     assert "7 to 7 rounds" in table.caption and "A Processor" in table.caption and not table.notes
-    assert "secret" not in str(table), "a host's name stays where it was"
+    assert "secret" not in str(table), "the name of the host is not in the table"
 
 
-def test_times_of_two_machines_are_told_apart(tmp_path):
+def test_times_of_two_machines_are_noted_as_such(tmp_path):
     cases = {("g", "n"): 1.0}
     paths = [saved(tmp_path / "a.json", cases), saved(tmp_path / "b.json", cases, cpu="Another")]
     notes = benchmark_table([read_benchmarks(path) for path in paths]).notes
@@ -77,7 +77,7 @@ def test_a_panel_per_group_shows_each_files_medians(files, tmp_path):
     assert benchmark_figure([read_benchmarks(saved(tmp_path / "none.json", {}))]) is None
 
 
-def test_names_in_a_panel_are_what_tells_them_apart():
+def test_names_in_a_panel_omit_their_common_parts():
     names = [f"test_operation[batch-3x32x32-n1-{row}-forward]" for row in ("butterfly", "conv1x1", "conv1x1 qr")]
     assert distinct(names) == ["butterfly", "conv1x1", "conv1x1 qr"]
     assert distinct(["sort", "sort_all"]) == ["sort", "sort_all"]
@@ -85,7 +85,7 @@ def test_names_in_a_panel_are_what_tells_them_apart():
     assert distinct(["x" * 50]) == ["…" + "x" * 32]
 
 
-def test_the_report_draws_them_with_the_rest_the_same_bytes_each_time(files, parameters_run, write_run, capsys):
+def test_reports_with_benchmarks_are_reproducible(files, parameters_run, write_run, capsys):
     folder = write_run(*parameters_run)
     command = ["report", str(folder), "--benchmark", *map(str, files)]
     assert main(command) == 0
@@ -95,7 +95,7 @@ def test_the_report_draws_them_with_the_rest_the_same_bytes_each_time(files, par
     assert b"&lt;b>" in first[0] and rb"\textless{}b" in first[1]
     assert main(command) == 0 and [(folder / name).read_bytes() for name in names] == first
     write_report(folder)
-    assert not any((folder / name).exists() for name in names), "a report without them has none"
+    assert not any((folder / name).exists() for name in names), "a report without --benchmark has none"
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_the_report_draws_them_with_the_rest_the_same_bytes_each_time(files, par
         ('{"benchmarks": [{"name": "a", "stats": {"median": 1, "iqr": NaN, "rounds": 1}}]}', "stats.iqr"),
     ],
 )
-def test_another_file_is_named(tmp_path, content, words):
+def test_a_file_of_another_format_is_an_error_that_names_it(tmp_path, content, words):
     path = tmp_path / "odd.json"
     path.write_text(content)
     with pytest.raises(UserError, match=rf"odd\.json: .*{words}.*--benchmark-json"):
@@ -120,8 +120,8 @@ def test_another_file_is_named(tmp_path, content, words):
 BODY = "import time\n\ndef test_it(benchmark):\n    benchmark.pedantic(time.sleep, ({seconds},), rounds=5)\n"
 
 
-def test_the_readmes_commands_fail_on_a_slower_median_and_their_file_is_read(tmp_path):
-    """Both, on a benchmark that sleeps, and then sleeps forty times as long."""
+def test_commands_of_the_readme_fail_on_a_slower_median_and_write_a_readable_file(tmp_path):
+    """Run both commands on a benchmark that sleeps, the second time forty times as long."""
     lines = re.findall(r"^pytest tests/benchmarks (--benchmark-only .*)$", (PROJECT / "README.md").read_text(), re.M)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     alone = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}

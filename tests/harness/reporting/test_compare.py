@@ -15,7 +15,7 @@ ROWS = ("conv1x1", "my_layer & co", "<script>")
 
 @pytest.fixture
 def runs(tmp_path):
-    """Lay two runs out on disk; returns their folders."""
+    """Return a function that writes two runs and returns their folders."""
 
     def write(*made):
         folders = []
@@ -32,12 +32,12 @@ def runs(tmp_path):
 
 
 def verdicts(folders, *thresholds, **options):
-    found = compare(*folders, Thresholds.parse(thresholds), **options)
-    return {tuple(place): one.verdict for place, one in found.places.items()}
+    comparison = compare(*folders, Thresholds.parse(thresholds), **options)
+    return {tuple(place): compared.verdict for place, compared in comparison.places.items()}
 
 
 def moved(run, by, row=ROWS[1], column="digits"):
-    """The run with another likelihood in one place, the same or by seed."""
+    """Add a number, or a function of the seed, to the likelihoods of one row and column."""
     plan, records = run
     for record in records:
         if record.trial["layer"]["row"] == row and record.trial["data"]["label"] == column:
@@ -49,7 +49,7 @@ def code_of(folders, *arguments):
     return main(["compare", *map(str, folders), *arguments])
 
 
-def test_the_same_run_twice_is_the_same(many_seeds, runs, capsys):
+def test_equal_runs_are_the_same(many_seeds, runs, capsys):
     folders = runs(many_seeds(3), many_seeds(3))
     assert set(verdicts(folders).values()) == {"same"}
     assert code_of(folders) == 0
@@ -59,32 +59,32 @@ def test_the_same_run_twice_is_the_same(many_seeds, runs, capsys):
 
 def test_a_worse_likelihood_ends_with_1_and_a_better_one_with_0(many_seeds, runs, capsys):
     worse = runs(many_seeds(3), moved(many_seeds(3), 0.05))
-    found = verdicts(worse)
-    assert found.pop(("digits", ROWS[1])) == "worse" and set(found.values()) == {"same"}
+    by_place = verdicts(worse)
+    assert by_place.pop(("digits", ROWS[1])) == "worse" and set(by_place.values()) == {"same"}
     assert code_of(worse) == 1 and code_of(reversed(worse)) == 0
     assert "+0.050 [+0.050, +0.050]" in capsys.readouterr().out
     assert set(verdicts(worse, "0.06").values()) == {"same"}
 
 
-def test_what_seeds_do_not_tell_apart_is_no_change(many_seeds, runs):
-    """Beyond the threshold in the mean, but not in every seed alike."""
+def test_a_change_within_the_spread_of_seeds_is_not_significant(many_seeds, runs):
+    """The mean exceeds the threshold, but the seeds disagree."""
     few = runs(many_seeds(3), moved(many_seeds(3), lambda seed: (0.5, -0.3, 0.1)[seed]))
     assert verdicts(few)["digits", ROWS[1]] == "not significant"
 
 
-def test_from_eight_seeds_on_the_paired_test_of_all_rows_decides(many_seeds, runs):
-    """p is 0.03 by itself, which Holm's correction for six rows makes 0.2, though the interval leaves out zero."""
+def test_from_eight_seeds_on_the_corrected_paired_test_decides(many_seeds, runs):
+    """The interval excludes zero, but Holm's correction for six rows raises p from 0.03 to 0.2."""
 
     def by(seed):
         return 0.1 + 0.115 * math.copysign(1, seed % 2 - 0.5) * (0.5 + seed / 8)
 
-    found = compare(*runs(many_seeds(8), moved(many_seeds(8), by)), Thresholds())
-    judged = found.places[Place("digits", ROWS[1])]
+    comparison = compare(*runs(many_seeds(8), moved(many_seeds(8), by)), Thresholds())
+    judged = comparison.places[Place("digits", ROWS[1])]
     assert judged.change.estimate.low > 0 and 0.15 < judged.change.p < 0.25
     assert judged.verdict == "not significant"
 
 
-def test_other_data_are_not_comparable(many_seeds, runs, capsys):
+def test_different_data_are_not_comparable(many_seeds, runs, capsys):
     plan, _ = first = many_seeds(3)
     trials = []
     records = []
@@ -96,13 +96,13 @@ def test_other_data_are_not_comparable(many_seeds, runs, capsys):
         records.append(record)
         record.id, record.trial = trials[-1].id, trials[-1].model_dump(mode="json")
     folders = runs(first, (plan.model_copy(update={"trials": tuple(trials)}), records))
-    found = verdicts(folders)
-    assert {found["digits", row] for row in ROWS} == {"not comparable"}
-    assert {found["waveforms", row] for row in ROWS} == {"same"}
+    by_place = verdicts(folders)
+    assert {by_place["digits", row] for row in ROWS} == {"not comparable"}
+    assert {by_place["waveforms", row] for row in ROWS} == {"same"}
     assert code_of(folders) == 0 and "data differ: data.checksum (None and abc)" in capsys.readouterr().out
 
 
-def test_another_setting_is_the_change_to_be_judged(many_seeds, runs, capsys):
+def test_runs_with_different_settings_are_compared(many_seeds, runs, capsys):
     plan, records = moved(many_seeds(3), 0.05)
     trials = []
     for trial, record in zip(plan.trials, records, strict=True):
@@ -115,33 +115,33 @@ def test_another_setting_is_the_change_to_be_judged(many_seeds, runs, capsys):
     assert code_of(folders) == 1 and "settings: training.steps (40 and 9)" in capsys.readouterr().out
 
 
-def test_other_source_is_not_comparable_unless_it_is_asked_for(many_seeds, runs, capsys):
+def test_different_source_is_comparable_only_with_other_code(many_seeds, runs, capsys):
     plan, records = moved(many_seeds(3), 0.05)
     for record in records:
         record.environment["sources"] = SOURCES | {"layers/conv1x1.py": "3"}
     folders = runs(many_seeds(3), (plan, records))
     assert set(verdicts(folders).values()) == {"not comparable"}
-    assert code_of(folders) == 2, "a comparison of nothing is no good news"
+    assert code_of(folders) == 2, "a comparison without comparable places is an error"
     assert "source differs: layers/conv1x1.py changed" in capsys.readouterr().out
     assert code_of(folders, "--other-code") == 1
     assert "source: layers/conv1x1.py changed" in capsys.readouterr().out
 
 
-def test_records_that_do_not_say_their_source_are_not_comparable(many_seeds, runs):
+def test_records_without_digests_of_source_are_not_comparable(many_seeds, runs):
     plan, records = many_seeds(3)
     records[0].environment["sources"] = None
-    found = compare(*runs((plan, records), many_seeds(3)), Thresholds()).places[Place("digits", ROWS[0])]
-    assert found.verdict == "same" and "seed 0: source differs: not every record says" in found.reasons[0]
+    compared = compare(*runs((plan, records), many_seeds(3)), Thresholds()).places[Place("digits", ROWS[0])]
+    assert compared.verdict == "same" and "seed 0: source differs: not every record says" in compared.reasons[0]
 
 
-def test_a_trial_that_fails_or_is_no_likelihood_any_more_is_worse(many_seeds, runs, capsys):
+def test_a_new_failure_or_failed_audit_is_worse(many_seeds, runs, capsys):
     plan, records = many_seeds(3)
     records[0] = blank_record(plan.trials[0], "diverged", "loss is nan at step 3")
     records[4].rows[0] |= {"audit": "failed", "audit_reason": "log-det is 1, slogdet 16"}
     folders = runs(many_seeds(3), (plan, records))
-    found = verdicts(folders)
+    by_place = verdicts(folders)
     bad = [("digits", ROWS[0]), ("waveforms", ROWS[1])]
-    assert {found.pop(place) for place in bad} == {"worse"} and set(found.values()) == {"same"}
+    assert {by_place.pop(place) for place in bad} == {"worse"} and set(by_place.values()) == {"same"}
     assert code_of(folders) == 1
     text = capsys.readouterr().out
     assert "diverged (loss is nan at step 3) in B" in text and "audit failed (log-det is 1, slogdet 16) in B" in text
@@ -149,11 +149,11 @@ def test_a_trial_that_fails_or_is_no_likelihood_any_more_is_worse(many_seeds, ru
     assert verdicts([folders[1], folders[1]])[bad[0]] == "same", "two seeds of three"
 
 
-def test_what_only_one_run_has_is_said(many_seeds, runs, capsys):
+def test_trials_of_only_one_run_are_reported(many_seeds, runs, capsys):
     plan, records = many_seeds(3)
     folders = runs(many_seeds(2), (plan, records[:-1]))
-    found = compare(*folders, Thresholds())
-    assert "seed 2: no such trial in A" in found.places[Place("digits", ROWS[0])].reasons
+    comparison = compare(*folders, Thresholds())
+    assert "seed 2: no such trial in A" in comparison.places[Place("digits", ROWS[0])].reasons
     alone = compare(folders[1], folders[1], Thresholds()).places[Place("waveforms", ROWS[2])]
     assert "seed 2: not run in A" in alone.reasons and alone.verdict == "same"
 
@@ -173,14 +173,14 @@ def of_machine(run, name):
     return run
 
 
-def test_times_are_compared_beyond_threshold_and_spread(runtime_run, runs, capsys):
+def test_times_differ_only_beyond_threshold_and_spread(runtime_run, runs, capsys):
     plan, records = runtime_run
     copies = [record.__class__(**{**vars(record), "rows": [dict(line) for line in record.rows]}) for record in records]
     folders = runs((plan, records), slower((plan, copies), 1.2))
-    found = verdicts(folders)
+    by_place = verdicts(folders)
     place = ("spatial, 3×16×16, batch 4, forward", ROWS[1])
-    assert found[place] == "worse" and found[place[0], ROWS[0]] == "same"
-    assert found["spatial, 3×8×8, batch 4, forward", ROWS[2]] == "not comparable", "unsupported in both"
+    assert by_place[place] == "worse" and by_place[place[0], ROWS[0]] == "same"
+    assert by_place["spatial, 3×8×8, batch 4, forward", ROWS[2]] == "not comparable", "unsupported in both"
     assert verdicts(folders, "30%")[place] == "same"
     assert code_of(folders) == 1 and code_of(reversed(folders)) == 0
     assert "+20.0 %" in capsys.readouterr().out
@@ -199,12 +199,12 @@ def test_times_of_two_machines_are_not_comparable(runtime_run, runs, capsys):
     assert "times of different machines: One" in text and "processor: One in A, Two in B" in text
 
 
-def test_counts_are_compared(parameters_run, runs):
+def test_parameter_counts_are_compared(parameters_run, runs):
     plan, records = parameters_run
     copies = [record.__class__(**{**vars(record), "rows": [dict(line) for line in record.rows]}) for record in records]
     copies[0].rows[0]["parameters"] = 2000
-    found = verdicts(runs((plan, records), (plan, copies)))
-    assert found.pop(("mimic, width 16", ROWS[0])) == "worse" and set(found.values()) == {"same"}
+    by_place = verdicts(runs((plan, records), (plan, copies)))
+    assert by_place.pop(("mimic, width 16", ROWS[0])) == "worse" and set(by_place.values()) == {"same"}
 
 
 def test_a_markdown_file_on_request(many_seeds, runs, tmp_path, capsys):
@@ -229,7 +229,7 @@ def test_a_wrong_threshold_is_one_message(many_seeds, runs, capsys, arguments, w
     assert code_of(folders, *joined) == 2 and words in capsys.readouterr().err
 
 
-def test_what_cannot_be_read_is_named(many_seeds, parameters_run, runs, tmp_path, capsys):
+def test_runs_of_different_kinds_and_unreadable_runs_are_errors(many_seeds, parameters_run, runs, tmp_path, capsys):
     folders = runs(many_seeds(2), parameters_run)
     with pytest.raises(UserError, match="of kind density"):
         compare(*folders, Thresholds())

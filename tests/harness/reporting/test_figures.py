@@ -24,12 +24,12 @@ def density_files(density_run, write_run):
     return Results.of(plan, records, folder / "records")
 
 
-def test_a_density_suite_has_its_figures_the_same_bytes_whatever_the_users_style(density_files):
+def test_figures_of_a_density_suite_do_not_depend_on_the_matplotlib_style(density_files):
     files = rendered(drawn(density_files))
     names = {"likelihood", "pareto", "cost", "training", "samples-waveforms"}
     expected = {f"{name}.{form}" for name in names for form in ("png", "svg")}
     assert set(files) == expected | {"samples-digits.png", "maps-digits.png", "maps-waveforms.png"}, (
-        "pictures have no vector form"
+        "images have no SVG"
     )
     for name, data in files.items():
         if name.endswith("png"):
@@ -46,7 +46,7 @@ def test_without_records_there_are_no_figures(density_run, tmp_path):
 
 
 def test_a_runtime_suite_has_two_figures_per_sweep(runtime_run, tmp_path):
-    """The 1x1 convolution has one of its own."""
+    """The 1x1 convolution has its own figure."""
     plan, records = runtime_run
     names = {f"runtime-{sweep}{suffix}" for sweep in ("spatial", "batch") for suffix in ("", "-conv1x1")}
     assert set(rendered(drawn(Results.of(plan, records, tmp_path)))) == {
@@ -54,7 +54,7 @@ def test_a_runtime_suite_has_two_figures_per_sweep(runtime_run, tmp_path):
     }
 
 
-def test_runtime_curves_are_the_medians_beside_the_copy(runtime_run):
+def test_runtime_curves_are_medians_and_include_the_copy(runtime_run):
     plan, records = runtime_run
     records[0].rows[3]["drift"] = 0.5  # the second layer's forward on the first shape
     curves_by_suffix = sweep_figures(Results.of(plan, records), "spatial")
@@ -64,18 +64,18 @@ def test_runtime_curves_are_the_medians_beside_the_copy(runtime_run):
     assert list(curves) == ["my_layer & co", "<script>", "copy"]
     assert list(curves["my_layer & co"].get_xdata()) == [4, 8, 16]
     assert list(curves["my_layer & co"].get_ydata()) == [0.5, 1.0, 2.0]
-    assert list(curves["<script>"].get_xdata()) == [4, 16], "what is not served is not drawn"
+    assert list(curves["<script>"].get_xdata()) == [4, 16], "an unsupported shape has no point"
     assert list(curves["copy"].get_ydata()) == [0.0025, 0.005, 0.01]
     hollow = [line for line in forward.lines if line.get_markerfacecolor() == "white"]
     assert [(list(line.get_xdata()), list(line.get_ydata())) for line in hollow] == [([4], [0.5])]
     assert [axes.get_yscale() for axes in curves_by_suffix["-conv1x1"].axes] == ["log"] * 3
 
 
-def test_counts_need_no_figure(parameters_run, tmp_path):
+def test_a_parameters_suite_has_no_figure(parameters_run, tmp_path):
     assert rendered(drawn(Results.of(*parameters_run, tmp_path))) == {}
 
 
-def test_likelihood_figure_shows_every_seed_its_mean_and_what_failed(density_run):
+def test_the_likelihood_figure_shows_every_seed_and_failed_rows(density_run):
     plan, records = density_run
     records[2].status, records[2].rows = "diverged", []
     for record in records[1:18:6]:  # the second layer on digits
@@ -90,7 +90,7 @@ def test_likelihood_figure_shows_every_seed_its_mean_and_what_failed(density_run
     assert "bits/dim" in digits.get_xlabel() and "nats/dim" in figure.axes[1].get_xlabel()
 
 
-def test_what_failed_its_audit_is_drawn_hollow(density_run):
+def test_markers_of_failed_audits_are_hollow(density_run):
     plan, records = density_run
     solid = likelihood_figure(Results.of(plan, records))
     records[0].rows[0]["audit"] = "failed"
@@ -99,12 +99,12 @@ def test_what_failed_its_audit_is_drawn_hollow(density_run):
     assert faces[0] == 0 and faces[1] > 0
 
 
-def test_rows_look_different():
+def test_rows_have_different_colours_or_markers():
     assert len({(colour(i), marker(i)) for i in range(49)}) == 49
     assert len(set(COLOURS)) == len(COLOURS) == len(MARKERS)
 
 
-def test_training_curves_average_the_seeds_that_got_there():
+def test_training_curves_average_the_seeds_that_reached_the_step():
     assert average([[(1, 2.0), (2, 4.0)], [(1, 4.0)]]) == [(1, 3.0), (2, 4.0)]
     low, high = limits([[(1, 1000.0), (50, 3.0), (100, 2.0)]])
     assert low < 2.0 and 3.0 < high < 4.0
@@ -119,13 +119,13 @@ def test_training_curves_average_the_seeds_that_got_there():
         ([("1x8x8", 4), ("96x8x8", 4)], "channels", [1, 96]),
     ],
 )
-def test_the_axis_of_a_sweep_is_what_varies_in_it(points, label, values):
-    found, text, _ = varying(pd.DataFrame(points, columns=["shape", "batch"]))
-    assert text == label and found == values
+def test_the_axis_of_a_sweep_shows_the_varying_dimension(points, label, values):
+    positions, text, _ = varying(pd.DataFrame(points, columns=["shape", "batch"]))
+    assert text == label and positions == values
 
 
 @pytest.mark.parametrize("rows", [3, 18, 40])
-def test_a_legend_beside_panels_is_not_cut_off_nor_takes_their_place(rows):
+def test_a_side_legend_fits_the_figure_and_does_not_cover_the_panels(rows):
     with style():
         figure, grid = panels(1, 3.2, 3.0)
         side_legend(figure, [Line2D([], [], label=f"rather-long-row-{row}") for row in range(rows)])
@@ -144,14 +144,14 @@ def test_mosaic_places_images_in_reading_order():
     assert whole.shape == (5 * 17 - 1, 5 * 17 - 1, 3), "the largest square that 30 images fill"
     assert (whole[17:33, 17:33] == [1, 0, 0]).all()
     assert (whole[16] == 1).all(), "a white line between"
-    assert mosaic(images[:3, :2], 255).ndim == 2, "two channels are no colours"
+    assert mosaic(images[:3, :2], 255).ndim == 2, "two channels are shown in grey"
     many = np.zeros((121, 1, 8, 8), dtype=np.uint8)
     many[99] = 255  # the last of 10 x 10
     whole = mosaic(many, 255)
     assert whole.shape == (89, 89) and (whole[81:, 81:] == 1).all() and (whole[81:, 72:80] == 0).all()
 
 
-def test_samples_that_are_gone_are_left_out(density_files):
+def test_missing_sample_files_have_no_figure(density_files):
     for path in density_files.folder.glob("*.npz"):
         path.unlink()
     assert not any(name.startswith("samples") for name in rendered(drawn(density_files)))

@@ -1,4 +1,4 @@
-"""`harness.load_results` gives the same frame from records as from the table that was written of them."""
+"""`harness.load_results` gives the same frame from records and from their results.csv."""
 
 import re
 import subprocess
@@ -18,14 +18,14 @@ PROJECT = Path(__file__).resolve().parents[3]
 def test_records_and_their_table_give_the_same_typed_frame(density_run, write_run):
     folder = write_run(*density_run)
     write_report(folder)
-    found = harness.load_results(folder)
-    assert str(found.dtypes["bits_per_dim"]) == "Float64" and str(found.dtypes["seed"]) == "Int64"
-    assert len(found[found.operation.isna()]) == 18
+    frame = harness.load_results(folder)
+    assert str(frame.dtypes["bits_per_dim"]) == "Float64" and str(frame.dtypes["seed"]) == "Int64"
+    assert len(frame[frame.operation.isna()]) == 18
     (folder / "plan.json").unlink()
-    pd.testing.assert_frame_equal(harness.load_results(str(folder)), found)
+    pd.testing.assert_frame_equal(harness.load_results(str(folder)), frame)
 
 
-def test_a_folder_without_results_is_named(tmp_path):
+def test_a_folder_without_readable_results_is_a_user_error(tmp_path):
     with pytest.raises(UserError, match=r"no plan\.json"):
         harness.load_results(tmp_path)
     (tmp_path / "results.csv").write_text("seed\nthree\n")
@@ -34,7 +34,7 @@ def test_a_folder_without_results_is_named(tmp_path):
 
 
 def test_the_readmes_example_runs():
-    """As it stands there, on the committed report that it names."""
+    """Run the example unchanged, on the committed report that it names."""
     (code,) = re.findall(
         r"```python\n(from harness import load_results\n.*?)```", (PROJECT / "README.md").read_text(), re.S
     )

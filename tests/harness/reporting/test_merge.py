@@ -1,4 +1,4 @@
-"""Records of several machines joined: nothing twice, nothing contradictory unsaid, no times pooled."""
+"""Merging records of several machines: no duplicates, every contradiction reported, no times pooled."""
 
 import copy
 from dataclasses import replace
@@ -20,7 +20,7 @@ THERE = {"cpu": "Processor B", "cores": 64}
 
 @pytest.fixture
 def machines(density_run, tmp_path):
-    """Lay a run out as the folder of one machine."""
+    """Return a function that writes the run as the folder of one machine."""
     plan, records = density_run
 
     def lay_out(name, keep=lambda record: True, environment=HERE, change=None, made=plan):
@@ -41,22 +41,22 @@ def density(record):
     return record.trial["kind"] == "density"
 
 
-def test_two_halves_are_a_whole(machines, tmp_path, density_run, no_figures):
+def test_two_halves_of_a_run_merge_into_the_whole(machines, tmp_path, density_run, no_figures):
     plan, _ = density_run
-    one = machines("one", lambda r: not density(r) or r.trial["seed"] == 0)
-    two = machines("two", lambda r: density(r) and r.trial["seed"] > 0, THERE)
+    first = machines("one", lambda r: not density(r) or r.trial["seed"] == 0)
+    second = machines("two", lambda r: density(r) and r.trial["seed"] > 0, THERE)
     whole = machines("whole")
-    [merged] = merge([one, two], tmp_path / "merged")
+    [merged] = merge([first, second], tmp_path / "merged")
     assert merged.taken == len(plan.trials) and not merged.conflicts and not merged.remarks
-    assert main(["report", str(one), str(two), "--out", str(tmp_path / "merged")]) == 0
+    assert main(["report", str(first), str(second), "--out", str(tmp_path / "merged")]) == 0
     assert main(["report", str(whole)]) == 0
     table = (merged.folder / "table.md").read_text()
-    # The same values; only the machines differ.
+    # The values are equal; only the machines differ.
     assert table.replace("Processor A, Processor B", "Processor A") == (whole / "table.md").read_text()
-    assert main(["report", str(merged.folder)]) == 0, "a merge is a run folder like any other"
+    assert main(["report", str(merged.folder)]) == 0, "a merged folder can be reported like a run"
 
 
-def test_plans_of_different_seeds_become_one(machines, density_run, tmp_path):
+def test_plans_of_different_seeds_are_merged(machines, density_run, tmp_path):
     plan, _ = density_run
     folders = []
     for seed in (2, 0):
@@ -70,11 +70,11 @@ def test_plans_of_different_seeds_become_one(machines, density_run, tmp_path):
     assert [trial.id for trial in joined.trials] == expected, "in the order of a run"
 
 
-def test_processes_of_one_point_stand_beside_each_other(runtime_run, tmp_path):
+def test_processes_of_one_point_are_kept(runtime_run, tmp_path):
     plan, records = runtime_run
     trials = [trial for trial in plan.trials for _ in range(2)]
     seconds = [trial.model_copy(update={"process": number % 2}) for number, trial in enumerate(trials)]
-    seconds = [type(one)(**{name: getattr(one, name) for name in type(one).model_fields}) for one in seconds]
+    seconds = [type(trial)(**{name: getattr(trial, name) for name in type(trial).model_fields}) for trial in seconds]
     folders = []
     for process in (0, 1):
         folder = tmp_path / f"process{process}" / plan.suite
@@ -97,20 +97,20 @@ def test_a_contradiction_is_reported_and_the_first_is_kept(machines, tmp_path, c
         if record.id == name:
             record.rows[0]["bits_per_dim"] = 9.0
         if density(record):
-            record.rows[0]["train_seconds"] = 77.0  # times are never twice the same, and contradict nothing
+            record.rows[0]["train_seconds"] = 77.0  # times may differ without a contradiction
 
-    one, two = machines("one", density), machines("two", density, THERE, change)
-    assert main(["report", str(one), str(two), "--out", str(tmp_path / "merged")]) == 1
+    first, second = machines("one", density), machines("two", density, THERE, change)
+    assert main(["report", str(first), str(second), "--out", str(tmp_path / "merged")]) == 1
     out = capsys.readouterr().out
     assert out.count("conflict: ") == 1
-    assert f"conflict: {name}: bits_per_dim is 2.0 and 9.0 in {one}, which is taken, and in {two}" in out
+    assert f"conflict: {name}: bits_per_dim is 2.0 and 9.0 in {first}, which is taken, and in {second}" in out
     record = read_record(tmp_path / "merged" / plan.suite / "records" / f"{name}.json")
     assert record.rows[0]["bits_per_dim"] == 2.0
     table = (tmp_path / "merged" / plan.suite / "table.md").read_text()
     assert f"Conflict: {name}: two records differ: bits_per_dim is 2.0 and 9.0, the latter on Processor B" in table
 
 
-def test_a_good_record_goes_before_a_failed_one(machines, density_run, tmp_path):
+def test_a_successful_record_replaces_a_failed_one(machines, density_run, tmp_path):
     plan, _ = density_run
 
     def fail(record):
@@ -124,23 +124,23 @@ def test_a_good_record_goes_before_a_failed_one(machines, density_run, tmp_path)
 
 
 def test_times_of_different_machines_are_never_pooled(machines, density_run, tmp_path):
-    """The machine with most of them is reported; of equals, the first."""
+    """The machine with the most times is reported, or the first of several."""
     plan, _ = density_run
     timed = [trial.id for trial in plan.trials if trial.kind == "runtime"]
-    one = machines("one", lambda r: r.id == timed[0], HERE)
-    two = machines("two", lambda r: r.id in timed, THERE)
-    [merged] = merge([one, two], tmp_path / "merged")
+    first = machines("one", lambda r: r.id == timed[0], HERE)
+    second = machines("two", lambda r: r.id in timed, THERE)
+    [merged] = merge([first, second], tmp_path / "merged")
     records = [read_record(path) for path in sorted((merged.folder / "records").glob("*.json"))]
     assert {record.environment["cpu"] for record in records} == {"Processor B"} and len(records) == 2
     assert not merged.conflicts
     assert merged.remarks == (
-        f"{timed[0]} of {one} is left out: measured on another machine (Processor A, 8 cores, not Processor B, 64 "
+        f"{timed[0]} of {first} is left out: measured on another machine (Processor A, 8 cores, not Processor B, 64 "
         "cores): times of different machines are never pooled",
     )
 
 
-def test_nor_within_one_folder(density_run):
-    """A run that went on elsewhere, on a shared disk."""
+def test_times_of_different_machines_in_one_folder_are_not_pooled(density_run):
+    """A run on a shared disk may have been resumed on another machine."""
     plan, records = density_run
     timed = [record for record in records if record.trial["kind"] == "runtime"]
     for record, environment in zip(timed, (HERE, THERE), strict=True):
@@ -158,42 +158,42 @@ def test_nor_within_one_folder(density_run):
         ({"profile": "paper"}, "is of profile quick, .* of paper: not one table"),
     ],
 )
-def test_what_is_not_one_table_is_refused(machines, density_run, tmp_path, change, words):
+def test_runs_that_cannot_share_a_table_are_refused(machines, density_run, tmp_path, change, words):
     plan, _ = density_run
-    one, two = machines("one", density), machines("two", density, made=plan.model_copy(update=change))
+    first, second = machines("one", density), machines("two", density, made=plan.model_copy(update=change))
     with pytest.raises(UserError, match=words):
-        merge([one, two], tmp_path / "merged")
+        merge([first, second], tmp_path / "merged")
     assert not (tmp_path / "merged").exists()
 
 
 def test_one_cell_under_two_settings_is_refused(machines, density_run, tmp_path):
     plan, _ = density_run
-    first = plan.trials[0]
-    fields = {name: getattr(first, name) for name in type(first).model_fields}
-    other = DensityTrial(**fields | {"training": first.training.model_copy(update={"steps": 7})})
-    changed = plan.model_copy(update={"trials": (other, *plan.trials[1:])})
-    one, two = machines("one", density), machines("two", density, made=changed)
+    trial = plan.trials[0]
+    fields = {name: getattr(trial, name) for name in type(trial).model_fields}
+    changed_trial = DensityTrial(**fields | {"training": trial.training.model_copy(update={"steps": 7})})
+    changed = plan.model_copy(update={"trials": (changed_trial, *plan.trials[1:])})
+    first, second = machines("one", density), machines("two", density, made=changed)
     with pytest.raises(UserError, match=r"differ in training.steps \(40 and 7\)"):
-        merge([one, two], tmp_path / "merged")
+        merge([first, second], tmp_path / "merged")
 
 
-def test_a_merge_overwrites_no_run(machines, tmp_path, density_run):
+def test_merging_never_overwrites_a_run(machines, tmp_path, density_run):
     plan, _ = density_run
-    one, two = machines("one", density), machines("two", density)
+    first, second = machines("one", density), machines("two", density)
     with pytest.raises(UserError, match="is one of the folders to be merged"):
-        merge([one, two], one.parent)
+        merge([first, second], first.parent)
     with pytest.raises(UserError, match="holds a run, not a merge"):
-        merge([one, two], machines("three").parent)
-    merge([one, two], tmp_path / "merged")
+        merge([first, second], machines("three").parent)
+    merge([first, second], tmp_path / "merged")
     stray = blank_record(plan.trials[-1], "ok", None)
     write_record(tmp_path / "merged" / plan.suite / "records", stray)
-    [merged] = merge([one, two], tmp_path / "merged")
-    assert not (merged.folder / "records" / f"{stray.id}.json").exists(), "made anew of its folders alone"
+    [merged] = merge([first, second], tmp_path / "merged")
+    assert not (merged.folder / "records" / f"{stray.id}.json").exists(), "a merged folder is rebuilt from its sources"
 
 
-def test_a_damaged_record_is_named(machines, density_run, tmp_path):
+def test_a_damaged_record_is_a_user_error(machines, density_run, tmp_path):
     plan, _ = density_run
-    one, two = machines("one", density), machines("two", density)
-    (two / "records" / f"{plan.trials[0].id}.json").write_text("{")
+    first, second = machines("one", density), machines("two", density)
+    (second / "records" / f"{plan.trials[0].id}.json").write_text("{")
     with pytest.raises(UserError, match="not a readable record"):
-        merge([one, two], tmp_path / "merged")
+        merge([first, second], tmp_path / "merged")

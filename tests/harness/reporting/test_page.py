@@ -1,4 +1,4 @@
-"""index.html as text; tests/harness/reporting/test_page_browser.py looks at it in a browser."""
+"""index.html as text; tests/harness/reporting/test_page_browser.py opens it in a browser."""
 
 import base64
 import json
@@ -27,7 +27,7 @@ from harness.reporting.tables.rendering import Table
 
 SURROUNDINGS = {
     "git": {"commit": "c0ffee" * 6 + "c0de", "dirty": False},
-    "host": "a-machine-of-mine",
+    "host": "secret-host",
     "versions": {"torch": "2.15.0"},
     "cpu": "Some Processor",
     "threads": 1,
@@ -60,7 +60,7 @@ class Parts(HTMLParser):
 
 
 def index(plan, records, folder):
-    """As `write_report` makes it, without the files beside it."""
+    """Return the page that `write_report` makes, without writing files."""
     results = Results.of(plan, records, folder / "records")
     return page(results, SuiteReport(results).sections(shown(results), [])).decode()
 
@@ -76,7 +76,7 @@ def decoded(uri):
 
 
 @pytest.mark.parametrize("kind", ["density_run", "runtime_run", "parameters_run"])
-def test_the_page_needs_nothing_and_says_everything_twice_alike(kind, request, write_run):
+def test_the_page_is_self_contained_and_reproducible(kind, request, write_run):
     plan, records = request.getfixturevalue(kind)
     for record in records:
         record.environment = SURROUNDINGS
@@ -91,22 +91,22 @@ def test_the_page_needs_nothing_and_says_everything_twice_alike(kind, request, w
         assert uri.startswith(("data:", "#")), uri
     assert "@import" not in text and not re.search(r"url\((?!#|%23)", text)
     words = " ".join(parts.text)
-    downloads = {one["download"]: decoded(one["href"]) for _, one in parts.tags if "download" in one}
+    downloads = {item["download"]: decoded(item["href"]) for _, item in parts.tags if "download" in item}
     assert len(downloads) == 2
     for where in (text, *(content.decode() for content in downloads.values())):
-        assert "/home" not in where and "a-machine-of-mine" not in where and str(folder.parent) not in where
+        assert "/home" not in where and "secret-host" not in where and str(folder.parent) not in where
     assert "…/mnist.gz" in words and "…/c++" in words and "git checkout c0ffeec0ff" in words
     written, csv = csv_bytes(Results.of(plan, records).table).decode(), downloads[f"{plan.suite}-results.csv"].decode()
     assert csv.replace("…/mnist.gz", "/home/someone/data/mnist.gz") == written
     kept = json.loads(downloads[f"{plan.suite}-records.json"])["trials"]
-    assert [one["id"] for one in kept] == [trial.id for trial in plan.trials]
+    assert [item["id"] for item in kept] == [trial.id for trial in plan.trials]
     ids = parts.values("id")
     assert len(ids) == len(set(ids)), "an id is unique on a page"
     referred = re.findall(r'(?:href="|url\()#([\w-]+)', text)
     assert set(referred) <= set(ids)
 
 
-def test_every_planned_trial_is_listed_whatever_became_of_it(density_run, write_run):
+def test_every_planned_trial_is_listed_with_its_outcome(density_run, write_run):
     plan, records = density_run
     records[0].audit = {
         "verdict": "failed",
@@ -133,16 +133,16 @@ def test_every_planned_trial_is_listed_whatever_became_of_it(density_run, write_
     assert all(f'title="{trial.id}"' in text for trial in plan.trials)
 
 
-def test_a_runtime_trial_says_which_of_its_layers_failed(runtime_run):
+def test_a_runtime_trial_lists_the_layers_that_failed(runtime_run):
     plan, records = runtime_run
     rows = trial_rows(Results.of(plan, records))
     assert [row.cells[1] for row in rows[:2]] == ["spatial, 3×4×4, batch 4", "spatial, 3×8×8, batch 4"]
     assert rows[1].cells[4] == "unsupported" and rows[1].reasons == ("<script>: side 8 is even",)
     expected = plan.model_copy(update={"unsupported": True})
-    assert [trial_rows(Results.of(one, records))[1].good for one in (plan, expected)] == [False, True]
+    assert [trial_rows(Results.of(planned, records))[1].good for planned in (plan, expected)] == [False, True]
 
 
-def test_nothing_that_a_suite_says_is_markup(hostile_run, write_run):
+def test_texts_of_a_suite_are_escaped(hostile_run, write_run):
     text = index(*hostile_run, write_run(*hostile_run))
     parts = Parts(text)
     assert [tag for tag, _ in parts.tags].count("script") == 1
@@ -152,7 +152,7 @@ def test_nothing_that_a_suite_says_is_markup(hostile_run, write_run):
     assert "</title><script>alert(3)</script>" in words
 
 
-def test_what_surrounds_trials_is_counted_where_it_differs(runtime_run):
+def test_differing_environments_are_listed_with_counts_of_trials(runtime_run):
     plan, records = runtime_run
     for number, record in enumerate(records):
         record.environment = SURROUNDINGS | {"threads": 1 + (number > 2)}
@@ -166,10 +166,10 @@ def test_what_surrounds_trials_is_counted_where_it_differs(runtime_run):
     assert "source/abc.diff (1 trial)" in dict(environment_rows(records))["commit"].replace(")", "", 1)
     del records[1].environment["git"]["diff"]
     assert dict(environment_rows(records[1:2]))["commit"] == f"{'1' * 40}, other files than source changed"
-    assert rebuild_lines(plan, records)[0] == "pip install -e .", "of two commits none can be named"
+    assert rebuild_lines(plan, records)[0] == "pip install -e .", "trials of two commits have no common commit"
 
 
-def test_the_command_is_the_one_that_was_given_without_folders_of_the_machine(tmp_path):
+def test_the_command_is_shown_without_folders_of_the_machine(tmp_path):
     given = ["training.steps=10", "layers.a b.options.levels=[2, 1]"]
     changes = {"only": ["claim=a"], "settings": given, "layers": ["/home/me/a.py:A", "./b.py:B"], "seeds": 2}
     assert run_command("/home/me/x.yaml", "quick", "cpu", **changes, data=tmp_path) == (
@@ -190,17 +190,17 @@ def test_the_command_is_the_one_that_was_given_without_folders_of_the_machine(tm
         ("of /a/b or /c/d", "of …/b or …/d"),
     ],
 )
-def test_folders_of_a_machine_become_an_ellipsis(text, expected):
+def test_absolute_paths_become_an_ellipsis(text, expected):
     assert without_paths(text) == expected
     assert json.loads(json.dumps(without_paths(f"x\n{text}"))) == f"x\n{expected}"
 
 
-def test_what_is_no_folder_of_a_machine_stays():
-    kept = "bits/dim, 1/2, flows/glow.py:3, a / b, https://x.org/y/z, ±1/√2, ./mine/layer.py"
+def test_other_text_with_slashes_is_unchanged():
+    kept = "bits/dim, 1/2, flows/glow.py:3, a / b, https://x.org/y/z, ±1/√2, ./layers/layer.py"
     assert without_paths(kept) == kept
 
 
-def test_texts_of_the_numbers_lose_their_folders_line_by_line(density_run):
+def test_absolute_paths_are_removed_from_every_line_of_the_records(density_run):
     plan, records = density_run
     records[0].notes["samples"] = "none:\n/home/jane doe/x/y.py"
     kept = json.loads(records_summary(plan, records))["trials"]
@@ -208,7 +208,7 @@ def test_texts_of_the_numbers_lose_their_folders_line_by_line(density_run):
     assert kept[1]["curves"]["train"] == records[1].curves["train"]
 
 
-def test_a_section_may_be_anything_that_has_a_heading(density_run, tmp_path):
+def test_a_section_may_have_any_heading_facts_tables_and_figures(density_run, tmp_path):
     plan, records = density_run
     table = Table("t", "of /home/me/x/y", ("a", "b"), (("r", "<b>1</b>"), ("s", "2")), bold=frozenset({(1, 1)}))
     results = Results.of(plan, records, tmp_path)
@@ -216,14 +216,14 @@ def test_a_section_may_be_anything_that_has_a_heading(density_run, tmp_path):
     claim = PageSection("Any permutation: not", (("Claim", "as <i> said"),), (table,), figures)
     text = page(results, [claim, PageSection("Any permutation: not"), PageSection("Trials")]).decode()
     parts = Parts(text)
-    found = [one["id"] for tag, one in parts.tags if tag == "section"]
-    assert found == ["any-permutation-not", "any-permutation-not-2", "trials-2", "trials", "origin", "numbers"]
-    assert [one["href"] for tag, one in parts.tags if tag == "a"][:3] == [f"#{name}" for name in found[:3]]
+    anchors_found = [item["id"] for tag, item in parts.tags if tag == "section"]
+    assert anchors_found == ["any-permutation-not", "any-permutation-not-2", "trials-2", "trials", "origin", "numbers"]
+    assert [item["href"] for tag, item in parts.tags if tag == "a"][:3] == [f"#{name}" for name in anchors_found[:3]]
     words = " ".join(parts.text)
     assert "as <i> said" in words and "<b>1</b>" in words and "of …/y" in words
     assert "<strong>2</strong>" in text and text.count("<strong>") == 1
     assert [figure.name for figure in figures] == ["likelihood", "pareto", "cost", "training"]
-    assert [one["alt"] for tag, one in parts.tags if tag == "img"] == [figure.alt for figure in figures]
+    assert [item["alt"] for tag, item in parts.tags if tag == "img"] == [figure.alt for figure in figures]
 
 
 def test_runtime_curves_come_before_their_tables(runtime_run, density_run, tmp_path):
@@ -234,14 +234,14 @@ def test_runtime_curves_come_before_their_tables(runtime_run, density_run, tmp_p
     assert anchors([PageSection("()"), PageSection("–")]) == ["section", "section-2"]
 
 
-def test_trials_are_listed_with_kind_place_layer_and_repetition(density_run):
+def test_trials_are_listed_with_kind_dataset_layer_and_seed(density_run):
     plan, records = density_run
     rows = trial_rows(Results.of(plan, records))
     assert len(trial_columns(plan)) == len(rows[0].cells) == len(rows[-1].cells)
     assert rows[0].cells[:5] == ("density", "digits", "conv1x1", "seed 0", "ok")
 
 
-def test_tables_and_figures_asked_for_are_on_the_page(density_run, write_run, tmp_path):
+def test_requested_tables_and_figures_are_on_the_page(density_run, write_run, tmp_path):
     bench = {"group": "g", "name": "n", "fullname": "n", "stats": {"median": 1e-3, "iqr": 1e-5, "rounds": 5}}
     saved = {"machine_info": {}, "commit_info": {}, "datetime": "2026-01-01T00:00:00", "benchmarks": [bench]}
     file = tmp_path / "saved.json"
@@ -254,14 +254,14 @@ def test_tables_and_figures_asked_for_are_on_the_page(density_run, write_run, tm
     names = [path.rpartition("/")[2].removesuffix(".png") for path in report.files if path.endswith(".png")]
     assert names[:4] == ["likelihood", "pareto", "cost", "training"] and names[-1] == "benchmarks"
     assert names[4:6] == ["samples-digits", "samples-waveforms"]
-    images = {one["alt"]: decoded(one["src"]) for tag, one in Parts(text).tags if tag == "img"}
+    images = {image["alt"]: decoded(image["src"]) for tag, image in Parts(text).tags if tag == "img"}
     for name in names:
         file = folder / "figures" / f"{name}.svg"
         file = file if file.exists() else file.with_suffix(".png")
         assert images[f"Figure {name}"] == file.read_bytes(), "the page shows the files of figures/"
 
 
-def test_a_drawing_is_inverted_in_the_dark_and_a_picture_is_not(density_run, write_run):
+def test_dark_mode_inverts_drawings_but_not_images(density_run, write_run):
     text = index(*density_run, write_run(*density_run))
-    images = {one["alt"]: one for tag, one in Parts(text).tags if tag == "img"}
+    images = {image["alt"]: image for tag, image in Parts(text).tags if tag == "img"}
     assert images["Figure likelihood"]["class"] == "drawn" and "class" not in images["Figure samples-digits"]

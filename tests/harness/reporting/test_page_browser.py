@@ -1,4 +1,4 @@
-"""index.html in a real browser: it runs without an error, asks for nothing, and fits its window."""
+"""index.html in a real browser: no errors, no requests, and a layout that fits the window."""
 
 import re
 import shutil
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.system
 
 @pytest.fixture(scope="module")
 def browser():
-    """One headless Chromium for all tests of this file."""
+    """Start a headless Chromium for all tests of this file."""
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if program is None:
         pytest.skip("no chromium; on Debian: apt-get install chromium")
@@ -28,7 +28,7 @@ def browser():
 
 
 class Visit:
-    """A page that was opened, and all that happened on it."""
+    """An open page, with its errors and requests."""
 
     def __init__(self, browser, file, width=1280, scheme="light"):
         self.context = browser.new_context(
@@ -57,7 +57,7 @@ class Visit:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Where the page of all tests of this file lies, once one has made it."""
+    """Return the folder of the page that the tests of this file share."""
     return tmp_path_factory.mktemp("page")
 
 
@@ -71,7 +71,7 @@ def density_page(made, hostile_run, write_run):
     return made / "index.html"
 
 
-def test_what_would_be_a_script_is_shown_and_does_not_run(browser, density_page):
+def test_scripts_in_texts_are_shown_and_do_not_run(browser, density_page):
     with Visit(browser, density_page) as visit:
         assert visit.page.locator("h1").inner_text() == "</title><script>alert(3)</script>"
         names = visit.page.locator("#tables table").first.locator("tbody th").all_inner_texts()
@@ -79,20 +79,20 @@ def test_what_would_be_a_script_is_shown_and_does_not_run(browser, density_page)
         assert visit.page.locator("img[src^='http']").count() == 0
 
 
-def test_a_policy_stops_what_an_escape_would_miss(browser, density_page):
+def test_the_content_security_policy_blocks_injected_scripts_and_requests(browser, density_page):
     injected = density_page.with_name("injected.html")
     text = density_page.read_text().replace("<main>", "<main><script>alert(4)</script><img src='http://127.0.0.1:9/a'>")
     injected.write_text(text)
     visit = Visit(browser, injected)
     visit.context.close()
     assert len(visit.faults) == 2 and all("Content Security Policy" in fault for fault in visit.faults)
-    assert visit.refused == [("http://127.0.0.1:9/a", "csp")], "not for want of a network"
+    assert visit.refused == [("http://127.0.0.1:9/a", "csp")], "blocked by the policy, not by the missing network"
 
 
 def test_every_figure_loads(browser, density_page):
     with Visit(browser, density_page) as visit:
         widths = visit.page.eval_on_selector_all("img", "all => all.map(one => one.complete && one.naturalWidth)")
-        assert len(widths) == 8, "one for each file of the report"
+        assert len(widths) == 8, "one image per file of the report"
         assert min(widths) > 100
 
 
@@ -127,7 +127,7 @@ ORDERED = [
 
 
 @pytest.mark.parametrize("expected", ORDERED, ids=lambda cells: cells[0])
-def test_numbers_are_ordered_as_numbers_and_what_is_empty_comes_last(browser, expected, parameters_run, tmp_path):
+def test_numbers_are_sorted_by_value_and_empty_cells_come_last(browser, expected, parameters_run, tmp_path):
     plan, _ = parameters_run
     rows = [(f"row {number}", cell) for number, cell in enumerate([*expected[1::2], *expected[::2]])]
     table = Table("t", "shuffled", ("layer", "value"), tuple(rows))
@@ -167,14 +167,14 @@ def test_the_page_fits_a_phone_and_a_screen(browser, density_page, width, scheme
 
 
 def luminance(colour):
-    """Of "rgb(r, g, b)", as the Web Content Accessibility Guidelines 2.2 define it."""
+    """Return the luminance of "rgb(r, g, b)" as defined by the Web Content Accessibility Guidelines 2.2."""
     parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_text_stands_out_from_the_paper(browser, density_page, scheme):
+def test_every_text_has_enough_contrast(browser, density_page, scheme):
     with Visit(browser, density_page, scheme=scheme) as visit:
         texts = visit.page.evaluate(
             """() => Array.from(document.querySelectorAll("body *"))
@@ -209,18 +209,18 @@ def test_light_and_dark_follow_the_system_until_the_button_is_pressed(browser, d
         assert visit.page.evaluate(f"[{paper}, {ink}]") == light
 
 
-def test_all_that_can_be_done_can_be_done_by_key(browser, density_page):
+def test_all_controls_are_reachable_by_keyboard_with_visible_focus(browser, density_page):
     with Visit(browser, density_page) as visit:
         reached = set()
         for _ in range(120):
             visit.page.keyboard.press("Tab")
-            found = visit.page.evaluate(
+            focused = visit.page.evaluate(
                 """() => { const one = document.activeElement; const style = getComputedStyle(one);
                    return [one.tagName, one.className, one.textContent.trim().slice(0, 40), style.outlineStyle]; }"""
             )
-            if found[0] == "BODY":
+            if focused[0] == "BODY":
                 break
-            assert found[3] == "solid", f"no focus is seen on {found}"
-            reached.add((found[0], found[2]))
+            assert focused[3] == "solid", f"no visible focus on {focused}"
+            reached.add((focused[0], focused[2]))
         tags = {tag for tag, _ in reached}
         assert tags == {"A", "BUTTON", "DIV"} and ("A", "records.json") in reached and ("BUTTON", "layer") in reached

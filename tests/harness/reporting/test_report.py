@@ -25,7 +25,7 @@ def test_a_report_is_a_function_of_the_records(runtime_run, write_run):
     assert contents(folder) == first
 
 
-def test_tables_of_a_run(density_run, write_run, no_figures):
+def test_a_report_writes_the_tables_as_markdown_and_latex(density_run, write_run, no_figures):
     folder = write_run(*density_run)
     text = write_report(folder).table
     assert text.startswith("# Layers made up\n\nWhich?\n")
@@ -34,7 +34,7 @@ def test_tables_of_a_run(density_run, write_run, no_figures):
     assert tex.count(r"\toprule") == 4 and r"my\_layer \& co" in tex
 
 
-def test_what_has_not_run_is_a_row_and_old_figures_go(runtime_run, write_run):
+def test_missing_trials_are_rows_and_old_figures_are_removed(runtime_run, write_run):
     plan, records = runtime_run
     folder = write_run(plan, records)
     write_report(folder)
@@ -48,7 +48,7 @@ def test_what_has_not_run_is_a_row_and_old_figures_go(runtime_run, write_run):
     assert (folder / "results.csv").read_text().count(",missing,not yet run,") == 2 * 3 * 3
 
 
-def test_parameters_report(parameters_run, write_run):
+def test_a_parameters_report_has_no_figures_and_its_own_columns(parameters_run, write_run):
     report = write_report(write_run(*parameters_run))
     assert report.files == ("results.csv", "table.md", "table.tex", "index.html")
     header = (report.folder / "results.csv").read_text().splitlines()[0]
@@ -56,7 +56,7 @@ def test_parameters_report(parameters_run, write_run):
     assert header == f"suite,profile,dataset,layer,width,seed,{columns}"
 
 
-def test_a_folder_without_a_plan_or_with_a_damaged_record_is_named(parameters_run, write_run, tmp_path):
+def test_a_missing_plan_and_a_damaged_record_are_user_errors(parameters_run, write_run, tmp_path):
     with pytest.raises(UserError, match=r"no plan\.json"):
         write_report(tmp_path)
     plan, records = parameters_run

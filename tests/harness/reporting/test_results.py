@@ -23,7 +23,7 @@ def test_density_columns_and_values(density_run):
     assert timed.seed.isna().all() and timed.dataset.isna().all()
 
 
-def test_every_planned_trial_is_a_row_in_plan_order_whatever_became_of_it(density_run):
+def test_every_planned_trial_is_a_row_in_plan_order_with_its_outcome(density_run):
     plan, records = density_run
     records[1] = blank_record(plan.trials[1], "killed", "the process was ended by SIGKILL")
     records[-1] = blank_record(plan.trials[-1], "error", "ValueError: no")
@@ -32,7 +32,7 @@ def test_every_planned_trial_is_a_row_in_plan_order_whatever_became_of_it(densit
     assert list(dict.fromkeys(frame.id)) == [trial.id for trial in plan.trials]
     assert frame.status[1] == "killed" and pd.isna(frame.bits_per_dim[1])
     assert frame.status[5] == "missing" and frame.reason[5] == "not yet run"
-    # A timing trial that failed as a whole fails for each layer and operation.
+    # A failed runtime trial has a failed row per layer and operation.
     failed = frame[frame.status == "error"]
     assert len(failed) == 6 and set(failed.operation) == {"forward", "inverse"} and failed["shape"].eq("4x32").all()
 
@@ -42,12 +42,12 @@ def test_a_row_keeps_its_own_status_and_reason(runtime_run):
     records[1].status, records[1].reason = "error", "<script> inverse: no"
     records[1].rows[-1].update(status="error", reason="no")
     frame = Results.of(plan, records).table
-    mine = frame[frame.id == plan.trials[1].id]
-    assert mine.status.to_list() == ["ok"] * 6 + ["unsupported", "unsupported", "error"]
-    assert mine.reason.isna().to_list() == [True] * 6 + [False] * 3
+    lines = frame[frame.id == plan.trials[1].id]
+    assert lines.status.to_list() == ["ok"] * 6 + ["unsupported", "unsupported", "error"]
+    assert lines.reason.isna().to_list() == [True] * 6 + [False] * 3
 
 
-def test_parameters_stand_beside_what_was_published(parameters_run):
+def test_parameter_counts_have_a_column_of_published_counts(parameters_run):
     plan, records = parameters_run
     frame = Results.of(plan, records).table
     assert list(frame.columns) == list(KINDS["parameters"].columns)
@@ -58,7 +58,7 @@ def test_parameters_stand_beside_what_was_published(parameters_run):
     assert pd.isna(rows.published["<script>", 64])
 
 
-def test_csv_keeps_every_digit_and_leaves_nothing_for_nothing(density_run):
+def test_csv_keeps_every_digit_and_has_empty_cells_for_missing_values(density_run):
     plan, records = density_run
     text = csv_bytes(Results.of(plan, records[:3]).table).decode()
     assert "0.30000000000000004" in text
@@ -71,12 +71,12 @@ def test_the_frame_has_more_columns_than_the_table_and_reasons_for_every_row(den
     plan, records = density_run
     records[0] = blank_record(plan.trials[0], "oom", "too large " * 100)
     records[1].rows[0]["bits_per_dim"] = None
-    found = Results.of(plan, records[:2])
-    first, second, third = (found.frame.iloc[row] for row in range(3))
+    results = Results.of(plan, records[:2])
+    first, second, third = (results.frame.iloc[row] for row in range(3))
     assert (first["failure"], second["failure"], third["failure"]) == ("oom", "no value", "missing")
     assert first["cause"].endswith("… (the record has the rest)") and third["cause"] == "not yet run"
     assert second["notes"] == records[1].notes and third["notes"] == {}
-    assert set(found.frame.columns) - set(found.table.columns) >= BESIDE.keys()
+    assert set(results.frame.columns) - set(results.table.columns) >= BESIDE.keys()
 
 
 def test_a_trial_of_several_rows_has_the_worst_of_their_statuses(runtime_run, density_run):

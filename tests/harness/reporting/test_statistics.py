@@ -1,4 +1,4 @@
-"""What seeds say: held against the libraries' definitions, by hand, and where it must stay silent."""
+"""Statistics over seeds, compared with scipy and with direct computation; and cases without a test."""
 
 import math
 import statistics
@@ -21,7 +21,7 @@ VALUES = [2.31, 2.35, 2.29, 2.40, 2.33, 2.30, 2.36, 2.32, 2.31]
 
 
 def rows(seeds, **shifts):
-    """Rows of one spread from seed to seed, each shifted, with a little noise of its own."""
+    """Return rows that share the noise of a seed, each shifted and with a little noise of its own."""
     noise = np.random.default_rng(1)
     common = noise.normal(0, 1, seeds)
     return {
@@ -30,22 +30,22 @@ def rows(seeds, **shifts):
     }
 
 
-def test_an_interval_is_that_of_the_bootstrap_and_the_same_in_every_order():
-    found = estimate(VALUES)
-    assert found == estimate(VALUES[::-1]) and found.mean == pytest.approx(statistics.fmean(VALUES))
-    other = stats.bootstrap((VALUES,), np.mean, n_resamples=50_000, method="BCa", rng=np.random.default_rng(9))
-    low, high = other.confidence_interval
-    assert (found.low, found.high) == pytest.approx((low, high), abs=2e-3)
-    assert found.bars == pytest.approx((found.mean - found.low, found.high - found.mean))
+def test_an_interval_is_the_bca_bootstrap_and_independent_of_the_order():
+    interval = estimate(VALUES)
+    assert interval == estimate(VALUES[::-1]) and interval.mean == pytest.approx(statistics.fmean(VALUES))
+    reference = stats.bootstrap((VALUES,), np.mean, n_resamples=50_000, method="BCa", rng=np.random.default_rng(9))
+    low, high = reference.confidence_interval
+    assert (interval.low, interval.high) == pytest.approx((low, high), abs=2e-3)
+    assert interval.bars == pytest.approx((interval.mean - interval.low, interval.high - interval.mean))
 
 
-def test_an_interval_covers_the_mean_about_as_often_as_it_says():
+def test_the_coverage_of_an_interval_is_near_its_level():
     draws = np.random.default_rng(0).normal(5.0, 1.0, (150, 20))
-    covered = sum(found.low <= 5.0 <= found.high for found in map(estimate, draws.tolist()))
+    covered = sum(interval.low <= 5.0 <= interval.high for interval in map(estimate, draws.tolist()))
     assert 0.88 <= covered / len(draws) <= 0.99
 
 
-def test_one_seed_has_neither_interval_nor_test_and_equal_seeds_no_width():
+def test_one_seed_has_no_interval_or_test_and_equal_seeds_have_zero_width():
     assert estimate([2.0]) == Estimate(2.0, None, None, 1) and estimate([2.0]).bars == (0.0, 0.0)
     assert estimate([2.0] * 9) == Estimate(2.0, 2.0, 2.0, 9)
     alone = judged({"a": [1.0]})["a"]
@@ -53,10 +53,10 @@ def test_one_seed_has_neither_interval_nor_test_and_equal_seeds_no_width():
 
 
 def test_seeds_are_paired():
-    """A spread from seed to seed that rows share does not hide what lies between them."""
-    found = paired_differences(rows(8, a=0.0, b=0.1))["a", "b"]
-    assert found.estimate.mean == pytest.approx(-0.1, abs=0.01) and found.estimate.high < -0.08
-    assert found.significant and found.effect < -3
+    """Noise that the rows of a seed share does not hide the difference between rows."""
+    difference = paired_differences(rows(8, a=0.0, b=0.1))["a", "b"]
+    assert difference.estimate.mean == pytest.approx(-0.1, abs=0.01) and difference.estimate.high < -0.08
+    assert difference.significant and difference.effect < -3
     shared = paired_differences({"a": {0: 1.0, 1: 2.0, 2: 9.0}, "b": {2: 1.0, 1: 1.0}})["a", "b"]
     assert shared.estimate.mean == pytest.approx(4.5) and shared.estimate.seeds == 2
     assert paired_differences({"a": {0: 1.0}, "b": {1: 1.0}}) == {}
@@ -68,27 +68,27 @@ def test_below_eight_seeds_there_is_no_test():
     assert enough.p is not None and enough.effect is not None
 
 
-def test_p_values_are_corrected_for_all_pairs_as_holm_does():
+def test_p_values_have_holms_correction_for_all_pairs():
     values = rows(8, a=0.0, b=0.004, c=0.012)
-    found = paired_differences(values)
-    pairs = list(found)
-    raw = [stats.ttest_rel(list(values[one].values()), list(values[other].values())).pvalue for one, other in pairs]
+    tested = paired_differences(values)
+    pairs = list(tested)
+    raw = [stats.ttest_rel(list(values[a].values()), list(values[b].values())).pvalue for a, b in pairs]
     least, corrected = 0.0, {}
     for rank, index in enumerate(sorted(range(3), key=lambda index: raw[index])):
         least = max(least, min(1.0, (3 - rank) * raw[index]))
         corrected[pairs[index]] = least
-    assert {pair: difference.p for pair, difference in found.items()} == pytest.approx(corrected)
+    assert {pair: difference.p for pair, difference in tested.items()} == pytest.approx(corrected)
     differences = [values["a"][seed] - values["b"][seed] for seed in range(8)]
-    assert found["a", "b"].effect == pytest.approx(statistics.fmean(differences) / statistics.stdev(differences))
+    assert tested["a", "b"].effect == pytest.approx(statistics.fmean(differences) / statistics.stdev(differences))
 
 
 def test_equal_differences_need_no_standard_deviation():
-    found = judged({"none": [0.0] * 8, "all": [0.5] * 8})
-    assert found["none"].p == 1.0 and not found["none"].significant
-    assert found["all"].p == 0.0 and found["all"].effect is None and found["all"].significant
+    tested = judged({"none": [0.0] * 8, "all": [0.5] * 8})
+    assert tested["none"].p == 1.0 and not tested["none"].significant
+    assert tested["all"].p == 0.0 and tested["all"].effect is None and tested["all"].significant
 
 
-def test_a_winner_is_told_from_every_other_row():
+def test_a_winner_differs_significantly_from_every_other_row():
     means = {"a": 1.0, "b": 1.1, "c": 2.0}
     apart, alike = (Difference(Estimate(-0.1, -0.2, 0.0, 8), p) for p in (0.01, 0.2))
     assert winner(means, {("a", "b"): apart, ("a", "c"): apart, ("b", "c"): alike}) == "a"
@@ -100,6 +100,6 @@ def test_a_winner_is_told_from_every_other_row():
 
 def test_a_slope_has_students_interval():
     x, y = [0.0, 1.0, 2.0, 3.0], [0.0, 1.2, 1.9, 3.1]
-    found, half = slope(x, y)
+    fitted, half = slope(x, y)
     (best, _), covariance = np.polyfit(x, y, 1, cov=True)
-    assert found == pytest.approx(best) and half == pytest.approx(math.sqrt(covariance[0, 0]) * 4.302653, rel=1e-5)
+    assert fitted == pytest.approx(best) and half == pytest.approx(math.sqrt(covariance[0, 0]) * 4.302653, rel=1e-5)

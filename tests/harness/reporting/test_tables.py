@@ -14,7 +14,7 @@ NASTY = r"a_b & 50% #1 $x$ {y} ~ ^ \z <script> | [c] *d* `e` ± × − † “q�
 
 
 def grid(table):
-    """Row label -> column header -> cell."""
+    """Return {row label: {column header: cell}}."""
     return {row[0]: dict(zip(table.header, row, strict=True)) for row in table.rows}
 
 
@@ -36,7 +36,7 @@ def test_density_table_in_plan_order_with_mean_and_interval(density_run):
     assert not table.notes and not table.bold
     assert grid(differences)["my_layer & co"] == {
         "layer": "my_layer & co",
-        "digits": "+1.000 [+1.000, +1.000]",  # the same for every seed, though the seeds themselves differ
+        "digits": "+1.000 [+1.000, +1.000]",  # differences of seeds are equal
         "waveforms": "+1.000 [+1.000, +1.000]",
     }
     assert grid(differences)["conv1x1"]["digits"] == grid(differences)["<script>"]["waveforms"] == "lowest mean"
@@ -57,7 +57,7 @@ def test_density_table_in_plan_order_with_mean_and_interval(density_run):
 def test_from_eight_seeds_on_a_winner_is_bold_and_differences_are_tested(many_seeds):
     plan, records = many_seeds(8)
     table, differences, *_ = made((plan, records))
-    assert table.bold == {(0, 1)}, "on waveforms the last two rows are alike"
+    assert table.bold == {(0, 1)}, "on waveforms the last two rows do not differ"
     assert "Bold: below every other row by a paired t test, p < 0.05 after Holm" in table.caption
     assert grid(differences)["<script>"]["digits"].endswith(", p < 0.001, d 156.2")
     alike = grid(differences)["<script>"]["waveforms"], grid(differences)["my_layer & co"]["waveforms"]
@@ -70,7 +70,7 @@ def test_from_eight_seeds_on_a_winner_is_bold_and_differences_are_tested(many_se
 
 
 @pytest.mark.parametrize("fault", ["audit", "failed", "oracle"])
-def test_what_does_not_compete_is_in_no_ranking(many_seeds, fault):
+def test_failed_rows_failed_audits_and_oracles_are_not_ranked(many_seeds, fault):
     plan, records = many_seeds(8)
     trials = list(plan.trials)
     for index, trial in enumerate(trials):
@@ -83,19 +83,19 @@ def test_what_does_not_compete_is_in_no_ranking(many_seeds, fault):
             trials[index] = trial.model_copy(update={"layer": trial.layer.model_copy(update={"oracle": True})})
             records[index] = replace(records[index], id=trials[index].id)
     table, differences, *_ = made((plan.model_copy(update={"trials": tuple(trials)}), records))
-    assert (1, 1) in table.bold, "the second row is the best of those that compete"
+    assert (1, 1) in table.bold, "the second row is the best of the ranked rows"
     assert grid(differences)["my_layer & co"]["digits"] == "lowest mean"
     assert grid(differences)["conv1x1"]["digits"] == "–" and "not every seed" in differences.notes[0]
 
 
-def test_a_column_without_any_value_is_headed_by_the_unit_of_its_data(density_run):
+def test_the_heading_of_an_empty_column_has_the_unit_of_its_data(density_run):
     plan, records = density_run
     for index, trial in enumerate(plan.trials[:18]):
         records[index] = blank_record(trial, "oom", "no memory")
     assert made((plan, records))[0].header == ("layer", "digits, bits/dim ↓", "waveforms, nats/dim ↓")
 
 
-def test_density_caption_says_what_the_numbers_rest_on(density_run):
+def test_the_density_caption_states_seeds_training_and_device(density_run):
     caption = made(density_run)[0].caption
     density_run[1][0].environment = {"cpu": "A Processor"}
     assert "cpu (A Processor), float32" in made(density_run)[0].caption
@@ -115,16 +115,16 @@ def test_settings_of_single_columns_and_rows_are_in_the_caption(density_run):
     assert "digits 2 levels of 2 steps, width 8; waveforms 2 levels of 2 steps, width 8 (conv1x1: 2 levels" in caption
 
 
-def test_one_seed_has_no_spread(density_run):
+def test_one_seed_has_no_interval(density_run):
     plan, records = density_run
     trials = tuple(trial for trial in plan.trials if getattr(trial, "seed", 0) == 0)
     table = made((plan.model_copy(update={"trials": trials}), records))[0]
     assert grid(table)["conv1x1"]["digits, bits/dim ↓"] == "2.000"
     assert "one seed, so no interval" in table.caption
-    assert not any("differences" in one.name for one in made((plan.model_copy(update={"trials": trials}), records)))
+    assert not any("differences" in t.name for t in made((plan.model_copy(update={"trials": trials}), records)))
 
 
-def test_a_failure_stands_in_its_cell_with_its_reason_below(density_run):
+def test_a_failure_is_in_its_cell_and_its_reason_in_the_notes(density_run):
     plan, records = density_run
     records[0] = blank_record(plan.trials[0], "diverged", "loss is nan at step 3")
     for index in (5, 11, 17):
@@ -153,7 +153,7 @@ def test_a_failed_audit_is_marked_and_explained(density_run, fault):
     assert sum("†" in cell for row in table.rows for cell in row) == 1
 
 
-def test_an_estimate_is_marked_and_says_how_sure_it_is(density_run):
+def test_an_estimate_is_marked_and_noted_with_its_standard_error(density_run):
     plan, records = density_run
     records[4].rows[0] |= {"estimate_error": 0.0021}
     records[4].notes["estimates"] = "audited, and so on"
@@ -165,7 +165,7 @@ def test_an_estimate_is_marked_and_says_how_sure_it_is(density_run):
     assert sum("≈" in cell for row in table.rows for cell in row) == 1
 
 
-def test_flows_of_their_own_are_not_called_glow(density_run):
+def test_baselines_are_not_described_as_glow(density_run):
     plan, records = density_run
     trials = [
         trial.model_copy(update={"layer": trial.layer.model_copy(update={"baseline": True})})
@@ -178,7 +178,7 @@ def test_flows_of_their_own_are_not_called_glow(density_run):
     assert "No Glow" not in made(density_run)[0].caption
 
 
-def test_raw_lattice_values_are_called_what_they_are(density_run):
+def test_raw_lattice_values_are_noted(density_run):
     plan, records = density_run
     trials = list(plan.trials)
     trials[0] = trials[0].model_copy(
@@ -188,7 +188,7 @@ def test_raw_lattice_values_are_called_what_they_are(density_run):
     assert any(note.startswith("digits: raw values without dequantisation") for note in notes)
 
 
-def test_below_the_table_stands_which_data_it_rests_on(density_run):
+def test_the_notes_of_a_table_describe_its_data(density_run):
     plan, records = density_run
     trials = list(plan.trials)
     for index, trial in enumerate(trials[:18]):
@@ -219,7 +219,7 @@ def test_below_the_table_stands_which_data_it_rests_on(density_run):
     )
 
 
-def test_missing_trials_and_values_are_said(density_run):
+def test_missing_trials_and_values_are_marked(density_run):
     plan, records = density_run
     records[3].rows[0]["nats_per_dim"] = None
     table = made((plan, records[1:]))[0]
@@ -229,7 +229,7 @@ def test_missing_trials_and_values_are_said(density_run):
     assert grid(empty)["<script>"]["digits, bits/dim ↓"] == "missing" and not empty.notes
 
 
-def test_published_numbers_stand_apart_unless_the_protocol_is_the_same(density_run):
+def test_published_numbers_have_their_own_table_unless_the_protocol_is_the_same(density_run):
     plan, records = density_run
     table, _, _, quoted = made(density_run)
     assert not any("published" in head for head in table.header)
@@ -307,7 +307,7 @@ def test_unstable_times_are_marked_and_explained(runtime_run):
     )
 
 
-def test_how_a_shape_is_served_stands_below_its_times(runtime_run):
+def test_remarks_of_a_layer_are_notes_of_the_table_of_times(runtime_run):
     row = runtime_run[1][0].rows[0]
     row["remark"] = "cut into parts"
     table, *others = made(runtime_run)
@@ -315,7 +315,7 @@ def test_how_a_shape_is_served_stands_below_its_times(runtime_run):
     assert not any("cut into parts" in note for other in others for note in other.notes)
 
 
-def test_rounds_that_ended_early_are_said(runtime_run):
+def test_the_caption_states_that_rounds_ended_early(runtime_run):
     assert "fewer" not in made(runtime_run)[0].caption
     runtime_run[1][0].rows[0]["rounds"] = 4
     assert "5 samples, fewer where they took more than 60 s" in made(runtime_run)[0].caption
@@ -324,30 +324,30 @@ def test_rounds_that_ended_early_are_said(runtime_run):
 @pytest.mark.parametrize(
     ("value", "text"), [(0.00123, "0.001"), (0.5, "0.500"), (1.234, "1.23"), (12.34, "12.3"), (1234.5, "1234")]
 )
-def test_milliseconds(value, text):
+def test_milliseconds_are_rounded(value, text):
     assert milliseconds(value) == text
 
 
-def test_parameters_of_columns_with_widths_of_their_own(parameters_run):
-    """Each table shows its own widths, and its published counts are those of its own width."""
+def test_data_sets_with_different_widths_have_separate_tables(parameters_run):
+    """Each table shows the widths of its data set and the published counts of its width."""
     plan, records = parameters_run
     trials = list(plan.trials)
-    for index, trial in enumerate(trials[:3]):  # those of width 16
+    for index, trial in enumerate(trials[:3]):  # width 16
         trials[index] = trial.model_copy(update={"label": "other"})
         records[index] = replace(records[index], id=trials[index].id, trial=trials[index].model_dump(mode="json"))
     values = {"conv1x1": {"width": 64, "mimic": 6400, "other": 1600}}
     published = plan.published.model_copy(update={"values": values, "widths": {"other": 16}})
     changed = {"trials": tuple(trials), "columns": ("mimic", "other"), "published": published}
     tables = made((plan.model_copy(update=changed), records))
-    other, mimic = (grid(table)["conv1x1"] for table in tables)
+    extra, mimic = (grid(table)["conv1x1"] for table in tables)
     assert [table.name.rpartition("-")[2] for table in tables] == ["other", "mimic"]
-    assert [name for name in other if name.startswith("width")] == ["width 16", "width 16, unmasked"]
+    assert [name for name in extra if name.startswith("width")] == ["width 16", "width 16, unmasked"]
     assert [name for name in mimic if name.startswith("width")] == ["width 64", "width 64, unmasked"]
     assert (mimic["published"], mimic["at width"], mimic["equal"]) == ("6,400", "64", "yes")
-    assert (other["published"], other["at width"], other["equal"]) == ("1,600", "16", "yes")
+    assert (extra["published"], extra["at width"], extra["equal"]) == ("1,600", "16", "yes")
 
 
-def test_parameters_table_compares_with_what_was_published(parameters_run):
+def test_the_parameters_table_compares_with_published_counts(parameters_run):
     (table,) = made(parameters_run)
     assert table.header == (
         "layer",
@@ -365,7 +365,7 @@ def test_parameters_table_compares_with_what_was_published(parameters_run):
     assert "published: A Paper (2022)" in table.notes
 
 
-def test_status_line(runtime_run):
+def test_the_status_line_counts_trials_by_status(runtime_run):
     plan, records = runtime_run
     records[0].rows[0]["status"] = "unsupported"
     records[0].rows[1]["status"] = "oom"
@@ -377,7 +377,7 @@ def test_status_line(runtime_run):
 # Markdown and LaTeX
 
 
-def test_markdown_shows_text_as_it_is():
+def test_markdown_escapes_markup():
     table = Table("t", "caption", ("layer", NASTY), ((NASTY, "two\nlines"), ("-x", "1e5")), ("[1] <b>note</b>",))
     text = markdown(table)
     lines = text.splitlines()
@@ -387,7 +387,7 @@ def test_markdown_shows_text_as_it_is():
     assert escape_markdown("a_b _c_") == r"a_b \_c\_"
 
 
-def test_latex_escapes_everything_that_is_special():
+def test_latex_escapes_special_characters():
     text = escape_latex(NASTY)
     for mark in "&%#_{}$":
         assert not re.search(
@@ -395,7 +395,7 @@ def test_latex_escapes_everything_that_is_special():
         ), mark
     assert r"a\_b \& 50\% \#1 \$x\$ \{y\} \textasciitilde{} \textasciicircum{} \textbackslash{}z" in text
     assert r"\textless{}script\textgreater{}" in text
-    assert escape_latex("[x] *") == "{[}x] {*}", "after the end of a row these would be its options"
+    assert escape_latex("[x] *") == "{[}x] {*}", "LaTeX reads these after the end of a row as options"
     assert escape_latex("-2.34 ± 0.01, 1e-3, a-3") == r"$-$2.34 $\pm$ 0.01, 1e-3, a-3"
 
 
@@ -412,9 +412,9 @@ def test_latex_compiles_and_fits_the_page(density_run, many_seeds, runtime_run, 
         pytest.skip("no pdflatex on this machine")
     plan, records = many_seeds(8)
     paper = plan.model_copy(update={"profile": "paper"}), records
-    found = [*made(density_run), *made(paper), *made(runtime_run), *made(parameters_run)]
-    found.append(Table("nasty", NASTY, ("layer", NASTY), ((NASTY, NASTY), ("[x]", "*")), (NASTY,)))
-    body = "\n".join(map(latex, found))
+    tables = [*made(density_run), *made(paper), *made(runtime_run), *made(parameters_run)]
+    tables.append(Table("nasty", NASTY, ("layer", NASTY), ((NASTY, NASTY), ("[x]", "*")), (NASTY,)))
+    body = "\n".join(map(latex, tables))
     document = rf"\documentclass{{article}}\usepackage{{booktabs,graphicx}}\begin{{document}}{body}\end{{document}}"
     (tmp_path / "t.tex").write_text(document)
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]

@@ -1,4 +1,4 @@
-"""Suites of kind claims: what they say, what is picked of them, their report, and runs that are joined and compared."""
+"""Suites of kind claims: their files, --only, --set, reports, merging and comparison."""
 
 import json
 import re
@@ -57,7 +57,7 @@ profiles:
 
 
 def lay_out(folder):
-    """A file of two claims; both have columns of the same names."""
+    """Write a suite of two claims whose suites have data sets of the same names; return its path."""
     (folder / "parts").mkdir()
     mixes = {"examine": "mixing, permutations", "options": "{levels: 2}", "shape": [1, 4], "other": [3, 4]}
     blocks = {"examine": "block_determinant", "options": "{levels: 1}", "shape": [1, 2], "other": [1, 4]}
@@ -75,7 +75,7 @@ def two(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """The folder of a run of it."""
+    """Return the output folder of a run of the two claims."""
     folder = tmp_path_factory.mktemp("claims")
     lay_out(folder)
     with pytest.MonkeyPatch.context() as patch:
@@ -86,7 +86,7 @@ def finished(tmp_path_factory):
 
 @pytest.fixture
 def done(two, finished):
-    """A copy of it, beside the file."""
+    """Return a copy of the finished run, next to the suite file."""
     shutil.copytree(finished, two.parent / "out")
     return two.parent / "out" / "two"
 
@@ -98,7 +98,7 @@ def test_the_packaged_claims_have_judges_and_every_profile():
     plan, trials = suite.plan("quick", "cpu")
     assert set(trials) == set(plan.trials) and len({trial.id for trial in trials}) == len(trials)
     kinds = [trial.kind for trial in plan.trials]
-    assert kinds == sorted(kinds, key=lambda kind: kind == "runtime"), "times are taken last"
+    assert kinds == sorted(kinds, key=lambda kind: kind == "runtime"), "runtime trials run last"
     assert sum(len(plan.part(section).trials) for section in plan.sections) == len(plan.trials)
 
 
@@ -119,7 +119,7 @@ def test_only_picks_claims(two, capsys):
     assert "claim" in capsys.readouterr().err
 
 
-def test_changes_are_of_one_claim(two):
+def test_set_changes_the_suite_of_one_claim(two):
     suite = load_suite("two.yaml")
     change = ["layers.butterfly.options.initialisation=rotation"]
     with pytest.raises(UserError, match=r"--set: changes the suite of one claim; say which: --only claim=NAME"):
@@ -166,7 +166,7 @@ def test_a_run_of_claims_and_its_report(done, capsys):
     assert "nothing to run" in capsys.readouterr().out
 
 
-def test_what_has_not_run_is_undecided(done):
+def test_a_claim_with_missing_trials_is_undecided(done):
     for path in (done / "records").glob("mixing-*"):
         path.unlink()
     assert main(["report", str(done)]) == 1
@@ -175,7 +175,7 @@ def test_what_has_not_run_is_undecided(done):
 
 
 def half(folder, out, start):
-    """A copy of a run with the records of one claim."""
+    """Copy a run, keeping the records of one claim only."""
     shutil.copytree(folder, out)
     for path in (out / "records").glob("*.json"):
         if path.name.startswith("block") != (start == "block"):
@@ -183,7 +183,7 @@ def half(folder, out, start):
     return out
 
 
-def test_runs_of_single_claims_are_joined(done, tmp_path):
+def test_runs_of_single_claims_are_merged(done, tmp_path):
     whole = (done / "table.md").read_text()
     parts = [half(done, tmp_path / name, name) for name in ("block", "mixing")]
     assert main(["report", *map(str, parts), "--out", str(tmp_path / "merged")]) == 0
@@ -194,34 +194,34 @@ def test_runs_of_single_claims_are_joined(done, tmp_path):
     assert main(["report", *map(str, parts), "--out", str(tmp_path / "again")]) == 2
 
 
-def test_claims_have_cells_of_their_own(done):
-    """Two of them may have rows and data sets of the same names."""
+def test_cells_of_different_claims_differ(done):
+    """Two claims may have rows and data sets of the same names."""
     plan = Plan.load(done)
-    one = plan.trials[0]
-    other = type(one).model_validate(one.model_dump() | {"suite": "part-blocks"})
-    assert plan.cell(one) != plan.cell(other)
+    first = plan.trials[0]
+    second = type(first).model_validate(first.model_dump() | {"suite": "part-blocks"})
+    assert plan.cell(first) != plan.cell(second)
     alone = plan.model_copy(update={"sections": ()})
-    assert alone.cell(one) == alone.cell(other), "a suite by itself may be renamed, and compared"
+    assert alone.cell(first) == alone.cell(second), "without sections, renamed suites can be compared"
 
 
 def test_examinations_are_compared(done, tmp_path, capsys):
-    other = tmp_path / "other"
-    shutil.copytree(done, other)
-    assert main(["compare", str(done), str(other)]) == 0
+    changed = tmp_path / "other"
+    shutil.copytree(done, changed)
+    assert main(["compare", str(done), str(changed)]) == 0
     out = capsys.readouterr().out
     assert "6 same" not in out and "4 same" in out and "2 not comparable" in out, "two are unsupported in both"
     assert "mixes: mixing, same" in out and "blocks: block_determinant, same" in out
-    [path] = (other / "records").glob("mixing-other-*.json")
+    [path] = (changed / "records").glob("mixing-other-*.json")
     record = read_record(path)
     record.rows[0]["classes"] = 4
     record.rows[0]["density"] += 1e-12
     write_record(path.parent, record)
-    assert main(["compare", str(done), str(other)]) == 1
+    assert main(["compare", str(done), str(changed)]) == 1
     out = capsys.readouterr().out
     assert "classes is 3 in A, 4 in B" in out and "density is" not in out
 
 
-def test_figures_of_what_is_examined(done, density_run):
+def test_figures_of_accounting_and_singular_values(done, density_run):
     plan, records = density_run
     density = [record for record in records if record.trial["kind"] == "density"]
     assert accounting_figure(Results.of(plan, density)) is None and singular_figure(Results.of(plan, density)) is None
@@ -239,10 +239,10 @@ def test_figures_of_what_is_examined(done, density_run):
     assert list(marks.get_xdata()) == [20, 40] and list(marks.get_ydata()) == [0.4, 0.2]
 
 
-def test_a_plan_of_claims_reads_as_it_was_written(done):
+def test_a_plan_of_claims_is_read_back(done):
     results = Results.read(done)
     assert [section.name for section in results.plan.sections] == ["mixes", "blocks"]
-    assert [len(one.results.records) for one in examine(results)] == [4, 2]
+    assert [len(claim.results.records) for claim in examine(results)] == [4, 2]
     assert json.loads((done / "plan.json").read_text())["kind"] == "claims"
 
 

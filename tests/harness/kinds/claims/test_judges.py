@@ -1,4 +1,4 @@
-"""Judges on records made up: every verdict, and none from noise."""
+"""Judges on artificial records: every verdict, and no verdict from noise."""
 
 import pytest
 
@@ -29,9 +29,9 @@ def made(kind, trials, columns, **fields):
 
 
 def judge(name, plan, records):
-    found = JUDGES[name](Results.of(plan, records))
-    assert found.short and found.text and "\n" not in found.short
-    return found
+    verdict = JUDGES[name](Results.of(plan, records))
+    assert verdict.short and verdict.text and "\n" not in verdict.short
+    return verdict
 
 
 def density(row, column, seed=0, layer=None, **training):
@@ -53,38 +53,38 @@ def trained(trial, value, status="ok", **more):
 
 
 def claiming(claimed, true, floor):
-    """Two trainings of the butterfly, on the released and on the true accounting."""
+    """Return a run of two trainings of the butterfly: with released and with true accounting."""
     released = density("butterfly", "released", accounting="once_per_sequence")
     fair = density("butterfly", "true")
-    one = trained(released, true, claimed=claimed, floor=floor, standard_error=0.01)
-    one.curves = {"step": [100, 200, 300], "validation": [-1.0, -2.0, -4.0], "true_validation": [1.0, 1.0, 1.0]}
-    return made("density", [released, fair], ("released", "true")), [one, trained(fair, true - 0.1, floor=floor)]
+    record = trained(released, true, claimed=claimed, floor=floor, standard_error=0.01)
+    record.curves = {"step": [100, 200, 300], "validation": [-1.0, -2.0, -4.0], "true_validation": [1.0, 1.0, 1.0]}
+    return made("density", [released, fair], ("released", "true")), [record, trained(fair, true - 0.1, floor=floor)]
 
 
-def test_a_claim_below_the_floor_is_no_likelihood():
-    found = judge("accounting", *claiming(-16.0, -1.75, -5.4))
-    assert found.holds == "does not hold" and "claims -16.00, has -1.75 nats/dim; the floor is -5.40" in found.short
-    assert "1 of 1 claimed values lie below the resolution floor of -5.40" in found.text
-    assert "grows by 2.00 nats/dim per 100 steps" in found.text, "from a gap of 3 at step 200 to 5 at step 300"
-    assert found.tables[0].rows == (("butterfly", "-16.00", "-1.75", "-5.40", "-1.85"),)
+def test_a_claim_below_the_floor_does_not_hold():
+    verdict = judge("accounting", *claiming(-16.0, -1.75, -5.4))
+    assert verdict.holds == "does not hold" and "claims -16.00, has -1.75 nats/dim; the floor is -5.40" in verdict.short
+    assert "1 of 1 claimed values lie below the resolution floor of -5.40" in verdict.text
+    assert "grows by 2.00 nats/dim per 100 steps" in verdict.text, "from a gap of 3 at step 200 to 5 at step 300"
+    assert verdict.tables[0].rows == (("butterfly", "-16.00", "-1.75", "-5.40", "-1.85"),)
 
 
-def test_a_claim_above_the_floor_that_is_not_the_likelihood_is_none_either():
-    found = judge("accounting", *claiming(-4.0, -1.75, -5.4))
-    assert found.holds == "does not hold" and "is no likelihood of these weights" in found.short
+def test_a_claim_above_the_floor_that_differs_from_the_likelihood_does_not_hold():
+    verdict = judge("accounting", *claiming(-4.0, -1.75, -5.4))
+    assert verdict.holds == "does not hold" and "is no likelihood of these weights" in verdict.short
 
 
 @pytest.mark.parametrize(("claimed", "true"), [(-1.79, -1.75), (-5.41, -5.40)])
 def test_a_small_gap_with_nothing_below_the_floor_is_undecided(claimed, true):
-    """The second is below the floor of -5.40 by chance: one standard error of the mean."""
+    """The second is one standard error below the floor of -5.40."""
     assert judge("accounting", *claiming(claimed, true, -5.4)).holds == "undecided"
 
 
-def test_without_a_claimed_value_nothing_is_said():
+def test_without_a_claimed_value_the_verdict_is_undecided():
     plan, records = claiming(-16.0, -1.75, -5.4)
     failed = trained(plan.trials[0], None, "diverged")
-    found = judge("accounting", plan, [failed, records[1]])
-    assert found.holds == "undecided" and "diverged: why" in found.text
+    verdict = judge("accounting", plan, [failed, records[1]])
+    assert verdict.holds == "undecided" and "diverged: why" in verdict.text
 
 
 @pytest.mark.parametrize(
@@ -112,14 +112,14 @@ def test_half_of_the_parameters(counts, holds):
 
 
 def examined(rows):
-    """(examine, label, mixer, found) each."""
+    """Return a run from rows (examine, label, mixer, result)."""
     trials, records = [], []
-    for examine, label, mixer, found in rows:
+    for examine, label, mixer, result in rows:
         trials.append(
             ExaminationTrial(**HEAD, label=label, shape=(1, 4), layer=ref("butterfly"), mixer=mixer, examine=examine)
         )
         records.append(blank_record(trials[-1], "ok", None))
-        records[-1].rows = [{"layer": "butterfly", "dataset": label} | found]
+        records[-1].rows = [{"layer": "butterfly", "dataset": label} | result]
     return made("examination", trials, dict.fromkeys(label for _, label, _, _ in rows)), records
 
 
@@ -141,9 +141,9 @@ def test_any_permutation(alone, realised, holds):
         ("mixing", "3x4", "dense", classes(1)),
         ("permutations", "1x4", "none", exact(realised)),
     ]
-    found = judge("mixing", *examined(rows))
-    assert found.holds == holds and f"{realised} of 100" in found.text
-    assert ("A 1x1 before it joins them" in found.text) == (alone > 1)
+    verdict = judge("mixing", *examined(rows))
+    assert verdict.holds == holds and f"{realised} of 100" in verdict.text
+    assert ("A 1x1 before it joins them" in verdict.text) == (alone > 1)
 
 
 def test_any_permutation_needs_both_examinations():
@@ -176,17 +176,17 @@ def test_crossings(low, high, holds):
     records = [trained(trials[0], 1.0), trained(trials[1], None, "diverged")]
     for record, count in zip(records, (low, high), strict=True):
         record.curves = {"step": [1, 2], "crossings": [0, count], "smallest_singular_value": [0.5, 0.1]}
-    found = judge("singularity", made("density", trials, ("1e-3", "1e-1")), records)
-    assert found.holds == holds and found.tables[0].rows[1][3:] == (str(high), "0.1", "diverged")
+    verdict = judge("singularity", made("density", trials, ("1e-3", "1e-1")), records)
+    assert verdict.holds == holds and verdict.tables[0].rows[1][3:] == (str(high), "0.1", "diverged")
 
 
-def test_crossings_that_nobody_watched_are_undecided():
+def test_without_recorded_crossings_the_verdict_is_undecided():
     trial = density("butterfly", "1e-3")
     assert judge("singularity", made("density", [trial], ["1e-3"]), [trained(trial, 1.0)]).holds == "undecided"
 
 
-def timed(mine, other, mine_bytes=100, other_bytes=200, row="emerging", **more):
-    """One point in two processes: (median, iqr) of the butterfly and of another row."""
+def timed(butterfly, other, butterfly_bytes=100, other_bytes=200, row="emerging", **more):
+    """Return a run of one point in two processes from (median, iqr) of the butterfly and of another row."""
     layers = (ref(row), ref("butterfly"))
     trials, records = [], []
     for process in (0, 1):
@@ -203,7 +203,7 @@ def timed(mine, other, mine_bytes=100, other_bytes=200, row="emerging", **more):
             "drift": 0.0,
             "cpu_share": 1.0,
         }
-        for name, (median, iqr), size in (("butterfly", mine, mine_bytes), (row, other, other_bytes)):
+        for name, (median, iqr), size in (("butterfly", butterfly, butterfly_bytes), (row, other, other_bytes)):
             line = {"layer": name, "status": "ok", "median_ms": median, "iqr_ms": iqr, "peak_bytes": size}
             records[-1].rows.append(line | about | (more if name == "butterfly" else {}))
     return made("runtime", trials, ["spatial"]), records
@@ -213,21 +213,21 @@ def timed(mine, other, mine_bytes=100, other_bytes=200, row="emerging", **more):
     ("run", "holds"),
     [
         (timed((1.0, 0.1), (2.0, 0.1)), "holds"),
-        (timed((1.0, 0.1), (2.0, 0.1), mine_bytes=300), "holds in part"),
-        (timed((2.0, 0.1), (1.0, 0.1), mine_bytes=300), "does not hold"),
-        (timed((1.0, 0.2), (1.1, 0.2)), "undecided"),  # the spreads meet
+        (timed((1.0, 0.1), (2.0, 0.1), butterfly_bytes=300), "holds in part"),
+        (timed((2.0, 0.1), (1.0, 0.1), butterfly_bytes=300), "does not hold"),
+        (timed((1.0, 0.2), (1.1, 0.2)), "undecided"),  # the intervals overlap
         (timed((1.0, 0.1), (2.0, 0.1), drift=0.5), "undecided"),  # unstable, and not twice as long
         (timed((1.0, 0.1), (2.5, 0.1), drift=0.5), "holds"),
-        (timed((2.5, 0.1), (1.0, 0.1), drift=0.5, mine_bytes=300), "does not hold"),
-        (timed((1.0, 0.1), (2.0, 0.1), row="conv1x1"), "undecided"),  # not among those compared
+        (timed((2.5, 0.1), (1.0, 0.1), drift=0.5, butterfly_bytes=300), "does not hold"),
+        (timed((1.0, 0.1), (2.0, 0.1), row="conv1x1"), "undecided"),  # the claim does not name this layer
     ],
 )
 def test_runtime_and_memory(run, holds):
     assert judge("runtime", *run).holds == holds
 
 
-def test_processes_that_lie_apart_widen_a_time():
-    """Medians of 1.0 and 1.1 ms: 1.05 with 0.05 to each side, which meets 1.12 with 0.03, but not 1.2."""
+def test_the_gap_between_processes_widens_the_interval_of_a_time():
+    """Medians of 1.0 and 1.1 ms: 1.05 +- 0.05, which overlaps 1.12 +- 0.03 but not 1.2 +- 0.03."""
     for other, holds in ((1.12, "undecided"), (1.2, "holds")):
         plan, records = timed((1.0, 0.01), (other, 0.06))
         records[1].rows[0]["median_ms"] = 1.1
@@ -235,7 +235,7 @@ def test_processes_that_lie_apart_widen_a_time():
 
 
 def ranked(values, seeds, wobble=0.0):
-    """column -> row -> mean; seeds move all rows alike, and each a little by itself."""
+    """Return a run from {column: {row: mean}}: a seed shifts all rows equally, `wobble` each row differently."""
     trials, records = [], []
     for column, rows in values.items():
         for number, (row, mean) in enumerate(rows.items()):
@@ -262,11 +262,11 @@ def test_the_best_row(values, seeds, holds):
     assert judge("ranked", *ranked(values, seeds, 0.05)).holds == holds
 
 
-def test_no_row_is_the_best_by_noise():
+def test_no_row_is_best_within_the_noise():
     close = {"conv1x1": 1.01, "butterfly": 1.0}
     assert judge("ranked", *ranked({"a": close}, 8, 0.2)).holds == "undecided"
     assert judge("ranked", *ranked({"a": FIRST}, 1)).holds == "undecided", "one seed has no interval"
-    assert judge("ranked", *ranked({"a": FIRST, "b": close}, 8, 0.2)).holds == "undecided", "one column is open"
+    assert judge("ranked", *ranked({"a": FIRST, "b": close}, 8, 0.2)).holds == "undecided", "one column is undecided"
 
 
 def test_a_row_that_failed_its_audit_is_not_ranked():
@@ -278,13 +278,13 @@ def test_a_row_that_failed_its_audit_is_not_ranked():
 
 
 def tried(values, failed=()):
-    """(row, column) -> value, three seeds each; rows k 51 and k 3 of one layer at two rates."""
+    """Return a run of three seeds from {(row, column): value}: kernels k 51 and k 3 at two learning rates."""
     trials, records = [], []
     for (row, column), value in values.items():
         for seed in range(3):
             trials.append(density(row, column, seed, layer="emerging"))
-            gone = (row, column) in failed
-            records.append(trained(trials[-1], value + 0.01 * seed, "diverged" if gone else "ok"))
+            status = "diverged" if (row, column) in failed else "ok"
+            records.append(trained(trials[-1], value + 0.01 * seed, status))
     return made("density", trials, ("1e-4", "1e-3")), records
 
 
@@ -295,7 +295,7 @@ SETTINGS = [("k 51", "1e-4"), ("k 51", "1e-3"), ("k 3", "1e-4"), ("k 3", "1e-3")
     ("values", "holds"),
     [
         ((1.0, 2.0, 2.0, 3.0), "holds"),
-        ((2.0, 1.0, 3.0, 2.0), "holds in part"),  # the kernel is right, the rate is not
+        ((2.0, 1.0, 3.0, 2.0), "holds in part"),  # the kernel is best, the rate is not
         ((3.0, 2.0, 2.0, 1.0), "does not hold"),
         ((1.0, 1.0, 1.0, 1.0), "undecided"),
     ],
@@ -304,21 +304,21 @@ def test_published_settings(values, holds):
     assert judge("settings", *tried(dict(zip(SETTINGS, values, strict=True)))).holds == holds
 
 
-def test_a_setting_that_diverged_is_beaten():
+def test_a_diverged_setting_counts_as_worse():
     values = dict(zip(SETTINGS, (1.0, 2.0, 2.0, 3.0), strict=True))
-    found = judge("settings", *tried(values, failed=[("k 51", "1e-3"), ("k 3", "1e-3")]))
-    assert found.holds == "undecided", "nothing is said of k 3 for k 51 at the rate at which neither trains"
-    assert sum("diverged" in row[1] for row in found.tables[0].rows) == 2
+    verdict = judge("settings", *tried(values, failed=[("k 51", "1e-3"), ("k 3", "1e-3")]))
+    assert verdict.holds == "undecided", "kernels are not compared at a rate at which both diverge"
+    assert sum("diverged" in row[1] for row in verdict.tables[0].rows) == 2
 
 
-def test_outcomes_add_up():
+def test_the_verdict_follows_from_the_outcomes():
     assert of_outcomes([]) == "undecided"
     assert of_outcomes(["for", "open"]) == "undecided"
     assert of_outcomes(["against", "open"]) == "does not hold"
     assert of_outcomes(["against", "for", "open"]) == "holds in part"
 
 
-def test_a_test_goes_before_an_interval():
+def test_a_p_value_takes_precedence_over_an_interval():
     apart = Estimate(1.0, 0.5, 1.5, 8)
     assert outcome_of(Difference(apart, p=0.2)) == "open"
     assert outcome_of(Difference(apart, p=0.01)) == "for"

@@ -1,4 +1,4 @@
-"""Baselines as rows of a suite: named, planned, trained, audited, marked; and what happens without their library."""
+"""Baselines as rows of a suite: named, planned, trained, audited, marked; and the error without their library."""
 
 import json
 import sys
@@ -68,7 +68,7 @@ def fitted(name, data, **training):
 
 
 @pytest.mark.parametrize("name", BASELINES)
-def test_trained_and_audited_as_the_backbone_is(name):
+def test_baselines_are_trained_and_audited_like_the_backbone(name):
     data = pipeline()
     flow, training = fitted(name, data)
     assert training.steps_done == 6 and training.passes == 6
@@ -83,27 +83,27 @@ def test_trained_and_audited_as_the_backbone_is(name):
 
 
 @pytest.mark.parametrize("ema", ["all", "separate"])
-def test_averages_keep_their_bound(ema):
+def test_averaged_weights_keep_the_lipschitz_bound(ema):
     data = pipeline()
     flow, training = fitted("residual_flow", data, steps=20, ema=ema, ema_decay=0.8, learning_rate=0.02)
-    assert training.passes == 20  # of "separate", no layer is under test
+    assert training.passes == 20  # one pass per step even with "separate", as no layer is under test
     assert audit(flow, data, evaluate(flow, data, "test", 1, 4, 0)).verdict == "passed"
 
 
 @pytest.mark.parametrize("name", ESTIMATED)
-def test_an_estimate_says_how_sure_it_is(name):
+def test_an_estimated_likelihood_states_its_standard_error(name):
     data = pipeline()
     flow, _ = fitted(name, data)
-    found = evaluate(flow, data, "test", 1, 5, 0)
-    assert torch.equal(found.values, evaluate(flow, data, "test", 1, 5, 0).values)
+    evaluation = evaluate(flow, data, "test", 1, 5, 0)
+    assert torch.equal(evaluation.values, evaluate(flow, data, "test", 1, 5, 0).values)
     others = [evaluate(flow, data, "test", 1, 5, seed) for seed in range(1, 3)]
-    assert 0 < found.estimate_error < 0.5 and all(one.estimate_error > 0 for one in others)
-    # Under one noise of the data, what is left between estimates is what `estimate_error` says.
+    assert 0 < evaluation.estimate_error < 0.5 and all(other.estimate_error > 0 for other in others)
+    # With the same dequantisation noise, estimates differ by their own error alone: `estimate_error`.
     x, _ = data.prepare(data.raw("test")[:], torch.Generator().manual_seed(0))
     with torch.no_grad():
         many = flow.log_prob(x.repeat(60, 1, 1, 1), torch.Generator().manual_seed(0)).view(60, len(x))
-    spread = many.mean(1).std().item() / (data.dim * np.log(2)) / np.sqrt(2)  # of the mean of two
-    assert found.estimate_error == pytest.approx(spread, rel=0.6)
+    spread = many.mean(1).std().item() / (data.dim * np.log(2)) / np.sqrt(2)  # of the mean of two estimates
+    assert evaluation.estimate_error == pytest.approx(spread, rel=0.6)
     assert np.isnan(evaluate(flow, data, "test", 2, 5, 0).importance_weighted)
 
 
@@ -145,7 +145,7 @@ def retype(flow, old, new):
         ("maf", Autoregressive, ForgottenScale, "step0/autoregressive: log-det is"),
     ],
 )
-def test_the_audit_catches(name, old, new, reason):
+def test_the_audit_catches_each_fault_of_a_baseline(name, old, new, reason):
     data = pipeline()
     flow = build_baseline(name, data.shape, 2, 1, 6, 0, {})
     flow.initialise(data.prepare(data.raw("train")[:], torch.Generator().manual_seed(0))[0])
@@ -162,7 +162,7 @@ def test_the_audit_catches(name, old, new, reason):
 
 
 @pytest.mark.parametrize(("shape", "kernel"), [((3, 4, 5), 3), ((4, 9, 11), 3), ((300, 1, 1), 1), ((1, 1, 1), 1)])
-def test_the_audits_norm_is_that_of_the_matrix(shape, kernel):
+def test_the_operator_norm_of_the_audit_equals_the_norm_of_the_dense_matrix(shape, kernel):
     dim = int(np.prod(shape))
     weight = torch.randn(7, shape[0], kernel, kernel, dtype=torch.float64)
     units = torch.eye(dim, dtype=torch.float64).view(dim, *shape)
@@ -172,7 +172,7 @@ def test_the_audits_norm_is_that_of_the_matrix(shape, kernel):
 
 
 def test_the_audit_catches_a_biased_estimate():
-    """Weights near the identity, whose traces are large and vary little."""
+    """Use weights near the identity, whose traces are large and vary little."""
     data = pipeline()
     flow = build_baseline("residual_flow", data.shape, 2, 1, 6, 0, {})
     flow.initialise(data.prepare(data.raw("train")[:], torch.Generator().manual_seed(0))[0])
@@ -189,7 +189,7 @@ def test_the_audit_catches_a_biased_estimate():
     assert any(text.startswith("flow: the mean") for text in result.reasons)
 
 
-def test_a_suite_names_them_in_a_list_or_with_settings(tmp_path):
+def test_a_suite_names_baselines_in_a_list_or_with_settings(tmp_path):
     plan, trials = load_suite(write(tmp_path)).plan("smoke", "cpu")
     assert plan.rows == ("conv1x1", "maf", "iresnet")
     mapping = "{maf: {}, wide: {baseline: maf, flow: {width: 9}, options: {hidden_layers: 2}}}"
@@ -223,12 +223,12 @@ def test_a_suite_names_them_in_a_list_or_with_settings(tmp_path):
         ("{iresnet: {flow: {levels: 4}}}", "{}", "2\\^1 = 2 must divide"),
     ],
 )
-def test_wrong_rows_have_a_place_and_a_reason(tmp_path, flows, extra, message):
+def test_a_wrong_baseline_row_is_an_error_with_place_and_reason(tmp_path, flows, extra, message):
     with pytest.raises(SuiteError, match=message):
         load_suite(write(tmp_path, flows, extra)).plan("smoke", "cpu")
 
 
-def test_a_run_marks_estimates_and_says_how_to_get_a_library(tmp_path, monkeypatch, capsys):
+def test_a_missing_library_is_an_error_that_names_the_install_command(tmp_path, monkeypatch, capsys):
     trial = DensityTrial(
         suite="small",
         profile="smoke",
@@ -251,5 +251,5 @@ def test_a_run_marks_estimates_and_says_how_to_get_a_library(tmp_path, monkeypat
     assert main(["validate", str(write(tmp_path))]) == 0
     assert main(["plan", str(write(tmp_path)), "--profile", "smoke"]) == 0
     assert main(["list", "flows"]) == 0
-    said = capsys.readouterr().out
-    assert all(name in said for name in BASELINES) and "ICML 2019" in said
+    listing = capsys.readouterr().out
+    assert all(name in listing for name in BASELINES) and "ICML 2019" in listing

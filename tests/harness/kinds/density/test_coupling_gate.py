@@ -43,7 +43,7 @@ def trial(**flow):
 )
 @pytest.mark.parametrize("coupling", ["image", "glow", "sequence"])
 def test_a_saturated_gate_passes_the_audit_only_if_bounded(coupling, gate, s, verdict, data):
-    settings = trial(coupling=coupling, gate=gate, steps=2)  # the second step mixes both halves, which loses the small
+    settings = trial(coupling=coupling, gate=gate, steps=2)  # the second step mixes both halves: small values are lost
     flow = build_flow(data.shape, settings.layer, settings.flow, 0)
     flow.initialise(data.prepare(data.raw("train")[:], torch.Generator().manual_seed(0))[0])
     net = flow.levels[0].steps[0].coupling.net
@@ -68,20 +68,20 @@ def test_trials_of_the_published_gate_keep_their_ids():
     assert DensityTrial.model_validate_json(trial().model_dump_json()).flow.gate == "published"
 
 
-def test_the_galaxy_suite_bounds_the_gate_but_for_its_published_protocol():
+def test_the_galaxy_suite_bounds_the_gate_except_in_its_published_protocol():
     suite = load_suite("galaxy")
     for profile in ("smoke", "quick", "local", "paper"):
         plan = suite.plan(profile, "cpu")[0]
-        assert {one.flow.gate for one in plan.trials} == {"published" if profile == "paper" else "bounded"}
+        assert {trial.flow.gate for trial in plan.trials} == {"published" if profile == "paper" else "bounded"}
         (likelihood, *_) = Results.of(plan, []).tables
         assert ("coupling scales bounded to (0.5, 1.5)" in likelihood.caption) == (profile != "paper")
         remarked = [note for note in likelihood.notes if "fails its audit" in note]
         assert len(remarked) == (profile == "paper")
     changed = suite.plan("paper", "cpu", settings=["flow.gate=bounded"])[0]
-    assert {one.flow.gate for one in changed.trials} == {"bounded"}
+    assert {trial.flow.gate for trial in changed.trials} == {"bounded"}
 
 
-def test_the_caption_names_the_gate_of_layers_alone():
+def test_the_caption_states_the_gate_for_layers_only():
     plan = load_suite("density").plan("smoke", "cpu", settings=["flow.gate=bounded"])[0]
     glow, baselines = Results.of(plan, []).tables[0].caption.split("No Glow")
     assert "scales bounded" in glow and "scales bounded" not in baselines

@@ -93,7 +93,7 @@ def test_a_record_has_every_measure(kind, data, tmp_path):
     assert arrays["samples"].shape == splits.test.shape and arrays["samples"].dtype == splits.test.dtype
 
 
-def test_a_trial_repeats_itself(data, tmp_path):
+def test_a_trial_is_reproducible(data, tmp_path):
     records, arrays = [], []
     for _ in range(2):
         record = run(trial(), tmp_path)
@@ -101,11 +101,11 @@ def test_a_trial_repeats_itself(data, tmp_path):
         assert 0 < first < last <= record.rows[0].pop("train_seconds") and record.rows[0].pop("audit_seconds") > 0
         records.append(record)
         arrays.append((tmp_path / "records" / record.arrays).read_bytes())
-        torch.rand(7)  # the state of the global generator is no part of a trial
+        torch.rand(7)  # a trial does not depend on the global generator
     assert records[0] == records[1] and arrays[0] == arrays[1]
 
 
-def test_separate_averages_cost_two_passes_and_are_watched(data, tmp_path):
+def test_separate_averages_cost_two_passes_and_their_log_det_is_recorded(data, tmp_path):
     record = run(trial("butterfly", training={"ema": "separate", "ema_decay": 0.5, "layer_decay": 0.9}), tmp_path)
     (row,) = record.rows
     assert record.status == "ok" and row["audit"] == "passed"
@@ -114,19 +114,19 @@ def test_separate_averages_cost_two_passes_and_are_watched(data, tmp_path):
 
 
 def test_the_saved_weights_give_the_same_likelihood(data, tmp_path):
-    """To the last bit, from the file alone; averages are what is saved."""
-    one = trial("butterfly", training={"ema": "separate", "draws": 2}, options={"shared": True})
-    record = run(one, tmp_path)
-    flow = load_flow(one, tmp_path / "weights" / f"{one.id}.pt")
-    pipeline = Pipeline(toy(), one.data)
-    again = evaluate(flow, pipeline, "test", 2, one.training.evaluation_batch, one.seed)
+    """The averaged weights are saved, and the file alone reproduces the likelihood bit for bit."""
+    averaged = trial("butterfly", training={"ema": "separate", "draws": 2}, options={"shared": True})
+    record = run(averaged, tmp_path)
+    flow = load_flow(averaged, tmp_path / "weights" / f"{averaged.id}.pt")
+    pipeline = Pipeline(toy(), averaged.data)
+    again = evaluate(flow, pipeline, "test", 2, averaged.training.evaluation_batch, averaged.seed)
     row = record.rows[0]
     assert (again.bits_per_dim, again.importance_weighted) == (row["bits_per_dim"], row["importance_weighted"])
     assert all(bool(module.initialised) for module in flow.modules() if hasattr(module, "initialised"))
 
 
 def test_the_test_split_is_read_after_training(data, tmp_path, monkeypatch):
-    """Nothing is chosen any more; the training split is looked at once more for neighbours."""
+    """No choice follows; the training split is read again to find nearest neighbours."""
     reads, raw = [], Pipeline.raw
     monkeypatch.setattr(Pipeline, "raw", lambda self, split: reads.append(split) or raw(self, split))
     run(trial(), tmp_path)
@@ -134,8 +134,8 @@ def test_the_test_split_is_read_after_training(data, tmp_path, monkeypatch):
     assert "validation" in reads[:first] and set(reads[first:]) == {"test", "train"}
 
 
-def test_a_record_says_which_data_it_rests_on(data, tmp_path):
-    """A filtered table has no floor to hold a value against, and says why."""
+def test_a_record_describes_its_data(data, tmp_path):
+    """Filtered data have no resolution floor, and the record states the reason."""
     record = run(trial(), tmp_path)
     assert record.notes["data"] == "binomial toy" and record.notes["splits"] == "40 train, 12 validation, 12 test"
     assert not {"floor", "steps", "checksum"} & set(record.notes) and record.rows[0]["floor"] == 0
@@ -147,7 +147,7 @@ def test_a_record_says_which_data_it_rests_on(data, tmp_path):
     assert record.rows[0]["floor"] is None and record.rows[0]["below_floor"] is False
 
 
-def test_pictures_are_a_hundred_samples_unpermuted_beside_a_hundred_of_the_data(data, tmp_path, monkeypatch):
+def test_a_hundred_unpermuted_samples_and_a_hundred_test_images_are_saved(data, tmp_path, monkeypatch):
     draw = np.random.default_rng(0)
     parts = [draw.integers(0, 5, (count, 1, 4, 4), dtype=np.int16) for count in (40, 12, 150)]
     data(Splits(*parts, levels=5, description=""))
@@ -156,7 +156,7 @@ def test_pictures_are_a_hundred_samples_unpermuted_beside_a_hundred_of_the_data(
     def sample(self, n, generator):
         return pipeline.prepare(pipeline.raw("test")[:n], torch.Generator().manual_seed(0))[0]
 
-    monkeypatch.setattr(Glow, "sample", sample)  # a flow that gives the permuted data themselves
+    monkeypatch.setattr(Glow, "sample", sample)  # a flow that returns the permuted data
     record = run(trial(permute=3), tmp_path)
     arrays = np.load(tmp_path / "records" / record.arrays)
     assert np.array_equal(arrays["data"], parts[2][:100]) and np.array_equal(arrays["samples"], parts[2][:100])
@@ -176,13 +176,13 @@ def test_divergence_is_an_outcome_with_its_curves(data, tmp_path):
         ({"flow": {"levels": 5}}, "levels = 5"),
     ],
 )
-def test_what_cannot_be_built_is_unsupported(settings, reason, data, tmp_path):
+def test_a_flow_that_cannot_be_built_is_unsupported(settings, reason, data, tmp_path):
     record = run(trial(**settings), tmp_path)
     assert record.status == "unsupported" and reason in record.reason and not record.rows
 
 
 def test_raw_lattice_values_end_below_the_floor(data, tmp_path):
-    """Points on a plane of the lattice: the density on it grows without end, unless there is noise."""
+    """Without noise the density of points on a plane of the lattice is unbounded."""
     splits = toy()
     flat = [np.repeat(part[:, :, :1], 4, axis=2) for part in splits.parts().values()]
     data(replace(splits, train=flat[0], validation=flat[1], test=flat[2]))
@@ -198,13 +198,13 @@ def test_raw_lattice_values_end_below_the_floor(data, tmp_path):
 
 def result(mean, error):
     parts = Parts(0.0, 0.0, mean)
-    one, none = torch.zeros(1), torch.zeros(1, 1)
+    zero, empty = torch.zeros(1), torch.zeros(1, 1)
     return Evaluation(
         mean,
         mean,
         error,
         None,
-        none,
+        empty,
         mean,
         parts,
         None,
@@ -212,13 +212,13 @@ def result(mean, error):
         1,
         0,
         torch.float32,
-        prior=one,
-        log_det=one,
+        prior=zero,
+        log_det=zero,
         changed=(),
     )
 
 
-def test_the_floor_allows_for_chance_where_there_is_noise():
+def test_the_floor_allows_three_standard_errors_of_dequantised_data():
     noisy = SimpleNamespace(unit="nats_per_dim", dequantises=True)
     raw = SimpleNamespace(unit="nats_per_dim", dequantises=False)
     assert below_floor(result(-5.02, 0.01), noisy, -5.0) is None
@@ -254,8 +254,8 @@ def test_a_layer_that_cannot_invert_gives_no_samples(data, tmp_path, monkeypatch
     json.dumps(record.audit, allow_nan=False)
 
 
-def test_a_layer_that_cut_the_event_says_so_in_the_record(data, tmp_path):
-    """Squeezed to 4x1x37: the prime 37 is above the largest radix."""
+def test_the_record_notes_that_a_layer_cut_the_event(data, tmp_path):
+    """Events are squeezed to 4x1x37, and the prime 37 is above the largest radix."""
     draw = np.random.default_rng(0)
     data(Splits(*(draw.integers(0, 5, (n, 1, 2, 74)).astype(np.int16) for n in (40, 12, 12)), 5, description="toy"))
     record = run(trial("butterfly"), tmp_path)

@@ -15,7 +15,7 @@ from harness.reporting.tables.rendering import latex, markdown
 
 @pytest.fixture
 def measured(density_run):
-    """The run of densities; of each trial the median lies 0.25 below the mean and the worst event 5 above."""
+    """Return the density run; in each trial the median is 0.25 below the mean and the worst event 5 above it."""
     plan, records = density_run
     for trial, record in zip(plan.trials, records, strict=True):
         if isinstance(trial, DensityTrial):
@@ -27,7 +27,7 @@ def measured(density_run):
 def events(plan, records):
     results = Results.of(plan, records)
     table = events_table(results)
-    assert table == results.tables[1], "beside the likelihoods"
+    assert table == results.tables[1], "after the likelihoods"
     return table
 
 
@@ -43,7 +43,7 @@ def test_three_columns_per_data_set_in_its_unit_over_the_seeds(measured):
     digits, waves = "digits, bits/dim ↓", "waveforms, nats/dim ↓"
     assert table.header == (
         "layer",
-        *(f"{one}, {name}" for one in (digits, waves) for name in ("mean", "median", "worst")),
+        *(f"{unit}, {name}" for unit in (digits, waves) for name in ("mean", "median", "worst")),
     )
     assert table.rows == (
         ("conv1x1", "2.010", "1.760", "7.010", "-2.010", "-2.260", "2.990"),
@@ -55,7 +55,7 @@ def test_three_columns_per_data_set_in_its_unit_over_the_seeds(measured):
     assert (line["median"], line["worst"]) == (1.75, 7.0)
 
 
-def test_both_forms(measured):
+def test_markdown_and_latex_of_the_table(measured):
     table = events(*measured)
     text = markdown(table)
     assert "Test events: mean, median and worst" in text
@@ -67,18 +67,18 @@ def test_both_forms(measured):
     assert r"\label{tab:made_up-events}".replace("_", "-") in text
 
 
-def test_one_event_decides_a_mean_and_shows_in_the_worst():
+def test_median_and_worst_are_computed_per_event():
     values = torch.tensor([[1.0, 2.0, 3.0, 4.0, 90.0], [3.0, 2.0, 9.0, 4.0, 110.0]], dtype=torch.float64)
     none = torch.zeros(0)
     parts = Parts(0.0, 0.0, 0.0)
-    found = Evaluation(22.2, 0.0, 0.0, None, values, 0.0, parts, None, "test", 5, 0, torch.float32, none, none, ())
-    assert (found.median, found.worst) == (4.0, 100.0), "draws are averaged first"
+    result = Evaluation(22.2, 0.0, 0.0, None, values, 0.0, parts, None, "test", 5, 0, torch.float32, none, none, ())
+    assert (result.median, result.worst) == (4.0, 100.0), "draws are averaged first"
     for bad, median, worst in ((math.inf, 4.0, math.inf), (math.nan, math.nan, math.nan)):
         values[0, 4] = bad
-        assert (found.median, found.worst) == pytest.approx((median, worst), nan_ok=True)
+        assert (result.median, result.worst) == pytest.approx((median, worst), nan_ok=True)
 
 
-def test_failures_doubts_estimates_and_values_that_are_not_finite_are_said(measured):
+def test_failures_failed_audits_estimates_and_non_finite_values_are_marked(measured):
     plan, records = measured
     records[0] = blank_record(plan.trials[0], "diverged", "loss is nan")
     for record in records[2:18:6]:

@@ -1,4 +1,4 @@
-"""The table of samples against real images: a column per measure, a line where there is none, kinds kept apart."""
+"""The table of samples against real images: a column per measure, extractor and count; notes for missing values."""
 
 import pytest
 
@@ -15,7 +15,7 @@ MISSING_WEIGHTS = "no FID, KID, precision and recall: Inception's weights are mi
 
 @pytest.fixture
 def asked(density_run):
-    """The run of densities, its digits compared in the features of one extractor; the seeds' FID are 10 + seed."""
+    """Return a function that makes the density run with measures of samples of digits; FID is 10 + seed."""
 
     def make(settings_of=lambda trial: SampleSettings(count=256, extractor="toy-net")):
         plan, records = density_run
@@ -44,7 +44,7 @@ def fidelity(plan, records):
     return table
 
 
-def test_of_a_suite_that_asks_for_nothing_there_is_no_table(density_run):
+def test_a_suite_without_samples_has_no_fidelity_table(density_run):
     plan, records = density_run
     results = Results.of(plan, records)
     assert fidelity_table(results) is None
@@ -69,7 +69,7 @@ def test_every_measure_has_its_column_and_its_source(asked):
     assert (line.samples, line.extractor) == (250, "toy-net")
 
 
-def test_without_weights_a_column_is_empty_and_one_line_says_so(asked):
+def test_without_weights_of_the_extractor_a_column_is_empty_with_one_note(asked):
     plan, records = asked()
     for record in records:
         if "fidelity" in record.notes:
@@ -80,12 +80,12 @@ def test_without_weights_a_column_is_empty_and_one_line_says_so(asked):
     assert table.notes == (f"[1] {MISSING_WEIGHTS}",)
 
 
-def test_what_failed_and_what_was_lost_is_said(asked):
+def test_failed_trials_and_lost_samples_are_noted(asked):
     plan, records = asked()
-    mine = [record for record in records if "fidelity" in record.notes]
-    mine[0].notes["fidelity_lost"] = "3 of 250 samples are not finite"
-    mine[1].status, mine[1].reason, mine[1].rows = "diverged", "loss is nan", []
-    for record in mine[2::3]:
+    sampled = [record for record in records if "fidelity" in record.notes]
+    sampled[0].notes["fidelity_lost"] = "3 of 250 samples are not finite"
+    sampled[1].status, sampled[1].reason, sampled[1].rows = "diverged", "loss is nan", []
+    for record in sampled[2::3]:
         record.status, record.reason, record.rows = "oom", "too large", []
     rows = fidelity(plan, records).rows
     assert rows[0][1].endswith("[1]") and rows[1][1].endswith("(2 of 3 seeds) [2]") and rows[2][1] == "oom [3]"
@@ -102,16 +102,16 @@ def test_other_extractors_and_counts_are_never_in_one_column(other, asked):
     usual = {"count": 256, "extractor": "toy-net"}
     plan, records = asked(lambda trial: SampleSettings.model_validate(other if trial.layer.row == "conv1x1" else usual))
     table = fidelity(plan, records)
-    headings = [f"digits ({one['count']} in {one['extractor']})" for one in (other, usual)]
+    headings = [f"digits ({settings['count']} in {settings['extractor']})" for settings in (other, usual)]
     assert [head for head in table.header if "FID" in head] == [f"{heading}, FID ↓" for heading in headings]
     assert [[row[column][:2] for row in table.rows] for column in (1, 5)] == [["11", "–", "–"], ["–", "11", "11"]]
     assert ("do not compare" in table.caption) == (other["extractor"] != "toy-net")
 
 
 SUITE = """
-suite: mine
+suite: compared
 kind: density
-title: Mine
+title: Compared
 layers: {conv1x1: {}}
 profiles:
   quick:
@@ -122,17 +122,17 @@ profiles:
 
 @pytest.fixture
 def load(tmp_path):
-    """A suite from its text."""
+    """Return a function that loads a suite from its text."""
 
     def load(text):
-        path = tmp_path / "mine.yaml"
+        path = tmp_path / "compared.yaml"
         path.write_text(text)
         return load_suite(path)
 
     return load
 
 
-def test_samples_of_sequences_are_refused_where_they_are_asked_for(load):
+def test_samples_of_sequences_are_refused_at_their_setting(load):
     with pytest.raises(SuiteError, match=r":9:\d+: waveforms: training.samples compares images"):
         load(SUITE.replace("WAVES", "waveforms: {}"))
     suite = load(SUITE.replace("WAVES", "waveforms: {training: {samples: null}}"))
@@ -143,6 +143,6 @@ def test_samples_of_sequences_are_refused_where_they_are_asked_for(load):
 
 
 @pytest.mark.parametrize("count", ["9", "100001", "2.5", "true"])
-def test_an_odd_count_is_refused(count, load):
+def test_an_invalid_count_is_refused(count, load):
     with pytest.raises(SuiteError, match="count"):
         load(SUITE.replace("64", count).replace(", WAVES", ""))

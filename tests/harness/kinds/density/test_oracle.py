@@ -1,4 +1,4 @@
-"""The oracle row: told the permutation, it does exactly what the same layer does on data without one."""
+"""The oracle row: it knows the permutation, and equals the same layer on unpermuted data exactly."""
 
 import numpy as np
 import pytest
@@ -30,42 +30,42 @@ def trial(oracle, permute, layer="conv1x1", **settings):
     )
 
 
-def run(one, out):
-    return run_density(one, None, out, lambda done, text: None)
+def run(trial, out):
+    return run_density(trial, None, out, lambda done, text: None)
 
 
 @pytest.mark.parametrize(
     "settings", [{}, {"preprocessing": "logit", "augmentation": "crop_flip"}], ids=["plain", "logit and augmentation"]
 )
-def test_its_curves_are_those_without_the_permutation(tmp_path, settings):
-    plain, told, blind = (
-        run(one, tmp_path)
-        for one in (trial(False, None, **settings), trial(True, 5, **settings), trial(False, 5, **settings))
+def test_an_oracle_has_the_curves_of_unpermuted_data(tmp_path, settings):
+    plain, oracle, blind = (
+        run(row, tmp_path)
+        for row in (trial(False, None, **settings), trial(True, 5, **settings), trial(False, 5, **settings))
     )
-    assert [record.status for record in (plain, told, blind)] == ["ok"] * 3
-    for record in (plain, told, blind):
+    assert [record.status for record in (plain, oracle, blind)] == ["ok"] * 3
+    for record in (plain, oracle, blind):
         record.curves.pop("seconds")
-    assert told.curves == plain.curves != blind.curves
-    rows = [record.rows[0] for record in (plain, told)]
+    assert oracle.curves == plain.curves != blind.curves
+    rows = [record.rows[0] for record in (plain, oracle)]
     same = {"bits_per_dim", "standard_error", "importance_weighted", "parameters", "masked_free", "best_step", "floor"}
     assert all(rows[0][name] == rows[1][name] for name in same)
-    assert told.audit["verdict"] == "passed" and told.audit["logdet_error"] < 1e-9
-    assert (told.audit["linear_layers"], told.audit["condition"]) == (2, plain.audit["condition"])
-    arrays = [np.load(tmp_path / "records" / record.arrays) for record in (plain, told)]
-    assert np.array_equal(arrays[0]["samples"], arrays[1]["samples"]), "pictures are of un-permuted samples"
+    assert oracle.audit["verdict"] == "passed" and oracle.audit["logdet_error"] < 1e-9
+    assert (oracle.audit["linear_layers"], oracle.audit["condition"]) == (2, plain.audit["condition"])
+    arrays = [np.load(tmp_path / "records" / record.arrays) for record in (plain, oracle)]
+    assert np.array_equal(arrays[0]["samples"], arrays[1]["samples"]), "saved samples are unpermuted"
     assert np.array_equal(arrays[0]["data"], arrays[1]["data"])
 
 
-def test_its_saved_weights_know_the_permutation(tmp_path):
-    one = trial(True, 5)
-    record = run(one, tmp_path)
+def test_saved_weights_of_an_oracle_include_the_permutation(tmp_path):
+    oracle = trial(True, 5)
+    record = run(oracle, tmp_path)
     splits = find_dataset("digits").load(Store(None, tmp_path, offline=True), {})
-    flow = load_flow(one, weights_path(one, tmp_path))
-    again = evaluate(flow, Pipeline(splits, one.data), "test", 2, one.training.evaluation_batch, one.seed)
+    flow = load_flow(oracle, weights_path(oracle, tmp_path))
+    again = evaluate(flow, Pipeline(splits, oracle.data), "test", 2, oracle.training.evaluation_batch, oracle.seed)
     assert again.bits_per_dim == record.rows[0]["bits_per_dim"]
 
 
-def test_without_a_permutation_there_is_nothing_to_be_told(tmp_path):
+def test_an_oracle_without_a_permutation_is_unsupported(tmp_path):
     record = run(trial(True, None), tmp_path)
     assert record.status == "unsupported" and not record.rows
     assert record.reason == "conv1x1: an oracle knows the permutation of the data, and these have none; " + (
@@ -73,8 +73,8 @@ def test_without_a_permutation_there_is_nothing_to_be_told(tmp_path):
     )
 
 
-class Louder(Permutation):
-    """It claims a log-det."""
+class NonzeroLogDet(Permutation):
+    """Return a log-det of 1."""
 
     def forward(self, x):
         y, log_det = super().forward(x)
@@ -82,7 +82,7 @@ class Louder(Permutation):
 
 
 class Twice(Permutation):
-    """One entry goes to two places, and another is lost."""
+    """Copy one entry to two places and lose another."""
 
     def forward(self, x):
         y, log_det = super().forward(x)
@@ -90,7 +90,7 @@ class Twice(Permutation):
 
 
 class Scaled(Permutation):
-    """It moves entries and stretches them."""
+    """Move the entries and scale them."""
 
     def forward(self, x):
         y, log_det = super().forward(x)
@@ -101,14 +101,14 @@ class Scaled(Permutation):
 
 
 class Sorted(Permutation):
-    """Each event is moved in a way of its own, which no inverse can know."""
+    """Permute each event differently, which no inverse can undo."""
 
     def forward(self, x):
         return x.flatten(1).sort().values.reshape(x.shape), x.new_zeros(())
 
 
-class ThereAgain(Permutation):
-    """The inverse goes on in place of back."""
+class ForwardTwice(Permutation):
+    """Apply the permutation again instead of its inverse."""
 
     def inverse(self, y):
         return self(y)[0]
@@ -118,19 +118,19 @@ class ThereAgain(Permutation):
     ("mutant", "reason"),
     [
         (Permutation, None),
-        (Louder, "permutation: log-det is 1"),
+        (NonzeroLogDet, "permutation: log-det is 1"),
         (Twice, "permutation: it is not a permutation of entries"),
         (Scaled, "permutation: it is not a permutation of entries"),
         (Sorted, "permutation: it is not a permutation of entries"),
-        (ThereAgain, "permutation: x -> z -> x is off"),
+        (ForwardTwice, "permutation: x -> z -> x is off"),
     ],
 )
-def test_the_audit_covers_it(mutant, reason):
+def test_the_audit_checks_the_permutation_of_an_oracle(mutant, reason):
     draw = np.random.default_rng(0)
     parts = [draw.integers(0, 17, (count, 1, 8, 8), dtype=np.uint8) for count in (32, 8, 8)]
     data = Pipeline(Splits(*parts, levels=17, description=""), DataRef(label="x", name="x", permute=5))
-    one = trial(True, 5)
-    flow = build_flow(data.shape, one.layer, one.flow, 0, one.data.permute)
+    oracle = trial(True, 5)
+    flow = build_flow(data.shape, oracle.layer, oracle.flow, 0, oracle.data.permute)
     flow.permutation = mutant(flow.permutation.shape, flow.permutation.order)
     flow.initialise(data.prepare(data.raw("train")[:], torch.Generator().manual_seed(0))[0])
     result = audit(flow, data, evaluate(flow, data, "test", 1, 4, 0))
@@ -139,9 +139,9 @@ def test_the_audit_covers_it(mutant, reason):
 
 
 SUITE = """\
-suite: told
+suite: oracle
 kind: density
-title: Told
+title: Oracle
 layers:
   conv1x1: {}
   oracle: {layer: conv1x1, oracle: true}
@@ -154,11 +154,11 @@ profiles:
 """
 
 
-def test_a_suite_says_that_it_expects_what_cannot_be(tmp_path):
-    file = tmp_path / "told.yaml"
+def test_a_suite_must_declare_an_oracle_on_unpermuted_data_as_unsupported(tmp_path):
+    file = tmp_path / "oracle.yaml"
     file.write_text(SUITE)
     suite = load_suite(file)
-    with pytest.raises(SuiteError, match=r"told.yaml:6:.*oracle \(quick digits\): .*`unsupported: true`"):
+    with pytest.raises(SuiteError, match=r"oracle.yaml:6:.*oracle \(quick digits\): .*`unsupported: true`"):
         suite.plan("quick", "cpu")
     _, picked = suite.plan("quick", "cpu", only=["dataset=permuted-digits"])
     assert [trial.layer.oracle for trial in picked] == [False, True]
@@ -170,5 +170,5 @@ def test_a_suite_says_that_it_expects_what_cannot_be(tmp_path):
     assert "conv1x1" in load_suite(file).plan("quick", "cpu")[0].rows, "an oracle does not stand for its layer"
     counted = SUITE.replace("kind: density", "kind: parameters").replace("quick:\n", "quick:\n    widths: [4]\n")
     file.write_text(counted.replace(", permute: 0", ""))
-    with pytest.raises(SuiteError, match=r"told.yaml:6:\d+: 'oracle' means nothing in a suite of kind parameters"):
+    with pytest.raises(SuiteError, match=r"oracle.yaml:6:\d+: 'oracle' means nothing in a suite of kind parameters"):
         load_suite(file)

@@ -1,4 +1,4 @@
-"""Saved weights: what comes back, and what a damaged or foreign file says."""
+"""Saved weights: loading restores the flow, and damaged or foreign files are errors."""
 
 import pytest
 import torch
@@ -26,23 +26,23 @@ def trial(layer="butterfly", seed=0):
 
 @pytest.fixture
 def saved(tmp_path):
-    """(trial, its flow, its file)."""
-    one = trial()
-    flow = build_flow(SHAPE, one.layer, one.flow, one.seed)
+    """Return (trial, flow, file of its weights)."""
+    planned = trial()
+    flow = build_flow(SHAPE, planned.layer, planned.flow, planned.seed)
     x = torch.randn(8, *SHAPE, generator=torch.Generator().manual_seed(0))
     flow.initialise(x)
     with torch.no_grad():
         for weight in flow.parameters():
             weight.add_(0.1)
-    return one, flow, save_flow(flow, one, tmp_path)
+    return planned, flow, save_flow(flow, planned, tmp_path)
 
 
-def test_what_was_saved_comes_back(saved, tmp_path):
-    one, flow, path = saved
-    assert path == weights_path(one, tmp_path) == tmp_path / "weights" / f"{one.id}.pt"
+def test_loading_restores_the_saved_flow(saved, tmp_path):
+    planned, flow, path = saved
+    assert path == weights_path(planned, tmp_path) == tmp_path / "weights" / f"{planned.id}.pt"
     assert [file.name for file in path.parent.iterdir()] == [path.name]
-    again = load_flow(one, path)
-    assert not again.training  # as it was evaluated
+    again = load_flow(planned, path)
+    assert not again.training  # evaluation mode
     assert all(torch.equal(a, b) for a, b in zip(flow.state_dict().values(), again.state_dict().values(), strict=True))
     x = torch.randn(3, *SHAPE)
     assert torch.equal(flow.log_prob(x), again.log_prob(x))
@@ -50,17 +50,17 @@ def test_what_was_saved_comes_back(saved, tmp_path):
 
 @pytest.mark.parametrize("damage", ["cut", "start", "empty", "text", "other", "pickle"])
 def test_a_damaged_file_is_one_message(saved, damage):
-    one, _, path = saved
+    planned, _, path = saved
     content = path.read_bytes()
     if damage == "other":
         torch.save([1, 2], path)
     elif damage == "pickle":
-        torch.save({"trial": one.id, "shape": SHAPE, "state": trial}, path)  # code, which must not run
+        torch.save({"trial": planned.id, "shape": SHAPE, "state": trial}, path)  # code, which must not run
     else:
         parts = {"cut": content[: len(content) // 2], "start": b"x" * 64 + content[64:], "empty": b"", "text": b"hello"}
         path.write_bytes(parts[damage])
     with pytest.raises(UserError) as caught:
-        load_flow(one, path)
+        load_flow(planned, path)
     message = str(caught.value)
     assert str(path) in message and "run the suite again" in message and "\n" not in message
 
@@ -71,15 +71,15 @@ def test_a_missing_file_is_one_message(tmp_path):
 
 
 def test_weights_of_another_trial_are_refused(saved):
-    one, _, path = saved
-    with pytest.raises(UserError, match=f"weights of trial {one.id}, not of"):
+    planned, _, path = saved
+    with pytest.raises(UserError, match=f"weights of trial {planned.id}, not of"):
         load_flow(trial(seed=1), path)
 
 
 def test_weights_that_do_not_fit_are_refused(saved):
-    one, flow, path = saved
+    planned, flow, path = saved
     state = flow.state_dict()
     state.popitem()
-    torch.save({"trial": one.id, "shape": SHAPE, "state": state}, path)
+    torch.save({"trial": planned.id, "shape": SHAPE, "state": state}, path)
     with pytest.raises(UserError, match="do not fit"):
-        load_flow(one, path)
+        load_flow(planned, path)

@@ -1,4 +1,4 @@
-"""Examinations of small layers, against everything that they could be, tried one by one."""
+"""Examinations of small layers, compared with an enumeration of all cases."""
 
 import itertools
 import math
@@ -23,46 +23,46 @@ def trial(examine, shape, mixer="none", layer="butterfly", **options):
     )
 
 
-def found(*args, **options):
+def examined(*args, **options):
     record = run_examination(trial(*args, **options), None, None, lambda done, text: None)
     assert record.status == "ok", record.reason
     return record.rows[0]
 
 
-def test_a_matrix_is_what_the_layer_does_to_the_basis():
+def test_push_identity_gives_the_matrix_of_the_layer():
     layer = Butterfly((3, 4), levels=2, initialisation="rotation", flatten="channels_last")
     x = torch.randn(5, 3, 4)
     torch.testing.assert_close(layer(x)[0].flatten(1), x.flatten(1) @ push_identity(layer).T)
 
 
-def test_classes_are_the_residues_of_what_is_no_power_of_two():
+def test_mixing_classes_are_residues_modulo_the_odd_factor():
     """D = 12 = 3 * 4 in the order (c, t): two levels pair entries 6 and 3 apart."""
-    row = found("mixing", (3, 4), levels=2, initialisation="rotation")
+    row = examined("mixing", (3, 4), levels=2, initialisation="rotation")
     assert (row["classes"], row["sizes"], row["density"]) == (3, "4 + 4 + 4", pytest.approx(1 / 3))
     kept = sum(
         all(before % 3 == after % 3 for before, after in enumerate(order)) for order in itertools.permutations(range(6))
     )
-    row = found("mixing", (3, 2), levels=1, initialisation="rotation")
+    row = examined("mixing", (3, 2), levels=1, initialisation="rotation")
     assert row["log10_permutations"] == pytest.approx(math.log10(kept / math.factorial(6)))
 
 
-def test_a_1x1_joins_classes_only_where_its_channels_lie_in_several():
+def test_a_1x1_joins_classes_only_if_its_channels_are_in_different_ones():
     options = {"levels": [2, 1], "partition": [8, 4], "initialisation": "rotation"}
-    assert found("mixing", (2, 6), **options)["sizes"] == "4 + 4 + 2 + 2", "residues of two in each part"
+    assert examined("mixing", (2, 6), **options)["sizes"] == "4 + 4 + 2 + 2", "residues of two in each part"
     options["levels"] = [3, 2]
-    assert found("mixing", (2, 6), **options)["sizes"] == "8 + 4"
-    assert found("mixing", (2, 6), "dense", **options)["classes"] == 1
-    # By position, 8 entries are four whole ones, which a matrix of two channels does not leave.
-    assert found("mixing", (2, 6), "dense", **options, flatten="channels_last")["sizes"] == "8 + 4"
-    assert found("mixing", (1, 12), "dense", **options)["sizes"] == "8 + 4", "one channel has nothing to mix"
+    assert examined("mixing", (2, 6), **options)["sizes"] == "8 + 4"
+    assert examined("mixing", (2, 6), "dense", **options)["classes"] == 1
+    # In channels_last order 8 entries are four whole positions, and a 1x1 of two channels stays within a position.
+    assert examined("mixing", (2, 6), "dense", **options, flatten="channels_last")["sizes"] == "8 + 4"
+    assert examined("mixing", (1, 12), "dense", **options)["sizes"] == "8 + 4", "a 1x1 of one channel mixes nothing"
 
 
-def test_many_classes_are_counted():
-    assert found("mixing", (1, 12), levels=1)["sizes"] == "6 x 2"
+def test_sizes_of_many_equal_classes_are_abbreviated():
+    assert examined("mixing", (1, 12), levels=1)["sizes"] == "6 x 2"
 
 
-def test_permutations_of_2k_minus_1_factors_and_of_one_pass():
-    row = found("permutations", (1, 4), levels=2)
+def test_permutations_realised_by_2k_minus_1_factors_and_by_one_pass():
+    row = examined("permutations", (1, 4), levels=2)
     assert (row["factors"], row["realised"], row["draws"]) == (3, 100, 100)
     reached = set()
     layer = Butterfly((1, 4), levels=2)
@@ -75,24 +75,24 @@ def test_permutations_of_2k_minus_1_factors_and_of_one_pass():
 
 
 @pytest.mark.parametrize(("shape", "mixer"), [((3, 4), "none"), ((1, 4), "dense")])
-def test_permutations_are_asked_where_they_are_claimed(shape, mixer):
+def test_permutations_are_unsupported_outside_the_claim(shape, mixer):
     record = run_examination(trial("permutations", shape, mixer, levels=2), None, None, lambda done, text: None)
     assert record.status == "unsupported" and "permutations" in record.reason
 
 
-def test_blocks_give_the_determinant_where_they_are_numbers():
-    row = found("block_determinant", (1, 2), levels=1, initialisation="rotation")
+def test_lu_factors_of_blocks_give_the_determinant_for_1x1_blocks_only():
+    row = examined("block_determinant", (1, 2), levels=1, initialisation="rotation")
     assert row["block_size"] == 1 and row["layer_error"] < 1e-12 and row["blocks_error"] < 1e-12
-    row = found("block_determinant", (2, 2), levels=1, initialisation="rotation", block_size=2)
+    row = examined("block_determinant", (2, 2), levels=1, initialisation="rotation", block_size=2)
     assert row["block_size"] == 2 and row["layer_error"] < 1e-12 and row["blocks_error"] > 0.1
 
 
-def test_the_time_of_an_examination_is_that_of_one_like_it():
-    one = trial("mixing", (3, 4), levels=2)
-    record = blank_record(one, "ok", None)
+def test_durations_are_estimated_from_similar_examinations():
+    similar = trial("mixing", (3, 4), levels=2)
+    record = blank_record(similar, "ok", None)
     record.seconds = 7.0
-    other = blank_record(trial("permutations", (1, 4), levels=2), "ok", None)
-    other.seconds = 1.0
-    told = Experience([other, record])
-    assert told.seconds(trial("mixing", (3, 4), levels=1)) == 7.0
-    assert told.seconds(trial("mixing", (3, 8), levels=1)) == 4.0, "of the kind in general"
+    different = blank_record(trial("permutations", (1, 4), levels=2), "ok", None)
+    different.seconds = 1.0
+    experience = Experience([different, record])
+    assert experience.seconds(trial("mixing", (3, 4), levels=1)) == 7.0
+    assert experience.seconds(trial("mixing", (3, 8), levels=1)) == 4.0, "the mean of the kind"

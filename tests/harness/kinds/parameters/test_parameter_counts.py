@@ -1,4 +1,4 @@
-"""The published counts of the MIMIC-III and CIFAR-10 models, from built models."""
+"""Built models have the published parameter counts on MIMIC-III and CIFAR-10."""
 
 import pandas as pd
 import pytest
@@ -22,14 +22,14 @@ PUBLISHED = {  # ButterflyFlow (Meng et al., ICML 2022), number of parameters on
 }
 
 OTHERS = {
-    ("mimic", "butterfly", 64): 48_304,  # at equal width the order turns round
+    ("mimic", "butterfly", 64): 48_304,  # at equal width the order is reversed
     ("mimic", "conv1x1", 16): 3_008,
 }
 
 
 @pytest.fixture(scope="module")
 def counts(tmp_path_factory):
-    """(data set, layer, width) -> line of results.csv."""
+    """Return {(data set, layer, width): row of results.csv}."""
     plan = load_suite("parameters").plan(profile="quick", device="cpu")[0]
     out = tmp_path_factory.mktemp("out")
     wanted = PUBLISHED.keys() | OTHERS.keys()

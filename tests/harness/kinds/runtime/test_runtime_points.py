@@ -1,4 +1,4 @@
-"""Several processes' measurements of a point are one line, which says whether it can be trusted."""
+"""Measurements of a point in several processes are merged into one row, marked if unstable."""
 
 import math
 
@@ -41,34 +41,34 @@ def test_the_medians_of_processes_are_compared():
         ({"cpu_share": 0.8}, "had 80% of its core"),
     ],
 )
-def test_one_shaky_process_is_enough(changes, complaint):
+def test_one_unstable_process_marks_the_point(changes, complaint):
     assert only(line(), line(1, **changes)).unstable == (complaint,)
 
 
-def test_bounds_are_not_exceeded_by_what_lies_on_them():
+def test_values_equal_to_the_bounds_are_stable():
     assert only(line(iqr_ms=0.25, drift=0.1, cpu_share=0.9), line(1, median_ms=1.15)).unstable == ()
 
 
-def test_a_share_of_a_core_says_something_of_one_thread_on_a_cpu_only():
+def test_the_share_of_a_core_counts_for_one_thread_on_a_cpu_only():
     assert only(line(cpu_share=1.7), threads=2).unstable == ()
     assert only(line(cpu_share=0.5), threads=2).unstable == ()
     assert only(line(cpu_share=0.5, device="cuda")).unstable == ()
 
 
-def test_failures_stand_where_nothing_was_measured():
+def test_a_failure_is_reported_only_if_no_process_measured_the_point():
     failed = {"median_ms": None, "status": "error", "reason": "no"}
     assert only(line(**failed), line(1, **failed)).status == "error"
     half = only(line(**failed), line(1))
     assert half.status == "ok" and half.median_ms == 1.0 and half.unstable == ("1 of 2 processes",)
 
 
-def test_largest_error_and_memory_count():
+def test_the_largest_error_and_memory_are_reported():
     point = only(line(inverse_error=1e-6, peak_bytes=10), line(1, inverse_error=1e-5, peak_bytes=8))
     assert point.inverse_error == 1e-5 and point.peak_bytes == 10
     assert pd.isna(only(line()).inverse_error)
 
 
-def test_points_keep_their_order_and_their_layers_apart():
+def test_points_keep_their_order_and_are_separate_per_layer():
     lines = [line(layer="b"), line(layer="a"), line(1, layer="b"), line(layer="a", operation="inverse")]
     assert [(p.layer, p.operation) for p in rows_of(together(lines))] == [
         ("b", "forward"),
@@ -91,8 +91,8 @@ def test_growth_is_the_exponent_of_the_largest_points():
     assert growth(together([line(shape=shape, median_ms=number) for number, shape in enumerate(shapes, 1)])) is None
 
 
-def test_growth_interval_is_that_of_the_linear_model():
-    """Against scipy.stats.linregress and the quantile of t with two degrees of freedom."""
+def test_the_interval_of_growth_equals_that_of_a_linear_regression():
+    """Compare with scipy.stats.linregress and the t quantile of two degrees of freedom."""
     from scipy import stats
 
     times = [1.0, 2.3, 3.7, 8.8]

@@ -1,4 +1,4 @@
-"""A runtime trial is a row per layer and operation, whatever becomes of each."""
+"""A runtime trial has one row per layer and operation, also for those that fail."""
 
 import pytest
 import torch
@@ -11,8 +11,8 @@ from layers import LAYERS, InvertibleLinear, UnsupportedShape
 
 
 @pytest.fixture
-def strangers():
-    """Two registered layers that misbehave, taken out again afterwards."""
+def faulty_layers():
+    """Register two faulty layers, and remove them afterwards."""
 
     class Faulty(InvertibleLinear, name="faulty"):
         def forward(self, x):
@@ -43,7 +43,7 @@ def trial(*names):
     )
 
 
-def test_rows_of_all_layers(tmp_path):
+def test_every_layer_and_operation_has_a_row(tmp_path):
     record = run_runtime(trial(*sorted(LAYERS)), None, tmp_path, lambda fraction, text: None)
     assert record.status == "ok"
     assert [(row["layer"], row["operation"]) for row in record.rows] == [
@@ -56,12 +56,12 @@ def test_rows_of_all_layers(tmp_path):
             continue
         assert row["status"] == "ok" and row["median_ms"] > 0 and row["iqr_ms"] >= 0 and row["shape"] == "3x4x4"
         assert row["backend"] and row["process"] == 0 and row["copy_ms"] > 0 and row["rounds"] == 2
-        assert row["peak_bytes"] >= 4 * 2 * 48  # the output at least
+        assert row["peak_bytes"] >= 4 * 2 * 48  # at least the output
         assert ("inverse_error" in row) == (row["operation"] == "inverse")
         assert row.get("inverse_error", 0) < 1e-4
 
 
-def test_a_faulty_layer_is_a_row_and_the_others_are_timed(tmp_path, strangers):
+def test_a_faulty_layer_is_a_row_and_the_others_are_timed(tmp_path, faulty_layers):
     record = run_runtime(trial("faulty", "conv1x1", "picky"), None, tmp_path, lambda fraction, text: None)
     status = {(row["layer"], row["operation"]): row["status"] for row in record.rows}
     assert status == {
@@ -75,20 +75,20 @@ def test_a_faulty_layer_is_a_row_and_the_others_are_timed(tmp_path, strangers):
     assert record.status == "error" and "no inverse today" in record.reason
 
 
-def test_a_layer_that_cut_the_event_says_so_in_its_rows(tmp_path):
+def test_rows_note_that_a_layer_cut_the_event(tmp_path):
     prime = trial("butterfly", "conv1x1").model_copy(update={"shape": (2, 37)})
     record = run_runtime(prime, None, tmp_path, lambda fraction, text: None)
     remarks = [(row["layer"], "the prime 37 is above 31" in row.get("remark", "")) for row in record.rows]
     assert remarks == [("butterfly", True)] * 2 + [("conv1x1", False)] * 2
 
 
-def test_threads_are_left_alone(tmp_path):
+def test_the_number_of_threads_is_unchanged(tmp_path):
     before = torch.get_num_threads()
     run_runtime(trial("conv1x1"), None, tmp_path, lambda fraction, text: None)
     assert torch.get_num_threads() == before
 
 
-def test_an_inverse_that_is_no_number_is_told(tmp_path, monkeypatch):
+def test_a_non_finite_inverse_is_noted(tmp_path, monkeypatch):
     monkeypatch.setattr(LAYERS["conv1x1"], "inverse", lambda self, y: y * float("nan"))
     record = run_runtime(trial("conv1x1"), None, tmp_path, lambda fraction, text: None)
     assert record.rows[1]["inverse_error"] is None and "not finite" in record.notes["inverse_error"]
