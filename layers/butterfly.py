@@ -20,6 +20,7 @@ from layers.butterflies.stages import (
     Stage,
     in_memory_order,
     prime_factors,
+    product_matrix,
     smooth_parts,
     stage_matrix,
     stages_of,
@@ -245,7 +246,9 @@ class Butterfly(InvertibleLinear, name="butterfly"):
     @torch.no_grad()
     def dense(self) -> Tensor:
         """Return the product of the factors' explicit matrices, between the two changes of order."""
-        product = factors.dense(self.weight, self.plan) if self.product is None else self.product.dense()
+        product = (
+            product_matrix(self._chains(), self.sizes, self.weight) if self.product is None else self.product.dense()
+        )
         return product if isinstance(self.product, PLUStages) else in_memory_order(product, self.layout)
 
     @torch.no_grad()
@@ -263,10 +266,13 @@ class Butterfly(InvertibleLinear, name="butterfly"):
         if self.product is not None:
             matrices = [matrix for _, matrix in self.product.factors()]
         else:
-            pieces = self.weight.permute(2, 0, 1).split(self.plan.lengths) if names else ()
-            stages = [stage for part in self.stages for stage in part]
-            matrices = [stage_matrix(*both).to_dense() for both in zip(pieces, stages, strict=True)]
+            matrices = [stage_matrix(held, stage).to_dense() for chain in self._chains() for stage, held in chain]
         return list(zip(names, matrices, strict=True))
+
+    def _chains(self) -> list[list[tuple[Stage, Tensor]]]:
+        """Return the stages of every part with their free 2x2 matrices."""
+        pieces = iter(self.weight.permute(2, 0, 1).split(self.plan.lengths) if self.plan.lengths else ())
+        return [[(stage, next(pieces)) for stage in part] for part in self.stages]
 
     @property
     def remark(self) -> str | None:

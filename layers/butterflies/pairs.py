@@ -127,35 +127,6 @@ def apply_factor(matrices: Tensor, x: Tensor) -> Tensor:
     return y.reshape(size, batch)
 
 
-def factor_matrix(matrices: Tensor, size: int) -> Tensor:
-    """Return one factor as an explicit sparse (D, D) matrix, entry by entry from the definition: for tests and oracles.
-
-    Args:
-        matrices: (2, 2, blocks, half), or (2, 2, blocks, 1) shared.
-        size: D.
-    """
-    blocks = matrices.shape[2]
-    half = size // (2 * blocks)
-    start = 2 * half * torch.arange(blocks, device=matrices.device)
-    first = (start[:, None] + torch.arange(half, device=matrices.device)).flatten()
-    second = first + half
-    rows = torch.cat((first, first, second, second))
-    columns = torch.cat((first, second, first, second))
-    values = matrices.expand(2, 2, blocks, half).flatten()
-    return torch.sparse_coo_tensor(torch.stack((rows, columns)), values, (size, size), check_invariants=True)
-
-
-def dense(weight: Tensor, plan: ButterflyPlan) -> Tensor:
-    """Return the whole product as an explicit (D, D) matrix."""
-    products = []
-    for part, chain in zip(plan.parts, _chains(weight, plan), strict=True):
-        product = torch.eye(part.size, dtype=weight.dtype, device=weight.device)
-        for matrices in chain:
-            product = torch.sparse.mm(factor_matrix(matrices, part.size), product)
-        products.append(product)
-    return torch.block_diag(*products)
-
-
 def _chains(weight: Tensor, plan: ButterflyPlan) -> list[list[Tensor]]:
     """Cut the weight into factors (2, 2, blocks, half or 1), one list per part, in the order of application."""
     if not plan.factors:  # split() returns one empty piece for no lengths
