@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from layers.base import InvertibleLinear, UnsupportedShape
-from layers.butterflies import fused as butterfly_fused
 from layers.butterflies import pairs as factors
 from layers.butterflies.plan import check_choice, make_plan
 from layers.butterflies.stages import (
@@ -66,7 +65,6 @@ class Butterfly(InvertibleLinear, name="butterfly"):
             more, whole vectors pair in memory       entries as lanes, the weight packed once per call
             else (small or odd strides)              events as lanes
         CUDA, the same and events in bfloat16        csrc: all factors in one launch, or a few (docs/cuda.md)
-        otherwise, 32 events and 3 levels or more    plain PyTorch, levels fused (layers.butterflies.fused)
         otherwise                                    plain PyTorch, level by level; block-wise and odd primes always
     Parameters:
         2D per factor; shared, 4 * 2^{i-1} for one of level i, so 4 (2^M - 1) for levels 1..M. Block-wise
@@ -238,8 +236,7 @@ class Butterfly(InvertibleLinear, name="butterfly"):
 
     def _plain(self, weight: Tensor, x: Tensor, *, backwards: bool) -> Tensor:
         """Apply every factor of free 2x2 matrices in plain PyTorch; backwards, the last one first."""
-        way = butterfly_fused if butterfly_fused.pays(self.plan, len(x)) else factors
-        apply = way.apply_inverse if backwards else way.apply
+        apply = factors.apply_inverse if backwards else factors.apply
         entries = apply(weight, transposed(self._flat(x).flatten(1)), self.plan)
         return self._unflat(transposed(entries).unsqueeze(1))
 
