@@ -10,9 +10,9 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from layers.base import InvertibleLinear, UnsupportedShape
+from layers.base import InvertibleLinear, UnsupportedShape, check_choice
 from layers.butterflies import pairs as factors
-from layers.butterflies.plan import check_choice, make_plan
+from layers.butterflies.plan import make_plan
 from layers.butterflies.stages import (
     LARGEST_PRIME,
     PLUStages,
@@ -107,7 +107,6 @@ class Butterfly(InvertibleLinear, name="butterfly"):
     Raises:
         UnsupportedShape: D, or a part, does not allow a level or the block size; the block size does not divide the
             channels with "pixels"; or D is not full_depth_at / 2^s.
-        ValueError: an option is not one of the values above.
 
     Source: ButterflyFlow (Meng et al., ICML 2022)
     """
@@ -131,8 +130,8 @@ class Butterfly(InvertibleLinear, name="butterfly"):
         capped: bool = False,
     ) -> None:
         super().__init__(shape)
-        check_choice("initialisation", initialisation, ("identity", "rotation"))
-        check_choice("flatten", flatten, ("channels_first", "channels_last", "pixels"))
+        check_choice("butterfly", "initialisation", initialisation, ("identity", "rotation"))
+        check_choice("butterfly", "flatten", flatten, ("channels_first", "channels_last", "pixels"))
         self.plan = make_plan(
             self.dim,
             levels=levels,

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from layers.base import InvertibleLinear
+from layers.base import InvertibleLinear, check_choice
 from layers.linalg.householder import householder_vectors, product_of_reflections
 
 
@@ -57,8 +57,7 @@ class Conv1x1(InvertibleLinear, name="conv1x1"):
 
     def __init__(self, shape: tuple[int, ...], *, parameterisation: Literal["plu", "qr", "dense"] = "plu") -> None:
         super().__init__(shape)
-        if parameterisation not in ("plu", "qr", "dense"):
-            raise ValueError(f"conv1x1: parameterisation = {parameterisation!r} is unknown; use 'plu', 'qr' or 'dense'")
+        check_choice("conv1x1", "parameterisation", parameterisation, ("plu", "qr", "dense"))
         self.parameterisation = parameterisation
         dtype = torch.get_default_dtype()
         orthogonal = random_orthogonal(self.channels)

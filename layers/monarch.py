@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from layers.base import InvertibleLinear, UnsupportedShape
+from layers.base import InvertibleLinear, UnsupportedShape, check_whole
 from layers.linalg.plu import PLUMatrices
 
 
@@ -43,15 +43,13 @@ class Monarch(InvertibleLinear, name="monarch"):
 
     Raises:
         UnsupportedShape: the block size does not divide D.
-        ValueError: it is not a positive whole number.
     """
 
     def __init__(self, shape: tuple[int, ...], *, block_size: int | None = None) -> None:
         super().__init__(shape)
         if block_size is None:
             block_size = self.dim // max(p for p in range(1, math.isqrt(self.dim) + 1) if self.dim % p == 0)
-        if not isinstance(block_size, int) or isinstance(block_size, bool) or block_size < 1:
-            raise ValueError(f"monarch: block_size = {block_size!r} is no size; use a divisor of D = {self.dim}")
+        check_whole("monarch", "block_size", block_size)
         if self.dim % block_size:
             raise UnsupportedShape(
                 f"monarch: D = {self.dim} is not divisible by block_size = {block_size}; use a divisor of {self.dim}, "

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from layers.base import InvertibleLinear
+from layers.base import InvertibleLinear, check_choice
 from layers.conv1x1 import mix_channels, random_orthogonal
 from layers.linalg.householder import householder_vectors, product_of_reflections
 
@@ -41,9 +41,6 @@ class Orthogonal(InvertibleLinear, name="orthogonal"):
     Args:
         shape: event shape.
         parameterisation: "householder", "cayley" or "exponential".
-
-    Raises:
-        ValueError: the parameterisation is unknown.
     """
 
     replaces_mixer = True
@@ -59,11 +56,7 @@ class Orthogonal(InvertibleLinear, name="orthogonal"):
         parameterisation: Literal["householder", "cayley", "exponential"] = "householder",
     ) -> None:
         super().__init__(shape)
-        if parameterisation not in ("householder", "cayley", "exponential"):
-            raise ValueError(
-                f"orthogonal: parameterisation = {parameterisation!r} is unknown; use 'householder', 'cayley' or "
-                "'exponential'"
-            )
+        check_choice("orthogonal", "parameterisation", parameterisation, ("householder", "cayley", "exponential"))
         self.parameterisation = parameterisation
         dtype = torch.get_default_dtype()
         vectors, signs = householder_vectors(random_orthogonal(self.channels))

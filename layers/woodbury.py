@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from layers.base import InvertibleLinear
+from layers.base import InvertibleLinear, check_choice, check_whole
 from layers.chain import Chain
 
 
@@ -53,10 +53,8 @@ class Woodbury(Chain, name="woodbury"):
         memory_efficient: bool = False,
     ) -> None:
         for name, rank in (("rank_channels", rank_channels), ("rank_space", rank_space)):
-            if not isinstance(rank, int) or isinstance(rank, bool) or rank < 1:
-                raise ValueError(f"woodbury: {name} = {rank!r} is not a rank; use a whole number from 1 up")
-        if not isinstance(memory_efficient, bool):
-            raise ValueError(f"woodbury: memory_efficient = {memory_efficient!r} is unknown; use true or false")
+            check_whole("woodbury", name, rank)
+        check_choice("woodbury", "memory_efficient", memory_efficient, (True, False))
         sizes = {"channels": rank_channels}
         sizes |= dict.fromkeys(("width", "height") if memory_efficient and len(shape) == 3 else ("space",), rank_space)
         super().__init__(shape, (LowRankUpdate(shape, axis, rank) for axis, rank in sizes.items()))
