@@ -153,9 +153,7 @@ def _filtered(stretch: Stretch, rate: float, options: RecordingOptions) -> np.nd
         return stretch.values
     values = spread_over_cells(stretch.values, options.seed, stretch.start)
     chosen = [options.channels.index(channel) for channel in options.filtered]
-    values[chosen] = band_pass(
-        values[chosen], rate, options.band_pass, options.band_pass_order, options.band_pass_phase
-    )
+    values[chosen] = band_pass(values[chosen], rate, options.band_pass, options.band_pass_order)
     return values
 
 
@@ -163,11 +161,10 @@ def _no_floor(options: RecordingOptions) -> str | None:
     if options.band_pass is None:
         return None
     low, high = options.band_pass
-    phase = "forward and backward" if options.band_pass_phase == "zero" else "forward alone"
     return (
         f"{' and '.join(options.filtered)} band-pass filtered after dequantisation (Butterworth, order "
-        f"{options.band_pass_order}, {low:g} to {high:g} Hz, {phase}), so that no floor can be stated; the numbers "
-        "compare only under the same filter"
+        f"{options.band_pass_order}, {low:g} to {high:g} Hz, forward and backward), so that no floor can be stated; "
+        "the numbers compare only under the same filter"
     )
 
 

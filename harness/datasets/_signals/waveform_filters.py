@@ -12,11 +12,7 @@ a running median (Hampel filter), which is not done here.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
-
-Phase = Literal["zero", "causal"]
 
 
 def flat_line_shares(values: np.ndarray, begins: np.ndarray, length: int, at_least: int) -> np.ndarray:
@@ -89,26 +85,22 @@ def spread_over_cells(values: np.ndarray, seed: int, start: int) -> np.ndarray:
     return values + np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, start]))).random(values.shape)
 
 
-def band_pass(values: np.ndarray, rate: float, band: tuple[float, float], order: int, phase: Phase) -> np.ndarray:
-    """Apply a Butterworth band-pass along the last axis.
+def band_pass(values: np.ndarray, rate: float, band: tuple[float, float], order: int) -> np.ndarray:
+    """Apply a Butterworth band-pass along the last axis, forward and backward, so that its gain is |H(f)|^2.
 
         |H(f)|^2 = 1 / (1 + ((f^2 - low * high) / (f * (high - low)))^(2 order))
 
-    at analogue frequencies, by the bilinear transform; twice that, squared, for "zero". It has `order` exact zeros at
-    0 Hz and as many at half the rate, so the log-determinant of the filter as a map is not bounded from below.
+    at analogue frequencies, by the bilinear transform. H has `order` exact zeros at 0 Hz and as many at half the rate,
+    so the log-determinant of the filter as a map is not bounded from below.
 
     Args:
         values: (C, n), continuous.
         rate: samples per second.
         band: low and high in Hz, 0 < low < high < rate / 2.
         order: order of the low-pass prototype.
-        phase: "causal" filters once, forward, from the state of a constant signal; "zero" forward and backward.
     """
-    from scipy.signal import butter, sosfilt, sosfilt_zi, sosfiltfilt
+    from scipy.signal import butter, sosfiltfilt
 
     sections = butter(order, band, "bandpass", fs=rate, output="sos")
-    if phase == "zero":
-        # Reflected at both ends for the duration of the slowest oscillation, or as far as the stretch allows.
-        return sosfiltfilt(sections, values, axis=-1, padlen=min(round(rate / band[0]), values.shape[-1] - 1))
-    initial = sosfilt_zi(sections)[:, None] * values[None, :, :1]
-    return sosfilt(sections, values, axis=-1, zi=initial)[0]
+    # Reflected at both ends for the duration of the slowest oscillation, or as far as the stretch allows.
+    return sosfiltfilt(sections, values, axis=-1, padlen=min(round(rate / band[0]), values.shape[-1] - 1))
