@@ -152,8 +152,10 @@ class InvertibleLinear(nn.Module):
             )
 
     def extra_repr(self) -> str:
-        """Return the event shape, for repr()."""
-        return f"shape={self.shape}"
+        """Return the event shape and the options that the layer keeps under their names, for repr()."""
+        kept = {name: vars(self).get(name) for name in layer_options(type(self))}
+        options = [f"{name}={value!r}" for name, value in kept.items() if isinstance(value, (str, int, float))]
+        return ", ".join([f"shape={self.shape}", *options])
 
 
 # Marked here and not by a decorator: static checkers do not see that a subclass with `inverter` gets an `inverse`.

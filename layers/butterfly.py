@@ -287,8 +287,7 @@ class Butterfly(InvertibleLinear, name="butterfly"):
         )
 
     def extra_repr(self) -> str:
-        """Return the shape and the levels, or the radices, in use."""
-        blocks = f", block_size={self.block_size}" if self.block_size > 1 else ""
+        """Return the shape, the block size, and the levels or the radices in use."""
         if self.mixed:
             chosen = [[stage.radix for stage in part] for part in self.stages]
             name, sizes = "radices", self.sizes
@@ -296,7 +295,7 @@ class Butterfly(InvertibleLinear, name="butterfly"):
             chosen = [list(part.levels) for part in self.plan.parts]
             name, sizes = "levels", self.plan.sizes
         parts = ", ".join(f"{size}: {each}" for size, each in zip(sizes, chosen, strict=True))
-        return f"{super().extra_repr()}, {name}={{{parts}}}, shared={self.plan.shared}{blocks}"
+        return f"{super().extra_repr()}, {name}={{{parts}}}, shared={self.plan.shared}"
 
 
 def _initial_matrices(count: int, size: int, initialisation: str) -> Tensor:

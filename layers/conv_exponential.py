@@ -88,10 +88,6 @@ class ConvExponential(InvertibleLinear, name="conv-exponential"):
         centre = [self.kernel_size // 2] * (len(self.shape) - 1)
         return torch.linalg.matrix_exp(convolution_matrix(self.kernel(), self.shape[1:], centre))
 
-    def extra_repr(self) -> str:
-        """Return shape and options, for repr()."""
-        return f"{super().extra_repr()}, kernel_size={self.kernel_size}, bound={self.bound}"
-
     def _series(self, kernel: Tensor, x: Tensor) -> Tensor:
         convolve = F.conv2d if len(self.shape) == 3 else F.conv1d
         total = term = x

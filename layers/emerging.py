@@ -113,10 +113,6 @@ class Emerging(InvertibleLinear, name="emerging"):
         )
         return second @ first
 
-    def extra_repr(self) -> str:
-        """Return shape and options, for repr()."""
-        return f"{super().extra_repr()}, kernel_size={self.kernel_size}, bias={self.bias is not None}"
-
     def _kept_taps(self) -> tuple[Tensor, Tensor]:
         """Return the corners of w1 and w2 that the masks keep, without the taps that no pixel of the event reaches."""
         centre = self.kernel_size // 2

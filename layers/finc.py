@@ -101,10 +101,6 @@ class FInC(InvertibleLinear, name="finc"):
             blocks.append(convolution_matrix(turned, self.shape[1:], centre))
         return torch.block_diag(*blocks)
 
-    def extra_repr(self) -> str:
-        """Return shape, kernel and groups, for repr()."""
-        return f"{super().extra_repr()}, kernel_size={self.kernel_size}, groups={self.sizes}"
-
     def _weights(self) -> list[Tensor]:
         """Return the parameters of all groups, masked entries included."""
         return [getattr(self, f"weight{group}") for group in range(len(self.sizes))]

@@ -68,7 +68,3 @@ class Fixed(InvertibleLinear, name="fixed"):
         for size in self.shape[1:]:
             matrix = torch.kron(matrix, dct_matrix(size))
         return matrix.to(self.precision)
-
-    def extra_repr(self) -> str:
-        """Return shape and map."""
-        return f"{super().extra_repr()}, map={self.map!r}"

@@ -42,7 +42,3 @@ class Kaleidoscope(Chain, name="kaleidoscope"):
     def __init__(self, shape: tuple[int, ...], *, width: int = 1) -> None:
         check_whole("kaleidoscope", "width", width)
         super().__init__(shape, (Butterfly(shape, bi_direction=True) for _ in range(width)))
-
-    def extra_repr(self) -> str:
-        """Return shape and width."""
-        return f"{super().extra_repr()}, width={len(self.layers)}"

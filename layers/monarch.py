@@ -55,6 +55,7 @@ class Monarch(InvertibleLinear, name="monarch"):
                 f"monarch: D = {self.dim} is not divisible by block_size = {block_size}; use a divisor of {self.dim}, "
                 "or leave it out"
             )
+        self.block_size = block_size
         self.rows, self.columns = self.dim // block_size, block_size
         self.right = PLUMatrices(torch.eye(self.columns).expand(self.rows, -1, -1))
         self.left = PLUMatrices(torch.eye(self.rows).expand(self.columns, -1, -1))
@@ -76,10 +77,6 @@ class Monarch(InvertibleLinear, name="monarch"):
         place = order.argsort()
         left = torch.block_diag(*self.left.matrices())[place][:, place]
         return left @ torch.block_diag(*self.right.matrices())
-
-    def extra_repr(self) -> str:
-        """Return shape and sizes of the blocks."""
-        return f"{super().extra_repr()}, blocks={self.rows} of {self.columns}, then {self.columns} of {self.rows}"
 
     def _blocks(self, x: Tensor) -> Tensor:
         """Map (N, *shape) -> (p, q, N)."""

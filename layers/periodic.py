@@ -105,10 +105,6 @@ class Periodic(InvertibleLinear, name="periodic"):
             matrix[:, position, :, source] += self.weight.flatten(2)[..., tap]
         return matrix.reshape(self.dim, self.dim)
 
-    def extra_repr(self) -> str:
-        """Return shape and options, for repr()."""
-        return f"{super().extra_repr()}, kernel_size={self.kernel_size}, bias={self.bias is not None}"
-
     def _spectrum(self) -> Tensor:
         """Return What(f) of the frequencies that a real FFT keeps, row-major: (frequencies, c, c), complex."""
         if self.few_taps:

@@ -125,11 +125,6 @@ class Sinkhorn(InvertibleLinear, name="sinkhorn"):
         rest = torch.eye(self.dim // self.places, dtype=one.dtype, device=one.device)
         return torch.kron(matrix, rest) if self.over == "channels" else torch.kron(rest, matrix)
 
-    def extra_repr(self) -> str:
-        """Return shape and options, for repr()."""
-        options = f"over={self.over!r}, iterations={self.iterations}, temperature={self.temperature}"
-        return f"{super().extra_repr()}, {options}"
-
     def _mixed(self, x: Tensor, matrix: Tensor) -> Tensor:
         if self.over == "channels":
             return mix_channels(matrix, x)

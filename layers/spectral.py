@@ -78,10 +78,6 @@ class Spectral(InvertibleLinear, name="spectral"):
         blocks = [(matrix.mH @ (gain[:, None] * matrix)).real for gain in gains]
         return torch.block_diag(*blocks).to(self.weight.dtype)
 
-    def extra_repr(self) -> str:
-        """Return shape and transform."""
-        return f"{super().extra_repr()}, transform={self.transform!r}"
-
     def _filter(self, weight: Tensor, x: Tensor) -> Tensor:
         if self.transform == "dct":
             return inverse_dct(weight.exp() * dct(x, self.axes), self.axes)

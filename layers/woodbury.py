@@ -60,10 +60,6 @@ class Woodbury(Chain, name="woodbury"):
         super().__init__(shape, (LowRankUpdate(shape, axis, rank) for axis, rank in sizes.items()))
         self.memory_efficient = memory_efficient
 
-    def extra_repr(self) -> str:
-        """Return shape and variant; the updates state their ranks."""
-        return f"{super().extra_repr()}, memory_efficient={self.memory_efficient}"
-
 
 class LowRankUpdate(InvertibleLinear):
     """I + U V along the channels, the positions ("space") or one axis ("height", "width") of an event.
@@ -78,7 +74,7 @@ class LowRankUpdate(InvertibleLinear):
 
     def __init__(self, shape: tuple[int, ...], axis: str, rank: int) -> None:
         super().__init__(shape)
-        self.axis = axis
+        self.axis, self.rank = axis, rank
         places = {"channels": 0, "height": 1, "width": 2}
         size = self.positions if axis == "space" else self.shape[places[axis]]
         self.u = nn.Parameter(0.01 * torch.randn(size, rank))
@@ -104,10 +100,6 @@ class LowRankUpdate(InvertibleLinear):
     def from_left(self) -> bool:
         """Return True on the channels and the height."""
         return self.axis in ("channels", "height")
-
-    def extra_repr(self) -> str:
-        """Return shape, axis and rank."""
-        return f"{super().extra_repr()}, axis={self.axis!r}, rank={len(self.v)}"
 
     def _update(self, u: Tensor, v: Tensor, x: Tensor) -> Tensor:
         """Apply I + U V to a batch (N, C, *spatial)."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,17 +22,8 @@ Cuts = dict[str, list[tuple[Stretch, np.ndarray]]]
 """Split -> its stretches, each with the starts of its windows."""
 
 
-@dataclass(frozen=True)
-class Source:
-    """A record and the location of its files.
-
-    Attributes:
-        record: its name, without folder or ending.
-        locate: finds or downloads one of its files.
-    """
-
-    record: str
-    locate: Locate
+Source = tuple[str, Locate]
+"""The name of a record, without folder or ending, and the function that finds or downloads one of its files."""
 
 
 def in_folder(name: str, folder: Path) -> Locate:
@@ -65,7 +55,7 @@ def recording_splits(
         DataError: a file is damaged, or the recording is too short for these options.
         UserError: the band-pass does not fit the sampling rate.
     """
-    records = [record_files(name, source.record, source.locate, options.channels) for source in sources]
+    records = [record_files(name, record, locate, options.channels) for record, locate in sources]
     key = {"version": VERSION, **options.model_dump(mode="json")}
     files = list(dict.fromkeys(path for record in records for path in record.files))
 
