@@ -64,12 +64,8 @@ class Woodbury(Chain, name="woodbury"):
 class LowRankUpdate(InvertibleLinear):
     """I + U V along the channels, the positions ("space") or one axis ("height", "width") of an event.
 
-    On the channels and the height the update is applied from the left, else from the right: X <- X (I + U V).
-
-    Args:
-        shape: event shape.
-        axis: the axis along which it is applied.
-        rank: columns of U and rows of V.
+    On the channels and the height the update is applied from the left, else from the right: X <- X (I + U V). U has
+    `rank` columns, V as many rows.
     """
 
     def __init__(self, shape: tuple[int, ...], axis: str, rank: int) -> None:

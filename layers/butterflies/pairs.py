@@ -24,12 +24,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class ButterflyPart:
-    """A run of `size` entries (blocks of entries, if block-wise) with its own butterfly.
-
-    Attributes:
-        size: the number of entries or blocks.
-        levels: of its factors, first applied first.
-    """
+    """A run of `size` entries (blocks of entries, if block-wise) with factors of `levels`, first applied first."""
 
     size: int
     levels: tuple[int, ...]
@@ -84,12 +79,7 @@ def determinants(weight: Tensor) -> Tensor:
 
 
 def log_abs_det(weight: Tensor, multiplicity: Tensor | None = None) -> Tensor:
-    """Return log|det| of the whole product, shape (), real.
-
-    Args:
-        weight: (2, 2, P).
-        multiplicity: (P,), how many pairs use each matrix (see `multiplicities`); None for one each.
-    """
+    """Return log|det| of the product of a weight (2, 2, P), (), real; see `multiplicities` for (P,), None is all 1."""
     terms = determinants(weight).abs().log()
     return (terms if multiplicity is None else terms * multiplicity).sum()
 

@@ -127,10 +127,7 @@ def _route(permutation: list[int], radix: int) -> tuple[list[int], list[list[int
 def edge_colours(edges: Sequence[tuple[int, int]], vertices: int, colours: int) -> list[int]:
     """Return a colour for every edge of a bipartite multigraph, so that no two edges of a colour meet in a vertex.
 
-    Args:
-        edges: (left, right), each from 0 to `vertices` - 1.
-        vertices: on each side.
-        colours: at least as many as a vertex has edges.
+    An edge is (left, right), with `vertices` on each side; there are at least as many colours as a vertex has edges.
     """
     # at[side][vertex][colour] is the edge there, or -1.
     at = [[[-1] * colours for _ in range(vertices)] for _ in range(2)]

@@ -51,11 +51,9 @@ class CausalFactors(NamedTuple):
 
 
 def factorise(taps: Tensor, width: int) -> CausalFactors:
-    """Return the matrices that invert the causal convolution on rows of `width` pixels.
+    """Return the matrices that invert the causal convolution on rows of `width` pixels, at least b.
 
-    Args:
-        taps: A as (c, c, a, b): output channel, input channel, rows up, columns to the left.
-        width: number of columns, at least b.
+    The taps are A as (c, c, a, b): output channel, input channel, rows up, columns to the left.
     """
     channels, _, _, columns = taps.shape
     blocks = -(-width // max(1, BLOCK_UNKNOWNS // channels))

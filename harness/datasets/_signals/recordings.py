@@ -43,12 +43,7 @@ def recording_splits(
 ) -> Splits:
     """Return the splits of some records, prepared on the first call and then mapped from the cache.
 
-    Args:
-        store: store whose cache is written.
-        name: name of the data set, for messages and the cache.
-        sources: the records, which follow one another in time.
-        options: of the data set.
-        title: the first words of the description.
+    The records follow one another in time; `title` begins the description.
 
     Raises:
         DataMissing: a file is missing and cannot be downloaded.

@@ -16,16 +16,10 @@ import numpy as np
 
 
 def flat_line_shares(values: np.ndarray, begins: np.ndarray, length: int, at_least: int) -> np.ndarray:
-    """Return the share of each window's samples in a flat line: a run of equal samples, `at_least` long.
+    """Return the share of each window's samples in a flat line: a run of `at_least` or more equal samples, (N,).
 
-    Args:
-        values: (C, n), integers.
-        begins: the first sample of each window, (N,).
-        length: length of a window.
-        at_least: samples of the shortest run that counts; 15 in the source, which drops above a share of 0.05.
-
-    Returns:
-        (N,): the share in the channel where it is larger.
+    Of all channels of the integers `values`, (C, n), the largest share counts; the windows begin at `begins`, (N,). In
+    the source a line has 15 samples, and windows with a share above 0.05 are dropped.
     """
     shares = [_in_windows(_runs(row)[1] >= at_least, begins, length) / length for row in values]
     return np.max(shares, axis=0)
@@ -37,14 +31,8 @@ def flat_peak_shares(values: np.ndarray, begins: np.ndarray, length: int, at_lea
     A peak is a run of equal samples with smaller neighbours on both sides, a valley one with larger neighbours; it
     is flat from `at_least` samples on and belongs to the window that has its first sample.
 
-    Args:
-        values: (C, n), integers.
-        begins: the first sample of each window, (N,).
-        length: length of a window.
-        at_least: samples of the shortest flat peak; 5 in the source, which drops from a share of 0.05 on.
-
-    Returns:
-        (N,): the largest share among both kinds and all channels; 1 if a kind does not occur, as in no real pulse.
+    Returned is the largest share among both kinds and all channels, (N,); 1 if a kind does not occur, as in no real
+    pulse. In the source a flat peak has 5 samples, and windows with a share of 0.05 or more are dropped.
     """
     shares = []
     for row in values:
@@ -76,12 +64,7 @@ def _in_windows(marks: np.ndarray, begins: np.ndarray, length: int) -> np.ndarra
 
 
 def spread_over_cells(values: np.ndarray, seed: int, start: int) -> np.ndarray:
-    """Add noise u, uniform on [0, 1), to integers v: dequantised once and for all.
-
-    Args:
-        values: (C, n).
-        seed, start: of the noise; a stretch that starts elsewhere in the recording gets noise of its own.
-    """
+    """Add noise, uniform on [0, 1), to integers (C, n): dequantised once, with noise of its own for each `start`."""
     return values + np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, start]))).random(values.shape)
 
 
@@ -97,7 +80,7 @@ def band_pass(values: np.ndarray, rate: float, band: tuple[float, float], order:
         values: (C, n), continuous.
         rate: samples per second.
         band: low and high in Hz, 0 < low < high < rate / 2.
-        order: order of the low-pass prototype.
+        order: of the low-pass prototype.
     """
     from scipy.signal import butter, sosfiltfilt
 

@@ -97,12 +97,7 @@ class Prepared:
 
 
 class Writer:
-    """Write the arrays of a loader while they are prepared.
-
-    Attributes:
-        folder: folder of the arrays.
-        notes: JSON values that the loader needs when it takes the arrays from the cache.
-    """
+    """Write the arrays of a loader to `folder`, and JSON values `notes` that it needs when it reads them back."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -135,8 +130,8 @@ def prepare(
     nothing that looks complete.
 
     Args:
-        store: store whose cache is written.
-        name: name of the data set, the readable part of the folder's name.
+        store: its cache is written.
+        name: of the data set, the readable part of the folder's name.
         key: every option that affects the arrays, and a version of the loader, as JSON values.
         sources: the source files, in a fixed order.
         build: reads the sources, checks them and writes the arrays.
