@@ -44,7 +44,6 @@ class ConvExponential(InvertibleLinear, name="conv-exponential"):
     Source: The Convolution Exponential (Hoogeboom et al., NeurIPS 2020); the bound is of Singla and Feizi (ICLR 2021)
 
     Args:
-        shape: event shape.
         kernel_size: k, odd, the same on both axes.
         bound: of the norm of M, above 0 and at most 16. The paper normalises the norm by power iteration and cuts the
             series by hand.

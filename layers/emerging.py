@@ -42,7 +42,6 @@ class Emerging(InvertibleLinear, name="emerging"):
     the identity at the centre, b = 0. Parameters: 2 c^2 k^2 + c (2 c^2 k + c), masked entries included.
 
     Args:
-        shape: event shape.
         kernel_size: k, odd, the same on both axes.
         bias: whether there is a b, one number per channel.
     """

@@ -42,7 +42,6 @@ class FInC(InvertibleLinear, name="finc"):
     Source: FInC Flow (Kallappa, Nagar and Varma, VISAPP 2023)
 
     Args:
-        shape: event shape.
         kernel_size: k, at least 1, the same on both axes.
     """
 

@@ -31,7 +31,6 @@ class Fixed(InvertibleLinear, name="fixed"):
     Source: fixed permutations: NICE (Dinh et al., 2015), RealNVP (Dinh et al., 2017); DCT: Ahmed et al. (1974)
 
     Args:
-        shape: event shape.
         map: "permutation" or "dct".
     """
 

@@ -35,7 +35,6 @@ class Kaleidoscope(Chain, name="kaleidoscope"):
     Source: Kaleidoscope (Dao et al., ICLR 2020)
 
     Args:
-        shape: event shape.
         width: w, the number of pairs.
     """
 

@@ -38,7 +38,6 @@ class Monarch(InvertibleLinear, name="monarch"):
     Source: Monarch (Dao et al., ICML 2022)
 
     Args:
-        shape: event shape.
         block_size: q, of the factor that is applied first; it divides D. None: D / p for the p above.
 
     Raises:

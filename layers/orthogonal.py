@@ -39,7 +39,6 @@ class Orthogonal(InvertibleLinear, name="orthogonal"):
     (2019), Lezcano-Casado and Martinez-Rubio (ICML 2019)
 
     Args:
-        shape: event shape.
         parameterisation: "householder", "cayley" or "exponential".
     """
 

@@ -44,7 +44,6 @@ class Periodic(InvertibleLinear, name="periodic"):
     centre, b = 0. Parameters: c^2 k^2 + c (c^2 k + c).
 
     Args:
-        shape: event shape.
         kernel_size: k, at least 1, the same on both axes.
         bias: whether there is a b, one number per channel.
     """

@@ -52,7 +52,6 @@ class Sinkhorn(InvertibleLinear, name="sinkhorn"):
     Source: Gumbel-Sinkhorn networks (Mena et al., ICLR 2018), without the noise; Sinkhorn (1964)
 
     Args:
-        shape: event shape.
         over: the places: all m = D "entries", the m = c "channels" at every position alike, or the m = n "positions"
             of every channel alike.
         iterations: rounds of normalisation.

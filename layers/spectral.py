@@ -47,7 +47,6 @@ class Spectral(InvertibleLinear, name="spectral"):
     their exponentials
 
     Args:
-        shape: event shape.
         transform: "fft" or "dct".
     """
 

@@ -90,23 +90,14 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Recording:
-    """One or more records, one after another in time.
+    """One or more records, one after another in time."""
 
-    Attributes:
-        stretches: in the order of time, not empty.
-        rate: samples per second.
-        steps: of each channel, the size of one converter unit and the physical unit.
-        length: of the whole in samples, holes included.
-        invalid: samples that were dropped because a channel had none.
-        rescaled: samples that were dropped because their segment has other gains than most.
-    """
-
-    stretches: tuple[Stretch, ...]
-    rate: float
-    steps: tuple[tuple[float, str], ...]
-    length: int
-    invalid: int
-    rescaled: int
+    stretches: tuple[Stretch, ...]  # in the order of time, not empty
+    rate: float  # samples per second
+    steps: tuple[tuple[float, str], ...]  # of each channel, the size of one converter unit and the physical unit
+    length: int  # of the whole in samples, holes included
+    invalid: int  # samples that were dropped because a channel had none
+    rescaled: int  # samples that were dropped because their segment has other gains than most
 
 
 def read_header(name: str, path: Path) -> Header:

@@ -30,17 +30,11 @@ META = "meta.json"
 
 @dataclass(frozen=True)
 class Store:
-    """The folders that loaders read and write.
+    """The folders that loaders read and write."""
 
-    Attributes:
-        root: the user's data root, read-only; None without one.
-        cache: prepared arrays, downloads and recorded checksums.
-        offline: whether downloads are forbidden.
-    """
-
-    root: Path | None
-    cache: Path
-    offline: bool = False
+    root: Path | None  # the user's data root, read-only; None without one
+    cache: Path  # prepared arrays and downloads
+    offline: bool = False  # downloads are forbidden
 
     @classmethod
     def at(cls, root: Path | None, offline: bool = False) -> Store:
@@ -70,15 +64,10 @@ class Store:
 
 @dataclass(frozen=True)
 class Prepared:
-    """One prepared data set in the cache.
+    """One prepared data set in the cache."""
 
-    Attributes:
-        folder: holds one .npy file per array, and meta.json.
-        meta: "key", "sources" (path -> SHA-256), "arrays" (name -> shape, dtype, bytes, SHA-256) and "notes".
-    """
-
-    folder: Path
-    meta: Mapping[str, Any]
+    folder: Path  # holds one .npy file per array, and meta.json
+    meta: Mapping[str, Any]  # key, sources (path -> SHA-256), arrays (name -> shape, dtype, bytes, SHA-256) and notes
 
     def array(self, name: str) -> np.ndarray:
         """Return an array, mapped into memory and read-only."""
@@ -278,6 +267,6 @@ def read_prepared(folder: Path) -> Prepared | None:
 
 
 def sha256(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
+    """Return the SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -21,19 +21,12 @@ MOST_REPEATED = 0.02  # share of repeated values that values without a lattice m
 
 @dataclass(frozen=True)
 class Encoding:
-    """The encoding of the values of every split.
+    """The encoding of the values of every split."""
 
-    Attributes:
-        name: name of the source, for messages.
-        lattices: one for each channel; None if the values are off any lattice.
-        levels: number of levels of an image's pixels; None for sequences, and without a lattice.
-        dtype: dtype of the result.
-    """
-
-    name: str
-    lattices: tuple[Lattice, ...] | None
-    levels: int | None
-    dtype: np.dtype
+    name: str  # of the source, for messages
+    lattices: tuple[Lattice, ...] | None  # one for each channel; None if the values are off any lattice
+    levels: int | None  # number of levels of an image's pixels; None for sequences, and without a lattice
+    dtype: np.dtype  # of the result
 
     def encode(self, events: np.ndarray, part: str, first: int) -> np.ndarray:
         """Return lattice indices k of events (n, C, *spatial), in `dtype`; the values themselves without a lattice.

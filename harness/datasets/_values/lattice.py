@@ -19,17 +19,11 @@ EXACT = 1 << 53  # whole numbers up to here are exact in float64
 
 @dataclass(frozen=True)
 class Lattice:
-    """offset + k * step.
-
-    Attributes:
-        offset: the value at k = 0.
-        step: above 0.
-        tolerance: allowed distance of a stored value from its lattice point; 0 for integers.
-    """
+    """The values offset + k * step for whole k."""
 
     offset: float
-    step: float
-    tolerance: float = 0.0
+    step: float  # above 0
+    tolerance: float = 0.0  # allowed distance of a stored value from its lattice point; 0 for integers
 
     def index(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return k of each value, int64, and whether each is off the lattice, bool."""
