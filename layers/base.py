@@ -6,7 +6,7 @@ import functools
 import inspect
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -29,7 +29,8 @@ class InvertibleLinear(nn.Module):
     """An invertible affine map y = W x (+ b) on events of shape (C, *spatial), with 1 or 2 spatial axes.
 
     Subclass with ``class Mine(InvertibleLinear, name="mine")`` to register a layer; options are keyword
-    arguments with type hints and defaults, which the check of suites uses. Parameters are created in
+    arguments with type hints and defaults, which the check of suites uses; a value that the layer's docstring does not
+    allow raises a ValueError. Parameters are created in
     ``__init__`` and drawn from torch's global generator: the code that builds a model seeds it for each
     module by (seed, path), so a layer needs no seed of its own.
 
@@ -151,8 +152,10 @@ class InvertibleLinear(nn.Module):
             )
 
     def extra_repr(self) -> str:
-        """Return the event shape, for repr()."""
-        return f"shape={self.shape}"
+        """Return the event shape and the options that the layer keeps under their names, for repr()."""
+        kept = {name: vars(self).get(name) for name in layer_options(type(self))}
+        options = [f"{name}={value!r}" for name, value in kept.items() if isinstance(value, (str, int, float))]
+        return ", ".join([f"shape={self.shape}", *options])
 
 
 # Marked here and not by a decorator: static checkers do not see that a subclass with `inverter` gets an `inverse`.
@@ -212,6 +215,18 @@ def push_identity(layer: InvertibleLinear, chunk: int = 256, dtype: torch.dtype 
     basis = torch.eye(layer.dim, dtype=like.dtype, device=like.device).reshape(layer.dim, *layer.shape)
     rows = [layer(part)[0].reshape(-1, layer.dim) - offset for part in basis.split(chunk)]
     return torch.cat(rows).T
+
+
+def check_choice(layer: str, option: str, value: Any, choices: Sequence[Any]) -> None:
+    """Raise a ValueError unless an option of the layer has one of these values."""
+    if not any(value is choice or (isinstance(value, str) and value == choice) for choice in choices):
+        raise ValueError(f"{layer}: {option} = {value!r} is unknown; use one of {', '.join(map(repr, choices))}")
+
+
+def check_whole(layer: str, option: str, value: Any, least: int = 1) -> None:
+    """Raise a ValueError unless an option of the layer is a whole number from `least` up."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{layer}: {option} = {value!r} is not allowed; use a whole number from {least} up")
 
 
 def free_parameters(module: nn.Module) -> int:

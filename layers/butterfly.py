@@ -10,16 +10,16 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from layers.base import InvertibleLinear, UnsupportedShape
-from layers.butterflies import fused as butterfly_fused
+from layers.base import InvertibleLinear, UnsupportedShape, check_choice
 from layers.butterflies import pairs as factors
-from layers.butterflies.plan import check_choice, make_plan
+from layers.butterflies.plan import make_plan
 from layers.butterflies.stages import (
     LARGEST_PRIME,
     PLUStages,
     Stage,
     in_memory_order,
     prime_factors,
+    product_matrix,
     smooth_parts,
     stage_matrix,
     stages_of,
@@ -65,7 +65,6 @@ class Butterfly(InvertibleLinear, name="butterfly"):
             more, whole vectors pair in memory       entries as lanes, the weight packed once per call
             else (small or odd strides)              events as lanes
         CUDA, the same and events in bfloat16        csrc: all factors in one launch, or a few (docs/cuda.md)
-        otherwise, 32 events and 3 levels or more    plain PyTorch, levels fused (layers.butterflies.fused)
         otherwise                                    plain PyTorch, level by level; block-wise and odd primes always
     Parameters:
         2D per factor; shared, 4 * 2^{i-1} for one of level i, so 4 (2^M - 1) for levels 1..M. Block-wise
@@ -108,7 +107,6 @@ class Butterfly(InvertibleLinear, name="butterfly"):
     Raises:
         UnsupportedShape: D, or a part, does not allow a level or the block size; the block size does not divide the
             channels with "pixels"; or D is not full_depth_at / 2^s.
-        ValueError: an option is not one of the values above.
 
     Source: ButterflyFlow (Meng et al., ICML 2022)
     """
@@ -132,8 +130,8 @@ class Butterfly(InvertibleLinear, name="butterfly"):
         capped: bool = False,
     ) -> None:
         super().__init__(shape)
-        check_choice("initialisation", initialisation, ("identity", "rotation"))
-        check_choice("flatten", flatten, ("channels_first", "channels_last", "pixels"))
+        check_choice("butterfly", "initialisation", initialisation, ("identity", "rotation"))
+        check_choice("butterfly", "flatten", flatten, ("channels_first", "channels_last", "pixels"))
         self.plan = make_plan(
             self.dim,
             levels=levels,
@@ -237,15 +235,16 @@ class Butterfly(InvertibleLinear, name="butterfly"):
 
     def _plain(self, weight: Tensor, x: Tensor, *, backwards: bool) -> Tensor:
         """Apply every factor of free 2x2 matrices in plain PyTorch; backwards, the last one first."""
-        way = butterfly_fused if butterfly_fused.pays(self.plan, len(x)) else factors
-        apply = way.apply_inverse if backwards else way.apply
+        apply = factors.apply_inverse if backwards else factors.apply
         entries = apply(weight, transposed(self._flat(x).flatten(1)), self.plan)
         return self._unflat(transposed(entries).unsqueeze(1))
 
     @torch.no_grad()
     def dense(self) -> Tensor:
         """Return the product of the factors' explicit matrices, between the two changes of order."""
-        product = factors.dense(self.weight, self.plan) if self.product is None else self.product.dense()
+        product = (
+            product_matrix(self._chains(), self.sizes, self.weight) if self.product is None else self.product.dense()
+        )
         return product if isinstance(self.product, PLUStages) else in_memory_order(product, self.layout)
 
     @torch.no_grad()
@@ -263,10 +262,13 @@ class Butterfly(InvertibleLinear, name="butterfly"):
         if self.product is not None:
             matrices = [matrix for _, matrix in self.product.factors()]
         else:
-            pieces = self.weight.permute(2, 0, 1).split(self.plan.lengths) if names else ()
-            stages = [stage for part in self.stages for stage in part]
-            matrices = [stage_matrix(*both).to_dense() for both in zip(pieces, stages, strict=True)]
+            matrices = [stage_matrix(held, stage).to_dense() for chain in self._chains() for stage, held in chain]
         return list(zip(names, matrices, strict=True))
+
+    def _chains(self) -> list[list[tuple[Stage, Tensor]]]:
+        """Return the stages of every part with their free 2x2 matrices."""
+        pieces = iter(self.weight.permute(2, 0, 1).split(self.plan.lengths) if self.plan.lengths else ())
+        return [[(stage, next(pieces)) for stage in part] for part in self.stages]
 
     @property
     def remark(self) -> str | None:
@@ -285,8 +287,7 @@ class Butterfly(InvertibleLinear, name="butterfly"):
         )
 
     def extra_repr(self) -> str:
-        """Return the shape and the levels, or the radices, in use."""
-        blocks = f", block_size={self.block_size}" if self.block_size > 1 else ""
+        """Return the shape, the block size, and the levels or the radices in use."""
         if self.mixed:
             chosen = [[stage.radix for stage in part] for part in self.stages]
             name, sizes = "radices", self.sizes
@@ -294,7 +295,7 @@ class Butterfly(InvertibleLinear, name="butterfly"):
             chosen = [list(part.levels) for part in self.plan.parts]
             name, sizes = "levels", self.plan.sizes
         parts = ", ".join(f"{size}: {each}" for size, each in zip(sizes, chosen, strict=True))
-        return f"{super().extra_repr()}, {name}={{{parts}}}, shared={self.plan.shared}{blocks}"
+        return f"{super().extra_repr()}, {name}={{{parts}}}, shared={self.plan.shared}"
 
 
 def _initial_matrices(count: int, size: int, initialisation: str) -> Tensor:

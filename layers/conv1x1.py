@@ -9,8 +9,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from layers.base import InvertibleLinear
-from layers.linalg.householder import householder_vectors, product_of_reflections
+from layers.base import InvertibleLinear, check_choice
+from layers.linalg.householder import householder_vectors, product_of_reflections, reflected
 
 
 class Conv1x1(InvertibleLinear, name="conv1x1"):
@@ -57,8 +57,7 @@ class Conv1x1(InvertibleLinear, name="conv1x1"):
 
     def __init__(self, shape: tuple[int, ...], *, parameterisation: Literal["plu", "qr", "dense"] = "plu") -> None:
         super().__init__(shape)
-        if parameterisation not in ("plu", "qr", "dense"):
-            raise ValueError(f"conv1x1: parameterisation = {parameterisation!r} is unknown; use 'plu', 'qr' or 'dense'")
+        check_choice("conv1x1", "parameterisation", parameterisation, ("plu", "qr", "dense"))
         self.parameterisation = parameterisation
         dtype = torch.get_default_dtype()
         orthogonal = random_orthogonal(self.channels)
@@ -134,19 +133,13 @@ class Conv1x1(InvertibleLinear, name="conv1x1"):
         if self.parameterisation == "dense":
             weight: Tensor = self.weight
         elif self.parameterisation == "qr":
-            weight = self.upper.triu(1) + torch.diag(self.s)
-            for v in self.reflections.flip(0):
-                weight = weight - 2 * torch.outer(v, v @ weight) / v.dot(v) if v.any() else weight
+            weight = reflected(self.reflections, self.upper.triu(1) + torch.diag(self.s))
         else:
             one = torch.eye(self.channels, dtype=self.sign.dtype, device=self.sign.device)
             lower = self.lower.tril(-1) + one
             upper = self.upper.triu(1) + one * (self.sign * self.log_s.exp())
             weight = one[self.permutation] @ lower @ upper
         return torch.kron(weight, torch.eye(self.positions, dtype=weight.dtype, device=weight.device))
-
-    def extra_repr(self) -> str:
-        """Return shape and parameterisation."""
-        return f"{super().extra_repr()}, parameterisation={self.parameterisation!r}"
 
 
 def mix_channels(weight: Tensor, x: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from layers.base import InvertibleLinear
+from layers.linalg.convolution import convolution_matrix
 
 LARGEST_BOUND = 16.0
 """Bound on the norm of M: at exp(2 * 16) the condition number takes 14 of the 16 digits of float64."""
@@ -43,13 +44,9 @@ class ConvExponential(InvertibleLinear, name="conv-exponential"):
     Source: The Convolution Exponential (Hoogeboom et al., NeurIPS 2020); the bound is of Singla and Feizi (ICLR 2021)
 
     Args:
-        shape: event shape.
         kernel_size: k, odd, the same on both axes.
         bound: of the norm of M, above 0 and at most 16. The paper normalises the norm by power iteration and cuts the
             series by hand.
-
-    Raises:
-        ValueError: the kernel size is even or no positive whole number, or the bound is not from above 0 to 16.
     """
 
     def __init__(self, shape: tuple[int, ...], *, kernel_size: int = 3, bound: float = 2.0) -> None:
@@ -87,18 +84,8 @@ class ConvExponential(InvertibleLinear, name="conv-exponential"):
     @torch.no_grad()
     def dense(self) -> Tensor:
         """Return the matrix exponential of M, which is written down entry by entry."""
-        grid = torch.cartesian_prod(*(torch.arange(size, device=self.weight.device) for size in self.shape[1:]))
-        grid = grid.reshape(self.positions, -1)
-        tap = grid - grid[:, None] + self.kernel_size // 2  # (output position, input position, axis)
-        inside = ((tap >= 0) & (tap < self.kernel_size)).all(-1)
-        strides = self.kernel_size ** torch.arange(tap.shape[-1], device=self.weight.device).flip(0)
-        index = (tap.clamp(0, self.kernel_size - 1) * strides).sum(-1)
-        entries = self.kernel().flatten(2)[..., index] * inside
-        return torch.linalg.matrix_exp(entries.transpose(1, 2).reshape(self.dim, self.dim))
-
-    def extra_repr(self) -> str:
-        """Return shape and options, for repr()."""
-        return f"{super().extra_repr()}, kernel_size={self.kernel_size}, bound={self.bound}"
+        centre = [self.kernel_size // 2] * (len(self.shape) - 1)
+        return torch.linalg.matrix_exp(convolution_matrix(self.kernel(), self.shape[1:], centre))
 
     def _series(self, kernel: Tensor, x: Tensor) -> Tensor:
         convolve = F.conv2d if len(self.shape) == 3 else F.conv1d

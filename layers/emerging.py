@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from layers.base import InvertibleLinear
 from layers.kernels import load as kernels
 from layers.linalg.causal import factorise, solve
+from layers.linalg.convolution import convolution_matrix
 
 
 class Emerging(InvertibleLinear, name="emerging"):
@@ -41,13 +42,8 @@ class Emerging(InvertibleLinear, name="emerging"):
     the identity at the centre, b = 0. Parameters: 2 c^2 k^2 + c (2 c^2 k + c), masked entries included.
 
     Args:
-        shape: event shape.
         kernel_size: k, odd, the same on both axes.
         bias: whether there is a b, one number per channel.
-
-    Raises:
-        UnsupportedShape: the shape is not an event shape.
-        ValueError: the kernel size is even or not a positive whole number.
     """
 
     weight1_mask: Tensor
@@ -109,11 +105,12 @@ class Emerging(InvertibleLinear, name="emerging"):
     @torch.no_grad()
     def dense(self) -> Tensor:
         """Return W2 W1, (D, D), each written down entry by entry from the definition."""
-        return self._dense(self.weight2, self.weight2_mask) @ self._dense(self.weight1, self.weight1_mask)
-
-    def extra_repr(self) -> str:
-        """Return shape and options, for repr()."""
-        return f"{super().extra_repr()}, kernel_size={self.kernel_size}, bias={self.bias is not None}"
+        centre = [self.kernel_size // 2] * (len(self.shape) - 1)
+        first, second = (
+            convolution_matrix(torch.where(mask, weight, 0), self.shape[1:], centre)
+            for weight, mask in ((self.weight1, self.weight1_mask), (self.weight2, self.weight2_mask))
+        )
+        return second @ first
 
     def _kept_taps(self) -> tuple[Tensor, Tensor]:
         """Return the corners of w1 and w2 that the masks keep, without the taps that no pixel of the event reaches."""
@@ -123,17 +120,6 @@ class Emerging(InvertibleLinear, name="emerging"):
         backwards = (slice(None), slice(None), *[slice(centre + 1 - size, centre + 1) for size in reach])
         first = self.weight1.masked_fill(~self.weight1_mask, 0)[forwards]
         return first, self.weight2.masked_fill(~self.weight2_mask, 0)[backwards]
-
-    def _dense(self, weight: Tensor, mask: Tensor) -> Tensor:
-        """Return the matrix of one masked, zero-padded convolution: entry (o, p), (i, q) is w[o, i, q - p + m]."""
-        grid = torch.cartesian_prod(*(torch.arange(size, device=weight.device) for size in self.shape[1:]))
-        grid = grid.reshape(self.positions, -1)
-        tap = grid - grid[:, None] + self.kernel_size // 2  # (p, q, axis)
-        inside = ((tap >= 0) & (tap < self.kernel_size)).all(dim=-1)
-        strides = self.kernel_size ** torch.arange(tap.shape[-1], device=weight.device).flip(0)
-        index = (tap.clamp(0, self.kernel_size - 1) * strides).sum(dim=-1)
-        entries = torch.where(mask, weight, 0).flatten(2)[..., index] * inside
-        return entries.transpose(1, 2).reshape(self.dim, self.dim)
 
 
 def centre_tap(weight: Tensor) -> Tensor:

@@ -9,9 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from layers.base import InvertibleLinear
+from layers.base import InvertibleLinear, check_whole
 from layers.kernels import load as kernels
 from layers.linalg.causal import factorise, solve
+from layers.linalg.convolution import convolution_matrix
 
 
 class FInC(InvertibleLinear, name="finc"):
@@ -41,19 +42,14 @@ class FInC(InvertibleLinear, name="finc"):
     Source: FInC Flow (Kallappa, Nagar and Varma, VISAPP 2023)
 
     Args:
-        shape: event shape.
         kernel_size: k, at least 1, the same on both axes.
-
-    Raises:
-        ValueError: the kernel size is not a positive whole number.
     """
 
     weight0: Tensor  # of the first group; one for each
 
     def __init__(self, shape: tuple[int, ...], *, kernel_size: int = 3) -> None:
         super().__init__(shape)
-        if not isinstance(kernel_size, int) or isinstance(kernel_size, bool) or kernel_size < 1:
-            raise ValueError(f"finc: kernel_size {kernel_size!r} is not a number of taps; use a whole number >= 1")
+        check_whole("finc", "kernel_size", kernel_size)
         self.kernel_size = kernel_size
         axes = len(self.shape) - 1
         corners = list(itertools.product((False, True), repeat=axes))
@@ -95,24 +91,14 @@ class FInC(InvertibleLinear, name="finc"):
     @torch.no_grad()
     def dense(self) -> Tensor:
         """Return W, entry by entry from the definition: a diagonal block for each group."""
-        grid = torch.cartesian_prod(*(torch.arange(size, device=self.weight0.device) for size in self.shape[1:]))
-        lag = grid.reshape(self.positions, -1)
-        lag = lag - lag[:, None]  # (output position, input position, axis)
         blocks = []
         for weight, size, backwards in zip(self._weights(), self.sizes, self.backwards, strict=True):
-            tap = torch.where(torch.tensor(backwards, device=self.weight0.device), -lag, lag)
-            inside = ((tap >= 0) & (tap < self.kernel_size)).all(-1)
-            strides = self.kernel_size ** torch.arange(tap.shape[-1], device=self.weight0.device).flip(0)
-            index = (tap.clamp(0, self.kernel_size - 1) * strides).sum(-1)
             taps = weight.flatten(2).clone()
             taps[..., 0] = taps[..., 0].tril(-1) + torch.eye(size).to(taps)
-            entries = taps[..., index] * inside
-            blocks.append(entries.transpose(1, 2).reshape(size * self.positions, -1))
+            turned = taps.view_as(weight).flip([axis for axis, b in enumerate(backwards, start=2) if b])
+            centre = [(self.kernel_size - 1) * b for b in backwards]
+            blocks.append(convolution_matrix(turned, self.shape[1:], centre))
         return torch.block_diag(*blocks)
-
-    def extra_repr(self) -> str:
-        """Return shape, kernel and groups, for repr()."""
-        return f"{super().extra_repr()}, kernel_size={self.kernel_size}, groups={self.sizes}"
 
     def _weights(self) -> list[Tensor]:
         """Return the parameters of all groups, masked entries included."""

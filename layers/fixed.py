@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from layers.base import InvertibleLinear
+from layers.base import InvertibleLinear, check_choice
 from layers.linalg.dct import dct, dct_matrix, inverse_dct
 
 
@@ -31,11 +31,7 @@ class Fixed(InvertibleLinear, name="fixed"):
     Source: fixed permutations: NICE (Dinh et al., 2015), RealNVP (Dinh et al., 2017); DCT: Ahmed et al. (1974)
 
     Args:
-        shape: event shape.
         map: "permutation" or "dct".
-
-    Raises:
-        ValueError: the map is neither.
     """
 
     order: Tensor
@@ -43,8 +39,7 @@ class Fixed(InvertibleLinear, name="fixed"):
 
     def __init__(self, shape: tuple[int, ...], *, map: Literal["permutation", "dct"] = "permutation") -> None:
         super().__init__(shape)
-        if map not in ("permutation", "dct"):
-            raise ValueError(f"fixed: map = {map!r} is unknown; use 'permutation' or 'dct'")
+        check_choice("fixed", "map", map, ("permutation", "dct"))
         self.map = map
         self.axes = len(self.shape) - 1
         if map == "permutation":
@@ -72,7 +67,3 @@ class Fixed(InvertibleLinear, name="fixed"):
         for size in self.shape[1:]:
             matrix = torch.kron(matrix, dct_matrix(size))
         return matrix.to(self.precision)
-
-    def extra_repr(self) -> str:
-        """Return shape and map."""
-        return f"{super().extra_repr()}, map={self.map!r}"

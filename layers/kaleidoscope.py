@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from layers.base import check_whole
 from layers.butterfly import Butterfly
 from layers.chain import Chain
 
@@ -34,18 +35,9 @@ class Kaleidoscope(Chain, name="kaleidoscope"):
     Source: Kaleidoscope (Dao et al., ICLR 2020)
 
     Args:
-        shape: event shape.
         width: w, the number of pairs.
-
-    Raises:
-        ValueError: the width is not a positive whole number.
     """
 
     def __init__(self, shape: tuple[int, ...], *, width: int = 1) -> None:
-        if not isinstance(width, int) or isinstance(width, bool) or width < 1:
-            raise ValueError(f"kaleidoscope: width = {width!r} is no number of pairs; use a whole number from 1 up")
+        check_whole("kaleidoscope", "width", width)
         super().__init__(shape, (Butterfly(shape, bi_direction=True) for _ in range(width)))
-
-    def extra_repr(self) -> str:
-        """Return shape and width."""
-        return f"{super().extra_repr()}, width={len(self.layers)}"

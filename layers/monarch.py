@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from layers.base import InvertibleLinear, UnsupportedShape
+from layers.base import InvertibleLinear, UnsupportedShape, check_whole
 from layers.linalg.plu import PLUMatrices
 
 
@@ -38,25 +38,23 @@ class Monarch(InvertibleLinear, name="monarch"):
     Source: Monarch (Dao et al., ICML 2022)
 
     Args:
-        shape: event shape.
         block_size: q, of the factor that is applied first; it divides D. None: D / p for the p above.
 
     Raises:
         UnsupportedShape: the block size does not divide D.
-        ValueError: it is not a positive whole number.
     """
 
     def __init__(self, shape: tuple[int, ...], *, block_size: int | None = None) -> None:
         super().__init__(shape)
         if block_size is None:
             block_size = self.dim // max(p for p in range(1, math.isqrt(self.dim) + 1) if self.dim % p == 0)
-        if not isinstance(block_size, int) or isinstance(block_size, bool) or block_size < 1:
-            raise ValueError(f"monarch: block_size = {block_size!r} is no size; use a divisor of D = {self.dim}")
+        check_whole("monarch", "block_size", block_size)
         if self.dim % block_size:
             raise UnsupportedShape(
                 f"monarch: D = {self.dim} is not divisible by block_size = {block_size}; use a divisor of {self.dim}, "
                 "or leave it out"
             )
+        self.block_size = block_size
         self.rows, self.columns = self.dim // block_size, block_size
         self.right = PLUMatrices(torch.eye(self.columns).expand(self.rows, -1, -1))
         self.left = PLUMatrices(torch.eye(self.rows).expand(self.columns, -1, -1))
@@ -78,10 +76,6 @@ class Monarch(InvertibleLinear, name="monarch"):
         place = order.argsort()
         left = torch.block_diag(*self.left.matrices())[place][:, place]
         return left @ torch.block_diag(*self.right.matrices())
-
-    def extra_repr(self) -> str:
-        """Return shape and sizes of the blocks."""
-        return f"{super().extra_repr()}, blocks={self.rows} of {self.columns}, then {self.columns} of {self.rows}"
 
     def _blocks(self, x: Tensor) -> Tensor:
         """Map (N, *shape) -> (p, q, N)."""

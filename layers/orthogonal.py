@@ -7,9 +7,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from layers.base import InvertibleLinear
+from layers.base import InvertibleLinear, check_choice
 from layers.conv1x1 import mix_channels, random_orthogonal
-from layers.linalg.householder import householder_vectors, product_of_reflections
+from layers.linalg.householder import householder_vectors, product_of_reflections, reflected
 
 
 class Orthogonal(InvertibleLinear, name="orthogonal"):
@@ -39,11 +39,7 @@ class Orthogonal(InvertibleLinear, name="orthogonal"):
     (2019), Lezcano-Casado and Martinez-Rubio (ICML 2019)
 
     Args:
-        shape: event shape.
         parameterisation: "householder", "cayley" or "exponential".
-
-    Raises:
-        ValueError: the parameterisation is unknown.
     """
 
     replaces_mixer = True
@@ -59,11 +55,7 @@ class Orthogonal(InvertibleLinear, name="orthogonal"):
         parameterisation: Literal["householder", "cayley", "exponential"] = "householder",
     ) -> None:
         super().__init__(shape)
-        if parameterisation not in ("householder", "cayley", "exponential"):
-            raise ValueError(
-                f"orthogonal: parameterisation = {parameterisation!r} is unknown; use 'householder', 'cayley' or "
-                "'exponential'"
-            )
+        check_choice("orthogonal", "parameterisation", parameterisation, ("householder", "cayley", "exponential"))
         self.parameterisation = parameterisation
         dtype = torch.get_default_dtype()
         vectors, signs = householder_vectors(random_orthogonal(self.channels))
@@ -101,9 +93,7 @@ class Orthogonal(InvertibleLinear, name="orthogonal"):
     def dense(self) -> Tensor:
         """Return W (x) I_n: reflections one by one, or a function of A by the eigenvalues of the Hermitian i A."""
         reflections = self.reflections if self.parameterisation == "householder" else self.start
-        weight = torch.diag(self.signs)
-        for v in reflections.flip(0):
-            weight = weight - 2 * torch.outer(v, v @ weight) / v.dot(v) if v.any() else weight
+        weight = reflected(reflections, torch.diag(self.signs))
         if self.parameterisation != "householder":
             skew = self.lower.tril(-1) - self.lower.tril(-1).T
             values, vectors = torch.linalg.eigh(1j * skew)
@@ -112,7 +102,3 @@ class Orthogonal(InvertibleLinear, name="orthogonal"):
                 turned = (1 + 1j * values) / (1 - 1j * values)
             weight = weight @ (vectors * turned @ vectors.mH).real
         return torch.kron(weight, torch.eye(self.positions, dtype=weight.dtype, device=weight.device))
-
-    def extra_repr(self) -> str:
-        """Return shape and parameterisation."""
-        return f"{super().extra_repr()}, parameterisation={self.parameterisation!r}"

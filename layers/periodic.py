@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from layers.base import InvertibleLinear
+from layers.base import InvertibleLinear, check_whole
 from layers.linalg.batched import by_matrix
 
 # Up to 16 taps a padded convolution is the faster forward pass, above it the FFT (measured on a CPU with 1 to
@@ -44,21 +44,13 @@ class Periodic(InvertibleLinear, name="periodic"):
     centre, b = 0. Parameters: c^2 k^2 + c (c^2 k + c).
 
     Args:
-        shape: event shape.
         kernel_size: k, at least 1, the same on both axes.
         bias: whether there is a b, one number per channel.
-
-    Raises:
-        UnsupportedShape: the shape is not an event shape.
-        ValueError: the kernel size is not a positive whole number.
     """
 
     def __init__(self, shape: tuple[int, ...], *, kernel_size: int = 3, bias: bool = True) -> None:
         super().__init__(shape)
-        if not isinstance(kernel_size, int) or kernel_size < 1:
-            raise ValueError(
-                f"{self.label}: kernel_size {kernel_size!r} is not a number of taps; use a whole number >= 1"
-            )
+        check_whole("periodic", "kernel_size", kernel_size)
         self.kernel_size = kernel_size
         self.centre = (kernel_size - 1) // 2
         axes = len(self.shape) - 1
@@ -111,10 +103,6 @@ class Periodic(InvertibleLinear, name="periodic"):
                 stride *= size
             matrix[:, position, :, source] += self.weight.flatten(2)[..., tap]
         return matrix.reshape(self.dim, self.dim)
-
-    def extra_repr(self) -> str:
-        """Return shape and options, for repr()."""
-        return f"{super().extra_repr()}, kernel_size={self.kernel_size}, bias={self.bias is not None}"
 
     def _spectrum(self) -> Tensor:
         """Return What(f) of the frequencies that a real FFT keeps, row-major: (frequencies, c, c), complex."""

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from layers.base import InvertibleLinear
+from layers.base import InvertibleLinear, check_choice, check_whole
 from layers.conv1x1 import mix_channels
 
 CERTAINTY = 0.5
@@ -52,14 +52,10 @@ class Sinkhorn(InvertibleLinear, name="sinkhorn"):
     Source: Gumbel-Sinkhorn networks (Mena et al., ICLR 2018), without the noise; Sinkhorn (1964)
 
     Args:
-        shape: event shape.
         over: the places: all m = D "entries", the m = c "channels" at every position alike, or the m = n "positions"
             of every channel alike.
         iterations: rounds of normalisation.
         temperature: divides A. The smaller, the further a training step moves S.
-
-    Raises:
-        ValueError: an option is not one of the values above.
     """
 
     hardens = True
@@ -74,10 +70,8 @@ class Sinkhorn(InvertibleLinear, name="sinkhorn"):
     ) -> None:
         super().__init__(shape)
         sizes = {"entries": self.dim, "channels": self.channels, "positions": self.positions}
-        if over not in sizes:
-            raise ValueError(f"sinkhorn: over = {over!r} is unknown; use one of {', '.join(map(repr, sizes))}")
-        if not isinstance(iterations, int) or isinstance(iterations, bool) or iterations < 1:
-            raise ValueError(f"sinkhorn: iterations = {iterations!r} is no number of rounds; use a whole number >= 1")
+        check_choice("sinkhorn", "over", over, tuple(sizes))
+        check_whole("sinkhorn", "iterations", iterations)
         if not temperature > 0 or not math.isfinite(temperature):
             raise ValueError(f"sinkhorn: temperature = {temperature!r} is not allowed; use a number above 0")
         self.over, self.iterations, self.temperature = over, iterations, temperature
@@ -129,11 +123,6 @@ class Sinkhorn(InvertibleLinear, name="sinkhorn"):
         matrix = self.relaxed() if self.training else one[self.permutation()]
         rest = torch.eye(self.dim // self.places, dtype=one.dtype, device=one.device)
         return torch.kron(matrix, rest) if self.over == "channels" else torch.kron(rest, matrix)
-
-    def extra_repr(self) -> str:
-        """Return shape and options, for repr()."""
-        options = f"over={self.over!r}, iterations={self.iterations}, temperature={self.temperature}"
-        return f"{super().extra_repr()}, {options}"
 
     def _mixed(self, x: Tensor, matrix: Tensor) -> Tensor:
         if self.over == "channels":

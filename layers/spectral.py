@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from layers.base import InvertibleLinear
+from layers.base import InvertibleLinear, check_choice
 from layers.linalg.dct import dct, dct_matrix, inverse_dct
 
 
@@ -47,17 +47,12 @@ class Spectral(InvertibleLinear, name="spectral"):
     their exponentials
 
     Args:
-        shape: event shape.
         transform: "fft" or "dct".
-
-    Raises:
-        ValueError: the transform is neither.
     """
 
     def __init__(self, shape: tuple[int, ...], *, transform: Literal["fft", "dct"] = "fft") -> None:
         super().__init__(shape)
-        if transform not in ("fft", "dct"):
-            raise ValueError(f"spectral: transform = {transform!r} is unknown; use 'fft' or 'dct'")
+        check_choice("spectral", "transform", transform, ("fft", "dct"))
         self.transform = transform
         self.axes = len(self.shape) - 1
         self.weight = nn.Parameter(torch.zeros(self.shape))  # g or s
@@ -81,10 +76,6 @@ class Spectral(InvertibleLinear, name="spectral"):
         gains = (exponents if self.transform == "dct" else exponents @ matrix.T).exp()
         blocks = [(matrix.mH @ (gain[:, None] * matrix)).real for gain in gains]
         return torch.block_diag(*blocks).to(self.weight.dtype)
-
-    def extra_repr(self) -> str:
-        """Return shape and transform."""
-        return f"{super().extra_repr()}, transform={self.transform!r}"
 
     def _filter(self, weight: Tensor, x: Tensor) -> Tensor:
         if self.transform == "dct":

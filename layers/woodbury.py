@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from layers.base import InvertibleLinear
+from layers.base import InvertibleLinear, check_choice, check_whole
 from layers.chain import Chain
 
 
@@ -53,34 +53,24 @@ class Woodbury(Chain, name="woodbury"):
         memory_efficient: bool = False,
     ) -> None:
         for name, rank in (("rank_channels", rank_channels), ("rank_space", rank_space)):
-            if not isinstance(rank, int) or isinstance(rank, bool) or rank < 1:
-                raise ValueError(f"woodbury: {name} = {rank!r} is not a rank; use a whole number from 1 up")
-        if not isinstance(memory_efficient, bool):
-            raise ValueError(f"woodbury: memory_efficient = {memory_efficient!r} is unknown; use true or false")
+            check_whole("woodbury", name, rank)
+        check_choice("woodbury", "memory_efficient", memory_efficient, (True, False))
         sizes = {"channels": rank_channels}
         sizes |= dict.fromkeys(("width", "height") if memory_efficient and len(shape) == 3 else ("space",), rank_space)
         super().__init__(shape, (LowRankUpdate(shape, axis, rank) for axis, rank in sizes.items()))
         self.memory_efficient = memory_efficient
 
-    def extra_repr(self) -> str:
-        """Return shape and variant; the updates state their ranks."""
-        return f"{super().extra_repr()}, memory_efficient={self.memory_efficient}"
-
 
 class LowRankUpdate(InvertibleLinear):
     """I + U V along the channels, the positions ("space") or one axis ("height", "width") of an event.
 
-    On the channels and the height the update is applied from the left, else from the right: X <- X (I + U V).
-
-    Args:
-        shape: event shape.
-        axis: the axis along which it is applied.
-        rank: columns of U and rows of V.
+    On the channels and the height the update is applied from the left, else from the right: X <- X (I + U V). U has
+    `rank` columns, V as many rows.
     """
 
     def __init__(self, shape: tuple[int, ...], axis: str, rank: int) -> None:
         super().__init__(shape)
-        self.axis = axis
+        self.axis, self.rank = axis, rank
         places = {"channels": 0, "height": 1, "width": 2}
         size = self.positions if axis == "space" else self.shape[places[axis]]
         self.u = nn.Parameter(0.01 * torch.randn(size, rank))
@@ -106,10 +96,6 @@ class LowRankUpdate(InvertibleLinear):
     def from_left(self) -> bool:
         """Return True on the channels and the height."""
         return self.axis in ("channels", "height")
-
-    def extra_repr(self) -> str:
-        """Return shape, axis and rank."""
-        return f"{super().extra_repr()}, axis={self.axis!r}, rank={len(self.v)}"
 
     def _update(self, u: Tensor, v: Tensor, x: Tensor) -> Tensor:
         """Apply I + U V to a batch (N, C, *spatial)."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 from pydantic import Field
 
 from harness.core.errors import DataError, DataMissing
 from harness.core.settings import Count, Settings
-from harness.datasets._images.image_files import ImageFile, find_images, pool, read_image, stamp
+from harness.datasets._images.image_files import ImageFile, find_images, read_image, stamp
 from harness.datasets._images.selection import SEED, fill, masks_of
 from harness.datasets._store.store import Prepared, Store, Writer, prepare
 from harness.datasets.base import Dataset, DatasetInfo, Splits
@@ -20,30 +20,29 @@ VERSION = 1  # of the prepared arrays
 PLACES = ("galaxy_mergers/noninteracting", "noninteracting")  # in the data root; the first that exists is used
 FOLDERS = {"train": ("training",), "test": ("validation", "test")}  # the published 5,000 test images are both
 PUBLISHED = (5_000, 5_000)  # images of train and test
-SIDE = 64  # size to which the originals are scaled; smaller images are pooled from these
+SHAPE = (3, 64, 64)
 
 
 class GalaxyOptions(Settings):
-    """The size of the images, and how many each split has."""
+    """The number of images in each split."""
 
-    side: Literal[64, 32] = Field(64, description="64, or 32: means of 2 x 2 pixels of the 64 x 64 images, rounded")
     validation: Count = Field(500, description="the number of training images that are set apart for validation")
     train: Count | None = Field(None, description="the number of the other training images that are used; null: all")
     test: Count | None = Field(None, description="the number of test images that are used; null: all")
 
 
 class Galaxy(Dataset, name="galaxy"):
-    """Galaxies of the Sloan Digital Sky Survey, 64x64 or 32x32."""
+    """Galaxies of the Sloan Digital Sky Survey, 64x64."""
 
     info = DatasetInfo(
         title="Galaxy images, 64x64",
         kind="image",
         what=(
             "RGB images of non-interacting galaxies, 256 levels. The larger JPEGs are scaled down to 64x64 by "
-            "Pillow's antialiased bilinear filter and rounded to the nearest of 0..255; side: 32 takes means of 2x2 "
-            "of those pixels, rounded. As in the code released with Emerging convolutions, train is the folder "
-            "training and test the folders validation and test together (published as 5,000 and 5,000 images); but "
-            "500 of the training images (an option), taken by a fixed seed, are validation here"
+            "Pillow's antialiased bilinear filter and rounded to the nearest of 0..255. As in the code released with "
+            "Emerging convolutions, train is the folder training and test the folders validation and test together "
+            "(published as 5,000 and 5,000 images); but 500 of the training images (an option), taken by a fixed "
+            "seed, are validation here"
         ),
         size="10,000 images",
         licence="see the source; image terms of the Sloan Digital Sky Survey",
@@ -57,22 +56,20 @@ class Galaxy(Dataset, name="galaxy"):
     options_model = GalaxyOptions
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """Return (3, side, side)."""
-        side = cast(GalaxyOptions, self.parse(options)).side
-        return (3, side, side)
+        """Return (3, 64, 64)."""
+        return SHAPE
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, uint8, mapped from the cache."""
         chosen = cast(GalaxyOptions, self.parse(options))
         prepared = self._prepared(store, chosen)
-        pooled = ", means of 2 x 2 pixels of 64x64" if chosen.side < SIDE else ""
         counts = tuple(prepared.notes["counts"])
         part = "" if counts == PUBLISHED else f", made of {counts[0]:,} and {counts[1]:,} images"
         return Splits.of(
             prepared,
             levels=256,
             description=(
-                f"non-interacting galaxies, {chosen.side}x{chosen.side}{pooled}{part}, 256 levels; validation is part "
+                f"non-interacting galaxies, 64x64{part}, 256 levels; validation is part "
                 f"of the folder training, by seed {SEED}; test is the folders validation and test"
             ),
         )
@@ -112,8 +109,6 @@ def _build(name: str, place: Path, files: Mapping[str, list[ImageFile]], chosen:
     writer.notes["counts"] = list(counts.values())
     masks = masks_of(names, counts, chosen.train, chosen.validation, chosen.test)
 
-    def read(file: ImageFile) -> np.ndarray:
-        return pool(read_image(name, file.path, (3, SIDE, SIDE), "bilinear"), SIDE // chosen.side)[None]
-
     for part, images in files.items():
-        fill(writer, masks[part], (3, chosen.side, chosen.side), np.uint8, map(read, images))
+        pixels = (read_image(name, file.path, SHAPE, "bilinear")[None] for file in images)
+        fill(writer, masks[part], SHAPE, np.uint8, pixels)

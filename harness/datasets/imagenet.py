@@ -166,16 +166,7 @@ class PngFolder:
 
 
 class NpzFolder:
-    """Batches `data` (N, 3072) in .npz files of a folder; the attributes are those of `PngFolder`.
-
-    Args:
-        name: name of the data set, for messages.
-        folder: the folder.
-        batches: the file names of the batches, in order.
-
-    Raises:
-        DataMissing: a batch is missing.
-    """
+    """Batches `data` (N, 3072) in .npz files of a folder, in order; the attributes are those of `PngFolder`."""
 
     def __init__(self, name: str, folder: Path, batches: list[str]) -> None:
         self.name = f"{name}: {folder}"

@@ -73,10 +73,10 @@ class Mimic(Dataset, name="mimic"):
         if store.root is not None:
             for folder in (store.root / inside, store.root / record, store.root):
                 if (folder / f"{record}.hea").is_file():
-                    return Source(record, in_folder(self.name, folder))
+                    return record, in_folder(self.name, folder)
 
         def fetched(file: str) -> Path:
             way = f"or all files of the record into {inside}/ of a data root (--data ROOT)"
             return fetch(store, f"{self.name}/{record}/{file}", f"{self._url}{record[:2]}/{record}/{file}", by_hand=way)
 
-        return Source(record, fetched)
+        return record, fetched

@@ -56,7 +56,7 @@ class OwnRecordings(Dataset, name="wfdb"):
         chosen = cast(OwnRecordingsOptions, self.parse(options))
         title = f"WFDB record{'s' * (len(chosen.records) > 1)} {', '.join(chosen.records)}"
         sources = [self._source(store, record) for record in chosen.records]
-        headers = [source.locate(f"{source.record}.hea").resolve() for source in sources]
+        headers = [locate(f"{record}.hea").resolve() for record, locate in sources]
         for header in headers:
             if headers.count(header) > 1:
                 raise UserError(
@@ -66,4 +66,4 @@ class OwnRecordings(Dataset, name="wfdb"):
 
     def _source(self, store: Store, record: str) -> Source:
         header = store.find(self.name, f"{record}.hea", "name a record by the path of its header, without .hea")
-        return Source(PurePath(record).name, in_folder(self.name, header.parent))
+        return PurePath(record).name, in_folder(self.name, header.parent)

@@ -24,12 +24,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class ButterflyPart:
-    """A run of `size` entries (blocks of entries, if block-wise) with its own butterfly.
-
-    Attributes:
-        size: the number of entries or blocks.
-        levels: of its factors, first applied first.
-    """
+    """A run of `size` entries (blocks of entries, if block-wise) with factors of `levels`, first applied first."""
 
     size: int
     levels: tuple[int, ...]
@@ -84,12 +79,7 @@ def determinants(weight: Tensor) -> Tensor:
 
 
 def log_abs_det(weight: Tensor, multiplicity: Tensor | None = None) -> Tensor:
-    """Return log|det| of the whole product, shape (), real.
-
-    Args:
-        weight: (2, 2, P).
-        multiplicity: (P,), how many pairs use each matrix (see `multiplicities`); None for one each.
-    """
+    """Return log|det| of the product of a weight (2, 2, P), (), real; see `multiplicities` for (P,), None is all 1."""
     terms = determinants(weight).abs().log()
     return (terms if multiplicity is None else terms * multiplicity).sum()
 
@@ -125,35 +115,6 @@ def apply_factor(matrices: Tensor, x: Tensor) -> Tensor:
     first, second = x.reshape(blocks, 2, size // (2 * blocks), batch).unbind(1)
     y = torch.stack((torch.addcmul(a * first, b, second), torch.addcmul(c * first, d, second)), 1)
     return y.reshape(size, batch)
-
-
-def factor_matrix(matrices: Tensor, size: int) -> Tensor:
-    """Return one factor as an explicit sparse (D, D) matrix, entry by entry from the definition: for tests and oracles.
-
-    Args:
-        matrices: (2, 2, blocks, half), or (2, 2, blocks, 1) shared.
-        size: D.
-    """
-    blocks = matrices.shape[2]
-    half = size // (2 * blocks)
-    start = 2 * half * torch.arange(blocks, device=matrices.device)
-    first = (start[:, None] + torch.arange(half, device=matrices.device)).flatten()
-    second = first + half
-    rows = torch.cat((first, first, second, second))
-    columns = torch.cat((first, second, first, second))
-    values = matrices.expand(2, 2, blocks, half).flatten()
-    return torch.sparse_coo_tensor(torch.stack((rows, columns)), values, (size, size), check_invariants=True)
-
-
-def dense(weight: Tensor, plan: ButterflyPlan) -> Tensor:
-    """Return the whole product as an explicit (D, D) matrix."""
-    products = []
-    for part, chain in zip(plan.parts, _chains(weight, plan), strict=True):
-        product = torch.eye(part.size, dtype=weight.dtype, device=weight.device)
-        for matrices in chain:
-            product = torch.sparse.mm(factor_matrix(matrices, part.size), product)
-        products.append(product)
-    return torch.block_diag(*products)
 
 
 def _chains(weight: Tensor, plan: ButterflyPlan) -> list[list[Tensor]]:

@@ -1,4 +1,4 @@
-"""Permutations as butterflies: a Benes network for powers of two, a routed Clos network for every other D.
+"""Permutations as butterflies: routed Clos networks, of which a Benes network is the one of radix 2.
 
 A permutation of D = p_1 ... p_m entries is routed through the stages p_1 ... p_m ... p_1 of a mixed radix. The first
 and the last stage permute within groups of r = p_1 entries, D / r apart; between them are r networks on D / r entries
@@ -56,30 +56,19 @@ def butterfly_from_permutation(permutation: Sequence[int] | Tensor, shape: tuple
             f"butterfly_from_permutation: shape {shape} has {math.prod(shape)} entries, the permutation {size}; "
             "use a shape with as many"
         )
-    if size & (size - 1):
-        return _routed(p.tolist(), shape)
-    layer = Butterfly(shape, levels=benes_levels(size))
-    swap = benes_switches(p).flatten().to(layer.weight)
-    with torch.no_grad():
-        layer.weight.copy_(torch.stack((torch.stack((1 - swap, swap)), torch.stack((swap, 1 - swap)))))
-    return layer
-
-
-def _routed(permutation: list[int], shape: tuple[int, ...]) -> Butterfly:
-    """Return the layer of a permutation of a D that is not a power of two."""
-    layer = Butterfly(shape, bi_direction=True)
+    layer = Butterfly(shape, bi_direction=True) if size & (size - 1) else Butterfly(shape, levels=benes_levels(size))
     if layer.remark is not None:
-        prime, larger = max(prime_factors(layer.dim)), 1 << layer.dim.bit_length()
+        prime, larger = max(prime_factors(size)), 1 << size.bit_length()
         raise UnsupportedShape(
-            f"butterfly_from_permutation: D = {layer.dim} has the prime factor {prime}, above the largest radix, "
-            f"{LARGEST_PRIME}; pad the event to {larger} entries, and the permutation by p[i] = i from {layer.dim} to "
+            f"butterfly_from_permutation: D = {size} has the prime factor {prime}, above the largest radix, "
+            f"{LARGEST_PRIME}; pad the event to {larger} entries, and the permutation by p[i] = i from {size} to "
             f"{larger - 1}"
         )
-    stages = iter(routed_stages(permutation, prime_factors(layer.dim)))
-    for run in cast(Chain, layer.product):
+    stages = iter(routed_stages(p.tolist(), prime_factors(size)))
+    for run in [layer] if layer.product is None else cast(Chain, layer.product):
         if isinstance(run, PLUStages):
             run.set_matrices(list(islice(stages, sum(map(len, run.parts)))))
-        elif isinstance(run, Butterfly):
+        elif isinstance(run, Butterfly) and run.plan.factors:
             matrices = torch.cat(list(islice(stages, len(run.plan.factors))))
             with torch.no_grad():
                 run.weight.copy_(matrices.permute(1, 2, 0))
@@ -90,52 +79,6 @@ def benes_levels(size: int) -> list[int]:
     """Return 1, ..., k, ..., 1 for size = 2^k: the levels of a Benes network, the first applied first."""
     k = size.bit_length() - 1
     return [*range(1, k + 1), *range(k - 1, 0, -1)]
-
-
-def benes_switches(permutations: Tensor) -> Tensor:
-    """Return the pairs that swap, so that the factors of `benes_levels` together take x to x[p].
-
-    The first and the last factor are one switch for each pair (i, i + D / 2). Between them are a Benes network on
-    each half of the entries: the two of an output pair have to come from different halves, and the two of an input
-    pair to go to different ones. Both outputs' and inputs' pairs as edges make a graph of even cycles, whose
-    2-colouring assigns the halves. It is found for all cycles at once by pointer doubling, in O(D k^2).
-
-    Args:
-        permutations: p, (..., D) with D = 2^k.
-
-    Returns:
-        (..., 2k - 1, D / 2) booleans, the pairs of a factor in the order of its weight.
-    """
-    size = permutations.shape[-1]
-    p = permutations.reshape(-1, 1, size)  # (networks, blocks, entries of a block): every block is a smaller network
-    first, last = [], []
-    while p.shape[-1] > 2:
-        half = p.shape[-1] // 2
-        inverse = p.argsort(-1)
-        upper = _outputs_from_upper_half(p, inverse)
-        upper_inputs = upper.gather(-1, inverse)
-        first.append(~upper_inputs[..., :half].flatten(1))
-        last.append(~upper[..., :half].flatten(1))
-        place = torch.arange(half, device=p.device)
-        from_upper = torch.where(upper[..., :half], place, place + half)
-        p = torch.stack((p.gather(-1, from_upper), p.gather(-1, from_upper ^ half)), -2).flatten(1, 2) % half
-    middle = [p[..., 0].flatten(1) == 1] if size > 1 else []
-    factors = [*first, *middle, *reversed(last)]
-    switches = torch.stack(factors, 1) if factors else p.new_zeros((len(p), 0, 0), dtype=torch.bool)
-    return switches.reshape(*permutations.shape[:-1], len(factors), size // 2)
-
-
-def _outputs_from_upper_half(p: Tensor, inverse: Tensor) -> Tensor:
-    """Return for each output (..., D) True if its entry goes through the network on the upper half."""
-    size = p.shape[-1]
-    half = size // 2
-    # Over the input pair, then over the output pair: two edges further along the cycle, the same colour.
-    following = inverse.gather(-1, p ^ half) ^ half
-    smallest = torch.arange(size, device=p.device).expand_as(p)
-    for _ in range(size.bit_length() - 2):  # such a half of a cycle has at most D / 2 outputs
-        smallest = torch.minimum(smallest, smallest.gather(-1, following))
-        following = following.gather(-1, following)
-    return smallest < smallest.roll(half, -1)
 
 
 def _shown(permutation: Sequence[int] | Tensor) -> str:
@@ -184,10 +127,7 @@ def _route(permutation: list[int], radix: int) -> tuple[list[int], list[list[int
 def edge_colours(edges: Sequence[tuple[int, int]], vertices: int, colours: int) -> list[int]:
     """Return a colour for every edge of a bipartite multigraph, so that no two edges of a colour meet in a vertex.
 
-    Args:
-        edges: (left, right), each from 0 to `vertices` - 1.
-        vertices: on each side.
-        colours: at least as many as a vertex has edges.
+    An edge is (left, right), with `vertices` on each side; there are at least as many colours as a vertex has edges.
     """
     # at[side][vertex][colour] is the edge there, or -1.
     at = [[[-1] * colours for _ in range(vertices)] for _ in range(2)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from layers.base import UnsupportedShape
+from layers.base import UnsupportedShape, check_choice, check_whole
 from layers.butterflies.pairs import ButterflyPart, ButterflyPlan, most_levels
 
 
@@ -28,9 +28,9 @@ def make_plan(
 
     The sizes of the plan's parts are numbers of blocks.
     """
-    check_choice("order", order, ("ascending", "descending"))
+    check_choice("butterfly", "order", order, ("ascending", "descending"))
     for name, flag in (("bi_direction", bi_direction), ("shared", shared), ("capped", capped)):
-        check_choice(name, flag, (True, False))
+        check_choice("butterfly", name, flag, (True, False))
     explicit = _is_sequence(levels) and (partition is None or any(map(_is_sequence, levels)))
     if explicit:
         unused = {
@@ -44,7 +44,7 @@ def make_plan(
                 f"butterfly: levels = {levels!r} is an explicit sequence, to which {name} does not apply; "
                 "write the whole sequence out, or give the number of levels"
             )
-    _check_whole("block_size", block_size, 1)
+    check_whole("butterfly", "block_size", block_size)
     halvings = _halvings(dim, full_depth_at)
     sizes = _part_sizes(dim, partition, halvings, block_size)
     if explicit:
@@ -67,7 +67,7 @@ def _halvings(dim: int, full_depth_at: int | None) -> int:
     """Return s with dim = full_depth_at / 2^s; 0 if there is no full_depth_at."""
     if full_depth_at is None:
         return 0
-    _check_whole("full_depth_at", full_depth_at, 1)
+    check_whole("butterfly", "full_depth_at", full_depth_at)
     ratio, rest = divmod(full_depth_at, dim)
     if rest or ratio & (ratio - 1):
         raise UnsupportedShape(
@@ -90,7 +90,7 @@ def _part_sizes(dim: int, partition: Sequence[int] | None, halvings: int, block_
     if not _is_sequence(partition):
         raise ValueError(f"butterfly: partition = {partition!r} is not a list of sizes; use one such as [512, 256]")
     for size in partition:
-        _check_whole("a size in partition", size, 1)
+        check_whole("butterfly", "a size in partition", size)
     full = dim << halvings
     if sum(partition) != full:
         raise ValueError(
@@ -121,7 +121,7 @@ def _explicit_sequences(levels: Any, sizes: list[int], partitioned: bool, block_
     _check_length(levels, sequences, sizes)
     for size, sequence in zip(sizes, sequences, strict=True):
         for level in sequence:
-            _check_whole("a level", level, 1)
+            check_whole("butterfly", "a level", level)
         most = most_levels(size)
         deepest = max(sequence, default=0)
         if deepest > most:
@@ -138,7 +138,7 @@ def _counts(
         return [most_levels(size) for size in sizes]
     asked = list(levels) if _is_sequence(levels) else [levels] * len(sizes)
     for count in asked:
-        _check_whole("a number of levels", count, 0)
+        check_whole("butterfly", "a number of levels", count, 0)
     _check_length(levels, asked, sizes)
     possible = [most_levels(size) for size in sizes]
     counts = [max(count - halvings, 0) for count in asked]
@@ -190,14 +190,3 @@ def _check_length(levels: Any, entries: Sequence[Any], sizes: list[int]) -> None
         raise ValueError(
             f"butterfly: levels = {levels!r} has {len(entries)} entries for {len(sizes)} parts; give one for each part"
         )
-
-
-def _check_whole(name: str, value: Any, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"butterfly: {name} = {value!r} is not allowed; use a whole number from {least} up")
-
-
-def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
-    """Raise ValueError unless the option has one of these values."""
-    if not any(value is choice or (isinstance(value, str) and value == choice) for choice in choices):
-        raise ValueError(f"butterfly: {name} = {value!r} is unknown; use one of {', '.join(map(repr, choices))}")

@@ -26,9 +26,8 @@ others batched matrix products between two transpositions: most of the cost of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from itertools import groupby, pairwise
 from typing import cast
 
@@ -141,6 +140,17 @@ def stage_matrix(matrices: Tensor, stage: Stage) -> Tensor:
     return torch.sparse_coo_tensor(places, values.flatten(), (size, size), check_invariants=True)
 
 
+def product_matrix(chains: Iterable[Iterable[tuple[Stage, Tensor]]], sizes: Sequence[int], like: Tensor) -> Tensor:
+    """Return the product of the stages of every part, of these sizes, as an explicit (D, D) matrix like `like`."""
+    products = []
+    for size, chain in zip(sizes, chains, strict=True):
+        product = torch.eye(size, dtype=like.dtype, device=like.device)
+        for stage, matrices in chain:
+            product = torch.sparse.mm(stage_matrix(matrices, stage), product)
+        products.append(product)
+    return torch.block_diag(*products)
+
+
 def in_memory_order(matrix: Tensor, layout: Sequence[int]) -> Tensor:
     """Return a matrix (D, D) on entries in the order of a layout (see `PLUStages`) as one on events in memory order."""
     if not layout:
@@ -198,14 +208,8 @@ class PLUStages(InvertibleLinear):
     @torch.no_grad()
     def dense(self) -> Tensor:
         """Return the product of the stages' explicit sparse matrices."""
-        like, chains = next(self.parameters()), self._chains(self.by_stage(PLUMatrices.matrices))
-        products = []
-        for size, chain in zip(self.sizes, chains, strict=True):
-            factors = (stage_matrix(matrices, stage) for stage, matrices in chain)
-            products.append(
-                reduce(lambda product, factor: torch.sparse.mm(factor, product), factors, torch.eye(size).to(like))
-            )
-        product = torch.block_diag(*products)
+        chains = self._chains(self.by_stage(PLUMatrices.matrices))
+        product = product_matrix(chains, self.sizes, next(self.parameters()))
         return in_memory_order(product, self.layout)
 
     @torch.no_grad()

@@ -37,25 +37,17 @@ BLOCK_UNKNOWNS = 128
 
 
 class CausalFactors(NamedTuple):
-    """The matrices that all blocks share; m = B c unknowns per block, g <= (b - 1) c of them reach in from the left.
+    """The matrices that all blocks share; m = B c unknowns per block, g <= (b - 1) c of them reach in from the left."""
 
-    Attributes:
-        inverse: T^-1, (m, m).
-        left: -T^-1 G, (m, g); g = 0 where one block spans the row.
-        above: -T^-1 K, (m, (a - 1) (g + m)), the nearest row first.
-    """
-
-    inverse: Tensor
-    left: Tensor
-    above: Tensor
+    inverse: Tensor  # T^-1, (m, m)
+    left: Tensor  # -T^-1 G, (m, g); g = 0 where one block spans the row
+    above: Tensor  # -T^-1 K, (m, (a - 1) (g + m)), the nearest row first
 
 
 def factorise(taps: Tensor, width: int) -> CausalFactors:
-    """Return the matrices that invert the causal convolution on rows of `width` pixels.
+    """Return the matrices that invert the causal convolution on rows of `width` pixels, at least b.
 
-    Args:
-        taps: A as (c, c, a, b): output channel, input channel, rows up, columns to the left.
-        width: number of columns, at least b.
+    The taps are A as (c, c, a, b): output channel, input channel, rows up, columns to the left.
     """
     channels, _, _, columns = taps.shape
     blocks = -(-width // max(1, BLOCK_UNKNOWNS // channels))

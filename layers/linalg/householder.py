@@ -25,6 +25,13 @@ def product_of_reflections(vectors: Tensor) -> Tensor:
     return torch.eye(size, dtype=units.dtype, device=units.device) - units.T @ inner
 
 
+def reflected(vectors: Tensor, matrix: Tensor) -> Tensor:
+    """Return H_1 H_2 ... H_k times a matrix, one reflection after the other: for `dense`, and to compare with."""
+    for v in vectors.flip(0):
+        matrix = matrix - 2 * torch.outer(v, v @ matrix) / v.dot(v) if v.any() else matrix
+    return matrix
+
+
 def _units(vectors: Tensor) -> Tensor:
     """Return the rows at length 1; the square of a tiny entry must not underflow, and a zero row stays zero."""
     # The scale cancels, so it needs no gradient.

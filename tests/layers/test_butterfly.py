@@ -7,6 +7,7 @@ import torch
 
 from layers.butterflies import pairs as factors
 from layers.butterflies.pairs import ButterflyPart, ButterflyPlan
+from layers.butterflies.stages import product_matrix, stages_of_plan
 from layers.butterfly import Butterfly
 
 
@@ -243,7 +244,9 @@ def test_complex_weights(shared):
     weight = torch.randn(2, 2, sum(plan.lengths), dtype=torch.complex128, requires_grad=True)
     x = torch.randn(14, 3, dtype=torch.complex128, requires_grad=True)
     multiplicity = factors.multiplicities(plan).double()
-    y, matrix = factors.apply(weight, x, plan), factors.dense(weight.detach(), plan)
+    y, pieces = factors.apply(weight, x, plan), iter(weight.detach().permute(2, 0, 1).split(plan.lengths))
+    chains = [[(stage, next(pieces)) for stage in part] for part in stages_of_plan(plan)]
+    matrix = product_matrix(chains, plan.sizes, weight)
     torch.testing.assert_close(y, matrix @ x)
     torch.testing.assert_close(factors.apply_inverse(factors.invert_weight(weight), y, plan), x)
     log_det = factors.log_abs_det(weight, multiplicity)

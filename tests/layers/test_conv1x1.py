@@ -195,5 +195,5 @@ def test_replaces_the_mixer():
 
 
 def test_unknown_parameterisation():
-    with pytest.raises(ValueError, match=r"conv1x1: parameterisation = 'svd' .*use 'plu', 'qr' or 'dense'"):
+    with pytest.raises(ValueError, match=r"conv1x1: parameterisation = 'svd' .*use one of 'plu', 'qr', 'dense'"):
         Conv1x1((3, 4), parameterisation="svd")

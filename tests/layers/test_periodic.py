@@ -165,7 +165,7 @@ def test_reload():
 
 @pytest.mark.parametrize("kernel_size", [0, -1, 3.0])
 def test_impossible_kernel_sizes_are_refused(kernel_size):
-    with pytest.raises(ValueError, match=rf"periodic: kernel_size {kernel_size} .*whole number >= 1"):
+    with pytest.raises(ValueError, match=rf"periodic: kernel_size = {kernel_size} .*whole number from 1 up"):
         Periodic((3, 4, 4), kernel_size=kernel_size)
 
 

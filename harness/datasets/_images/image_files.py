@@ -36,28 +36,18 @@ Filter = Literal["bilinear", "lanczos"]
 
 @dataclass(frozen=True)
 class ImageFile:
-    """An image of a folder.
-
-    Attributes:
-        path: path of the file.
-        relative: its path in the folder, with slashes.
-        size: size in bytes.
-        changed: the time of its last change, in nanoseconds.
-    """
+    """An image of a folder."""
 
     path: Path
-    relative: str
-    size: int
-    changed: int
+    relative: str  # its path in the folder, with slashes
+    size: int  # in bytes
+    changed: int  # the time of its last change, in nanoseconds
 
 
 def find_images(name: str, folder: Path, suffixes: Collection[str] = SUFFIXES) -> list[ImageFile]:
     """Return all files below a folder with these suffixes (any case), by their relative paths, without hidden files.
 
-    Links are followed, but no folder is entered twice.
-
-    Raises:
-        DataError: the folder cannot be read; the message starts with `name`.
+    Links are followed, but no folder is entered twice. A folder that cannot be read is a DataError.
     """
 
     def refuse(error: OSError) -> None:
@@ -89,8 +79,8 @@ def read_image(name: str, path: Path, shape: tuple[int, ...], resize: Filter | N
     """Return one image as uint8 (C, H, W), converted as described in this module.
 
     Args:
-        name: name of the data set, for messages.
-        path: path of the file.
+        name: of the data set, for messages.
+        path: of the file.
         shape: (C, H, W) with C = 1 or 3.
         resize: Pillow's filter, which is antialiased: the largest centred part of the right proportions is scaled
             down to (H, W); an image is never enlarged. None: it must already be H x W.

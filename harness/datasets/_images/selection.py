@@ -38,8 +38,7 @@ def divide(order: np.ndarray, *counts: int) -> list[np.ndarray]:
 def hold_out(name: str, order: np.ndarray, train: int | None, validation: int) -> list[np.ndarray]:
     """Return masks of train and validation: validation is the first part of the order, train the next (None: all).
 
-    Raises:
-        DataError: there are fewer events than requested.
+    Fewer events than requested are a DataError that starts with `name`.
     """
     left = len(order) - validation
     if left < (train or 1):
@@ -53,11 +52,7 @@ def hold_out(name: str, order: np.ndarray, train: int | None, validation: int) -
 
 
 def first_of(name: str, order: np.ndarray, count: int | None) -> np.ndarray:
-    """Return the mask of the first `count` events of the order (None: all).
-
-    Raises:
-        DataError: there are fewer, or none at all.
-    """
+    """Return the mask of the first `count` events of the order (None: all); fewer, or none, are a DataError."""
     if len(order) < (count or 1):
         raise DataError(f"{name} holds {len(order)} events; {count or 'at least 1'} asked for")
     return divide(order, len(order) if count is None else count)[0]
@@ -70,14 +65,9 @@ def fill(
     dtype: np.dtype | type,
     blocks: Iterable[np.ndarray],
 ) -> None:
-    """Write one array per split of the cache, while the events of a source stream by.
+    """Write one array per split, while the events of a source stream by in blocks of (n, *shape).
 
-    Args:
-        writer: creates the arrays.
-        masks: of each split, over the events of the stream; the split takes them in the stream's order.
-        shape: of one event.
-        dtype: of the arrays.
-        blocks: the events, (n, *shape) at a time.
+    A split takes the events of its mask, in the order of the stream.
     """
     arrays = {split: writer.create(split, (int(mask.sum()), *shape), dtype) for split, mask in masks.items()}
     filled = dict.fromkeys(masks, 0)
@@ -93,17 +83,9 @@ def fill(
 def masks_of(
     names: Mapping[str, str], counts: Mapping[str, int], train: int | None, validation: int, test: int | None
 ) -> dict[str, dict[str, np.ndarray]]:
-    """Return the masks of each split, by the part of the source that it is taken from.
+    """Return the masks of each split, by the part of the source ("train" or "test") that it is taken from.
 
-    Args:
-        names: of the parts "train" and "test", for messages.
-        counts: of their events.
-        train: how many events of the part "train" are trained on; None: all but the validation events.
-        validation: how many events of the part "train" are set apart.
-        test: how many events of the part "test" are used; None: all.
-
-    Raises:
-        DataError: there are fewer events than asked for.
+    `names` of the parts are for messages, `counts` are of their events; for the numbers see `hold_out` and `first_of`.
     """
     kept, held_out = hold_out(names["train"], seeded_order(counts["train"]), train, validation)
     tested = first_of(names["test"], seeded_order(counts["test"]), test)

@@ -36,15 +36,10 @@ _PPG_PEAKS = ((0.17, 0.065, 0.13), (0.43, 0.09, 0.17))  # systolic, diastolic
 
 @dataclass(frozen=True)
 class SimulatedRecording:
-    """One simulated patient's recording.
+    """One simulated patient's recording."""
 
-    Attributes:
-        adc: int16 of shape (2, samples), converter units 0..1023; channel 0 is PPG, channel 1 ABP.
-        onsets: the beats' onsets in the ABP, in seconds from the first sample; a few are outside the recording.
-    """
-
-    adc: np.ndarray
-    onsets: np.ndarray
+    adc: np.ndarray  # int16 of shape (2, samples), converter units 0..1023; channel 0 is PPG, channel 1 ABP
+    onsets: np.ndarray  # of the beats in the ABP, in seconds from the first sample; a few are outside the recording
 
 
 def simulate(rng: np.random.Generator, samples: int) -> SimulatedRecording:
@@ -95,7 +90,7 @@ def _drift(rng: np.random.Generator, points: int, time_constant: float) -> np.nd
 
 
 def _beats(rng: np.random.Generator, rate: float, tempo: np.ndarray, end: float) -> tuple[np.ndarray, np.ndarray]:
-    """Onsets and lengths of the beats in [0, end): each lasts exp(tempo + jitter) / rate seconds."""
+    """Return onsets and lengths of the beats in [0, end): each lasts exp(tempo + jitter) / rate seconds."""
     onsets, lengths, time = [], [], 0.0
     while time < end:
         length = math.exp(tempo[int(time / _GRID_STEP)] + 0.006 * rng.standard_normal()) / rate

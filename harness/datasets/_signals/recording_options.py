@@ -8,7 +8,6 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from harness.core.settings import Count, Settings
-from harness.datasets._signals.waveform_filters import Phase
 
 Channel = Annotated[str, Field(min_length=1, strict=True)]
 Fraction = Annotated[float, Field(gt=0, lt=1, strict=True)]
@@ -19,7 +18,6 @@ _BELONGS_TO = {
     "flat_line_samples": "flat_lines",
     "flat_peak_samples": "flat_peaks",
     "band_pass_order": "band_pass",
-    "band_pass_phase": "band_pass",
     "band_pass_channels": "band_pass",
     "seed": "band_pass",
 }
@@ -56,12 +54,12 @@ class RecordingOptions(Settings):
         5, description="the number of equal samples that make a peak flat"
     )
     band_pass: tuple[Hertz, Hertz] | None = Field(
-        None, description="the lower and upper edge of a band-pass in Hz ([0.5, 8] in the source); null: no filter"
+        None,
+        description="the edges of a band-pass in Hz, forward and backward ([0.5, 8] in the source); null: no filter",
     )
     band_pass_order: Annotated[int, Field(ge=1, le=10, strict=True)] = Field(
         4, description="the order of the Butterworth low-pass that the band-pass is made from"
     )
-    band_pass_phase: Phase = Field("zero", description="zero: filtered forward and backward; causal: forward alone")
     band_pass_channels: tuple[Channel, ...] = Field(
         (), description="the channels that are filtered ([PLETH] in the source); none named: all"
     )

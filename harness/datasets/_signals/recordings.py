@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,17 +22,8 @@ Cuts = dict[str, list[tuple[Stretch, np.ndarray]]]
 """Split -> its stretches, each with the starts of its windows."""
 
 
-@dataclass(frozen=True)
-class Source:
-    """A record and the location of its files.
-
-    Attributes:
-        record: its name, without folder or ending.
-        locate: finds or downloads one of its files.
-    """
-
-    record: str
-    locate: Locate
+Source = tuple[str, Locate]
+"""The name of a record, without folder or ending, and the function that finds or downloads one of its files."""
 
 
 def in_folder(name: str, folder: Path) -> Locate:
@@ -53,19 +43,14 @@ def recording_splits(
 ) -> Splits:
     """Return the splits of some records, prepared on the first call and then mapped from the cache.
 
-    Args:
-        store: store whose cache is written.
-        name: name of the data set, for messages and the cache.
-        sources: the records, which follow one another in time.
-        options: of the data set.
-        title: the first words of the description.
+    The records follow one another in time; `title` begins the description.
 
     Raises:
         DataMissing: a file is missing and cannot be downloaded.
         DataError: a file is damaged, or the recording is too short for these options.
         UserError: the band-pass does not fit the sampling rate.
     """
-    records = [record_files(name, source.record, source.locate, options.channels) for source in sources]
+    records = [record_files(name, record, locate, options.channels) for record, locate in sources]
     key = {"version": VERSION, **options.model_dump(mode="json")}
     files = list(dict.fromkeys(path for record in records for path in record.files))
 
@@ -153,9 +138,7 @@ def _filtered(stretch: Stretch, rate: float, options: RecordingOptions) -> np.nd
         return stretch.values
     values = spread_over_cells(stretch.values, options.seed, stretch.start)
     chosen = [options.channels.index(channel) for channel in options.filtered]
-    values[chosen] = band_pass(
-        values[chosen], rate, options.band_pass, options.band_pass_order, options.band_pass_phase
-    )
+    values[chosen] = band_pass(values[chosen], rate, options.band_pass, options.band_pass_order)
     return values
 
 
@@ -163,11 +146,10 @@ def _no_floor(options: RecordingOptions) -> str | None:
     if options.band_pass is None:
         return None
     low, high = options.band_pass
-    phase = "forward and backward" if options.band_pass_phase == "zero" else "forward alone"
     return (
         f"{' and '.join(options.filtered)} band-pass filtered after dequantisation (Butterworth, order "
-        f"{options.band_pass_order}, {low:g} to {high:g} Hz, {phase}), so that no floor can be stated; the numbers "
-        "compare only under the same filter"
+        f"{options.band_pass_order}, {low:g} to {high:g} Hz, forward and backward), so that no floor can be stated; "
+        "the numbers compare only under the same filter"
     )
 
 

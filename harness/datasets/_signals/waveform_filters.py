@@ -12,24 +12,14 @@ a running median (Hampel filter), which is not done here.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
-
-Phase = Literal["zero", "causal"]
 
 
 def flat_line_shares(values: np.ndarray, begins: np.ndarray, length: int, at_least: int) -> np.ndarray:
-    """Return the share of each window's samples in a flat line: a run of equal samples, `at_least` long.
+    """Return the share of each window's samples in a flat line: a run of `at_least` or more equal samples, (N,).
 
-    Args:
-        values: (C, n), integers.
-        begins: the first sample of each window, (N,).
-        length: length of a window.
-        at_least: samples of the shortest run that counts; 15 in the source, which drops above a share of 0.05.
-
-    Returns:
-        (N,): the share in the channel where it is larger.
+    Of all channels of the integers `values`, (C, n), the largest share counts; the windows begin at `begins`, (N,). In
+    the source a line has 15 samples, and windows with a share above 0.05 are dropped.
     """
     shares = [_in_windows(_runs(row)[1] >= at_least, begins, length) / length for row in values]
     return np.max(shares, axis=0)
@@ -41,14 +31,8 @@ def flat_peak_shares(values: np.ndarray, begins: np.ndarray, length: int, at_lea
     A peak is a run of equal samples with smaller neighbours on both sides, a valley one with larger neighbours; it
     is flat from `at_least` samples on and belongs to the window that has its first sample.
 
-    Args:
-        values: (C, n), integers.
-        begins: the first sample of each window, (N,).
-        length: length of a window.
-        at_least: samples of the shortest flat peak; 5 in the source, which drops from a share of 0.05 on.
-
-    Returns:
-        (N,): the largest share among both kinds and all channels; 1 if a kind does not occur, as in no real pulse.
+    Returned is the largest share among both kinds and all channels, (N,); 1 if a kind does not occur, as in no real
+    pulse. In the source a flat peak has 5 samples, and windows with a share of 0.05 or more are dropped.
     """
     shares = []
     for row in values:
@@ -80,35 +64,26 @@ def _in_windows(marks: np.ndarray, begins: np.ndarray, length: int) -> np.ndarra
 
 
 def spread_over_cells(values: np.ndarray, seed: int, start: int) -> np.ndarray:
-    """Add noise u, uniform on [0, 1), to integers v: dequantised once and for all.
-
-    Args:
-        values: (C, n).
-        seed, start: of the noise; a stretch that starts elsewhere in the recording gets noise of its own.
-    """
+    """Add noise, uniform on [0, 1), to integers (C, n): dequantised once, with noise of its own for each `start`."""
     return values + np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, start]))).random(values.shape)
 
 
-def band_pass(values: np.ndarray, rate: float, band: tuple[float, float], order: int, phase: Phase) -> np.ndarray:
-    """Apply a Butterworth band-pass along the last axis.
+def band_pass(values: np.ndarray, rate: float, band: tuple[float, float], order: int) -> np.ndarray:
+    """Apply a Butterworth band-pass along the last axis, forward and backward, so that its gain is |H(f)|^2.
 
         |H(f)|^2 = 1 / (1 + ((f^2 - low * high) / (f * (high - low)))^(2 order))
 
-    at analogue frequencies, by the bilinear transform; twice that, squared, for "zero". It has `order` exact zeros at
-    0 Hz and as many at half the rate, so the log-determinant of the filter as a map is not bounded from below.
+    at analogue frequencies, by the bilinear transform. H has `order` exact zeros at 0 Hz and as many at half the rate,
+    so the log-determinant of the filter as a map is not bounded from below.
 
     Args:
         values: (C, n), continuous.
         rate: samples per second.
         band: low and high in Hz, 0 < low < high < rate / 2.
-        order: order of the low-pass prototype.
-        phase: "causal" filters once, forward, from the state of a constant signal; "zero" forward and backward.
+        order: of the low-pass prototype.
     """
-    from scipy.signal import butter, sosfilt, sosfilt_zi, sosfiltfilt
+    from scipy.signal import butter, sosfiltfilt
 
     sections = butter(order, band, "bandpass", fs=rate, output="sos")
-    if phase == "zero":
-        # Reflected at both ends for the duration of the slowest oscillation, or as far as the stretch allows.
-        return sosfiltfilt(sections, values, axis=-1, padlen=min(round(rate / band[0]), values.shape[-1] - 1))
-    initial = sosfilt_zi(sections)[:, None] * values[None, :, :1]
-    return sosfilt(sections, values, axis=-1, zi=initial)[0]
+    # Reflected at both ends for the duration of the slowest oscillation, or as far as the stretch allows.
+    return sosfiltfilt(sections, values, axis=-1, padlen=min(round(rate / band[0]), values.shape[-1] - 1))

@@ -27,20 +27,8 @@ Scale = tuple[tuple[float, int, str], ...]
 
 # Bits of a sample, by the format's number: the lowest value marks a missing sample. Format 8 stores
 # differences and has no such value.
-BITS = {
-    "16": 16,
-    "24": 24,
-    "32": 32,
-    "61": 16,
-    "80": 8,
-    "160": 16,
-    "212": 12,
-    "310": 10,
-    "311": 10,
-    "508": 8,
-    "516": 16,
-    "524": 24,
-}
+BITS = {"16": 16, "24": 24, "32": 32, "61": 16, "80": 8, "160": 16, "212": 12, "310": 10, "311": 10}
+BITS |= {"508": 8, "516": 16, "524": 24}
 
 
 @dataclass(frozen=True)
@@ -69,49 +57,30 @@ class Header:
 
 @dataclass(frozen=True)
 class Segment:
-    """A segment that has all the wanted channels.
-
-    Attributes:
-        header: its header.
-        signals: the wanted channels' places among the header's signals.
-        files: of their samples.
-        start: frames since the record began.
-        frames: None if the size of the files determines it.
-    """
+    """A segment that has all the wanted channels."""
 
     header: Header
-    signals: tuple[int, ...]
-    files: tuple[Path, ...]
-    start: int
-    frames: int | None
+    signals: tuple[int, ...]  # the wanted channels' places among the header's signals
+    files: tuple[Path, ...]  # of their samples
+    start: int  # frames since the record began
+    frames: int | None  # None if the size of the files determines it
 
 
 @dataclass(frozen=True)
 class RecordFiles:
-    """A record as described by its headers.
+    """A record as described by its headers."""
 
-    Attributes:
-        header: the record's own header.
-        segments: those with all the wanted channels, in the order of time.
-        files: all files needed to read these segments, headers first.
-    """
-
-    header: Header
-    segments: tuple[Segment, ...]
-    files: tuple[Path, ...]
+    header: Header  # the record's own
+    segments: tuple[Segment, ...]  # those with all the wanted channels, in the order of time
+    files: tuple[Path, ...]  # all that are needed to read these segments, headers first
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Samples without a hole.
+    """Samples without a hole."""
 
-    Attributes:
-        start: sample number since the recording began; several records follow one another.
-        values: (C, n), integers of the converter.
-    """
-
-    start: int
-    values: np.ndarray
+    start: int  # sample number since the recording began; several records follow one another
+    values: np.ndarray  # (C, n), integers of the converter
 
     @property
     def stop(self) -> int:
@@ -121,23 +90,14 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Recording:
-    """One or more records, one after another in time.
+    """One or more records, one after another in time."""
 
-    Attributes:
-        stretches: in the order of time, not empty.
-        rate: samples per second.
-        steps: of each channel, the size of one converter unit and the physical unit.
-        length: of the whole in samples, holes included.
-        invalid: samples that were dropped because a channel had none.
-        rescaled: samples that were dropped because their segment has other gains than most.
-    """
-
-    stretches: tuple[Stretch, ...]
-    rate: float
-    steps: tuple[tuple[float, str], ...]
-    length: int
-    invalid: int
-    rescaled: int
+    stretches: tuple[Stretch, ...]  # in the order of time, not empty
+    rate: float  # samples per second
+    steps: tuple[tuple[float, str], ...]  # of each channel, the size of one converter unit and the physical unit
+    length: int  # of the whole in samples, holes included
+    invalid: int  # samples that were dropped because a channel had none
+    rescaled: int  # samples that were dropped because their segment has other gains than most
 
 
 def read_header(name: str, path: Path) -> Header:
@@ -171,12 +131,6 @@ def read_header(name: str, path: Path) -> Header:
 
 def record_files(name: str, record: str, locate: Locate, channels: Sequence[str]) -> RecordFiles:
     """Find the files of a record that have to be read; request the headers first, then the necessary samples.
-
-    Args:
-        name: of the data set, for messages.
-        record: its name, without an ending.
-        locate: finds or downloads a file of the record.
-        channels: the wanted signals.
 
     Raises:
         DataMissing: a file is missing.

@@ -70,12 +70,9 @@ def starts(stretch: Stretch, length: int, stride: int) -> np.ndarray:
 
 
 def fill_windows(target: np.ndarray, values: np.ndarray, begins: np.ndarray) -> None:
-    """Copy windows into an array, some at a time, so that an array on disk is never in memory as a whole.
+    """Copy the windows of values (C, n) that begin at `begins`, (N,), to target (N, C, length).
 
-    Args:
-        target: (N, C, length), is written.
-        values: (C, n).
-        begins: the first sample of each of the N windows.
+    Some at a time, so that an array on disk is never in memory as a whole.
     """
     views = np.lib.stride_tricks.sliding_window_view(values, target.shape[2], axis=1)
     for first in range(0, len(begins), _AT_ONCE):

@@ -30,17 +30,11 @@ META = "meta.json"
 
 @dataclass(frozen=True)
 class Store:
-    """The folders that loaders read and write.
+    """The folders that loaders read and write."""
 
-    Attributes:
-        root: the user's data root, read-only; None without one.
-        cache: prepared arrays, downloads and recorded checksums.
-        offline: whether downloads are forbidden.
-    """
-
-    root: Path | None
-    cache: Path
-    offline: bool = False
+    root: Path | None  # the user's data root, read-only; None without one
+    cache: Path  # prepared arrays and downloads
+    offline: bool = False  # downloads are forbidden
 
     @classmethod
     def at(cls, root: Path | None, offline: bool = False) -> Store:
@@ -70,15 +64,10 @@ class Store:
 
 @dataclass(frozen=True)
 class Prepared:
-    """One prepared data set in the cache.
+    """One prepared data set in the cache."""
 
-    Attributes:
-        folder: holds one .npy file per array, and meta.json.
-        meta: "key", "sources" (path -> SHA-256), "arrays" (name -> shape, dtype, bytes, SHA-256) and "notes".
-    """
-
-    folder: Path
-    meta: Mapping[str, Any]
+    folder: Path  # holds one .npy file per array, and meta.json
+    meta: Mapping[str, Any]  # key, sources (path -> SHA-256), arrays (name -> shape, dtype, bytes, SHA-256) and notes
 
     def array(self, name: str) -> np.ndarray:
         """Return an array, mapped into memory and read-only."""
@@ -97,12 +86,7 @@ class Prepared:
 
 
 class Writer:
-    """Write the arrays of a loader while they are prepared.
-
-    Attributes:
-        folder: folder of the arrays.
-        notes: JSON values that the loader needs when it takes the arrays from the cache.
-    """
+    """Write the arrays of a loader to `folder`, and JSON values `notes` that it needs when it reads them back."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -135,8 +119,8 @@ def prepare(
     nothing that looks complete.
 
     Args:
-        store: store whose cache is written.
-        name: name of the data set, the readable part of the folder's name.
+        store: its cache is written.
+        name: of the data set, the readable part of the folder's name.
         key: every option that affects the arrays, and a version of the loader, as JSON values.
         sources: the source files, in a fixed order.
         build: reads the sources, checks them and writes the arrays.
@@ -283,6 +267,6 @@ def read_prepared(folder: Path) -> Prepared | None:
 
 
 def sha256(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
+    """Return the SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

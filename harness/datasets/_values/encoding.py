@@ -21,30 +21,18 @@ MOST_REPEATED = 0.02  # share of repeated values that values without a lattice m
 
 @dataclass(frozen=True)
 class Encoding:
-    """The encoding of the values of every split.
+    """The encoding of the values of every split."""
 
-    Attributes:
-        name: name of the source, for messages.
-        lattices: one for each channel; None if the values are off any lattice.
-        levels: number of levels of an image's pixels; None for sequences, and without a lattice.
-        dtype: dtype of the result.
-    """
-
-    name: str
-    lattices: tuple[Lattice, ...] | None
-    levels: int | None
-    dtype: np.dtype
+    name: str  # of the source, for messages
+    lattices: tuple[Lattice, ...] | None  # one for each channel; None if the values are off any lattice
+    levels: int | None  # number of levels of an image's pixels; None for sequences, and without a lattice
+    dtype: np.dtype  # of the result
 
     def encode(self, events: np.ndarray, part: str, first: int) -> np.ndarray:
         """Return lattice indices k of events (n, C, *spatial), in `dtype`; the values themselves without a lattice.
 
-        Args:
-            events: events of the source.
-            part: the name of their array, for messages.
-            first: the index of the first of them in that array, for messages.
-
-        Raises:
-            DataError: a value is not a lattice point, or beyond the levels.
+        A value that is no lattice point, or beyond the levels, is a DataError; it names the array, `part`, and the
+        event's index there, of which `first` is the first.
         """
         if self.lattices is None:
             return events.astype(self.dtype, copy=False)
@@ -83,9 +71,9 @@ def choose_encoding(name: str, survey: Survey, kind: Kind, step: Step, levels: i
     common divisor of their differences; of floating-point values the coarsest lattice that holds all of them is found.
 
     Args:
-        name: name of the source, for messages.
-        survey: survey of all values of all splits.
-        kind: kind of the data.
+        name: of the source, for messages.
+        survey: of all values of all splits.
+        kind: of the data.
         step: stated, one number or one for each channel; "detect" searches for one where it would be 1; None: as above.
         levels: of images, stated; None: as many as occur.
 

@@ -19,17 +19,11 @@ EXACT = 1 << 53  # whole numbers up to here are exact in float64
 
 @dataclass(frozen=True)
 class Lattice:
-    """offset + k * step.
-
-    Attributes:
-        offset: the value at k = 0.
-        step: above 0.
-        tolerance: allowed distance of a stored value from its lattice point; 0 for integers.
-    """
+    """The values offset + k * step for whole k."""
 
     offset: float
-    step: float
-    tolerance: float = 0.0
+    step: float  # above 0
+    tolerance: float = 0.0  # allowed distance of a stored value from its lattice point; 0 for integers
 
     def index(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return k of each value, int64, and whether each is off the lattice, bool."""
@@ -40,12 +34,8 @@ class Lattice:
     def counted_from_zero(self, low: float, high: float, most: int | None) -> Lattice:
         """Return the same lattice for values low..high, counted from 0 if that is a lattice point, else from low.
 
-        Counts from 0 keep the numbers that a converter or a pixel had.
-
-        Args:
-            low: the smallest value.
-            high: the largest.
-            most: counted from 0, k must be 0..most-1; None: it may be negative, and as large as float64 holds.
+        Counts from 0 keep the numbers that a converter or a pixel had; they must be 0..most-1, or, if `most` is None,
+        fit into float64.
         """
         from_zero = Lattice(0.0, self.step, self.tolerance)
         k, off = from_zero.index(np.array([low, high]))
@@ -126,11 +116,8 @@ def _merged(points: np.ndarray, tolerance: float) -> np.ndarray | None:
 def _common_divisor(gaps: np.ndarray, error: float) -> tuple[float, float] | None:
     """Return the largest step of which all gaps are multiples within their errors, and its error, or None.
 
-    Euclid's algorithm with an error bound for every remainder: a remainder that may be zero is taken for zero.
-
-    Args:
-        gaps: above 0.
-        error: by how much each may be wrong.
+    Euclid's algorithm with an error bound for every remainder: a remainder that may be zero is taken for zero. The
+    gaps are above 0 and each may be wrong by `error`.
     """
     rest, errors = gaps, np.full(len(gaps), error)
     while True:

@@ -38,15 +38,10 @@ def reading(name: str, way_out: str = "get the file again") -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Npz:
-    """An open .npz archive.
-
-    Attributes:
-        archive: the zip archive.
-        name: of the file, for messages.
-    """
+    """An open .npz archive."""
 
     archive: zipfile.ZipFile
-    name: str
+    name: str  # of the file, for messages
 
     @property
     def keys(self) -> list[str]:
@@ -81,25 +76,15 @@ class Npz:
 
 @dataclass(frozen=True)
 class StoredArray:
-    """An array in an archive, (N, *event).
-
-    Attributes:
-        npz: the archive.
-        info: its member.
-        name: of file and array, for messages.
-        start: where the values begin in the member.
-        shape: (N, *event).
-        dtype: of the values, in the byte order of the file.
-        fortran: whether the first axis varies fastest; such an array can only be read whole.
-    """
+    """An array in an archive, (N, *event)."""
 
     npz: Npz
-    info: zipfile.ZipInfo
-    name: str
-    start: int
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    fortran: bool
+    info: zipfile.ZipInfo  # its member of the archive
+    name: str  # of file and array, for messages
+    start: int  # where the values begin in the member
+    shape: tuple[int, ...]  # (N, *event)
+    dtype: np.dtype[Any]  # of the values, in the byte order of the file
+    fortran: bool  # the first axis varies fastest; such an array can only be read whole
 
     def __len__(self) -> int:
         return self.shape[0]

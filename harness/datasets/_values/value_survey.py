@@ -9,12 +9,7 @@ SAMPLE = 1 << 15  # values per channel, evenly spread, that are checked for repe
 
 
 class Survey:
-    """Statistics of the values of each channel.
-
-    Args:
-        channels: C.
-        dtype: dtype of the values.
-        total: number of values of a channel, for the spread of the sample.
+    """Statistics of the values of each channel, of which `total` are expected (for the spread of the sample).
 
     Attributes:
         low, high: smallest and largest value of each channel, (C,) in float64.

@@ -1,8 +1,7 @@
-"""Downloads from a local server, and pinned, recorded and wrong checksums."""
+"""Downloads from a local server, and pinned and wrong checksums."""
 
 import hashlib
 import http.server
-import json
 import multiprocessing
 import socket
 import subprocess
@@ -71,7 +70,7 @@ def downloads(store):
     return {path.name for path in (store.cache / "downloads").rglob("*") if path.is_file() and path.suffix != ".lock"}
 
 
-@pytest.mark.parametrize("pinned", [SUM, None], ids=["pinned", "recorded"])
+@pytest.mark.parametrize("pinned", [SUM, None], ids=["pinned", "unknown"])
 def test_a_file_is_fetched_once(store, server, pinned):
     path = fetch(store, "numbers/a/file.bin", server.url, pinned)
     assert path == store.cache / "downloads" / "numbers" / "a" / "file.bin"
@@ -79,8 +78,7 @@ def test_a_file_is_fetched_once(store, server, pinned):
     assert fetch(store, "numbers/a/file.bin", server.url, pinned) == path
     assert fetch(Store(None, store.cache, offline=True), "numbers/a/file.bin", server.url, pinned) == path
     assert server.requests == 1
-    assert downloads(store) == {"file.bin", "file.bin.checksum.json"}
-    assert json.loads(path.with_name("file.bin.checksum.json").read_text())["sha256"] == SUM
+    assert downloads(store) == {"file.bin"}
 
 
 def test_a_download_with_a_wrong_checksum_is_deleted(store, server):
@@ -128,46 +126,6 @@ def test_offline_the_message_names_file_url_and_folder(store, server):
     place.parent.mkdir(parents=True)
     place.write_bytes(CONTENT)  # by hand
     assert fetch(offline, "numbers/file", server.url, SUM) == place
-
-
-def test_a_file_that_changed_since_its_first_use_is_refused(store, server):
-    path = fetch(store, "numbers/file", server.url)
-    path.write_bytes(b"other")
-    with pytest.raises(DataError) as caught:
-        fetch(store, "numbers/file", server.url)
-    record = path.with_name("file.checksum.json")
-    message = str(caught.value)
-    assert str(path) in message and SUM in message and OTHER in message and f"delete {record}" in message
-    record.unlink()
-    assert fetch(store, "numbers/file", server.url) == path
-    assert json.loads(record.read_text())["sha256"] == OTHER
-
-
-def test_a_source_that_changed_since_the_first_use_is_refused(store, server):
-    fetch(store, "numbers/file", server.url).unlink()
-    server.content = b"other"
-    with pytest.raises(DataError, match=f"{OTHER}, the one of its first use is {SUM}"):
-        fetch(store, "numbers/file", server.url)
-    assert downloads(store) == {"file.checksum.json"}
-
-
-def test_a_pinned_checksum_is_not_taken_from_the_record(store, server):
-    path = fetch(store, "numbers/file", server.url)
-    with pytest.raises(DataError, match=f"{SUM}, the right one is {OTHER}. Delete the file"):
-        fetch(store, "numbers/file", server.url, OTHER)
-    path.write_bytes(b"other")
-    with pytest.raises(DataError, match=f"{OTHER}, the right one is {SUM}"):
-        fetch(store, "numbers/file", server.url, SUM)
-
-
-def test_an_unreadable_checksum_record_is_an_error(store, server):
-    path = fetch(store, "numbers/file", server.url)
-    record = path.with_name("file.checksum.json")
-    record.write_text("[")
-    with pytest.raises(DataError, match=f"{record} should hold the SHA-256 of file and cannot be read; delete it"):
-        fetch(store, "numbers/file", server.url)
-    fetch(store, "numbers/file", server.url, SUM)  # a pinned sum needs no record
-    assert json.loads(record.read_text())["sha256"] == SUM
 
 
 def _fetch(store, url, barrier):
@@ -221,7 +179,7 @@ def test_a_killed_download_is_repeated(store, server):
         fetch(Store(None, store.cache, offline=True), "numbers/file", server.url)
     server.sent, server.RequestHandlerClass = None, Handler
     assert fetch(store, "numbers/file", server.url, SUM).read_bytes() == CONTENT
-    assert downloads(store) == {"file", "file.checksum.json"}
+    assert downloads(store) == {"file"}
 
 
 def test_an_unwritable_cache_is_reported(tmp_path, server):

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.core.errors import DataError, DataMissing, UserError
+from harness.core.errors import DataError, DataMissing
 from harness.datasets import Store, find_dataset
 
 GALAXY = find_dataset("galaxy")
@@ -70,19 +70,6 @@ def test_train_and_test_are_the_published_splits_except_validation(place, inside
     assert "test is the folders validation and test" in splits.description
 
 
-def test_32_is_the_mean_of_four_pixels_and_white_stays_white(store):
-    write(store)
-    large, small = (GALAXY.load(store, OPTIONS | {"side": side}) for side in (64, 32))
-    assert GALAXY.shape({"side": 32}) == small.shape == (3, 32, 32)
-    for part in ("train", "validation", "test"):
-        whole, pooled = large.parts()[part], small.parts()[part]
-        assert whole.max() == 255
-        means = whole.reshape(-1, 3, 32, 2, 32, 2).mean((3, 5))
-        np.testing.assert_array_equal(pooled, np.floor(means + 0.5))
-        assert (pooled[means == 255] == 255).all() and (means == 255).any()
-    assert "means of 2 x 2 pixels of 64x64" in small.description
-
-
 def test_originals_of_64_are_unchanged(store):
     write(store, side=64)
     test = GALAXY.load(store, OPTIONS).test
@@ -145,8 +132,3 @@ def test_more_images_than_available_are_refused(store):
         GALAXY.check(store, {})
     with pytest.raises(DataError, match=r"test holds 11 events; 12 asked for"):
         GALAXY.check(store, OPTIONS | {"test": 12})
-
-
-def test_the_side_is_64_or_32():
-    with pytest.raises(UserError, match="galaxy: side = 48 should be 64 or 32; it is 64, or 32: means of 2 x 2"):
-        GALAXY.shape({"side": 48})

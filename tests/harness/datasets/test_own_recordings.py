@@ -127,9 +127,9 @@ def test_real_records_after_a_band_pass_have_no_floor_and_keep_what_is_not_filte
     for words in ("PLETH band-pass filtered after dequantisation", "order 4, 0.5 to 8 Hz, forward and backward"):
         assert words in filtered.no_floor
     assert filtered.no_floor.endswith("no floor can be stated; the numbers compare only under the same filter")
-    causal = WFDB.load(icu_store, ICU | {"band_pass": [0.5, 8], "band_pass_phase": "causal"})
-    assert "PLETH and ABP band-pass" in causal.no_floor and "forward alone" in causal.no_floor
-    assert causal.train[:, 1].min() < -100, "the mean pressure is gone"
+    both = WFDB.load(icu_store, ICU | {"band_pass": [0.5, 8]})
+    assert "PLETH and ABP band-pass" in both.no_floor
+    assert both.train[:, 1].min() < -100, "the mean pressure is gone"
 
 
 # Artificial records

@@ -1,13 +1,11 @@
 import itertools
-import math
 import re
 
 import pytest
 import torch
 
 from layers import UnsupportedShape
-from layers.butterflies.permutations import benes_levels, benes_switches, butterfly_from_permutation
-from layers.butterfly import Butterfly
+from layers.butterflies.permutations import benes_levels, butterfly_from_permutation
 
 
 def permuted(permutation, **options):
@@ -27,24 +25,6 @@ def test_every_permutation_of_four():
         assert permuted(permutation) == list(permutation)
 
 
-@pytest.mark.parametrize("size", [4, 8])
-def test_every_permutation_at_once(size):
-    """Apply all side by side in one butterfly on 2^r * size entries, whose levels from r + 1 act on each run."""
-    permutations = torch.tensor(list(itertools.permutations(range(size))))
-    count = len(permutations)
-    assert count == math.factorial(size)
-    r = (count - 1).bit_length()
-    identity = torch.arange(size).expand(2**r - count, size)
-    switches = benes_switches(torch.cat((permutations, identity))).transpose(0, 1)
-    layer = Butterfly((2**r, size), levels=[r + level for level in benes_levels(size)])
-    swap = switches.flatten().float()
-    with torch.no_grad():
-        layer.weight.copy_(torch.stack((1 - swap, swap, swap, 1 - swap)).unflatten(0, (2, 2)))
-        y, log_det = layer(torch.arange(size).expand(1, 2**r, size).float())
-    assert torch.equal(y[0, :count].long(), permutations)
-    assert log_det == 0
-
-
 @pytest.mark.parametrize("size", [1, 2, 1024])
 def test_random_permutations(size):
     torch.manual_seed(0)
@@ -56,13 +36,6 @@ def test_random_permutations(size):
 def test_a_number_of_factors():
     assert [len(benes_levels(2**k)) for k in range(6)] == [0, 1, 3, 5, 7, 9]
     assert benes_levels(8) == [1, 2, 3, 2, 1]
-
-
-def test_batches_of_permutations():
-    permutations = torch.stack([torch.randperm(16) for _ in range(6)])
-    together = benes_switches(permutations.reshape(2, 3, 16))
-    assert together.shape == (2, 3, 7, 8)
-    assert torch.equal(together.reshape(6, 7, 8), torch.stack([benes_switches(p) for p in permutations]))
 
 
 def test_an_event_shape():
