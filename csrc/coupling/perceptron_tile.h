@@ -88,8 +88,8 @@ INVERTBENCH_INLINE V<T> tanh_of(V<T> z) {
   V<T> y = z + z;
   y = y > bound ? bound : y;
   y = y < -bound ? -bound : y;
-  // y = n log 2 + r, and exp y - 1 = 2^n (exp r - 1) + (2^n - 1). Rounded by adding a number so large that the last
-  // place is 1, n also stands in the last bits of the sum.
+  // y = n log 2 + r, and exp y - 1 = 2^n (exp r - 1) + (2^n - 1). Adding a number so large that the last place of
+  // the sum is 1 rounds to an integer: the last bits of the sum are n.
   const V<T> shifted = y * T(1.44269504088896340736) + Of::to_nearest, n = shifted - Of::to_nearest;
   const V<T> r = (y - n * Of::ln2_high) - n * Of::ln2_low;
   const V<T> power = (V<T>)(((I)shifted << Of::mantissa) + (I)(V<T>{} + T(1)));

@@ -42,8 +42,8 @@ __global__ void __launch_bounds__(SUM_THREADS) log_det_total_kernel(const double
 
 const char* said(cudaError_t error) { return error == cudaSuccess ? nullptr : cudaGetErrorString(error); }
 
-// A block may use more than 48 KB of shared memory only where the kernel says so first. It is told the device's limit,
-// whatever the call needs: another thread of the host may be about to start the same kernel with more.
+// More than 48 KB of shared memory per block must be allowed for a kernel before it starts. The device's limit is set,
+// not the size that this call needs: another host thread may be about to start the same kernel with more.
 template <class Call>
 const char* start(void (*kernel)(Call), const Call& call, const DeviceFacts& facts, int64_t rows, void* stream) {
   const TileStage& stage = call.stage;

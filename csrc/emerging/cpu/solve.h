@@ -7,7 +7,7 @@
 // All else is the same for all of them, so there is one algorithm to test.
 //
 // A tile holds, for each pixel and each channel, one row of lanes: here the same entry of several events. The
-// channels of a pixel stand in reverse. Read from the front, rows of lanes then come in the order in which w2 is
+// channels of a pixel are in reverse order. Read from the front, rows of lanes then come in the order in which w2 is
 // solved; read from the back, in the order of w1. Either way a solve is the forward substitution of `CausalTaps`, and
 // the inputs of one row of taps are one run of rows of lanes. `step` is the distance from one row of lanes to the
 // next in the order of the solve: negative from the back.

@@ -39,7 +39,7 @@ const char* start_emerging(const EmergingCall<T>& call, const EmergingFacts& fac
   cudaError_t error = cudaGetLastError();
   if (error != cudaSuccess) return said(error);
   void (*kernel)(EmergingCall<T>) = call.images_shared ? invert_kernel<T, true> : invert_kernel<T, false>;
-  // The device's limit, not what this call needs: see butterfly/cuda/kernels.cu.
+  // The device's limit, not the size that this call needs: see butterfly/cuda/kernels.cu.
   error = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
                                facts.shared_bytes);
   if (error != cudaSuccess) return said(error);

@@ -56,7 +56,7 @@ void plan_emerging(EmergingCall<T>& call, int shared_bytes) {
   const int64_t scratch = (call.parts > 1 ? int64_t(entries) * call.parts : 0) * number;
   const int64_t images = 2 * int64_t(call.channels) * (pixels | 1) * number;
   call.images_shared = scratch + images <= shared_bytes;
-  call.pitch = call.images_shared ? pixels | 1 : pixels;  // odd: channels of a pixel lie in different banks
+  call.pitch = call.images_shared ? pixels | 1 : pixels;  // odd: channels of a pixel are in different banks
   const int64_t held = scratch + (call.images_shared ? images : 0);
   call.taps_shared = held + all_taps <= shared_bytes;
   call.scratch_at = int(call.taps_shared ? all_taps : 0);

@@ -1,4 +1,4 @@
-"""Shortcuts for tests that call many commands."""
+"""Fixtures that speed up tests of many commands."""
 
 import pytest
 

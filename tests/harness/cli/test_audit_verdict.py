@@ -1,4 +1,4 @@
-"""A failed audit is a failure in the exit code, in the counts and in the line on the terminal."""
+"""A failed audit counts as a failure in the exit code, the counts and the terminal output."""
 
 from pathlib import Path
 
@@ -14,16 +14,16 @@ COMMAND = ["run", "mimic", "--profile", "smoke", "--only", "layer=Householder"]
 @pytest.fixture
 def layer(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    file = tmp_path / "mine.py"
+    file = tmp_path / "layer.py"
     file.write_text(HONEST.read_text().replace("self.positions * self.log_scale.sum()", "self.log_scale.sum() + 7.0"))
     return file
 
 
 def test_a_failed_audit_ends_with_1_and_a_corrected_file_runs_again(layer, capsys):
-    command = [*COMMAND, "--layer", "./mine.py:Householder", "--out", "out", "--unchecked"]
+    command = [*COMMAND, "--layer", "./layer.py:Householder", "--out", "out", "--unchecked"]
     assert main(command) == 1
-    said = capsys.readouterr()
-    assert "6 trials: 0 ok, 1 audit failed, 5 missing" in said.out and "audit failed" in said.err
+    printed = capsys.readouterr()
+    assert "6 trials: 0 ok, 1 audit failed, 5 missing" in printed.out and "audit failed" in printed.err
     assert main(["status", "out"]) == 1
     assert "log-det is" in capsys.readouterr().out
     layer.write_text(HONEST.read_text())
@@ -33,7 +33,7 @@ def test_a_failed_audit_ends_with_1_and_a_corrected_file_runs_again(layer, capsy
 
 def test_the_digest_of_a_third_party_file_is_part_of_the_id(layer):
     def trials():
-        plan = load_suite("mimic").plan("smoke", "cpu", layers=["./mine.py:Householder"])[0]
+        plan = load_suite("mimic").plan("smoke", "cpu", layers=["./layer.py:Householder"])[0]
         return {trial.layer.row: trial for trial in plan.trials}
 
     before = trials()

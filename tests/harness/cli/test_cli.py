@@ -1,4 +1,4 @@
-"""The command line: one message and the right exit code for each error, and no trial run twice."""
+"""The command line: one message and the right exit code for each error, and no trial runs twice."""
 
 import errno
 import json
@@ -35,7 +35,7 @@ profiles:
 
 
 def command(*arguments, folder):
-    """Run the program as a user does."""
+    """Run the program in a process."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(PROJECT)}
     return subprocess.run(
         [sys.executable, "-m", "harness", *map(str, arguments)],
@@ -128,12 +128,12 @@ def test_a_bad_suite_is_one_message_with_its_place(tmp_path, monkeypatch, capsys
         ("a" * 5000, "cannot be read|no such file"),
     ],
 )
-def test_a_path_that_is_no_suite(suite, capsys, name, words):
+def test_a_path_that_is_not_a_suite_ends_with_2(suite, capsys, name, words):
     assert main(["run", name]) == 2
     assert re.search(words, capsys.readouterr().err)
 
 
-def test_no_traceback_from_the_program_itself(suite):
+def test_the_program_prints_no_traceback(suite):
     suite.write_text(SUITE.replace("steps: 2", "steps: !!python/object/apply:os.system [touch ran]"))
     done = command("run", suite, folder=suite.parent)
     assert done.returncode == 2 and done.stdout == ""
@@ -197,7 +197,7 @@ def test_missing_data_is_reported_before_any_trial_runs(suite, capsys, stand_in)
     assert stand_in == [] and not (suite.parent / "reports").exists()
 
 
-def test_the_trials_server_is_started_before_anything_is_planned(suite, monkeypatch, capsys):
+def test_the_fork_server_is_started_before_planning(suite, monkeypatch, capsys):
     order = []
     monkeypatch.setattr(
         "harness.execution.local.process.start_server", lambda datasets, kernels: order.append(list(datasets))
@@ -213,10 +213,10 @@ def test_the_trials_server_is_started_before_anything_is_planned(suite, monkeypa
     assert order == [["digits", "mnist"], "plan"]
     suite.write_text("- no suite\n")
     assert main(["run", str(suite)]) == 2
-    assert order[2:] == [], "a file that is no suite starts nothing"
+    assert order[2:] == [], "a file that is not a suite starts no server"
 
 
-def test_a_data_root_that_does_not_exist(suite, capsys, monkeypatch):
+def test_a_missing_data_root_ends_with_3(suite, capsys, monkeypatch):
     assert main(["run", str(suite), "--data", "absent"]) == 3
     assert "--data absent: no such folder" in capsys.readouterr().err
     monkeypatch.setenv("INVERTBENCH_DATA", "gone")
@@ -224,13 +224,13 @@ def test_a_data_root_that_does_not_exist(suite, capsys, monkeypatch):
     assert "$INVERTBENCH_DATA gone: no such folder" in capsys.readouterr().err
 
 
-def test_an_out_folder_that_cannot_be_written(suite, capsys):
+def test_an_out_folder_that_cannot_be_written_ends_with_2(suite, capsys):
     assert main(["run", str(suite), "--out", str(suite)]) == 2
     assert "choose another --out" in capsys.readouterr().err
 
 
 def test_a_run_from_start_to_report(suite, capsys, monkeypatch):
-    """A run as a process, then the commands that use its records."""
+    """Run a suite in a process, then the commands that use its records."""
     done = command("run", suite, "--jobs", "1", folder=suite.parent)
     assert done.returncode == 0, done.stderr
     folder = suite.parent / "reports" / "tiny"
@@ -254,7 +254,7 @@ def test_a_run_from_start_to_report(suite, capsys, monkeypatch):
 def test_a_run_executes_trials_without_an_outcome(suite, capsys, stand_in):
     assert main(["run", "tiny.yaml", "--only", "layer=conv1x1"]) == 0
     assert [trial.layer.row for trial in stand_in] == ["conv1x1"]
-    assert "the report covers all of them" in (said := capsys.readouterr().out) and "2 trials: 1 ok, 1 missing" in said
+    assert "the report covers all of them" in (out := capsys.readouterr().out) and "2 trials: 1 ok, 1 missing" in out
     assert main(["run", "tiny.yaml"]) == 0
     assert [trial.layer.row for trial in stand_in] == ["conv1x1", "butterfly"]
     # --only does not change what the report covers.
@@ -306,7 +306,7 @@ def other_source(path):
     write_record(path.parent, record)
 
 
-def test_changed_source_makes_records_stale_but_runs_nothing_unasked(suite, capsys, stand_in):
+def test_changed_source_makes_records_stale_which_run_again_only_on_request(suite, capsys, stand_in):
     assert main(["run", "tiny.yaml"]) == 0
     other_source(fail("ok", None))
     capsys.readouterr()
@@ -365,7 +365,7 @@ def test_threads_are_divided_among_jobs_on_request(suite, stand_in, monkeypatch)
         asked = ["--jobs", str(jobs)] if jobs else []
         assert main(["run", "tiny.yaml", "--set", "threads=auto", *asked]) == 0
         assert stand_in[-1].threads == threads
-    assert len({trial.id for trial in stand_in}) == 8, "threads change the last digits: other trials"
+    assert len({trial.id for trial in stand_in}) == 8, "the number of threads changes the last digits, hence the id"
 
 
 def test_no_more_jobs_at_once_than_cores_for_their_threads(suite, stand_in, capsys, monkeypatch):
@@ -375,7 +375,7 @@ def test_no_more_jobs_at_once_than_cores_for_their_threads(suite, stand_in, caps
 
 
 def test_the_data_are_part_of_a_trial(suite, stand_in, monkeypatch, capsys):
-    """Other arrays under the same name are other trials; data that are not checked keep their last checksum."""
+    """Changed arrays give new trial ids; data that are not checked keep their last checksum."""
     from harness.datasets.digits import Digits
 
     for sums in ("aaa", "bbb", "aaa"):
@@ -491,12 +491,12 @@ def test_plan_prints_every_trial(suite, capsys):
 @pytest.mark.parametrize(
     ("what", "words"), [("layers", "full_depth_at"), ("datasets", "scikit-learn"), ("suites", "quickstart")]
 )
-def test_lists(capsys, what, words):
+def test_list_prints_layers_datasets_and_suites(capsys, what, words):
     assert main(["list", what]) == 0
     assert words in capsys.readouterr().out
 
 
-def test_every_data_set_has_its_page(capsys):
+def test_list_datasets_describes_every_data_set(capsys):
     assert main(["list", "datasets"]) == 0
     pages = capsys.readouterr().out.strip().split("\n\n")
     assert [page.partition(":")[0] for page in pages] == sorted(DATASETS)
@@ -509,8 +509,8 @@ def test_every_data_set_has_its_page(capsys):
         assert max(map(len, page.splitlines())) <= 118
 
 
-def test_lists_without_torch(tmp_path):
-    """Importing torch takes seconds, and two of the lists need none of it."""
+def test_list_of_suites_and_datasets_imports_no_torch(tmp_path):
+    """Importing torch takes seconds."""
     code = (
         "import sys; from harness.cli.parser import main; main(['list', sys.argv[1]]); sys.exit('torch' in sys.modules)"
     )
@@ -535,10 +535,10 @@ def test_check_layer_exit_codes(tmp_path, capsys, monkeypatch):
     assert main(["check-layer", "mine.py:Mine", "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     assert (document["layer"], document["verdict"], document["ended"]) == ("mine.py:Mine", "refused", None)
-    verdicts = {one["rule"]: one["verdict"] for one in document["rules"]}
+    verdicts = {rule["rule"]: rule["verdict"] for rule in document["rules"]}
     assert {rule for rule, verdict in verdicts.items() if verdict != "passed"} == {"log-det", "large-events"}
     assert verdicts["log-det"] == "failed" and len(verdicts) > 20
-    found = next(one["findings"] for one in document["rules"] if one["rule"] == "log-det")
-    assert "multiply by n" in found[0]["message"] and found[0]["place"].startswith("shape (")
+    findings = next(rule["findings"] for rule in document["rules"] if rule["rule"] == "log-det")
+    assert "multiply by n" in findings[0]["message"] and findings[0]["place"].startswith("shape (")
     assert [4, 4, 4] in document["shapes"]["served"] and document["shapes"]["refused"] == []
     assert document["remarks"] == [] and document["seconds"] > 0 and document["versions"]["torch"]

@@ -1,4 +1,4 @@
-"""`list layers` shows the docstrings of layers, so that a layer stays one file."""
+"""`list layers` shows the fields of the docstrings of layers."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from layers import LAYERS
 
 
 @pytest.mark.parametrize("name", sorted(LAYERS))
-def test_every_layer_states_what_the_list_shows(name):
+def test_the_docstring_of_every_layer_has_the_listed_fields(name):
     fields = listing.docstring_fields(LAYERS[name])
     for heading in listing.LAYER_FIELDS:
         assert fields.get(heading), f"{name}: the docstring has no {heading}"
@@ -23,7 +23,7 @@ def test_a_page_for_each_layer():
     assert all(len(line) <= 118 for page in pages.values() for line in page.splitlines()[1:])
 
 
-def test_a_field_ends_where_the_next_begins_or_the_paragraph_does():
+def test_a_field_ends_at_the_next_field_or_at_the_end_of_its_paragraph():
     class Layer:
         """A line.
 
@@ -33,16 +33,16 @@ def test_a_field_ends_where_the_next_begins_or_the_paragraph_does():
             and another
             inverse: it
         Singular cases: none
-        Source: somebody (2020)
+        Source: an author (2020)
 
-        What is no field: text.
+        Not a field: text.
         Shapes:
             every one
         """
 
     fields = listing.docstring_fields(Layer)
     assert fields["Family"] == "tests" and fields["forward"] == "one thing and another"
-    assert fields["inverse"] == "it" and fields["Source"] == "somebody (2020)" and fields["Shapes"] == "every one"
+    assert fields["inverse"] == "it" and fields["Source"] == "an author (2020)" and fields["Shapes"] == "every one"
 
 
 def test_a_layer_without_a_docstring_is_listed(monkeypatch):

@@ -1,4 +1,4 @@
-"""Suite files with random faults: a message and an exit code, never a traceback, and nothing on the disk."""
+"""Suite files with random faults: a message and an exit code, no traceback and no files."""
 
 import random
 from pathlib import Path
@@ -8,10 +8,10 @@ import pytest
 from harness.cli.parser import main
 
 SUITE = """\
-# All that a suite may say, once.
+# Every key of a suite once.
 suite: mutant
 kind: density
-title: A suite to be spoilt
+title: A suite for mutation
 question: >
   Does every fault of it end in a message?
 unsupported: true
@@ -80,9 +80,9 @@ def mutate(text, generator):
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_a_mutated_suite_is_refused_or_right(tmp_path, monkeypatch, capsys, fast_commands, seed):
+def test_a_mutated_suite_is_valid_or_refused_with_a_message(tmp_path, monkeypatch, capsys, fast_commands, seed):
     def ran(trials, *_, **__):
-        raise KeyboardInterrupt  # a mutant that is a suite all the same: enough to know that it would run
+        raise KeyboardInterrupt  # the mutant is a valid suite: its trials need not run
 
     monkeypatch.setattr("harness.execution.local.supervisor.run_trials", ran)
     monkeypatch.chdir(tmp_path)
@@ -99,7 +99,7 @@ def test_a_mutated_suite_is_refused_or_right(tmp_path, monkeypatch, capsys, fast
         assert codes["run"] == 2, "a suite that cannot be planned cannot run"
 
 
-def test_the_suite_itself_is_right(tmp_path, monkeypatch, capsys):
+def test_the_suite_without_mutation_is_valid(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("mutant.yaml").write_text(SUITE)
     assert main(["validate", "mutant.yaml"]) == 0, capsys.readouterr().err
