@@ -27,7 +27,7 @@ class Section(Settings):
     Attributes:
         name: of the section.
         claim, where, test: the sentence, its place in the publication, the test.
-        judge: of `harness.kinds.claims.judges`.
+        judge: of `harness.kinds.claims.report.JUDGES`.
         head: the plan of its suite, without the trials: those are the trials of the whole plan with this suite's name.
     """
 

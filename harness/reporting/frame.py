@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 MISSING = "missing"
 """The status of a planned trial that has no record yet."""
 
+CONFLICT = "conflict"
+"""The note of a record that another one of a merge contradicts."""
+
 TABLE = "results.csv"
 REASON_LENGTH = 300
 
@@ -94,10 +97,8 @@ class Results:
     def parts(self) -> tuple[Results, ...]:
         """The results of each section of the plan, by themselves."""
         plans = [self.plan.part(section) for section in self.plan.sections]
-        return tuple(Results.of(plan, self._records_of(plan), self.folder) for plan in plans)
-
-    def _records_of(self, plan: Plan) -> list[Record]:
-        return [self.records[trial.id] for trial in plan.trials if trial.id in self.records]
+        own = ([self.records[trial.id] for trial in plan.trials if trial.id in self.records] for plan in plans)
+        return tuple(Results.of(plan, records, self.folder) for plan, records in zip(plans, own, strict=True))
 
     def of_kind(self, kind: str) -> pd.DataFrame:
         """Return the rows of trials of this kind, with its columns and `BESIDE`."""
@@ -112,6 +113,11 @@ class Results:
             return None
         with np.load(self.folder / record.arrays, allow_pickle=False) as arrays:
             return dict(arrays)
+
+    @property
+    def conflicts(self) -> dict[str, str]:
+        """The contradictions that a merge noted, by trial id."""
+        return {name: record.notes[CONFLICT] for name, record in self.records.items() if CONFLICT in record.notes}
 
     @property
     def tables(self) -> list[Table]:

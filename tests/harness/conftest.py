@@ -209,7 +209,7 @@ def parameters_run():
 @pytest.fixture
 def no_figures(monkeypatch):
     """Reports without figures, which take most of their time and have tests of their own."""
-    monkeypatch.setattr("harness.reporting.suite_report.drawn", lambda results: [])
+    monkeypatch.setattr("harness.reporting.report.drawn", lambda results: [])
 
 
 @pytest.fixture

@@ -23,18 +23,11 @@ SUBJECT = "butterfly"  # the row that the claims are about
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict of a judge.
-
-    Attributes:
-        holds: in a word or two.
-        short: the finding, in one line.
-        text: the numbers behind it.
-        tables: the judge's own.
-    """
+    """The verdict of a judge."""
 
     holds: Holds
-    short: str
-    text: str
+    short: str  # the finding, in one line
+    text: str  # the numbers behind it
     tables: tuple[Table, ...] = ()
 
 

@@ -22,7 +22,7 @@ Cases = dict[str | None, Callable[[], object]]
 """What one operation alternates: the rows' calls, and under None a copy of the point's tensor."""
 
 
-def run_runtime(trial: RuntimeTrial, root: Path | None, out: Path, progress: Progress) -> Record:
+def run(trial: RuntimeTrial, root: Path | None, out: Path, progress: Progress, checkpoints: object = None) -> Record:
     """Time each operation of each layer; a row per layer and operation.
 
     A copy of the point's tensor is timed among the layers, to say what moving the data alone takes. A layer that

@@ -17,12 +17,7 @@ BEST = "lowest mean"
 
 
 def differences_table(plan: Plan, rankings: Mapping[str, Ranking]) -> Table | None:
-    """Return a row per layer, a column per data set; None where no two rows share two seeds.
-
-    Args:
-        plan: order of the rows.
-        rankings: by column.
-    """
+    """Return a row per layer, a column per data set; None where no two rows share two seeds."""
     competing = {label: found for label, found in rankings.items() if _paired(found)}
     if not competing:
         return None
