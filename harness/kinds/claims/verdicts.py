@@ -49,8 +49,8 @@ def outcome_of(difference: Difference | None) -> Outcome:
         return "open"
     mean, low, high = difference.estimate.mean, difference.estimate.low, difference.estimate.high
     apart = low is not None and high is not None and low * high > 0
-    told = apart if difference.p is None else difference.significant
-    return "open" if not told else "for" if mean > 0 else "against"
+    significant = apart if difference.p is None else difference.significant
+    return "open" if not significant else "for" if mean > 0 else "against"
 
 
 def nothing_to_judge(results: Results) -> Verdict:

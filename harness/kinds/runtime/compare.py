@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from harness.core.records import Record
 from harness.reporting.compare.measure import Measure, Row, Spread
-from harness.reporting.machines import described, machine_of
+from harness.reporting.frame import described, machine_of
 from harness.reporting.tables.cells import milliseconds
 
 

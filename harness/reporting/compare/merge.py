@@ -14,8 +14,7 @@ from harness.core.records import Record, read_record, verdict, write_atomically,
 from harness.core.trial import AnyTrial
 from harness.planning.plan import FILE, Plan
 from harness.reporting.compare.pairs import flat
-from harness.reporting.frame import CONFLICT
-from harness.reporting.machines import elsewhere, is_timed, machine_name, timing_machine
+from harness.reporting.frame import CONFLICT, elsewhere, is_timed, machine_name, timing_machine
 
 MARK = "merged.json"
 TIMES = frozenset({"train_seconds", "audit_seconds"})  # measures that differ from run to run
