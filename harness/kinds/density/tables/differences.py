@@ -38,8 +38,8 @@ def differences_table(plan: Plan, rankings: Mapping[str, Ranking]) -> Table | No
         )
     else:
         caption += f" No test below {LEAST_SEEDS} seeds."
-    notes = (f"{EMPTY}: not every seed of the row has a likelihood that may be compared",)
-    notes = notes if any(EMPTY in row for row in rows) else ()
+    remark = f"{EMPTY}: not every seed of the row has a likelihood that may be compared"
+    notes = (remark,) if any(EMPTY in row for row in rows) else ()
     return Table(f"{plan.suite}-differences", caption, ("layer", *competing), rows, notes)
 
 
