@@ -42,7 +42,7 @@ class PageFigure:
 
     @property
     def drawn(self) -> bool:
-        """Whether the figure is a line drawing, whose colours may be inverted on dark paper."""
+        """True if the figure is a line drawing, whose colours may be inverted on dark paper."""
         return self.source.startswith("data:image/svg")
 
     @property
