@@ -26,8 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Return 0 if nothing became worse, 1 if something did; 2, which is no success, if nothing could be compared."""
-    from harness.reporting.compare.comparison import Thresholds, compare
-    from harness.reporting.compare.table import comparison_tables
+    from harness.reporting.compare.comparison import Thresholds, compare, comparison_tables
     from harness.reporting.tables.rendering import markdown, plain
 
     found = compare(args.first, args.second, Thresholds.parse(args.threshold), args.other_code)

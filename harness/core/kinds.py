@@ -1,14 +1,22 @@
 """The registry of kinds of trials: density, runtime, parameters, examination and those to come.
 
 A kind is one folder below harness/kinds, which defines one subclass of `Kind`. Importing `harness` fills the registry;
-execution, digests, results, tables and figures ask the registered object and name no kind themselves. What a method
-needs (torch, pandas, matplotlib) it imports itself, since a process asks for few of them.
+execution, digests, results, tables and figures ask the registered object and name no kind themselves. The parts of the
+folder that need torch, pandas or matplotlib are imported when they are asked for:
+
+    run.py      run(trial, root, out, progress, checkpoints) -> Record
+    tables      tables(results) -> list[Table]; a file or a folder
+    figures/    one file per figure (see `harness.reporting.figures.figures`)
+    compare.py  measure, the `Measure` by which `compare` judges two results
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from harness.core.errors import UserError
@@ -22,12 +30,14 @@ if TYPE_CHECKING:
     from harness.planning.suite_model import Published
     from harness.reporting.compare.measure import Measure
     from harness.reporting.frame import Results
-    from harness.reporting.suite_report import SuiteReport
+    from harness.reporting.report import SuiteReport
     from harness.reporting.tables.rendering import Table
     from harness.training.checkpoints import Checkpoints
 
 IDENTITY = {"suite": "string", "profile": "string", "dataset": "string", "layer": "string"}
-"""The first columns of every kind."""
+OUTCOME = {"seed": "Int64", "status": "string", "reason": "string", "check": "string"}
+ORIGIN = {"device": "string", "id": "string"}
+"""Columns of every kind: the first ones, those between settings and measures, and those after the measures."""
 
 
 class UnknownKind(ValueError):
@@ -84,9 +94,16 @@ class Kind:
         cls.name = name
         KINDS[name] = cls()
 
+    def part(self, name: str) -> ModuleType | None:
+        """Return a module of the kind's folder; None where it has none of this name."""
+        path = f"{type(self).__module__}.{name}"
+        return None if find_spec(path) is None else import_module(path)
+
     def run(self, trial: Any, run_options: RunOptions, progress: Progress, checkpoints: Checkpoints) -> Record:
         """Run one trial and return its record; the caller writes it."""
-        raise NotImplementedError
+        module = import_module(f"{type(self).__module__}.run")
+        record: Record = module.run(trial, run_options.root, run_options.out, progress, checkpoints)
+        return record
 
     def depends_on(self, trial: Any) -> Dependencies:
         """Return the source that can change the result of a trial."""
@@ -104,7 +121,8 @@ class Kind:
 
     def measure(self) -> Measure | None:
         """Return how `compare` judges two results; None for results that must agree but for rounding."""
-        return None
+        module = self.part("compare")
+        return None if module is None else module.measure
 
     def quoted(self, trial: Any, published: Published | None) -> dict[str, Any]:
         """Return the published numbers that stand beside the measures of a trial, by column."""
@@ -112,7 +130,8 @@ class Kind:
 
     def tables(self, results: Results) -> list[Table]:
         """Return the tables of a plan of this kind."""
-        return []
+        module = self.part("tables")
+        return [] if module is None else module.tables(results)
 
     def report(self, results: Results) -> SuiteReport | None:
         """Return the report of a plan of this kind; None for the usual one of tables and figures."""

@@ -73,7 +73,7 @@ class Trial(Settings):
     @property
     def repetition(self) -> int:
         """The value of the setting that `repeats` names, such as the seed; 0 without repetitions."""
-        return 0
+        return int(getattr(self, self.repeats)) if self.repeats else 0
 
     @property
     def repeat(self) -> str:
@@ -102,12 +102,12 @@ class Trial(Settings):
 
     @property
     def alone(self) -> bool:
-        """Whether the trial runs when nothing else does."""
+        """True if the trial runs when nothing else does."""
         return kind_of(self.kind).alone
 
     @property
     def uses_kernels(self) -> bool:
-        """Whether layers compute on the processor, so that their compiled kernels should be built in advance."""
+        """True if layers compute on the processor, so that their compiled kernels should be built in advance."""
         return self.device == "cpu" and kind_of(self.kind).computes
 
     @property

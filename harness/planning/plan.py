@@ -28,7 +28,7 @@ class Section(Settings):
     claim: str  # the sentence
     where: str  # its place in the publication
     test: str
-    judge: str  # of `harness.kinds.claims.judges`
+    judge: str  # of `harness.kinds.claims.report.JUDGES`
     head: Plan  # of its suite, without the trials: those are the trials of the whole plan with this suite's name
 
 

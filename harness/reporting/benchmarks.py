@@ -1,8 +1,4 @@
-"""Times that pytest-benchmark has saved as JSON, as a table and a figure of a report.
-
-They are pytest-benchmark's own measurements, of whatever it was given to time, and stand by themselves: nothing else
-in a report is computed from them.
-"""
+"""Times that pytest-benchmark has saved as JSON, as a table and a figure of a report, which uses them nowhere else."""
 
 from __future__ import annotations
 
@@ -18,11 +14,10 @@ from matplotlib.ticker import MaxNLocator
 from pydantic import BaseModel, Field, ValidationError
 
 from harness.core.errors import UserError
-from harness.reporting.figures.figure_style import COLOURS, INK, layer_axis, logarithmic, marker, panels, plain
+from harness.reporting.figures.figure_style import COLOURS, layer_axis, logarithmic, marker, panels, plain
 from harness.reporting.tables.cells import EMPTY, milliseconds
 from harness.reporting.tables.rendering import Table
 
-MOST_PANELS = 24
 LONGEST = 32  # of a name in a figure, in characters
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -48,19 +43,13 @@ class _File(BaseModel):
 
 @dataclass(frozen=True)
 class Saved:
-    """One file of pytest-benchmark.
-
-    Attributes:
-        name: of the file, without its ending.
-        commit: the first digits, and whether the checkout differed from it; empty where nobody knows.
-        machine: the processor; None where the file does not say.
-        times: (group, benchmark) -> (median, interquartile range) in milliseconds, and the number of rounds.
-    """
+    """One file of pytest-benchmark."""
 
     name: str
-    commit: str
+    commit: str  # its first digits, and whether the checkout differed from it; empty if unknown
     machine: str | None
     times: dict[tuple[str, str], tuple[float, float, int]]
+    """(group, benchmark) -> median and interquartile range in milliseconds, number of rounds."""
 
     @property
     def heading(self) -> str:
@@ -87,49 +76,38 @@ def read_benchmarks(path: Path) -> Saved:
         commit + (" and changes" if commit and found.commit_info.get("dirty") else ""),
         None if machine is None else str(machine),
         {
-            (one.group or "", one.name): (1e3 * one.stats.median, 1e3 * one.stats.iqr, one.stats.rounds)
-            for one in found.benchmarks
+            (case.group or "", case.name): (1e3 * case.stats.median, 1e3 * case.stats.iqr, case.stats.rounds)
+            for case in found.benchmarks
         },
     )
 
 
 def benchmark_table(files: Sequence[Saved]) -> Table:
-    """A row per benchmark and a column per file."""
+    """Return a table of a row per benchmark and a column per file."""
     cases = _cases(files)
-    rows = []
-    for group, name in cases:
-        times = [one.times.get((group, name)) for one in files]
-        rows.append(
-            (
-                group or EMPTY,
-                name,
-                *(EMPTY if t is None else f"{milliseconds(t[0])} ({milliseconds(t[1])})" for t in times),
-            )
-        )
-    rounds = [time[2] for one in files for time in one.times.values()]
-    machines = dict.fromkeys(one.machine or "a processor that is not named" for one in files)
+    rows = [(case[0] or EMPTY, case[1], *(_cell(file.times.get(case)) for file in files)) for case in cases]
+    rounds = [time[2] for file in files for time in file.times.values()]
+    machines = dict.fromkeys(file.machine or "a processor that is not named" for file in files)
     caption = (
         "Timed by pytest-benchmark: milliseconds, median (interquartile range)"
         + (f" of {min(rounds)} to {max(rounds)} rounds. " if rounds else ". ")
         + f"{', '.join(machines)}."
     )
-    remarks = [f"{one.name}: {one.machine}" for one in files] if len(machines) > 1 else []
+    remarks = [f"{file.name}: {file.machine}" for file in files] if len(machines) > 1 else []
     remarks += ["times of different machines stand side by side, and say nothing about each other"] * bool(remarks)
-    header = ("group", "benchmark", *(one.heading for one in files))
+    header = ("group", "benchmark", *(file.heading for file in files))
     return Table("benchmarks", caption, header, tuple(rows), tuple(remarks))
 
 
 def benchmark_figure(files: Sequence[Saved]) -> Figure | None:
-    """A panel per group, a line per benchmark, a colour per file: the median and half the interquartile range."""
+    """Return a panel per group, a line per benchmark, a colour per file: median and half the interquartile range."""
     cases = _cases(files)
     groups = list(dict.fromkeys(group for group, _ in cases))
     if not groups:
         return None
-    drawn = groups[:MOST_PANELS]
-    most = max(sum(group == one for group, _ in cases) for one in drawn)
-    figure, grid = panels(len(drawn), 3.8, 0.3 * most + 1.1, columns=3)
-    for axes, group in zip(grid, drawn, strict=True):
-        names = [name for one, name in cases if one == group]
+    names_of = {group: [name for own, name in cases if own == group] for group in groups}
+    figure, grid = panels(len(groups), 3.8, 0.3 * max(map(len, names_of.values())) + 1.1, columns=3)
+    for axes, (group, names) in zip(grid, names_of.items(), strict=True):
         for number, saved in enumerate(files):
             known = [
                 (place, saved.times[group, name]) for place, name in enumerate(names) if (group, name) in saved.times
@@ -155,14 +133,11 @@ def benchmark_figure(files: Sequence[Saved]) -> Figure | None:
         else:
             axes.xaxis.set_major_locator(MaxNLocator(4))
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
-    if len(groups) > len(drawn):
-        text = f"the first {len(drawn)} of {len(groups)} groups; the table has them all"
-        figure.supxlabel(text, fontsize=8, color=INK)
     return figure
 
 
 def distinct(names: Sequence[str]) -> list[str]:
-    """The names without the words that all of them begin or end with: what a panel has room for."""
+    """Return the names without the words that all of them begin or end with, cut to the room in a panel."""
     start = end = 0
     if len(names) > 1:
         turned = [name[::-1] for name in names]
@@ -173,8 +148,12 @@ def distinct(names: Sequence[str]) -> list[str]:
     return [name if len(name) <= LONGEST else f"…{name[-LONGEST:]}" for name in short]
 
 
+def _cell(time: tuple[float, float, int] | None) -> str:
+    return EMPTY if time is None else f"{milliseconds(time[0])} ({milliseconds(time[1])})"
+
+
 def _cases(files: Sequence[Saved]) -> list[tuple[str, str]]:
-    """Every (group, benchmark), those of a group together, in order of first appearance."""
-    found = list(dict.fromkeys(key for one in files for key in one.times))
-    groups = list(dict.fromkeys(group for group, _ in found))
-    return sorted(found, key=lambda key: groups.index(key[0]))
+    """Return every (group, benchmark), those of a group together, in order of first appearance."""
+    found = list(dict.fromkeys(case for file in files for case in file.times))
+    groups = [group for group, _ in found]
+    return sorted(found, key=lambda case: groups.index(case[0]))

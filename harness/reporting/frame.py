@@ -16,7 +16,6 @@ from harness.core.kinds import KINDS, kind_of
 from harness.core.records import AUDIT_FAILED, Record, read_record
 from harness.core.trial import Trial
 from harness.planning.plan import FILE, Plan
-from harness.reporting.machines import ELSEWHERE, elsewhere, machine_name, timing_machine
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,6 +24,12 @@ if TYPE_CHECKING:
 
 MISSING = "missing"
 """The status of a planned trial that has no record yet."""
+
+ELSEWHERE = "elsewhere"
+"""The status of a runtime trial in a report of another machine's times."""
+
+CONFLICT = "conflict"
+"""The note of a record that another one of a merge contradicts."""
 
 TABLE = "results.csv"
 REASON_LENGTH = 300
@@ -35,9 +40,10 @@ BESIDE = {"kind": "string", "machine": "string", "failure": "string", "cause": "
 `failure` and `cause` say in a word and in a sentence why a row has no value; `notes` are those of the record.
 """
 
-
 Row = Any
 """A row of a frame, of `rows_of`."""
+
+Machine = tuple[str | None, ...]
 
 
 @dataclass(frozen=True)
@@ -94,10 +100,8 @@ class Results:
     def parts(self) -> tuple[Results, ...]:
         """The results of each section of the plan, by themselves."""
         plans = [self.plan.part(section) for section in self.plan.sections]
-        return tuple(Results.of(plan, self._records_of(plan), self.folder) for plan in plans)
-
-    def _records_of(self, plan: Plan) -> list[Record]:
-        return [self.records[trial.id] for trial in plan.trials if trial.id in self.records]
+        own = ([self.records[trial.id] for trial in plan.trials if trial.id in self.records] for plan in plans)
+        return tuple(Results.of(plan, records, self.folder) for plan, records in zip(plans, own, strict=True))
 
     def of_kind(self, kind: str) -> pd.DataFrame:
         """Return the rows of trials of this kind, with its columns and `BESIDE`."""
@@ -112,6 +116,11 @@ class Results:
             return None
         with np.load(self.folder / record.arrays, allow_pickle=False) as arrays:
             return dict(arrays)
+
+    @property
+    def conflicts(self) -> dict[str, str]:
+        """The contradictions that a merge noted, by trial id."""
+        return {name: record.notes[CONFLICT] for name, record in self.records.items() if CONFLICT in record.notes}
 
     @property
     def tables(self) -> list[Table]:
@@ -183,6 +192,46 @@ def typed_frame(lines: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     frame["failure"] = frame["status"].replace("ok", "no value")
     frame["cause"] = frame["reason"].fillna(frame["audit_reason"]).fillna("no reason given").map(shortened)
     return frame
+
+
+def machine_of(record: Record) -> Machine:
+    """Return the machine of a record: GPU, processor, cores, and the host if it is named."""
+    about = record.environment
+    gpu = about.get("cuda", {}).get("name")
+    return gpu, about.get("cpu"), str(about.get("cores")), about.get("host")
+
+
+def machine_name(record: Record) -> str | None:
+    """Return the name of the GPU if one was used, else of the processor."""
+    found: str | None = record.environment.get("cuda", {}).get("name") or record.environment.get("cpu")
+    return found
+
+
+def timing_machine(records: Iterable[Record]) -> Machine | None:
+    """Return the machine that has measured most of the runtime trials, the first of equals; None if none has."""
+    counts = Counter(machine_of(record) for record in records if is_timed(record))
+    return counts.most_common(1)[0][0] if counts else None
+
+
+def is_timed(record: Record) -> bool:
+    """Return whether the record holds times of layers; one of a failed trial holds none, and fits any machine."""
+    return kind_of(record.trial["kind"]).alone and bool(record.rows)
+
+
+def elsewhere(record: Record, machine: Machine | None) -> str | None:
+    """Return why the times of this record do not stand beside those of the machine; None if they do."""
+    if machine is None or not is_timed(record) or machine_of(record) == machine:
+        return None
+    return (
+        f"measured on another machine ({described(machine_of(record))}, not {described(machine)}): times of different "
+        "machines are never pooled"
+    )
+
+
+def described(machine: Machine) -> str:
+    """Return a machine in words."""
+    gpu, cpu, cores, host = machine
+    return ", ".join(filter(None, (gpu, cpu, f"{cores} cores", host)))
 
 
 def shortened(text: str) -> str:

@@ -2,41 +2,59 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from harness.core.kinds import kind_of
 from harness.core.records import write_atomically
 from harness.reporting.benchmarks import benchmark_figure, benchmark_table, read_benchmarks
-from harness.reporting.compare.merge import CONFLICT
 from harness.reporting.figures.figure_style import style
-from harness.reporting.figures.figures import ReportFigure, rendered
+from harness.reporting.figures.figures import ReportFigure, drawn, rendered
 from harness.reporting.frame import TABLE, Results, csv_bytes
-from harness.reporting.page.page import page
-from harness.reporting.page.page_sections import page_figures
-from harness.reporting.suite_report import suite_report
+from harness.reporting.page.page import PageFigure, PageSection, page, page_figures
 from harness.reporting.tables.rendering import Table, latex, markdown, one_line
 
 NEEDS = "% Needs \\usepackage{booktabs,graphicx}.\n"
 
 
+class SuiteReport:
+    """The report of a suite: its tables, then its figures by heading. A kind may have a subclass of its own."""
+
+    def __init__(self, results: Results) -> None:
+        self.results = results
+
+    @cached_property
+    def tables(self) -> list[Table]:
+        """The tables, in order."""
+        return self.results.tables
+
+    @cached_property
+    def figures(self) -> list[ReportFigure]:
+        """The figures, in order."""
+        return drawn(self.results)
+
+    def paragraphs(self) -> list[str]:
+        """Return the paragraphs of table.md below the question, as Markdown."""
+        return [*map(markdown, self.tables), self.results.status_line]
+
+    def sections(self, figures: Sequence[PageFigure], beside: Sequence[Table]) -> list[PageSection]:
+        """Return the sections of the page; the command asked for the tables `beside` and for the last figures."""
+        by_heading: dict[str, list[PageFigure]] = {}
+        for figure in figures:
+            by_heading.setdefault(figure.heading, []).append(figure)
+        shown = [PageSection(heading, figures=tuple(group)) for heading, group in by_heading.items()]
+        tables = PageSection("Tables", tables=(*self.tables, *beside))
+        return [*shown, tables] if kind_of(self.results.plan.kind).figures_first else [tables, *shown]
+
+
 @dataclass(frozen=True)
 class WrittenReport:
-    """The files of a report.
+    """The relative names of a report's files, and the text of its tables."""
 
-    Attributes:
-        folder: the suite's folder.
-        files: relative names of the files, in the order of writing.
-        table: the text of table.md, then that of the tables that the command asked for.
-        counts: number of trials by status; "missing" are those not yet run.
-    """
-
-    folder: Path
     files: tuple[str, ...]
     table: str
-    counts: dict[str, int]
 
 
 def write_report(folder: Path, at: Sequence[str] = (), benchmarks: Sequence[Path] = ()) -> WrittenReport:
@@ -51,7 +69,8 @@ def write_report(folder: Path, at: Sequence[str] = (), benchmarks: Sequence[Path
         UserError: there is no plan in the folder, the plan or a record cannot be read, or there is no table at `at`.
     """
     results = Results.read(folder)
-    plan, report = results.plan, suite_report(results)
+    plan = results.plan
+    report = kind_of(plan.kind).report(results) or SuiteReport(results)
     beside = {f"at-{terms}": kind_of(plan.kind).table_at(results, terms) for terms in dict.fromkeys(at)}
     figures = [*report.figures]
     if benchmarks:
@@ -59,9 +78,8 @@ def write_report(folder: Path, at: Sequence[str] = (), benchmarks: Sequence[Path
         beside["benchmarks"] = table
         figures += figure
     images = rendered(figures)
-    conflicts = {name: record.notes[CONFLICT] for name, record in results.records.items() if CONFLICT in record.notes}
     parts = [f"# {one_line(plan.title)}", one_line(plan.question), *report.paragraphs()]
-    parts += [f"Conflict: {name}: {text}." for name, text in conflicts.items()]
+    parts += [f"Conflict: {name}: {text}." for name, text in results.conflicts.items()]
     text = "\n\n".join(part for part in parts if part) + "\n"
     content = {
         TABLE: csv_bytes(results.table),
@@ -80,7 +98,7 @@ def write_report(folder: Path, at: Sequence[str] = (), benchmarks: Sequence[Path
     for stale in (*(folder / "figures").glob("*"), *folder.glob("table-*")):
         if stale.suffix in (".png", ".svg", ".md", ".tex") and str(stale.relative_to(folder)) not in content:
             stale.unlink()
-    return WrittenReport(folder, tuple(content), text, dict(Counter(results.statuses.values())))
+    return WrittenReport(tuple(content), text)
 
 
 def _benchmarks(paths: Sequence[Path]) -> tuple[Table, list[ReportFigure]]:

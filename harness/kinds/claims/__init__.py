@@ -10,7 +10,7 @@ from harness.kinds.claims.suite import ClaimsSuite
 
 if TYPE_CHECKING:
     from harness.reporting.frame import Results
-    from harness.reporting.suite_report import SuiteReport
+    from harness.reporting.report import SuiteReport
 
 
 class ClaimsKind(Kind, name="claims"):
@@ -20,7 +20,7 @@ class ClaimsKind(Kind, name="claims"):
     trial = Trial
 
     def report(self, results: Results) -> SuiteReport:
-        """See `harness.kinds.claims.report.ClaimsReport`."""
+        """Return the verdicts, then a section for each claim."""
         from harness.kinds.claims.report import ClaimsReport
 
         return ClaimsReport(results)

@@ -136,10 +136,12 @@ def runtime(results: Results) -> Verdict:
             for operation in OPERATIONS:
                 others = rows_of(points[(points["layer"] == row) & (points["operation"] == operation)])
                 pairs = [(own[operation, *_point(line)], line) for line in others if (operation, *_point(line)) in own]
-                told = [(outcome, line) for subject, line in pairs if (outcome := compare(subject, line)) is not None]
+                outcomes = [
+                    (outcome, line) for subject, line in pairs if (outcome := compare(subject, line)) is not None
+                ]
                 if row in COMPARED:
-                    judged += [(measure, outcome, line) for outcome, line in told]
-                cells.append(_tally([outcome for outcome, _ in told]))
+                    judged += [(measure, outcome, line) for outcome, line in outcomes]
+                cells.append(_tally([outcome for outcome, _ in outcomes]))
         rows.append((row, *cells))
     if not judged:
         return nothing_to_judge(results)
@@ -193,4 +195,4 @@ def _smaller(subject: Row, other: Row) -> Outcome | None:
 
 
 def _tally(found: Sequence[Outcome]) -> str:
-    return " / ".join(str(found.count(one)) for one in ("for", "against", "open")) if found else EMPTY
+    return " / ".join(str(found.count(outcome)) for outcome in ("for", "against", "open")) if found else EMPTY

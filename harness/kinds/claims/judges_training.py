@@ -112,7 +112,7 @@ def singularity(results: Results) -> Verdict:
     table = Table(f"{results.plan.suite}-crossings", caption, header, tuple(rows), words=frozenset({1, 5}))
     parts = [f"{sum(found)} of {len(found)} at {column}" for column, found in crossed.items()]
     text = f"Trainings in which a step took a determinant across zero: {', '.join(parts)}."
-    every = [one for found in crossed.values() for one in found]
+    every = [crossing for found in crossed.values() for crossing in found]
     if not any(every):
         short = f"no step crossed a singular matrix in {len(every)} trainings"
         return Verdict(HOLDS, short, f"{text} None did in these trainings, which is no proof.", (table,))
@@ -136,10 +136,10 @@ def ranked(results: Results) -> Verdict:
         text = f"{column}: {order[0]} is lowest ({means[order[0]]:.3f} {UNITS[units(results)[column]]})"
         if order[0] == SUBJECT:
             behind = {row: found.behind(row) for row in order[1:]}
-            told = all(outcome_of(difference) == "for" for difference in behind.values())
-            outcomes.append("for" if told else "open")
+            leads = all(outcome_of(difference) == "for" for difference in behind.values())
+            outcomes.append("for" if leads else "open")
             text += f", {_behind(order[1], behind[order[1]])}"
-            shorts.append(f"first on {column}" if told else f"not told from {order[1]} on {column}")
+            shorts.append(f"first on {column}" if leads else f"not told from {order[1]} on {column}")
         else:
             difference = found.behind(SUBJECT)
             outcomes.append("against" if outcome_of(difference) == "for" else "open")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from harness.kinds.claims.claims import ExaminedClaim, examine
+from harness.kinds.claims.judges_layers import block_determinant, mixing, parameters, runtime
+from harness.kinds.claims.judges_training import accounting, ranked, settings, singularity
+from harness.kinds.claims.verdicts import UNDECIDED, Verdict
+from harness.planning.plan import Section
 from harness.reporting.figures.figures import ReportFigure, drawn
-from harness.reporting.page.page_sections import PageFigure, PageSection
-from harness.reporting.suite_report import SuiteReport
-from harness.reporting.tables.rendering import Table, escape_markdown, markdown
+from harness.reporting.frame import MISSING, Results
+from harness.reporting.page.page import PageFigure, PageSection
+from harness.reporting.report import SuiteReport
+from harness.reporting.tables.rendering import Table, escape_markdown, markdown, one_line
 
 FIGURES = ("accounting", "singular", "likelihood", "training", "runtime")
 """The beginnings of the names of figures that a claim's section has."""
@@ -19,6 +23,58 @@ SHOWN = ("accounting", "singular")
 """Figures that stand in the text, as the claim is about what they show."""
 
 HEADER = ("claim", "verdict", "in one line")
+
+JUDGES: dict[str, Callable[[Results], Verdict]] = {
+    judge.__name__: judge
+    for judge in (accounting, parameters, mixing, block_determinant, singularity, runtime, ranked, settings)
+}
+"""Name, as `judge` of a claim -> its test.
+
+A judge is given the results of the claim's suite, all of whose trials have run. It states numbers that are in them, and
+nothing else.
+"""
+
+
+@dataclass(frozen=True)
+class ExaminedClaim:
+    """One claim after its test."""
+
+    section: Section
+    results: Results  # of its suite
+    verdict: Verdict
+    tables: tuple[Table, ...]  # the judge's own, then those of its suite; none before anything has run
+
+    @property
+    def title(self) -> str:
+        """The heading; as an anchor of Markdown it is the claim's name."""
+        return one_line(self.section.name.replace("-", " "))
+
+    @property
+    def paragraphs(self) -> tuple[tuple[str, str], ...]:
+        """(heading, plain text): the claim, its place, the test, the findings, the verdict."""
+        about = self.section
+        texts = (about.claim, about.where, about.test, self.verdict.text, f"{self.verdict.holds}.")
+        return tuple(zip(("Claim", "Where", "Test", "Found", "Verdict"), map(one_line, texts), strict=True))
+
+
+def examine(results: Results) -> list[ExaminedClaim]:
+    """Judge every claim of a plan by its results."""
+    return [_examined(section, part) for section, part in zip(results.plan.sections, results.parts, strict=True)]
+
+
+def _examined(section: Section, results: Results) -> ExaminedClaim:
+    statuses = list(results.statuses.values())
+    waiting = statuses.count(MISSING)
+    if waiting:
+        short = f"{waiting} of its {len(statuses)} trials have not run yet"
+        verdict = Verdict(UNDECIDED, short, f"{short}.")
+    elif section.judge not in JUDGES:
+        short = f"this version has no judge {section.judge!r}"
+        verdict = Verdict(UNDECIDED, short, f"{short}.")
+    else:
+        verdict = JUDGES[section.judge](results)
+    tables = (*verdict.tables, *results.tables) if results.records else ()
+    return ExaminedClaim(section, results, verdict, tables)
 
 
 class ClaimsReport(SuiteReport):

@@ -23,18 +23,11 @@ SUBJECT = "butterfly"  # the row that the claims are about
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict of a judge.
-
-    Attributes:
-        holds: in a word or two.
-        short: the finding, in one line.
-        text: the numbers behind it.
-        tables: the judge's own.
-    """
+    """The verdict of a judge."""
 
     holds: Holds
-    short: str
-    text: str
+    short: str  # the finding, in one line
+    text: str  # the numbers behind it
     tables: tuple[Table, ...] = ()
 
 
@@ -56,8 +49,8 @@ def outcome_of(difference: Difference | None) -> Outcome:
         return "open"
     mean, low, high = difference.estimate.mean, difference.estimate.low, difference.estimate.high
     apart = low is not None and high is not None and low * high > 0
-    told = apart if difference.p is None else difference.significant
-    return "open" if not told else "for" if mean > 0 else "against"
+    significant = apart if difference.p is None else difference.significant
+    return "open" if not significant else "for" if mean > 0 else "against"
 
 
 def nothing_to_judge(results: Results) -> Verdict:

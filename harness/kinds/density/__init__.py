@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from harness.core.kinds import IDENTITY, Dependencies, Kind
+from harness.core.kinds import IDENTITY, ORIGIN, OUTCOME, Dependencies, Kind
 from harness.kinds.density.result import MEASURES
 from harness.kinds.density.suite import DensitySuite
 from harness.kinds.density.trial import DensityTrial
 
 if TYPE_CHECKING:
-    from harness.core.records import Record
-    from harness.core.run_options import RunOptions
-    from harness.core.settings import Progress
-    from harness.reporting.compare.measure import Measure
     from harness.reporting.frame import Results
     from harness.reporting.tables.rendering import Table
-    from harness.training.checkpoints import Checkpoints
 
 
 class DensityKind(Kind, name="density"):
@@ -26,18 +21,7 @@ class DensityKind(Kind, name="density"):
     suite = DensitySuite
     trial = DensityTrial
     deterministic = True
-    columns = (
-        IDENTITY
-        | {"seed": "Int64", "status": "string", "reason": "string", "check": "string"}
-        | MEASURES
-        | {"device": "string", "id": "string"}
-    )
-
-    def run(self, trial: DensityTrial, run_options: RunOptions, progress: Progress, checkpoints: Checkpoints) -> Record:
-        """See `harness.kinds.density.run.run_density`."""
-        from harness.kinds.density.run import run_density
-
-        return run_density(trial, run_options.root, run_options.out, progress, checkpoints)
+    columns = IDENTITY | OUTCOME | MEASURES | ORIGIN
 
     def depends_on(self, trial: DensityTrial) -> Dependencies:
         """Return the run, the data set, and the perceptron where a coupling may be one."""
@@ -66,20 +50,8 @@ class DensityKind(Kind, name="density"):
             ([*column, "any row"], examples),
         ]
 
-    def measure(self) -> Measure:
-        """See `harness.kinds.density.compare.LikelihoodMeasure`."""
-        from harness.kinds.density.compare import LikelihoodMeasure
-
-        return LikelihoodMeasure(self.name)
-
-    def tables(self, results: Results) -> list[Table]:
-        """See `harness.kinds.density.tables.likelihoods.density_tables`."""
-        from harness.kinds.density.tables.likelihoods import density_tables
-
-        return density_tables(results)
-
     def table_at(self, results: Results, terms: str) -> Table:
-        """See `harness.kinds.density.tables.equal_terms.equal_terms_table`."""
+        """Return the likelihoods at equal steps, seconds, parameters or width."""
         from harness.kinds.density.tables.equal_terms import equal_terms_table
 
         return equal_terms_table(results, terms)

@@ -20,8 +20,7 @@ class LikelihoodMeasure(Measure):
 
     def value(self, row: Row) -> float | None:
         """Return the likelihood in its unit."""
-        value: float | None = row.get(row.get("unit") or "")
-        return value
+        return row.get(row.get("unit") or "")
 
     def doubt(self, row: Row) -> str | None:
         """Return why the value is no likelihood to compare."""
@@ -34,11 +33,10 @@ class LikelihoodMeasure(Measure):
         units = {row.get("unit") for row, _ in (first, second)} - {None}
         return "likelihoods in different units" if len(units) > 1 else None
 
-    def faults(self, first: Row, second: Row) -> list[str]:
-        """Return nothing: likelihoods vary from seed to seed and processor to processor."""
-        return []
-
     def text(self, values: Sequence[float], rows: Sequence[Row]) -> str:
         """Return the mean with its unit."""
         unit = next(row["unit"] for row in rows if row.get("unit"))
         return f"{statistics.fmean(values):.3f} {UNITS[unit]}"
+
+
+measure = LikelihoodMeasure("density")

@@ -165,7 +165,7 @@ class Ranking:
 
 def ranking(results: Results, label: str) -> Ranking:
     """Return the competition of one column, an average of columns included."""
-    told = {layer.row for trial in results.plan.trials for layer in trial.layers_under_test if layer.oracle}
+    oracles = {layer.row for trial in results.plan.trials for layer in trial.layers_under_test if layer.oracle}
     columns = of_column(density(results), results.plan, label)
-    rows = {row: by_seed(own) for row, own in columns.items() if row not in told and competes(own)}
+    rows = {row: by_seed(own) for row, own in columns.items() if row not in oracles and competes(own)}
     return Ranking(rows, paired_differences(rows))

@@ -15,25 +15,15 @@ from harness.reporting.frame import Results, groups_of
 
 @dataclass(frozen=True)
 class Model:
-    """One row at one width on one data set.
-
-    Attributes:
-        row, width: which.
-        values: likelihoods by seed, of those that have one.
-        parameters: of the flow.
-        seconds: of training, the mean over seeds; None where not all seeds were trained on one kind of machine.
-        machine: that kind.
-        competes: whether all its seeds have a likelihood that may be compared, and it is no oracle.
-        estimated: whether they are estimates.
-    """
+    """One row at one width on one data set."""
 
     row: str
     width: int
-    values: tuple[float, ...]
+    values: tuple[float, ...]  # likelihoods of the seeds that have one
     parameters: int
-    seconds: float | None
+    seconds: float | None  # of training, the mean over seeds; None unless all were trained on one kind of machine
     machine: str | None
-    competes: bool
+    competes: bool  # all seeds have a likelihood that may be compared, and the row is no oracle
     estimated: bool
 
     @property
@@ -44,17 +34,11 @@ class Model:
 
 @dataclass(frozen=True)
 class Field:
-    """All models of one data set, trained alike but for their width.
+    """All models of one data set, trained alike but for their width."""
 
-    Attributes:
-        name: the columns that it comes from.
-        unit: of its likelihoods.
-        models: in plan order; none without a value.
-    """
-
-    name: str
-    unit: str
-    models: tuple[Model, ...]
+    name: str  # the columns
+    unit: str  # of the likelihoods
+    models: tuple[Model, ...]  # in plan order; none without a value
 
 
 def fields(results: Results) -> list[Field]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 TRAINING_SHARE = 0.9  # of the progress bar
 
 
-def run_density(
+def run(
     trial: DensityTrial,
     root: Path | None,
     out: Path,
@@ -43,13 +43,8 @@ def run_density(
 ) -> Record:
     """Run a density trial; a shape that cannot be served and a divergence are outcomes, not errors.
 
-    Args:
-        trial: its settings.
-        root: folder of data sets that are not installed with a package.
-        out: the suite's folder; samples go to `out/records/<id>.npz`, beside the record, and the chosen weights to
-            `out/weights/<id>.pt` (see `harness.kinds.density.weights`).
-        progress: told the fraction done and a short text.
-        checkpoints: see `fit`.
+    Samples go to `out/records/<id>.npz`, beside the record, and the chosen weights to `out/weights/<id>.pt` (see
+    `harness.kinds.density.weights`).
 
     Returns:
         A record of one row. `median` and `worst` (over the test events), `standard_error`, `estimate_error` (of a flow
@@ -113,8 +108,7 @@ def run_density(
     record.audit = findings.record()
     record.notes |= _notes(training, test, findings, pipeline)
     progress(0.98, "samples")
-    drawn = save_samples(flow, pipeline, trial, out)
-    record.arrays = drawn.name
+    record.arrays, distances, sample_notes = save_samples(flow, pipeline, trial, out)
     asked, batch = trial.training.samples, trial.training.evaluation_batch
     if asked is not None:
         progress(0.99, f"{asked.count} samples against real images")
@@ -145,23 +139,22 @@ def run_density(
         audit_reason="; ".join(findings.reasons) or None,
         audit_seconds=audit_seconds,
         claimed=claimed,
-        neighbour_distance=drawn.neighbour_distance,
-        neighbour_distance_test=drawn.neighbour_distance_test,
         steps=training.steps_done,
         passes=training.passes,
         best_step=training.best_step,
         stopped_early=training.stopped_early,
         train_seconds=training.train_seconds,
+        **distances,
         **fidelity.row,
     )
     record.rows = [result.row()]
-    record.notes = result.notes() | record.notes | drawn.notes | fidelity.notes
+    record.notes = result.notes() | record.notes | sample_notes | fidelity.notes
     progress(1.0, f"{pipeline.unit} {getattr(test, pipeline.unit):.3f}, audit {findings.verdict}")
     return record
 
 
 def data_notes(splits: Splits) -> dict[str, str]:
-    """Which data a trial saw: what they hold, the size of each split, and what is known of their source."""
+    """Return the content, the sizes of the splits and the source of the data that a trial read."""
     notes = {
         "data": splits.description,
         "splits": ", ".join(f"{len(values):,} {name}" for name, values in splits.parts().items()),
@@ -176,18 +169,17 @@ def data_notes(splits: Splits) -> dict[str, str]:
 
 
 def layer_notes(flow: Flow) -> dict[str, str]:
-    """How shapes are served, where a layer has a remark on that."""
+    """Return the remarks of layers on how they serve their shapes."""
     layers = (module for module in flow.modules() if isinstance(module, InvertibleLinear))
     remarks = dict.fromkeys(layer.remark for layer in layers if layer.remark is not None)
     return {"layer": "; ".join(remarks)} if remarks else {}
 
 
 def below_floor(test: Evaluation, pipeline: Pipeline, floor: float | None) -> str | None:
-    """Why a likelihood is none: it is better than the resolution of the data allows. None where it is not.
+    """Return why a likelihood is better than the resolution of the data allows, hence invalid; None where it is not.
 
-    The floor bounds the expectation over the dequantisation noise for every density and every point. The mean
-    of a finite draw may fall below it by chance, so three standard errors are granted; without dequantisation
-    there is no chance in it, and nothing is granted.
+    The floor bounds the expectation over the dequantisation noise for every density and every point. The mean of a
+    finite draw may fall below it, so three standard errors are granted; without noise nothing is granted.
     """
     mean = getattr(test, pipeline.unit)
     if floor is None:
@@ -201,7 +193,7 @@ def below_floor(test: Evaluation, pipeline: Pipeline, floor: float | None) -> st
 
 
 def _notes(training: Fit, test: Evaluation, findings: Audit, pipeline: Pipeline) -> dict[str, str]:
-    """Return what a reader has to know of the measures."""
+    """Return remarks on the measures."""
     notes: dict[str, str] = {}
     if test.non_finite:
         note = f"not finite for {test.non_finite} of {test.values.numel()} test values"
@@ -233,7 +225,7 @@ def _notes(training: Fit, test: Evaluation, findings: Audit, pipeline: Pipeline)
 
 
 def _rebuild(trial: DensityTrial, old: InvertibleLinear, shape: tuple[int, ...]) -> InvertibleLinear:
-    """A layer of the same kind and options as one of the trial's flow, the mixer included, on another shape."""
+    """Return a layer with the options of one of the trial's flow, the mixer included, on another shape."""
     ref = trial.layer
     if old.registered_name == "conv1x1" and ref.layer != "conv1x1":
         ref = LayerRef(row="mixer", layer="conv1x1", options=(("parameterisation", trial.flow.mixer),))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,48 +20,40 @@ from harness.pipeline.pipeline import Pipeline
 SAMPLES = 100
 
 
-@dataclass
-class SavedSamples:
-    """The outcome of sampling.
+def save_samples(
+    flow: Flow, pipeline: Pipeline, trial: DensityTrial, out: Path
+) -> tuple[str | None, dict[str, Any], dict[str, str]]:
+    """Write samples beside as many test events, their nearest training examples, and the learned matrices.
 
-    Attributes:
-        name: of the file beside the record; None where the flow gives no samples.
-        neighbour_distance: median distance of a sample to the nearest training example.
-        neighbour_distance_test: the same of as many test events.
-        notes: remarks for the record.
+    Returns:
+        The name of the file, None where the flow gives no samples; the median distances to the nearest training
+        example, as fields of `DensityResult`; and notes for the record.
     """
-
-    name: str | None = None
-    neighbour_distance: float | None = None
-    neighbour_distance_test: float | None = None
-    notes: dict[str, str] = field(default_factory=dict)
-
-
-def save_samples(flow: Flow, pipeline: Pipeline, trial: DensityTrial, out: Path) -> SavedSamples:
-    """Write samples beside as many test events, their nearest training examples, and the learned matrices."""
-    saved = SavedSamples()
+    notes: dict[str, str] = {}
     data = pipeline.raw("test")[:SAMPLES]
     try:
         drawn = flow.sample(len(data), generator=generator(torch.device("cpu"), trial.seed, "samples"))
     except Exception as error:  # third-party code may raise anything; the audit already reports a broken inverse
-        saved.notes["samples"] = f"none: {type(error).__name__}: {error}"
-        return saved
+        notes["samples"] = f"none: {type(error).__name__}: {error}"
+        return None, {}, notes
     lost = int((~drawn.isfinite()).flatten(1).any(1).sum())
     if lost:
-        saved.notes["samples"] = f"{lost} of {len(drawn)} are not finite"
+        notes["samples"] = f"{lost} of {len(drawn)} are not finite"
     arrays: dict[str, Any] = {"data": data.cpu().numpy(), "samples": pipeline.to_data(drawn)}
     arrays |= neighbour_arrays(pipeline, arrays["data"], arrays["samples"])
-    saved.neighbour_distance = float(np.median(arrays["samples_neighbour_distance"]))
-    saved.neighbour_distance_test = float(np.median(arrays["data_neighbour_distance"]))
+    distances = {
+        "neighbour_distance": float(np.median(arrays["samples_neighbour_distance"])),
+        "neighbour_distance_test": float(np.median(arrays["data_neighbour_distance"])),
+    }
     searched, known = int(arrays["neighbours_searched"]), len(pipeline.raw("train"))
     if searched < known:
-        saved.notes["neighbours"] = f"sought among {searched:,} of {known:,} training events, evenly spaced"
+        notes["neighbours"] = f"sought among {searched:,} of {known:,} training events, evenly spaced"
     try:
         arrays |= learned_maps(flow)
     except Exception as error:  # third-party code may raise anything, and a trial without its matrices is a result
-        saved.notes["maps"] = f"none: {type(error).__name__}: {error}"
+        notes["maps"] = f"none: {type(error).__name__}: {error}"
     content = io.BytesIO()
     np.savez_compressed(content, **arrays)
-    saved.name = f"{trial.id}.npz"
-    write_atomically(out / "records" / saved.name, content.getvalue())
-    return saved
+    name = f"{trial.id}.npz"
+    write_atomically(out / "records" / name, content.getvalue())
+    return name, distances, notes

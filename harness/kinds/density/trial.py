@@ -37,11 +37,6 @@ class DensityTrial(Trial):
         return (self.layer,)
 
     @property
-    def repetition(self) -> int:
-        """The seed."""
-        return self.seed
-
-    @property
     def fields(self) -> dict[str, Any]:
         """Data set, layer and seed."""
         return {"dataset": self.data.label, "layer": self.layer.row, "seed": self.seed}

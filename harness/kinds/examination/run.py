@@ -1,4 +1,4 @@
-"""An examination trial: one layer as a matrix, held against what is claimed of it. No data, no training."""
+"""An examination trial: properties of one layer as a matrix. No data, no training."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from flows import seeded
 from harness.core.records import Record, blank_record
@@ -27,8 +26,10 @@ LISTED = 4  # sizes of classes
 VISIBLE = 1e-12  # relative to the largest entry, in float64; what is smaller is rounding
 
 
-def run_examination(trial: ExaminationTrial, root: Path | None, out: Path, progress: Progress) -> Record:
-    """Run one; a shape that the layer cannot serve is an outcome."""
+def run(
+    trial: ExaminationTrial, root: Path | None, out: Path, progress: Progress, checkpoints: object = None
+) -> Record:
+    """Examine one layer; a shape that it cannot serve is an outcome."""
     record = blank_record(trial, "ok", None)
     try:
         found = EXAMINATIONS[trial.examine](trial)
@@ -40,7 +41,7 @@ def run_examination(trial: ExaminationTrial, root: Path | None, out: Path, progr
 
 
 def mixing(trial: ExaminationTrial) -> dict[str, Any]:
-    """Which entries a layer, with the 1x1 before it where the trial has one, can bring together.
+    """Return which entries a layer, with the 1x1 before it where the trial has one, can bring together.
 
     Weights are drawn at random, so that an entry of W is zero only where the layer has no path. Entries are of one
     class if a chain of nonzero entries of W joins them; no product of such layers joins two classes. A permutation
@@ -59,7 +60,7 @@ def mixing(trial: ExaminationTrial) -> dict[str, Any]:
     parts = [trial.layer]
     if trial.mixer != "none":
         parts.append(LayerRef(row="mixer", layer="conv1x1", options=(("parameterisation", trial.mixer),)))
-    paths = [_drawn(layer, trial.shape, seed).abs() for seed, layer in enumerate(parts)]
+    paths = [push_identity(_built(layer, trial.shape, seed)).abs() for seed, layer in enumerate(parts)]
     reach = paths[0] if len(paths) == 1 else paths[0] @ paths[1]
     support = (reach > VISIBLE * reach.max()).numpy()
     classes, labels = connected_components(csr_matrix(support), directed=False)
@@ -73,7 +74,7 @@ def mixing(trial: ExaminationTrial) -> dict[str, Any]:
 
 
 def permutations(trial: ExaminationTrial) -> dict[str, Any]:
-    """Random permutations of D = 2^k entries as butterflies of levels 1, ..., k, ..., 1.
+    """Reproduce random permutations of D = 2^k entries by butterflies of levels 1, ..., k, ..., 1.
 
     Returns:
         factors: 2k - 1.
@@ -106,7 +107,7 @@ def permutations(trial: ExaminationTrial) -> dict[str, Any]:
 
 
 def block_determinant(trial: ExaminationTrial) -> dict[str, Any]:
-    """The determinant of one pair of C x C blocks, from the matrix and from the LU factors of its four blocks.
+    """Compute the determinant of one pair of C x C blocks from the matrix and from the LU factors of its four blocks.
 
     The layer maps D = 2C entries by [[A, B], [C, D]]. What the LU factors of the blocks give are their determinants, of
     which |det A det D - det B det C| is the determinant of the whole where C = 1.
@@ -132,14 +133,12 @@ def block_determinant(trial: ExaminationTrial) -> dict[str, Any]:
 
 
 EXAMINATIONS: dict[str, Callable[[ExaminationTrial], dict[str, Any]]] = {
-    "mixing": mixing,
-    "permutations": permutations,
-    "block_determinant": block_determinant,
+    examination.__name__: examination for examination in (mixing, permutations, block_determinant)
 }
 
 
 def _built(layer: LayerRef, shape: tuple[int, ...], seed: int) -> InvertibleLinear:
-    """In float64, away from its initialisation."""
+    """Return the layer in float64, away from its initialisation."""
     with seeded(seed, layer.row):
         built = make_layer(layer, shape).double()
     with torch.no_grad():
@@ -147,12 +146,8 @@ def _built(layer: LayerRef, shape: tuple[int, ...], seed: int) -> InvertibleLine
     return built
 
 
-def _drawn(layer: LayerRef, shape: tuple[int, ...], seed: int) -> Tensor:
-    return push_identity(_built(layer, shape, seed))
-
-
 def _sum(sizes: list[int]) -> str:
-    """Up to a few numbers each, more of them by how often they occur."""
+    """Return up to a few numbers each as a sum, more of them by how often they occur."""
     if len(sizes) <= LISTED:
         return " + ".join(map(str, sizes))
     return " + ".join(f"{sizes.count(n)} x {n}" for n in dict.fromkeys(sizes))

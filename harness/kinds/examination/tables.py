@@ -57,7 +57,7 @@ CAPTIONS = {
 }
 
 
-def examination_tables(results: Results) -> list[Table]:
+def tables(results: Results) -> list[Table]:
     """Return a table per quantity, a row per data set and layer; layers that do not support it are left out."""
     made = []
     for kind, own in groups_of(results.frame, "examine"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from typing import ClassVar
 
 from harness.reporting.compare.measure import Measure, Row
 
@@ -11,15 +12,11 @@ from harness.reporting.compare.measure import Measure, Row
 class CountMeasure(Measure):
     """The number of parameters of a model; a change is not a fault in itself."""
 
-    def value(self, row: Row) -> float | None:
-        """Return the count."""
-        value: float | None = row.get("parameters")
-        return value
-
-    def faults(self, first: Row, second: Row) -> list[str]:
-        """Return nothing: the change is judged."""
-        return []
+    column: ClassVar[str] = "parameters"
 
     def text(self, values: Sequence[float], rows: Sequence[Row]) -> str:
         """Return the count with separators."""
         return f"{statistics.fmean(values):,.0f}"
+
+
+measure = CountMeasure("parameters")

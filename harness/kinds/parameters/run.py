@@ -11,7 +11,7 @@ from harness.pipeline.models import build_flow
 from layers import free_parameters
 
 
-def run_parameters(trial: ParametersTrial, root: Path | None, out: Path, progress: Progress) -> Record:
+def run(trial: ParametersTrial, root: Path | None, out: Path, progress: Progress, checkpoints: object = None) -> Record:
     """Count the parameters of the built model, with and without entries that a mask hides."""
     flow = build_flow(trial.shape, trial.layer, trial.flow, seed=0)
     record = blank_record(trial, "ok", None)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from harness.planning.plan import Plan
 
 
-def parameters_tables(results: Results) -> list[Table]:
+def tables(results: Results) -> list[Table]:
     """Return counts of the built models at each width, without masked entries, and beside the published ones."""
     return [_table(results.plan, column, own) for column, own in groups_of(results.frame, "dataset")]
 

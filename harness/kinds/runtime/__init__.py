@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from harness.core.kinds import IDENTITY, Dependencies, Kind
+from harness.core.kinds import IDENTITY, ORIGIN, OUTCOME, Dependencies, Kind
 from harness.kinds.runtime.suite import RuntimeSuite
 from harness.kinds.runtime.trial import RuntimeTrial
-
-if TYPE_CHECKING:
-    from harness.core.records import Record
-    from harness.core.run_options import RunOptions
-    from harness.core.settings import Progress
-    from harness.reporting.compare.measure import Measure
-    from harness.reporting.frame import Results
-    from harness.reporting.tables.rendering import Table
-    from harness.training.checkpoints import Checkpoints
 
 
 class RuntimeKind(Kind, name="runtime"):
@@ -24,11 +15,8 @@ class RuntimeKind(Kind, name="runtime"):
 
     suite = RuntimeSuite
     trial = RuntimeTrial
-    columns = IDENTITY | {
-        "seed": "Int64",
-        "status": "string",
-        "reason": "string",
-        "check": "string",
+    columns = IDENTITY | OUTCOME
+    columns |= {
         "parameters": "Int64",
         "operation": "string",
         "sweep": "string",
@@ -47,19 +35,11 @@ class RuntimeKind(Kind, name="runtime"):
         "inverse_error": "Float64",
         "backend": "string",
         "dtype": "string",
-        "device": "string",
-        "id": "string",
-        "remark": "string",
     }
+    columns |= ORIGIN | {"remark": "string"}
 
     alone = True
     figures_first = True
-
-    def run(self, trial: RuntimeTrial, run_options: RunOptions, progress: Progress, checkpoints: Checkpoints) -> Record:
-        """See `harness.kinds.runtime.run.run_runtime`."""
-        from harness.kinds.runtime.run import run_runtime
-
-        return run_runtime(trial, run_options.root, run_options.out, progress)
 
     def depends_on(self, trial: RuntimeTrial) -> Dependencies:
         """Return the run alone: layers are timed without a flow."""
@@ -72,15 +52,3 @@ class RuntimeKind(Kind, name="runtime"):
             ([trial["shape"], trial["batch"], rows, trial["timing"]], 1.0),
             ([trial["sweep"], rows, trial["timing"]], 1.0),
         ]
-
-    def measure(self) -> Measure:
-        """See `harness.kinds.runtime.compare.TimeMeasure`."""
-        from harness.kinds.runtime.compare import TimeMeasure
-
-        return TimeMeasure(self.name)
-
-    def tables(self, results: Results) -> list[Table]:
-        """See `harness.kinds.runtime.tables.runtime_tables`."""
-        from harness.kinds.runtime.tables import runtime_tables
-
-        return runtime_tables(results)

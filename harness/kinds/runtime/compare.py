@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from typing import ClassVar
 
 from harness.core.records import Record
 from harness.reporting.compare.measure import Measure, Row, Spread
-from harness.reporting.machines import described, machine_of
+from harness.reporting.frame import described, machine_of
 from harness.reporting.tables.cells import milliseconds
 
 
 class TimeMeasure(Measure):
-    """Median time of one operation."""
+    """Median time of one operation, in milliseconds."""
 
-    def value(self, row: Row) -> float | None:
-        """Return the median in milliseconds."""
-        value: float | None = row.get("median_ms")
-        return value
+    column: ClassVar[str] = "median_ms"
 
     def obstacle(self, first: tuple[Row, Record], second: tuple[Row, Record]) -> str | None:
         """Return that the machines differ."""
@@ -25,10 +23,6 @@ class TimeMeasure(Measure):
         if machines[0] == machines[1]:
             return None
         return f"times of different machines: {' and '.join(map(described, machines))}"
-
-    def faults(self, first: Row, second: Row) -> list[str]:
-        """Return nothing: times are never twice the same."""
-        return []
 
     def spread(self, rows: Sequence[Row]) -> Spread:
         """Return the median over processes, with the interquartile range or, if wider, the range of the processes."""
@@ -41,3 +35,6 @@ class TimeMeasure(Measure):
     def text(self, values: Sequence[float], rows: Sequence[Row]) -> str:
         """Return the median over processes."""
         return f"{milliseconds(statistics.median(values))} ms"
+
+
+measure = TimeMeasure("runtime")

@@ -28,10 +28,6 @@ def merged(frame: pd.DataFrame, threads: int) -> pd.DataFrame:
     the distance between the medians of the processes as a part of the smallest, NA for one process; `low` and `high`,
     the ends of the spread about the median, which is the interquartile range, or the gap if that is wider; `entries`
     of the point's tensor; `unstable`, what exceeds the bounds above. If every process failed, the first failure stands.
-
-    Args:
-        frame: rows of runtime trials.
-        threads: of the trials.
     """
     known = (frame["status"] == "ok") & frame["median_ms"].notna()
     timed = frame[known].assign(spread=frame["iqr_ms"] / frame["median_ms"], drift=frame["drift"].fillna(0))

@@ -19,10 +19,10 @@ from harness.timing.timing import Measurement, measure
 from layers import UnsupportedShape
 
 Cases = dict[str | None, Callable[[], object]]
-"""What one operation alternates: the rows' calls, and under None a copy of the point's tensor."""
+"""The calls that are timed alternately: those of the rows, and under None a copy of the point's tensor."""
 
 
-def run_runtime(trial: RuntimeTrial, root: Path | None, out: Path, progress: Progress) -> Record:
+def run(trial: RuntimeTrial, root: Path | None, out: Path, progress: Progress, checkpoints: object = None) -> Record:
     """Time each operation of each layer; a row per layer and operation.
 
     A copy of the point's tensor is timed among the layers, to say what moving the data alone takes. A layer that
@@ -55,7 +55,7 @@ def run_runtime(trial: RuntimeTrial, root: Path | None, out: Path, progress: Pro
                 row.update(status="unsupported", reason=str(error))
             except (torch.OutOfMemoryError, MemoryError) as error:
                 row.update(status="oom", reason=str(error))
-            except Exception as error:  # the layer may be anybody's: whatever it raises is its row's result
+            except Exception as error:  # third-party code may raise anything: it is the result of its row
                 row.update(status="error", reason=f"{type(error).__name__}: {error}")
             else:
                 cases[ref.row] = call
@@ -79,7 +79,7 @@ def run_runtime(trial: RuntimeTrial, root: Path | None, out: Path, progress: Pro
 
 
 def _case(ref: LayerRef, operation: Operation, x: Tensor, row: dict[str, Any]) -> Callable[[], object]:
-    """The call to be timed, on the events x; what is known without a clock goes into the row."""
+    """Return the call to be timed, on the events x; facts that need no clock go into the row."""
     layer = make_layer(ref, tuple(x.shape[1:]), seed=0)
     perturb(layer, 0.05, torch.Generator().manual_seed(0))
     row["parameters"] = sum(parameter.numel() for parameter in layer.parameters())
@@ -93,12 +93,5 @@ def _case(ref: LayerRef, operation: Operation, x: Tensor, row: dict[str, Any]) -
 
 
 def _measures(result: Measurement) -> dict[str, Any]:
-    return {
-        "median_ms": result.median_ms,
-        "iqr_ms": result.iqr_ms,
-        "drift": result.drift,
-        "cpu_share": result.cpu_share,
-        "page_faults": result.page_faults,
-        "rounds": len(result.samples),
-        "calls": result.calls,
-    }
+    names = ("median_ms", "iqr_ms", "drift", "cpu_share", "page_faults", "calls")
+    return {name: getattr(result, name) for name in names} | {"rounds": len(result.samples)}

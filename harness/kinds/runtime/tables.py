@@ -37,7 +37,7 @@ MOST_COMPLAINTS = 8
 BYTES = {"float32": 4, "float64": 8}
 
 
-def runtime_tables(results: Results) -> list[Table]:
+def tables(results: Results) -> list[Table]:
     """Return for each sweep a table of times per operation, one of memory, one of errors; a row per layer."""
     made = []
     for sweep in results.frame["sweep"].dropna().unique():
@@ -48,7 +48,7 @@ def runtime_tables(results: Results) -> list[Table]:
 
 
 class _Sweep:
-    """The points of one sweep, and what its tables share."""
+    """The points of one sweep, for all of its tables."""
 
     def __init__(self, results: Results, sweep: str) -> None:
         self.plan, self.sweep = results.plan, sweep
@@ -62,8 +62,8 @@ class _Sweep:
         self.by_case = {(line.operation, line.layer, line.shape, line.batch): line for line in rows_of(self.measured)}
         shapes, batches = ({point[i] for point in self.points} for i in (0, 1))
         self.header = [point_label(point, len(shapes) > 1, len(batches) > 1) for point in self.points]
-        self.fixed = [f"batch {self.points[0][1]}"] if len(batches) == 1 else []
-        self.fixed += [f"shape {shape_text(self.points[0][0])}"] if len(shapes) == 1 else []
+        self.fixed = f", batch {self.points[0][1]}" if len(batches) == 1 else ""
+        self.fixed += f", shape {shape_text(self.points[0][0])}" if len(shapes) == 1 else ""
         self.rest = (
             f"Profile {self.plan.profile}, {device_text(self.plan.device, frame)}, {self.trial.dtype}, "
             f"{threads_text(self.trial.threads)}."
@@ -115,7 +115,7 @@ class _Sweep:
         names = " / ".join(OPERATIONS[operation] for operation in self.operations)
         caption = (
             f"{self.sweep}: peak memory of {names}, beyond what was held before, as torch's allocator counts it, in "
-            f"sizes of the point's tensor{self._fixed_text()}. {self.rest}"
+            f"sizes of the point's tensor{self.fixed}. {self.rest}"
         )
         return self._joined("memory", caption, self.operations, cell)
 
@@ -131,9 +131,7 @@ class _Sweep:
         if self.measured["inverse_error"].isna().all():
             return None
         names = " / ".join(OPERATIONS[operation] for operation in operations)
-        caption = (
-            f"{self.sweep}: largest |x - inverse(forward(x))| / max(1, |x|) of {names}{self._fixed_text()}. {self.rest}"
-        )
+        caption = f"{self.sweep}: largest |x - inverse(forward(x))| / max(1, |x|) of {names}{self.fixed}. {self.rest}"
         return self._joined("error", caption, operations, cell)
 
     def _joined(self, name: str, caption: str, operations: Sequence[str], cell: Callable[[Row, Notes], str]) -> Table:
@@ -171,19 +169,14 @@ class _Sweep:
         times = f" in each of {self.processes} processes" if self.processes > 1 else ""
         calls = f"{timing.warmup} warm-up call{'s' if timing.warmup > 1 else ''}"
         least = f" and {timing.warmup_seconds:g} s" if timing.warmup_seconds else ""
-        early = f", fewer where they took more than {timing.budget_seconds:g} s" if self._ended_early() else ""
+        ended_early = (self.measured["rounds"] < timing.rounds).any()
+        early = f", fewer where they took more than {timing.budget_seconds:g} s" if ended_early else ""
         return (
             f"{self.sweep}: {what}. Milliseconds, median (interquartile range) of {timing.rounds} samples"
-            f"{times}{early}, layers alternating, after {calls}{least}{self._fixed_text()}. Growth: p where time goes "
+            f"{times}{early}, layers alternating, after {calls}{least}{self.fixed}. Growth: p where time goes "
             f"as entries to the power of p, over the {FITTED_POINTS} largest points, ± 95 % interval. Copy: of the "
             f"point's tensor. {self.rest}"
         )
-
-    def _ended_early(self) -> bool:
-        return bool((self.measured["rounds"] < self.trial.timing.rounds).any())
-
-    def _fixed_text(self) -> str:
-        return "".join(f", {part}" for part in self.fixed)
 
 
 BOUNDS = (

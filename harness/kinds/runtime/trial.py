@@ -57,11 +57,6 @@ class RuntimeTrial(Trial):
         return *self.shape, self.batch
 
     @property
-    def repetition(self) -> int:
-        """The index of the process, from 0."""
-        return self.process
-
-    @property
     def repeat(self) -> str:
         """The process, counted from 1."""
         return f"process {self.process + 1}"

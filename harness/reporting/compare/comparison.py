@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from harness.core.errors import UserError
+from harness.reporting.compare.measure import Row
 from harness.reporting.compare.pairs import Pair, Place, Run, pairs
-from harness.reporting.statistics.statistics import Difference, Estimate, judged
+from harness.reporting.frame import shortened
+from harness.reporting.statistics.statistics import LEAST_SEEDS, Difference, Estimate, judged
+from harness.reporting.tables.cells import EMPTY, Notes
+from harness.reporting.tables.rendering import Table
 
 Verdict = Literal["worse", "better", "same", "not significant", "not comparable"]
 
@@ -41,43 +46,30 @@ class Thresholds(NamedTuple):
 
 @dataclass(frozen=True)
 class PlaceComparison:
-    """The comparison of one place, over all its repetitions.
-
-    Attributes:
-        pairs: its rows in both runs.
-        verdict: the joint outcome.
-        change: over the pairs that are compared; None without any.
-        reasons: why pairs cannot be compared, failures, and other differences.
-    """
+    """The comparison of one place, over all its repetitions."""
 
     pairs: tuple[Pair, ...]
     verdict: Verdict
-    change: Difference | None
-    reasons: tuple[str, ...]
+    change: Difference | None  # over the pairs that are compared; None without any
+    reasons: tuple[str, ...]  # why pairs cannot be compared, failures, and other differences
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The comparison of two runs.
-
-    Attributes:
-        thresholds: the largest changes that count as none.
-        places: in the order of the second run's plan.
-        versions: the packages and processors in which the runs differ.
-    """
+    """The comparison of two runs."""
 
     thresholds: Thresholds
-    places: Mapping[Place, PlaceComparison]
-    versions: tuple[str, ...] = ()
+    places: Mapping[Place, PlaceComparison]  # in the order of the second run's plan
+    versions: tuple[str, ...] = ()  # packages and processors in which the runs differ
 
     @property
     def compared(self) -> bool:
-        """Whether anything could be compared."""
+        """True if anything could be compared."""
         return any(place.verdict != "not comparable" for place in self.places.values())
 
     @property
     def worse(self) -> bool:
-        """Whether anything became worse."""
+        """True if anything became worse."""
         return any(place.verdict == "worse" for place in self.places.values())
 
 
@@ -139,7 +131,7 @@ def _compare(group: Sequence[Pair], tested: Difference | None, thresholds: Thres
 
 
 def _significant(change: Difference) -> bool:
-    """Return the outcome of the test or, with too few seeds for one, of the interval; a single seed counts as it is."""
+    """Return the outcome of the test or, with too few seeds for one, of the interval; a single seed always counts."""
     found = change.estimate
     if change.p is not None:
         return change.significant
@@ -178,3 +170,54 @@ def _versions(run: Run) -> dict[str, str]:
         for name, value in own.items():
             found.setdefault(name, set()).add(str(value))
     return {name: "/".join(sorted(values)) for name, values in found.items()}
+
+
+def comparison_tables(found: Comparison, first: str, second: str) -> list[Table]:
+    """Return the table of verdicts and, if any place has repetitions, a table of these; A and B are the named runs."""
+    notes = Notes()
+    rows, trials = [], []
+    for place, outcome in found.places.items():
+        mark = notes.mark("; ".join(shortened(reason) for reason in outcome.reasons)) if outcome.reasons else ""
+        rows.append((*place, *_joint_texts(outcome.pairs), _change(outcome), outcome.verdict + mark))
+        if len(outcome.pairs) > 1:
+            trials += [(*place, pair.repeat, *_joint_texts([pair]), _single_change(pair)) for pair in outcome.pairs]
+    counts = Counter(outcome.verdict for outcome in found.places.values())
+    caption = (
+        f"A: {first}. B: {second}. {', '.join(f'{count} {name}' for name, count in counts.items())}. Less is better. A "
+        f"change counts beyond {found.thresholds.likelihood:g} nats or bits per dimension, of times and parameters "
+        f"beyond {100 * found.thresholds.part:g} %. Likelihoods: mean difference B - A [95 % bootstrap interval] over "
+        f"paired seeds; from {LEAST_SEEDS} seeds on it must pass a paired t test after Holm's correction for all rows "
+        "here, below that its interval must exclude zero. Times: medians, a change is significant where their spreads "
+        "do not overlap."
+    )
+    remarks = (*notes.numbered(), *found.versions)
+    made = [Table("comparison", caption, ("what", "layer", "A", "B", "change", "verdict"), tuple(rows), remarks)]
+    if trials:
+        made.append(Table("trials", "Trial by trial.", ("what", "layer", "trial", "A", "B", "change"), tuple(trials)))
+    return made
+
+
+def _joint_texts(pairs: Sequence[Pair]) -> tuple[str, str]:
+    """Return the joint values of A and B over the pairs that are compared or, without any, over all."""
+    compared = [pair for pair in pairs if pair.change is not None] or pairs
+    measure = pairs[0].measure
+    texts = []
+    for side in (0, 1):
+        values = [value for pair in compared if (value := pair.values[side]) is not None]
+        rows: list[Row] = [row for pair in compared if (row := (pair.first, pair.second)[side]) is not None]
+        texts.append(measure.text(values, rows) if values else EMPTY)
+    return texts[0], texts[1]
+
+
+def _change(outcome: PlaceComparison) -> str:
+    if outcome.change is None:
+        return EMPTY
+    if outcome.pairs[0].measure.relative:
+        return f"{100 * outcome.change.estimate.mean:+.1f} %"
+    return outcome.change.text()
+
+
+def _single_change(pair: Pair) -> str:
+    if pair.change is None:
+        return shortened(pair.fault[1] if pair.fault is not None else "not comparable")
+    return f"{100 * pair.change:+.1f} %" if pair.measure.relative else f"{pair.change:+.3f}"

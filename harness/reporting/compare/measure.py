@@ -6,13 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from harness.core.kinds import IDENTITY, kind_of
+from harness.core.kinds import IDENTITY, ORIGIN, OUTCOME, kind_of
 from harness.core.records import Record
 
 Row = Mapping[str, Any]
 """One row of a record with the fields of its trial, its status and its reason."""
 
-UNCOMPARED = frozenset({*IDENTITY, "seed", "status", "reason", "check", "device", "id"})
+UNCOMPARED = IDENTITY | OUTCOME | ORIGIN
 
 
 class Spread(NamedTuple):
@@ -24,16 +24,18 @@ class Spread(NamedTuple):
 
 
 class Measure:
-    """How results of one kind are compared.
+    """The comparison of results of one kind.
 
     This class serves kinds without a random result: any column that differs by more than rounding is a fault. A kind
-    that measures something overrides `value` and what follows from it.
+    that measures something has a subclass, whose values are judged instead.
 
     Attributes:
+        column: the measure.
         relative: whether changes are a part of the first value, rather than a difference.
         tested: whether changes over several repetitions are judged by the paired test of `statistics.judged`.
     """
 
+    column: ClassVar[str] = ""
     relative: ClassVar[bool] = True
     tested: ClassVar[bool] = False
 
@@ -42,16 +44,16 @@ class Measure:
 
     def value(self, row: Row) -> float | None:
         """Return the measure of a row; None where there is none."""
-        return None
+        return row.get(self.column)
 
     def change(self, first: Row, second: Row) -> float | None:
         """Return the change from the first row to the second, as a part of the first if `relative`; or None."""
-        if type(self).value is Measure.value:
+        if type(self) is Measure:
             return 0.0
-        one, other = self.value(first), self.value(second)
-        if one is None or other is None or (self.relative and one == 0):
+        before, after = self.value(first), self.value(second)
+        if before is None or after is None or (self.relative and before == 0):
             return None
-        return other / one - 1 if self.relative else other - one
+        return after / before - 1 if self.relative else after - before
 
     def doubt(self, row: Row) -> str | None:
         """Return why the value of a row must not be compared; None if it may."""
@@ -62,12 +64,12 @@ class Measure:
         return None
 
     def faults(self, first: Row, second: Row) -> list[str]:
-        """Return the columns in which rows differ that must agree, as texts."""
+        """Return the columns in which rows differ that must agree, as texts; none of a measure that is judged."""
         names = [name for name in kind_of(self.kind).columns if name not in UNCOMPARED]
         return [
             f"{name} is {first.get(name)} in A, {second.get(name)} in B"
             for name in names
-            if _differ(first.get(name), second.get(name))
+            if type(self) is Measure and _differ(first.get(name), second.get(name))
         ]
 
     def spread(self, rows: Sequence[Row]) -> Spread | None:
@@ -79,7 +81,7 @@ class Measure:
         return ""
 
 
-def _differ(one: Any, other: Any) -> bool:
-    if isinstance(one, float) and isinstance(other, float):
-        return not math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-9)
-    return bool(one != other)
+def _differ(first: Any, second: Any) -> bool:
+    if isinstance(first, float) and isinstance(second, float):
+        return not math.isclose(first, second, rel_tol=1e-6, abs_tol=1e-9)
+    return bool(first != second)

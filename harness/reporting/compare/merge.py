@@ -14,39 +14,26 @@ from harness.core.records import Record, read_record, verdict, write_atomically,
 from harness.core.trial import AnyTrial
 from harness.planning.plan import FILE, Plan
 from harness.reporting.compare.pairs import flat
-from harness.reporting.machines import elsewhere, is_timed, machine_name, timing_machine
+from harness.reporting.frame import CONFLICT, elsewhere, is_timed, machine_name, timing_machine
 
 MARK = "merged.json"
-CONFLICT = "conflict"
-"""The note of a record that another one contradicts."""
-
 TIMES = frozenset({"train_seconds", "audit_seconds"})  # measures that differ from run to run
 
 
 @dataclass(frozen=True)
 class Merged:
-    """What became of one suite's records.
-
-    Attributes:
-        folder: where they are together.
-        origins: where they were.
-        taken: records in it.
-        conflicts: records of one trial that contradict each other, a line each; the first folder's is kept.
-        remarks: what else was chosen or left out.
-    """
+    """The outcome of merging one suite."""
 
     folder: Path
     origins: tuple[Path, ...]
-    taken: int
-    conflicts: tuple[str, ...]
-    remarks: tuple[str, ...]
+    taken: int  # the number of records
+    conflicts: tuple[str, ...]  # records of one trial that contradict each other; the first folder's is kept
+    remarks: tuple[str, ...]  # other choices and omissions
 
     def lines(self) -> list[str]:
-        """All of that for people."""
-        origins = ", ".join(map(str, self.origins))
-        lines = [f"{self.folder}: {self.taken} records of {origins}"]
-        lines += [f"  conflict: {text}" for text in self.conflicts]
-        return lines + [f"  {text}" for text in self.remarks]
+        """Return the outcome as lines for a terminal."""
+        head = f"{self.folder}: {self.taken} records of {', '.join(map(str, self.origins))}"
+        return [head, *(f"  conflict: {text}" for text in self.conflicts), *(f"  {text}" for text in self.remarks)]
 
 
 def merge(folders: Sequence[Path], out: Path) -> list[Merged]:
@@ -70,18 +57,17 @@ def merge(folders: Sequence[Path], out: Path) -> list[Merged]:
 
 
 def join_plans(plans: Mapping[Path, Plan]) -> Plan:
-    """One plan with all their trials, in the order of a run: seeds, columns, rows, and runtime trials last."""
+    """Return a plan with all their trials, in the order of a run: seeds, columns, rows, and runtime trials last."""
     first_folder, first = next(iter(plans.items()))
     cells: dict[tuple[Any, ...], tuple[Path, AnyTrial]] = {}
     for folder, plan in plans.items():
         for name in ("kind", "profile", "device", "sections"):
-            one, other = getattr(first, name), getattr(plan, name)
-            if one != other and name == "sections":
-                raise UserError(f"{first_folder} and {folder} have other claims: not one table; report each by itself")
-            if one != other:
-                raise UserError(
-                    f"{first_folder} is of {name} {one}, {folder} of {other}: not one table; report each by itself"
-                )
+            values = getattr(first, name), getattr(plan, name)
+            if values[0] != values[1]:
+                differ = f"{first_folder} is of {name} {values[0]}, {folder} of {values[1]}"
+                if name == "sections":
+                    differ = f"{first_folder} and {folder} have other claims"
+                raise UserError(f"{differ}: not one table; report each by itself")
         for trial in plan.trials:
             before = cells.setdefault(plan.cell(trial), (folder, trial))
             if before[1].id != trial.id:
@@ -89,21 +75,18 @@ def join_plans(plans: Mapping[Path, Plan]) -> Plan:
                     f"{before[0]} and {folder} have trials of one cell that differ in "
                     f"{_difference(before[1], trial)}: not one table; report each by itself"
                 )
-    rows, columns = (_union(getattr(plan, name) for plan in plans.values()) for name in ("rows", "columns"))
+    rows = tuple(dict.fromkeys(row for plan in plans.values() for row in plan.rows))
+    columns = tuple(dict.fromkeys(column for plan in plans.values() for column in plan.columns))
     seeds = tuple(sorted({seed for plan in plans.values() for seed in plan.seeds}))
     trials = sorted((trial for _, trial in cells.values()), key=lambda trial: trial.order(rows, columns))
     return first.model_copy(update={"rows": rows, "columns": columns, "seeds": seeds, "trials": tuple(trials)})
 
 
-def _difference(one: AnyTrial, other: AnyTrial) -> str:
-    """The settings in which two trials differ, with both values."""
-    mine, theirs = (dict(flat(trial.model_dump(mode="json"))) for trial in (one, other))
-    names = [name for name in mine | theirs if mine.get(name) != theirs.get(name)]
-    return ", ".join(f"{name} ({mine.get(name)} and {theirs.get(name)})" for name in names[:3])
-
-
-def _union(parts: Any) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(label for part in parts for label in part))
+def _difference(first: AnyTrial, second: AnyTrial) -> str:
+    """Return the settings in which two trials differ, with both values."""
+    before, after = (dict(flat(trial.model_dump(mode="json"))) for trial in (first, second))
+    names = [name for name in before | after if before.get(name) != after.get(name)]
+    return ", ".join(f"{name} ({before.get(name)} and {after.get(name)})" for name in names[:3])
 
 
 def _check_target(folder: Path, origins: Sequence[Path]) -> None:
@@ -114,7 +97,10 @@ def _check_target(folder: Path, origins: Sequence[Path]) -> None:
 
 
 def _merge_suite(plan: Plan, origins: Sequence[Path], folder: Path) -> Merged:
-    found = {trial.id: _records(trial, origins) for trial in plan.trials}
+    found: dict[str, list[tuple[Path, Record]]] = {}
+    for trial in plan.trials:
+        paths = ((origin, origin / "records" / f"{trial.id}.json") for origin in origins)
+        found[trial.id] = [(origin, read_record(path)) for origin, path in paths if path.exists()]
     machine = timing_machine(record for records in found.values() for _, record in records)
     conflicts: list[str] = []
     remarks: list[str] = []
@@ -130,15 +116,10 @@ def _merge_suite(plan: Plan, origins: Sequence[Path], folder: Path) -> Merged:
     return Merged(folder, tuple(origins), len(chosen), tuple(conflicts), tuple(remarks))
 
 
-def _records(trial: AnyTrial, origins: Sequence[Path]) -> list[tuple[Path, Record]]:
-    paths = ((origin, origin / "records" / f"{trial.id}.json") for origin in origins)
-    return [(origin, read_record(path)) for origin, path in paths if path.exists()]
-
-
 def _choose(
     name: str, records: Sequence[tuple[Path, Record]], conflicts: list[str], remarks: list[str]
 ) -> tuple[Path, Record]:
-    """The first record that is ok, or else the first; what speaks against it is entered, and noted in the record."""
+    """Return the first record that is ok, or else the first; contradictions are entered, and noted in the record."""
     origin, record = next(((origin, record) for origin, record in records if verdict(record) == "ok"), records[0])
     differing = []
     for other_origin, other in records:
@@ -154,21 +135,20 @@ def _choose(
     return origin, record
 
 
-def _contradiction(one: Record, other: Record) -> str | None:
-    """The first measure in which two records differ, with both values; None where they agree in all but times."""
-    if is_timed(one):  # of one machine, as all that stand together are: times are never twice the same
+def _contradiction(first: Record, second: Record) -> str | None:
+    """Return the first measure in which two records differ, with both values; None if they agree in all but times."""
+    if is_timed(first):  # times are never twice the same
         return None
-    if len(one.rows) != len(other.rows):
-        return f"{len(one.rows)} and {len(other.rows)} rows"
-    for mine, theirs in zip(one.rows, other.rows, strict=True):
-        for measure in dict.fromkeys([*mine, *theirs]):
-            if measure not in TIMES and mine.get(measure) != theirs.get(measure):
-                return f"{measure} is {mine.get(measure)} and {theirs.get(measure)}"
+    if len(first.rows) != len(second.rows):
+        return f"{len(first.rows)} and {len(second.rows)} rows"
+    for before, after in zip(first.rows, second.rows, strict=True):
+        for measure in dict.fromkeys([*before, *after]):
+            if measure not in TIMES and before.get(measure) != after.get(measure):
+                return f"{measure} is {before.get(measure)} and {after.get(measure)}"
     return None
 
 
 def _write(plan: Plan, origins: Sequence[Path], folder: Path, chosen: Sequence[tuple[Path, Record]]) -> None:
-    """Lay the folder out anew."""
     for name in ("records", "figures"):
         shutil.rmtree(folder / name, ignore_errors=True)
     write_atomically(folder / MARK, json.dumps({"folders": len(origins)}).encode())

@@ -35,25 +35,16 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Pair:
-    """One row in both runs.
-
-    Attributes:
-        repeat: the repetition within its place: "seed 0", "process 1".
-        measure: how rows of this kind are compared.
-        first, second: the rows; None where a run has none.
-        obstacle: why they cannot be compared; None if they can.
-        fault: (whether B is worse, reason) where a trial failed in one run only, or found something else; else None.
-        remarks: other differences between the trials.
-    """
+    """One row in both runs."""
 
     place: Place
-    repeat: str
+    repeat: str  # the repetition within its place: "seed 0", "process 1"
     measure: Measure
-    first: Row | None
+    first: Row | None  # None where a run has no such row
     second: Row | None
-    obstacle: str | None = None
-    fault: tuple[bool, str] | None = None
-    remarks: tuple[str, ...] = ()
+    obstacle: str | None = None  # why they cannot be compared
+    fault: tuple[bool, str] | None = None  # (B is worse, reason) of a failure in one run only, or of other results
+    remarks: tuple[str, ...] = ()  # other differences between the trials
 
     @property
     def values(self) -> tuple[float | None, float | None]:

@@ -1,4 +1,4 @@
-"""How every figure looks, and how it becomes bytes: equal figures, equal bytes."""
+"""The style of all figures, and their rendering: equal figures give equal bytes."""
 
 from __future__ import annotations
 
@@ -65,25 +65,25 @@ STYLE: dict[str, Any] = {
 
 @contextmanager
 def style() -> Iterator[None]:
-    """matplotlib's own defaults and our style, whatever the user's configuration says."""
+    """Apply matplotlib's own defaults and our style, whatever the user's configuration says."""
     with matplotlib.style.context(["default", STYLE]):
         yield
 
 
 def colour(position: int) -> str:
-    """The colour of the row at a position of the plan; more than seven repeat, with another marker."""
+    """Return the colour of the row at a position of the plan; more than seven repeat, with another marker."""
     return COLOURS[position % len(COLOURS)]
 
 
 def marker(position: int) -> str:
-    """The marker of the row at a position; it and the colour together repeat after 49 rows."""
+    """Return the marker of the row at a position; it and the colour together repeat after 49 rows."""
     return MARKERS[(position + position // len(COLOURS)) % len(MARKERS)]
 
 
 def panels(
     count: int, width: float, height: float, share_y: bool = False, columns: int = 4
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of `count` panels, `columns` of them in a row, each of a width and height in inches."""
+    """Return a figure of `count` panels, `columns` of them in a row, each of a width and height in inches."""
     across = min(count, columns)
     down = -(-count // across)
     figure = Figure(figsize=(across * width + 1.0, down * height))
@@ -96,36 +96,36 @@ def panels(
 
 
 def layer_axis(axes: Axes, rows: Sequence[str]) -> None:
-    """The layers on the vertical axis, the first on top."""
+    """Put the layers on the vertical axis, the first on top."""
     axes.set_yticks(range(len(rows)), [plain(row) for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
 
 
-def side_legend(figure: Figure, handles: Sequence[Artist], labels: Sequence[str] | None = None) -> None:
-    """A legend right of the panels, in as many columns as it needs not to be cut off; the figure widens for them."""
+def side_legend(figure: Figure, handles: Sequence[Artist]) -> None:
+    """Add a legend right of the panels, in as many columns as fit its entries; the figure widens for them."""
     width, height = figure.get_size_inches()
     columns = -(-len(handles) // max(1, int((height - 0.3) / LEGEND_LINE)))
     figure.set_size_inches(width + LEGEND_COLUMN * (columns - 1), height)
-    names = [str(handle.get_label()) for handle in handles] if labels is None else labels
+    names = [str(handle.get_label()) for handle in handles]
     figure.legend(handles, names, loc="outside right center", ncols=columns)
 
 
 def logarithmic(axis: Axis) -> None:
-    """A log scale whose ticks are plain numbers: 0.1, 0.2, 0.5, 1, ..."""
+    """Set ticks of a log scale that are plain numbers: 0.1, 0.2, 0.5, 1, ..."""
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
 
 
 def plain(text: str) -> str:
-    """Text that matplotlib sets as it is: a dollar sign starts no formula."""
+    """Return text in which matplotlib takes no dollar sign for the start of a formula."""
     return text.replace("$", r"\$")
 
 
 def slug(text: str) -> str:
-    """A label as part of a file name."""
+    """Return a label as part of a file name."""
     return re.sub(r"\W+", "-", text.lower()).strip("-")
 
 

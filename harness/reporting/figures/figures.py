@@ -1,7 +1,7 @@
 """Find and draw the figures of a report.
 
 A figure is a file in the folder `figures` of its kind, with HEADING, the heading of such figures on the page; ORDER,
-their place among the kind's figures; and `figures(results)`, which returns name -> figure or None.
+their place among the kind's figures; and `figures(results)`, which returns them by name.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from pkgutil import iter_modules
 
 from matplotlib.figure import Figure
@@ -21,33 +20,23 @@ from harness.reporting.frame import Results
 
 @dataclass(frozen=True)
 class ReportFigure:
-    """A figure of a report.
+    """A figure of a report."""
 
-    Attributes:
-        name: the name of its files.
-        heading: the heading below which it stands on the page.
-        drawing: the figure.
-    """
-
-    name: str
-    heading: str
+    name: str  # of its files
+    heading: str  # on the page
     drawing: Figure
 
 
 def drawn(results: Results) -> list[ReportFigure]:
-    """Return every figure of a plan; those without content are left out."""
-    package = f"{type(kind_of(results.plan.kind)).__module__}.figures"
-    found = find_spec(package)
-    if found is None:
-        return []
-    names = (module.name for module in iter_modules(found.submodule_search_locations))
-    modules = sorted((import_module(f"{package}.{name}") for name in names), key=lambda module: module.ORDER)
+    """Return every figure of a plan."""
+    folder = kind_of(results.plan.kind).part("figures")
+    files = [] if folder is None else iter_modules(folder.__path__, f"{folder.__name__}.")
+    modules = sorted((import_module(file.name) for file in files), key=lambda module: module.ORDER)
     with style():
         return [
             ReportFigure(name, module.HEADING, figure)
             for module in modules
             for name, figure in module.figures(results).items()
-            if figure is not None
         ]
 
 

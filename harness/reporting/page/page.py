@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
-from dataclasses import replace
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from PIL import Image
 
-from harness.reporting.compare.merge import CONFLICT
-from harness.reporting.figures.figure_style import slug
+from harness.reporting.figures.figure_style import RESOLUTION, slug
+from harness.reporting.figures.figures import ReportFigure
 from harness.reporting.frame import TABLE, Results, csv_bytes
 from harness.reporting.page.page_facts import (
     environment_rows,
@@ -21,11 +23,57 @@ from harness.reporting.page.page_facts import (
     trial_rows,
     without_paths,
 )
-from harness.reporting.page.page_sections import PageSection
 from harness.reporting.tables.cells import device_text
 from harness.reporting.tables.rendering import Table, one_line
 
+CSS_PIXELS = 96  # per inch
+SAFE = " ,:;=()/!*+@$?[]{}|~^`"  # needs no escape in a data: URI in double quotes
 RESERVED = ("trials", "origin", "numbers", "theme")  # ids of the page's own
+
+
+@dataclass(frozen=True)
+class PageFigure:
+    """A figure inside the page."""
+
+    name: str
+    heading: str
+    source: str  # a data: URI with the SVG file, or with the PNG file of a figure that has no SVG
+    width: int  # in CSS pixels
+
+    @property
+    def drawn(self) -> bool:
+        """True if the figure is a line drawing, whose colours may be inverted on dark paper."""
+        return self.source.startswith("data:image/svg")
+
+    @property
+    def alt(self) -> str:
+        """The alternative text."""
+        return f"Figure {self.name}"
+
+
+@dataclass(frozen=True)
+class PageSection:
+    """A heading of the page and its content, in this order."""
+
+    heading: str
+    facts: tuple[tuple[str, str], ...] = ()  # (term, text), such as the test of a claim
+    tables: tuple[Table, ...] = ()
+    figures: tuple[PageFigure, ...] = ()
+
+
+def page_figures(figures: Sequence[ReportFigure], files: Mapping[str, bytes]) -> list[PageFigure]:
+    """Return the figures for the page; `files` holds a PNG file of each, and an SVG file of each drawing."""
+    made = []
+    for figure in figures:
+        png, svg = files[f"{figure.name}.png"], files.get(f"{figure.name}.svg")
+        with Image.open(io.BytesIO(png)) as image:
+            width = round(image.width * CSS_PIXELS / RESOLUTION)
+        if svg is not None:
+            source = f"data:image/svg+xml,{quote(svg, safe=SAFE)}"
+        else:
+            source = f"data:image/png;base64,{_base64(png)}"
+        made.append(PageFigure(figure.name, figure.heading, source, width))
+    return made
 
 
 def page(results: Results, sections: Sequence[PageSection]) -> bytes:
@@ -33,10 +81,6 @@ def page(results: Results, sections: Sequence[PageSection]) -> bytes:
 
     Everything that comes from a suite or a record is escaped. A content security policy lets the page's own script
     run and no other, and fetch nothing.
-
-    Args:
-        results: of the suite; their table can be downloaded as results.csv.
-        sections: of `page_sections.suite_sections`, or one per claim.
     """
     environment = Environment(
         loader=PackageLoader("harness.reporting"),
@@ -47,14 +91,14 @@ def page(results: Results, sections: Sequence[PageSection]) -> bytes:
     )
     plan, frame, records = results.plan, results.table, list(results.records.values())
     frame = frame.assign(reason=frame["reason"].map(without_paths, na_action="ignore"))
-    script = _template("page.js", environment)
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+    table = quote(csv_bytes(frame), safe=",:;=()/!*+@$")  # shorter than base64, as it is almost all numbers
+    script = environment.get_template("page.js").render()
     text = environment.get_template("page.html").render(
         plan=plan,
         question=one_line(plan.question),
         device=device_text(plan.device, results.frame),
         status=results.status_line,
-        conflicts=[without_paths(f"{one.id}: {one.notes[CONFLICT]}") for one in records if CONFLICT in one.notes],
+        conflicts=[without_paths(f"{name}: {text}") for name, text in results.conflicts.items()],
         sections=[replace(section, tables=tuple(map(_without_paths, section.tables))) for section in sections],
         anchors=anchors(sections),
         audited=any(trial.steps for trial in plan.trials),
@@ -63,22 +107,22 @@ def page(results: Results, sections: Sequence[PageSection]) -> bytes:
         environment=environment_rows(records),
         commands=rebuild_lines(plan, records),
         downloads=[
-            (TABLE, "a line for each measure of each trial", _text_data("text/csv", csv_bytes(frame))),
+            (TABLE, "a line for each measure of each trial", f"data:text/csv;charset=utf-8,{table}"),
             (
                 "records.json",
                 "training curves, audits, notes and times",
-                _data("application/json", records_summary(plan, records)),
+                f"data:application/json;charset=utf-8;base64,{_base64(records_summary(plan, records))}",
             ),
         ],
-        css=_template("page.css", environment),
+        css=environment.get_template("page.css").render(),
         script=script,
-        digest=digest,
+        digest=_base64(hashlib.sha256(script.encode()).digest()),
     )
     return text.encode()
 
 
 def anchors(sections: Sequence[PageSection]) -> list[str]:
-    """The id of each section: its heading, with a number where that is taken."""
+    """Return the id of each section: its heading, with a number where that is taken."""
     taken = set(RESERVED)
     made = []
     for section in sections:
@@ -96,14 +140,5 @@ def _without_paths(table: Table) -> Table:
     return replace(table, caption=without_paths(table.caption), rows=rows, notes=tuple(map(without_paths, table.notes)))
 
 
-def _template(name: str, environment: Environment) -> str:
-    return environment.get_template(name).render()
-
-
-def _data(kind: str, content: bytes) -> str:
-    return f"data:{kind};charset=utf-8;base64,{base64.b64encode(content).decode('ascii')}"
-
-
-def _text_data(kind: str, content: bytes) -> str:
-    """Of numbers and few other signs, percent-encoding is shorter than base64."""
-    return f"data:{kind};charset=utf-8,{quote(content, safe=',:;=()/!*+@$')}"
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()

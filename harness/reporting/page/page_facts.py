@@ -1,4 +1,4 @@
-"""What the page says of every trial, of its audit, and of where the results come from."""
+"""Facts for the page: every trial with its audit, and the origin of the results."""
 
 from __future__ import annotations
 
@@ -26,23 +26,16 @@ _AUDIT = ("audit", "log-det error, nats", "inverse error", "condition", "layers 
 
 @dataclass(frozen=True)
 class TrialRow:
-    """One trial as the page lists it.
-
-    Attributes:
-        id: as its record is named.
-        cells: one text per column of `trial_columns`.
-        good: whether its status is ok, or what the suite expects.
-        reasons: why it is not, and the faults that the audit found.
-    """
+    """One trial in the list of the page."""
 
     id: str
-    cells: tuple[str, ...]
-    good: bool
-    reasons: tuple[str, ...]
+    cells: tuple[str, ...]  # a text per column of `trial_columns`
+    good: bool  # its status is ok, or unsupported in a suite that accepts this
+    reasons: tuple[str, ...]  # of a failure, and the faults that the audit found
 
 
 def trial_columns(plan: Plan) -> tuple[str, ...]:
-    """The heads of the columns of `trial_rows`; those of the audit only where there is one."""
+    """Return the headings of the columns of `trial_rows`; those of the audit only where there is one."""
     return ("kind", "place", "layer", "repetition", "status", *(_AUDIT if _audited(plan) else ()), "seconds")
 
 
@@ -92,16 +85,16 @@ def _audit_reasons(record: Record | None) -> list[str]:
 
 
 def without_paths(text: str) -> str:
-    """Text in which folders of a machine are an ellipsis; names of files stay.
+    """Return the text with an ellipsis in place of folders of a machine; names of files stay.
 
-    The name of a folder may hold spaces. Where a path stands in quotes, they say where it ends; else whatever lies
-    between it and a later slash of the same clause is taken for part of it: better a word too few than a name too much.
+    The name of a folder may hold spaces. A path in quotes ends with them; without quotes, everything up to the last
+    slash of the clause is taken for part of it: better to lose a word than to keep a name.
     """
     return _PATH.sub("…/", text)
 
 
 def environment_rows(records: Sequence[Record]) -> list[tuple[str, str]]:
-    """(what, value) of all that records say of their surroundings; where they differ, how many say what."""
+    """Return (name, value) of the environments in the records; where they differ, with the number of trials of each."""
     rows = []
     for name, value_of in _ENVIRONMENT.items():
         counts: Counter[str] = Counter()
@@ -112,7 +105,9 @@ def environment_rows(records: Sequence[Record]) -> list[tuple[str, str]]:
         if len(counts) == 1:
             rows.append((name, next(iter(counts))))
         elif counts:
-            rows.append((name, "; ".join(f"{value} ({_trials(count)})" for value, count in counts.items())))
+            rows.append(
+                (name, "; ".join(f"{value} ({count} trial{'s' * (count > 1)})" for value, count in counts.items()))
+            )
     started = sorted(record.started for record in records if record.started)
     if started:
         first, last = (text.replace("T", " ").replace("+00:00", " UTC") for text in (started[0], started[-1]))
@@ -121,10 +116,6 @@ def environment_rows(records: Sequence[Record]) -> list[tuple[str, str]]:
     if seconds:
         rows.append(("time of all trials", f"{sum(seconds):,.0f} s"))
     return rows
-
-
-def _trials(count: int) -> str:
-    return f"{count} trial{'s' if count > 1 else ''}"
 
 
 def _version(name: str) -> Callable[[Mapping[str, Any]], str | None]:
@@ -181,14 +172,14 @@ _ENVIRONMENT: dict[str, Callable[[Mapping[str, Any]], str | None]] = {
 
 
 def rebuild_lines(plan: Plan, records: Sequence[Record]) -> list[str]:
-    """The commands that make this report again, for a shell in a clone of the project."""
+    """Return the commands that make this report again, for a shell in a clone of the project."""
     commits = {record.environment.get("git", {}).get("commit") for record in records if record.environment.get("git")}
     lines = [f"git checkout {commit[:DIGITS_OF_COMMIT]}" for commit in commits if commit] if len(commits) == 1 else []
     return [*lines, "pip install -e .", plan.command or f"python -m harness run {plan.suite} --profile {plan.profile}"]
 
 
 def records_summary(plan: Plan, records: Sequence[Record]) -> bytes:
-    """What results.csv has no columns for, as JSON: curves, audits, notes and times, a trial each."""
+    """Return curves, audits, notes and times of each trial, for which results.csv has no columns, as JSON."""
     kept = [
         {
             "id": record.id,
@@ -205,7 +196,7 @@ def records_summary(plan: Plan, records: Sequence[Record]) -> bytes:
 
 
 def _all_without_paths(value: Any) -> Any:
-    """`without_paths` of every text inside, keys included."""
+    """Return the value with `without_paths` applied to every text in it, keys included."""
     match value:
         case str():
             return without_paths(value)

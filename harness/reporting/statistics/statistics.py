@@ -29,13 +29,7 @@ RESAMPLES = 9999
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds.
-
-    Attributes:
-        mean: of the values.
-        low, high: its 95 % interval; None for a single value.
-        seeds: how many values.
-    """
+    """A mean over seeds and its 95 % interval, which a single value has not."""
 
     mean: float
     low: float | None
@@ -74,13 +68,10 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference of two rows, over the seeds that both have.
+    """The difference of two rows, first - second, over the seeds that both have.
 
-    Attributes:
-        estimate: of first - second.
-        p: of the paired t test, corrected for all comparisons of its family; None below eight seeds.
-        effect: Cohen's d of paired values, the mean difference in its standard deviations; None below eight seeds, and
-            where the differences are all equal.
+    `p` is that of the paired t test, corrected for all comparisons of its family, and `effect` is Cohen's d of paired
+    values; both are None below eight seeds, the latter also where the differences are all equal.
     """
 
     estimate: Estimate
@@ -89,7 +80,7 @@ class Difference:
 
     @property
     def significant(self) -> bool:
-        """Whether a test was made and the rows differ significantly."""
+        """True if a test was made and the rows differ significantly."""
         return self.p is not None and self.p < SIGNIFICANCE
 
     def text(self) -> str:
@@ -105,13 +96,9 @@ class Difference:
 
 
 def paired_differences(rows: Mapping[str, Mapping[int, float]]) -> dict[tuple[str, str], Difference]:
-    """Return every pair of rows, in order, with Holm's correction over all pairs that have enough seeds for a test.
+    """Return (first, second) -> first - second for pairs of rows, label -> seed -> value, that share a seed.
 
-    Args:
-        rows: label -> seed -> value.
-
-    Returns:
-        (first, second) -> first - second, for pairs that share a seed.
+    Holm's correction is over all pairs that have enough seeds for a test.
     """
     shared = {(a, b): sorted(rows[a].keys() & rows[b].keys()) for a, b in combinations(rows, 2)}
     return judged(
@@ -146,12 +133,7 @@ def _paired_t(differences: Sequence[float]) -> tuple[float, float | None]:
 
 
 def winner(means: Mapping[str, float], differences: Mapping[tuple[str, str], Difference]) -> str | None:
-    """Return the row of the lowest mean, if it differs significantly from every other one; None else.
-
-    Args:
-        means: of the rows that compete, over the same seeds.
-        differences: of `paired_differences`, over those rows.
-    """
+    """Return the row of the lowest mean if it differs significantly from every other one, else None."""
     if len(means) < 2:
         return None
     best = min(means, key=lambda row: means[row])

@@ -25,7 +25,7 @@ from harness.evaluation.fidelity import (
     find_weights,
     measure_fidelity,
 )
-from harness.kinds.density.run import run_density
+from harness.kinds.density.run import run as run_density
 from harness.kinds.density.trial import DensityTrial
 from harness.kinds.density.weights import load_flow, weights_path
 from harness.pipeline.pipeline import Pipeline

@@ -13,9 +13,6 @@ from harness.core.run_options import RunOptions
 from harness.core.settings import LayerRef
 from harness.execution.gate import REFUSED, WAY_OUT
 from harness.execution.slurm.submissions import Submission
-from harness.kinds.density.tables.likelihoods import density_tables
-from harness.kinds.parameters.tables import parameters_tables
-from harness.kinds.runtime.tables import runtime_tables
 from harness.planning.plan import Plan
 from harness.reporting.frame import Results
 
@@ -162,8 +159,7 @@ def test_every_table_marks_a_row_that_was_not_checked(kind, request):
         for row in record.rows:
             if row.get("layer", record.trial.get("layer", {}).get("row")) == name:
                 row["check"] = "unchecked"
-    tables = {"density": density_tables, "runtime": runtime_tables, "parameters": parameters_tables}[kind]
-    table = tables(Results.of(plan, run_records))[0]
+    table = Results.of(plan, run_records).tables[0]
     assert any(UNCHECKED in remark for remark in table.notes)
     assert [row[0] for row in table.rows if "[" in row[0]] == [f"{name} [1]"]
 

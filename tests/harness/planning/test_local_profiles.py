@@ -5,7 +5,7 @@ import pytest
 
 from flows.baselines import BASELINES
 from harness.datasets import Store, find_dataset
-from harness.kinds.density.run import run_density
+from harness.kinds.density.run import run as run_density
 from harness.planning.suite import load_suite
 
 ROWS = {"conv1x1", "emerging", "periodic", "woodbury", "butterfly", "butterfly-pixels"}

@@ -8,7 +8,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.image import imread
 from matplotlib.lines import Line2D
 
-from harness.kinds.density.figures.likelihood import likelihood_figure
+from harness.kinds.density.figures import likelihood
 from harness.kinds.density.figures.samples import mosaic
 from harness.kinds.density.figures.training import average, limits
 from harness.kinds.runtime.figures.sweeps import sweep_figures, varying
@@ -80,7 +80,7 @@ def test_the_likelihood_figure_shows_every_seed_and_failed_rows(density_run):
     records[2].status, records[2].rows = "diverged", []
     for record in records[1:18:6]:  # the second layer on digits
         record.status, record.rows = "oom", []
-    figure = likelihood_figure(Results.of(plan, records))
+    figure = likelihood.figures(Results.of(plan, records))["likelihood"]
     digits = figure.axes[0]
     assert [text.get_text() for text in digits.get_yticklabels()] == list(plan.rows)
     assert digits.get_ylim()[0] > digits.get_ylim()[1], "the first layer is on top"
@@ -92,9 +92,9 @@ def test_the_likelihood_figure_shows_every_seed_and_failed_rows(density_run):
 
 def test_markers_of_failed_audits_are_hollow(density_run):
     plan, records = density_run
-    solid = likelihood_figure(Results.of(plan, records))
+    solid = likelihood.figures(Results.of(plan, records))["likelihood"]
     records[0].rows[0]["audit"] = "failed"
-    hollow = likelihood_figure(Results.of(plan, records))
+    hollow = likelihood.figures(Results.of(plan, records))["likelihood"]
     faces = [sum(line.get_markerfacecolor() == "white" for line in figure.axes[0].lines) for figure in (solid, hollow)]
     assert faces[0] == 0 and faces[1] > 0
 

@@ -11,7 +11,7 @@ import pytest
 from harness.planning.overrides import run_command
 from harness.reporting.figures.figures import drawn, rendered
 from harness.reporting.frame import Results, csv_bytes
-from harness.reporting.page.page import anchors, page
+from harness.reporting.page.page import PageSection, anchors, page, page_figures
 from harness.reporting.page.page_facts import (
     environment_rows,
     rebuild_lines,
@@ -20,9 +20,7 @@ from harness.reporting.page.page_facts import (
     trial_rows,
     without_paths,
 )
-from harness.reporting.page.page_sections import PageSection, page_figures
-from harness.reporting.report import write_report
-from harness.reporting.suite_report import SuiteReport, suite_report
+from harness.reporting.report import SuiteReport, write_report
 from harness.reporting.tables.rendering import Table
 
 SURROUNDINGS = {
@@ -229,7 +227,7 @@ def test_a_section_may_have_any_heading_facts_tables_and_figures(density_run, tm
 def test_runtime_curves_come_before_their_tables(runtime_run, density_run, tmp_path):
     for (plan, records), first in ((runtime_run, "Runtime curves"), (density_run, "Tables")):
         results = Results.of(plan, records, tmp_path)
-        made = suite_report(results).sections(shown(results), [])
+        made = SuiteReport(results).sections(shown(results), [])
         assert made[0].heading == first
     assert anchors([PageSection("()"), PageSection("–")]) == ["section", "section-2"]
 

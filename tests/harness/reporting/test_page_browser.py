@@ -6,8 +6,7 @@ import shutil
 import pytest
 
 from harness.reporting.frame import Results
-from harness.reporting.page.page import page
-from harness.reporting.page.page_sections import PageSection
+from harness.reporting.page.page import PageSection, page
 from harness.reporting.report import write_report
 from harness.reporting.tables.rendering import Table
 

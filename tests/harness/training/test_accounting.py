@@ -9,7 +9,7 @@ from flows import Glow
 from harness.cli.parser import main
 from harness.core.errors import SuiteError
 from harness.core.settings import FlowSettings, LayerRef
-from harness.kinds.density.run import run_density
+from harness.kinds.density.run import run as run_density
 from harness.pipeline.models import build_flow
 from harness.planning.suite import load_suite
 from harness.training.accounting import uncounted

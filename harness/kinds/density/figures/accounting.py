@@ -21,13 +21,8 @@ FAIR: dict[str, Any] = {"color": colour(2), "linestyle": ":", "label": "true, tr
 FLOOR: dict[str, Any] = {"color": INK, "linestyle": "--", "linewidth": 1.2, "label": "resolution floor"}
 
 
-def figures(results: Results) -> dict[str, Figure | None]:
-    """Return the figure by its name."""
-    return {"accounting": accounting_figure(results)}
-
-
-def accounting_figure(results: Results) -> Figure | None:
-    """Return a panel per layer, validation over training, mean over seeds; None if every training was on the truth.
+def figures(results: Results) -> dict[str, Figure]:
+    """Return a panel per layer, validation over training, mean over seeds; none if every training was on the truth.
 
     Curves are what the released accounting claims, what is true of the same weights, and the training on the true
     log-determinant; a line is the resolution floor that no density can pass.
@@ -36,7 +31,7 @@ def accounting_figure(results: Results) -> Figure | None:
     released = trained(results, "true_validation")
     rows = [row for row in plan.rows if (released["layer"] == row).any()]
     if not rows:
-        return None
+        return {}
     figure, grid = panels(len(rows), 3.1, 3.6, share_y=True, columns=3)
     for axes, row in zip(grid, rows, strict=True):
         own = frame[frame["layer"] == row]
@@ -57,4 +52,4 @@ def accounting_figure(results: Results) -> Figure | None:
     grid[0].set_ylabel(f"validation, {UNITS[unit]} (lower is better)")
     handles = [Line2D([], [], **look) for look in (CLAIMED, TRUE, FAIR, FLOOR)]
     figure.legend(handles=handles, loc="outside lower center", ncols=2)
-    return figure
+    return {"accounting": figure}

@@ -12,16 +12,11 @@ HEADING = "Time of a layer"
 ORDER = 3
 
 
-def figures(results: Results) -> dict[str, Figure | None]:
-    """Return the figure by its name."""
-    return {"cost": cost_figure(results)}
-
-
-def cost_figure(results: Results) -> Figure | None:
+def figures(results: Results) -> dict[str, Figure]:
     """Return a panel per data set's event shape: median time of each operation of the layer alone, with its spread."""
     plan, timed = results.plan, results.of_kind("runtime").dropna(subset="median_ms")
     if timed.empty:
-        return None
+        return {}
     points = list(groups_of(timed, ["sweep", "shape", "batch"]))
     operations = timed["operation"].unique()
     figure, grid = panels(len(points), 3.2, ROW_HEIGHT * len(plan.rows) + 1.2, share_y=True, columns=3)
@@ -47,4 +42,4 @@ def cost_figure(results: Results) -> Figure | None:
                 label=OPERATIONS[operation],
             )
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(operations))
-    return figure
+    return {"cost": figure}

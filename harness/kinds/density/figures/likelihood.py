@@ -16,16 +16,11 @@ HEADING = "Likelihood"
 ORDER = 1
 
 
-def figures(results: Results) -> dict[str, Figure | None]:
-    """Return the figure by its name."""
-    return {"likelihood": likelihood_figure(results)}
-
-
-def likelihood_figure(results: Results) -> Figure | None:
+def figures(results: Results) -> dict[str, Figure]:
     """Return a panel per data set: every seed as a small dot, their mean and its bootstrap interval beside it."""
     plan, frame = results.plan, density(results)
     if frame[["nats_per_dim", "bits_per_dim"]].isna().all(axis=None):
-        return None
+        return {}
     height = ROW_HEIGHT * len(plan.rows) + 1.0
     figure, grid = panels(len(plan.columns), 2.6, height, share_y=True)
     seeds = False
@@ -58,4 +53,4 @@ def likelihood_figure(results: Results) -> Figure | None:
     notes += ["hollow: audit failed or below the resolution floor, not to be compared"] if hollow else []
     if notes:
         figure.supxlabel("; ".join(notes), fontsize=8, color=INK)
-    return figure
+    return {"likelihood": figure}

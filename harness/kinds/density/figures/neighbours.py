@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from harness.kinds.density.figures.samples import arrays_of
+from harness.kinds.density.figures.samples import arrays_of, shades, tiled
 from harness.reporting.figures.figure_style import COLOURS, INK, panels, plain, slug
 from harness.reporting.frame import Results
 
@@ -42,7 +42,7 @@ def figures(results: Results) -> dict[str, Figure]:
 
 
 def pairs_of(arrays: Mapping[str, np.ndarray]) -> tuple[Pairs, Pairs] | None:
-    """(held-out, samples) with their neighbours, from what a trial stored; None where it stored no neighbours."""
+    """Return (held-out, samples) with their neighbours, as a trial stored them; None where it stored none."""
     if not set(ARRAYS) <= set(arrays):  # of a version without
         return None
     data, data_near, data_far, samples, samples_near, samples_far = (arrays[name] for name in ARRAYS)
@@ -65,21 +65,13 @@ def image_figure(blocks: Sequence[tuple[str, Pairs]]) -> Figure:
 
 
 def pair_mosaic(images: np.ndarray, near: np.ndarray, top: int) -> np.ndarray:
-    """Up to ACROSS x DOWN images (N, C, H, W), each above its neighbour, in [0, 1]; wider gaps between the pairs."""
-    count, channels, height, width = images[: ACROSS * DOWN].shape
-    both = [np.clip(part[:count].astype(float) / top, 0, 1) for part in (images, near)]
-    if channels not in (1, 3):
-        both, channels = [part[:, :1] for part in both], 1
-    across, down = min(count, ACROSS), -(-count // ACROSS)
-    pad, gap = max(1, height // 16), max(2, height // 4)
-    pair = 2 * height + pad
-    whole = np.ones((down * (pair + gap) - gap, across * (width + pad) - pad, channels))
-    for number in range(count):
-        y, x = (number // across) * (pair + gap), (number % across) * (width + pad)
-        for part in both:
-            whole[y : y + height, x : x + width] = part[number].transpose(1, 2, 0)
-            y += height + pad
-    return whole[:, :, 0] if channels == 1 else whole
+    """Return up to ACROSS x DOWN images (N, C, H, W) above their neighbours, in [0, 1], with gaps between pairs."""
+    count = min(len(images), ACROSS * DOWN)
+    height = images.shape[2]
+    pad = max(1, height // 16)
+    above, below = (shades(part[:count], top) for part in (images, near))
+    pairs = np.concatenate([above, np.ones_like(above[:, :, :pad]), below], axis=2)
+    return tiled(pairs, min(count, ACROSS), pad, max(2, height // 4))
 
 
 def wave_figure(blocks: Sequence[tuple[str, Pairs]]) -> Figure:

@@ -31,12 +31,7 @@ COSTS: dict[str, Callable[[Model], float | None]] = {
 DECADE = 10
 
 
-def figures(results: Results) -> dict[str, Figure | None]:
-    """Return the figure by its name."""
-    return {"pareto": pareto_figure(results)}
-
-
-def pareto_figure(results: Results) -> Figure | None:
+def figures(results: Results) -> dict[str, Figure]:
     """Return a figure of two panels per data set: widths of a row are joined, the front is grey.
 
     Models that do not compete are hollow.
@@ -44,7 +39,7 @@ def pareto_figure(results: Results) -> Figure | None:
     plan = results.plan
     shown = [(field, cost) for field in fields(results) for cost in COSTS if _drawable(field, cost)]
     if not shown:
-        return None
+        return {}
     figure, grid = panels(len(shown), 3.2, 3.0, columns=2)
     for axes, (field, cost) in zip(grid, shown, strict=True):
         _panel(axes, plan, field, cost)
@@ -56,7 +51,7 @@ def pareto_figure(results: Results) -> Figure | None:
     side_legend(figure, handles)
     if any(not model.competes for field, _ in shown for model in field.models):
         figure.supxlabel("hollow: not a likelihood to compare, or told the permutation", fontsize=8, color=INK)
-    return figure
+    return {"pareto": figure}
 
 
 def front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -45,7 +45,7 @@ def arrays_of(results: Results, column: str) -> dict[str, dict[str, np.ndarray]]
 
 
 def sample_blocks(found: Mapping[str, Mapping[str, np.ndarray]]) -> list[tuple[str, np.ndarray]]:
-    """("data", values), then (row, samples) of each row; empty where there is none."""
+    """Return ("data", values), then (row, samples) of each row; empty where there is none."""
     rows = list(found)
     return [("data", found[rows[0]]["data"]), *((row, found[row]["samples"]) for row in rows)] if rows else []
 
@@ -62,17 +62,25 @@ def image_figure(blocks: Sequence[tuple[str, np.ndarray]]) -> Figure:
 
 
 def mosaic(images: np.ndarray, top: int) -> np.ndarray:
-    """The first images (N, C, H, W) as one square in [0, 1], at most GRID x GRID, with a line of white between them."""
+    """Return the first images (N, C, H, W) as a square in [0, 1], at most GRID x GRID, with white lines between."""
     side = max(1, min(GRID, math.isqrt(len(images))))
-    images = np.clip(images[: side * side].astype(float) / top, 0, 1)
+    pad = max(1, images.shape[2] // 16)
+    return tiled(shades(images[: side * side], top), side, pad, pad)
+
+
+def shades(images: np.ndarray, top: int) -> np.ndarray:
+    """Return images (N, C, H, W) of values up to `top` in [0, 1]; of two channels or many the first."""
+    return np.clip((images if images.shape[1] in (1, 3) else images[:, :1]).astype(float) / top, 0, 1)
+
+
+def tiled(images: np.ndarray, across: int, pad: int, gap: int) -> np.ndarray:
+    """Return images (N, C, H, W) as one (H, W) or (H, W, 3), white between columns (`pad`) and rows (`gap`)."""
     count, channels, height, width = images.shape
-    if channels not in (1, 3):
-        images, channels = images[:, :1], 1
-    pad = max(1, height // 16)
-    whole = np.ones((side * (height + pad) - pad, side * (width + pad) - pad, channels))
-    for number in range(count):
-        top_row, left = (number // side) * (height + pad), (number % side) * (width + pad)
-        whole[top_row : top_row + height, left : left + width] = images[number].transpose(1, 2, 0)
+    down = -(-count // across)
+    whole = np.ones((down * (height + gap) - gap, across * (width + pad) - pad, channels))
+    for number, image in enumerate(images):
+        y, x = number // across * (height + gap), number % across * (width + pad)
+        whole[y : y + height, x : x + width] = image.transpose(1, 2, 0)
     return whole[:, :, 0] if channels == 1 else whole
 
 
@@ -94,7 +102,7 @@ def wave_figure(blocks: Sequence[tuple[str, np.ndarray]]) -> Figure:
 
 
 def draw_waves(axes: Axes, waves: np.ndarray) -> None:
-    """Sequences (N, C, T) in units of the data's range, the first on top, a colour per channel."""
+    """Draw sequences (N, C, T) in units of the data's range, the first on top, a colour per channel."""
     for number, wave in enumerate(waves):
         for channel, values in enumerate(wave):
             # A sample far outside the range would cross its neighbours.

@@ -13,12 +13,7 @@ HEADING = "Smallest singular value"
 ORDER = 6
 
 
-def figures(results: Results) -> dict[str, Figure | None]:
-    """Return the figure by its name."""
-    return {"singular": singular_figure(results)}
-
-
-def singular_figure(results: Results) -> Figure | None:
+def figures(results: Results) -> dict[str, Figure]:
     """Return a panel per data set: the smallest singular value of any watched layer over training, a line per seed.
 
     A mark stands at every evaluation before which a step took a determinant across zero. None if nothing was watched.
@@ -26,7 +21,7 @@ def singular_figure(results: Results) -> Figure | None:
     plan, watched = results.plan, trained(results, "smallest_singular_value")
     columns = [column for column in plan.columns if (watched["dataset"] == column).any()]
     if not columns:
-        return None
+        return {}
     figure, grid = panels(len(columns), 3.4, 2.9, share_y=True, columns=2)
     for axes, column in zip(grid, columns, strict=True):
         for line in rows_of(watched[watched["dataset"] == column]):
@@ -54,4 +49,4 @@ def singular_figure(results: Results) -> Figure | None:
     crossing = "a step before crossed a singular matrix"
     handles.append(Line2D([], [], color=INK, linestyle="none", marker="o", label=crossing))
     figure.legend(handles=handles, loc="outside lower center", ncols=2)
-    return figure
+    return {"singular": figure}

@@ -18,15 +18,10 @@ ORDER = 5
 SETTLED = 0.15  # the share of the steps whose first, steep part may leave the panel
 
 
-def figures(results: Results) -> dict[str, Figure | None]:
-    """Return the figure by its name."""
-    return {"training": training_figure(results)}
-
-
-def training_figure(results: Results) -> Figure | None:
+def figures(results: Results) -> dict[str, Figure]:
     """Return a panel per data set: validation solid, its seeds thin; the training loss dotted, mean over seeds."""
     if not trained(results, "true_validation").empty:  # some of the curves are of values that are no likelihoods
-        return None
+        return {}
     plan, frame = results.plan, results.of_kind("density")
     curves = {
         (name, trial): points
@@ -37,7 +32,7 @@ def training_figure(results: Results) -> Figure | None:
     frame = frame[frame["id"].isin(trial for _, trial in curves)]
     columns = [column for column in plan.columns if (frame["dataset"] == column).any()]
     if not columns:
-        return None
+        return {}
     figure, grid = panels(len(columns), 3.4, 3.2, columns=3)
     for axes, column in zip(grid, columns, strict=True):
         shown: list[Curve] = []
@@ -65,7 +60,7 @@ def training_figure(results: Results) -> Figure | None:
         Line2D([], [], color=INK, linewidth=1.2, linestyle=":", label="training batches"),
     ]
     side_legend(figure, handles)
-    return figure
+    return {"training": figure}
 
 
 def limits(curves: Sequence[Curve]) -> tuple[float, float]:

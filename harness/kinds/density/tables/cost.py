@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from harness.kinds.runtime.layer_times import time_columns, timing_text
-from harness.reporting.frame import Results
-from harness.reporting.tables.cells import EMPTY, Notes, device_text
+from typing import Any
+
+from harness.kinds.runtime.trial import RuntimeTrial
+from harness.reporting.frame import Results, rows_of
+from harness.reporting.tables.cells import EMPTY, OPERATIONS, Notes, device_text, threads_text, time_cell
 from harness.reporting.tables.rendering import Table
 
 
 def cost_table(results: Results) -> Table | None:
     """Return a table of a row per layer; None where nothing was counted or timed."""
     plan, notes = results.plan, Notes()
-    columns = [*_parameter_columns(results), *time_columns(results, notes)]
+    columns = [*_parameter_columns(results), *_time_columns(results, notes)]
     if not columns:
         return None
     caption = (
         f"Measured: profile {plan.profile}, {device_text(plan.device, results.frame)}. Parameters: of the whole flow."
-        f"{timing_text(results)}"
+        f"{_timing_text(results)}"
     )
     rows = tuple((row, *(cells.get(row, EMPTY) for _, cells in columns)) for row in plan.rows)
     header = ("layer", *(head for head, _ in columns))
@@ -38,3 +40,36 @@ def _parameter_columns(results: Results) -> list[tuple[str, dict[str, str]]]:
     if len(groups) == 1 and len(groups[0][0]) == len(results.plan.columns):
         return [("parameters", groups[0][1])]
     return [(f"parameters, {' and '.join(labels)}", cells) for labels, cells in groups]
+
+
+def _time_columns(results: Results, notes: Notes) -> list[tuple[str, dict[str, str]]]:
+    """Return columns of median times by heading, one per operation and event shape, each a cell by layer.
+
+    Data sets that share a shape and their layers' options were timed on equal terms: the first stands for all.
+    """
+    timed: dict[tuple[Any, ...], list[RuntimeTrial]] = {}
+    for trial in _timings(results):
+        timed.setdefault((trial.shape, trial.batch, trial.layers), []).append(trial)
+    columns = []
+    for operation, name in OPERATIONS.items():
+        for same in timed.values():
+            if operation in same[0].operations:
+                where = "" if len(timed) == 1 else f", {' and '.join(trial.sweep for trial in same)}"
+                own = results.frame[(results.frame["id"] == same[0].id) & (results.frame["operation"] == operation)]
+                cells = {line.layer: time_cell(line, notes) for line in rows_of(own)}
+                columns.append((f"{name}, ms{where}", cells))
+    return columns
+
+
+def _timing_text(results: Results) -> str:
+    """Return what was timed, a sentence for a caption; empty without timings."""
+    for trial in _timings(results):
+        return (
+            f" Times: one layer alone, {trial.dtype}, median (interquartile range) of {trial.timing.rounds} samples, "
+            f"batch {trial.batch}, {threads_text(trial.threads)}; forward includes the log-determinant."
+        )
+    return ""
+
+
+def _timings(results: Results) -> list[RuntimeTrial]:
+    return [trial for trial in results.plan.trials if isinstance(trial, RuntimeTrial)]

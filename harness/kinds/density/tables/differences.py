@@ -17,13 +17,12 @@ BEST = "lowest mean"
 
 
 def differences_table(plan: Plan, rankings: Mapping[str, Ranking]) -> Table | None:
-    """Return a row per layer, a column per data set; None where no two rows share two seeds.
-
-    Args:
-        plan: order of the rows.
-        rankings: by column.
-    """
-    competing = {label: found for label, found in rankings.items() if _paired(found)}
+    """Return a row per layer, a column per data set; None where no two rows share two seeds."""
+    competing = {
+        label: found
+        for label, found in rankings.items()
+        if any(difference.estimate.low is not None for difference in found.differences.values())
+    }
     if not competing:
         return None
     tests = any(difference.p is not None for found in competing.values() for difference in found.differences.values())
@@ -39,18 +38,9 @@ def differences_table(plan: Plan, rankings: Mapping[str, Ranking]) -> Table | No
         )
     else:
         caption += f" No test below {LEAST_SEEDS} seeds."
-    notes = [f"{EMPTY}: not every seed of the row has a likelihood that may be compared"]
-    return Table(
-        f"{plan.suite}-differences",
-        caption,
-        ("layer", *competing),
-        rows,
-        tuple(notes) if any(EMPTY in row for row in rows) else (),
-    )
-
-
-def _paired(found: Ranking) -> bool:
-    return any(difference.estimate.low is not None for difference in found.differences.values())
+    remark = f"{EMPTY}: not every seed of the row has a likelihood that may be compared"
+    notes = (remark,) if any(EMPTY in row for row in rows) else ()
+    return Table(f"{plan.suite}-differences", caption, ("layer", *competing), rows, notes)
 
 
 def _cell(found: Ranking, row: str) -> str:

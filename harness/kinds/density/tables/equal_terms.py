@@ -137,17 +137,16 @@ def nearest_counts(models: Sequence[Model]) -> tuple[int, list[Model]]:
 
     def chosen(target: int) -> list[Model]:
         own = ([model for model in models if model.row == row] for row in rows)
-        return [min(some, key=lambda model: _ratio(model.parameters, target)) for some in own]
+        return [min(some, key=lambda model: distance(model, target)) for some in own]
+
+    def distance(model: Model, target: int) -> float:
+        return abs(math.log(model.parameters / target))
 
     def farthest(target: int) -> float:
-        return max(_ratio(model.parameters, target) for model in chosen(target))
+        return max(distance(model, target) for model in chosen(target))
 
     target = min(sorted({model.parameters for model in models}, reverse=True), key=farthest)
     return target, chosen(target)
-
-
-def _ratio(one: int, other: int) -> float:
-    return abs(math.log(one / other))
 
 
 def _value(model: Model) -> str:

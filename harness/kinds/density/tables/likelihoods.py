@@ -1,9 +1,9 @@
-"""The tables of a density suite, the first of which is that of publications: models by data sets."""
+"""The tables of publications: likelihoods of models by data sets, measured and published."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -18,14 +18,8 @@ from harness.kinds.density.likelihoods import (
     mean_and_interval,
     members_of,
     of_column,
-    ranking,
     units,
 )
-from harness.kinds.density.tables.cost import cost_table
-from harness.kinds.density.tables.data_remarks import data_remarks
-from harness.kinds.density.tables.differences import differences_table
-from harness.kinds.density.tables.events import events_table
-from harness.kinds.density.tables.fidelity import fidelity_table
 from harness.kinds.density.trial import DensityTrial
 from harness.reporting.frame import MISSING, Results
 from harness.reporting.statistics.statistics import LEAST_SEEDS, SIGNIFICANCE
@@ -37,30 +31,10 @@ if TYPE_CHECKING:
     from harness.planning.suite_model import Published
 
 MEASURED, PUBLISHED, QUOTED = "measured", "published", "quoted"
+DIGITS_OF_CHECKSUM = 12
 
 
-def density_tables(results: Results) -> list[Table]:
-    """Return likelihoods, test events, differences and costs.
-
-    Published numbers stand beside them under the published protocol, otherwise in a table of their own.
-    """
-    plan = results.plan
-    quoted = plan.published if plan.published is not None and plan.published.measure in UNITS else None
-    beside = quoted if plan.profile == "paper" else None
-    labels = (*plan.columns, *plan.averages)
-    rankings = {label: ranking(results, label) for label in labels}
-    made = [
-        _likelihoods(results, rankings, beside),
-        events_table(results),
-        differences_table(plan, rankings),
-        fidelity_table(results),
-        cost_table(results),
-        _published_table(plan, quoted) if quoted is not None and beside is None else None,
-    ]
-    return [table for table in made if table is not None]
-
-
-def _likelihoods(results: Results, rankings: Mapping[str, Ranking], beside: Published | None) -> Table:
+def likelihoods_table(results: Results, rankings: Mapping[str, Ranking], beside: Published | None) -> Table:
     """Return a row per model and a column per data set, with published numbers beside those measured."""
     plan, frame, notes = results.plan, density(results), Notes()
     header, groups = ["layer"], [("", 1)]
@@ -224,7 +198,7 @@ def _quoted(values: Mapping[str, Any], column: str) -> str:
     return text if float(text) == values[column] else str(values[column])
 
 
-def _published_table(plan: Plan, quoted: Published) -> Table:
+def published_table(plan: Plan, quoted: Published) -> Table:
     """Return published numbers alone, each row with its source."""
     columns = list(dict.fromkeys(name for values in quoted.values.values() for name in values if name != "width"))
     rows = [
@@ -239,3 +213,44 @@ def _published_table(plan: Plan, quoted: Published) -> Table:
         tuple(rows),
         (f"{QUOTED}: published there, and not trained by this suite",) if any(QUOTED in row for row in rows) else (),
     )
+
+
+def data_remarks(results: Results, frame: pd.DataFrame) -> list[str]:
+    """Return remarks on each data set, its treatment and its layers, in plan order, then on oracles."""
+    trials = [trial for trial in results.plan.trials if isinstance(trial, DensityTrial)]
+    remarks = []
+    for column in results.plan.columns:
+        own = frame[frame["dataset"] == column]
+        found = [_data_text(notes) for notes in own["notes"]]
+        found += [text for trial in trials if trial.data.label == column for text in _treatment(trial)]
+        remarks += [f"{column}: {text}" for text in dict.fromkeys(found) if text]
+        of_layers = {
+            row: notes["layer"] for row, notes in zip(own["layer"], own["notes"], strict=True) if "layer" in notes
+        }
+        remarks += [f"{column}, {row}: {text}" for row, text in of_layers.items()]
+    for row in dict.fromkeys(trial.layer.row for trial in trials if trial.layer.oracle):
+        remarks.append(f"{row}: its flow is told the permutation and starts with the inverse: a bound, no competitor")
+    return remarks
+
+
+def _data_text(notes: Mapping[str, str]) -> str:
+    """Return the data that a trial read, from its notes; empty for a trial that has none."""
+    parts = [notes[name] for name in ("data", "splits") if name in notes]
+    if "steps" in notes:
+        parts.append(f"lattice steps {notes['steps']}")
+    if "checksum" in notes:
+        parts.append(f"SHA-256 {notes['checksum'][:DIGITS_OF_CHECKSUM]}…")
+    if parts and "floor" in notes:
+        parts.append(f"no resolution floor: {notes['floor']}")
+    return "; ".join(parts)
+
+
+def _treatment(trial: DensityTrial) -> Iterator[str]:
+    if not trial.data.dequantise:
+        yield "raw values without dequantisation; where they lie on a lattice, any density is possible"
+    if trial.data.preprocessing == "logit":
+        yield "modelled as logits of pixels, whose Jacobian is counted"
+    if trial.data.permute is not None:
+        yield f"all entries permuted, the same in every image and split, by seed {trial.data.permute}"
+    if trial.data.augmentation != "none":
+        yield f"training images moved at random ({trial.data.augmentation}), held-out images as they are"

@@ -73,8 +73,7 @@ def _figure(plan: Plan, sweep: str, points: pd.DataFrame, which: str) -> Figure:
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         logarithmic(axes.yaxis)
     grid[0].set_ylabel("ms, median, and its spread")
-    handles, names = grid[0].get_legend_handles_labels()
-    side_legend(figure, handles, names)
+    side_legend(figure, grid[0].get_legend_handles_labels()[0])
     figure.suptitle(plain(f"{sweep}: {rest}{which}"), x=0.01, ha="left", fontsize=10)
     if points["unstable"].any():
         figure.supxlabel("hollow: unstable, † in the tables", fontsize=8, color=INK)

@@ -10,15 +10,12 @@ import pytest
 from harness.cli.parser import main
 from harness.core.errors import SuiteError, UserError
 from harness.core.records import read_record, write_record
-from harness.kinds.claims.claims import examine
-from harness.kinds.claims.judges import JUDGES
-from harness.kinds.claims.report import ClaimsReport
-from harness.kinds.density.figures.accounting import accounting_figure
-from harness.kinds.density.figures.singular import singular_figure
+from harness.kinds.claims.report import JUDGES, ClaimsReport, examine
+from harness.kinds.density.figures import accounting, singular
 from harness.planning.plan import Plan
 from harness.planning.suite import load_suite
 from harness.reporting.frame import Results
-from harness.reporting.page.page_sections import PageFigure
+from harness.reporting.page.page import PageFigure
 from harness.reporting.tables.rendering import Table
 
 FILE = """\
@@ -224,18 +221,18 @@ def test_examinations_are_compared(done, tmp_path, capsys):
 def test_figures_of_accounting_and_singular_values(done, density_run):
     plan, records = density_run
     density = [record for record in records if record.trial["kind"] == "density"]
-    assert accounting_figure(Results.of(plan, density)) is None and singular_figure(Results.of(plan, density)) is None
+    assert accounting.figures(Results.of(plan, density)) == singular.figures(Results.of(plan, density)) == {}
     waves = [record for record in density if record.trial["data"]["label"] == "waveforms"]
     for record in waves[:3]:
         record.curves["true_validation"] = [value + 5 for value in record.curves["validation"]]
         record.curves["smallest_singular_value"] = [0.5, 0.4, 0.3, 0.2]
         record.curves["crossings"] = [0, 2, 2, 3]
         record.rows[0]["floor"] = -5.4
-    figure = accounting_figure(Results.of(plan, waves[:3]))
+    figure = accounting.figures(Results.of(plan, waves[:3]))["accounting"]
     claimed, true, floor = figure.axes[0].lines
     assert list(true.get_ydata() - claimed.get_ydata()) == pytest.approx([5.0] * 4)
     assert set(floor.get_ydata()) == {-5.4}
-    marks = singular_figure(Results.of(plan, waves[:1])).axes[0].lines[1]
+    marks = singular.figures(Results.of(plan, waves[:1]))["singular"].axes[0].lines[1]
     assert list(marks.get_xdata()) == [20, 40] and list(marks.get_ydata()) == [0.4, 0.2]
 
 

@@ -21,7 +21,7 @@ from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSetti
 from harness.core.sources import Sources
 from harness.datasets.base import Splits
 from harness.evaluation.evaluation import evaluate
-from harness.kinds.density.run import run_density
+from harness.kinds.density.run import run as run_density
 from harness.kinds.density.trial import DensityTrial
 from harness.kinds.density.weights import load_flow, weights_path
 from harness.pipeline.pipeline import Pipeline

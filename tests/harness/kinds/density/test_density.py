@@ -16,7 +16,8 @@ from harness.core.records import read_record, write_record
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.datasets.base import Splits
 from harness.evaluation.evaluation import Evaluation, Parts, evaluate
-from harness.kinds.density.run import below_floor, run_density
+from harness.kinds.density.run import below_floor
+from harness.kinds.density.run import run as run_density
 from harness.kinds.density.trial import DensityTrial
 from harness.kinds.density.weights import load_flow
 from harness.pipeline.pipeline import Pipeline

@@ -1,7 +1,7 @@
 import pytest
 
 from harness.cli.parser import main
-from harness.kinds.density.figures.pareto import front, pareto_figure
+from harness.kinds.density.figures import pareto
 from harness.kinds.density.models import Model, fields
 from harness.kinds.density.tables.equal_terms import equal_terms_table, nearest_counts
 from harness.kinds.density.trial import DensityTrial
@@ -138,13 +138,13 @@ def test_the_common_count_minimises_the_largest_distance_of_a_row():
 
 
 def test_the_pareto_front_has_the_points_that_none_dominates():
-    assert front([(3, 1.0), (1, 2.0), (2, 2.0), (1, 3.0), (4, 1.5)]) == [(1, 2.0), (3, 1.0)]
+    assert pareto.front([(3, 1.0), (1, 2.0), (2, 2.0), (1, 3.0), (4, 1.5)]) == [(1, 2.0), (3, 1.0)]
 
 
 def test_pareto_panels_show_every_width_and_mark_failed_audits(two_widths):
     plan, records = two_widths
     records[0].rows[0]["audit"] = "failed"
-    figure = pareto_figure(Results.of(plan, records))
+    figure = pareto.figures(Results.of(plan, records))["pareto"]
     assert [axes.get_xlabel() for axes in figure.axes] == ["parameters", "seconds of training"]
     points = [line for line in figure.axes[0].lines if line.get_marker() not in ("None", "_", "|", "")]
     assert [line.get_xdata()[0] for line in points] == [1000, 10000, 1100, 11000, 1200, 12000]
@@ -153,7 +153,8 @@ def test_pareto_panels_show_every_width_and_mark_failed_audits(two_widths):
     assert list(dashed[0].get_xdata()) == [1100, 10000], "the cheapest does not compete"
     for number, record in enumerate(records):
         record.environment["cpu"] = "One" if number % 6 < 3 else "Two"
-    assert [axes.get_xlabel() for axes in pareto_figure(Results.of(plan, records)).axes] == ["parameters"]
+    figure = pareto.figures(Results.of(plan, records))["pareto"]
+    assert [axes.get_xlabel() for axes in figure.axes] == ["parameters"]
 
 
 def test_columns_of_different_data_are_separate_fields(density_run):

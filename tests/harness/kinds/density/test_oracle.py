@@ -10,7 +10,7 @@ from harness.core.errors import SuiteError
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.datasets import Splits, Store, find_dataset
 from harness.evaluation.evaluation import evaluate
-from harness.kinds.density.run import run_density
+from harness.kinds.density.run import run as run_density
 from harness.kinds.density.trial import DensityTrial
 from harness.kinds.density.weights import load_flow, weights_path
 from harness.pipeline.models import build_flow

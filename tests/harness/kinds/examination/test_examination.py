@@ -9,7 +9,7 @@ import torch
 from harness.core.records import blank_record
 from harness.core.settings import LayerRef
 from harness.execution.agenda import Experience
-from harness.kinds.examination.run import run_examination
+from harness.kinds.examination.run import run as run_examination
 from harness.kinds.examination.trial import ExaminationTrial
 from layers.base import push_identity
 from layers.butterfly import Butterfly

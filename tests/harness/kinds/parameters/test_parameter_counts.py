@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from harness.kinds.parameters.run import run_parameters
+from harness.kinds.parameters.run import run as run_parameters
 from harness.planning.suite import load_suite
 from harness.reporting.frame import Results
 

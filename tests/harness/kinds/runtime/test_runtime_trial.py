@@ -5,7 +5,7 @@ import torch
 
 from harness.checking.check_layer import construct
 from harness.core.settings import LayerRef, TimingSettings
-from harness.kinds.runtime.run import run_runtime
+from harness.kinds.runtime.run import run as run_runtime
 from harness.kinds.runtime.trial import RuntimeTrial
 from layers import LAYERS, InvertibleLinear, UnsupportedShape
 

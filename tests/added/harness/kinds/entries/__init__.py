@@ -13,17 +13,5 @@ class EntriesKind(Kind, name="entries"):
     columns = IDENTITY | {"status": "string", "reason": "string", "check": "string", "entries": "Int64"}
     columns |= {"device": "string", "id": "string"}
 
-    def run(self, trial, run_options, progress, checkpoints):
-        from harness.kinds.entries.run import run_entries
-
-        return run_entries(trial)
-
     def depends_on(self, trial):
         return Dependencies(("harness.kinds.entries.run",), operators=False)
-
-    def tables(self, results):
-        from harness.reporting.tables.rendering import Table
-
-        header = ["dataset", "layer", "entries"]
-        rows = results.frame[header].astype(str).itertuples(index=False, name=None)
-        return [Table("entries", "Entries of an event.", tuple(header), tuple(rows))]
