@@ -3,7 +3,8 @@
 import torch
 from torch import nn
 
-from layers.butterflies.pairs import apply, dense, invert_weight
+from layers.butterflies.pairs import apply, invert_weight
+from layers.butterflies.stages import product_matrix
 from layers.butterfly import Butterfly
 from layers.conv1x1 import Conv1x1
 from layers.emerging import Emerging
@@ -77,7 +78,7 @@ class DenseInLayerOrder(Butterfly):
 
     @torch.no_grad()
     def dense(self):
-        return dense(self.weight, self.plan)
+        return product_matrix(self._chains(), self.sizes, self.weight)
 
 
 class LostPermutation(Conv1x1):
