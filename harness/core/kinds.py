@@ -51,7 +51,7 @@ class Dependencies:
     Attributes:
         modules: those that the trial begins with; what they import is followed.
         classes: classes whose files the trial begins with, such as the data set's, which may be third-party.
-        mixer: whether a 1x1 convolution stands beside the layers under test.
+        mixer: whether the flow has a 1x1 convolution besides the layers under test.
         operators: whether the trial runs compiled operators.
         perceptron: whether a coupling of the trial may be a perceptron at each position.
     """
@@ -125,7 +125,7 @@ class Kind:
         return None if module is None else module.measure
 
     def quoted(self, trial: Any, published: Published | None) -> dict[str, Any]:
-        """Return the published numbers that stand beside the measures of a trial, by column."""
+        """Return the published numbers for the measures of a trial, by column."""
         return {}
 
     def tables(self, results: Results) -> list[Table]:

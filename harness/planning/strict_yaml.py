@@ -104,7 +104,7 @@ def load(content: bytes | str, name: str) -> Document:
             document.value = _Walk(document).value(node, ())
     except yaml.reader.ReaderError as error:
         line, column = _line_and_column(text[: error.position])
-        message = f"the character {chr(error.character)!r} cannot stand in YAML text"
+        message = f"the character {chr(error.character)!r} is not allowed in YAML text"
         raise SuiteError(f"{name}:{line}:{column}: {message}; is this a suite file?") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark

@@ -219,7 +219,7 @@ def is_timed(record: Record) -> bool:
 
 
 def elsewhere(record: Record, machine: Machine | None) -> str | None:
-    """Return why the times of this record do not stand beside those of the machine; None if they do."""
+    """Return why the times of this record are not comparable with those of the machine; None if they are."""
     if machine is None or not is_timed(record) or machine_of(record) == machine:
         return None
     return (

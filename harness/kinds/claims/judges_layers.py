@@ -148,8 +148,8 @@ def runtime(results: Results) -> Verdict:
     header = ("layer", *(f"{name}, {what}" for what in ("time", "memory") for name in OPERATIONS.values()))
     used = [i for i in range(len(header)) if i == 0 or any(row[i] != EMPTY for row in rows)]
     caption = (
-        f"Points of all sweeps at which {SUBJECT} takes less / more time or memory than the layer / is not told apart "
-        "from it: where the spreads of two times meet or, if either is unstable, do not lie a factor of two apart. "
+        f"Points of all sweeps at which {SUBJECT} takes less / more time or memory than the layer / does not clearly "
+        "differ from it: where the spreads of two times meet or, if either is unstable, do not lie a factor of two apart. "
         f"Judged are {' and '.join(COMPARED)}, which the publication compares with."
     )
     kept = tuple(tuple(row[i] for i in used) for row in rows)
@@ -160,7 +160,7 @@ def runtime(results: Results) -> Verdict:
         if found:
             parts.append(
                 f"{measure}: less in {found.count('for')} of {len(found)} comparisons, more in "
-                f"{found.count('against')}, not told apart in {found.count('open')}"
+                f"{found.count('against')}, no clear difference in {found.count('open')}"
             )
     lost = [
         f"{line.layer}, {OPERATIONS[line.operation]} at {shape_text(line.shape)}, batch {line.batch}"

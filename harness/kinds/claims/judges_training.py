@@ -199,7 +199,9 @@ def settings(results: Results) -> Verdict:
             failures = cells[without]["failure"].mask(cells[without]["doubt"].notna(), AUDIT_FAILED)
             text = f"no value of {', '.join(without)} ({'/'.join(sorted(failures.unique()))})"
         outcomes.append(outcome)
-        rows_of_table.append((name, text, {"for": "worse", "against": "better", "open": "not told apart"}[outcome]))
+        rows_of_table.append(
+            (name, text, {"for": "worse", "against": "better", "open": "not clearly different"}[outcome])
+        )
     if not tested and set(outcomes) <= {"open"}:
         return nothing_to_judge(results)
     caption = "One thing changed of the published setting: difference of the likelihood from it over paired seeds."
@@ -209,7 +211,7 @@ def settings(results: Results) -> Verdict:
     better, worse = outcomes.count("against"), outcomes.count("for")
     short = (
         f"of {len(outcomes)} single changes of the published settings {better} make it better, {worse} worse, "
-        f"{outcomes.count('open')} are not told apart"
+        f"{outcomes.count('open')} make no clear difference"
     )
     best = min((key for key, found in values.items() if found), key=lambda key: statistics.fmean(values[key].values()))
     text = f"Of {short[3:]}. The lowest mean is that of {best[0]}, {best[1]}."

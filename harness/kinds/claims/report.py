@@ -20,7 +20,7 @@ FIGURES = ("accounting", "singular", "likelihood", "training", "runtime")
 """The beginnings of the names of figures that a claim's section has."""
 
 SHOWN = ("accounting", "singular")
-"""Figures that stand in the text, as the claim is about what they show."""
+"""Figures shown in the text, because the claim is about them."""
 
 HEADER = ("claim", "verdict", "in one line")
 

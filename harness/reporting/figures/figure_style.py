@@ -57,7 +57,7 @@ STYLE: dict[str, Any] = {
     "legend.frameon": False,
     "legend.fontsize": 9,
     "lines.linewidth": 1.8,
-    "svg.fonttype": "none",  # text stays text: small files, and words that can be found and read aloud
+    "svg.fonttype": "none",  # text stays text: small files, searchable words
     "svg.hashsalt": "invertbench",  # ids of SVG elements are random without it
     "path.simplify": True,
 }

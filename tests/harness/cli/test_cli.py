@@ -96,7 +96,7 @@ BAD_TEXTS = {
     "an empty file": ("", r":1:1: the file is empty"),
     "a list": ("- a\n- b\n", r":1:1: the top level is not a mapping"),
     "binary rubbish": (b"\x7fELF\x02\x01\x01\x00\xff\xfe", r":1:9: byte 0xff is not UTF-8"),
-    "zeros": (b"\x00" * 64, r":1:1: the character '\\x00' cannot stand"),
+    "zeros": (b"\x00" * 64, r":1:1: the character '\\x00' is not allowed"),
     "a tag that would run code": (
         SUITE.replace("steps: 2", "steps: !!python/object/apply:os.system [touch ran]"),
         r":7:40: the tag !!python/object/apply:os.system is not allowed",

@@ -215,7 +215,7 @@ def test_the_notes_of_a_table_describe_its_data(density_run):
         f"digits, {trials[0].layer.row}: cut into parts",
         "waveforms: PPG; 9 train, 1 validation, 1 test; lattice steps 0.0005 NU, 0.05 mmHg; SHA-256 0123456789ab…; "
         "no resolution floor: a filter",
-        "<script>: its flow is told the permutation and starts with the inverse: a bound, no competitor",
+        "<script>: its flow knows the permutation and starts with the inverse: a bound for the other rows",
     )
 
 

@@ -229,7 +229,7 @@ def data_remarks(results: Results, frame: pd.DataFrame) -> list[str]:
         }
         remarks += [f"{column}, {row}: {text}" for row, text in of_layers.items()]
     for row in dict.fromkeys(trial.layer.row for trial in trials if trial.layer.oracle):
-        remarks.append(f"{row}: its flow is told the permutation and starts with the inverse: a bound, no competitor")
+        remarks.append(f"{row}: its flow knows the permutation and starts with the inverse: a bound for the other rows")
     return remarks
 
 
