@@ -149,7 +149,7 @@ def runtime(results: Results) -> Verdict:
     used = [i for i in range(len(header)) if i == 0 or any(row[i] != EMPTY for row in rows)]
     caption = (
         f"Points of all sweeps at which {SUBJECT} takes less / more time or memory than the layer / does not clearly "
-        "differ from it: where the spreads of two times meet or, if either is unstable, do not lie a factor of two apart. "
+        "differ from it: the spreads of two times meet or, if either is unstable, are less than a factor of two apart. "
         f"Judged are {' and '.join(COMPARED)}, which the publication compares with."
     )
     kept = tuple(tuple(row[i] for i in used) for row in rows)
