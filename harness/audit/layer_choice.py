@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from harness.core.machine import available_memory
+from harness.core.provenance.machine import available_memory
 from harness.timing.operations import perturb
 from layers import InvertibleLinear, UnsupportedShape
 

@@ -18,8 +18,8 @@ from harness.checking.large_checks import LARGE_SHAPES, large_events
 from harness.checking.layer_case import LayerCase
 from harness.checking.layer_checks import Check
 from harness.checking.report import CONSTRUCTION, CheckReport
-from harness.core.environment import package_version
 from harness.core.layer_classes import check_options, resolve_layer
+from harness.core.provenance.environment import package_version
 from layers import InvertibleLinear, UnsupportedShape
 
 SHAPES: tuple[tuple[int, ...], ...] = (

@@ -25,7 +25,7 @@ def execute(args: argparse.Namespace) -> int:
     """Return 0: a plan can be printed in any state of its trials."""
     from tabulate import tabulate
 
-    from harness.core.sources import Sources
+    from harness.core.provenance.sources import Sources
 
     request = make_request(read_suite(args.suite), args)
     missing = ""

@@ -27,7 +27,7 @@ class CheckpointHeader:
         seconds: wall time of the trial so far, over all its processes.
         interruptions: number of earlier resumes from a checkpoint.
         torch: version of torch that wrote it.
-        sources: digests of the source that did the steps (see `harness.core.sources.Sources`).
+        sources: digests of the source that did the steps (see `harness.core.provenance.sources.Sources`).
     """
 
     trial: str

@@ -42,7 +42,7 @@ class Record:
             `notes[measure]`.
         curves: name -> list of numbers, for training curves ("step", "train", "validation").
         audit: the outcome of the audit (see harness.audit.audit), or empty.
-        environment: provenance (see harness.core.environment).
+        environment: provenance (see harness.core.provenance.environment).
         notes: remarks for the reader, such as why a measure is missing.
         arrays: file name, beside the record, of an .npz with samples and trained layers (see
             harness.evaluation.learned_maps); None if there are none.

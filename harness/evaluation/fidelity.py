@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.utils.data import Subset
 
 from flows import Flow
-from harness.core.environment import package_version
+from harness.core.provenance.environment import package_version
 from harness.core.settings import INCEPTION, LEAST_SAMPLES, SampleSettings
 from harness.evaluation.evaluation import generator
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from harness.core.checkpoint_files import checkpoint_folder, newest_header
 from harness.core.errors import UserError
 from harness.core.kinds import UnknownKind, kind_of
+from harness.core.provenance.sources import changes
 from harness.core.records import AUDIT_FAILED, OtherSchema, Record, read_record, verdict
 from harness.core.run_options import Stale, shown_seconds
-from harness.core.sources import changes
 from harness.core.trial import Trial
 from harness.execution.outcome import interrupted
 
@@ -30,7 +30,7 @@ GOOD = ("ok", "unsupported", AUDIT_FAILED)
 COMPLETED = ("ok", "unsupported", "diverged")  # statuses of trials that ended by themselves
 
 Digests = Callable[[Trial], Mapping[str, str]]
-"""Function from a trial to the digests of its current source (see `harness.core.sources`)."""
+"""Function from a trial to the digests of its current source (see `harness.core.provenance.sources`)."""
 
 
 class Experience:

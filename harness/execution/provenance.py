@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.core.environment import git_state
+from harness.core.provenance.environment import git_state
+from harness.core.provenance.sources import Sources
 from harness.core.records import write_atomically
 from harness.core.run_options import PROJECT
-from harness.core.sources import Sources
 from harness.core.trial import Trial
 
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from harness.core.environment import environment
 from harness.core.errors import Diverged, UserError
 from harness.core.flags import configure
 from harness.core.kinds import kind_of
+from harness.core.provenance.environment import environment
 from harness.core.records import Record, Status, blank_record, write_record
 from harness.core.run_options import PROJECT, RunOptions
 from harness.core.settings import Progress

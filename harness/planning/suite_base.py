@@ -10,7 +10,7 @@ from pydantic import Field, PrivateAttr
 
 from harness.core.errors import UserError
 from harness.core.kinds import KINDS
-from harness.core.machine import usable_cores
+from harness.core.provenance.machine import usable_cores
 from harness.core.settings import Flag, FlowSettings, Settings
 from harness.core.trial import AnyTrial, Trial
 from harness.planning.cluster import Cluster

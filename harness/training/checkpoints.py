@@ -20,9 +20,9 @@ from typing import Any, BinaryIO, Protocol
 import torch
 
 from harness.core.checkpoint_files import SUFFIX, CheckpointHeader, checkpoint_files, checkpoint_folder, read_header
+from harness.core.provenance.sources import changes
 from harness.core.records import atomic_file
 from harness.core.run_options import RunOptions
-from harness.core.sources import changes
 from harness.core.trial import Trial
 
 KEPT = 2

@@ -257,7 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not torch.cuda.is_available():
         print("device_run: there is no CUDA device here, and nothing to time; nothing was written", file=sys.stderr)
         return 2
-    from harness.core.environment import environment
+    from harness.core.provenance.environment import environment
     from layers.kernels import load as kernels
 
     out.mkdir(parents=True, exist_ok=True)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.core.kinds import kind_of
+from harness.core.provenance.sources import changes
 from harness.core.records import Record
-from harness.core.sources import changes
 from harness.core.trial import Trial
 from harness.planning.plan import Plan
 from harness.reporting.compare.measure import Measure, Row

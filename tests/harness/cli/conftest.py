@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.core.sources import Sources
+from harness.core.provenance.sources import Sources
 
 
 @pytest.fixture(scope="package")

@@ -8,9 +8,9 @@ import pytest
 
 from harness.cli.parser import main
 from harness.core.errors import SuiteError, UserError
+from harness.core.provenance.sources import Sources
 from harness.core.records import blank_record
 from harness.core.run_options import RunOptions
-from harness.core.sources import Sources
 from harness.datasets import DATASETS, Store, find_dataset
 from harness.execution.trial import execute
 from harness.kinds.density.trial import DensityTrial

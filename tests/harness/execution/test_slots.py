@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.core.machine import usable_gpus
+from harness.core.provenance.machine import usable_gpus
 from harness.core.settings import FlowSettings, LayerRef
 from harness.execution.local.slots import Slots, at_once
 from harness.kinds.parameters.trial import ParametersTrial

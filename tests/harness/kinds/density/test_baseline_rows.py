@@ -17,8 +17,8 @@ from harness.audit.audit import audit
 from harness.audit.estimates import operator_norm
 from harness.cli.parser import main
 from harness.core.errors import SuiteError
+from harness.core.provenance.sources import Sources
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
-from harness.core.sources import Sources
 from harness.datasets.base import Splits
 from harness.evaluation.evaluation import evaluate
 from harness.kinds.density.run import run as run_density

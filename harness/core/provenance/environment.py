@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from harness.core.machine import cpu_model, usable_cores
+from harness.core.provenance.machine import cpu_model, usable_cores
 
 SOURCE = ("layers", "flows", "csrc", "harness", "suites", "pyproject.toml")
 

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from flows.perceptron import Perceptron
-from harness.core.kernel_sources import ALL, kernel_files
+from harness.core.provenance.kernel_sources import ALL, kernel_files
+from harness.core.provenance.sources import Sources, _starts, changes
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
-from harness.core.sources import Sources, _starts, changes
 from harness.kinds.density.trial import DensityTrial
 from harness.kinds.parameters.trial import ParametersTrial
 from harness.kinds.runtime.trial import RuntimeTrial
 from harness.pipeline.models import build_flow
 
-PROJECT = Path(__file__).resolve().parents[3]
+PROJECT = Path(__file__).resolve().parents[4]
 
 
 def layer(name="butterfly"):
@@ -83,7 +83,7 @@ def test_a_digest_changes_with_its_source(tmp_path, monkeypatch):
     """In a copy of the project."""
     for package in ("layers", "flows", "harness"):
         shutil.copytree(PROJECT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr("harness.core.sources.PROJECT", tmp_path)
+    monkeypatch.setattr("harness.core.provenance.sources.PROJECT", tmp_path)
     starts = [tmp_path / "layers" / "woodbury.py", tmp_path / "harness" / "kinds" / "density" / "run.py"]
     before = Sources()._closure(list(starts), "cpu")
     for edit, (path, old, new, differs) in EDITS.items():
@@ -103,7 +103,7 @@ def test_a_trial_depends_on_the_kernels_that_its_files_call(tmp_path, monkeypatc
     (tmp_path / "layers" / "fast.py").write_text("import torch\ntorch.ops.invertbench.fast()\n")
     own = tmp_path / "layers" / "own.py"
     own.write_text("import layers.fast\n")
-    monkeypatch.setattr("harness.core.sources.PROJECT", tmp_path)
+    monkeypatch.setattr("harness.core.provenance.sources.PROJECT", tmp_path)
     assert set(Sources()._closure([own], "cpu")) == {"layers/own.py", "layers/fast.py", "csrc/fast.cpp"}
     assert set(Sources()._closure([own], None)) == {"layers/own.py", "layers/fast.py"}, "no operator is run"
     own.write_text("import torch\ngetattr(torch.ops.invertbench, chosen)()\n")
@@ -144,8 +144,10 @@ def test_a_changed_kernel_makes_dependent_trials_stale(tmp_path, monkeypatch):
         shutil.copytree(PROJECT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     cases = list(itertools.product(("butterfly", "conv1x1", "emerging"), ("digits", "waveforms"), ("cpu", "cuda")))
     starts = {case: _starts(density(case[0], case[1])) for case in cases}
-    monkeypatch.setattr("harness.core.sources.PROJECT", tmp_path)
-    monkeypatch.setattr("harness.core.sources._starts", lambda trial: copied(starts[case_of(trial)], tmp_path))
+    monkeypatch.setattr("harness.core.provenance.sources.PROJECT", tmp_path)
+    monkeypatch.setattr(
+        "harness.core.provenance.sources._starts", lambda trial: copied(starts[case_of(trial)], tmp_path)
+    )
 
     def digests():
         sources = Sources()

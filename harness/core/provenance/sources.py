@@ -2,9 +2,9 @@
 
 The imports of the module that runs the trial's kind, of the layers' files and of the data set's are followed through
 flows/, layers/ and the rooms of harness/ that a trial runs in. Where one of these files calls a compiled operator, the
-files of csrc that define the operator on the trial's device are included (`harness.core.kernel_sources`). Settings,
-plans, records and reports are not followed: the trial's settings contain their decisions. Python files are compared by
-their syntax trees: comments, docstrings and layout do not change a digest.
+files of csrc that define the operator on the trial's device are included (`harness.core.provenance.kernel_sources`).
+Settings, plans, records and reports are not followed: the trial's settings contain their decisions. Python files are
+compared by their syntax trees: comments, docstrings and layout do not change a digest.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from harness.core.kernel_sources import ALL, kernel_files
 from harness.core.kinds import kind_of
+from harness.core.provenance.kernel_sources import ALL, kernel_files
 from harness.core.run_options import PROJECT
 from harness.core.trial import Trial
 
@@ -25,7 +25,7 @@ FOLLOWED = (
     "flows",
     "layers",
     "harness.audit",
-    "harness.core.environment",
+    "harness.core.provenance.environment",
     "harness.core.flags",
     "harness.evaluation",
     "harness.kinds",

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from harness.core.environment import environment, git_state, package_version
-from harness.core.machine import usable_cores
+from harness.core.provenance.environment import environment, git_state, package_version
+from harness.core.provenance.machine import usable_cores
 from harness.execution.provenance import RunProvenance
 
 
@@ -25,7 +25,7 @@ def test_provenance_is_json_without_user_names_and_paths():
     assert "cuda" not in found
     words = text.replace('"', " ").split()
     assert platform.node() not in words and getpass.getuser() not in words
-    assert str(Path(__file__).parents[3]) not in text
+    assert str(Path(__file__).parents[4]) not in text
 
 
 def test_git_state_of_a_checkout_and_elsewhere(tmp_path):
@@ -65,7 +65,7 @@ def test_a_run_knows_its_commit():
     """The commit is recorded in a checkout; the host only on request."""
     run = RunProvenance()
     known, diff = run.common, run.diff
-    if (Path(__file__).parents[3] / ".git").exists():
+    if (Path(__file__).parents[4] / ".git").exists():
         assert len(known["git"]["commit"]) == 40 and ("diff" in known["git"]) == bool(diff)
     assert "host" not in known and RunProvenance(host=True).common["host"] == platform.node()
 

@@ -1,0 +1,1 @@
+"""The origin of a result: its source, the packages, and the machine."""
