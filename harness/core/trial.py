@@ -32,6 +32,8 @@ class Trial(Settings):
 
     if TYPE_CHECKING:
         kind: str  # the name of its kind; a field of every subclass
+        label: str  # the column, and
+        layer: LayerRef  # the layer; fields of every subclass that does not override the properties made of them
 
     suite: str
     profile: str
@@ -48,17 +50,17 @@ class Trial(Settings):
     @property
     def slug(self) -> str:
         """The readable part of the id."""
-        raise NotImplementedError
+        return f"{self.column}-{self.layer.row}"
 
     @property
     def column(self) -> str:
         """The label of the suite's column, a data set or a sweep, to which the trial belongs."""
-        raise NotImplementedError
+        return self.label
 
     @property
     def layers_under_test(self) -> tuple[LayerRef, ...]:
         """The layers that the trial runs, one per row of the suite."""
-        raise NotImplementedError
+        return (self.layer,)
 
     @property
     def place(self) -> str:
@@ -83,7 +85,7 @@ class Trial(Settings):
     @property
     def fields(self) -> dict[str, Any]:
         """The columns of results.csv that identify the trial."""
-        raise NotImplementedError
+        return {"dataset": self.column, "layer": self.layer.row}
 
     @property
     def cases(self) -> list[dict[str, Any]]:

@@ -61,7 +61,7 @@ def find_or_build(folder: Path) -> Path:
     compiler's version. A machine without a compiler uses the build of any compiler.
 
     Raises:
-        BuildFailed: there is none, and building fails; with the compiler's output, if it ran.
+        BuildFailed: no library is in the cache, and building fails; with the compiler's output, if it ran.
     """
     sources = source_files()
     contents = [f"{source_name(path)}\0{path.read_text(encoding='utf-8')}" for path in sources]

@@ -73,7 +73,7 @@ def find_or_build(folder: Path) -> tuple[Path, list[str]]:
     versions.
 
     Raises:
-        BuildFailed: there is none, and building fails; with a compiler's output, if it ran.
+        BuildFailed: no library is in the cache, and building fails; with a compiler's output, if it ran.
     """
     nvcc, compiler = find_nvcc(), find_compiler()
     architectures = present_architectures()

@@ -1,7 +1,7 @@
 """The bodies of the CUDA butterfly's kernels, run thread by thread on the processor (tests/layers/emulation).
 
 The emulation itself fails where an entry is not stored exactly once, where threads meet in shared memory without a
-barrier between them, and where anything is read that nothing wrote; what comes out is held against plain PyTorch.
+barrier between them, and where anything is read that nothing wrote; the results are compared with plain PyTorch.
 """
 
 import ctypes

@@ -32,14 +32,9 @@ class DensityTrial(Trial):
         return self.data.label
 
     @property
-    def layers_under_test(self) -> tuple[LayerRef, ...]:
-        """The layer, or the baseline flow."""
-        return (self.layer,)
-
-    @property
     def fields(self) -> dict[str, Any]:
         """Data set, layer and seed."""
-        return {"dataset": self.data.label, "layer": self.layer.row, "seed": self.seed}
+        return super().fields | {"seed": self.seed}
 
     @property
     def data_sets(self) -> tuple[DataRef, ...]:

@@ -24,16 +24,6 @@ class ExaminationTrial(Trial):
         return f"{self.examine}-{self.label}-{self.layer.row}"
 
     @property
-    def column(self) -> str:
-        """The label of the shape."""
-        return self.label
-
-    @property
-    def layers_under_test(self) -> tuple[LayerRef, ...]:
-        """The layer."""
-        return (self.layer,)
-
-    @property
     def place(self) -> str:
         """Quantity and shape."""
         return f"{self.examine}, {self.label}"
@@ -41,4 +31,4 @@ class ExaminationTrial(Trial):
     @property
     def fields(self) -> dict[str, Any]:
         """Data set, layer, quantity and mixer."""
-        return {"dataset": self.label, "layer": self.layer.row, "examine": self.examine, "mixer": self.mixer}
+        return super().fields | {"examine": self.examine, "mixer": self.mixer}

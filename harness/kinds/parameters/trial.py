@@ -23,16 +23,6 @@ class ParametersTrial(Trial):
         return f"{self.label}-{self.layer.row}-w{self.flow.width}"
 
     @property
-    def column(self) -> str:
-        """The label of the data set."""
-        return self.label
-
-    @property
-    def layers_under_test(self) -> tuple[LayerRef, ...]:
-        """The layer."""
-        return (self.layer,)
-
-    @property
     def place(self) -> str:
         """Data set and coupling width."""
         return f"{self.label}, width {self.flow.width}"
@@ -45,4 +35,4 @@ class ParametersTrial(Trial):
     @property
     def fields(self) -> dict[str, Any]:
         """Data set, layer and coupling width."""
-        return {"dataset": self.label, "layer": self.layer.row, "width": self.flow.width}
+        return super().fields | {"width": self.flow.width}

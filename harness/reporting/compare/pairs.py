@@ -1,6 +1,6 @@
 """Match the trials of two runs, and find what prevents their comparison.
 
-Two trials are comparable if they rest on the same data (settings and checksum) and the same source. Other settings may
+Two trials are comparable if they have the same data (settings and checksum) and the same source. Other settings may
 differ: they are the change to be judged, and are listed.
 """
 
@@ -145,7 +145,7 @@ def _pair(
 def _outcome(
     measure: Measure, first: tuple[Row, Record], second: tuple[Row, Record]
 ) -> tuple[str | None, tuple[bool, str] | None]:
-    """Return (obstacle, fault) of two rows that rest on the same data and source."""
+    """Return (obstacle, fault) of two rows with the same data and source."""
     obstacle = measure.obstacle(first, second)
     if obstacle is not None:
         return obstacle, None

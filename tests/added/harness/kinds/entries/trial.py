@@ -9,19 +9,3 @@ class EntriesTrial(Trial):
     label: str
     shape: tuple[Count, ...]
     layer: LayerRef
-
-    @property
-    def slug(self):
-        return f"{self.label}-{self.layer.row}"
-
-    @property
-    def column(self):
-        return self.label
-
-    @property
-    def layers_under_test(self):
-        return (self.layer,)
-
-    @property
-    def fields(self):
-        return {"dataset": self.label, "layer": self.layer.row}
