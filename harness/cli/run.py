@@ -5,16 +5,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from harness.cli.shared.options import add_plan_options, add_suite, quantity
 from harness.cli.shared.request import Request, data_root, known_checksums, make_request
-from harness.cli.shared.runs import exit_code, good_states, report_folder
+from harness.cli.shared.runs import exit_code, report_folder
 from harness.core.errors import UserError
 from harness.core.kinds import kind_of
-from harness.core.records import verdict
+from harness.core.records import Record, verdict
 from harness.core.run_options import CHECKPOINT_SECONDS, RunOptions, parse_bytes, parse_seconds, parse_timeout
-from harness.execution.agenda import Choice, counted, forget_settled, outlook, trials_text
+from harness.execution.agenda import Choice, counted, forget_settled, outlook, ready, trials_text
 from harness.execution.data import check_data
 from harness.execution.folder import claimed, make_folder, remove_leftovers, writing
 from harness.execution.outcome import record_path
@@ -121,22 +122,37 @@ def _run_remaining(request: Request, root: Path | None, args: argparse.Namespace
         checkpoint=args.checkpoint,
         stale=args.stale,
         host=args.host,
-        checks=check_layers(trials, args.unchecked),
     )
-    with writing(folder):
-        trials, planned = leave_out_refused(trials, run_options, provenance.of), len(trials)
-    good = good_states(plan)
-    stop_at = (lambda record: verdict(record) not in good) if args.fail_fast else None
-    if (args.fail_fast and len(trials) < planned) or (not trials and not attached):
-        print("nothing left to run")
-    elif request.cluster is not None:
-        from harness.execution.slurm.slurm import run_on_cluster
 
-        run_on_cluster(trials, attached, run_options, request.cluster, stop_at)
-    else:
-        slots = make_slots(trials, args.jobs)
-        with make_reporter(len(trials)) as reporter:
-            run_trials(trials, run_options, slots, reporter, provenance=provenance.of, stop_at=stop_at)
+    def good(record: Record) -> bool:
+        return kind_of(record.trial["kind"]).accepts(verdict(record), plan.unsupported)
+
+    stop_at = (lambda record: not good(record)) if args.fail_fast else None
+    attempted: set[str] = set()
+    # What a trial waits for, such as the candidates of its tuning, runs in an earlier pass.
+    while (wave := ready(others, choice, attempted)) or attached:
+        attempted |= {trial.id for trial in wave}
+        checks = check_layers(wave, args.unchecked, run_options.checks)
+        run_options = replace(run_options, checks=checks)
+        with writing(folder):
+            trials = leave_out_refused(wave, run_options, provenance.of)
+        if args.fail_fast and len(trials) < len(wave):
+            break
+        if request.cluster is not None:
+            from harness.execution.slurm.slurm import run_on_cluster
+
+            run_on_cluster(trials, attached, run_options, request.cluster, stop_at)
+        elif trials:
+            slots = make_slots(trials, args.jobs)
+            with make_reporter(len(trials)) as reporter:
+                run_trials(trials, run_options, slots, reporter, provenance=provenance.of, stop_at=stop_at)
+        finished, attached = {trial.id for trial in (*trials, *attached)}, []
+        others = request.entries(provenance.digests)
+        if args.fail_fast and any(
+            entry.trial.id in finished and not kind_of(entry.trial.kind).accepts(entry.state, plan.unsupported)
+            for entry in others
+        ):
+            break
 
 
 def _records_left_out(folder: Path, plan: Plan) -> str | None:

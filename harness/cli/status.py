@@ -25,7 +25,7 @@ def execute(args: Namespace) -> int:
         entries = agenda(plan, folder)
         print(f"{folder}: {plan.suite}, profile {plan.profile}, on {plan.device}: {counted(entries)}")
         for entry in entries:
-            if entry.state not in ("ok", MISSING):
+            if entry.state not in ("ok", MISSING) and (entry.failed or entry.trial.stage):
                 print(f"  {entry.trial.id}  {entry.state}: {entry.reason}")
         for line in cluster_lines(Submissions(folder).look()):
             print(line)

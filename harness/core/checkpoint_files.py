@@ -28,6 +28,7 @@ class CheckpointHeader:
         interruptions: number of earlier resumes from a checkpoint.
         torch: version of torch that wrote it.
         sources: digests of the source that did the steps (see `harness.core.provenance.sources.Sources`).
+        chosen: the choice of the trial's tuning, as text; empty without tuning.
     """
 
     trial: str
@@ -37,6 +38,7 @@ class CheckpointHeader:
     interruptions: int
     torch: str
     sources: dict[str, str]
+    chosen: str = ""
     format: int = FORMAT
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from harness.reporting.tables.rendering import Table
     from harness.training.checkpoints import Checkpoints
 
-IDENTITY = {"suite": "string", "profile": "string", "dataset": "string", "layer": "string"}
+IDENTITY = {"suite": "string", "profile": "string", "kind": "string", "dataset": "string", "layer": "string"}
 OUTCOME = {"seed": "Int64", "status": "string", "reason": "string", "check": "string"}
 ORIGIN = {"device": "string", "id": "string"}
 """Columns of every kind: the first ones, those between settings and measures, and those after the measures."""
@@ -70,22 +70,25 @@ class Kind:
         name: that trials, suites and records call it by.
         columns: name -> pandas type of every column of results.csv, in order; a measure of a record that is not among
             them is an error.
-        suite: the class of its suites: their keys, their checks, and how they expand into trials.
+        suite: the class of its suites: their keys, their checks, and how they expand into trials; None for a kind whose
+            trials belong to suites of another kind.
         trial: the class of its trials' settings.
         alone: whether its trials run when nothing else does, as others beside them would change what they measure.
         figures_first: whether figures stand above the tables on the page.
         computes: whether its trials run layers, so that the compiled kernels are loaded.
         deterministic: whether its trials use deterministic algorithms where they exist.
+        losses: statuses, or "audit failed", with which a trial counts as ok, beside "ok".
     """
 
     name: ClassVar[str]
     columns: ClassVar[Mapping[str, str]] = {}
-    suite: ClassVar[type[SuiteFile]]
+    suite: ClassVar[type[SuiteFile] | None] = None
     trial: ClassVar[type[Trial]]
     alone: ClassVar[bool] = False
     figures_first: ClassVar[bool] = False
     computes: ClassVar[bool] = True
     deterministic: ClassVar[bool] = False
+    losses: ClassVar[frozenset[str]] = frozenset()
 
     def __init_subclass__(cls, *, name: str, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -117,7 +120,15 @@ class Kind:
         """
         varying = ("suite", "profile", "device", "threads", "layer")
         same = [value for name, value in trial.items() if name not in varying]
-        return [([*same, trial["layer"]["row"]], 1.0), ([], 1.0)]
+        return [([self.name, *same, trial["layer"]["row"]], 1.0), ([self.name], 1.0)]
+
+    def accepts(self, state: str, unsupported: bool) -> bool:
+        """Return whether a trial of this status, or "audit failed", counts as ok.
+
+        Args:
+            unsupported: whether the suite accepts trials of this status.
+        """
+        return state == "ok" or state in self.losses or (state == "unsupported" and unsupported)
 
     def measure(self) -> Measure | None:
         """Return how `compare` judges two results; None for results that must agree but for rounding."""

@@ -18,6 +18,9 @@ from pydantic import PlainValidator, SerializeAsAny
 from harness.core.kinds import UnknownKind, kind_of
 from harness.core.settings import Count, DataRef, LayerRef, Settings
 
+if TYPE_CHECKING:
+    from harness.core.records import Record
+
 
 class Trial(Settings):
     """One unit of work, run by one process and stored as one record.
@@ -26,9 +29,11 @@ class Trial(Settings):
 
     Attributes:
         repeats: the setting in which repetitions of a measurement differ, such as "seed"; empty without repetitions.
+        stage: trials of a lower stage come first in a plan, and settle what depends on their records.
     """
 
     repeats: ClassVar[str] = ""
+    stage: ClassVar[int] = 1
 
     if TYPE_CHECKING:
         kind: str  # the name of its kind; a field of every subclass
@@ -126,12 +131,20 @@ class Trial(Settings):
     def order(self, rows: Sequence[str], columns: Sequence[str]) -> tuple[int, ...]:
         """Return a sort key: repetitions outermost, then columns, places and rows; trials that run alone last."""
         row = rows.index(self.rows[0]) if len(self.rows) == 1 else 0
-        return self.alone, self.repetition, columns.index(self.column), *self.position, row
+        return self.alone, self.stage, self.repetition, columns.index(self.column), *self.position, row
 
     def selected(self, rows: Container[str], columns: Container[str], seeds: Container[int]) -> bool:
         """Return whether `--only` selects the trial: its column, one of its rows and, if it has one, its seed."""
         seeded = self.repeats != "seed" or self.repetition in seeds
         return seeded and self.column in columns and any(row in rows for row in self.rows)
+
+    def prerequisites(self, records: Mapping[str, Record]) -> tuple[Trial, ...]:
+        """Return the trials that need an outcome before this one can run, as far as the records (by id) tell."""
+        return ()
+
+    def outdated(self, record: Record, records: Mapping[str, Record]) -> str | None:
+        """Return why a record of this trial contradicts those of its prerequisites; None if it does not."""
+        return None
 
     def with_checksums(self, checksums: Mapping[DataRef, str | None]) -> Self:
         """Return the same trial on data with these checksums (see `DataRef.arrays`)."""

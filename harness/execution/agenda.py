@@ -6,7 +6,7 @@ import contextlib
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MISSING = "to run"
 DAMAGED = "damaged"
-GOOD = ("ok", "unsupported", AUDIT_FAILED)
+GOOD = frozenset({"ok", "unsupported", AUDIT_FAILED})
 COMPLETED = ("ok", "unsupported", "diverged")  # statuses of trials that ended by themselves
 
 Digests = Callable[[Trial], Mapping[str, str]]
@@ -59,7 +59,7 @@ class Experience:
 
 def _keys(trial: dict[str, Any]) -> list[tuple[str, float]]:
     """Return keys that similar trials share, the most similar first, each with the work by which to divide the time."""
-    common = [trial["kind"], trial["device"], trial["threads"]]
+    common = [trial["device"], trial["threads"]]
     return [(json.dumps([*common, *key], sort_keys=True), work) for key, work in kind_of(trial["kind"]).similar(trial)]
 
 
@@ -82,6 +82,7 @@ class Entry:
     stale: tuple[str, ...] = ()  # changes of its source since its record, or since the checkpoint that it resumes from
     step: int | None = None  # of that checkpoint; None: it would start from the beginning
     seconds: float | None = None  # estimated remaining time; None: unknown
+    after: frozenset[str] = frozenset()  # ids of the trials that need an outcome before this one can run
 
     @property
     def open(self) -> bool:
@@ -91,7 +92,7 @@ class Entry:
     @property
     def failed(self) -> bool:
         """True if the trial ended by itself without a good result."""
-        return not self.open and self.state not in GOOD
+        return not self.open and self.state not in GOOD | kind_of(self.trial.kind).losses
 
     def runs(self, choice: Choice) -> bool:
         """Return whether a run executes the trial."""
@@ -116,10 +117,23 @@ def _first_changes(changed: Sequence[str], most: int = 3) -> str:
 
 
 def agenda(plan: Plan, folder: Path, digests: Digests | None = None) -> list[Entry]:
-    """Return every trial of a plan with its state in a folder; without digests, no record is stale."""
-    records = {path.stem: _read(path) for path in sorted((folder / "records").glob("*.json"))}
-    experience = Experience(record for record in records.values() if isinstance(record, Record))
-    return [_entry(trial, folder, records.get(trial.id), digests, experience) for trial in plan.trials]
+    """Return every trial of a plan that is due with its state in a folder; without digests, no record is stale."""
+    found = {path.stem: _read(path) for path in sorted((folder / "records").glob("*.json"))}
+    records = {name: record for name, record in found.items() if isinstance(record, Record)}
+    experience = Experience(records.values())
+    settled = {name: record for name, record in records.items() if not interrupted(record)}
+    return [_entry(trial, folder, found.get(trial.id), digests, experience, settled) for trial in plan.due(settled)]
+
+
+def ready(entries: Sequence[Entry], choice: Choice, attempted: Container[str]) -> list[Trial]:
+    """Return the trials that a run executes next: all that wait for no other, in order.
+
+    Args:
+        attempted: ids of the trials that this run has executed.
+    """
+    waiting = {entry.trial.id for entry in entries if entry.runs(choice) and entry.trial.id not in attempted}
+    blocked = waiting | {entry.trial.id for entry in entries if entry.open}
+    return [entry.trial for entry in entries if entry.trial.id in waiting and not entry.after & blocked]
 
 
 def forget_settled(entries: Sequence[Entry], folder: Path) -> None:
@@ -139,7 +153,12 @@ def _read(path: Path) -> Record | str:
 
 
 def _entry(
-    trial: Trial, folder: Path, found: Record | str | None, digests: Digests | None, experience: Experience
+    trial: Trial,
+    folder: Path,
+    found: Record | str | None,
+    digests: Digests | None,
+    experience: Experience,
+    settled: Mapping[str, Record],
 ) -> Entry:
     record = found if isinstance(found, Record) else None
     header = newest_header(folder, trial.id)
@@ -151,12 +170,15 @@ def _entry(
         before = record.environment.get("sources")
     now = {} if digests is None else digests(trial)
     stale = tuple(changes(before, now)) if now and isinstance(before, dict) and before else ()
+    if trial.id in settled and (why := trial.outdated(settled[trial.id], settled)) is not None:
+        stale = (why, *stale)
     state, reason = (MISSING, None) if found is None else (DAMAGED, str(found))
     if record is not None:
         reasons = [record.reason, *(row.get("audit_reason") for row in record.rows)]
         state, reason = verdict(record), " ".join((next(filter(None, reasons), None) or "no reason given").split())
     cut = record is not None and interrupted(record)
-    return Entry(trial, state, reason, cut, stale, None if header is None else header.step, seconds)
+    after = frozenset(early.id for early in trial.prerequisites(settled))
+    return Entry(trial, state, reason, cut, stale, None if header is None else header.step, seconds, after)
 
 
 def counted(entries: Sequence[Entry]) -> str:
@@ -183,6 +205,12 @@ def outlook(entries: Sequence[Entry], choice: Choice, at_once: int) -> list[str]
     lines = []
     if doing:
         lines.append(f"a run does {trials_text(len(doing))}{_duration(doing, at_once)}")
+    early = [entry for entry in doing if entry.trial.stage == 0]
+    if early:
+        late = len(doing) - len(early)
+        lines.append(
+            f"first {len(early)} candidates of the tuning{_duration(early, at_once)}, then {late} with its choices"
+        )
     failed = [entry for entry in entries if entry.failed and not entry.runs(choice)]
     if failed:
         stay, them = ("stays", "it") if len(failed) == 1 else ("stay", "them")

@@ -26,10 +26,11 @@ LONGEST_FAULT = 180  # characters, so that tables, which shorten reasons, still 
 WAY_OUT = "fix the layer, or run it anyway: --unchecked with --retry-failed"
 
 
-def check_layers(trials: Iterable[Trial], unchecked: bool) -> dict[str, str]:
-    """Return `RunOptions.checks`: check each third-party layer once per set of options, and print the outcome."""
+def check_layers(trials: Iterable[Trial], unchecked: bool, known: Mapping[str, str]) -> dict[str, str]:
+    """Return `RunOptions.checks` with those known: check each third-party layer once per set of options; print it."""
     layers = {layer.check_key: layer for trial in trials for layer in trial.layers_under_test}
-    return {key: UNCHECKED if unchecked else _check(layer) for key, layer in layers.items() if key is not None}
+    new = {key: layer for key, layer in layers.items() if key is not None and key not in known}
+    return dict(known) | {key: UNCHECKED if unchecked else _check(layer) for key, layer in new.items()}
 
 
 def _check(layer: LayerRef) -> str:

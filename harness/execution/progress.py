@@ -115,9 +115,10 @@ def _main_measure(record: Record) -> str:
     if len(record.rows) != 1:
         return f" {len(record.rows)} rows"
     row = record.rows[0]
-    unit = row.get("unit")
-    if unit in UNITS and row.get(unit) is not None:
-        return f" {row[unit]:.3f} {UNITS[unit]}"
+    unit = str(row.get("unit"))
+    for name, text in ((unit, ""), ("validation", "validation ")):
+        if unit in UNITS and row.get(name) is not None:
+            return f" {text}{row[name]:.3f} {UNITS[unit]}"
     if row.get("parameters") is not None:
         return f" {row['parameters']:,} parameters"
     return ""

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, ValidationError
 
 from harness.core.errors import UserError
 from harness.core.kinds import kind_of
-from harness.core.records import write_atomically
+from harness.core.records import Record, write_atomically
 from harness.core.settings import DataRef, Settings
 from harness.core.trial import AnyTrial, Trial
 from harness.planning.suite_model import Published
@@ -60,6 +60,13 @@ class Plan(Settings):
         """Return the plan of a section, by itself."""
         own = tuple(trial for trial in self.trials if trial.suite == section.head.suite)
         return section.head.model_copy(update={"trials": own})
+
+    def due(self, records: Mapping[str, Record]) -> tuple[AnyTrial, ...]:
+        """Return the trials without those of an earlier stage that, by the records, no later trial needs any more."""
+        if all(trial.stage for trial in self.trials):
+            return self.trials
+        needed = {early.id for trial in self.trials for early in trial.prerequisites(records)}
+        return tuple(trial for trial in self.trials if trial.stage or trial.id in needed)
 
     def cell(self, trial: Trial) -> tuple[str, ...]:
         """Return the one place in the plan's tables that the trial fills; each part of a plan has tables of its own."""

@@ -205,6 +205,10 @@ class Suite(SuiteFile):
         events = self.event_shapes(scope, cell)
         return [inner for shape in events for inner in level_shapes(shape, cell.flow.levels)]
 
+    def option_sets(self, cell: Cell) -> list[dict[str, Any]]:
+        """Return the options of a cell's layer, and those that its trials may settle on instead."""
+        return [dict(cell.layer.options)]
+
     def refusal(self, scope: Scope, cell: Cell) -> str | None:
         """Return the reason why the kind has no trial for a cell, apart from its shapes; None if it has one."""
         return None
@@ -232,7 +236,8 @@ class Suite(SuiteFile):
             raise UserError(
                 f"suite {self.suite} has no profile {profile!r}; it has {', '.join(self.profiles)} (--profile NAME)"
             )
-        models = {name: found for name, kind in KINDS.items() if (found := model_at(kind.suite, ("profiles", profile)))}
+        kinds = {name: kind.suite for name, kind in KINDS.items() if kind.suite is not None}
+        models = {name: found for name, cls in kinds.items() if (found := model_at(cls, ("profiles", profile)))}
         labels = {section: list(self.rows(layers)) for section in self.sections}
         labels[self.columns_key] = list(getattr(given, self.columns_key))
         overrides = parse_overrides(models, self.kind, labels, settings, seeds)

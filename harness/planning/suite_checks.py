@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
+from itertools import product
 from typing import Any
 
 from flows import UnsupportedEvent
@@ -106,7 +107,10 @@ def _data_problems(column: Column) -> Iterator[Problem]:
 def _option_faults(scope: Scope, cell: Cell) -> list[tuple[str, str]]:
     """Return (option, message) for each fault of a cell's options; none if there is no such layer or baseline."""
     cls = _class(scope, cell)
-    return cell.spec.option_faults(cls, dict(cell.layer.options)) if cls else []
+    if cls is None:
+        return []
+    faults = [fault for options in scope.suite.option_sets(cell) for fault in cell.spec.option_faults(cls, options)]
+    return list(dict.fromkeys(faults))
 
 
 def _class(scope: Scope, cell: Cell) -> type[Any] | None:
@@ -139,7 +143,7 @@ def _shape_problems(scopes: Sequence[Scope], only: Container[tuple[str, str]] | 
 
 def _cause(scope: Scope, cell: Cell) -> tuple[Where, bool, str, str] | None:
     """Return the reason why a cell cannot be built: where, whether at the key, of what, why; None if it can."""
-    cls, options = _class(scope, cell), dict(cell.layer.options)
+    cls = _class(scope, cell)
     if cls is None or _option_faults(scope, cell):
         return None
     refusal = scope.suite.refusal(scope, cell)
@@ -152,7 +156,7 @@ def _cause(scope: Scope, cell: Cell) -> tuple[Where, bool, str, str] | None:
     except UserError:
         return None
     verdicts = scope.suite.built
-    for shape in shapes:
+    for shape, options in product(shapes, scope.suite.option_sets(cell)):
         built = (cls, None if cell.spec.levels else cell.flow, repr(options), shape)
         if built not in verdicts:
             try:

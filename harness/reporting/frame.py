@@ -34,7 +34,7 @@ CONFLICT = "conflict"
 TABLE = "results.csv"
 REASON_LENGTH = 300
 
-BESIDE = {"kind": "string", "machine": "string", "failure": "string", "cause": "string", "notes": "object"}
+BESIDE = {"machine": "string", "failure": "string", "cause": "string", "notes": "object"}
 """The columns that results.csv leaves out.
 
 `failure` and `cause` say in a word and in a sentence why a row has no value; `notes` are those of the record.
@@ -77,6 +77,7 @@ class Results:
         """
         known = {record.id: record for record in records}
         machine = timing_machine(known.values())
+        plan = plan.model_copy(update={"trials": plan.due(known)})
         lines: list[dict[str, Any]] = []
         for trial in plan.trials:
             record = known.get(trial.id)

@@ -50,6 +50,7 @@ class Checkpoints:
         sources: digests of the current source.
 
     Attributes:
+        chosen: the choice of the trial's tuning, as text; a checkpoint of another choice is skipped.
         sources: digests of the source behind the result: after resuming from a checkpoint of other source, its digests.
         seconds: wall time of the trial up to its interruption; 0 for a new trial.
         notes: remarks for the record: the step of a resume, the files that were skipped.
@@ -60,6 +61,7 @@ class Checkpoints:
         self.steps = steps
         self.run_options = run_options
         self.sources = dict(sources)
+        self.chosen = ""
         self.seconds = 0.0
         self.notes: dict[str, str] = {}
         self._interruptions = self._lost = 0
@@ -85,6 +87,7 @@ class Checkpoints:
             interruptions=self._interruptions,
             torch=str(torch.__version__),
             sources=self.sources,
+            chosen=self.chosen,
         )
         begin = time.monotonic()
         path = checkpoint_folder(self.run_options.out, self.trial.id) / f"{step:09d}{SUFFIX}"
@@ -130,6 +133,8 @@ class Checkpoints:
     def _check(self, header: CheckpointHeader) -> None:
         if header.trial != self.trial.id:
             raise ValueError(f"it is of trial {header.trial}")
+        if header.chosen != self.chosen:
+            raise ValueError("its tuning had chosen other settings")
         differing = changes(header.sources, self.sources)
         if differing and self.run_options.stale == "rerun":
             raise ValueError(f"made by other source: {', '.join(differing)}")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.errors import UserError
+from harness.core.kinds import kind_of
 from harness.execution.agenda import Entry
 from harness.execution.folder import writing
 from harness.planning.plan import FILE, Plan
@@ -24,14 +25,9 @@ def run_folders(folder: Path) -> list[Path]:
     return inner
 
 
-def good_states(plan: Plan) -> set[str]:
-    """Return the states of trials that count as ok: unsupported is one of them if the suite declares it."""
-    return {"ok", "unsupported"} if plan.unsupported else {"ok"}
-
-
 def exit_code(plan: Plan, entries: Iterable[Entry]) -> int:
     """Return 0 if every trial counts as ok, else 1."""
-    return 0 if good_states(plan).issuperset(entry.state for entry in entries) else 1
+    return 0 if all(kind_of(entry.trial.kind).accepts(entry.state, plan.unsupported) for entry in entries) else 1
 
 
 def report_folder(folder: Path, at: Sequence[Any] = (), benchmarks: Sequence[Path] = ()) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from harness.core.kinds import IDENTITY, ORIGIN, OUTCOME, Dependencies, Kind
 from harness.kinds.density.result import MEASURES
 from harness.kinds.density.suite import DensitySuite
-from harness.kinds.density.trial import DensityTrial
+from harness.kinds.density.trial import DensityTrial, FlowTrial
 
 if TYPE_CHECKING:
     from harness.reporting.frame import Results
@@ -23,7 +23,7 @@ class DensityKind(Kind, name="density"):
     deterministic = True
     columns = IDENTITY | OUTCOME | MEASURES | ORIGIN
 
-    def depends_on(self, trial: DensityTrial) -> Dependencies:
+    def depends_on(self, trial: FlowTrial) -> Dependencies:
         """Return the run, the data set, and the perceptron where a coupling may be one."""
         from harness.datasets import find_dataset
 
@@ -43,7 +43,7 @@ class DensityKind(Kind, name="density"):
     def similar(self, trial: Mapping[str, Any]) -> list[tuple[list[Any], float]]:
         """Return all settings but the seed; flow and layer; flow: the latter two scale with the training examples."""
         examples = trial["training"]["steps"] * trial["training"]["batch_size"]
-        column = [trial["data"]["label"], trial["flow"]]
+        column = [self.name, trial["data"]["label"], trial["flow"]]
         return [
             ([*column, trial["data"], trial["layer"], trial["training"]], 1.0),
             ([*column, "row", trial["layer"]["row"]], examples),

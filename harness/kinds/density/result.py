@@ -15,11 +15,17 @@ class DensityResult:
 
     `unit` names the measure that is reported, "bits_per_dim" or "nats_per_dim"; `standard_error`, `median`, `worst`,
     `estimate_error`, `importance_weighted`, `validation`, `floor` and `claimed` are in it, and the three parts
-    `*_nats_per_dim` sum to `nats_per_dim`.
+    `*_nats_per_dim` sum to `nats_per_dim`. `options` are those of the layer, as JSON. Under tuning, `candidate` is the
+    number of the chosen one of `candidates`, and `chosen` are its settings, as JSON.
     """
 
     parameters: int
     masked_free: int
+    learning_rate: float
+    options: str
+    candidate: int | None = None
+    candidates: int | None = None
+    chosen: str | None = None
     bits_per_dim: float | None = None
     nats_per_dim: float | None = None
     standard_error: float | None = None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
@@ -15,13 +15,14 @@ from flows.baselines import MissingLibrary
 from harness.audit.audit import Audit, audit
 from harness.core.errors import DataError, Diverged
 from harness.core.records import Record, blank_record
-from harness.core.settings import LayerRef, Progress
+from harness.core.settings import LayerRef, Progress, TrainingSettings
 from harness.datasets import Splits, Store, find_dataset
 from harness.evaluation.evaluation import Evaluation, evaluate
 from harness.evaluation.fidelity import measure_fidelity
+from harness.kinds.density.choice import Chosen, NoChoice, as_text, choose
 from harness.kinds.density.result import DensityResult
 from harness.kinds.density.samples import save_samples
-from harness.kinds.density.trial import DensityTrial
+from harness.kinds.density.trial import DensityTrial, FlowTrial
 from harness.kinds.density.weights import load_flow, save_flow
 from harness.pipeline.models import build_flow, make_layer
 from harness.pipeline.pipeline import Pipeline
@@ -34,6 +35,18 @@ if TYPE_CHECKING:
 TRAINING_SHARE = 0.9  # of the progress bar
 
 
+@dataclass(frozen=True)
+class Trained:
+    """A flow after training, evaluated and audited on held-out data."""
+
+    settings: TrainingSettings
+    flow: Flow
+    pipeline: Pipeline
+    evaluation: Evaluation
+    findings: Audit
+    result: DensityResult  # without the measures of the test split
+
+
 def run(
     trial: DensityTrial,
     root: Path | None,
@@ -43,7 +56,8 @@ def run(
 ) -> Record:
     """Run a density trial; a shape that cannot be served and a divergence are outcomes, not errors.
 
-    Samples go to `out/records/<id>.npz`, beside the record, and the chosen weights to `out/weights/<id>.pt` (see
+    Under tuning the settings are those of the candidate that the records in `out/records` choose. Samples go to
+    `out/records/<id>.npz`, beside the record, and the chosen weights to `out/weights/<id>.pt` (see
     `harness.kinds.density.weights`).
 
     Returns:
@@ -54,7 +68,73 @@ def run(
 
     Raises:
         DataError: the data are not those that the trial was planned for.
+        UserError: a candidate of the tuning has no record.
     """
+    chosen = None
+    if trial.tuning is not None:
+        try:
+            chosen = choose(trial, out)
+        except NoChoice as error:
+            return blank_record(trial, error.status, str(error))
+    record = blank_record(trial, "ok", None)
+    trained = train(trial, record, "test", root, out, progress, checkpoints, chosen)
+    if trained is None:
+        return record
+    flow, pipeline, test, training = trained.flow, trained.pipeline, trained.evaluation, trained.settings
+    progress(0.98, "samples")
+    record.arrays, distances, sample_notes = save_samples(flow, pipeline, trial, out)
+    asked, batch = training.samples, training.evaluation_batch
+    if asked is not None:
+        progress(0.99, f"{asked.count} samples against real images")
+    fidelity = measure_fidelity(flow, pipeline, asked, trial.seed, batch, root)
+    claimed = None
+    if training.accounting != "true":
+        claimed = getattr(test, pipeline.unit) + claimed_shift(flow, pipeline)
+    result = replace(
+        trained.result,
+        bits_per_dim=test.bits_per_dim,
+        nats_per_dim=test.nats_per_dim,
+        median=test.median,
+        worst=test.worst,
+        draws=len(test.values),
+        importance_weighted=test.importance_weighted,
+        prior_nats_per_dim=test.parts.prior,
+        log_det_nats_per_dim=test.parts.log_det,
+        preprocessing_nats_per_dim=test.parts.preprocessing,
+        claimed=claimed,
+        **distances,
+        **fidelity.row,
+    )
+    record.rows = [result.row()]
+    record.notes = result.notes() | record.notes | sample_notes | fidelity.notes
+    progress(1.0, f"{pipeline.unit} {getattr(test, pipeline.unit):.3f}, audit {trained.findings.verdict}")
+    return record
+
+
+def train(
+    planned: FlowTrial,
+    record: Record,
+    held_out: Literal["validation", "test"],
+    root: Path | None,
+    out: Path,
+    progress: Progress,
+    checkpoints: Checkpoints | None,
+    chosen: Chosen | None = None,
+) -> Trained | None:
+    """Train the flow of a trial, evaluate and audit it on a held-out split, and save its weights.
+
+    The record gets curves, audit, notes and, in its row, the size of the flow; if the flow cannot be built or
+    diverges, it gets its status and reason, and None is returned.
+
+    Args:
+        held_out: "validation" leaves the values of the test split out of the pipeline, so that nothing can read them.
+        chosen: the choice of the trial's tuning, whose settings replace the planned ones.
+    """
+    trial = planned
+    if chosen is not None and isinstance(planned, DensityTrial):
+        trial = planned.settled(chosen.changes)
+        if checkpoints is not None:
+            checkpoints.chosen = chosen.text
     torch.manual_seed(trial.seed)
     device = torch.device(trial.device)
     splits = find_dataset(trial.data.name).load(Store.at(root, offline=True), dict(trial.data.options))
@@ -63,19 +143,28 @@ def run(
             f"{trial.data.label}: the data have changed since the plan was made (checksum {splits.checksum}, planned "
             f"{trial.data.checksum}); run the suite again, which plans anew"
         )
+    record.notes |= data_notes(splits)
+    if held_out == "validation":
+        splits = replace(splits, test=splits.validation)
     pipeline = Pipeline(splits, trial.data, device=device)
     try:
         flow = build_flow(pipeline.shape, trial.layer, trial.flow, trial.seed, trial.data.permute).to(device)
     except (UnsupportedShape, UnsupportedEvent) as error:
-        return blank_record(trial, "unsupported", str(error))
+        record.status, record.reason = "unsupported", str(error)
+        return None
     except MissingLibrary as error:
-        return blank_record(trial, "error", f"{error}, then run again with --retry-failed")
-    record = blank_record(trial, "ok", None)
-    record.notes |= data_notes(splits) | layer_notes(flow)
+        record.status, record.reason = "error", f"{error}, then run again with --retry-failed"
+        return None
+    record.notes |= layer_notes(flow)
     size = DensityResult(
         unit=pipeline.unit,
         parameters=sum(parameter.numel() for parameter in flow.parameters() if parameter.requires_grad),
         masked_free=free_parameters(flow),
+        learning_rate=trial.training.learning_rate,
+        options=as_text(dict(trial.layer.options)),
+        candidate=None if chosen is None else chosen.number,
+        candidates=None if chosen is None else chosen.candidates,
+        chosen=None if chosen is None else chosen.text,
     )
     record.rows = [size.row()]
 
@@ -86,49 +175,32 @@ def run(
         training = fit(flow, pipeline, trial.training, trial.seed, training_progress, checkpoints)
     except Diverged as error:
         record.status, record.reason, record.curves = "diverged", str(error), error.curves
-        return record
+        return None
     record.curves = training.curves
-    saved = save_flow(flow, trial, out)
-    progress(TRAINING_SHARE, "test likelihood")
-    test = evaluate(flow, pipeline, "test", trial.training.draws, trial.training.evaluation_batch, trial.seed)
+    saved = save_flow(flow, planned, out, {} if chosen is None else chosen.changes)
+    progress(TRAINING_SHARE, f"{held_out} likelihood")
+    draws = trial.training.draws if held_out == "test" else 1
+    evaluation = evaluate(flow, pipeline, held_out, draws, trial.training.evaluation_batch, trial.seed)
     progress(0.93, "audit")
     begin = time.perf_counter()
     findings = audit(
-        flow, pipeline, test, lambda old, shape: _rebuild(trial, old, shape), lambda: load_flow(trial, saved)
+        flow, pipeline, evaluation, lambda old, shape: _rebuild(trial, old, shape), lambda: load_flow(planned, saved)
     )
     audit_seconds = time.perf_counter() - begin
     floor = pipeline.floor()
-    fault = below_floor(test, pipeline, floor)
+    fault = below_floor(evaluation, pipeline, floor)
     if fault is not None:
         findings.reasons.append(fault)
-    if test.non_finite:
+    if evaluation.non_finite:
         findings.reasons.append(
-            f"log-likelihood is not finite for {test.non_finite} of {test.values.numel()} test values"
+            f"log-likelihood is not finite for {evaluation.non_finite} of {evaluation.values.numel()} {held_out} values"
         )
     record.audit = findings.record()
-    record.notes |= _notes(training, test, findings, pipeline)
-    progress(0.98, "samples")
-    record.arrays, distances, sample_notes = save_samples(flow, pipeline, trial, out)
-    asked, batch = trial.training.samples, trial.training.evaluation_batch
-    if asked is not None:
-        progress(0.99, f"{asked.count} samples against real images")
-    fidelity = measure_fidelity(flow, pipeline, asked, trial.seed, batch, root)
-    claimed = None
-    if trial.training.accounting != "true":
-        claimed = getattr(test, pipeline.unit) + claimed_shift(flow, pipeline)
+    record.notes |= _notes(training, evaluation, findings, pipeline)
     result = replace(
         size,
-        bits_per_dim=test.bits_per_dim,
-        nats_per_dim=test.nats_per_dim,
-        standard_error=test.standard_error,
-        median=test.median,
-        worst=test.worst,
-        estimate_error=test.estimate_error,
-        draws=len(test.values),
-        importance_weighted=test.importance_weighted,
-        prior_nats_per_dim=test.parts.prior,
-        log_det_nats_per_dim=test.parts.log_det,
-        preprocessing_nats_per_dim=test.parts.preprocessing,
+        standard_error=evaluation.standard_error,
+        estimate_error=evaluation.estimate_error,
         validation=min(value for value in training.curves["validation"] if value is not None),
         inverse_error=findings.inverse_error,
         logdet_error=findings.logdet_error,
@@ -138,19 +210,13 @@ def run(
         audit=findings.verdict,
         audit_reason="; ".join(findings.reasons) or None,
         audit_seconds=audit_seconds,
-        claimed=claimed,
         steps=training.steps_done,
         passes=training.passes,
         best_step=training.best_step,
         stopped_early=training.stopped_early,
         train_seconds=training.train_seconds,
-        **distances,
-        **fidelity.row,
     )
-    record.rows = [result.row()]
-    record.notes = result.notes() | record.notes | sample_notes | fidelity.notes
-    progress(1.0, f"{pipeline.unit} {getattr(test, pipeline.unit):.3f}, audit {findings.verdict}")
-    return record
+    return Trained(trial.training, flow, pipeline, evaluation, findings, result)
 
 
 def data_notes(splits: Splits) -> dict[str, str]:
@@ -224,7 +290,7 @@ def _notes(training: Fit, test: Evaluation, findings: Audit, pipeline: Pipeline)
     return notes
 
 
-def _rebuild(trial: DensityTrial, old: InvertibleLinear, shape: tuple[int, ...]) -> InvertibleLinear:
+def _rebuild(trial: FlowTrial, old: InvertibleLinear, shape: tuple[int, ...]) -> InvertibleLinear:
     """Return a layer with the options of one of the trial's flow, the mixer included, on another shape."""
     ref = trial.layer
     if old.registered_name == "conv1x1" and ref.layer != "conv1x1":

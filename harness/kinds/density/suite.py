@@ -24,7 +24,9 @@ from harness.core.settings import (
 )
 from harness.core.third_party import reference
 from harness.core.trial import Trial
+from harness.kinds.density.space import Tune, TuningSettings
 from harness.kinds.density.trial import DensityTrial
+from harness.kinds.density.tuned import tuning_of, tuning_problems
 from harness.planning.problems import Problem, Where
 from harness.planning.resolve import Cell, Column, Scope
 from harness.planning.suite_base import Suite
@@ -71,6 +73,13 @@ def _names(value: Any) -> Any:
     return {name: {} for name in value}
 
 
+def _tune(value: Any) -> Any:
+    """Refuse true, which pydantic would report as no member of a union."""
+    if value is True or not isinstance(value, (bool, dict)):
+        raise ValueError("expected a mapping of options to their values, or false for a layer that is not tuned")
+    return value
+
+
 Seed = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
 Seeds = Annotated[tuple[Seed, ...], BeforeValidator(_seeds), Field(min_length=1)]
 
@@ -81,11 +90,27 @@ class Trained(Settings):
     training: TrainingSettings = TrainingSettings()
 
 
+class Tuned(Settings):
+    """A part of a suite that can change the tuning of all layers."""
+
+    tuning: TuningSettings = TuningSettings()
+
+
+class Searched(Settings):
+    """A part of a suite that can change the options of a layer that are tuned; false exempts it from tuning."""
+
+    tune: Annotated[Literal[False] | Tune, BeforeValidator(_tune)] = Field(default_factory=dict)
+
+
 class TrainedOverlay(Trained, Overlay):
     """The changes of a profile or a data set to a row."""
 
 
-class TrainedRow(Trained, Row):
+class SearchedOverlay(Searched, TrainedOverlay):
+    """The changes of a profile or a data set to the row of a layer."""
+
+
+class TrainedRow(Searched, Trained, Row):
     """A row that is a layer in the shared backbone; an oracle's flow starts with the data's inverse permutation."""
 
     oracle: Flag = False
@@ -140,9 +165,10 @@ class BaselineRow(Trained, AnyRow):
 
 
 Overlays = Mapping[Label, Annotated[TrainedOverlay, OrEmpty]]
+LayerOverlays = Mapping[Label, Annotated[SearchedOverlay, OrEmpty]]
 
 
-class TrainedEntry(Trained, DataEntry):
+class TrainedEntry(Tuned, Trained, DataEntry):
     """One column of the table: a data set, its encoding, and the settings that it changes."""
 
     permute: Annotated[int, Field(ge=0, strict=True)] | None = None
@@ -150,7 +176,7 @@ class TrainedEntry(Trained, DataEntry):
     preprocessing: Literal["scale", "logit"] = "scale"
     dequantise: Flag = True
     allow_unbounded: Flag = False
-    layers: Overlays = Field(default_factory=dict)
+    layers: LayerOverlays = Field(default_factory=dict)
     flows: Overlays = Field(default_factory=dict)
 
     def reference(self, label: str, options: Mapping[str, Any], folder: Path | None) -> DataRef:
@@ -167,7 +193,7 @@ class DensityTiming(TimingSettings):
     batch: Count = 64
 
 
-class DensityProfile(Trained, Profile):
+class DensityProfile(Tuned, Trained, Profile):
     """One size of the suite.
 
     Attributes:
@@ -179,14 +205,14 @@ class DensityProfile(Trained, Profile):
 
     seeds: Seeds = (0,)
     remark: str = ""
-    layers: Overlays = Field(default_factory=dict)
+    layers: LayerOverlays = Field(default_factory=dict)
     flows: Overlays = Field(default_factory=dict)
     datasets: Mapping[Label, Annotated[TrainedEntry, OrEmpty]] = Field(default_factory=dict)
     averages: Mapping[Label, Annotated[tuple[Label, ...], Field(min_length=2)]] = Field(default_factory=dict)
     timing: DensityTiming | None = None
 
 
-class DensitySuite(Trained, Suite):
+class DensitySuite(Tuned, Trained, Suite):
     """A suite that trains every row on every data set with every seed; its rows may be baselines, too."""
 
     sections: ClassVar[tuple[str, ...]] = ("layers", "flows")
@@ -198,18 +224,25 @@ class DensitySuite(Trained, Suite):
     profiles: Annotated[Mapping[ProfileName, DensityProfile], Field(min_length=1)]
 
     def expand(self, scope: Scope, common: Mapping[str, Any]) -> Iterator[Trial]:
-        """Yield a trial per seed, data set and row, then one per data set that times its layers."""
+        """Yield the candidates, a trial per seed, data set and row, then one per data set that times its layers."""
+        tunings = {(cell.column, cell.row): tuning_of(cell) for cell in scope.every_cell}
+        trials = []
         for seed in self.seeds(scope):
             for cell in scope.every_cell:
                 column = scope.data[cell.column]
-                yield DensityTrial(
+                trial = DensityTrial(
                     **common,
                     data=column.entry.reference(column.label, column.options, self.folder),
                     layer=cell.layer,
                     flow=cell.flow,
                     training=cell.merged("training", TrainingSettings),
                     seed=seed,
+                    tuning=tunings[cell.column, cell.row],
                 )
+                trials.append(trial)
+        candidates = dict.fromkeys(candidate for trial in trials for candidate in trial.candidates)
+        yield from sorted(candidates, key=lambda candidate: candidate.candidate)
+        yield from trials
         timing = scope.merged("timing", DensityTiming)
         if timing is None:
             return
@@ -242,6 +275,15 @@ class DensitySuite(Trained, Suite):
         averages = {label: members for _, profile in scope.profiles for label, members in profile.averages.items()}
         return {"averages": averages, "remark": scope.setting("remark")}
 
+    def option_sets(self, cell: Cell) -> list[dict[str, Any]]:
+        """Return the options of the layer, then those of its candidates."""
+        base, tuning = dict(cell.layer.options), tuning_of(cell)
+        found = [base]
+        for changes in () if tuning is None else tuning.candidates:
+            own = {path.removeprefix("layer.options."): value for path, value in changes if path.startswith("layer.")}
+            found += [base | own] if base | own not in found else []
+        return found
+
     def refusal(self, scope: Scope, cell: Cell) -> str | None:
         """Refuse an oracle on data without a permutation, unless the suite accepts such rows."""
         fault = cell.layer.oracle_fault(scope.data[cell.column].entry.permute)
@@ -256,6 +298,7 @@ class DensitySuite(Trained, Suite):
             yield from _encoding_problems(column)
         yield from _average_problems(scope)
         yield from _sample_problems(scope)
+        yield from tuning_problems(scope, self.seeds(scope))
         if not self.examined:
             yield from _accounting_problems(scope)
 

@@ -1,30 +1,54 @@
-"""The settings of a density trial."""
+"""The settings of trials that train a flow."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
+from pydantic import SerializerFunctionWrapHandler, model_serializer
+
+from harness.core.records import Record, verdict
+from harness.core.settings import (
+    Count,
+    DataRef,
+    FlowSettings,
+    LayerRef,
+    Options,
+    Settings,
+    TrainingSettings,
+    without_defaults,
+)
 from harness.core.trial import Trial
 
+if TYPE_CHECKING:
+    from harness.kinds.tuning.trial import CandidateTrial
 
-class DensityTrial(Trial):
-    """Train one flow on one data set with one seed, evaluate it on the test split, audit the likelihood."""
 
-    repeats: ClassVar[str] = "seed"
+class Tuning(Settings):
+    """The candidates among which validation chooses the settings of a trial.
 
-    kind: Literal["density"] = "density"
+    Attributes:
+        seed: of the training of every candidate; the seeds of the trials that use the choice are others.
+        steps: training steps of a candidate; None: as many as those trials have.
+        budget: seconds; no candidate starts after those before it have taken as long. None: every candidate runs.
+        candidates: setting -> value, such as "training.learning_rate" or "layer.options.levels", by number.
+    """
+
+    seed: int
+    steps: Count | None = None
+    budget: float | None = None
+    candidates: tuple[Options, ...]
+
+
+class FlowTrial(Trial):
+    """Train one flow on one data set with one seed."""
+
     data: DataRef
     layer: LayerRef
     flow: FlowSettings
     training: TrainingSettings
     seed: int
-
-    @property
-    def slug(self) -> str:
-        """The readable part of the id: data set, row and seed."""
-        return f"{self.data.label}-{self.layer.row}-s{self.seed}"
 
     @property
     def column(self) -> str:
@@ -50,6 +74,97 @@ class DensityTrial(Trial):
         """Return the same trial on data with these checksums; without one for its data set, the trial itself."""
         if self.data.arrays not in checksums:
             return self
+        return self._with(data=self.data.model_copy(update={"checksum": checksums[self.data.arrays]}))
+
+    def _with(self, **changes: Any) -> Self:
         # Not a copy, which would keep the cached id.
-        values = {name: getattr(self, name) for name in type(self).model_fields}
-        return type(self)(**values | {"data": self.data.model_copy(update={"checksum": checksums[self.data.arrays]})})
+        return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | changes)
+
+
+class DensityTrial(FlowTrial):
+    """Train one flow, evaluate it on the test split, audit the likelihood.
+
+    With `tuning`, the changes of the candidate that validation chooses replace settings of layer, flow and training.
+    As the id covers all candidates and not the choice, a plan is complete before any of them has run.
+    """
+
+    repeats: ClassVar[str] = "seed"
+
+    kind: Literal["density"] = "density"
+    tuning: Tuning | None = None
+
+    @model_serializer(mode="wrap")
+    def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_defaults(self, handler, ("tuning",))
+
+    @property
+    def slug(self) -> str:
+        """The readable part of the id: data set, row and seed."""
+        return f"{self.data.label}-{self.layer.row}-s{self.seed}"
+
+    @cached_property
+    def candidates(self) -> tuple[CandidateTrial, ...]:
+        """The candidates of the tuning, the same for every seed; none without tuning."""
+        from harness.kinds.tuning.trial import CandidateTrial  # not above: that kind builds on this one
+
+        if self.tuning is None:
+            return ()
+        seed, steps = self.tuning.seed, self.tuning.steps or self.training.steps
+        found = []
+        for number, changes in enumerate(self.tuning.candidates):
+            values = vars(self.settled(dict(changes))) | {"kind": "tuning", "seed": seed, "candidate": number}
+            values["training"] = values["training"].model_copy(update={"steps": steps, "samples": None})
+            found.append(CandidateTrial(**{name: values[name] for name in CandidateTrial.model_fields}))
+        return tuple(found)
+
+    def settled(self, changes: Mapping[str, Any]) -> DensityTrial:
+        """Return the trial with these changes in its settings and without tuning."""
+        parts: dict[str, dict[str, Any]] = {"layer": {}, "flow": {}, "training": {}}
+        for path, value in changes.items():
+            part, _, name = path.partition(".")
+            parts[part][name.removeprefix("options.")] = value
+        options = tuple(sorted((dict(self.layer.options) | parts["layer"]).items()))
+        return self._with(
+            tuning=None,
+            layer=self.layer.model_copy(update={"options": options}),
+            flow=FlowSettings(**{name: getattr(self.flow, name) for name in FlowSettings.model_fields} | parts["flow"]),
+            training=TrainingSettings(
+                **{name: getattr(self.training, name) for name in TrainingSettings.model_fields} | parts["training"]
+            ),
+        )
+
+    def prerequisites(self, records: Mapping[str, Record]) -> tuple[Trial, ...]:
+        """Return the candidates; under a budget of time, those for which it has time, up to the next one to run."""
+        if self.tuning is None or self.tuning.budget is None:
+            return self.candidates
+        found: list[Trial] = []
+        spent = 0.0
+        for candidate in self.candidates:
+            if spent >= self.tuning.budget:
+                break
+            found.append(candidate)
+            record = records.get(candidate.id)
+            if record is None:
+                break
+            spent += record.seconds or 0.0
+        return tuple(found)
+
+    def choice(self, records: Mapping[str, Record]) -> int | None:
+        """Return the number of the candidate of the lowest validation value; None if no candidate has one.
+
+        A candidate that diverged, failed its audit or failed otherwise has none.
+        """
+        values = {}
+        for number, candidate in enumerate(self.prerequisites(records)):
+            record = records.get(candidate.id)
+            value = record.rows[0].get("validation") if record is not None and verdict(record) == "ok" else None
+            if value is not None:
+                values[number] = value
+        return min(values, key=lambda number: values[number], default=None)
+
+    def outdated(self, record: Record, records: Mapping[str, Record]) -> str | None:
+        """Return that the tuning now chooses another candidate than the record has."""
+        if self.tuning is None or not record.rows or any(c.id not in records for c in self.prerequisites(records)):
+            return None
+        before, now = record.rows[0].get("candidate"), self.choice(records)
+        return None if before == now else f"its tuning chose candidate {before} and now chooses {now}"

@@ -132,7 +132,7 @@ def test_seeds_come_from_suite_option_and_set(suite):
         ("training.stepz=3", "unknown key 'stepz' in training; did you mean steps?"),
         ("training.steps=three", "expected a whole number, got the string 'three'"),
         ("training.steps=0", "must be at least 1"),
-        ("trainin.steps=3", "unknown key 'trainin'; did you mean training?"),
+        ("trainin.steps=3", "unknown key 'trainin'; did you mean training"),
         ("training.steps", "not of the form path=value"),
         ("=3", "not of the form path=value"),
         ("training.steps=[", "not valid YAML"),

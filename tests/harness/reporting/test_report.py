@@ -52,7 +52,7 @@ def test_a_parameters_report_has_no_figures_and_its_own_columns(parameters_run, 
     assert report.files == ("results.csv", "table.md", "table.tex", "index.html")
     header = (folder / "results.csv").read_text().splitlines()[0]
     columns = "status,reason,check,parameters,published,masked_free,device,id"
-    assert header == f"suite,profile,dataset,layer,width,seed,{columns}"
+    assert header == f"suite,profile,kind,dataset,layer,width,seed,{columns}"
 
 
 def test_a_missing_plan_and_a_damaged_record_are_user_errors(parameters_run, write_run, tmp_path):

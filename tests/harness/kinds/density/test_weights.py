@@ -34,7 +34,7 @@ def saved(tmp_path):
     with torch.no_grad():
         for weight in flow.parameters():
             weight.add_(0.1)
-    return planned, flow, save_flow(flow, planned, tmp_path)
+    return planned, flow, save_flow(flow, planned, tmp_path, {})
 
 
 def test_loading_restores_the_saved_flow(saved, tmp_path):
@@ -55,7 +55,7 @@ def test_a_damaged_file_is_one_message(saved, damage):
     if damage == "other":
         torch.save([1, 2], path)
     elif damage == "pickle":
-        torch.save({"trial": planned.id, "shape": SHAPE, "state": trial}, path)  # code, which must not run
+        torch.save({"trial": planned.id, "shape": SHAPE, "changes": {}, "state": trial}, path)  # code, which must not run
     else:
         parts = {"cut": content[: len(content) // 2], "start": b"x" * 64 + content[64:], "empty": b"", "text": b"hello"}
         path.write_bytes(parts[damage])
@@ -80,6 +80,6 @@ def test_weights_that_do_not_fit_are_refused(saved):
     planned, flow, path = saved
     state = flow.state_dict()
     state.popitem()
-    torch.save({"trial": planned.id, "shape": SHAPE, "state": state}, path)
+    torch.save({"trial": planned.id, "shape": SHAPE, "changes": {}, "state": state}, path)
     with pytest.raises(UserError, match="do not fit"):
         load_flow(planned, path)

@@ -1,0 +1,69 @@
+"""The candidate that validation chooses for a trial under tuning, from the records of its candidates."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.core.errors import UserError
+from harness.core.records import Record, Status, read_record, verdict
+from harness.kinds.density.trial import DensityTrial
+
+
+class NoChoice(Exception):
+    """No candidate has a valid likelihood; carries the status and the reason of the trial's record."""
+
+    def __init__(self, status: Status, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The chosen candidate: its number, the number of candidates that ran, and its changes of settings."""
+
+    number: int
+    candidates: int
+    changes: Mapping[str, Any]
+
+    @property
+    def text(self) -> str:
+        """The changes as JSON."""
+        return as_text(self.changes)
+
+
+def as_text(values: Mapping[str, Any]) -> str:
+    """Return options or settings as JSON, their names in order."""
+    return json.dumps(values, sort_keys=True)
+
+
+def choose(trial: DensityTrial, out: Path) -> Chosen:
+    """Return the choice of validation for a trial under tuning.
+
+    Raises:
+        NoChoice: no candidate has a valid likelihood.
+        UserError: a candidate has no readable record in `out/records`.
+    """
+    records: dict[str, Record] = {}
+    for name in [candidate.id for candidate in trial.candidates]:
+        path = out / "records" / f"{name}.json"
+        if path.exists():
+            records[name] = read_record(path)
+    run = trial.prerequisites(records)
+    for candidate in run:
+        if candidate.id not in records:
+            raise UserError(f"candidate {candidate.id} of the tuning has no record; run the suite again")
+    number = trial.choice(records)
+    if number is None or trial.tuning is None:
+        outcomes = [records[candidate.id] for candidate in run]
+        counts = Counter(verdict(record) for record in outcomes)
+        (status, _), *others = counts.most_common()
+        listed = ", ".join(f"{count} {state}" for state, count in counts.most_common())
+        reason = next((record.reason for record in outcomes if record.reason), "the audit failed")
+        same = not others and status in ("unsupported", "diverged")
+        raise NoChoice(outcomes[0].status if same else "error", f"no candidate of the tuning won ({listed}): {reason}")
+    return Chosen(number, len(run), dict(trial.tuning.candidates[number]))

@@ -1,0 +1,137 @@
+"""The section `tuning:` of a density suite: the space of settings, and the quasi-random candidates drawn from it.
+
+    tuning:
+      candidates: 8          # of each layer on each data set
+      seed: 100              # of their training; the final seeds are others
+      space:
+        training.learning_rate: {low: 5.0e-4, high: 5.0e-2, scale: log}
+        training.clip_norm: [null, 1.0]
+      steps: 400             # training steps of a candidate
+    layers:
+      butterfly: {tune: {initialisation: [identity, rotation]}}
+
+Every layer has the same number of candidates. The settings of `space` have the same values in every layer's candidates;
+options of a layer (`tune`) are drawn beside them, so that each layer searches its own options within the same number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from harness.core.settings import Count, FlowSettings, Options, Settings, TrainingSettings
+from harness.planning.suite_model import Duration, Number
+
+MOST = 32  # candidates under a budget of time
+
+PARTS: dict[str, type[Settings]] = {"training": TrainingSettings, "flow": FlowSettings}
+FIXED = {"steps", "evaluate_every", "draws", "samples", "accounting", "watch", "evaluation_batch"}
+"""Settings of training that define the measurement, and are the same for every candidate."""
+TUNABLE = {f"{part}.{name}" for part, cls in PARTS.items() for name in cls.model_fields} - {
+    f"training.{name}" for name in FIXED
+}
+
+
+class Range(Settings):
+    """Values between `low` and `high`; whole numbers if both are."""
+
+    low: Number
+    high: Number
+    scale: Literal["linear", "log"] = "linear"
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Range:
+        if not self.low < self.high:
+            raise ValueError(f"low {self.low} must be less than high {self.high}")
+        if self.scale == "log" and self.low <= 0:
+            raise ValueError(f"low {self.low} must be greater than 0 on a logarithmic scale")
+        return self
+
+    def at(self, place: float) -> int | float:
+        """Return the value at a place in [0, 1), to three digits."""
+        if self.scale == "log":
+            value = math.exp(math.log(self.low) + place * math.log(self.high / self.low))
+        else:
+            value = self.low + place * (self.high - self.low)
+        if isinstance(self.low, int) and isinstance(self.high, int):
+            return round(value)
+        return min(max(float(f"{value:.3g}"), float(self.low)), float(self.high))
+
+
+class Choices(Settings):
+    """A list of values, each equally likely."""
+
+    values: Annotated[tuple[Any, ...], Field(min_length=2)]
+
+    def at(self, place: float) -> Any:
+        """Return the value at a place in [0, 1)."""
+        return self.values[int(place * len(self.values))]
+
+
+def _dimension(value: Any) -> Any:
+    """Read a list as choices and a mapping as a range."""
+    if isinstance(value, (Range, Choices)):
+        return value
+    if isinstance(value, (list, tuple)):
+        if len(value) < 2:
+            raise ValueError("a list of choices needs at least two values; write {low: .., high: ..} for a range")
+        return Choices(values=tuple(value))
+    if not isinstance(value, dict):
+        raise ValueError("expected a list of values, or {low: .., high: .., scale: linear|log}")
+    unknown = value.keys() - Range.model_fields.keys()
+    missing = {"low", "high"} - value.keys()
+    if unknown or missing:
+        raise ValueError("a range has the keys low, high and scale (linear or log), the first two always")
+    return Range(**value)
+
+
+def _known_paths(space: Any) -> Any:
+    if not isinstance(space, dict):
+        return space
+    for path in space:
+        if path not in TUNABLE:
+            raise ValueError(
+                f"{path!r} cannot be tuned; a space names settings as training.learning_rate or flow.width, and the "
+                "options of a layer stand in its row, as `tune`"
+            )
+    return space
+
+
+Dimension = Annotated[Range | Choices, BeforeValidator(_dimension)]
+Space = Annotated[Mapping[str, Dimension], BeforeValidator(_known_paths)]
+Tune = Mapping[str, Dimension]
+
+
+class TuningSettings(Settings):
+    """The section `tuning` of a suite, a profile or a data set; see the module."""
+
+    candidates: Annotated[int, Field(ge=0, le=1000, strict=True)] | None = None  # 0: nothing is tuned
+    budget: Duration = None  # the same time for every layer, in place of the same number of candidates
+    seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = 100
+    space: Space = Field(default_factory=dict)
+    steps: Count | None = None  # of a candidate; None: as many as the final training
+
+    @property
+    def number(self) -> int:
+        """The number of candidates to draw; 0: nothing is tuned."""
+        return self.candidates if self.candidates is not None else 0 if self.budget is None else MOST
+
+    def draw(self, tune: Mapping[str, Range | Choices]) -> tuple[Options, ...]:
+        """Return the candidates of a layer as changes of its trials' settings.
+
+        They are points of a scrambled Halton sequence, whose first coordinates do not depend on the number of further
+        ones or of points: shared settings agree between layers, and more candidates contain the fewer.
+        """
+        from scipy.stats import qmc  # most of a second to import
+
+        dimensions = dict(self.space) | {f"layer.options.{name}": dimension for name, dimension in tune.items()}
+        if not dimensions or not self.number:
+            return ()
+        points = qmc.Halton(len(dimensions), scramble=True, rng=self.seed).random(self.number)
+        changes = (dict(zip(dimensions, map(float, point), strict=True)) for point in points)
+        return tuple(
+            tuple(sorted((path, dimensions[path].at(place)) for path, place in change.items())) for change in changes
+        )

@@ -1,0 +1,40 @@
+"""A candidate of a tuning: train one flow, evaluate and audit it on the validation split; the test split is unread."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.core.records import Record, blank_record
+from harness.core.settings import Progress
+from harness.kinds.density.run import train
+from harness.kinds.density.weights import weights_path
+from harness.kinds.tuning.result import MEASURES
+from harness.kinds.tuning.trial import CandidateTrial
+
+if TYPE_CHECKING:
+    from harness.training.checkpoints import Checkpoints
+
+
+def run(
+    trial: CandidateTrial,
+    root: Path | None,
+    out: Path,
+    progress: Progress,
+    checkpoints: Checkpoints | None = None,
+) -> Record:
+    """Run a candidate; a shape that cannot be served and a divergence are outcomes, not errors.
+
+    Returns:
+        A record of one row: `validation`, the lowest value of the validation split, and `standard_error` over its
+        examples, in the data's unit; the size, the audit and the costs as in a density trial. No weights are kept.
+    """
+    record = blank_record(trial, "ok", None)
+    trained = train(trial, record, "validation", root, out, progress, checkpoints)
+    weights_path(trial, out).unlink(missing_ok=True)
+    if trained is not None:
+        record.rows = [trained.result.row()]
+        record.notes = trained.result.notes() | record.notes
+        progress(1.0, f"validation {trained.result.validation:.3f}, audit {trained.findings.verdict}")
+    record.rows = [{name: value for name, value in row.items() if name in MEASURES} for row in record.rows]
+    return record
