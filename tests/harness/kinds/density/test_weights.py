@@ -55,7 +55,9 @@ def test_a_damaged_file_is_one_message(saved, damage):
     if damage == "other":
         torch.save([1, 2], path)
     elif damage == "pickle":
-        torch.save({"trial": planned.id, "shape": SHAPE, "changes": {}, "state": trial}, path)  # code, which must not run
+        torch.save(
+            {"trial": planned.id, "shape": SHAPE, "changes": {}, "state": trial}, path
+        )  # code, which must not run
     else:
         parts = {"cut": content[: len(content) // 2], "start": b"x" * 64 + content[64:], "empty": b"", "text": b"hello"}
         path.write_bytes(parts[damage])
