@@ -63,9 +63,10 @@ def run(
             f"{trial.data.label}: the data have changed since the plan was made (checksum {splits.checksum}, planned "
             f"{trial.data.checksum}); run the suite again, which plans anew"
         )
-    pipeline = Pipeline(splits, trial.data, device=device)
+    pipeline = Pipeline(splits, trial.data, device=device, seed=trial.seed)
+    permute = trial.data.permutation_seed(trial.seed)
     try:
-        flow = build_flow(pipeline.shape, trial.layer, trial.flow, trial.seed, trial.data.permute).to(device)
+        flow = build_flow(pipeline.shape, trial.layer, trial.flow, trial.seed, permute).to(device)
     except (UnsupportedShape, UnsupportedEvent) as error:
         return blank_record(trial, "unsupported", str(error))
     except MissingLibrary as error:

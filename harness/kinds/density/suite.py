@@ -17,6 +17,7 @@ from harness.core.settings import (
     Flag,
     FlowSettings,
     LayerRef,
+    Permute,
     Settings,
     TimingSettings,
     TrainingSettings,
@@ -145,7 +146,7 @@ Overlays = Mapping[Label, Annotated[TrainedOverlay, OrEmpty]]
 class TrainedEntry(Trained, DataEntry):
     """One column of the table: a data set, its encoding, and the settings that it changes."""
 
-    permute: Annotated[int, Field(ge=0, strict=True)] | None = None
+    permute: Permute | None = None
     augmentation: Augmentation = "none"
     preprocessing: Literal["scale", "logit"] = "scale"
     dequantise: Flag = True

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from harness.core.settings import PER_SEED
 from harness.kinds.density.likelihoods import (
     ESTIMATE,
     UNITS,
@@ -251,6 +252,11 @@ def _treatment(trial: DensityTrial) -> Iterator[str]:
     if trial.data.preprocessing == "logit":
         yield "modelled as logits of pixels, whose Jacobian is counted"
     if trial.data.permute is not None:
-        yield f"all entries permuted, the same in every image and split, by seed {trial.data.permute}"
+        chosen = (
+            "a permutation for each seed, so intervals and p-values include the variation between permutations"
+            if trial.data.permute == PER_SEED
+            else f"one permutation for all seeds, that of seed {trial.data.permute}"
+        )
+        yield f"all entries permuted, the same in every example and split: {chosen}"
     if trial.data.augmentation != "none":
         yield f"training images moved at random ({trial.data.augmentation}), held-out images as they are"
