@@ -194,8 +194,9 @@ class LayerRef(Settings):
     """One row of a table: a registered layer (or FILE.py:CLASS, package.module:CLASS) and its options.
 
     `source` is a digest of the file of a FILE.py:CLASS, so that a changed file gives a new trial. An oracle row knows
-    the permutation of the data: its flow starts with the inverse, and bounds the other rows. For a baseline, `layer`
-    names a whole flow (`flows.baselines`) instead of a layer in the backbone.
+    the permutation of the data: its flow starts with the inverse, and bounds the other rows. `keep_mixer` keeps the
+    mixer beside a layer that replaces it (`replaces_mixer`), a control with as many linear layers per step as other
+    rows. For a baseline, `layer` names a whole flow (`flows.baselines`) instead of a layer in the backbone.
     """
 
     row: str  # the label in tables
@@ -203,6 +204,7 @@ class LayerRef(Settings):
     options: Options = ()
     source: str | None = None
     oracle: Flag = False
+    keep_mixer: Flag = False
     baseline: Flag = False
 
     def oracle_fault(self, permute: Permute | None) -> str | None:
@@ -218,7 +220,7 @@ class LayerRef(Settings):
 
     @model_serializer(mode="wrap")
     def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_defaults(self, handler, ("source", "oracle", "baseline"))
+        return without_defaults(self, handler, ("source", "oracle", "keep_mixer", "baseline"))
 
 
 class DataRef(Settings):

@@ -26,7 +26,7 @@ from harness.kinds.density.weights import load_flow, save_flow
 from harness.pipeline.models import build_flow, make_layer
 from harness.pipeline.pipeline import Pipeline
 from harness.training.training import Fit, claimed_shift, fit
-from layers import InvertibleLinear, UnsupportedShape, free_parameters
+from layers import LAYERS, InvertibleLinear, UnsupportedShape, free_parameters
 
 if TYPE_CHECKING:
     from harness.training.checkpoints import Checkpoints
@@ -228,6 +228,6 @@ def _notes(training: Fit, test: Evaluation, findings: Audit, pipeline: Pipeline)
 def _rebuild(trial: DensityTrial, old: InvertibleLinear, shape: tuple[int, ...]) -> InvertibleLinear:
     """Return a layer with the options of one of the trial's flow, the mixer included, on another shape."""
     ref = trial.layer
-    if old.registered_name == "conv1x1" and ref.layer != "conv1x1":
-        ref = LayerRef(row="mixer", layer="conv1x1", options=(("parameterisation", trial.flow.mixer),))
+    if type(old) is LAYERS["conv1x1"]:  # the mixer, or a 1x1 convolution under test
+        ref = LayerRef(row="mixer", layer="conv1x1", options=(("parameterisation", old.parameterisation),))
     return make_layer(ref, shape, seed=trial.seed)

@@ -201,11 +201,12 @@ def test_the_notes_of_a_table_describe_its_data(density_run):
                 "checksum": "0123456789abcdef" * 4,
                 "floor": "a filter",
             }
-            treatment, oracle = {"permute": "per-seed"}, False
+            treatment = {"permute": "per-seed"}
         else:
-            treatment, oracle = {"permute": 0, "augmentation": "crop_flip"}, trial.layer.row == "<script>"
+            treatment = {"permute": 0, "augmentation": "crop_flip"}
         data = trial.data.model_copy(update=treatment)
-        layer = trial.layer.model_copy(update={"oracle": oracle})
+        control = {"oracle": trial.layer.row == "<script>", "keep_mixer": trial.layer.row == "my_layer & co"}
+        layer = trial.layer.model_copy(update=control)
         trials[index] = trial.model_copy(update={"data": data, "layer": layer})
         records[index] = replace(records[index], id=trials[index].id)
     records[0].notes["layer"] = "cut into parts"
@@ -221,6 +222,7 @@ def test_the_notes_of_a_table_describe_its_data(density_run):
         "waveforms: all entries permuted, the same in every example and split: a permutation for each seed, so "
         "intervals and p-values include the variation between permutations",
         "<script>: its flow knows the permutation and starts with the inverse: a bound for the other rows",
+        "my_layer & co: a control that keeps the 1x1 mixer, so that each step has two linear layers",
     )
 
 

@@ -217,7 +217,7 @@ def published_table(plan: Plan, quoted: Published) -> Table:
 
 
 def data_remarks(results: Results, frame: pd.DataFrame) -> list[str]:
-    """Return remarks on each data set, its treatment and its layers, in plan order, then on oracles."""
+    """Return remarks on each data set, its treatment and its layers, in plan order, then on controls."""
     trials = [trial for trial in results.plan.trials if isinstance(trial, DensityTrial)]
     remarks = []
     for column in results.plan.columns:
@@ -231,6 +231,8 @@ def data_remarks(results: Results, frame: pd.DataFrame) -> list[str]:
         remarks += [f"{column}, {row}: {text}" for row, text in of_layers.items()]
     for row in dict.fromkeys(trial.layer.row for trial in trials if trial.layer.oracle):
         remarks.append(f"{row}: its flow knows the permutation and starts with the inverse: a bound for the other rows")
+    for row in dict.fromkeys(trial.layer.row for trial in trials if trial.layer.keep_mixer):
+        remarks.append(f"{row}: a control that keeps the 1x1 mixer, so that each step has two linear layers")
     return remarks
 
 
