@@ -110,6 +110,20 @@ def without_defaults(
     }
 
 
+def _permute(value: Any) -> Any:
+    """Return a valid value of `permute`; raise one ValueError, where pydantic has an error for each type."""
+    if value != PER_SEED and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+        raise ValueError(
+            f"expected {PER_SEED} (a permutation for each seed) or a whole number of at least 0 (the seed of one "
+            f"permutation for all seeds), got {value!r}"
+        )
+    return value
+
+
+PER_SEED = "per-seed"
+Permute = Annotated[int | Literal["per-seed"], BeforeValidator(_permute)]
+"""The seed of one permutation for all trials, or `PER_SEED`: each trial takes its own seed."""
+
 Count = Annotated[int, Field(ge=1, strict=True)]
 Positive = Annotated[float, Field(gt=0, strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
@@ -180,8 +194,9 @@ class LayerRef(Settings):
     """One row of a table: a registered layer (or FILE.py:CLASS, package.module:CLASS) and its options.
 
     `source` is a digest of the file of a FILE.py:CLASS, so that a changed file gives a new trial. An oracle row knows
-    the permutation of the data: its flow starts with the inverse, and bounds the other rows. For a baseline, `layer`
-    names a whole flow (`flows.baselines`) instead of a layer in the backbone.
+    the permutation of the data: its flow starts with the inverse, and bounds the other rows. `keep_mixer` keeps the
+    mixer beside a layer that replaces it (`replaces_mixer`), a control with as many linear layers per step as other
+    rows. For a baseline, `layer` names a whole flow (`flows.baselines`) instead of a layer in the backbone.
     """
 
     row: str  # the label in tables
@@ -189,9 +204,10 @@ class LayerRef(Settings):
     options: Options = ()
     source: str | None = None
     oracle: Flag = False
+    keep_mixer: Flag = False
     baseline: Flag = False
 
-    def oracle_fault(self, permute: int | None) -> str | None:
+    def oracle_fault(self, permute: Permute | None) -> str | None:
         """Return the reason why data with this permutation cannot train an oracle; None if they can."""
         if not self.oracle or permute is not None:
             return None
@@ -204,7 +220,7 @@ class LayerRef(Settings):
 
     @model_serializer(mode="wrap")
     def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return without_defaults(self, handler, ("source", "oracle", "baseline"))
+        return without_defaults(self, handler, ("source", "oracle", "keep_mixer", "baseline"))
 
 
 class DataRef(Settings):
@@ -217,9 +233,7 @@ class DataRef(Settings):
     name: str  # registered, FILE.py:CLASS as seen from the working directory, or package.module:CLASS
     options: Options = ()
     source: str | None = None
-    permute: Annotated[int, Field(ge=0, strict=True)] | None = (
-        None  # seed of one permutation of all C*H*W entries, the same for every split
-    )
+    permute: Permute | None = None  # of all C*H*W entries, the same for every split; None: none
     augmentation: Augmentation = "none"  # of training images, applied before the permutation
     preprocessing: Literal["scale", "logit"] = "scale"
     dequantise: Flag = True
@@ -230,6 +244,18 @@ class DataRef(Settings):
     def arrays(self) -> DataRef:
         """The data set and its options alone: equal for columns that read the same arrays."""
         return DataRef(label="", name=self.name, source=self.source, options=self.options)
+
+    def permutation_seed(self, seed: int | None = None) -> int | None:
+        """Return the seed of the permutation in a trial of this seed; None without a permutation.
+
+        Raises:
+            ValueError: the permutation is that of the trial's seed, which is not given.
+        """
+        if not isinstance(self.permute, str):
+            return self.permute
+        if seed is None:
+            raise ValueError(f"{self.label}: permute: {self.permute} depends on the seed of a trial; give that seed")
+        return seed
 
     @model_serializer(mode="wrap")
     def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -38,8 +38,8 @@ def build_flow(
 ) -> Flow:
     """Build the flow of a row: a baseline, or the Glow backbone around a layer.
 
-    A layer that is itself the step's 1x1 convolution gets no other one. A baseline derives the size of its flow from
-    the same settings, levels, steps and width, and documents how.
+    A layer that is itself the step's 1x1 convolution gets no other one, unless the row keeps the mixer. A baseline
+    derives the size of its flow from the same settings, levels, steps and width, and documents how.
 
     Args:
         shape: event shape.
@@ -58,7 +58,7 @@ def build_flow(
         return build_baseline(layer.layer, shape, flow.levels, flow.steps, flow.width, seed, dict(layer.options))
     cls = resolve_layer(layer.layer)
     mixer = None
-    if flow.mixer != "none" and not cls.replaces_mixer:
+    if flow.mixer != "none" and (layer.keep_mixer or not cls.replaces_mixer):
         mixer = LayerRef(row="mixer", layer="conv1x1", options=(("parameterisation", flow.mixer),))
     fault = layer.oracle_fault(permute)
     if fault is not None:

@@ -37,10 +37,10 @@ class Pipeline:
     """The data set of a trial, in batches on the trial's device.
 
     The flow's input is x = P g(v + u): v is a value (in training one that `augment` has moved), u uniform noise over
-    the cell of the value, g the preprocessing, P one permutation of all C*H*W entries for every split (none unless
-    `data.permute` names its seed). P keeps each entry's own scale, so a permuted data set keeps its units and
-    its floor. g scales linearly to [-1, 1), images by their number of levels and sequences by each channel's range in
-    the **training** split (held-out values may be outside), or is the logit for images.
+    the cell of the value, g the preprocessing, P one permutation of all C*H*W entries for every split (none without
+    `data.permute`). P keeps each entry's own scale, so a permuted data set keeps its units and its floor. g scales
+    linearly to [-1, 1), images by their number of levels and sequences by each channel's range in the **training**
+    split (held-out values may be outside), or is the logit for images.
 
     Two measures of one likelihood p(v + u), both free of the choice of g:
 
@@ -56,6 +56,7 @@ class Pipeline:
         data: provides permutation, augmentation, preprocessing, and whether to dequantise.
         dtype: of the flow's input.
         device: device of the batches; see `SplitValues` for the device of the values themselves.
+        seed: seed of the trial, which also draws the permutation of data with `permute: per-seed`.
 
     Attributes:
         shape: the event shape (C, *spatial).
@@ -76,6 +77,7 @@ class Pipeline:
         data: DataRef,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
+        seed: int | None = None,
     ) -> None:
         if data.preprocessing == "logit" and splits.levels is None:
             raise UserError(f"{data.label}: {NO_LOGIT}")
@@ -108,8 +110,9 @@ class Pipeline:
             preprocessing = scale_range(low, high) if splits.lattice else Preprocessing(AffineRange(low, high))
         self.preprocessing = preprocessing.to(self.device)
         self.permutation: Tensor | None = None
-        if data.permute is not None:
-            self.permutation = torch.from_numpy(permutation(self.dim, data.permute)).to(self.device)
+        order_seed = data.permutation_seed(seed)
+        if order_seed is not None:
+            self.permutation = torch.from_numpy(permutation(self.dim, order_seed)).to(self.device)
             self._undo = self.permutation.argsort()
 
     def raw(self, split: Split) -> SplitValues:

@@ -27,7 +27,7 @@ from harness.kinds.density.weights import load_flow, save_flow
 from harness.pipeline.models import build_flow, make_layer
 from harness.pipeline.pipeline import Pipeline
 from harness.training.training import Fit, claimed_shift, fit
-from layers import InvertibleLinear, UnsupportedShape, free_parameters
+from layers import LAYERS, InvertibleLinear, UnsupportedShape, free_parameters
 
 if TYPE_CHECKING:
     from harness.training.checkpoints import Checkpoints
@@ -146,9 +146,10 @@ def train(
     record.notes |= data_notes(splits)
     if held_out == "validation":
         splits = replace(splits, test=splits.validation)
-    pipeline = Pipeline(splits, trial.data, device=device)
+    pipeline = Pipeline(splits, trial.data, device=device, seed=trial.seed)
+    permute = trial.data.permutation_seed(trial.seed)
     try:
-        flow = build_flow(pipeline.shape, trial.layer, trial.flow, trial.seed, trial.data.permute).to(device)
+        flow = build_flow(pipeline.shape, trial.layer, trial.flow, trial.seed, permute).to(device)
     except (UnsupportedShape, UnsupportedEvent) as error:
         record.status, record.reason = "unsupported", str(error)
         return None
@@ -293,6 +294,6 @@ def _notes(training: Fit, test: Evaluation, findings: Audit, pipeline: Pipeline)
 def _rebuild(trial: FlowTrial, old: InvertibleLinear, shape: tuple[int, ...]) -> InvertibleLinear:
     """Return a layer with the options of one of the trial's flow, the mixer included, on another shape."""
     ref = trial.layer
-    if old.registered_name == "conv1x1" and ref.layer != "conv1x1":
-        ref = LayerRef(row="mixer", layer="conv1x1", options=(("parameterisation", trial.flow.mixer),))
+    if type(old) is LAYERS["conv1x1"]:  # the mixer, or a 1x1 convolution under test
+        ref = LayerRef(row="mixer", layer="conv1x1", options=(("parameterisation", old.parameterisation),))
     return make_layer(ref, shape, seed=trial.seed)

@@ -17,6 +17,7 @@ from harness.core.settings import (
     Flag,
     FlowSettings,
     LayerRef,
+    Permute,
     Settings,
     TimingSettings,
     TrainingSettings,
@@ -111,18 +112,20 @@ class SearchedOverlay(Searched, TrainedOverlay):
 
 
 class TrainedRow(Searched, Trained, Row):
-    """A row that is a layer in the shared backbone; an oracle's flow starts with the data's inverse permutation."""
+    """A row that is a layer in the shared backbone, or a control (see `LayerRef`)."""
 
     oracle: Flag = False
+    keep_mixer: Flag = False
 
     @property
     def covers_layer(self) -> bool:
-        """True if the row is its layer's own; an oracle is a bound of the other rows."""
-        return not self.oracle
+        """True if the row is its layer's own, and no control."""
+        return not (self.oracle or self.keep_mixer)
 
     def reference(self, label: str, options: Mapping[str, Any], folder: Path | None) -> LayerRef:
-        """Return the layer, or the oracle."""
-        return super().reference(label, options, folder).model_copy(update={"oracle": self.oracle})
+        """Return the layer, or the control."""
+        control = {"oracle": self.oracle, "keep_mixer": self.keep_mixer}
+        return super().reference(label, options, folder).model_copy(update=control)
 
 
 class BaselineRow(Trained, AnyRow):
@@ -171,7 +174,7 @@ LayerOverlays = Mapping[Label, Annotated[SearchedOverlay, OrEmpty]]
 class TrainedEntry(Tuned, Trained, DataEntry):
     """One column of the table: a data set, its encoding, and the settings that it changes."""
 
-    permute: Annotated[int, Field(ge=0, strict=True)] | None = None
+    permute: Permute | None = None
     augmentation: Augmentation = "none"
     preprocessing: Literal["scale", "logit"] = "scale"
     dequantise: Flag = True
@@ -292,8 +295,9 @@ class DensitySuite(Tuned, Trained, Suite):
         return f"{fault}, or say `unsupported: true` in the suite for a row that says so"
 
     def problems(self, scope: Scope) -> Iterator[Problem]:
-        """Yield problems with baselines, data sets, averages and training."""
+        """Yield problems with rows, data sets, averages and training."""
         yield from self._baseline_problems(scope)
+        yield from _mixer_problems(scope)
         for column in scope.data.values():
             yield from _encoding_problems(column)
         yield from _average_problems(scope)
@@ -312,6 +316,24 @@ class DensitySuite(Tuned, Trained, Suite):
                 for name in sorted(row.flow.model_fields_set - set(SIZES)):
                     message = f"flow.{name}: has no effect on a baseline, which takes {', '.join(SIZES)}; remove it"
                     yield locate(("flows", label, "flow", name)).says(message, at_key=True)
+
+
+def _mixer_problems(scope: Scope) -> Iterator[Problem]:
+    """Yield rows in which `keep_mixer` has no effect."""
+    for cell in scope.every_cell:
+        if not cell.layer.keep_mixer:
+            continue
+        with contextlib.suppress(UserError):  # an unknown layer is reported elsewhere
+            place = scope.rows[cell.row][1].at(("keep_mixer",))
+            if not cell.spec.resolve(cell.row, scope.suite.folder).replaces_mixer:
+                yield place.says(
+                    f"{cell.row}: keep_mixer has no effect, as {cell.layer.layer} does not replace the mixer; remove it"
+                )
+            elif cell.flow.mixer == "none":
+                yield place.says(
+                    f"{cell.row}: keep_mixer has no effect on {cell.column}, where flow.mixer is none; give plu, qr or "
+                    "dense, or remove it"
+                )
 
 
 def _encoding_problems(column: Column) -> Iterator[Problem]:

@@ -47,7 +47,8 @@ def load_flow(trial: FlowTrial, path: Path) -> Flow:
         raise UserError(f"{path}: the weights of trial {content['trial']}, not of {trial.id}; name that trial's file")
     if isinstance(trial, DensityTrial):
         trial = trial.settled(content["changes"])
-    flow = build_flow(content["shape"], trial.layer, trial.flow, trial.seed, trial.data.permute)
+    permute = trial.data.permutation_seed(trial.seed)
+    flow = build_flow(content["shape"], trial.layer, trial.flow, trial.seed, permute)
     try:
         flow.load_state_dict(content["state"])
     except RuntimeError as error:

@@ -86,6 +86,17 @@ def test_all_splits_share_one_permutation_of_all_entries(name, splits):
     assert permuted.floor() == plain.floor()
 
 
+def test_a_permutation_per_seed_is_that_of_the_trials_seed(splits):
+    data = reference("digits", permute="per-seed")
+    for seed in (0, 7):
+        order = Pipeline(splits["digits"], data, seed=seed).permutation.tolist()
+        assert order == permutation(64, seed).tolist()
+        fixed = Pipeline(splits["digits"], reference("digits", permute=7), seed=seed)
+        assert (order == fixed.permutation.tolist()) == (seed == 7)
+    with pytest.raises(ValueError, match="digits: permute: per-seed depends on the seed of a trial; give that seed"):
+        Pipeline(splits["digits"], data)
+
+
 @pytest.mark.parametrize(("name", "preprocessing"), CASES)
 def test_noise_is_fresh_and_fills_the_whole_cell(name, preprocessing, splits):
     pipeline = Pipeline(splits[name], reference(name, preprocessing=preprocessing), dtype=torch.float64)

@@ -113,6 +113,8 @@ def test_a_local_file_takes_precedence_over_a_packaged_suite(tmp_path, monkeypat
         ("digits: {}", "digits: {options: {size: 3}}", 13, 32, "'size'"),
         ("digits: {}", "digits: {layers: {butterfy: {}}}", 13, 25, "no row 'butterfy'; did you mean butterfly?"),
         ("digits: {}", "digits: {dequantise: false}", 13, 28, "on a lattice"),
+        ("digits: {}", "digits: {permute: per-sed}", 13, 25, "expected per-seed (a permutation for each seed) or a"),
+        ("digits: {}", "digits: {permute: -1}", 13, 25, "(the seed of one permutation for all seeds), got -1"),
         ("digits: {}", "waveforms: {preprocessing: logit}", 13, 34, "for pixels"),
         (
             "digits: {}",

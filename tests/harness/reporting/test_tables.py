@@ -201,21 +201,28 @@ def test_the_notes_of_a_table_describe_its_data(density_run):
                 "checksum": "0123456789abcdef" * 4,
                 "floor": "a filter",
             }
+            treatment = {"permute": "per-seed"}
         else:
-            data = trial.data.model_copy(update={"permute": 0, "augmentation": "crop_flip"})
-            layer = trial.layer.model_copy(update={"oracle": trial.layer.row == "<script>"})
-            trials[index] = trial.model_copy(update={"data": data, "layer": layer})
-            records[index] = replace(records[index], id=trials[index].id)
+            treatment = {"permute": 0, "augmentation": "crop_flip"}
+        data = trial.data.model_copy(update=treatment)
+        control = {"oracle": trial.layer.row == "<script>", "keep_mixer": trial.layer.row == "my_layer & co"}
+        layer = trial.layer.model_copy(update=control)
+        trials[index] = trial.model_copy(update={"data": data, "layer": layer})
+        records[index] = replace(records[index], id=trials[index].id)
     records[0].notes["layer"] = "cut into parts"
     notes = made((plan.model_copy(update={"trials": tuple(trials)}), records))[0].notes
     assert notes == (
         "digits: digits of scikit-learn; 1,297 train, 250 validation, 250 test",
-        "digits: all entries permuted, the same in every image and split, by seed 0",
+        "digits: all entries permuted, the same in every example and split: one permutation for all seeds, that of "
+        "seed 0",
         "digits: training images moved at random (crop_flip), held-out images as they are",
         f"digits, {trials[0].layer.row}: cut into parts",
         "waveforms: PPG; 9 train, 1 validation, 1 test; lattice steps 0.0005 NU, 0.05 mmHg; SHA-256 0123456789ab…; "
         "no resolution floor: a filter",
+        "waveforms: all entries permuted, the same in every example and split: a permutation for each seed, so "
+        "intervals and p-values include the variation between permutations",
         "<script>: its flow knows the permutation and starts with the inverse: a bound for the other rows",
+        "my_layer & co: a control that keeps the 1x1 mixer, so that each step has two linear layers",
     )
 
 

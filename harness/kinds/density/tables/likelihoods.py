@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from harness.core.settings import PER_SEED
 from harness.kinds.density.likelihoods import (
     ESTIMATE,
     UNITS,
@@ -216,7 +217,7 @@ def published_table(plan: Plan, quoted: Published) -> Table:
 
 
 def data_remarks(results: Results, frame: pd.DataFrame) -> list[str]:
-    """Return remarks on each data set, its treatment and its layers, in plan order, then on oracles."""
+    """Return remarks on each data set, its treatment and its layers, in plan order, then on controls."""
     trials = [trial for trial in results.plan.trials if isinstance(trial, DensityTrial)]
     remarks = []
     for column in results.plan.columns:
@@ -230,6 +231,8 @@ def data_remarks(results: Results, frame: pd.DataFrame) -> list[str]:
         remarks += [f"{column}, {row}: {text}" for row, text in of_layers.items()]
     for row in dict.fromkeys(trial.layer.row for trial in trials if trial.layer.oracle):
         remarks.append(f"{row}: its flow knows the permutation and starts with the inverse: a bound for the other rows")
+    for row in dict.fromkeys(trial.layer.row for trial in trials if trial.layer.keep_mixer):
+        remarks.append(f"{row}: a control that keeps the 1x1 mixer, so that each step has two linear layers")
     return remarks
 
 
@@ -251,6 +254,11 @@ def _treatment(trial: DensityTrial) -> Iterator[str]:
     if trial.data.preprocessing == "logit":
         yield "modelled as logits of pixels, whose Jacobian is counted"
     if trial.data.permute is not None:
-        yield f"all entries permuted, the same in every image and split, by seed {trial.data.permute}"
+        chosen = (
+            "a permutation for each seed, so intervals and p-values include the variation between permutations"
+            if trial.data.permute == PER_SEED
+            else f"one permutation for all seeds, that of seed {trial.data.permute}"
+        )
+        yield f"all entries permuted, the same in every example and split: {chosen}"
     if trial.data.augmentation != "none":
         yield f"training images moved at random ({trial.data.augmentation}), held-out images as they are"

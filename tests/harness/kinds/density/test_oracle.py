@@ -18,7 +18,7 @@ from harness.pipeline.pipeline import Pipeline
 from harness.planning.suite import load_suite
 
 
-def trial(oracle, permute, layer="conv1x1", **settings):
+def trial(oracle, permute, layer="conv1x1", seed=0, **settings):
     return DensityTrial(
         suite="toy",
         profile="smoke",
@@ -26,7 +26,7 @@ def trial(oracle, permute, layer="conv1x1", **settings):
         layer=LayerRef(row=layer, layer=layer, oracle=oracle),
         flow=FlowSettings(levels=2, steps=1, width=8),
         training=TrainingSettings(steps=6, batch_size=32, evaluate_every=3, draws=2),
-        seed=0,
+        seed=seed,
     )
 
 
@@ -56,13 +56,26 @@ def test_an_oracle_has_the_curves_of_unpermuted_data(tmp_path, settings):
     assert np.array_equal(arrays[0]["data"], arrays[1]["data"])
 
 
-def test_saved_weights_of_an_oracle_include_the_permutation(tmp_path):
-    oracle = trial(True, 5)
+@pytest.mark.parametrize("permute", [5, "per-seed"])
+def test_saved_weights_of_an_oracle_include_the_permutation(tmp_path, permute):
+    oracle = trial(True, permute, seed=3)
     record = run(oracle, tmp_path)
     splits = find_dataset("digits").load(Store(None, tmp_path, offline=True), {})
     flow = load_flow(oracle, weights_path(oracle, tmp_path))
-    again = evaluate(flow, Pipeline(splits, oracle.data), "test", 2, oracle.training.evaluation_batch, oracle.seed)
+    pipeline = Pipeline(splits, oracle.data, seed=oracle.seed)
+    again = evaluate(flow, pipeline, "test", 2, oracle.training.evaluation_batch, oracle.seed)
     assert again.bits_per_dim == record.rows[0]["bits_per_dim"]
+
+
+def test_a_permutation_per_seed_is_that_of_the_seed(tmp_path):
+    plain, oracle, blind, fixed = (
+        run(trial(*row, seed=3), tmp_path)
+        for row in ((False, None), (True, "per-seed"), (False, "per-seed"), (False, 3))
+    )
+    for record in (plain, oracle, blind, fixed):
+        record.curves.pop("seconds")
+    assert oracle.curves == plain.curves != blind.curves
+    assert blind.curves == fixed.curves and blind.rows[0]["bits_per_dim"] == fixed.rows[0]["bits_per_dim"]
 
 
 def test_an_oracle_without_a_permutation_is_unsupported(tmp_path):
@@ -152,6 +165,13 @@ profiles:
       digits: {}
       permuted-digits: {data: digits, permute: 0}
 """
+
+
+def test_trials_of_several_seeds_share_a_data_set_permuted_per_seed(tmp_path):
+    file = tmp_path / "oracle.yaml"
+    file.write_text(SUITE.replace("      digits: {}\n", "").replace("permute: 0", "permute: per-seed"))
+    plan, _ = load_suite(file).plan("quick", "cpu", seeds=2)
+    assert {trial.data.permute for trial in plan.trials} == {"per-seed"} and len(plan.trials) == 4
 
 
 def test_a_suite_must_declare_an_oracle_on_unpermuted_data_as_unsupported(tmp_path):
