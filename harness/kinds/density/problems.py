@@ -1,0 +1,94 @@
+"""Problems that only suites which train flows can have; each function yields those of one profile."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from harness.core.errors import UserError, nearest
+from harness.core.settings import TrainingSettings, augmentation_fault
+from harness.planning.problems import Problem
+from harness.planning.resolve import Column, Scope
+
+
+def mixer_problems(scope: Scope) -> Iterator[Problem]:
+    """Yield rows in which `keep_mixer` has no effect."""
+    for cell in scope.every_cell:
+        if not cell.layer.keep_mixer:
+            continue
+        with contextlib.suppress(UserError):  # an unknown layer is reported elsewhere
+            place = scope.rows[cell.row][1].at(("keep_mixer",))
+            if not cell.spec.resolve(cell.row, scope.suite.folder).replaces_mixer:
+                yield place.says(
+                    f"{cell.row}: keep_mixer has no effect, as {cell.layer.layer} does not replace the mixer; remove it"
+                )
+            elif cell.flow.mixer == "none":
+                yield place.says(
+                    f"{cell.row}: keep_mixer has no effect on {cell.column}, where flow.mixer is none; give plu, qr or "
+                    "dense, or remove it"
+                )
+
+
+def encoding_problems(column: Column) -> Iterator[Problem]:
+    """Yield raw lattice values, and encodings that the data set does not support."""
+    entry, dataset = column.entry, column.dataset
+    if dataset is None:
+        return
+    if dataset.info.lattice and not entry.dequantise and not entry.allow_unbounded:
+        yield column.place("dequantise").says(
+            f"{column.label}: dequantise: false, but the values of {column.name} lie on a lattice, where a density can "
+            "grow without bound and no likelihood means anything; remove the setting, or say allow_unbounded: true to "
+            "train on raw values all the same"
+        )
+    if entry.preprocessing == "logit" and dataset.kind(column.options) != "image":
+        yield column.place("preprocessing").says(
+            f"{column.label}: preprocessing: logit is for pixels, and {column.name} holds sequences; use scale"
+        )
+    fault = augmentation_fault(entry.augmentation, dataset.event_shape(column.options))
+    if fault is not None:
+        yield column.place("augmentation").says(f"{column.label}: {fault}")
+
+
+def average_problems(scope: Scope) -> Iterator[Problem]:
+    """Yield averages of columns that do not exist, or that have no common unit."""
+    for locate, profile in scope.profiles:
+        for label, members in profile.averages.items():
+            where = locate(("averages", label))
+            if label in scope.columns:
+                message = f"averages: {label!r} is a data set of profiles.{scope.name}; name the average otherwise"
+                yield where.says(message, at_key=True)
+            if len(set(members)) < len(members):
+                yield where.says(f"averages.{label}: names a data set twice; each counts once")
+            for member in members:
+                if member not in scope.columns:
+                    hint = nearest(member, scope.columns)
+                    yield where.says(f"averages.{label}: profiles.{scope.name} has no data set {member!r}; {hint}")
+            columns = [scope.data[member] for member in members if member in scope.columns]
+            if len({column.dataset.kind(column.options) for column in columns if column.dataset is not None}) > 1:
+                yield where.says(f"averages.{label}: bits/dim of images and nats/dim of sequences have no common mean")
+
+
+def sample_problems(scope: Scope) -> Iterator[Problem]:
+    """Yield columns of sequences whose samples a setting would compare as images."""
+    for cell in scope.every_cell:
+        column = scope.data[cell.column]
+        if column.dataset is None or column.dataset.kind(column.options) == "image":
+            continue
+        if cell.merged("training", TrainingSettings).samples is not None:
+            message = (
+                f"{column.label}: training.samples compares images, and {column.name} holds sequences; ask for them of "
+                "images alone, or not of this data set: training: {samples: null}"
+            )
+            place = cell.place("training", "samples")
+            yield (place if place and place.origin else column.where).says(message, at_key=True)
+
+
+def accounting_problems(scope: Scope) -> Iterator[Problem]:
+    """Yield a training on values that are no log-determinants."""
+    for cell in scope.every_cell:
+        if cell.merged("training", TrainingSettings).accounting != "true":
+            message = (
+                "training.accounting: the value of the released code is no log-determinant, and gives no likelihood; "
+                "only a suite that one of kind claims names may train on it (python -m harness run claims); remove it"
+            )
+            yield (cell.place("training", "accounting") or scope.where).says(message, at_key=True)
