@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,7 +14,14 @@ from harness.core.errors import UserError
 from harness.core.settings import DataRef
 from harness.kinds.density.trial import DensityTrial
 from harness.reporting.frame import Results, groups_of, shortened
-from harness.reporting.statistics.statistics import Difference, Estimate, estimate, paired_differences, winner
+from harness.reporting.statistics.statistics import (
+    Difference,
+    Estimate,
+    estimate,
+    paired_differences,
+    spread_text,
+    winner,
+)
 from harness.reporting.tables.cells import EMPTY
 
 if TYPE_CHECKING:
@@ -25,6 +33,7 @@ ESTIMATE = "≈"  # before a likelihood that is an estimate
 ESTIMATED = f"{ESTIMATE} an estimate of the likelihood: the flow's log-determinant is not computed exactly"
 SUSPECT = "† not a likelihood to compare: the audit failed or the value is below the resolution floor"
 BELOW_FLOOR = "below the resolution floor"
+STANDARD_ERROR = "± standard error over test examples, of one seed"
 
 
 def units(results: Results) -> dict[str, str]:
@@ -106,20 +115,42 @@ def marked(text: str, frame: pd.DataFrame) -> str:
     return (f"{ESTIMATE} " if frame["estimated"].any() else "") + text + (" †" if frame["doubt"].notna().any() else "")
 
 
-def explained(rows: Iterable[Iterable[str]]) -> tuple[str, ...]:
+def explained(rows: Iterable[Iterable[str]], suspect: str = SUSPECT) -> tuple[str, ...]:
     """Return the remarks that explain the marks in the cells of a table."""
     cells = [cell for row in rows for cell in row]
     estimates = any(cell.startswith(ESTIMATE) for cell in cells)
-    return (ESTIMATED,) * estimates + (SUSPECT,) * any("†" in cell for cell in cells)
+    errors, doubts = (any(mark in cell for cell in cells) for mark in "±†")
+    return (STANDARD_ERROR,) * errors + (ESTIMATED,) * estimates + (suspect,) * doubts
 
 
-def mean_and_interval(values: Iterable[float]) -> str:
-    """Return "2.314 [2.301, 2.325]"; there is no interval for a single value."""
+def standard_error(frame: pd.DataFrame) -> float | None:
+    """Return the standard error over test examples of the mean of these rows, whose errors are taken as independent.
+
+    None for rows of several seeds, and where the error of one is not known.
+    """
+    errors = frame["standard_error"]
+    if frame["seed"].nunique() != 1 or errors.isna().any():
+        return None
+    return math.hypot(*errors) / len(errors)
+
+
+def mean_and_interval(values: Iterable[float], standard_error: float | None = None) -> str:
+    """Return "2.314 [2.301, 2.325]"; for a single value "2.314 ± 0.012" if its error is known, else "2.314"."""
     known = list(values)
     if not known:
         return EMPTY
-    found = estimate(known)
-    return f"{found.mean:.3f}" + ("" if found.low is None else f" [{found.low:.3f}, {found.high:.3f}]")
+    found = estimate(known, standard_error)
+    if found.low is not None:
+        return f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]"
+    return f"{found.mean:.3f}" + ("" if found.standard_error is None else f" ± {found.standard_error:.3f}")
+
+
+def bars_texts(found: Iterable[Estimate]) -> list[str]:
+    """Return texts that explain the error bars of these estimates in a figure."""
+    shown = list(found)
+    seeds = [estimate.seeds for estimate in shown if estimate.low is not None]
+    texts = [f"bars over seeds: {spread_text(seeds)}"] if seeds else []
+    return texts + [f"bars: {STANDARD_ERROR}"] * any(estimate.standard_error is not None for estimate in shown)
 
 
 @dataclass(frozen=True)
@@ -157,10 +188,7 @@ class Ranking:
             return None
         if (row, best) in self.differences:
             return self.differences[row, best]
-        found = self.differences[best, row]
-        e = found.estimate
-        turned = Estimate(-e.mean, None if e.high is None else -e.high, None if e.low is None else -e.low, e.seeds)
-        return Difference(turned, found.p, None if found.effect is None else -found.effect)
+        return -self.differences[best, row]
 
 
 def ranking(results: Results, label: str) -> Ranking:

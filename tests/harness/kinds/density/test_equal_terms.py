@@ -67,6 +67,16 @@ def test_estimates_are_marked_on_equal_terms_too(curved):
     assert "≈" in table.notes[-1]
 
 
+def test_one_seed_of_a_width_has_its_standard_error(two_widths):
+    plan, records = two_widths
+    for record in records:
+        record.rows[0] |= {"standard_error": 0.02}
+    plan = plan.model_copy(update={"trials": tuple(trial for trial in plan.trials if trial.seed == 0)})
+    grid, table = cells((plan, records), "width")
+    assert grid["conv1x1"][table.header[1]] == "2.000 ± 0.020, 1,000 parameters"
+    assert "test split, one seed;" in table.caption and [note[0] for note in table.notes] == ["±"]
+
+
 def test_at_equal_seconds_slow_rows_have_fewer_steps(curved):
     grid, table = cells(curved, "seconds")
     head = f"{BITS}, at 30 s"

@@ -1,0 +1,48 @@
+"""Uncertainty in the table of likelihoods: seeds and standard errors over test examples."""
+
+from harness.core.records import blank_record
+from harness.reporting.frame import Results
+from harness.reporting.tables.rendering import latex, markdown
+
+DIGITS, WAVEFORMS = "digits, bits/dim ↓", "waveforms, nats/dim ↓"
+
+
+def made(run):
+    return Results.of(*run).tables[0]
+
+
+def cell(table, row, column):
+    return next(cells for cells in table.rows if cells[0] == row)[table.header.index(column)]
+
+
+def test_fewer_seeds_than_eight_of_eight_are_no_interval(many_seeds):
+    plan, records = many_seeds(8)
+    records[0] = blank_record(plan.trials[0], "diverged", "nan")
+    table = made((plan, records))
+    assert cell(table, "conv1x1", DIGITS).endswith(" (7 of 8 seeds, diverged) [1] [2]")
+    assert table.notes[1] == "[2] conv1x1 on digits: [lowest, highest] of 7 seeds, too few for an interval"
+
+
+def test_data_sets_of_different_numbers_of_seeds_have_their_own_captions(many_seeds):
+    plan, records = many_seeds(8)
+    kept = tuple(trial for trial in plan.trials if trial.data.label == "digits" or trial.seed < 3)
+    caption = made((plan.model_copy(update={"trials": kept}), records)).caption
+    assert "digits mean [95 % bootstrap interval] of 8 seeds; waveforms mean [lowest, highest] of 3 seeds" in caption
+
+
+def one_seed(run):
+    plan, records = run
+    trials = tuple(trial for trial in plan.trials if getattr(trial, "seed", 0) == 0)
+    return plan.model_copy(update={"trials": trials, "seeds": (0,)}), records
+
+
+def test_one_seed_has_the_standard_error_over_its_test_examples(density_run):
+    plan, records = one_seed(density_run)
+    for record in records[:18]:
+        record.rows[0]["standard_error"] = 0.35 if record.trial["layer"]["row"] == "conv1x1" else None
+    table = made((plan, records))
+    assert cell(table, "conv1x1", WAVEFORMS) == "-2.000 ± 0.350"
+    assert cell(table, "<script>", WAVEFORMS) == "-4.000"
+    assert table.notes == ("± standard error over test examples, of one seed",)
+    assert r"$-$2.000 $\pm$ 0.350" in latex(table)
+    assert "±" not in markdown(made(density_run)), "of several seeds the spread over seeds counts"
