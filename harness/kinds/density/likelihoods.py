@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from harness.core.errors import UserError
-from harness.core.settings import DataRef
+from harness.core.settings import DataRef, TrainingSettings
 from harness.kinds.density.trial import DensityTrial
-from harness.reporting.frame import Results, groups_of, shortened
+from harness.reporting.frame import Results, Row, groups_of, rows_of, shortened
 from harness.reporting.statistics.statistics import (
     Difference,
     Estimate,
@@ -34,6 +34,7 @@ ESTIMATED = f"{ESTIMATE} an estimate of the likelihood: the flow's log-determina
 SUSPECT = "† not a likelihood to compare: the audit failed or the value is below the resolution floor"
 BELOW_FLOOR = "below the resolution floor"
 STANDARD_ERROR = "± standard error over test examples, of one seed"
+IMPROVING = "‡"  # after a likelihood whose training reached its bound before it converged
 
 
 def units(results: Results) -> dict[str, str]:
@@ -68,9 +69,11 @@ def density(results: Results) -> pd.DataFrame:
 
     They are `measure`, the column of the likelihood in the unit of its data set; `value`, the likelihood, NA for a
     trial that has none; `doubt`, why it is not to be compared, NA where it may be; `estimated`, whether its
-    log-determinant was estimated.
+    log-determinant was estimated; `improving`, whether validation still improved when training reached its bound.
     """
     frame = results.of_kind("density")
+    settings = {trial.id: trial.training for trial in results.plan.trials if isinstance(trial, DensityTrial)}
+    improving = [_still_improved(line, settings[line.id]) for line in rows_of(frame)]
     measure = frame["dataset"].map(units(results))
     value = frame["nats_per_dim"].where(measure == "nats_per_dim", frame["bits_per_dim"])
     suspect = (frame["audit"] == "failed").fillna(False) | frame["below_floor"].fillna(False)
@@ -80,7 +83,18 @@ def density(results: Results) -> pd.DataFrame:
         value=value.where(frame["status"] == "ok"),
         doubt=doubt.where(suspect),
         estimated=frame["estimate_error"].notna(),
+        improving=pd.Series(improving, index=frame.index, dtype=bool),
     )
+
+
+def _still_improved(line: Row, training: TrainingSettings) -> bool:
+    """Return whether a trial ended at its bound of steps with patience left or, without one, at its best step."""
+    if line.status != "ok" or pd.isna(line.best_step) or pd.isna(line.stopped_early) or line.stopped_early:
+        return False
+    since = line.steps - line.best_step
+    if training.patience is None:
+        return bool(since == 0)
+    return bool(math.ceil(since / training.evaluate_every) < training.patience)
 
 
 def members_of(plan: Plan, label: str) -> tuple[str, ...]:
@@ -115,12 +129,37 @@ def marked(text: str, frame: pd.DataFrame) -> str:
     return (f"{ESTIMATE} " if frame["estimated"].any() else "") + text + (" †" if frame["doubt"].notna().any() else "")
 
 
+def improving_mark(frame: pd.DataFrame) -> str:
+    """Return the mark of trials of which one still improved, to follow their value; else nothing."""
+    return f" {IMPROVING}" if frame["improving"].any() else ""
+
+
 def explained(rows: Iterable[Iterable[str]], suspect: str = SUSPECT) -> tuple[str, ...]:
     """Return the remarks that explain the marks in the cells of a table."""
     cells = [cell for row in rows for cell in row]
     estimates = any(cell.startswith(ESTIMATE) for cell in cells)
     errors, doubts = (any(mark in cell for cell in cells) for mark in "±†")
     return (STANDARD_ERROR,) * errors + (ESTIMATED,) * estimates + (suspect,) * doubts
+
+
+def improving_remark(frame: pd.DataFrame) -> tuple[str, ...]:
+    """Return the remark on trials that still improved: their steps, and the layers of which not every seed did."""
+    known = frame[frame["value"].notna()]
+    found = known[known["improving"]]
+    if found.empty:
+        return ()
+    columns = {steps: ", ".join(own["dataset"].unique()) for steps, own in groups_of(found, "steps")}
+    bounds = [f"{steps:,} steps" + (f" ({names})" if len(columns) > 1 else "") for steps, names in columns.items()]
+    text = (
+        f"{IMPROVING} still improving: training reached its bound of {' and '.join(bounds)} before validation stopped "
+        "improving"
+    )
+    some = [
+        f"{layer} on {column} ({own['improving'].sum()} of {len(own)})"
+        for (layer, column), own in groups_of(known, ["layer", "dataset"])
+        if own["improving"].any() and not own["improving"].all()
+    ]
+    return (text + (f"; not on every seed: {', '.join(some)}" if some else ""),)
 
 
 def standard_error(frame: pd.DataFrame) -> float | None:

@@ -26,6 +26,7 @@ class Model:
     machine: str | None
     competes: bool  # all seeds have a likelihood that may be compared, and the row is no oracle
     estimated: bool
+    improving: bool = False  # one of the seeds, when its training reached its bound
     standard_error: float | None = None  # of a single seed, over test examples
 
     @property
@@ -88,5 +89,6 @@ def _model(row: str, width: int, planned: pd.DataFrame) -> Model:
         machines[0],
         competes(planned) and not planned["oracle"].any(),
         bool(good["estimated"].any()),
+        bool(good["improving"].any()),
         standard_error(good),
     )

@@ -10,7 +10,7 @@ from harness.reporting.frame import Results
 from harness.reporting.tables.cells import milliseconds
 from harness.reporting.tables.rendering import Table, escape_latex, escape_markdown, latex, markdown
 
-NASTY = r"a_b & 50% #1 $x$ {y} ~ ^ \z <script> | [c] *d* `e` ± × − † “q” éŁ 日ą→☃"
+NASTY = r"a_b & 50% #1 $x$ {y} ~ ^ \z <script> | [c] *d* `e` ± × − † ‡ “q” éŁ 日ą→☃"
 
 
 def grid(table):

@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from harness.kinds.density.likelihoods import UNITS, bars_texts, density, of_column, standard_error, units
+from harness.kinds.density.likelihoods import IMPROVING, UNITS, bars_texts, density, of_column, standard_error, units
 from harness.reporting.figures.figure_style import INK, ROW_HEIGHT, colour, layer_axis, marker, panels, plain
 from harness.reporting.frame import Results
 from harness.reporting.statistics.statistics import Estimate, estimate
@@ -24,7 +24,7 @@ def figures(results: Results) -> dict[str, Figure]:
     height = ROW_HEIGHT * len(plan.rows) + 1.0
     figure, grid = panels(len(plan.columns), 2.6, height, share_y=True)
     shown = list[Estimate]()
-    hollow = False
+    hollow = improving = False
     for axes, column in zip(grid, plan.columns, strict=True):
         axes.set_title(plain(column))
         axes.set_xlabel(f"{UNITS[units(results)[column]]} (lower is better)")
@@ -46,8 +46,13 @@ def figures(results: Results) -> dict[str, Figure]:
             shown.append(estimate(values, standard_error(good)))
             low, high = shown[-1].bars
             axes.errorbar(shown[-1].mean, position, xerr=[[low], [high]], markersize=7, capsize=3, **look)
+            if good["improving"].any():
+                improving = True
+                above: dict[str, Any] = {"xytext": (0, 6), "textcoords": "offset points", "ha": "center", "fontsize": 7}
+                axes.annotate(IMPROVING, (shown[-1].mean, position), **above)
     notes = bars_texts(shown)
     notes += ["small dots: single seeds"] if any(found.seeds > 1 for found in shown) else []
+    notes += [f"{IMPROVING} still improving when training reached its bound"] if improving else []
     notes += ["hollow: audit failed or below the resolution floor, not to be compared"] if hollow else []
     if notes:
         figure.supxlabel("\n".join(notes), fontsize=8, color=INK)

@@ -16,10 +16,13 @@ from harness.core.run_options import shown_seconds
 from harness.kinds.density.curves import Curve, curve
 from harness.kinds.density.likelihoods import (
     ESTIMATE,
+    IMPROVING,
     SUSPECT,
     UNITS,
     density,
     explained,
+    improving_mark,
+    improving_remark,
     marked,
     mean_and_interval,
     units,
@@ -59,14 +62,14 @@ def _along_training(results: Results, axis: str) -> Table:
             continue
         limit = min(curves[name][-1][0] for name in good["id"])
         shown = f"step {limit:g}" if axis == "step" else shown_seconds(limit)
-        header.append(f"{heading}, at {shown}")
+        header.append(f"{heading}, at {shown}{_stopped(good, curves, limit, column, notes)}")
         for row, own in groups_of(good, "layer"):
             values = [best_until(curves[name], limit) for name in own["id"]]
             known = [value for value in values if value is not None]
             if len(known) < len(values):
                 cells[row] = EMPTY + notes.mark(f"{column}: no validation as early as {shown}")
             else:
-                text = marked(mean_and_interval(known), own)
+                text = marked(mean_and_interval(known) + improving_mark(own), own)
                 cells[row] = text + (f" ({cells[row]})" if row in cells else "")
                 seeds.append(len(known))
         columns.append(cells)
@@ -80,6 +83,15 @@ def _along_training(results: Results, axis: str) -> Table:
 
 def _sample(seeds: Sequence[int]) -> str:
     return f"mean [{spread_text(seeds)}] over seeds" if max(seeds, default=0) > 1 else "one seed"
+
+
+def _stopped(good: pd.DataFrame, curves: Mapping[str, Curve], limit: float, column: str, notes: Notes) -> str:
+    """Return the mark of a remark if the limit is the end of trials that stopped early; else nothing."""
+    ended = good[[curves[name][-1][0] == limit for name in good["id"]]]
+    if not ended["stopped_early"].fillna(False).all():
+        return ""
+    layers = ", ".join(ended["layer"].unique())
+    return notes.mark(f"{column}: the training of {layers} stopped early at this point, which sets it for all")
 
 
 def best_until(points: Sequence[tuple[float, float]], limit: float) -> float | None:
@@ -155,7 +167,8 @@ def nearest_counts(models: Sequence[Model]) -> tuple[int, list[Model]]:
 
 def _value(model: Model) -> str:
     estimate = f"{ESTIMATE} " if model.estimated else ""
-    return estimate + mean_and_interval(model.values, model.standard_error) + ("" if model.competes else " †")
+    marks = f" {IMPROVING}" * model.improving + " †" * (not model.competes)
+    return estimate + mean_and_interval(model.values, model.standard_error) + marks
 
 
 def _table(
@@ -164,4 +177,6 @@ def _table(
     plan = results.plan
     rows = tuple((row, *(cells.get(row, EMPTY) for cells in columns)) for row in plan.rows)
     remarks = (*notes.numbered(), *explained(rows, DOUBT))
+    if any(IMPROVING in cell for row in rows for cell in row):
+        remarks += improving_remark(density(results))
     return Table(f"{plan.suite}-at-{terms}", caption, tuple(header), rows, remarks)

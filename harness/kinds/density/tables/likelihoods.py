@@ -15,6 +15,8 @@ from harness.kinds.density.likelihoods import (
     by_seed,
     density,
     explained,
+    improving_mark,
+    improving_remark,
     mean_and_interval,
     members_of,
     of_column,
@@ -63,7 +65,7 @@ def likelihoods_table(results: Results, rankings: Mapping[str, Ranking], beside:
     extra = [] if beside is None else [row for row in beside.values if row not in plan.rows]
     rows = [(layer_cell(row, frame, notes), *(cells.get(row, EMPTY) for cells in columns)) for row in plan.rows]
     rows += [(f"{row} ({QUOTED})", *(cells.get(row, EMPTY) for cells in columns)) for row in extra]
-    remarks = [*notes.numbered(), *explained(rows)]
+    remarks = [*notes.numbered(), *explained(rows), *improving_remark(frame)]
     independent = ", ± as of independent data sets" if len(plan.seeds) == 1 else ""
     remarks += [f"{label}: the mean over {', '.join(members)}{independent}" for label, members in plan.averages.items()]
     remarks += data_remarks(results, frame)
@@ -130,7 +132,8 @@ def _size(trial: DensityTrial) -> str:
 
 def _budget(trial: DensityTrial) -> str:
     passes = ", two passes each (separate averages)" if trial.training.ema == "separate" else ""
-    return f"{trial.training.steps} training steps of batch {trial.training.batch_size}{passes}"
+    steps = f"{trial.training.steps} training steps of batch {trial.training.batch_size}{passes}"
+    return steps if trial.training.patience is None else f"up to {steps}, patience {trial.training.patience}"
 
 
 def _per_column(trials: Sequence[DensityTrial], describe: Callable[[DensityTrial], str]) -> str:
@@ -157,7 +160,7 @@ def _likelihood(planned: pd.DataFrame, where: str, unit: str, notes: Notes) -> s
     if planned.empty:
         return EMPTY
     good, failed = planned[planned["value"].notna()], planned[planned["value"].isna()]
-    text = mean_and_interval(good["value"], standard_error(good))
+    text = mean_and_interval(good["value"], standard_error(good)) + improving_mark(good)
     doubts = sorted(good["doubt"].dropna().unique())
     if doubts:
         text += " †" + notes.mark(f"{where}: {'; '.join(doubts)}")
@@ -198,7 +201,7 @@ def _average(planned: pd.DataFrame, where: str, notes: Notes) -> str:
             return MISSING
         lacking = ", ".join(without["dataset"].unique())
         return EMPTY + notes.mark(f"{where}: none, for a trial of {lacking} has no value")
-    text = mean_and_interval(by_seed(planned).values(), standard_error(planned))
+    text = mean_and_interval(by_seed(planned).values(), standard_error(planned)) + improving_mark(planned)
     doubtful = ", ".join(planned.loc[planned["doubt"].notna(), "dataset"].unique())
     return text + (" †" + notes.mark(f"{where}: that of {doubtful} is not to be compared") if doubtful else "")
 

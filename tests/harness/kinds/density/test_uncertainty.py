@@ -1,4 +1,8 @@
-"""Uncertainty in the table of likelihoods: seeds and standard errors over test examples."""
+"""Uncertainty in the table of likelihoods: seeds, standard errors over test examples, and trainings cut off."""
+
+from dataclasses import replace
+
+import pytest
 
 from harness.core.records import blank_record
 from harness.reporting.frame import Results
@@ -46,3 +50,35 @@ def test_one_seed_has_the_standard_error_over_its_test_examples(density_run):
     assert table.notes == ("± standard error over test examples, of one seed",)
     assert r"$-$2.000 $\pm$ 0.350" in latex(table)
     assert "±" not in markdown(made(density_run)), "of several seeds the spread over seeds counts"
+
+
+@pytest.mark.parametrize(
+    ("patience", "best", "stopped", "improving"),
+    [
+        (None, 40, False, True),
+        (None, 30, False, False),
+        (2, 40, False, True),
+        (2, 30, False, True),  # one evaluation without improvement, and two would have stopped it
+        (2, 20, False, False),  # patience ran out with the last step
+        (4, 20, True, False),
+        (2, None, None, False),
+    ],
+)
+def test_a_row_that_still_improved_at_its_bound_is_marked(density_run, patience, best, stopped, improving):
+    plan, records = density_run
+    trials = list(plan.trials)
+    for index, trial in enumerate(trials[:18]):
+        training = trial.training.model_copy(update={"patience": patience, "evaluate_every": 10})
+        trials[index] = trial.model_copy(update={"training": training})
+        records[index] = replace(records[index], id=trials[index].id)
+    for record in records[:12:6]:  # two of three seeds
+        record.rows[0] |= {"best_step": best, "stopped_early": stopped}
+    table = made((plan.model_copy(update={"trials": tuple(trials)}), records))
+    assert f"up to 40 training steps of batch 16, patience {patience};" in table.caption or patience is None
+    assert cell(table, "conv1x1", DIGITS) == "2.010 [2.000, 2.020]" + " ‡" * improving
+    assert sum("‡" in cell for row in table.rows for cell in row) == improving
+    remark = (
+        "‡ still improving: training reached its bound of 40 steps before validation stopped improving; not on every "
+        "seed: conv1x1 on digits (2 of 3)"
+    )
+    assert table.notes == (remark,) * improving and (r"$\ddagger$" in latex(table)) == improving
