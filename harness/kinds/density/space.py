@@ -22,6 +22,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from harness.core.errors import nearest
 from harness.core.settings import Count, FlowSettings, Options, Settings, TrainingSettings
 from harness.planning.suite_model import Duration, Number
 
@@ -51,6 +52,11 @@ class Range(Settings):
             raise ValueError(f"low {self.low} must be greater than 0 on a logarithmic scale")
         return self
 
+    @property
+    def ends(self) -> tuple[int | float, ...]:
+        """Both ends; a setting that takes them takes all values between."""
+        return self.low, self.high
+
     def at(self, place: float) -> int | float:
         """Return the value at a place in [0, 1), to three digits."""
         if self.scale == "log":
@@ -66,6 +72,11 @@ class Choices(Settings):
     """A list of values, each equally likely."""
 
     values: Annotated[tuple[Any, ...], Field(min_length=2)]
+
+    @property
+    def ends(self) -> tuple[Any, ...]:
+        """All values."""
+        return self.values
 
     def at(self, place: float) -> Any:
         """Return the value at a place in [0, 1)."""
@@ -95,8 +106,8 @@ def _known_paths(space: Any) -> Any:
     for path in space:
         if path not in TUNABLE:
             raise ValueError(
-                f"{path!r} cannot be tuned; a space names settings as training.learning_rate or flow.width, and the "
-                "options of a layer stand in its row, as `tune`"
+                f"{path!r} cannot be tuned; {nearest(path, sorted(TUNABLE))} (options of a layer stand in its row, as "
+                "`tune`)"
             )
     return space
 
