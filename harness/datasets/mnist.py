@@ -5,14 +5,16 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 from pydantic import Field
 
 from harness.core.errors import DataError
 from harness.core.settings import Count, Settings
+from harness.datasets._images.image_files import pool
 from harness.datasets._images.selection import count_errors, cut, prepare_images
 from harness.datasets._store.download import expect, fetch
 from harness.datasets._store.store import Store
@@ -32,13 +34,14 @@ SUMS = {
 
 
 class MnistOptions(Settings):
-    """The number of images in each split."""
+    """The number of images in each split, and their size."""
 
     validation: Count = Field(10_000, description="the number of training images that are set apart for validation")
     train: Count | None = Field(None, description="the number of the other training images that are used; null: all")
     test: Annotated[int, Field(ge=1, le=TEST, strict=True)] = Field(
         TEST, description="the number of test images that are used"
     )
+    pool: Literal[1, 2, 4] = Field(1, description="the side of the squares of pixels that are averaged and rounded")
 
 
 class Mnist(Dataset, name="mnist"):
@@ -77,11 +80,12 @@ class Mnist(Dataset, name="mnist"):
         return count_errors(self.name, chosen.validation, chosen.train, TRAIN)
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
-        """Return (1, 28, 28)."""
-        return SHAPE
+        """Return (1, 28, 28), or the shape after pooling."""
+        side = SHAPE[1] // cast(MnistOptions, self.parse(options)).pool
+        return (1, side, side)
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
-        """Return the splits, uint8, mapped from the cache."""
+        """Return the splits, uint8, mapped from the cache unless they are pooled."""
         chosen = cast(MnistOptions, self.parse(options))
         files = [self._file(store, name) for name in self._sums if not name.endswith(".gz")]
 
@@ -94,7 +98,12 @@ class Mnist(Dataset, name="mnist"):
 
         key = {"sums": dict(self._sums)}
         prepared = prepare_images(store, self.name, key, files, SHAPE, read)
-        return cut(prepared, "MNIST, 28x28", chosen.validation, chosen.train, chosen.test)
+        splits = cut(prepared, "MNIST, 28x28", chosen.validation, chosen.train, chosen.test)
+        if chosen.pool == 1:
+            return splits
+        train, validation, test = (pool(values, chosen.pool) for values in splits.parts().values())
+        means = f"; means of {chosen.pool} x {chosen.pool} pixels"
+        return replace(splits, train=train, validation=validation, test=test, description=splits.description + means)
 
     def _file(self, store: Store, name: str) -> Path:
         """Return a file of the data root, packed or not, else the packed one of the cache, downloaded if necessary."""

@@ -15,6 +15,7 @@ from harness.kinds.claims.verdicts import (
     UNDECIDED,
     Outcome,
     Verdict,
+    difference_text,
     nothing_to_judge,
     of_outcomes,
     outcome_of,
@@ -153,7 +154,7 @@ def ranked(results: Results) -> Verdict:
 
 
 def _behind(row: str, found: Difference | None) -> str:
-    return f"{row} {EMPTY if found is None else found.text()}"
+    return f"{row} {EMPTY if found is None else difference_text(found)}"
 
 
 def settings(results: Results) -> Verdict:
@@ -190,7 +191,7 @@ def settings(results: Results) -> Verdict:
     for name, (other, own) in pairs.items():
         outcome, text = outcome_of(tested.get(name)), EMPTY
         if name in tested:
-            text = tested[name].text()
+            text = difference_text(tested[name])
         elif values[other] or values[own]:
             outcome, without = ("for", other) if values[own] else ("against", own)
             failures = cells[without]["failure"].mask(cells[without]["doubt"].notna(), AUDIT_FAILED)

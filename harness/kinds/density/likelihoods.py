@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,10 +11,17 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from harness.core.errors import UserError
-from harness.core.settings import DataRef
+from harness.core.settings import DataRef, TrainingSettings
 from harness.kinds.density.trial import DensityTrial
-from harness.reporting.frame import Results, groups_of, shortened
-from harness.reporting.statistics.statistics import Difference, Estimate, estimate, paired_differences, winner
+from harness.reporting.frame import Results, Row, groups_of, rows_of, shortened
+from harness.reporting.statistics.statistics import (
+    Difference,
+    Estimate,
+    estimate,
+    paired_differences,
+    spread_text,
+    winner,
+)
 from harness.reporting.tables.cells import EMPTY
 
 if TYPE_CHECKING:
@@ -25,6 +33,8 @@ ESTIMATE = "≈"  # before a likelihood that is an estimate
 ESTIMATED = f"{ESTIMATE} an estimate of the likelihood: the flow's log-determinant is not computed exactly"
 SUSPECT = "† not a likelihood to compare: the audit failed or the value is below the resolution floor"
 BELOW_FLOOR = "below the resolution floor"
+STANDARD_ERROR = "± standard error over test examples, of one seed"
+IMPROVING = "‡"  # after a likelihood whose training reached its bound before it converged
 
 
 def units(results: Results) -> dict[str, str]:
@@ -59,9 +69,11 @@ def density(results: Results) -> pd.DataFrame:
 
     They are `measure`, the column of the likelihood in the unit of its data set; `value`, the likelihood, NA for a
     trial that has none; `doubt`, why it is not to be compared, NA where it may be; `estimated`, whether its
-    log-determinant was estimated.
+    log-determinant was estimated; `improving`, whether validation still improved when training reached its bound.
     """
     frame = results.of_kind("density")
+    settings = {trial.id: trial.training for trial in results.plan.trials if isinstance(trial, DensityTrial)}
+    improving = [_still_improved(line, settings[line.id]) for line in rows_of(frame)]
     measure = frame["dataset"].map(units(results))
     value = frame["nats_per_dim"].where(measure == "nats_per_dim", frame["bits_per_dim"])
     suspect = (frame["audit"] == "failed").fillna(False) | frame["below_floor"].fillna(False)
@@ -71,7 +83,18 @@ def density(results: Results) -> pd.DataFrame:
         value=value.where(frame["status"] == "ok"),
         doubt=doubt.where(suspect),
         estimated=frame["estimate_error"].notna(),
+        improving=pd.Series(improving, index=frame.index, dtype=bool),
     )
+
+
+def _still_improved(line: Row, training: TrainingSettings) -> bool:
+    """Return whether a trial ended at its bound of steps with patience left or, without one, at its best step."""
+    if line.status != "ok" or pd.isna(line.best_step) or pd.isna(line.stopped_early) or line.stopped_early:
+        return False
+    since = line.steps - line.best_step
+    if training.patience is None:
+        return bool(since == 0)
+    return bool(math.ceil(since / training.evaluate_every) < training.patience)
 
 
 def members_of(plan: Plan, label: str) -> tuple[str, ...]:
@@ -106,20 +129,67 @@ def marked(text: str, frame: pd.DataFrame) -> str:
     return (f"{ESTIMATE} " if frame["estimated"].any() else "") + text + (" †" if frame["doubt"].notna().any() else "")
 
 
-def explained(rows: Iterable[Iterable[str]]) -> tuple[str, ...]:
+def improving_mark(frame: pd.DataFrame) -> str:
+    """Return the mark of trials of which one still improved, to follow their value; else nothing."""
+    return f" {IMPROVING}" if frame["improving"].any() else ""
+
+
+def explained(rows: Iterable[Iterable[str]], suspect: str = SUSPECT) -> tuple[str, ...]:
     """Return the remarks that explain the marks in the cells of a table."""
     cells = [cell for row in rows for cell in row]
     estimates = any(cell.startswith(ESTIMATE) for cell in cells)
-    return (ESTIMATED,) * estimates + (SUSPECT,) * any("†" in cell for cell in cells)
+    errors, doubts = (any(mark in cell for cell in cells) for mark in "±†")
+    return (STANDARD_ERROR,) * errors + (ESTIMATED,) * estimates + (suspect,) * doubts
 
 
-def mean_and_interval(values: Iterable[float]) -> str:
-    """Return "2.314 [2.301, 2.325]"; there is no interval for a single value."""
+def improving_remark(frame: pd.DataFrame) -> tuple[str, ...]:
+    """Return the remark on trials that still improved: their steps, and the layers of which not every seed did."""
+    known = frame[frame["value"].notna()]
+    found = known[known["improving"]]
+    if found.empty:
+        return ()
+    columns = {steps: ", ".join(own["dataset"].unique()) for steps, own in groups_of(found, "steps")}
+    bounds = [f"{steps:,} steps" + (f" ({names})" if len(columns) > 1 else "") for steps, names in columns.items()]
+    text = (
+        f"{IMPROVING} still improving: training reached its bound of {' and '.join(bounds)} before validation stopped "
+        "improving"
+    )
+    some = [
+        f"{layer} on {column} ({own['improving'].sum()} of {len(own)})"
+        for (layer, column), own in groups_of(known, ["layer", "dataset"])
+        if own["improving"].any() and not own["improving"].all()
+    ]
+    return (text + (f"; not on every seed: {', '.join(some)}" if some else ""),)
+
+
+def standard_error(frame: pd.DataFrame) -> float | None:
+    """Return the standard error over test examples of the mean of these rows, whose errors are taken as independent.
+
+    None for rows of several seeds, and where the error of one is not known.
+    """
+    errors = frame["standard_error"]
+    if frame["seed"].nunique() != 1 or errors.isna().any():
+        return None
+    return math.hypot(*errors) / len(errors)
+
+
+def mean_and_interval(values: Iterable[float], standard_error: float | None = None) -> str:
+    """Return "2.314 [2.301, 2.325]"; for a single value "2.314 ± 0.012" if its error is known, else "2.314"."""
     known = list(values)
     if not known:
         return EMPTY
-    found = estimate(known)
-    return f"{found.mean:.3f}" + ("" if found.low is None else f" [{found.low:.3f}, {found.high:.3f}]")
+    found = estimate(known, standard_error)
+    if found.low is not None:
+        return f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]"
+    return f"{found.mean:.3f}" + ("" if found.standard_error is None else f" ± {found.standard_error:.3f}")
+
+
+def bars_texts(found: Iterable[Estimate]) -> list[str]:
+    """Return texts that explain the error bars of these estimates in a figure."""
+    shown = list(found)
+    seeds = [estimate.seeds for estimate in shown if estimate.low is not None]
+    texts = [f"bars over seeds: {spread_text(seeds)}"] if seeds else []
+    return texts + [f"bars: {STANDARD_ERROR}"] * any(estimate.standard_error is not None for estimate in shown)
 
 
 @dataclass(frozen=True)
@@ -157,10 +227,7 @@ class Ranking:
             return None
         if (row, best) in self.differences:
             return self.differences[row, best]
-        found = self.differences[best, row]
-        e = found.estimate
-        turned = Estimate(-e.mean, None if e.high is None else -e.high, None if e.low is None else -e.low, e.seeds)
-        return Difference(turned, found.p, None if found.effect is None else -found.effect)
+        return -self.differences[best, row]
 
 
 def ranking(results: Results, label: str) -> Ranking:

@@ -8,9 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from harness.kinds.density.likelihoods import competes, density
+from harness.kinds.density.likelihoods import competes, density, standard_error
 from harness.kinds.density.trial import DensityTrial
 from harness.reporting.frame import Results, groups_of
+from harness.reporting.statistics.statistics import Estimate, estimate
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,13 @@ class Model:
     machine: str | None
     competes: bool  # all seeds have a likelihood that may be compared, and the row is no oracle
     estimated: bool
+    improving: bool = False  # one of the seeds, when its training reached its bound
+    standard_error: float | None = None  # of a single seed, over test examples
+
+    @property
+    def estimate(self) -> Estimate:
+        """The mean over the seeds with its uncertainty."""
+        return estimate(self.values, self.standard_error)
 
     @property
     def mean(self) -> float:
@@ -81,4 +89,6 @@ def _model(row: str, width: int, planned: pd.DataFrame) -> Model:
         machines[0],
         competes(planned) and not planned["oracle"].any(),
         bool(good["estimated"].any()),
+        bool(good["improving"].any()),
+        standard_error(good),
     )

@@ -35,7 +35,7 @@ from harness.kinds.density.space import Tune, TuningSettings
 from harness.kinds.density.trial import DensityTrial
 from harness.kinds.density.tuned import tuning_of, tuning_problems
 from harness.planning.problems import Problem, Where
-from harness.planning.resolve import Cell, Scope
+from harness.planning.resolve import Cell, Column, Scope
 from harness.planning.suite_base import Suite
 from harness.planning.suite_model import (
     AnyRow,
@@ -180,6 +180,7 @@ LayerOverlays = Mapping[Label, Annotated[SearchedOverlay, OrEmpty]]
 class TrainedEntry(Tuned, Trained, DataEntry):
     """One column of the table: a data set, its encoding, and the settings that it changes."""
 
+    seeds: Seeds | None = None  # None: the profile's
     permute: Permute | None = None
     augmentation: Augmentation = "none"
     preprocessing: Literal["scale", "logit"] = "scale"
@@ -206,7 +207,7 @@ class DensityProfile(Tuned, Trained, Profile):
     """One size of the suite.
 
     Attributes:
-        seeds: of each cell.
+        seeds: of each cell whose data set has no seeds of its own.
         remark: below the table of likelihoods.
         averages: columns of means over other columns, such as a mean over patients.
         timing: of the layers, beside the training; None: none.
@@ -239,6 +240,8 @@ class DensitySuite(Tuned, Trained, Suite):
         for seed in self.seeds(scope):
             for cell in scope.every_cell:
                 column = scope.data[cell.column]
+                if seed not in _column_seeds(scope, column):
+                    continue
                 trial = DensityTrial(
                     **common,
                     data=column.entry.reference(column.label, column.options, self.folder),
@@ -276,8 +279,9 @@ class DensitySuite(Tuned, Trained, Suite):
         return super().rows(extra) | {label: (row, Where(("flows", label))) for label, row in self.flows.items()}
 
     def seeds(self, scope: Scope) -> tuple[int, ...]:
-        """Return the seeds of a profile."""
-        return tuple(scope.setting("seeds"))
+        """Return the seeds of a profile, those of all its data sets together."""
+        every = (seed for column in scope.data.values() for seed in _column_seeds(scope, column))
+        return tuple(dict.fromkeys(every))
 
     def plan_settings(self, scope: Scope) -> dict[str, Any]:
         """Return averages and remark, which the tables of likelihoods show."""
@@ -322,3 +326,9 @@ class DensitySuite(Tuned, Trained, Suite):
                 for name in sorted(row.flow.model_fields_set - set(SIZES)):
                     message = f"flow.{name}: has no effect on a baseline, which takes {', '.join(SIZES)}; remove it"
                     yield locate(("flows", label, "flow", name)).says(message, at_key=True)
+
+
+def _column_seeds(scope: Scope, column: Column) -> tuple[int, ...]:
+    """Return the seeds of a data set; `--seeds` has precedence."""
+    own = None if "seeds" in scope.overrides.profile.model_fields_set else column.entry.seeds
+    return tuple(scope.setting("seeds") if own is None else own)

@@ -13,7 +13,7 @@ from harness.core.errors import UserError
 from harness.reporting.compare.measure import Row
 from harness.reporting.compare.pairs import Pair, Place, Run, pairs
 from harness.reporting.frame import shortened
-from harness.reporting.statistics.statistics import LEAST_SEEDS, Difference, Estimate, judged
+from harness.reporting.statistics.statistics import LEAST_SEEDS, Difference, Estimate, judged, spread_text
 from harness.reporting.tables.cells import EMPTY, Notes
 from harness.reporting.tables.rendering import Table
 
@@ -131,7 +131,7 @@ def _compare(group: Sequence[Pair], tested: Difference | None, thresholds: Thres
 
 
 def _significant(change: Difference) -> bool:
-    """Return the outcome of the test or, with too few seeds for one, of the interval; a single seed always counts."""
+    """Return the outcome of the test; with too few seeds for one, whether all changed in the same direction."""
     found = change.estimate
     if change.p is not None:
         return change.significant
@@ -182,12 +182,13 @@ def comparison_tables(found: Comparison, first: str, second: str) -> list[Table]
         if len(outcome.pairs) > 1:
             trials += [(*place, pair.repeat, *_joint_texts([pair]), _single_change(pair)) for pair in outcome.pairs]
     counts = Counter(outcome.verdict for outcome in found.places.values())
+    spread = spread_text(outcome.change.estimate.seeds for outcome in found.places.values() if outcome.change)
     caption = (
         f"A: {first}. B: {second}. {', '.join(f'{count} {name}' for name, count in counts.items())}. Less is better. A "
         f"change counts beyond {found.thresholds.likelihood:g} nats or bits per dimension, of times and parameters "
-        f"beyond {100 * found.thresholds.part:g} %. Likelihoods: mean difference B - A [95 % bootstrap interval] over "
-        f"paired seeds; from {LEAST_SEEDS} seeds on it must pass a paired t test after Holm's correction for all rows "
-        "here, below that its interval must exclude zero. Times: medians, a change is significant where their spreads "
+        f"beyond {100 * found.thresholds.part:g} %. Likelihoods: mean difference B - A [{spread}] over paired seeds; "
+        f"from {LEAST_SEEDS} seeds on it must pass a paired t test after Holm's correction for all rows here, below "
+        "that all seeds must change in the same direction. Times: medians, a change is significant where their spreads "
         "do not overlap."
     )
     remarks = (*notes.numbered(), *found.versions)

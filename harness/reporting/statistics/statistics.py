@@ -1,4 +1,4 @@
-"""Statistics over seeds: means with bootstrap intervals, and paired tests from eight seeds on.
+"""Statistics over seeds: means with their range and, from eight seeds on, bootstrap intervals and paired tests.
 
 Seeds are paired: trials of one seed see the same batches in the same order and the same noise, and their backbones
 start from the same weights, whichever layer is tested. So two rows are compared by their differences seed by seed.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TypeVar
@@ -23,36 +23,49 @@ Key = TypeVar("Key", bound=Hashable)
 
 LEVEL = 0.95  # of intervals
 SIGNIFICANCE = 0.05  # of p-values after Holm's correction
-LEAST_SEEDS = 8  # for a test; below, the interval alone
+LEAST_SEEDS = 8  # for an interval and a test; below, the lowest and the highest seed alone
+LEAST_FOR_STUDENT = 3  # seeds, for Student's interval of a difference
 RESAMPLES = 9999
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds and its 95 % interval, which a single value has not."""
+    """A mean over seeds with its uncertainty.
+
+    Attributes:
+        low, high: the 95 % interval from `LEAST_SEEDS` seeds on, below that the lowest and the highest seed; None for a
+            single value.
+        standard_error: of a single value that is a mean over examples, over these; None where it is not known.
+    """
 
     mean: float
     low: float | None
     high: float | None
     seeds: int
+    standard_error: float | None = None
 
     @property
     def bars(self) -> tuple[float, float]:
-        """The lengths of the interval below and above the mean; 0 for a single value."""
-        return (0.0, 0.0) if self.low is None or self.high is None else (self.mean - self.low, self.high - self.mean)
+        """The distances of `low` and `high` from the mean; for a single value its standard error, 0 if unknown."""
+        if self.low is None or self.high is None:
+            return (self.standard_error or 0.0,) * 2
+        return self.mean - self.low, self.high - self.mean
 
 
-def estimate(values: Sequence[float]) -> Estimate:
-    """Return the mean of one value or more, and its bias-corrected accelerated (BCa) bootstrap interval (Efron, 1987).
+def estimate(values: Sequence[float], standard_error: float | None = None) -> Estimate:
+    """Return the mean of one value or more with its uncertainty.
 
-    The generator is fixed: the same values, in whatever order, give the same interval. With two or three values it
-    is hardly more than their range, and covers the true mean less often than 95 %.
+    The interval is the bias-corrected accelerated (BCa) bootstrap interval (Efron, 1987). Its generator is fixed: the
+    same values, in whatever order, give the same interval. Of few values it is hardly more than their range, and covers
+    the true mean less often than 95 %, so their range is given and called so.
     """
     mean = statistics.fmean(values)
     if len(values) < 2:
-        return Estimate(mean, None, None, len(values))
+        return Estimate(mean, None, None, len(values), standard_error)
     if min(values) == max(values):  # of equal values the bootstrap has one mean, and BCa no answer
         return Estimate(mean, mean, mean, len(values))
+    if len(values) < LEAST_SEEDS:
+        return Estimate(mean, min(values), max(values), len(values))
     from scipy import stats  # most of a second to import, which a report of single seeds does without
 
     found = stats.bootstrap(
@@ -66,22 +79,52 @@ def estimate(values: Sequence[float]) -> Estimate:
     return Estimate(mean, float(found.low), float(found.high), len(values))
 
 
+def spread_text(seeds: Iterable[int]) -> str:
+    """Return the meaning of `low` and `high` of estimates over these numbers of seeds, for captions and legends."""
+    few = {number < LEAST_SEEDS for number in seeds if number > 1}
+    interval, extremes = f"{100 * LEVEL:g} % bootstrap interval", "lowest, highest"
+    if few == {True, False}:
+        return f"{interval}; below {LEAST_SEEDS} seeds {extremes}"
+    return extremes if True in few else interval
+
+
 @dataclass(frozen=True)
 class Difference:
     """The difference of two rows, first - second, over the seeds that both have.
 
     `p` is that of the paired t test, corrected for all comparisons of its family, and `effect` is Cohen's d of paired
-    values; both are None below eight seeds, the latter also where the differences are all equal.
+    values; both are None below eight seeds, the latter also where the differences are all equal. `values` are the
+    differences seed by seed.
     """
 
     estimate: Estimate
     p: float | None = None
     effect: float | None = None
+    values: tuple[float, ...] = ()
 
     @property
     def significant(self) -> bool:
         """True if a test was made and the rows differ significantly."""
         return self.p is not None and self.p < SIGNIFICANCE
+
+    @property
+    def student(self) -> tuple[float, float] | None:
+        """Student's 95 % interval of the mean; None with fewer than `LEAST_FOR_STUDENT` seeds."""
+        if len(self.values) < LEAST_FOR_STUDENT:
+            return None
+        from scipy import stats
+
+        degrees = len(self.values) - 1
+        half = float(stats.t.ppf((1 + LEVEL) / 2, degrees)) * statistics.stdev(self.values) / math.sqrt(degrees + 1)
+        return self.estimate.mean - half, self.estimate.mean + half
+
+    def __neg__(self) -> Difference:
+        """Return second - first."""
+        found = self.estimate
+        low, high = (None if bound is None else -bound for bound in (found.high, found.low))
+        turned = Estimate(-found.mean, low, high, found.seeds)
+        effect = None if self.effect is None else -self.effect
+        return Difference(turned, self.p, effect, tuple(-value for value in self.values))
 
     def text(self) -> str:
         """Return the difference as text: "+0.148 [+0.140, +0.156], p 0.003, d 2.1"."""
@@ -117,7 +160,7 @@ def judged(differences: Mapping[Key, Sequence[float]]) -> dict[Key, Difference]:
             zip(raw, map(float, multipletests([p for p, _ in raw.values()], method="holm")[1]), strict=True)
         )
     return {
-        key: Difference(estimate(values), corrected.get(key), raw[key][1] if key in raw else None)
+        key: Difference(estimate(values), corrected.get(key), raw[key][1] if key in raw else None, tuple(values))
         for key, values in differences.items()
     }
 

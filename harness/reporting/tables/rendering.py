@@ -154,6 +154,7 @@ _LATEX = {
     "≤": r"$\leq$",
     "−": "$-$",
     "†": r"$\dagger$",
+    "‡": r"$\ddagger$",
     "↓": r"$\downarrow$",
     "↑": r"$\uparrow$",
     "·": r"$\cdot$",

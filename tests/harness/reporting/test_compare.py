@@ -6,7 +6,7 @@ from harness.cli.parser import main
 from harness.core.errors import UserError
 from harness.core.records import blank_record, write_record
 from harness.kinds.density.trial import DensityTrial
-from harness.reporting.compare.comparison import Thresholds, compare
+from harness.reporting.compare.comparison import Thresholds, compare, comparison_tables
 from harness.reporting.compare.pairs import Place
 
 SOURCES = {"flows/glow.py": "1", "layers/conv1x1.py": "2"}
@@ -70,6 +70,8 @@ def test_a_change_within_the_spread_of_seeds_is_not_significant(many_seeds, runs
     """The mean exceeds the threshold, but the seeds disagree."""
     few = runs(many_seeds(3), moved(many_seeds(3), lambda seed: (0.5, -0.3, 0.1)[seed]))
     assert verdicts(few)["digits", ROWS[1]] == "not significant"
+    caption = comparison_tables(compare(*few, Thresholds()), "a", "b")[0].caption
+    assert "mean difference B - A [lowest, highest] over paired seeds" in caption
 
 
 def test_from_eight_seeds_on_the_corrected_paired_test_decides(many_seeds, runs):

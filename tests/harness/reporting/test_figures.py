@@ -90,6 +90,20 @@ def test_the_likelihood_figure_shows_every_seed_and_failed_rows(density_run):
     assert "bits/dim" in digits.get_xlabel() and "nats/dim" in figure.axes[1].get_xlabel()
 
 
+def test_the_likelihood_figure_explains_its_bars_and_marks(density_run):
+    plan, records = density_run
+    several = likelihood.figures(Results.of(plan, records))["likelihood"]
+    assert several.get_supxlabel() == "bars over seeds: lowest, highest\nsmall dots: single seeds"
+    records[0].rows[0] |= {"standard_error": 0.35, "best_step": 40, "stopped_early": False}
+    trials = tuple(trial for trial in plan.trials if getattr(trial, "seed", 0) == 0)
+    single = likelihood.figures(Results.of(plan.model_copy(update={"trials": trials}), records))["likelihood"]
+    bars, mark = single.get_supxlabel().split("\n")
+    assert bars == "bars: ± standard error over test examples, of one seed" and mark.startswith("‡ still improving")
+    [reach] = single.axes[0].collections[0].get_segments()
+    assert list(np.round(reach[:, 0], 6)) == [1.65, 2.35]
+    assert [text.get_text() for axes in single.axes for text in axes.texts] == ["‡"]
+
+
 def test_markers_of_failed_audits_are_hollow(density_run):
     plan, records = density_run
     solid = likelihood.figures(Results.of(plan, records))["likelihood"]

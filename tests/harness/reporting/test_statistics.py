@@ -14,6 +14,7 @@ from harness.reporting.statistics.statistics import (
     judged,
     paired_differences,
     slope,
+    spread_text,
     winner,
 )
 
@@ -43,6 +44,26 @@ def test_the_coverage_of_an_interval_is_near_its_level():
     draws = np.random.default_rng(0).normal(5.0, 1.0, (150, 20))
     covered = sum(interval.low <= 5.0 <= interval.high for interval in map(estimate, draws.tolist()))
     assert 0.88 <= covered / len(draws) <= 0.99
+
+
+def test_below_eight_seeds_the_lowest_and_highest_stand_for_an_interval():
+    assert estimate([2.0, 2.5, 2.1]) == Estimate(pytest.approx(2.2), 2.0, 2.5, 3)
+    few, enough = estimate(VALUES[:7]), estimate(VALUES[:8])
+    assert (few.low, few.high) == (min(VALUES[:7]), max(VALUES[:7])) and enough.high < max(VALUES[:8])
+    assert spread_text([1, 2, 7]) == "lowest, highest" and spread_text([1, 8]) == "95 % bootstrap interval"
+    assert spread_text([7, 8]) == "95 % bootstrap interval; below 8 seeds lowest, highest"
+
+
+def test_a_single_seed_has_its_standard_error_for_bars():
+    assert estimate([2.0], 0.25).bars == (0.25, 0.25) and estimate([2.0, 3.0], 0.25).standard_error is None
+
+
+def test_students_interval_of_few_differences_is_that_of_scipy():
+    [few] = judged({"a": VALUES[:3]}).values()
+    expected = stats.ttest_1samp(VALUES[:3], 0.0).confidence_interval(0.95)
+    assert few.student == pytest.approx((expected.low, expected.high)) and few.p is None
+    assert (-few).student == pytest.approx((-expected.high, -expected.low))
+    assert judged({"a": VALUES[:2]})["a"].student is None
 
 
 def test_one_seed_has_no_interval_or_test_and_equal_seeds_have_zero_width():

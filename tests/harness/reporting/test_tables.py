@@ -10,7 +10,7 @@ from harness.reporting.frame import Results
 from harness.reporting.tables.cells import milliseconds
 from harness.reporting.tables.rendering import Table, escape_latex, escape_markdown, latex, markdown
 
-NASTY = r"a_b & 50% #1 $x$ {y} ~ ^ \z <script> | [c] *d* `e` ± × − † “q” éŁ 日ą→☃"
+NASTY = r"a_b & 50% #1 $x$ {y} ~ ^ \z <script> | [c] *d* `e` ± × − † ‡ “q” éŁ 日ą→☃"
 
 
 def grid(table):
@@ -64,9 +64,11 @@ def test_from_eight_seeds_on_a_winner_is_bold_and_differences_are_tested(many_se
     assert set(alike) == {"lowest mean", "+0.002 [-0.007, +0.012], p 0.685, d 0.1"}
     assert "p: paired t test" in differences.caption and "share the order of the data" in differences.caption
     assert "| **2.0" in markdown(table) and r"& \textbf{2.0" in latex(table)
+    assert "mean [95 % bootstrap interval] of 8 seeds;" in table.caption and "highest" not in differences.caption
 
     few = made(many_seeds(7))
     assert not few[0].bold and "p <" not in markdown(few[1]) and "No test below 8 seeds" in few[1].caption
+    assert not any("95 %" in each.caption for each in few[:2]) and "mean [lowest, highest]" in few[1].caption
 
 
 @pytest.mark.parametrize("fault", ["audit", "failed", "oracle"])
@@ -99,7 +101,13 @@ def test_the_density_caption_states_seeds_training_and_device(density_run):
     caption = made(density_run)[0].caption
     density_run[1][0].environment = {"cpu": "A Processor"}
     assert "cpu (A Processor), float32" in made(density_run)[0].caption
-    for part in ("interval] over 3 seeds", "profile quick", "40 training steps of batch 16", "cpu", "float32"):
+    for part in (
+        "mean [lowest, highest] of 3 seeds, too few for an interval or a test",
+        "profile quick",
+        "40 training steps of batch 16",
+        "cpu",
+        "float32",
+    ):
         assert part in caption
     assert "compared with no published number" in caption and "Bold" not in caption
     assert "5 samples, batch 8, 1 thread" in made(density_run)[2].caption

@@ -7,24 +7,24 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from harness.kinds.density.likelihoods import UNITS, density, of_column, units
+from harness.kinds.density.likelihoods import IMPROVING, UNITS, bars_texts, density, of_column, standard_error, units
 from harness.reporting.figures.figure_style import INK, ROW_HEIGHT, colour, layer_axis, marker, panels, plain
 from harness.reporting.frame import Results
-from harness.reporting.statistics.statistics import estimate
+from harness.reporting.statistics.statistics import Estimate, estimate
 
 HEADING = "Likelihood"
 ORDER = 1
 
 
 def figures(results: Results) -> dict[str, Figure]:
-    """Return a panel per data set: every seed as a small dot, their mean and its bootstrap interval beside it."""
+    """Return a panel per data set: every seed as a small dot, their mean and its uncertainty beside it."""
     plan, frame = results.plan, density(results)
     if frame[["nats_per_dim", "bits_per_dim"]].isna().all(axis=None):
         return {}
     height = ROW_HEIGHT * len(plan.rows) + 1.0
     figure, grid = panels(len(plan.columns), 2.6, height, share_y=True)
-    seeds = False
-    hollow = False
+    shown = list[Estimate]()
+    hollow = improving = False
     for axes, column in zip(grid, plan.columns, strict=True):
         axes.set_title(plain(column))
         axes.set_xlabel(f"{UNITS[units(results)[column]]} (lower is better)")
@@ -42,15 +42,18 @@ def figures(results: Results) -> dict[str, Figure]:
             face = "white" if doubtful else colour(position)
             look: dict[str, Any] = {"color": colour(position), "marker": marker(position), "markerfacecolor": face}
             if len(values) > 1:
-                seeds = True
                 axes.plot(values, [position + 0.24] * len(values), ".", color=colour(position), alpha=0.6, markersize=5)
-                found = estimate(values)
-                low, high = found.bars
-                axes.errorbar(found.mean, position, xerr=[[low], [high]], markersize=7, capsize=3, **look)
-            else:
-                axes.plot(values, [position], linestyle="none", markersize=7, **look)
-    notes = ["mean and its 95 % bootstrap interval over seeds; small dots: single seeds"] if seeds else []
+            shown.append(estimate(values, standard_error(good)))
+            low, high = shown[-1].bars
+            axes.errorbar(shown[-1].mean, position, xerr=[[low], [high]], markersize=7, capsize=3, **look)
+            if good["improving"].any():
+                improving = True
+                above: dict[str, Any] = {"xytext": (0, 6), "textcoords": "offset points", "ha": "center", "fontsize": 7}
+                axes.annotate(IMPROVING, (shown[-1].mean, position), **above)
+    notes = bars_texts(shown)
+    notes += ["small dots: single seeds"] if any(found.seeds > 1 for found in shown) else []
+    notes += [f"{IMPROVING} still improving when training reached its bound"] if improving else []
     notes += ["hollow: audit failed or below the resolution floor, not to be compared"] if hollow else []
     if notes:
-        figure.supxlabel("; ".join(notes), fontsize=8, color=INK)
+        figure.supxlabel("\n".join(notes), fontsize=8, color=INK)
     return {"likelihood": figure}

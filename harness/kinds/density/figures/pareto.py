@@ -11,11 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from harness.kinds.density.likelihoods import UNITS
+from harness.kinds.density.likelihoods import UNITS, bars_texts
 from harness.kinds.density.models import Field, Model, fields
 from harness.reporting.figures.figure_style import INK, colour, marker, panels, plain, side_legend
 from harness.reporting.frame import Results
-from harness.reporting.statistics.statistics import estimate
 
 if TYPE_CHECKING:
     from harness.planning.plan import Plan
@@ -49,8 +48,12 @@ def figures(results: Results) -> dict[str, Figure]:
     ]
     handles.append(Line2D([], [], color="#777777", linewidth=1, linestyle="--", label="Pareto front"))
     side_legend(figure, handles)
-    if any(not model.competes for field, _ in shown for model in field.models):
-        figure.supxlabel("hollow: not a likelihood to compare, or told the permutation", fontsize=8, color=INK)
+    models = [model for field, _ in shown for model in field.models]
+    notes = bars_texts(model.estimate for model in models)
+    if not all(model.competes for model in models):
+        notes.append("hollow: not a likelihood to compare, or told the permutation")
+    if notes:
+        figure.supxlabel("\n".join(notes), fontsize=8, color=INK)
     return {"pareto": figure}
 
 
@@ -77,7 +80,7 @@ def _panel(axes: Axes, plan: Plan, field: Field, cost: str) -> None:
         if len(own) > 1:
             axes.plot([x for x, _ in own], [model.mean for _, model in own], color=colour(position), linewidth=0.8)
         for x, model in own:
-            low, high = estimate(model.values).bars
+            low, high = model.estimate.bars
             face = colour(position) if model.competes else "white"
             axes.errorbar(
                 x,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from harness.kinds.density.likelihoods import Ranking
-from harness.reporting.statistics.statistics import LEAST_SEEDS
+from harness.reporting.statistics.statistics import LEAST_SEEDS, spread_text
 from harness.reporting.tables.cells import EMPTY
 from harness.reporting.tables.rendering import Table
 
@@ -25,11 +25,13 @@ def differences_table(plan: Plan, rankings: Mapping[str, Ranking]) -> Table | No
     }
     if not competing:
         return None
-    tests = any(difference.p is not None for found in competing.values() for difference in found.differences.values())
+    differences = [difference for found in competing.values() for difference in found.differences.values()]
+    tests = any(difference.p is not None for difference in differences)
+    spread = spread_text(difference.estimate.seeds for difference in differences)
     rows = tuple((row, *(_cell(found, row) for found in competing.values())) for row in plan.rows)
     caption = (
-        "Difference from the row of the lowest mean: mean [95 % bootstrap interval] over paired seeds. Trials of one "
-        "seed share the order of the data, the noise and the initial weights of the backbone."
+        f"Difference from the row of the lowest mean: mean [{spread}] over paired seeds. Trials of one seed share the "
+        "order of the data, the noise and the initial weights of the backbone."
     )
     if tests:
         caption += (

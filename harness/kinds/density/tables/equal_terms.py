@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -17,21 +16,22 @@ from harness.core.run_options import shown_seconds
 from harness.kinds.density.curves import Curve, curve
 from harness.kinds.density.likelihoods import (
     ESTIMATE,
-    ESTIMATED,
+    IMPROVING,
     SUSPECT,
     UNITS,
     density,
+    explained,
+    improving_mark,
+    improving_remark,
     marked,
     mean_and_interval,
     units,
 )
 from harness.kinds.density.models import Field, Model, fields
 from harness.reporting.frame import Results, groups_of
+from harness.reporting.statistics.statistics import spread_text
 from harness.reporting.tables.cells import EMPTY, Notes
 from harness.reporting.tables.rendering import Table
-
-if TYPE_CHECKING:
-    from harness.planning.plan import Plan
 
 DOUBT = f"{SUSPECT}; or it is an oracle"
 
@@ -40,7 +40,7 @@ def equal_terms_table(results: Results, terms: str) -> Table:
     """Return a table of a row per layer, as the density table has them, in which `terms` are equal."""
     if terms in ("steps", "seconds"):
         return _along_training(results, "step" if terms == "steps" else "seconds")
-    return _of_models(results.plan, fields(results), terms)
+    return _of_models(results, fields(results), terms)
 
 
 # Along the training
@@ -49,7 +49,7 @@ def equal_terms_table(results: Results, terms: str) -> Table:
 def _along_training(results: Results, axis: str) -> Table:
     plan, frame, notes = results.plan, density(results), Notes()
     curves = {name: curve(record, "validation", axis) for name, record in results.records.items()}
-    header, columns = ["layer"], []
+    header, columns, seeds = ["layer"], [], list[int]()
     for column in plan.columns:
         planned = frame[frame["dataset"] == column]
         good, failed = planned[planned["status"] == "ok"], planned[planned["status"] != "ok"]
@@ -62,21 +62,36 @@ def _along_training(results: Results, axis: str) -> Table:
             continue
         limit = min(curves[name][-1][0] for name in good["id"])
         shown = f"step {limit:g}" if axis == "step" else shown_seconds(limit)
-        header.append(f"{heading}, at {shown}")
+        header.append(f"{heading}, at {shown}{_stopped(good, curves, limit, column, notes)}")
         for row, own in groups_of(good, "layer"):
             values = [best_until(curves[name], limit) for name in own["id"]]
             known = [value for value in values if value is not None]
             if len(known) < len(values):
                 cells[row] = EMPTY + notes.mark(f"{column}: no validation as early as {shown}")
             else:
-                cells[row] = marked(mean_and_interval(known), own) + (f" ({cells[row]})" if row in cells else "")
+                text = marked(mean_and_interval(known) + improving_mark(own), own)
+                cells[row] = text + (f" ({cells[row]})" if row in cells else "")
+                seeds.append(len(known))
         columns.append(cells)
     what = "training steps" if axis == "step" else "seconds of training"
     caption = (
-        f"At equal {what}: the best validation value up to the largest that every trial of the column reached, mean "
-        f"[95 % bootstrap interval] over seeds; lower is better. Profile {plan.profile}, {plan.device}."
+        f"At equal {what}: the best validation value up to the largest that every trial of the column reached, "
+        f"{_sample(seeds)}; lower is better. Profile {plan.profile}, {plan.device}."
     )
-    return _table(plan, "steps" if axis == "step" else "seconds", caption, header, columns, notes)
+    return _table(results, "steps" if axis == "step" else "seconds", caption, header, columns, notes)
+
+
+def _sample(seeds: Sequence[int]) -> str:
+    return f"mean [{spread_text(seeds)}] over seeds" if max(seeds, default=0) > 1 else "one seed"
+
+
+def _stopped(good: pd.DataFrame, curves: Mapping[str, Curve], limit: float, column: str, notes: Notes) -> str:
+    """Return the mark of a remark if the limit is the end of trials that stopped early; else nothing."""
+    ended = good[[curves[name][-1][0] == limit for name in good["id"]]]
+    if not ended["stopped_early"].fillna(False).all():
+        return ""
+    layers = ", ".join(ended["layer"].unique())
+    return notes.mark(f"{column}: the training of {layers} stopped early at this point, which sets it for all")
 
 
 def best_until(points: Sequence[tuple[float, float]], limit: float) -> float | None:
@@ -99,8 +114,8 @@ def _unusable(good: pd.DataFrame, curves: Mapping[str, Curve], axis: str) -> str
 # Among models
 
 
-def _of_models(plan: Plan, found: Sequence[Field], terms: str) -> Table:
-    notes = Notes()
+def _of_models(results: Results, found: Sequence[Field], terms: str) -> Table:
+    plan, notes = results.plan, Notes()
     header, columns = ["layer"], []
     for field in found:
         heading = f"{field.name}, {UNITS[field.unit]} ↓"
@@ -122,10 +137,11 @@ def _of_models(plan: Plan, found: Sequence[Field], terms: str) -> Table:
             )
     what = "coupling width" if terms == "width" else "parameters, as nearly as the widths that were trained allow"
     caption = (
-        f"At equal {what}: negative log-likelihood on the test split, mean [95 % bootstrap interval] over seeds; lower "
-        f"is better. Profile {plan.profile}, {plan.device}."
+        f"At equal {what}: negative log-likelihood on the test split, "
+        f"{_sample([len(model.values) for field in found for model in field.models])}; lower is better. Profile "
+        f"{plan.profile}, {plan.device}."
     )
-    return _table(plan, terms, caption, header, columns, notes)
+    return _table(results, terms, caption, header, columns, notes)
 
 
 def nearest_counts(models: Sequence[Model]) -> tuple[int, list[Model]]:
@@ -151,16 +167,16 @@ def nearest_counts(models: Sequence[Model]) -> tuple[int, list[Model]]:
 
 def _value(model: Model) -> str:
     estimate = f"{ESTIMATE} " if model.estimated else ""
-    return estimate + mean_and_interval(model.values) + ("" if model.competes else " †")
+    marks = f" {IMPROVING}" * model.improving + " †" * (not model.competes)
+    return estimate + mean_and_interval(model.values, model.standard_error) + marks
 
 
 def _table(
-    plan: Plan, terms: str, caption: str, header: list[str], columns: list[dict[str, str]], notes: Notes
+    results: Results, terms: str, caption: str, header: list[str], columns: list[dict[str, str]], notes: Notes
 ) -> Table:
+    plan = results.plan
     rows = tuple((row, *(cells.get(row, EMPTY) for cells in columns)) for row in plan.rows)
-    remarks = notes.numbered()
-    if any("†" in cell for row in rows for cell in row):
-        remarks += (DOUBT,)
-    if any(cell.startswith(ESTIMATE) for row in rows for cell in row):
-        remarks += (ESTIMATED,)
+    remarks = (*notes.numbered(), *explained(rows, DOUBT))
+    if any(IMPROVING in cell for row in rows for cell in row):
+        remarks += improving_remark(density(results))
     return Table(f"{plan.suite}-at-{terms}", caption, tuple(header), rows, remarks)

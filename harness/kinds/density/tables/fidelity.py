@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from harness.core.settings import SampleSettings
 from harness.kinds.density.trial import DensityTrial
 from harness.reporting.frame import MISSING, Results, Row, rows_of
-from harness.reporting.statistics.statistics import estimate
+from harness.reporting.statistics.statistics import estimate, spread_text
 from harness.reporting.tables.cells import EMPTY, Notes
 from harness.reporting.tables.rendering import Table
-
-if TYPE_CHECKING:
-    from harness.planning.plan import Plan
 
 FORMATS = {"fid": ".1f", "kid": ".4f", "precision": ".3f", "recall": ".3f"}
 HEADINGS = {"fid": "FID ↓", "kid": "KID ↓", "precision": "precision ↑", "recall": "recall ↑"}
@@ -53,16 +49,18 @@ def fidelity_table(results: Results) -> Table | None:
                 columns.append(cells)
     rows = tuple((row, *(cells[row] for cells in columns)) for row in plan.rows)
     remarks = (*notes.numbered(), *_compared(asked, results.frame))
-    return Table(f"{plan.suite}-fidelity", _caption(plan, asked), tuple(header), rows, remarks, groups=tuple(groups))
+    return Table(f"{plan.suite}-fidelity", _caption(results, asked), tuple(header), rows, remarks, groups=tuple(groups))
 
 
-def _caption(plan: Plan, asked: Asked) -> str:
+def _caption(results: Results, asked: Asked) -> str:
+    plan = results.plan
     extractors = sorted({settings.extractor for _, settings in asked})
     counts = ", ".join(dict.fromkeys(f"{label} {settings.count:,}" for label, settings in asked))
     features = f"features of {extractors[0]}"
     if len(extractors) > 1:
         features = f"features of {' and '.join(extractors)}, whose numbers do not compare with each other's"
-    over = "mean [95 % bootstrap interval] over seeds" if len(plan.seeds) > 1 else "one seed"
+    seeds = results.of_kind("density").dropna(subset="fid").groupby(["dataset", "layer"]).size()
+    over = f"mean [{spread_text(seeds)}] over seeds" if len(plan.seeds) > 1 else "one seed"
     return (
         f"Generated against as many real images, {features}; {over}. Measured: profile {plan.profile}; images asked "
         f"for: {counts}. Few images bias FID upward, so only equal counts compare, and small ones with no published "

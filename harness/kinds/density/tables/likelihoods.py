@@ -16,14 +16,17 @@ from harness.kinds.density.likelihoods import (
     by_seed,
     density,
     explained,
+    improving_mark,
+    improving_remark,
     mean_and_interval,
     members_of,
     of_column,
+    standard_error,
     units,
 )
 from harness.kinds.density.trial import DensityTrial
 from harness.reporting.frame import MISSING, Results
-from harness.reporting.statistics.statistics import LEAST_SEEDS, SIGNIFICANCE
+from harness.reporting.statistics.statistics import LEAST_SEEDS, SIGNIFICANCE, spread_text
 from harness.reporting.tables.cells import EMPTY, Notes, device_text, layer_cell
 from harness.reporting.tables.rendering import Table
 
@@ -63,8 +66,9 @@ def likelihoods_table(results: Results, rankings: Mapping[str, Ranking], beside:
     extra = [] if beside is None else [row for row in beside.values if row not in plan.rows]
     rows = [(layer_cell(row, frame, notes), *(cells.get(row, EMPTY) for cells in columns)) for row in plan.rows]
     rows += [(f"{row} ({QUOTED})", *(cells.get(row, EMPTY) for cells in columns)) for row in extra]
-    remarks = [*notes.numbered(), *explained(rows)]
-    remarks += [f"{label}: the mean over {', '.join(members)}" for label, members in plan.averages.items()]
+    remarks = [*notes.numbered(), *explained(rows), *improving_remark(frame)]
+    independent = ", ± as of independent data sets" if len(plan.seeds) == 1 else ""
+    remarks += [f"{label}: the mean over {', '.join(members)}{independent}" for label, members in plan.averages.items()]
     remarks += data_remarks(results, frame)
     remarks += [plan.remark] if plan.remark else []
     if beside is not None:
@@ -86,12 +90,15 @@ def density_caption(results: Results, bold: bool = False) -> str:
     """Return the measure, the protocol and the machine."""
     plan = results.plan
     trials = [trial for trial in plan.trials if isinstance(trial, DensityTrial)]
-    seeds = len({trial.seed for trial in trials})
+    seeds: dict[str, set[int]] = {}
+    for trial in trials:
+        seeds.setdefault(trial.data.label, set()).add(trial.seed)
+    sample = _joined({column: seeds_text(len(own)) for column, own in seeds.items()})
     budget = _per_column(trials, _budget)
     size = _per_column([trial for trial in trials if not trial.layer.baseline], _size)
     device = device_text(plan.device, results.frame)
     parts = [
-        f"Negative log-likelihood on the test split, {seeds_text(seeds)}; lower is better.",
+        f"Negative log-likelihood on the test split, {sample}; lower is better.",
         f"Measured: profile {plan.profile}, {budget}; Glow with {size}; {device}, float32.",
     ]
     baselines = [trial for trial in trials if trial.layer.baseline]
@@ -110,11 +117,11 @@ def density_caption(results: Results, bold: bool = False) -> str:
 
 
 def seeds_text(seeds: int) -> str:
-    """Return the sample of a mean: "mean [95 % bootstrap interval] over 3 seeds"."""
+    """Return the sample of a mean: "mean [95 % bootstrap interval] of 8 seeds"."""
     if seeds < 2:
-        return "one seed, so no interval"
-    few = f", too few for a test (at least {LEAST_SEEDS})" if seeds < LEAST_SEEDS else ""
-    return f"mean [95 % bootstrap interval] over {seeds} seeds{few}"
+        return "one seed, so no interval over seeds"
+    few = ", too few for an interval or a test" if seeds < LEAST_SEEDS else ""
+    return f"mean [{spread_text([seeds])}] of {seeds} seeds{few}"
 
 
 def _size(trial: DensityTrial) -> str:
@@ -126,7 +133,8 @@ def _size(trial: DensityTrial) -> str:
 
 def _budget(trial: DensityTrial) -> str:
     passes = ", two passes each (separate averages)" if trial.training.ema == "separate" else ""
-    return f"{trial.training.steps} training steps of batch {trial.training.batch_size}{passes}"
+    steps = f"{trial.training.steps} training steps of batch {trial.training.batch_size}{passes}"
+    return steps if trial.training.patience is None else f"up to {steps}, patience {trial.training.patience}"
 
 
 def _per_column(trials: Sequence[DensityTrial], describe: Callable[[DensityTrial], str]) -> str:
@@ -139,6 +147,11 @@ def _per_column(trials: Sequence[DensityTrial], describe: Callable[[DensityTrial
         usual = Counter(rows.values()).most_common(1)[0][0]
         others = [f"{row}: {text}" for row, text in rows.items() if text != usual]
         texts[column] = usual + (f" ({', '.join(others)})" if others else "")
+    return _joined(texts)
+
+
+def _joined(texts: Mapping[str, str]) -> str:
+    """Return the text that all columns share, or each column with its own."""
     if len(set(texts.values())) == 1:
         return next(iter(texts.values()))
     return "; ".join(f"{column} {text}" for column, text in texts.items())
@@ -148,7 +161,7 @@ def _likelihood(planned: pd.DataFrame, where: str, unit: str, notes: Notes) -> s
     if planned.empty:
         return EMPTY
     good, failed = planned[planned["value"].notna()], planned[planned["value"].isna()]
-    text = mean_and_interval(good["value"])
+    text = mean_and_interval(good["value"], standard_error(good)) + improving_mark(good)
     doubts = sorted(good["doubt"].dropna().unique())
     if doubts:
         text += " †" + notes.mark(f"{where}: {'; '.join(doubts)}")
@@ -162,6 +175,8 @@ def _likelihood(planned: pd.DataFrame, where: str, unit: str, notes: Notes) -> s
         known = failed[failed["status"] != MISSING]
         if len(known):
             text += notes.mark(f"{where}: {'; '.join(sorted((known['failure'] + ': ' + known['cause']).unique()))}")
+    if 1 < len(good) < LEAST_SEEDS <= len(planned):
+        text += notes.mark(f"{where}: [{spread_text([len(good)])}] of {len(good)} seeds, too few for an interval")
     return text
 
 
@@ -176,7 +191,8 @@ def _estimate_text(good: pd.DataFrame, unit: str) -> str:
 def _average(planned: pd.DataFrame, where: str, notes: Notes) -> str:
     """Return the mean over some columns, each its seeds' mean; none if one of their trials has no value.
 
-    All columns then have the same seeds, and the interval is that of the mean over columns from seed to seed.
+    All columns then have the same seeds, and the interval is that of the mean over columns from seed to seed; the
+    standard error of one seed is that of independent columns.
     """
     if planned.empty:
         return EMPTY
@@ -186,7 +202,7 @@ def _average(planned: pd.DataFrame, where: str, notes: Notes) -> str:
             return MISSING
         lacking = ", ".join(without["dataset"].unique())
         return EMPTY + notes.mark(f"{where}: none, for a trial of {lacking} has no value")
-    text = mean_and_interval(by_seed(planned).values())
+    text = mean_and_interval(by_seed(planned).values(), standard_error(planned)) + improving_mark(planned)
     doubtful = ", ".join(planned.loc[planned["doubt"].notna(), "dataset"].unique())
     return text + (" †" + notes.mark(f"{where}: that of {doubtful} is not to be compared") if doubtful else "")
 

@@ -5,7 +5,7 @@ import pytest
 from harness.core.records import blank_record
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.kinds.claims.report import JUDGES
-from harness.kinds.claims.verdicts import of_outcomes, outcome_of
+from harness.kinds.claims.verdicts import difference_text, of_outcomes, outcome_of
 from harness.kinds.density.trial import DensityTrial
 from harness.kinds.examination.trial import ExaminationTrial
 from harness.kinds.parameters.trial import ParametersTrial
@@ -13,7 +13,7 @@ from harness.kinds.runtime.trial import RuntimeTrial
 from harness.planning.plan import Plan
 from harness.planning.suite_model import Published
 from harness.reporting.frame import Results
-from harness.reporting.statistics.statistics import Difference, Estimate
+from harness.reporting.statistics.statistics import Difference, Estimate, judged
 
 HEAD = {"suite": "tiny", "profile": "quick"}
 
@@ -318,10 +318,14 @@ def test_the_verdict_follows_from_the_outcomes():
     assert of_outcomes(["against", "for", "open"]) == "holds in part"
 
 
-def test_a_p_value_takes_precedence_over_an_interval():
+def test_the_test_decides_from_eight_seeds_on_and_students_interval_from_three():
     apart = Estimate(1.0, 0.5, 1.5, 8)
-    assert outcome_of(Difference(apart, p=0.2)) == "open"
+    assert outcome_of(Difference(apart, p=0.2, values=(1.0,) * 8)) == "open"
     assert outcome_of(Difference(apart, p=0.01)) == "for"
-    assert outcome_of(Difference(apart)) == "for"
-    assert outcome_of(Difference(Estimate(-1.0, -1.5, -0.5, 3))) == "against"
-    assert outcome_of(None) == outcome_of(Difference(Estimate(1.0, None, None, 1))) == "open"
+    found = judged({"for": [1.0, 1.1, 0.9], "against": [-1.0, -1.1, -0.9], "range": [0.1, 0.5, 2.4], "two": [1.0, 1.0]})
+    outcomes = {name: outcome_of(difference) for name, difference in found.items()}
+    assert outcomes == {"for": "for", "against": "against", "range": "open", "two": "open"}
+    assert found["range"].estimate.low > 0, "all seeds agree, which of three decides nothing"
+    assert outcome_of(None) == outcome_of(judged({"one": [1.0]})["one"]) == "open"
+    assert difference_text(found["for"]) == "+1.000 (Student's 95 % interval of 3 seeds: [+0.752, +1.248])"
+    assert difference_text(found["two"]) == "+1.000 (2 seeds, too few for an interval)"

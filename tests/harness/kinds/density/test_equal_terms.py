@@ -67,6 +67,32 @@ def test_estimates_are_marked_on_equal_terms_too(curved):
     assert "≈" in table.notes[-1]
 
 
+def test_a_step_that_early_stopping_sets_for_all_is_noted(curved):
+    plan, records = curved
+    for record in records[:18]:
+        stopped = record.trial["layer"]["row"] == "conv1x1"
+        record.rows[0] |= {"steps": 30 if stopped else 40, "best_step": 30 if stopped else 40, "stopped_early": stopped}
+    grid, table = cells((plan, records), "steps")
+    assert table.header[1] == f"{BITS}, at step 30 [1]"
+    assert table.notes[0] == "[1] digits: the training of conv1x1 stopped early at this point, which sets it for all"
+    assert grid["conv1x1"][table.header[1]].endswith("]") and grid["<script>"][table.header[1]].endswith("] ‡")
+    assert "mean [lowest, highest] over seeds" in table.caption
+    assert (
+        table.notes[-1]
+        == "‡ still improving: training reached its bound of 40 steps before validation stopped improving"
+    )
+
+
+def test_one_seed_of_a_width_has_its_standard_error_and_mark(two_widths):
+    plan, records = two_widths
+    for record in records:
+        record.rows[0] |= {"standard_error": 0.02, "best_step": 40, "stopped_early": False}
+    plan = plan.model_copy(update={"trials": tuple(trial for trial in plan.trials if trial.seed == 0)})
+    grid, table = cells((plan, records), "width")
+    assert grid["conv1x1"][table.header[1]] == "2.000 ± 0.020 ‡, 1,000 parameters"
+    assert "test split, one seed;" in table.caption and [note[0] for note in table.notes] == ["±", "‡"]
+
+
 def test_at_equal_seconds_slow_rows_have_fewer_steps(curved):
     grid, table = cells(curved, "seconds")
     head = f"{BITS}, at 30 s"

@@ -1,0 +1,84 @@
+"""Uncertainty in the table of likelihoods: seeds, standard errors over test examples, and trainings cut off."""
+
+from dataclasses import replace
+
+import pytest
+
+from harness.core.records import blank_record
+from harness.reporting.frame import Results
+from harness.reporting.tables.rendering import latex, markdown
+
+DIGITS, WAVEFORMS = "digits, bits/dim ↓", "waveforms, nats/dim ↓"
+
+
+def made(run):
+    return Results.of(*run).tables[0]
+
+
+def cell(table, row, column):
+    return next(cells for cells in table.rows if cells[0] == row)[table.header.index(column)]
+
+
+def test_fewer_seeds_than_eight_of_eight_are_no_interval(many_seeds):
+    plan, records = many_seeds(8)
+    records[0] = blank_record(plan.trials[0], "diverged", "nan")
+    table = made((plan, records))
+    assert cell(table, "conv1x1", DIGITS).endswith(" (7 of 8 seeds, diverged) [1] [2]")
+    assert table.notes[1] == "[2] conv1x1 on digits: [lowest, highest] of 7 seeds, too few for an interval"
+
+
+def test_data_sets_of_different_numbers_of_seeds_have_their_own_captions(many_seeds):
+    plan, records = many_seeds(8)
+    kept = tuple(trial for trial in plan.trials if trial.data.label == "digits" or trial.seed < 3)
+    caption = made((plan.model_copy(update={"trials": kept}), records)).caption
+    assert "digits mean [95 % bootstrap interval] of 8 seeds; waveforms mean [lowest, highest] of 3 seeds" in caption
+
+
+def one_seed(run):
+    plan, records = run
+    trials = tuple(trial for trial in plan.trials if getattr(trial, "seed", 0) == 0)
+    return plan.model_copy(update={"trials": trials, "seeds": (0,)}), records
+
+
+def test_one_seed_has_the_standard_error_over_its_test_examples(density_run):
+    plan, records = one_seed(density_run)
+    for record in records[:18]:
+        record.rows[0]["standard_error"] = 0.35 if record.trial["layer"]["row"] == "conv1x1" else None
+    table = made((plan, records))
+    assert cell(table, "conv1x1", WAVEFORMS) == "-2.000 ± 0.350"
+    assert cell(table, "<script>", WAVEFORMS) == "-4.000"
+    assert table.notes == ("± standard error over test examples, of one seed",)
+    assert r"$-$2.000 $\pm$ 0.350" in latex(table)
+    assert "±" not in markdown(made(density_run)), "of several seeds the spread over seeds counts"
+
+
+@pytest.mark.parametrize(
+    ("patience", "best", "stopped", "improving"),
+    [
+        (None, 40, False, True),
+        (None, 30, False, False),
+        (2, 40, False, True),
+        (2, 30, False, True),  # one evaluation without improvement, and two would have stopped it
+        (2, 20, False, False),  # patience ran out with the last step
+        (4, 20, True, False),
+        (2, None, None, False),
+    ],
+)
+def test_a_row_that_still_improved_at_its_bound_is_marked(density_run, patience, best, stopped, improving):
+    plan, records = density_run
+    trials = list(plan.trials)
+    for index, trial in enumerate(trials[:18]):
+        training = trial.training.model_copy(update={"patience": patience, "evaluate_every": 10})
+        trials[index] = trial.model_copy(update={"training": training})
+        records[index] = replace(records[index], id=trials[index].id)
+    for record in records[:12:6]:  # two of three seeds
+        record.rows[0] |= {"best_step": best, "stopped_early": stopped}
+    table = made((plan.model_copy(update={"trials": tuple(trials)}), records))
+    assert f"up to 40 training steps of batch 16, patience {patience};" in table.caption or patience is None
+    assert cell(table, "conv1x1", DIGITS) == "2.010 [2.000, 2.020]" + " ‡" * improving
+    assert sum("‡" in cell for row in table.rows for cell in row) == improving
+    remark = (
+        "‡ still improving: training reached its bound of 40 steps before validation stopped improving; not on every "
+        "seed: conv1x1 on digits (2 of 3)"
+    )
+    assert table.notes == (remark,) * improving and (r"$\ddagger$" in latex(table)) == improving
