@@ -26,6 +26,7 @@ from harness.core.settings import Count, FlowSettings, Options, Settings, Traini
 from harness.planning.suite_model import Duration, Number
 
 MOST = 32  # candidates under a budget of time
+MOST_SETTINGS = 16  # tuned together
 
 PARTS: dict[str, type[Settings]] = {"training": TrainingSettings, "flow": FlowSettings}
 FIXED = {"steps", "evaluate_every", "draws", "samples", "accounting", "watch", "evaluation_batch"}
@@ -122,16 +123,18 @@ class TuningSettings(Settings):
     def draw(self, tune: Mapping[str, Range | Choices]) -> tuple[Options, ...]:
         """Return the candidates of a layer as changes of its trials' settings.
 
-        They are points of a scrambled Halton sequence, whose first coordinates do not depend on the number of further
-        ones or of points: shared settings agree between layers, and more candidates contain the fewer.
+        They are points of a scrambled Sobol' sequence. Of every four, two are in each half of the first two settings, and
+        one in each quarter of their plane. Shared settings agree between layers, and more candidates contain the fewer.
         """
         from scipy.stats import qmc  # most of a second to import
 
         dimensions = dict(self.space) | {f"layer.options.{name}": dimension for name, dimension in tune.items()}
         if not dimensions or not self.number:
             return ()
-        points = qmc.Halton(len(dimensions), scramble=True, rng=self.seed).random(self.number)
-        changes = (dict(zip(dimensions, map(float, point), strict=True)) for point in points)
+        # Always as many coordinates, as the scrambling of all depends on their number.
+        sequence = qmc.Sobol(MOST_SETTINGS, scramble=True, rng=self.seed)
+        points = sequence.random_base2(max(1, (self.number - 1).bit_length()))[: self.number]
+        changes = (dict(zip(dimensions, map(float, point), strict=False)) for point in points)
         return tuple(
             tuple(sorted((path, dimensions[path].at(place)) for path, place in change.items())) for change in changes
         )
