@@ -123,8 +123,8 @@ class TuningSettings(Settings):
     def draw(self, tune: Mapping[str, Range | Choices]) -> tuple[Options, ...]:
         """Return the candidates of a layer as changes of its trials' settings.
 
-        They are points of a scrambled Sobol' sequence. Of every four, two are in each half of the first two settings, and
-        one in each quarter of their plane. Shared settings agree between layers, and more candidates contain the fewer.
+        They are points of a scrambled Sobol' sequence: of every four, one is in each quarter of the plane of the first two
+        settings. Shared settings agree between layers, and more candidates contain the fewer.
         """
         from scipy.stats import qmc  # most of a second to import
 
