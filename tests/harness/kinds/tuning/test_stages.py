@@ -5,7 +5,7 @@ import pytest
 from harness.cli.parser import main
 from harness.cli.shared.runs import exit_code
 from harness.core.errors import SuiteError
-from harness.execution.agenda import Choice, agenda, outlook, ready
+from harness.execution.agenda import Choice, agenda, counted_by_stage, outlook, ready
 from harness.kinds.density.choice import NoChoice, choose
 from harness.planning.plan import Plan
 from harness.reporting.compare.comparison import Thresholds, compare
@@ -47,6 +47,10 @@ def test_candidates_run_first_and_each_final_waits_for_its_own(planned, leave, t
     assert outlook(entries, Choice(), 2)[1] == (
         "first 1 of kind tuning, in about 5 s; then 4 of kind density, in about 40 s"
     ), "in proportion to the steps, two trials at once"
+    assert counted_by_stage(entries) == [
+        "first tuning: 6 trials: 5 ok, 1 killed (runs again), in about 10 s, one at a time",
+        "then density: 4 trials: 4 to run, in about 80 s, one at a time",
+    ]
 
 
 def test_a_candidate_that_runs_again_does_so_before_its_finals(planned, leave, tmp_path):
