@@ -100,8 +100,8 @@ def _run_remaining(request: Request, root: Path | None, args: argparse.Namespace
         plan.save(folder)
         provenance.save(folder)
     print(f"{plan.suite}, profile {plan.profile}, on {plan.device}: {counted(entries)}")
-    if len(entries) < len(plan.trials):
-        print(f"selected by --only, of {trials_text(len(plan.trials))}; the report covers all of them")
+    if len(request.trials) < len(plan.trials):
+        print("selected by --only; the report covers all trials of the profile")
     if left_out:
         print(left_out)
     for line in outlook(others, choice, at_once):
@@ -128,9 +128,9 @@ def _run_remaining(request: Request, root: Path | None, args: argparse.Namespace
         return kind_of(record.trial["kind"]).accepts(verdict(record), plan.unsupported)
 
     stop_at = (lambda record: not good(record)) if args.fail_fast else None
-    attempted: set[str] = set()
+    attempted = {trial.id for trial in attached}
     # What a trial waits for, such as the candidates of its tuning, runs in an earlier pass.
-    while (wave := ready(others, choice, attempted)) or attached:
+    while (wave := ready(entries, choice, attempted)) or attached:
         attempted |= {trial.id for trial in wave}
         checks = check_layers(wave, args.unchecked, run_options.checks)
         run_options = replace(run_options, checks=checks)
@@ -147,11 +147,8 @@ def _run_remaining(request: Request, root: Path | None, args: argparse.Namespace
             with make_reporter(len(trials)) as reporter:
                 run_trials(trials, run_options, slots, reporter, provenance=provenance.of, stop_at=stop_at)
         finished, attached = {trial.id for trial in (*trials, *attached)}, []
-        others = request.entries(provenance.digests)
-        if args.fail_fast and any(
-            entry.trial.id in finished and not kind_of(entry.trial.kind).accepts(entry.state, plan.unsupported)
-            for entry in others
-        ):
+        entries = request.entries(provenance.digests)
+        if args.fail_fast and exit_code(plan, [entry for entry in entries if entry.trial.id in finished]):
             break
 
 

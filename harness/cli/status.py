@@ -6,6 +6,7 @@ from argparse import Namespace
 
 from harness.cli.shared.options import add_folder
 from harness.cli.shared.runs import exit_code, run_folders
+from harness.core.kinds import kind_of
 from harness.execution.agenda import MISSING, agenda, counted
 from harness.execution.slurm.submissions import Submissions
 from harness.execution.slurm.submissions import lines as cluster_lines
@@ -25,7 +26,7 @@ def execute(args: Namespace) -> int:
         entries = agenda(plan, folder)
         print(f"{folder}: {plan.suite}, profile {plan.profile}, on {plan.device}: {counted(entries)}")
         for entry in entries:
-            if entry.state not in ("ok", MISSING) and (entry.failed or entry.trial.stage):
+            if entry.state != MISSING and not kind_of(entry.trial.kind).accepts(entry.state, unsupported=False):
                 print(f"  {entry.trial.id}  {entry.state}: {entry.reason}")
         for line in cluster_lines(Submissions(folder).look()):
             print(line)

@@ -29,7 +29,7 @@ class Trial(Settings):
 
     Attributes:
         repeats: the setting in which repetitions of a measurement differ, such as "seed"; empty without repetitions.
-        stage: trials of a lower stage come first in a plan, and settle what depends on their records.
+        stage: trials of a lower stage come first in a plan; those of stage 0 only prepare others.
     """
 
     repeats: ClassVar[str] = ""
@@ -66,6 +66,16 @@ class Trial(Settings):
     def layers_under_test(self) -> tuple[LayerRef, ...]:
         """The layers that the trial runs, one per row of the suite."""
         return (self.layer,)
+
+    @property
+    def layers_to_check(self) -> tuple[LayerRef, ...]:
+        """The layers that check-layer examines before the trial runs, if they are third-party."""
+        return self.layers_under_test
+
+    @property
+    def open_ended(self) -> bool:
+        """True if the records of its prerequisites may call for further ones."""
+        return False
 
     @property
     def place(self) -> str:

@@ -83,6 +83,7 @@ class Entry:
     step: int | None = None  # of that checkpoint; None: it would start from the beginning
     seconds: float | None = None  # estimated remaining time; None: unknown
     after: frozenset[str] = frozenset()  # ids of the trials that need an outcome before this one can run
+    missing: int = 0  # number of them without an outcome
 
     @property
     def open(self) -> bool:
@@ -105,6 +106,8 @@ class Entry:
             parts.append("runs again")
         if self.step is not None and (self.open or self.failed):
             parts.append(f"from step {self.step}")
+        if self.open and self.missing:
+            parts.append(f"after {trials_text(self.missing)}{' or more' if self.trial.open_ended else ''}")
         if self.stale:
             parts.append(f"{'stale' if not self.open else 'its checkpoint is stale'}: {_first_changes(self.stale)}")
         return ", ".join(parts)
@@ -129,7 +132,7 @@ def ready(entries: Sequence[Entry], choice: Choice, attempted: Container[str]) -
     """Return the trials that a run executes next: all that wait for no other, in order.
 
     Args:
-        attempted: ids of the trials that this run has executed.
+        attempted: ids of the trials that this run has executed, or waits for on a cluster.
     """
     waiting = {entry.trial.id for entry in entries if entry.runs(choice) and entry.trial.id not in attempted}
     blocked = waiting | {entry.trial.id for entry in entries if entry.open}
@@ -178,7 +181,8 @@ def _entry(
         state, reason = verdict(record), " ".join((next(filter(None, reasons), None) or "no reason given").split())
     cut = record is not None and interrupted(record)
     after = frozenset(early.id for early in trial.prerequisites(settled))
-    return Entry(trial, state, reason, cut, stale, None if header is None else header.step, seconds, after)
+    step, missing = None if header is None else header.step, len(after - settled.keys())
+    return Entry(trial, state, reason, cut, stale, step, seconds, after, missing)
 
 
 def counted(entries: Sequence[Entry]) -> str:
@@ -205,12 +209,10 @@ def outlook(entries: Sequence[Entry], choice: Choice, at_once: int) -> list[str]
     lines = []
     if doing:
         lines.append(f"a run does {trials_text(len(doing))}{_duration(doing, at_once)}")
-    early = [entry for entry in doing if entry.trial.stage == 0]
-    if early:
-        late = len(doing) - len(early)
-        lines.append(
-            f"first {len(early)} candidates of the tuning{_duration(early, at_once)}, then {late} with its choices"
-        )
+    stages = [[entry for entry in doing if entry.trial.stage == stage] for stage in (0, 1)]
+    if all(stages):
+        first, then = (_kinds(stage) + _about(stage, at_once) for stage in stages)
+        lines.append(f"first {first}; then {then}")
     failed = [entry for entry in entries if entry.failed and not entry.runs(choice)]
     if failed:
         stay, them = ("stays", "it") if len(failed) == 1 else ("stay", "them")
@@ -223,19 +225,28 @@ def outlook(entries: Sequence[Entry], choice: Choice, at_once: int) -> list[str]
             "keep": "existing results are kept; --stale rerun runs them again",
             "rerun": "they run again; --stale keep keeps existing results",
         }[choice.stale]
-        lines.append(f"{trials_text(len(stale))} {verb} stale, as source changed ({named}): {treatment}")
+        lines.append(f"{trials_text(len(stale))} {verb} stale ({named}): {treatment}")
     return lines
 
 
-def _duration(entries: Sequence[Entry], at_once: int) -> str:
+def _kinds(entries: Sequence[Entry]) -> str:
+    counts = Counter(entry.trial.kind for entry in entries)
+    return " and ".join(f"{count} of kind {kind}" for kind, count in counts.items())
+
+
+def _about(entries: Sequence[Entry], at_once: int) -> str:
     known = [entry for entry in entries if entry.seconds is not None]
     if not known:
         return ""
     alone = sum(entry.seconds or 0.0 for entry in known if entry.trial.alone)
     others = sum(entry.seconds or 0.0 for entry in known) - alone
-    unknown = len(entries) - len(known)
+    return f", in about {shown_seconds(alone + others / at_once)}"
+
+
+def _duration(entries: Sequence[Entry], at_once: int) -> str:
+    about, unknown = _about(entries, at_once), sum(entry.seconds is None for entry in entries)
     rest = f", and {unknown} of unknown duration" if unknown else ""
-    return f", in about {shown_seconds(alone + others / at_once)} (from earlier trials, {at_once} at once{rest})"
+    return about and f"{about} (from earlier trials, {at_once} at once{rest})"
 
 
 def trials_text(count: int) -> str:

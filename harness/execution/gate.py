@@ -28,7 +28,7 @@ WAY_OUT = "fix the layer, or run it anyway: --unchecked with --retry-failed"
 
 def check_layers(trials: Iterable[Trial], unchecked: bool, known: Mapping[str, str]) -> dict[str, str]:
     """Return `RunOptions.checks` with those known: check each third-party layer once per set of options; print it."""
-    layers = {layer.check_key: layer for trial in trials for layer in trial.layers_under_test}
+    layers = {layer.check_key: layer for trial in trials for layer in trial.layers_to_check}
     new = {key: layer for key, layer in layers.items() if key is not None and key not in known}
     return dict(known) | {key: UNCHECKED if unchecked else _check(layer) for key, layer in new.items()}
 
@@ -58,7 +58,7 @@ def leave_out_refused(trials: Sequence[Trial], run_options: RunOptions, provenan
     """
     left = []
     for trial in trials:
-        layers, reasons = trial.layers_under_test, refusals(trial, run_options.checks)
+        layers, reasons = trial.layers_to_check, refusals(trial, run_options.checks)
         if len(reasons) < len(layers) or not layers:
             left.append(trial)
             continue
@@ -70,7 +70,7 @@ def leave_out_refused(trials: Sequence[Trial], run_options: RunOptions, provenan
 
 def refusals(trial: Trial, checks: Mapping[str, str]) -> dict[str, str]:
     """Return row -> reason, for the layers of a trial that check-layer refused."""
-    outcomes = {layer.row: checks.get(layer.check_key or "", PASSED) for layer in trial.layers_under_test}
+    outcomes = {layer.row: checks.get(layer.check_key or "", PASSED) for layer in trial.layers_to_check}
     return {row: outcome for row, outcome in outcomes.items() if outcome not in (PASSED, UNCHECKED)}
 
 
@@ -82,8 +82,8 @@ def without_refused(trial: Trial, checks: Mapping[str, str]) -> Trial:
 
 def with_checks(record: Record, trial: Trial, checks: Mapping[str, str]) -> Record:
     """Convert the record of `without_refused(trial, checks)` to one of the trial, with the column in its rows."""
-    keys = {layer.row: layer.check_key for layer in trial.layers_under_test}
-    for row in record.rows:
+    keys = {layer.row: layer.check_key for layer in trial.layers_to_check}
+    for row in record.rows if keys else ():
         key = keys[row["layer"] if len(keys) > 1 else next(iter(keys))]
         if key is not None and key in checks:
             row["check"] = checks[key]

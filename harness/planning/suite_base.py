@@ -209,6 +209,10 @@ class Suite(SuiteFile):
         """Return the options of a cell's layer, and those that its trials may settle on instead."""
         return [dict(cell.layer.options)]
 
+    def option_place(self, cell: Cell, option: str) -> Where:
+        """Return the place that set an option of a cell's layer, or else that of the row's options."""
+        return cell.option_places.get(option, cell.where)
+
     def refusal(self, scope: Scope, cell: Cell) -> str | None:
         """Return the reason why the kind has no trial for a cell, apart from its shapes; None if it has one."""
         return None

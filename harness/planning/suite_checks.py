@@ -60,7 +60,7 @@ def _settings_problems(scope: Scope) -> Iterator[Problem]:
             yield from _data_problems(column)
     for cell in scope.every_cell:
         for option, message in _option_faults(scope, cell):
-            yield cell.option_places.get(option, cell.where).says(f"{cell.row}: option {message}")
+            yield scope.suite.option_place(cell, option).says(f"{cell.row}: option {message}")
     yield from scope.suite.problems(scope)
 
 

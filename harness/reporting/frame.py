@@ -120,8 +120,13 @@ class Results:
 
     @property
     def conflicts(self) -> dict[str, str]:
-        """The contradictions that a merge noted, by trial id."""
-        return {name: record.notes[CONFLICT] for name, record in self.records.items() if CONFLICT in record.notes}
+        """The contradictions that a merge noted, and those of records to their prerequisites', by trial id."""
+        found = {name: record.notes[CONFLICT] for name, record in self.records.items() if CONFLICT in record.notes}
+        for trial in self.plan.trials:
+            record = self.records.get(trial.id)
+            if record is not None and (contradiction := trial.outdated(record, self.records)) is not None:
+                found[trial.id] = contradiction
+        return found
 
     @property
     def tables(self) -> list[Table]:

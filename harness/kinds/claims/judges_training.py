@@ -149,11 +149,8 @@ def ranked(results: Results) -> Verdict:
             difference = found.behind(SUBJECT)
             outcomes.append("against" if outcome_of(difference) == "for" else "open")
             text += f", {_behind(SUBJECT, difference)}"
-            place = order.index(SUBJECT) + 1
-            lost = outcomes[-1] == "against"
-            shorts.append(
-                f"number {place} of {len(order)} on {column}" if lost else f"not told from {order[0]} on {column}"
-            )
+            relation = "behind" if outcomes[-1] == "against" else "not told from"
+            shorts.append(f"{relation} {order[0]} on {column}")
         parts.append(text)
     if not shorts:
         return nothing_to_judge(results)
@@ -218,6 +215,4 @@ def settings(results: Results) -> Verdict:
         f"of {len(outcomes)} single changes of the published settings {better} make it better, {worse} worse, "
         f"{outcomes.count('open')} make no clear difference"
     )
-    best = min((key for key, found in values.items() if found), key=lambda key: statistics.fmean(values[key].values()))
-    text = f"Of {short[3:]}. The lowest mean is that of {best[0]}, {best[1]}."
-    return Verdict(of_outcomes(outcomes), short, text, (table,))
+    return Verdict(of_outcomes(outcomes), short, f"Of {short[3:]}.", (table,))

@@ -24,11 +24,15 @@ class NoChoice(Exception):
 
 @dataclass(frozen=True)
 class Chosen:
-    """The chosen candidate: its number, the number of candidates that ran, and its changes of settings."""
+    """The chosen candidate: its number, the number of candidates that ran, its changes of settings, and its check.
+
+    `check` is the column of the same name, the outcome of check-layer for a third-party layer.
+    """
 
     number: int
     candidates: int
     changes: Mapping[str, Any]
+    check: str | None = None
 
     @property
     def text(self) -> str:
@@ -66,4 +70,5 @@ def choose(trial: DensityTrial, out: Path) -> Chosen:
         reason = next((record.reason for record in outcomes if record.reason), "the audit failed")
         same = not others and status in ("unsupported", "diverged")
         raise NoChoice(outcomes[0].status if same else "error", f"no candidate of the tuning won ({listed}): {reason}")
-    return Chosen(number, len(run), dict(trial.tuning.candidates[number]))
+    check = records[trial.candidates[number].id].rows[0].get("check")
+    return Chosen(number, len(run), dict(trial.tuning.candidates[number]), check)

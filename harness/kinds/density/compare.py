@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Sequence
 from typing import ClassVar
@@ -9,6 +10,7 @@ from typing import ClassVar
 from harness.core.records import Record
 from harness.kinds.density.likelihoods import BELOW_FLOOR, UNITS
 from harness.reporting.compare.measure import Measure, Row
+from harness.reporting.compare.pairs import difference
 from harness.reporting.frame import shortened
 
 
@@ -32,6 +34,13 @@ class LikelihoodMeasure(Measure):
         """Return that the units differ, if both have one."""
         units = {row.get("unit") for row, _ in (first, second)} - {None}
         return "likelihoods in different units" if len(units) > 1 else None
+
+    def remarks(self, first: Row, second: Row) -> list[str]:
+        """Return the settings that tuning has chosen differently."""
+        before, after = (json.loads(row.get("chosen") or "{}") for row in (first, second))
+        names = [name for name in before | after if before.get(name) != after.get(name)]
+        texts = [difference(name, before.get(name, "not tuned"), after.get(name, "not tuned")) for name in names]
+        return [f"chosen: {', '.join(texts)}"] if texts else []
 
     def text(self, values: Sequence[float], rows: Sequence[Row]) -> str:
         """Return the mean with its unit."""

@@ -70,15 +70,17 @@ def run(
         DataError: the data are not those that the trial was planned for.
         UserError: a candidate of the tuning has no record.
     """
-    chosen = None
+    chosen, checked = None, {}
     if trial.tuning is not None:
         try:
             chosen = choose(trial, out)
         except NoChoice as error:
             return blank_record(trial, error.status, str(error))
+        checked = {} if chosen.check is None else {"check": chosen.check}
     record = blank_record(trial, "ok", None)
     trained = train(trial, record, "test", root, out, progress, checkpoints, chosen)
     if trained is None:
+        record.rows = [row | checked for row in record.rows]
         return record
     flow, pipeline, test, training = trained.flow, trained.pipeline, trained.evaluation, trained.settings
     progress(0.98, "samples")
@@ -105,7 +107,7 @@ def run(
         **distances,
         **fidelity.row,
     )
-    record.rows = [result.row()]
+    record.rows = [result.row() | checked]
     record.notes = result.notes() | record.notes | sample_notes | fidelity.notes
     progress(1.0, f"{pipeline.unit} {getattr(test, pipeline.unit):.3f}, audit {trained.findings.verdict}")
     return record

@@ -22,10 +22,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from harness.core.errors import nearest
 from harness.core.settings import Count, FlowSettings, Options, Settings, TrainingSettings
 from harness.planning.suite_model import Duration, Number
 
 MOST = 32  # candidates under a budget of time
+MOST_SETTINGS = 16  # tuned together
 
 PARTS: dict[str, type[Settings]] = {"training": TrainingSettings, "flow": FlowSettings}
 FIXED = {"steps", "evaluate_every", "draws", "samples", "accounting", "watch", "evaluation_batch"}
@@ -50,6 +52,11 @@ class Range(Settings):
             raise ValueError(f"low {self.low} must be greater than 0 on a logarithmic scale")
         return self
 
+    @property
+    def ends(self) -> tuple[int | float, ...]:
+        """Both ends; a setting that takes them takes all values between."""
+        return self.low, self.high
+
     def at(self, place: float) -> int | float:
         """Return the value at a place in [0, 1), to three digits."""
         if self.scale == "log":
@@ -65,6 +72,11 @@ class Choices(Settings):
     """A list of values, each equally likely."""
 
     values: Annotated[tuple[Any, ...], Field(min_length=2)]
+
+    @property
+    def ends(self) -> tuple[Any, ...]:
+        """All values."""
+        return self.values
 
     def at(self, place: float) -> Any:
         """Return the value at a place in [0, 1)."""
@@ -94,8 +106,8 @@ def _known_paths(space: Any) -> Any:
     for path in space:
         if path not in TUNABLE:
             raise ValueError(
-                f"{path!r} cannot be tuned; a space names settings as training.learning_rate or flow.width, and the "
-                "options of a layer stand in its row, as `tune`"
+                f"{path!r} cannot be tuned; {nearest(path, sorted(TUNABLE))} (options of a layer stand in its row, as "
+                "`tune`)"
             )
     return space
 
@@ -122,16 +134,18 @@ class TuningSettings(Settings):
     def draw(self, tune: Mapping[str, Range | Choices]) -> tuple[Options, ...]:
         """Return the candidates of a layer as changes of its trials' settings.
 
-        They are points of a scrambled Halton sequence, whose first coordinates do not depend on the number of further
-        ones or of points: shared settings agree between layers, and more candidates contain the fewer.
+        They are points of a scrambled Sobol' sequence: of every four, one is in each quarter of the plane of the first
+        two settings. Shared settings agree between layers, and more candidates contain the fewer.
         """
         from scipy.stats import qmc  # most of a second to import
 
         dimensions = dict(self.space) | {f"layer.options.{name}": dimension for name, dimension in tune.items()}
         if not dimensions or not self.number:
             return ()
-        points = qmc.Halton(len(dimensions), scramble=True, rng=self.seed).random(self.number)
-        changes = (dict(zip(dimensions, map(float, point), strict=True)) for point in points)
+        # Always as many coordinates, as the scrambling of all depends on their number.
+        sequence = qmc.Sobol(MOST_SETTINGS, scramble=True, rng=self.seed)
+        points = sequence.random_base2(max(1, (self.number - 1).bit_length()))[: self.number]
+        changes = (dict(zip(dimensions, map(float, point), strict=False)) for point in points)
         return tuple(
             tuple(sorted((path, dimensions[path].at(place)) for path, place in change.items())) for change in changes
         )

@@ -33,7 +33,7 @@ from harness.kinds.density.problems import (
 )
 from harness.kinds.density.space import Tune, TuningSettings
 from harness.kinds.density.trial import DensityTrial
-from harness.kinds.density.tuned import tuning_of, tuning_problems
+from harness.kinds.density.tuned import tuned_place, tuning_of, tuning_problems
 from harness.planning.problems import Problem, Where
 from harness.planning.resolve import Cell, Column, Scope
 from harness.planning.suite_base import Suite
@@ -81,10 +81,10 @@ def _names(value: Any) -> Any:
 
 
 def _tune(value: Any) -> Any:
-    """Refuse true, which pydantic would report as no member of a union."""
+    """Read false as None."""
     if value is True or not isinstance(value, (bool, dict)):
         raise ValueError("expected a mapping of options to their values, or false for a layer that is not tuned")
-    return value
+    return None if value is False else value
 
 
 Seed = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
@@ -104,9 +104,9 @@ class Tuned(Settings):
 
 
 class Searched(Settings):
-    """A part of a suite that can change the options of a layer that are tuned; false exempts it from tuning."""
+    """A part of a suite that can change the options of a layer that are tuned; None, in files false, exempts it."""
 
-    tune: Annotated[Literal[False] | Tune, BeforeValidator(_tune)] = Field(default_factory=dict)
+    tune: Annotated[Tune | None, BeforeValidator(_tune)] = Field(default_factory=dict)
 
 
 class TrainedOverlay(Trained, Overlay):
@@ -296,6 +296,10 @@ class DensitySuite(Tuned, Trained, Suite):
             own = {path.removeprefix("layer.options."): value for path, value in changes if path.startswith("layer.")}
             found += [base | own] if base | own not in found else []
         return found
+
+    def option_place(self, cell: Cell, option: str) -> Where:
+        """Return the place that set a layer's option, in `tune` or else in `options`."""
+        return tuned_place(cell, option) or super().option_place(cell, option)
 
     def refusal(self, scope: Scope, cell: Cell) -> str | None:
         """Refuse an oracle on data without a permutation, unless the suite accepts such rows."""

@@ -102,6 +102,16 @@ class DensityTrial(FlowTrial):
         """The readable part of the id: data set, row and seed."""
         return f"{self.data.label}-{self.layer.row}-s{self.seed}"
 
+    @property
+    def layers_to_check(self) -> tuple[LayerRef, ...]:
+        """The layer; none under tuning, as the chosen options were checked before their candidate ran."""
+        return super().layers_to_check if self.tuning is None else ()
+
+    @property
+    def open_ended(self) -> bool:
+        """True under a budget of time, which decides the number of candidates."""
+        return self.tuning is not None and self.tuning.budget is not None
+
     @cached_property
     def candidates(self) -> tuple[CandidateTrial, ...]:
         """The candidates of the tuning, the same for every seed; none without tuning."""

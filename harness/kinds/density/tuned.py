@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from pydantic import ValidationError
 
 from harness.core.settings import TrainingSettings
-from harness.kinds.density.space import PARTS, TuningSettings
+from harness.kinds.density.space import PARTS, Choices, Range, TuningSettings
 from harness.kinds.density.trial import Tuning
-from harness.planning.problems import Problem
+from harness.planning.problems import Problem, Where, problems
 from harness.planning.resolve import Cell, Scope
 
 
@@ -19,7 +18,7 @@ def tuning_of(cell: Cell) -> Tuning | None:
     settings, tune = cell.merged("tuning", TuningSettings), _tune(cell)
     if tune is None or cell.layer.baseline:
         return None
-    candidates = settings.draw(tune)
+    candidates = settings.draw({option: dimension for option, (dimension, _) in tune.items()})
     if not candidates:
         return None
     return Tuning(
@@ -30,12 +29,19 @@ def tuning_of(cell: Cell) -> Tuning | None:
     )
 
 
-def _tune(cell: Cell) -> dict[str, Any] | None:
-    """Return the options to tune, merged from all parts of the suite; None for an exempt row."""
-    found: dict[str, Any] | None = {}
-    for _, source in cell.sources:
+def tuned_place(cell: Cell, option: str) -> Where | None:
+    """Return the place that set the values of an option to tune; None if the option is not tuned."""
+    place = (_tune(cell) or {}).get(option)
+    return None if place is None else place[1]
+
+
+def _tune(cell: Cell) -> dict[str, tuple[Range | Choices, Where]] | None:
+    """Return the options to tune with their places, merged from all parts of the suite; None for an exempt row."""
+    found: dict[str, tuple[Range | Choices, Where]] | None = {}
+    for locate, source in cell.sources:
         if "tune" in source.model_fields_set:
-            found = None if source.tune is False else (found or {}) | source.tune
+            own = {option: (values, locate(("tune", option))) for option, values in (source.tune or {}).items()}
+            found = None if source.tune is None else (found or {}) | own
     return found
 
 
@@ -58,31 +64,27 @@ def tuning_problems(scope: Scope, seeds: Sequence[int]) -> Iterator[Problem]:
                 "high: 5.0e-2, scale: log}, or exempt the row: tune: false",
             )
         if settings.seed in seeds:
-            yield says(
-                "seed", f"{settings.seed} is a seed of the final training, too; the seed of the candidates is another"
-            )
+            yield says("seed", f"{settings.seed} is also a seed of the final training; give the candidates another one")
         yield from _value_problems(scope, cell, settings)
 
 
 def _value_problems(scope: Scope, cell: Cell, settings: TuningSettings) -> Iterator[Problem]:
     """Yield values that a setting does not take, and settings that the command line fixes although they are tuned."""
+    fixed = {path: cell.place(*path.split(".")) for path in settings.space}
+    fixed |= {option: cell.option_places.get(option) for option in _tune(cell) or {}}
+    for name, place in fixed.items():
+        if place is not None and place.origin is not None:
+            yield place.says(f"{name} is tuned, so that this has no effect; --set tuning.candidates=0 tunes nothing")
     where = cell.place("tuning", "space") or scope.where
-    for path in settings.space:
+    for path, dimension in settings.space.items():
         part, _, name = path.partition(".")
-        fixed = cell.place(part, name)
-        if fixed is not None and fixed.origin is not None:
-            yield fixed.says(f"{path} is tuned, so that this has no effect; --set tuning.candidates=0 tunes nothing")
-    tuning = tuning_of(cell)
-    for changes in () if tuning is None else tuning.candidates:
-        for path, value in changes:
-            part, _, name = path.partition(".")
-            if part not in PARTS:
-                continue
+        for value in dimension.ends:
             try:
                 PARTS[part].model_validate({name: value})
             except ValidationError as error:
-                rule = error.errors(include_url=False)[0]["msg"]
-                yield where.at((path,)).says(f"tuning.space: {path} = {value!r} is wrong: {rule}")
+                message = problems(error, PARTS[part])[0].message
+                yield where.at((path,)).says(f"tuning.space: {part}.{message}")
+                break
     final = cell.merged("training", TrainingSettings).steps
     if settings.steps is not None and settings.steps > final:
         place = cell.place("tuning", "steps") or scope.where

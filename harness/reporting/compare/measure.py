@@ -72,6 +72,10 @@ class Measure:
             if type(self) is Measure and _differ(first.get(name), second.get(name))
         ]
 
+    def remarks(self, first: Row, second: Row) -> list[str]:
+        """Return differences beside the settings and the source, which do not prevent the comparison."""
+        return []
+
     def spread(self, rows: Sequence[Row]) -> Spread | None:
         """Return the joint value of several repetitions with its spread; None without a spread."""
         return None

@@ -13,7 +13,7 @@ from harness.core.errors import UserError
 from harness.core.records import Record, read_record, verdict, write_atomically, write_record
 from harness.core.trial import AnyTrial
 from harness.planning.plan import FILE, Plan
-from harness.reporting.compare.pairs import flat
+from harness.reporting.compare.pairs import difference, flat
 from harness.reporting.frame import CONFLICT, elsewhere, is_timed, machine_name, timing_machine
 
 MARK = "merged.json"
@@ -27,7 +27,7 @@ class Merged:
     folder: Path
     origins: tuple[Path, ...]
     taken: int  # the number of records
-    conflicts: tuple[str, ...]  # records of one trial that contradict each other; the first folder's is kept
+    conflicts: tuple[str, ...]  # records of one trial, or of trials of two stages, that contradict each other
     remarks: tuple[str, ...]  # other choices and omissions
 
     def lines(self) -> list[str]:
@@ -86,7 +86,7 @@ def _difference(first: AnyTrial, second: AnyTrial) -> str:
     """Return the settings in which two trials differ, with both values."""
     before, after = (dict(flat(trial.model_dump(mode="json"))) for trial in (first, second))
     names = [name for name in before | after if before.get(name) != after.get(name)]
-    return ", ".join(f"{name} ({before.get(name)} and {after.get(name)})" for name in names[:3])
+    return ", ".join(difference(name, before.get(name), after.get(name)) for name in names[:3])
 
 
 def _check_target(folder: Path, origins: Sequence[Path]) -> None:
@@ -112,6 +112,10 @@ def _merge_suite(plan: Plan, origins: Sequence[Path], folder: Path) -> Merged:
                 remarks.append(f"{name} of {origin} is left out: {why}")
         if here:
             chosen.append(_choose(name, here, conflicts, remarks))
+    known = {record.id: record for _, record in chosen}
+    for trial in plan.trials:
+        if trial.id in known and (contradiction := trial.outdated(known[trial.id], known)) is not None:
+            conflicts.append(f"{trial.id}: {contradiction}")
     _write(plan, origins, folder, chosen)
     return Merged(folder, tuple(origins), len(chosen), tuple(conflicts), tuple(remarks))
 

@@ -64,7 +64,7 @@ class Pair:
 
 
 class Run(NamedTuple):
-    """A plan, its trials by the cell that they fill, and its records by id."""
+    """A plan, its trials by the cell that they fill, without those that only prepare others, and its records by id."""
 
     plan: Plan
     trials: Mapping[tuple[str, ...], Trial]
@@ -75,7 +75,8 @@ class Run(NamedTuple):
         """Read OUT/<suite>; a UserError names what cannot be read."""
         plan = Plan.load(folder)
         records = read_records(folder / "records", [trial.id for trial in plan.trials])
-        return cls(plan, {plan.cell(trial): trial for trial in plan.trials}, {record.id: record for record in records})
+        trials = {plan.cell(trial): trial for trial in plan.trials if trial.stage}
+        return cls(plan, trials, {record.id: record for record in records})
 
     def rows(self, cell: tuple[str, ...]) -> dict[Case, tuple[Row, Record]]:
         """Return the rows of the trial in a cell, each with its record; empty without a trial or a record."""
@@ -132,6 +133,7 @@ def _pair(
     data, code, settings = _differences(first[1], second[1], layer)
     remarks = [f"settings: {listed(settings)}"] if settings else []
     remarks += [f"source: {listed(code)}"] if code else []
+    remarks += measure.remarks(first[0], second[0])
     fault = None
     if data:
         obstacle: str | None = f"data differ: {listed(data)}"
@@ -174,7 +176,7 @@ def _differences(first: Record, second: Record, layer: str | None) -> tuple[list
     settings: list[str] = []
     for name in dict.fromkeys([*before, *after]):
         if before.get(name) != after.get(name):
-            text = f"{name} ({before.get(name)} and {after.get(name)})"
+            text = difference(name, before.get(name), after.get(name))
             (data if name.startswith("data.") else code if name.endswith(".source") else settings).append(text)
     sources = [record.environment.get("sources") for record in (first, second)]
     if sources[0] is None or sources[1] is None:
@@ -201,6 +203,12 @@ def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         return
     for key, item in value.items():
         yield from flat(item, f"{name}.{key}" if name else key)
+
+
+def difference(name: str, first: Any, second: Any) -> str:
+    """Return the name of a setting with both of its values."""
+    one, other = (f"a list of {len(value)}" if isinstance(value, list) else value for value in (first, second))
+    return f"{name} ({one} and {other})"
 
 
 def listed(texts: Sequence[str]) -> str:

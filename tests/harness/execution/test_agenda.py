@@ -66,7 +66,7 @@ def test_states_of_trials_and_the_options_that_run_them(run):
     )
     lines = outlook(list(entries.values()), plain, 2)
     assert lines[1] == "1 trial failed before and stays so; --retry-failed runs it again"
-    assert lines[2].startswith("2 trials are stale, as source changed (flows/glow.py changed)")
+    assert lines[2].startswith("2 trials are stale (flows/glow.py changed)")
 
 
 def test_checkpoints_of_settled_trials_are_removed(run):

@@ -15,7 +15,7 @@ import torch
 from harness.core.records import read_record
 
 PROJECT = Path(__file__).resolve().parents[3]
-TRIALS = 20
+TRIALS = 28  # with 8 candidates of the tuning
 
 SUITE = """\
 suite: shot
@@ -24,7 +24,10 @@ title: Killed at random
 layers:
   conv1x1: {}
   woodbury: {options: {rank_channels: 1, rank_space: 2}}
-training: {learning_rate: 1e-2, steps: 60, batch_size: 200, evaluate_every: 20, ema: all, ema_decay: 0.9}
+tuning:
+  candidates: 2
+  space: {training.learning_rate: {low: 1e-3, high: 1e-1, scale: log}}
+training: {steps: 60, batch_size: 200, evaluate_every: 20, ema: all, ema_decay: 0.9}
 profiles:
   quick:
     seeds: 5
@@ -104,11 +107,15 @@ def content(out):
         row.pop("train_seconds")
         row.pop("audit_seconds")
         record.curves.pop("seconds")
+        assert record.id not in results
+        if record.trial["kind"] == "tuning":
+            results[record.id] = (record.status, row, record.curves, record.audit)
+            continue
+        assert row["candidates"] == 2 and row["chosen"]
         with np.load(path.with_suffix(".npz")) as arrays:
             samples = {name: arrays[name].tobytes() for name in arrays}
         state = torch.load(out / "weights" / f"{path.stem}.pt", weights_only=True)["state"]
         weights = {name: value.numpy().tobytes() for name, value in state.items()}
-        assert record.id not in results
         results[record.id] = (record.status, row, record.curves, record.audit, samples, weights)
     return results
 

@@ -48,6 +48,11 @@ training: {learning_rate: 1e-2, steps: 40, batch_size: 200, evaluate_every: 5}
 profiles:
   quick: {seeds: 3, flow: {levels: 1, steps: 1, width: 8}, datasets: {digits: {}}}
 """
+TUNING = """\
+tuning:
+  candidates: 2
+  space: {training.learning_rate: {low: 1e-3, high: 1e-1, scale: log}}
+training: {"""
 LAYER = """\
 import time
 from pathlib import Path
@@ -248,6 +253,28 @@ def test_interrupted_jobs_resume(slurm, tmp_path, start, harness):
     assert ["step 9" in record.notes["resumed"] for record in records] == [True] * 3
     assert sorted(len(json.loads(path.read_text())["jobs"]) for path in submissions(out)) == [2, 3]
     assert harness("run", "held.yaml", "--out", "here")[0] == 0
+    assert values(out) == values(tmp_path / "here" / "held")
+
+
+def test_finals_are_submitted_when_their_candidates_have_ended(slurm, tmp_path, start, harness):
+    out = held_folder(tmp_path)
+    (tmp_path / "held.yaml").write_text(HELD.replace("training: {learning_rate: 1e-2, ", TUNING))
+    command = ["run", "held.yaml", "--out", "out", "--seeds", "1", "--unchecked", "--checkpoint", "0", *CLUSTER]
+    run = start(*command)
+    wait_for(lambda: waiting(out, 2), run)
+    run.kill()
+    run.wait()
+    run = start(*command)
+    wait_for(lambda: "2 trials of them submitted to the cluster before" in run.output(), run)
+    assert "digits-held-s0" not in harness("status", "out")[1] and len(submissions(out)) == 1
+    (tmp_path / "hold").unlink()
+    assert run.wait(timeout=90) == 0, run.output()
+    jobs = [json.loads(path.read_text())["jobs"] for path in submissions(out)]
+    assert [[[trial["kind"] for trial in job] for job in submitted] for submitted in jobs] == [
+        [["tuning"], ["tuning"]],
+        [["density"]],
+    ]
+    assert harness("run", "held.yaml", "--out", "here", "--seeds", "1", "--unchecked")[0] == 0
     assert values(out) == values(tmp_path / "here" / "held")
 
 

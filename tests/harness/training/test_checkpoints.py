@@ -236,6 +236,22 @@ def test_a_checkpoint_of_another_trial_is_not_used(digits, tmp_path):
     assert f"it is of trial {trial.id}" in again[2].notes["checkpoints"] and "resumed" not in again[2].notes
 
 
+def test_a_checkpoint_of_another_choice_is_not_used(digits, tmp_path):
+    """The candidates ran again after the interruption, and another one was chosen: training starts anew."""
+
+    def chosen(*arguments):
+        checkpoints = Checkpoints(*arguments)
+        checkpoints.chosen = '{"training.learning_rate": 0.01}'
+        return checkpoints
+
+    whole = train(make_trial(), digits, tmp_path / "whole")
+    with pytest.raises(Killed):
+        train(make_trial(), digits, tmp_path / "cut", at=5)
+    anew = train(make_trial(), digits, tmp_path / "cut", wrap=chosen)
+    assert_equal(anew, whole)
+    assert "its tuning had chosen other settings" in anew[2].notes["checkpoints"] and "resumed" not in anew[2].notes
+
+
 def test_a_checkpoint_with_other_parameters_changes_nothing(digits, tmp_path):
     """A layer was changed under `--stale keep`: its old weights do not fit, and none of them is loaded."""
     trial = make_trial()

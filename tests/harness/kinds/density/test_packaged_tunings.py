@@ -1,0 +1,39 @@
+"""The packaged suites tune all layers of a data set alike, and leave the published protocol untuned."""
+
+from collections import defaultdict
+
+import pytest
+
+from harness.kinds.density.tuned import tuning_of
+from harness.planning.suite import load_suite
+
+TUNED = ("quickstart", "density", "permuted", "mimic", "galaxy", "layers", "mixed_radix", "claims/what_holds")
+UNTUNED = {("layers", "patches")}
+
+
+def candidates(name, profile):
+    """Return (data set, layer) -> the candidates of its tuning, without baselines."""
+    cells = [cell for cell in load_suite(name).scope(profile).every_cell if not cell.layer.baseline]
+    tunings = {(cell.column, cell.row): tuning_of(cell) for cell in cells}
+    return {place: () if tuning is None else tuning.candidates for place, tuning in tunings.items()}
+
+
+@pytest.mark.parametrize("name", TUNED)
+def test_all_layers_of_a_data_set_are_tuned_alike(name):
+    for profile in {"quick", "local"} & set(load_suite(name).profile_names):
+        numbers = defaultdict(set)
+        for (column, row), found in candidates(name, profile).items():
+            numbers[column].add(len(found))
+            tried = defaultdict(set)
+            for path, value in (change for changes in found for change in changes):
+                tried[path].add(value)
+            assert all(len(values) > 1 for values in tried.values()), (
+                f"{profile}, {column}, {row} tries one value: {tried}"
+            )
+        for column, found in numbers.items():
+            assert len(found) == 1 and (found == {0}) == ((name, column) in UNTUNED), (profile, column, found)
+
+
+@pytest.mark.parametrize("name", ["density", "permuted", "mimic", "galaxy"])
+def test_the_published_protocol_is_not_tuned(name):
+    assert not any(candidates(name, "paper").values())

@@ -1,0 +1,121 @@
+"""Third-party layers in both stages: what a candidate's process holds, and which options are checked."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from harness.cli.parser import main
+from harness.core.records import read_record, write_record
+from harness.core.run_options import PASSED, UNCHECKED, RunOptions
+from harness.datasets import Store, find_dataset
+from harness.execution.gate import REFUSED, leave_out_refused, with_checks
+from harness.execution.outcome import log_path
+from harness.kinds.density.choice import NoChoice, choose
+from harness.planning.plan import Plan
+from harness.planning.suite import load_suite
+
+# The first layer looks through its process for the held-out splits, and prints a checksum of each.
+LAYERS = """\
+import gc
+
+import numpy as np
+
+from harness.datasets import Splits
+from harness.pipeline.pipeline import Pipeline
+from layers.conv1x1 import Conv1x1
+
+
+def checksum(values):
+    return int(np.asarray(values, dtype=int).reshape(-1).dot(np.arange(values.size)))
+
+
+class Peeks(Conv1x1):
+    peeked = False
+
+    def forward(self, x):
+        if not Peeks.peeked:
+            Peeks.peeked = True
+            for thing in gc.get_objects():
+                if isinstance(thing, Splits):
+                    print("seen", checksum(thing.test), flush=True)
+                if isinstance(thing, Pipeline):
+                    print("seen", checksum(thing.raw("test")[:].numpy()), flush=True)
+        return super().forward(x)
+
+
+class Picky(Conv1x1):
+    def __init__(self, shape, fault: bool = False):
+        super().__init__(shape)
+"""
+SUITE = """\
+suite: peeking
+kind: density
+title: Peeking
+layers: {LAYER}
+tuning:
+  candidates: 1
+  space: {training.learning_rate: {low: 1e-3, high: 1e-1, scale: log}}
+training: {batch_size: 50, steps: 2}
+profiles:
+  quick: {flow: {levels: 1, steps: 1, width: 4}, datasets: {digits: {}}}
+"""
+
+
+@pytest.fixture
+def suite(tmp_path, monkeypatch):
+    """Return a function that writes the suite with one row."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "third_party.py").write_text(LAYERS)
+
+    def write(row):
+        (tmp_path / "peeking.yaml").write_text(SUITE.replace("LAYER", row))
+        return "peeking.yaml"
+
+    return write
+
+
+def test_a_candidate_finds_validation_values_alone_in_its_process(suite, tmp_path, no_figures):
+    splits = find_dataset("digits").load(Store.at(None, offline=True), {})
+    held_out = {
+        name: int(values.astype(int).reshape(-1).dot(np.arange(values.size))) for name, values in splits.parts().items()
+    }
+    out = tmp_path / "reports" / "peeking"
+    assert main(["run", suite('peeks: {layer: "third_party.py:Peeks"}'), "--unchecked"]) == 0
+    seen = {}
+    for trial in Plan.load(out).trials:
+        found = [line.split()[1] for line in log_path(out, trial).read_text().splitlines() if line.startswith("seen")]
+        assert len(found) >= 2, "splits and pipeline"
+        seen[trial.slug] = set(map(int, found))
+        row = read_record(out / "records" / f"{trial.id}.json").rows[0]
+        assert row["check"] == UNCHECKED and (row.get("bits_per_dim") is None) == (trial.kind == "tuning")
+    assert seen == {
+        "digits-peeks-c0": {held_out["validation"]},
+        "digits-peeks-s0": {held_out["test"]},
+    }
+
+
+def test_check_layer_examines_the_options_of_candidates(suite, leave, tmp_path):
+    """A value that is refused loses its candidates; the final trial takes the check of the chosen one."""
+    row = 'picky: {layer: "third_party.py:Picky", options: {fault: true}, tune: {fault: [true, false]}}'
+    *candidates, final = load_suite(suite(row)).plan("quick", "cpu", settings=["tuning.candidates=3"])[0].trials
+    assert len(candidates) == 3
+    by_fault = {dict(trial.layer.options)["fault"]: trial for trial in candidates}
+    keys = {fault: trial.layer.check_key for fault, trial in by_fault.items()}
+    checks = {keys[True]: f"{REFUSED} a fault", keys[False]: PASSED}
+    assert {key for trial in (*candidates, final) for key in trial.layers_to_check} == {
+        trial.layer for trial in candidates
+    }
+    run_options = RunOptions(out=tmp_path, root=None, checks=checks)
+    left = [trial for trial in candidates if trial.layer.check_key == keys[False]]
+    assert leave_out_refused([*candidates, final], run_options, lambda trial: {}) == [*left, final]
+    for trial in left:
+        leave(trial, 3.0)
+    write_record(tmp_path / "records", with_checks(leave(by_fault[False]), by_fault[False], checks))
+    chosen = choose(final, tmp_path)
+    assert (chosen.changes["layer.options.fault"], chosen.check) == (False, PASSED)
+    refused = replace(run_options, checks=dict.fromkeys(checks, f"{REFUSED} a fault"))
+    assert leave_out_refused([*candidates, final], refused, lambda trial: {}) == [final]
+    with pytest.raises(NoChoice, match="no candidate of the tuning won") as caught:
+        choose(final, tmp_path)
+    assert caught.value.status == "error" and "a fault" in str(caught.value)
