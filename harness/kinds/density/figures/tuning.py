@@ -18,7 +18,7 @@ from harness.reporting.statistics.expected_best import ExpectedBest, expected_be
 HEADING = "Tuning"
 ORDER = 3
 
-STEEP = 3  # times the height of the other points that a first point may add to a panel
+STEEP = 3  # times the height of the second half of the lines that the first half may add to a panel
 
 
 def figures(results: Results) -> dict[str, Figure]:
@@ -52,7 +52,8 @@ def figures(results: Results) -> dict[str, Figure]:
         if any(row in curves[column] for column in columns)
     ]
     side_legend(figure, handles)
-    notes = ["expected lowest validation value of that many candidates; band: 95 % bootstrap interval over candidates"]
+    notes = ["expected lowest validation value of that many candidates"]
+    notes += ["band: 95 % bootstrap interval over candidates"]
     notes += ["a failed candidate counts as the highest value of its layer on the data set"] if failed else []
     footnotes(figure, notes)
     return {"tuning": figure}
@@ -61,11 +62,12 @@ def figures(results: Results) -> dict[str, Figure]:
 def limits(shown: Sequence[ExpectedBest]) -> tuple[float, float]:
     """Return a range that shows the lines and the lower ends of their bands.
 
-    The upper ends may leave it, and a line's first point, the mean of all candidates, where it is far above the second.
+    The upper ends of bands may leave it, and the beginning of a line that falls steeply.
     """
     low = min(float(np.nanmin([*found.low, found.mean[-1]])) for found in shown)
-    first, second = (max(found.mean[min(place, len(found.mean) - 1)] for found in shown) for place in (0, 1))
-    high = min(first, low + STEEP * (second - low))
+    first = max(found.mean[0] for found in shown)
+    middle = max(found.mean[len(found.mean) // 2] for found in shown)
+    high = min(first, low + STEEP * (middle - low))
     pad = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
     return low - pad, high + pad
 
