@@ -101,7 +101,7 @@ def _run_remaining(request: Request, root: Path | None, args: argparse.Namespace
         provenance.save(folder)
     print(f"{plan.suite}, profile {plan.profile}, on {plan.device}: {counted(entries)}")
     if len(request.trials) < len(plan.trials):
-        print("selected by --only; the report covers all trials of the profile")
+        print("selected by --only; the report covers all trials")
     if left_out:
         print(left_out)
     for line in outlook(others, choice, at_once):

@@ -225,7 +225,8 @@ def outlook(entries: Sequence[Entry], choice: Choice, at_once: int) -> list[str]
     doing = [entry for entry in entries if entry.runs(choice)]
     lines = []
     if doing:
-        lines.append(f"a run does {trials_text(len(doing))}{_duration(doing, at_once)}")
+        more = " or more" if any(entry.missing and entry.trial.open_ended for entry in doing) else ""
+        lines.append(f"a run does {trials_text(len(doing))}{more}{_duration(doing, at_once)}")
     stages = _stages(doing)
     if all(stages):
         first, then = (_kinds(stage) + _about(stage, at_once) for stage in stages)

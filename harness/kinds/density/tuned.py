@@ -56,7 +56,8 @@ def tuning_problems(scope: Scope, seeds: Sequence[int]) -> Iterator[Problem]:
             return (cell.place("tuning", name) or scope.where).says(f"tuning.{name}: {message}", at_key=True)
 
         if settings.candidates and settings.budget is not None:
-            yield says("budget", "a budget of time stands in place of a number of candidates; remove one of the two")
+            way_out = "remove one of the two (--set tuning.candidates=null)"
+            yield says("budget", f"a budget of time stands in place of a number of candidates; {way_out}")
         if not settings.space and not _tune(cell):
             yield says(
                 "candidates",

@@ -132,7 +132,9 @@ def test_a_budget_of_time_ends_the_candidates_of_a_row(planned, leave, tmp_path)
     plan = planned("tuning.candidates=null", "tuning.budget=20 s")
     _, finals = split(plan)
     ran, attempted = [], set()
-    assert agenda(plan, tmp_path)[-1].text() == "to run, after 1 trial or more"
+    first = agenda(plan, tmp_path)
+    assert first[-1].text() == "to run, after 1 trial or more"
+    assert outlook(first, Choice(), 1)[0] == "a run does 6 trials or more"
     while wave := ready(agenda(plan, tmp_path), Choice(), attempted):
         for trial in wave:
             leave(trial, seconds=25.0 if trial.layer.row == "butterfly" else 8.0)
