@@ -91,8 +91,8 @@ def candidates_text(own: Mapping[str, Search]) -> str:
     counts = sorted({len(search.run) for search in own.values()})
     number = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0])
     text = f"{number} candidate{'s' * (counts[-1] != 1)}"
-    budgets = {search.tuning.budget for search in own.values()} - {None}
-    return text + "".join(f" (as many as ran in {shown_seconds(budget)})" for budget in budgets if budget is not None)
+    budget = next(iter(own.values())).tuning.budget  # layers differ in options alone
+    return text if budget is None else f"{text} (as many as ran in {shown_seconds(budget)})"
 
 
 def setting_name(path: str) -> str:

@@ -7,14 +7,17 @@ import pytest
 from harness.core.checkpoint_files import CheckpointHeader, checkpoint_folder
 from harness.core.records import blank_record, write_record
 from harness.execution.agenda import Choice, Entry, Experience, agenda, counted, forget_settled, outlook
+from harness.kinds.density.trial import DensityTrial
 
 SOURCES = {"flows/glow.py": "aaa"}
 
 
 @pytest.fixture
 def run(density_run, tmp_path):
-    """Return a plan of eighteen density trials and two runtime trials, and a folder without records."""
-    return density_run[0], tmp_path / "made_up"
+    """Return a plan of eighteen density trials without tuning and two runtime trials, and a folder without records."""
+    plan = density_run[0]
+    trials = tuple(trial.settled({}) if isinstance(trial, DensityTrial) else trial for trial in plan.trials)
+    return plan.model_copy(update={"trials": trials}), tmp_path / "made_up"
 
 
 def leave(folder, trial, status="ok", sources=SOURCES, seconds=100.0, **notes):

@@ -27,7 +27,7 @@ def measured(density_run):
 def events(plan, records):
     results = Results.of(plan, records)
     table = events_table(results)
-    assert table == results.tables[1], "after the likelihoods"
+    assert table == results.tables[2], "after the likelihoods and the choices"
     return table
 
 
