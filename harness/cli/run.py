@@ -160,8 +160,8 @@ def _records_left_out(folder: Path, plan: Plan) -> str | None:
         gone = [trial for trial in last.trials if trial.id not in known and record_path(folder, trial).exists()]
         if gone:
             return (
-                f"the last command here (profile {last.profile}, {last.device}, {trials_text(len(last.trials))}) had "
-                f"other settings: {trials_text(len(gone))} of it with records stay in records/, and are not in this "
-                "report; the same command brings them back"
+                f"the last command here (profile {last.profile}, {last.device}) had other settings: "
+                f"{trials_text(len(gone))} of it with records stay in records/, and are not in this report; the same "
+                "command brings them back"
             )
     return None

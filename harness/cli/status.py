@@ -7,7 +7,7 @@ from argparse import Namespace
 from harness.cli.shared.options import add_folder
 from harness.cli.shared.runs import exit_code, run_folders
 from harness.core.kinds import kind_of
-from harness.execution.agenda import MISSING, agenda, counted
+from harness.execution.agenda import MISSING, agenda, counted, counted_by_stage
 from harness.execution.slurm.submissions import Submissions
 from harness.execution.slurm.submissions import lines as cluster_lines
 from harness.planning.plan import Plan
@@ -25,6 +25,8 @@ def execute(args: Namespace) -> int:
         plan = Plan.load(folder)
         entries = agenda(plan, folder)
         print(f"{folder}: {plan.suite}, profile {plan.profile}, on {plan.device}: {counted(entries)}")
+        for line in counted_by_stage(entries):
+            print(f"  {line}")
         for entry in entries:
             if entry.state != MISSING and not kind_of(entry.trial.kind).accepts(entry.state, unsupported=False):
                 print(f"  {entry.trial.id}  {entry.state}: {entry.reason}")

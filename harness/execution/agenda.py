@@ -203,13 +203,30 @@ def counted(entries: Sequence[Entry]) -> str:
     return f"{text}; {stale} of them stale" if stale else text
 
 
+def counted_by_stage(entries: Sequence[Entry]) -> list[str]:
+    """Return a line per stage with its counts and the time that is left, if there are two stages."""
+    stages = _stages(entries)
+    if not all(stages):
+        return []
+    left = [_about([entry for entry in stage if entry.open], 1) for stage in stages]
+    return [
+        f"{word} {'/'.join(dict.fromkeys(entry.trial.kind for entry in stage))}: {counted(stage)}"
+        + (f"{about}, one at a time" if about else "")
+        for word, stage, about in zip(("first", "then"), stages, left, strict=True)
+    ]
+
+
+def _stages(entries: Sequence[Entry]) -> list[list[Entry]]:
+    return [[entry for entry in entries if entry.trial.stage == stage] for stage in (0, 1)]
+
+
 def outlook(entries: Sequence[Entry], choice: Choice, at_once: int) -> list[str]:
     """Return lines that say what a run would execute, how long it would take, and which options change that."""
     doing = [entry for entry in entries if entry.runs(choice)]
     lines = []
     if doing:
         lines.append(f"a run does {trials_text(len(doing))}{_duration(doing, at_once)}")
-    stages = [[entry for entry in doing if entry.trial.stage == stage] for stage in (0, 1)]
+    stages = _stages(doing)
     if all(stages):
         first, then = (_kinds(stage) + _about(stage, at_once) for stage in stages)
         lines.append(f"first {first}; then {then}")

@@ -105,12 +105,15 @@ def _data_problems(column: Column) -> Iterator[Problem]:
 
 
 def _option_faults(scope: Scope, cell: Cell) -> list[tuple[str, str]]:
-    """Return (option, message) for each fault of a cell's options; none if there is no such layer or baseline."""
+    """Return (option, message) for each faulty option of a cell; none if there is no such layer or baseline."""
     cls = _class(scope, cell)
     if cls is None:
         return []
-    faults = [fault for options in scope.suite.option_sets(cell) for fault in cell.spec.option_faults(cls, options)]
-    return list(dict.fromkeys(faults))
+    faults: dict[str, str] = {}
+    for options in scope.suite.option_sets(cell):
+        for option, message in cell.spec.option_faults(cls, options):
+            faults.setdefault(option, message)
+    return list(faults.items())
 
 
 def _class(scope: Scope, cell: Cell) -> type[Any] | None:

@@ -144,8 +144,12 @@ class Results:
 
     @property
     def status_line(self) -> str:
-        """The number of trials by status: "45 trials: 44 ok, 1 diverged"."""
-        counts = Counter(self.statuses.values())
+        """The number of trials by status: "45 trials: 43 ok, 1 diverged, 1 diverged in tuning"."""
+        kinds = {trial.id: kind_of(trial.kind) for trial in self.plan.trials}
+        counts = Counter(
+            f"{state} in {kinds[name].name}" if state in kinds[name].losses else state
+            for name, state in self.statuses.items()
+        )
         total = counts.total()
         parts = [f"{counts.pop('ok', 0)} ok", *(f"{count} {status}" for status, count in sorted(counts.items()))]
         return f"{total} trial{'s' if total != 1 else ''}: {', '.join(parts)}"

@@ -8,7 +8,7 @@ import pytest
 
 from harness.core.records import MAP, blank_record, write_record
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TimingSettings, TrainingSettings
-from harness.kinds.density.trial import DensityTrial
+from harness.kinds.density.trial import DensityTrial, Tuning
 from harness.kinds.parameters.trial import ParametersTrial
 from harness.kinds.runtime.trial import RuntimeTrial
 from harness.planning.plan import Plan
@@ -18,6 +18,8 @@ ROWS = ("conv1x1", "my_layer & co", "<script>")
 HOSTILE = "<script>alert(1)</script>"
 COLUMNS = {"digits": "bits_per_dim", "waveforms": "nats_per_dim"}
 SEEDS = (0, 1, 2)
+RATES = (0.001, 0.01, 0.003, 0.03)  # of the candidates, the second of which is chosen
+TUNING = Tuning(seed=100, candidates=tuple((("training.learning_rate", rate),) for rate in RATES))
 
 
 def layer(row):
@@ -58,7 +60,7 @@ def timed(trial):
 
 @pytest.fixture
 def density_run():
-    """Return (plan, records): two data sets, three layers, three seeds, and the layers' times."""
+    """Return (plan, records): two data sets, three tuned layers, three seeds, and the layers' times."""
     trials = [
         DensityTrial(
             suite="made_up",
@@ -68,6 +70,7 @@ def density_run():
             flow=FlowSettings(levels=2, steps=2, width=8),
             training=TrainingSettings(steps=40, batch_size=16),
             seed=seed,
+            tuning=TUNING,
         )
         for seed in SEEDS
         for column in COLUMNS
@@ -136,6 +139,9 @@ def trained(trial):
             "floor": 0.0,
             "steps": 40,
             "train_seconds": 0.1 + 0.2,
+            "candidate": 1,
+            "candidates": len(RATES),
+            "chosen": '{"training.learning_rate": 0.01}',
         }
     ]
     steps = [10, 20, 30, 40]

@@ -21,7 +21,8 @@ from harness.kinds.claims.verdicts import (
     outcome_of,
 )
 from harness.kinds.density.curves import curve
-from harness.kinds.density.likelihoods import UNITS, by_seed, competes, density, of_column, ranking, units
+from harness.kinds.density.likelihoods import UNITS, by_seed, comparable, density, of_column, ranking, units
+from harness.kinds.density.searches import tuning_text
 from harness.reporting.frame import Results, groups_of, rows_of
 from harness.reporting.statistics.statistics import Difference, judged
 from harness.reporting.tables.cells import EMPTY
@@ -125,12 +126,15 @@ def singularity(results: Results) -> Verdict:
 
 def ranked(results: Results) -> Verdict:
     """Judge in which columns the butterfly is significantly the best, or behind another row, over paired seeds."""
-    parts, shorts, outcomes = [], [], list[Outcome]()
+    parts, shorts, outcomes, frame = [], [], list[Outcome](), density(results)
+    if not frame["tuned"].any():
+        return Verdict(UNDECIDED, "nothing was tuned", tuning_text(results))
     for column in results.plan.columns:
         found = ranking(results, column)
         means = found.means
         if SUBJECT not in means or len(means) < 2:
-            parts.append(f"{column}: nothing to compare")
+            tuned = frame.loc[frame["dataset"] == column, "tuned"].any()
+            parts.append(f"{column}: {'nothing to compare' if tuned else 'nothing was tuned'}")
             outcomes.append("open")
             continue
         order = sorted(means, key=lambda row: means[row])
@@ -164,7 +168,7 @@ def settings(results: Results) -> Verdict:
     """
     plan, frame = results.plan, density(results)
     cells = {(row, column): own for column in plan.columns for row, own in of_column(frame, plan, column).items()}
-    values = {cell: by_seed(own) if competes(own) else {} for cell, own in cells.items()}
+    values = {cell: by_seed(own) if comparable(own) else {} for cell, own in cells.items()}
     families: dict[str, list[str]] = {}
     for layer in dict.fromkeys(layer for trial in plan.trials if trial.steps for layer in trial.layers_under_test):
         if layer.row not in families.setdefault(layer.layer, []):

@@ -34,6 +34,8 @@ ESTIMATED = f"{ESTIMATE} an estimate of the likelihood: the flow's log-determina
 SUSPECT = "† not a likelihood to compare: the audit failed or the value is below the resolution floor"
 BELOW_FLOOR = "below the resolution floor"
 STANDARD_ERROR = "± standard error over test examples, of one seed"
+EXEMPT = "§"  # after a likelihood whose layer was not tuned, while others on the same data set were
+NOT_RANKED = f"{EXEMPT} not tuned, so in no ranking"
 IMPROVING = "‡"  # after a likelihood whose training reached its bound before it converged
 
 
@@ -69,11 +71,13 @@ def density(results: Results) -> pd.DataFrame:
 
     They are `measure`, the column of the likelihood in the unit of its data set; `value`, the likelihood, NA for a
     trial that has none; `doubt`, why it is not to be compared, NA where it may be; `estimated`, whether its
-    log-determinant was estimated; `improving`, whether validation still improved when training reached its bound.
+    log-determinant was estimated; `improving`, whether validation still improved when training reached its bound;
+    `tuned`, whether validation chose its settings; `exempt`, whether it did not although it did for other layers.
     """
     frame = results.of_kind("density")
-    settings = {trial.id: trial.training for trial in results.plan.trials if isinstance(trial, DensityTrial)}
-    improving = [_still_improved(line, settings[line.id]) for line in rows_of(frame)]
+    trials = {trial.id: trial for trial in results.plan.trials if isinstance(trial, DensityTrial)}
+    improving = [_still_improved(line, trials[line.id].training) for line in rows_of(frame)]
+    tuned = pd.Series([trials[name].tuning is not None for name in frame["id"]], index=frame.index, dtype=bool)
     measure = frame["dataset"].map(units(results))
     value = frame["nats_per_dim"].where(measure == "nats_per_dim", frame["bits_per_dim"])
     suspect = (frame["audit"] == "failed").fillna(False) | frame["below_floor"].fillna(False)
@@ -84,6 +88,8 @@ def density(results: Results) -> pd.DataFrame:
         doubt=doubt.where(suspect),
         estimated=frame["estimate_error"].notna(),
         improving=pd.Series(improving, index=frame.index, dtype=bool),
+        tuned=tuned,
+        exempt=~tuned & tuned.groupby(frame["dataset"]).transform("any"),
     )
 
 
@@ -114,9 +120,14 @@ def of_column(frame: pd.DataFrame, plan: Plan, label: str) -> dict[str, pd.DataF
     return {row: own[own["layer"] == row] for row in plan.rows}
 
 
-def competes(frame: pd.DataFrame) -> bool:
+def comparable(frame: pd.DataFrame) -> bool:
     """Return whether there are trials, all of which have a likelihood that may be compared."""
     return not frame.empty and bool(frame["value"].notna().all() and frame["doubt"].isna().all())
+
+
+def competes(frame: pd.DataFrame) -> bool:
+    """Return whether the trials may be ranked: they are comparable, and validation chose the settings of all."""
+    return comparable(frame) and bool(frame["tuned"].all())
 
 
 def by_seed(frame: pd.DataFrame) -> dict[int, float]:
@@ -125,8 +136,14 @@ def by_seed(frame: pd.DataFrame) -> dict[int, float]:
 
 
 def marked(text: str, frame: pd.DataFrame) -> str:
-    """Return a value of these trials with the marks of an estimate and of what is not to be compared."""
-    return (f"{ESTIMATE} " if frame["estimated"].any() else "") + text + (" †" if frame["doubt"].notna().any() else "")
+    """Return a value of these trials with the marks of an estimate, of what is not to be compared, and not tuned."""
+    doubt = " †" if frame["doubt"].notna().any() else ""
+    return (f"{ESTIMATE} " if frame["estimated"].any() else "") + text + doubt + exempt_mark(frame)
+
+
+def exempt_mark(frame: pd.DataFrame) -> str:
+    """Return the mark of trials that were exempt from tuning, to follow their value; else nothing."""
+    return f" {EXEMPT}" if frame["exempt"].any() else ""
 
 
 def improving_mark(frame: pd.DataFrame) -> str:
@@ -138,8 +155,8 @@ def explained(rows: Iterable[Iterable[str]], suspect: str = SUSPECT) -> tuple[st
     """Return the remarks that explain the marks in the cells of a table."""
     cells = [cell for row in rows for cell in row]
     estimates = any(cell.startswith(ESTIMATE) for cell in cells)
-    errors, doubts = (any(mark in cell for cell in cells) for mark in "±†")
-    return (STANDARD_ERROR,) * errors + (ESTIMATED,) * estimates + (suspect,) * doubts
+    errors, doubts, exempt = (any(mark in cell for cell in cells) for mark in f"±†{EXEMPT}")
+    return (STANDARD_ERROR,) * errors + (ESTIMATED,) * estimates + (suspect,) * doubts + (NOT_RANKED,) * exempt
 
 
 def improving_remark(frame: pd.DataFrame) -> tuple[str, ...]:
@@ -194,7 +211,7 @@ def bars_texts(found: Iterable[Estimate]) -> list[str]:
 
 @dataclass(frozen=True)
 class Ranking:
-    """The layers of one column that compete: all their seeds have a likelihood that may be compared.
+    """The layers of one column that compete: all their seeds are tuned and have a likelihood that may be compared.
 
     Attributes:
         rows: label -> seed -> value, in plan order, without oracles.

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from harness.kinds.density.likelihoods import competes, density, standard_error
+from harness.kinds.density.likelihoods import comparable, competes, density, standard_error
+from harness.kinds.density.searches import candidates_text, searches
 from harness.kinds.density.trial import DensityTrial
 from harness.reporting.frame import Results, groups_of
 from harness.reporting.statistics.statistics import Estimate, estimate
@@ -24,10 +27,12 @@ class Model:
     parameters: int
     seconds: float | None  # of training, the mean over seeds; None unless all were trained on one kind of machine
     machine: str | None
-    competes: bool  # all seeds have a likelihood that may be compared, and the row is no oracle
+    competes: bool  # all seeds are tuned and have a likelihood that may be compared, and the row is no oracle
     estimated: bool
     improving: bool = False  # one of the seeds, when its training reached its bound
     standard_error: float | None = None  # of a single seed, over test examples
+    doubtful: bool = False  # not every seed has a likelihood that may be compared, or the row is an oracle
+    exempt: bool = False  # it was not tuned, while other rows were
 
     @property
     def estimate(self) -> Estimate:
@@ -42,7 +47,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Field:
-    """All models of one data set, trained alike but for their width."""
+    """All models of one data set, tuned and trained alike but for their width."""
 
     name: str  # the columns
     unit: str  # of the likelihoods
@@ -50,14 +55,15 @@ class Field:
 
 
 def fields(results: Results) -> list[Field]:
-    """Return the models by data set; columns of the same data and training, which differ in width alone, are one."""
+    """Return the models by data set; columns that differ in width alone are one."""
     plan = results.plan
     trials = {trial.id: trial for trial in plan.trials if isinstance(trial, DensityTrial)}
     frame = density(results).sort_values("dataset", key=lambda labels: labels.map(plan.columns.index), kind="stable")
+    tunings = {column: candidates_text(own) if own else "" for column, own in searches(results).items()}
     numbers: dict[Any, int] = {}
     frame = frame.assign(
-        field=[numbers.setdefault(_alike(trials[name]), len(numbers)) for name in frame["id"]],
-        width=[trials[name].flow.width for name in frame["id"]],
+        field=[numbers.setdefault(_alike(trials[name], tunings), len(numbers)) for name in frame["id"]],
+        width=_widths(frame, trials),
         oracle=[trials[name].layer.oracle for name in frame["id"]],
     )
     found = []
@@ -71,15 +77,23 @@ def fields(results: Results) -> list[Field]:
     return found
 
 
-def _alike(trial: DensityTrial) -> tuple[Any, ...]:
+def _widths(frame: pd.DataFrame, trials: Mapping[str, DensityTrial]) -> list[int]:
+    """Return the width of each row's coupling networks: the chosen one where it was tuned, the same for all seeds."""
+    chosen = frame.groupby(["dataset", "layer"])["chosen"].transform("first")
+    changes = [{} if pd.isna(text) else json.loads(text) for text in chosen]
+    return [own.get("flow.width", trials[name].flow.width) for name, own in zip(frame["id"], changes, strict=True)]
+
+
+def _alike(trial: DensityTrial, tunings: Mapping[str, str]) -> tuple[Any, ...]:
     """Return the settings that models of one field share."""
-    data = trial.data.model_copy(update={"label": ""})
-    return data, trial.flow.levels, trial.flow.steps, trial.training.steps, trial.training.batch_size
+    data, tuning = trial.data.model_copy(update={"label": ""}), tunings[trial.data.label]
+    return data, tuning, trial.flow.levels, trial.flow.steps, trial.training.steps, trial.training.batch_size
 
 
 def _model(row: str, width: int, planned: pd.DataFrame) -> Model:
     good = planned[planned["value"].notna()]
     seconds, machines = good["train_seconds"], good["machine"].unique()
+    oracle = bool(planned["oracle"].any())
     return Model(
         row,
         width,
@@ -87,8 +101,10 @@ def _model(row: str, width: int, planned: pd.DataFrame) -> Model:
         int(good["parameters"].iloc[0]),
         statistics.fmean(seconds) if seconds.notna().all() and len(machines) == 1 else None,
         machines[0],
-        competes(planned) and not planned["oracle"].any(),
+        competes(planned) and not oracle,
         bool(good["estimated"].any()),
         bool(good["improving"].any()),
         standard_error(good),
+        oracle or not comparable(planned),
+        bool(planned["exempt"].any()),
     )

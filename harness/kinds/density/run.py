@@ -199,7 +199,7 @@ def train(
             f"log-likelihood is not finite for {evaluation.non_finite} of {evaluation.values.numel()} {held_out} values"
         )
     record.audit = findings.record()
-    record.notes |= _notes(training, evaluation, findings, pipeline)
+    record.notes |= _notes(training, evaluation, findings, pipeline, held_out)
     result = replace(
         size,
         standard_error=evaluation.standard_error,
@@ -261,11 +261,11 @@ def below_floor(test: Evaluation, pipeline: Pipeline, floor: float | None) -> st
     )
 
 
-def _notes(training: Fit, test: Evaluation, findings: Audit, pipeline: Pipeline) -> dict[str, str]:
-    """Return remarks on the measures."""
+def _notes(training: Fit, test: Evaluation, findings: Audit, pipeline: Pipeline, held_out: str) -> dict[str, str]:
+    """Return remarks on the measures of a held-out split."""
     notes: dict[str, str] = {}
     if test.non_finite:
-        note = f"not finite for {test.non_finite} of {test.values.numel()} test values"
+        note = f"not finite for {test.non_finite} of {test.values.numel()} {held_out} values"
         notes |= dict.fromkeys(("bits_per_dim", "nats_per_dim"), note)
     averaged = [value for value in training.curves.get("average_log_det", []) if value is not None]
     if averaged:

@@ -252,8 +252,8 @@ class DensitySuite(Tuned, Trained, Suite):
                     tuning=tunings[cell.column, cell.row],
                 )
                 trials.append(trial)
-        candidates = dict.fromkeys(candidate for trial in trials for candidate in trial.candidates)
-        yield from sorted(candidates, key=lambda candidate: candidate.candidate)
+        candidates = {candidate.id: candidate for trial in trials for candidate in trial.candidates}
+        yield from sorted(candidates.values(), key=lambda candidate: candidate.candidate)
         yield from trials
         timing = scope.merged("timing", DensityTiming)
         if timing is None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pydantic import ValidationError
 
 from harness.core.settings import TrainingSettings
-from harness.kinds.density.space import PARTS, Choices, Range, TuningSettings
+from harness.kinds.density.space import MOST_SETTINGS, PARTS, Choices, Range, TuningSettings
 from harness.kinds.density.trial import Tuning
 from harness.planning.problems import Problem, Where, problems
 from harness.planning.resolve import Cell, Scope
@@ -63,6 +63,9 @@ def tuning_problems(scope: Scope, seeds: Sequence[int]) -> Iterator[Problem]:
                 f"nothing is to be tuned for {cell.row}; add a space, such as training.learning_rate: {{low: 5.0e-4, "
                 "high: 5.0e-2, scale: log}, or exempt the row: tune: false",
             )
+        number = len(settings.space) + len(_tune(cell) or {})
+        if number > MOST_SETTINGS:
+            yield says("space", f"{number} settings of {cell.row} are tuned, and at most {MOST_SETTINGS} can be; fix some")
         if settings.seed in seeds:
             yield says("seed", f"{settings.seed} is also a seed of the final training; give the candidates another one")
         yield from _value_problems(scope, cell, settings)
@@ -88,4 +91,4 @@ def _value_problems(scope: Scope, cell: Cell, settings: TuningSettings) -> Itera
     final = cell.merged("training", TrainingSettings).steps
     if settings.steps is not None and settings.steps > final:
         place = cell.place("tuning", "steps") or scope.where
-        yield place.says(f"tuning.steps: {settings.steps} is more than the {final} steps of the final training")
+        yield place.says(f"tuning.steps: {settings.steps} is more than the {final} steps of the final training; give at most as many")

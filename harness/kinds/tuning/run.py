@@ -30,8 +30,10 @@ def run(
         examples, in the data's unit; the size, the audit and the costs as in a density trial. No weights are kept.
     """
     record = blank_record(trial, "ok", None)
-    trained = train(trial, record, "validation", root, out, progress, checkpoints)
-    weights_path(trial, out).unlink(missing_ok=True)
+    try:
+        trained = train(trial, record, "validation", root, out, progress, checkpoints)
+    finally:
+        weights_path(trial, out).unlink(missing_ok=True)
     if trained is not None:
         record.rows = [trained.result.row()]
         record.notes = trained.result.notes() | record.notes

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,6 +23,7 @@ INK = "#333333"
 PALE = "#d9d9d9"
 
 ROW_HEIGHT = 0.36  # inches, of a layer on a vertical axis
+NOTE_LINE, NOTE_CHARACTERS = 0.15, 15  # inches: height of a line of notes; characters in an inch
 LEGEND_LINE, LEGEND_COLUMN = 0.19, 1.8  # inches: height of an entry, width of a column
 
 # Okabe & Ito's palette, which people with any common colour vision tell apart, without its yellow.
@@ -110,6 +112,15 @@ def side_legend(figure: Figure, handles: Sequence[Artist]) -> None:
     figure.set_size_inches(width + LEGEND_COLUMN * (columns - 1), height)
     names = [str(handle.get_label()) for handle in handles]
     figure.legend(handles, names, loc="outside right center", ncols=columns)
+
+
+def footnotes(figure: Figure, notes: Iterable[str]) -> None:
+    """Add notes below the panels, each on lines of its own that fit the figure, which grows for them."""
+    width, height = figure.get_size_inches()
+    lines = [line for note in notes for line in textwrap.wrap(plain(note), int(width * NOTE_CHARACTERS))]
+    if lines:
+        figure.set_size_inches(width, height + NOTE_LINE * len(lines))
+        figure.supxlabel("\n".join(lines), fontsize=8, color=INK)
 
 
 def logarithmic(axis: Axis) -> None:

@@ -155,6 +155,7 @@ _LATEX = {
     "−": "$-$",
     "†": r"$\dagger$",
     "‡": r"$\ddagger$",
+    "§": r"\S{}",
     "↓": r"$\downarrow$",
     "↑": r"$\uparrow$",
     "·": r"$\cdot$",

@@ -19,9 +19,14 @@ timeout: 30 min
 memory: 4GiB
 flow: {levels: 1, steps: 1, width: 4, coupling: auto, mixer: plu}
 training: {learning_rate: 1e-3, steps: 2, batch_size: 8, evaluate_every: 1, ema: all, ema_decay: 0.9}
+tuning:
+  candidates: 2
+  seed: 100
+  steps: 1
+  space: {training.learning_rate: {low: 5.0e-4, high: 5.0e-2, scale: log}, training.clip_norm: [null, 1.0]}
 layers:
-  conv1x1: {options: {parameterisation: dense}}
-  emerging: {options: {kernel_size: 3}}
+  conv1x1: {options: {parameterisation: dense}, tune: false}
+  emerging: {tune: {kernel_size: [3, 5]}}
   butterfly: {options: {levels: 3}, flow: {width: 5}, training: {learning_rate: 0.01}}
 published:
   source: A Paper (2022)
@@ -38,7 +43,7 @@ profiles:
     datasets:
       digits: {training: {steps: 3}}
       shuffled: {data: digits, permute: 7}
-      waveforms: {options: {length: 128}, layers: {emerging: {options: {kernel_size: 5}}}}
+      waveforms: {options: {length: 128}, layers: {emerging: {tune: {kernel_size: [3, 7]}}}}
     timing: {batch: 4, rounds: 3}
 """
 

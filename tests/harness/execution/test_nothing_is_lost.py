@@ -15,7 +15,7 @@ import torch
 from harness.core.records import read_record
 
 PROJECT = Path(__file__).resolve().parents[3]
-TRIALS = 28  # with 8 candidates of the tuning
+TRIALS = 24  # with 8 candidates of the tuning
 
 SUITE = """\
 suite: shot
@@ -30,7 +30,7 @@ tuning:
 training: {steps: 60, batch_size: 200, evaluate_every: 20, ema: all, ema_decay: 0.9}
 profiles:
   quick:
-    seeds: 5
+    seeds: 4
     flow: {levels: 1, steps: 1, width: 8}
     datasets:
       digits: {}

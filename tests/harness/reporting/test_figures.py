@@ -93,11 +93,13 @@ def test_the_likelihood_figure_shows_every_seed_and_failed_rows(density_run):
 def test_the_likelihood_figure_explains_its_bars_and_marks(density_run):
     plan, records = density_run
     several = likelihood.figures(Results.of(plan, records))["likelihood"]
-    assert several.get_supxlabel() == "bars over seeds: lowest, highest\nsmall dots: single seeds"
+    bars, dots, tuning = several.get_supxlabel().split("\n")
+    assert (bars, dots) == ("bars over seeds: lowest, highest", "small dots: single seeds")
+    assert tuning == "Validation chose each layer's settings among 4 candidates."
     records[0].rows[0] |= {"standard_error": 0.35, "best_step": 40, "stopped_early": False}
     trials = tuple(trial for trial in plan.trials if getattr(trial, "seed", 0) == 0)
     single = likelihood.figures(Results.of(plan.model_copy(update={"trials": trials}), records))["likelihood"]
-    bars, mark = single.get_supxlabel().split("\n")
+    bars, mark, _ = single.get_supxlabel().split("\n")
     assert bars == "bars: ± standard error over test examples, of one seed" and mark.startswith("‡ still improving")
     [reach] = single.axes[0].collections[0].get_segments()
     assert list(np.round(reach[:, 0], 6)) == [1.65, 2.35]

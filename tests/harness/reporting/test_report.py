@@ -30,7 +30,7 @@ def test_a_report_writes_the_tables_as_markdown_and_latex(density_run, write_run
     assert text.startswith("# Layers made up\n\nWhich?\n")
     assert "2.010 \\[2.000, 2.020]" in text and text.rstrip().endswith("20 trials: 20 ok")
     tex = (folder / "table.tex").read_text()
-    assert tex.count(r"\toprule") == 4 and r"my\_layer \& co" in tex
+    assert tex.count(r"\toprule") == 5 and r"my\_layer \& co" in tex
 
 
 def test_missing_trials_are_rows_and_old_figures_are_removed(runtime_run, write_run):

@@ -27,7 +27,8 @@ def made(run):
 
 
 def test_density_table_in_plan_order_with_mean_and_interval(density_run):
-    table, differences, cost, _ = made(density_run)
+    table, choices, differences, cost, _ = made(density_run)
+    assert choices.name == "made_up-choices"
     assert [row[0] for row in table.rows] == ["conv1x1", "my_layer & co", "<script>"]
     assert table.header == ("layer", "digits, bits/dim ↓", "waveforms, nats/dim ↓")
     row = grid(table)["my_layer & co"]
@@ -56,7 +57,7 @@ def test_density_table_in_plan_order_with_mean_and_interval(density_run):
 
 def test_from_eight_seeds_on_a_winner_is_bold_and_differences_are_tested(many_seeds):
     plan, records = many_seeds(8)
-    table, differences, *_ = made((plan, records))
+    table, _, differences, *_ = made((plan, records))
     assert table.bold == {(0, 1)}, "on waveforms the last two rows do not differ"
     assert "Bold: below every other row by a paired t test, p < 0.05 after Holm" in table.caption
     assert grid(differences)["<script>"]["digits"].endswith(", p < 0.001, d 156.2")
@@ -67,8 +68,8 @@ def test_from_eight_seeds_on_a_winner_is_bold_and_differences_are_tested(many_se
     assert "mean [95 % bootstrap interval] of 8 seeds;" in table.caption and "highest" not in differences.caption
 
     few = made(many_seeds(7))
-    assert not few[0].bold and "p <" not in markdown(few[1]) and "No test below 8 seeds" in few[1].caption
-    assert not any("95 %" in each.caption for each in few[:2]) and "mean [lowest, highest]" in few[1].caption
+    assert not few[0].bold and "p <" not in markdown(few[2]) and "No test below 8 seeds" in few[2].caption
+    assert not any("95 %" in each.caption for each in few[:3]) and "mean [lowest, highest]" in few[2].caption
 
 
 @pytest.mark.parametrize("fault", ["audit", "failed", "oracle"])
@@ -84,7 +85,7 @@ def test_failed_rows_failed_audits_and_oracles_are_not_ranked(many_seeds, fault)
         if fault == "oracle" and getattr(trial, "layer", None) and trial.layer.row == "conv1x1":
             trials[index] = trial.model_copy(update={"layer": trial.layer.model_copy(update={"oracle": True})})
             records[index] = replace(records[index], id=trials[index].id)
-    table, differences, *_ = made((plan.model_copy(update={"trials": tuple(trials)}), records))
+    table, _, differences, *_ = made((plan.model_copy(update={"trials": tuple(trials)}), records))
     assert (1, 1) in table.bold, "the second row is the best of the ranked rows"
     assert grid(differences)["my_layer & co"]["digits"] == "lowest mean"
     assert grid(differences)["conv1x1"]["digits"] == "–" and "not every seed" in differences.notes[0]
@@ -110,7 +111,7 @@ def test_the_density_caption_states_seeds_training_and_device(density_run):
     ):
         assert part in caption
     assert "compared with no published number" in caption and "Bold" not in caption
-    assert "5 samples, batch 8, 1 thread" in made(density_run)[2].caption
+    assert "5 samples, batch 8, 1 thread" in made(density_run)[3].caption
 
 
 def test_settings_of_single_columns_and_rows_are_in_the_caption(density_run):
@@ -246,7 +247,7 @@ def test_missing_trials_and_values_are_marked(density_run):
 
 def test_published_numbers_have_their_own_table_unless_the_protocol_is_the_same(density_run):
     plan, records = density_run
-    table, _, _, quoted = made(density_run)
+    table, _, _, _, quoted = made(density_run)
     assert not any("published" in head for head in table.header)
     assert "not comparable" in quoted.caption and "A Paper (2022), table 1" in quoted.caption
     assert quoted.header == ("model", "digits", "source")
@@ -275,7 +276,7 @@ def test_data_sets_that_share_counts_and_shapes_share_columns(density_run):
         record.rows[0]["parameters"] = 7
     trials = list(plan.trials)
     trials[-1] = trials[-1].model_copy(update={"shape": trials[-2].shape})
-    cost = made((plan.model_copy(update={"trials": tuple(trials)}), records))[2]
+    cost = made((plan.model_copy(update={"trials": tuple(trials)}), records))[3]
     assert cost.header == ("layer", "parameters", "forward, ms", "inverse, ms")
 
 

@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from harness.kinds.density.likelihoods import IMPROVING, UNITS, bars_texts, density, of_column, standard_error, units
-from harness.reporting.figures.figure_style import INK, ROW_HEIGHT, colour, layer_axis, marker, panels, plain
+from harness.kinds.density.searches import tuning_text
+from harness.reporting.figures.figure_style import ROW_HEIGHT, colour, footnotes, layer_axis, marker, panels, plain
 from harness.reporting.frame import Results
 from harness.reporting.statistics.statistics import Estimate, estimate
 
@@ -37,7 +38,7 @@ def figures(results: Results) -> dict[str, Figure]:
                 status = "/".join(sorted(planned["failure"].unique()))
                 axes.text(0.03, position, status, transform=axes.get_yaxis_transform(), va="center", style="italic")
                 continue
-            doubtful = bool(good["doubt"].notna().any())
+            doubtful = bool(good["doubt"].notna().any() or good["exempt"].any())
             hollow |= doubtful
             face = "white" if doubtful else colour(position)
             look: dict[str, Any] = {"color": colour(position), "marker": marker(position), "markerfacecolor": face}
@@ -53,7 +54,6 @@ def figures(results: Results) -> dict[str, Figure]:
     notes = bars_texts(shown)
     notes += ["small dots: single seeds"] if any(found.seeds > 1 for found in shown) else []
     notes += [f"{IMPROVING} still improving when training reached its bound"] if improving else []
-    notes += ["hollow: audit failed or below the resolution floor, not to be compared"] if hollow else []
-    if notes:
-        figure.supxlabel("\n".join(notes), fontsize=8, color=INK)
+    notes += ["hollow: not to be compared (audit failed, below the resolution floor, or not tuned)"] if hollow else []
+    footnotes(figure, [*notes, tuning_text(results)])
     return {"likelihood": figure}

@@ -13,7 +13,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from harness.kinds.density.likelihoods import UNITS, bars_texts
 from harness.kinds.density.models import Field, Model, fields
-from harness.reporting.figures.figure_style import INK, colour, marker, panels, plain, side_legend
+from harness.kinds.density.searches import tuning_text
+from harness.reporting.figures.figure_style import colour, footnotes, marker, panels, plain, side_legend
 from harness.reporting.frame import Results
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ DECADE = 10
 def figures(results: Results) -> dict[str, Figure]:
     """Return a figure of two panels per data set: widths of a row are joined, the front is grey.
 
-    Models that do not compete are hollow.
+    Models that are not to be compared are hollow, and only tuned ones make a front.
     """
     plan = results.plan
     shown = [(field, cost) for field in fields(results) for cost in COSTS if _drawable(field, cost)]
@@ -46,14 +47,14 @@ def figures(results: Results) -> dict[str, Figure]:
         Line2D([], [], color=colour(i), marker=marker(i), linestyle="", label=plain(row))
         for i, row in enumerate(plan.rows)
     ]
-    handles.append(Line2D([], [], color="#777777", linewidth=1, linestyle="--", label="Pareto front"))
-    side_legend(figure, handles)
     models = [model for field, _ in shown for model in field.models]
+    if any(model.competes for model in models):
+        handles.append(Line2D([], [], color="#777777", linewidth=1, linestyle="--", label="Pareto front"))
+    side_legend(figure, handles)
     notes = bars_texts(model.estimate for model in models)
-    if not all(model.competes for model in models):
-        notes.append("hollow: not a likelihood to compare, or told the permutation")
-    if notes:
-        figure.supxlabel("\n".join(notes), fontsize=8, color=INK)
+    if any(model.doubtful or model.exempt for model in models):
+        notes.append("hollow: not a likelihood to compare, told the permutation, or not tuned")
+    footnotes(figure, [*notes, tuning_text(results)])
     return {"pareto": figure}
 
 
@@ -81,7 +82,7 @@ def _panel(axes: Axes, plan: Plan, field: Field, cost: str) -> None:
             axes.plot([x for x, _ in own], [model.mean for _, model in own], color=colour(position), linewidth=0.8)
         for x, model in own:
             low, high = model.estimate.bars
-            face = colour(position) if model.competes else "white"
+            face = "white" if model.doubtful or model.exempt else colour(position)
             axes.errorbar(
                 x,
                 model.mean,

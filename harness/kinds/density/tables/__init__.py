@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from harness.kinds.density.likelihoods import UNITS, ranking
+from harness.kinds.density.tables.choices import choices_table
 from harness.kinds.density.tables.cost import cost_table
 from harness.kinds.density.tables.differences import differences_table
 from harness.kinds.density.tables.events import events_table
@@ -24,8 +25,9 @@ def tables(results: Results) -> list[Table]:
     rankings = {label: ranking(results, label) for label in labels}
     made = [
         likelihoods_table(results, rankings, beside),
+        choices_table(results),
         events_table(results),
-        differences_table(plan, rankings),
+        differences_table(results, rankings),
         fidelity_table(results),
         cost_table(results),
         published_table(plan, quoted) if quoted is not None and beside is None else None,

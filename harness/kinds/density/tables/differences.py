@@ -1,23 +1,21 @@
-"""The paired differences below a density table: each layer's distance from the best one, seed by seed."""
+"""The paired differences below a density table: each layer's distance from the lowest mean, seed by seed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from harness.kinds.density.likelihoods import Ranking
+from harness.kinds.density.searches import tuning_text
+from harness.reporting.frame import Results
 from harness.reporting.statistics.statistics import LEAST_SEEDS, spread_text
 from harness.reporting.tables.cells import EMPTY
 from harness.reporting.tables.rendering import Table
 
-if TYPE_CHECKING:
-    from harness.planning.plan import Plan
-
 BEST = "lowest mean"
 
 
-def differences_table(plan: Plan, rankings: Mapping[str, Ranking]) -> Table | None:
-    """Return a row per layer, a column per data set; None where no two rows share two seeds."""
+def differences_table(results: Results, rankings: Mapping[str, Ranking]) -> Table | None:
+    """Return a row per layer, a column per data set; None where no two ranked rows share two seeds."""
     competing = {
         label: found
         for label, found in rankings.items()
@@ -28,7 +26,7 @@ def differences_table(plan: Plan, rankings: Mapping[str, Ranking]) -> Table | No
     differences = [difference for found in competing.values() for difference in found.differences.values()]
     tests = any(difference.p is not None for difference in differences)
     spread = spread_text(difference.estimate.seeds for difference in differences)
-    rows = tuple((row, *(_cell(found, row) for found in competing.values())) for row in plan.rows)
+    rows = tuple((row, *(_cell(found, row) for found in competing.values())) for row in results.plan.rows)
     caption = (
         f"Difference from the row of the lowest mean: mean [{spread}] over paired seeds. Trials of one seed share the "
         "order of the data, the noise and the initial weights of the backbone."
@@ -40,9 +38,10 @@ def differences_table(plan: Plan, rankings: Mapping[str, Ranking]) -> Table | No
         )
     else:
         caption += f" No test below {LEAST_SEEDS} seeds."
-    remark = f"{EMPTY}: not every seed of the row has a likelihood that may be compared"
+    caption += f" {tuning_text(results)}"
+    remark = f"{EMPTY}: an oracle, a row that was not tuned, or not every seed has a likelihood that may be compared"
     notes = (remark,) if any(EMPTY in row for row in rows) else ()
-    return Table(f"{plan.suite}-differences", caption, ("layer", *competing), rows, notes)
+    return Table(f"{results.plan.suite}-differences", caption, ("layer", *competing), rows, notes)
 
 
 def _cell(found: Ranking, row: str) -> str:

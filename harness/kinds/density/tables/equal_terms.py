@@ -1,6 +1,6 @@
 """Density tables on equal terms: equal steps, equal training time, equal parameters or equal coupling width.
 
-Steps and seconds are read off the training curves, at the largest that every trial of the column reached: the best
+Steps and seconds are read off the training curves, at the largest that every trial of the column reached: the lowest
 validation value up to there, which is that of the weights a run of this length would have kept. Parameters and width
 are those of models that were trained: the nearest count among them, never one between two.
 """
@@ -16,6 +16,7 @@ from harness.core.run_options import shown_seconds
 from harness.kinds.density.curves import Curve, curve
 from harness.kinds.density.likelihoods import (
     ESTIMATE,
+    EXEMPT,
     IMPROVING,
     SUSPECT,
     UNITS,
@@ -28,6 +29,7 @@ from harness.kinds.density.likelihoods import (
     units,
 )
 from harness.kinds.density.models import Field, Model, fields
+from harness.kinds.density.searches import tuning_text
 from harness.reporting.frame import Results, groups_of
 from harness.reporting.statistics.statistics import spread_text
 from harness.reporting.tables.cells import EMPTY, Notes
@@ -75,8 +77,8 @@ def _along_training(results: Results, axis: str) -> Table:
         columns.append(cells)
     what = "training steps" if axis == "step" else "seconds of training"
     caption = (
-        f"At equal {what}: the best validation value up to the largest that every trial of the column reached, "
-        f"{_sample(seeds)}; lower is better. Profile {plan.profile}, {plan.device}."
+        f"At equal {what}: the lowest validation value up to the largest that every trial of the column reached, "
+        f"{_sample(seeds)}; lower is better. Profile {plan.profile}, {plan.device}. {tuning_text(results)}"
     )
     return _table(results, "steps" if axis == "step" else "seconds", caption, header, columns, notes)
 
@@ -139,7 +141,7 @@ def _of_models(results: Results, found: Sequence[Field], terms: str) -> Table:
     caption = (
         f"At equal {what}: negative log-likelihood on the test split, "
         f"{_sample([len(model.values) for field in found for model in field.models])}; lower is better. Profile "
-        f"{plan.profile}, {plan.device}."
+        f"{plan.profile}, {plan.device}. {tuning_text(results)}"
     )
     return _table(results, terms, caption, header, columns, notes)
 
@@ -167,7 +169,7 @@ def nearest_counts(models: Sequence[Model]) -> tuple[int, list[Model]]:
 
 def _value(model: Model) -> str:
     estimate = f"{ESTIMATE} " if model.estimated else ""
-    marks = f" {IMPROVING}" * model.improving + " †" * (not model.competes)
+    marks = f" {IMPROVING}" * model.improving + " †" * model.doubtful + f" {EXEMPT}" * model.exempt
     return estimate + mean_and_interval(model.values, model.standard_error) + marks
 
 

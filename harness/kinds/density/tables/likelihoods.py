@@ -15,6 +15,7 @@ from harness.kinds.density.likelihoods import (
     Ranking,
     by_seed,
     density,
+    exempt_mark,
     explained,
     improving_mark,
     improving_remark,
@@ -24,6 +25,7 @@ from harness.kinds.density.likelihoods import (
     standard_error,
     units,
 )
+from harness.kinds.density.searches import tuning_text
 from harness.kinds.density.trial import DensityTrial
 from harness.reporting.frame import MISSING, Results
 from harness.reporting.statistics.statistics import LEAST_SEEDS, SIGNIFICANCE, spread_text
@@ -108,6 +110,7 @@ def density_caption(results: Results, bold: bool = False) -> str:
         parts.append(f"No Glow but flows of their own, under the same budget: {rows}; {sizes}.")
     if plan.published is not None and plan.profile != "paper":
         parts.append("Not the published protocol: to be compared with no published number.")
+    parts.append(tuning_text(results))
     if bold:
         parts.append(
             f"Bold: below every other row by a paired t test, p < {SIGNIFICANCE:g} after Holm's correction for all "
@@ -125,16 +128,24 @@ def seeds_text(seeds: int) -> str:
 
 
 def _size(trial: DensityTrial) -> str:
-    levels, steps = trial.flow.levels, trial.flow.steps
-    parts = f"{levels} level{'s' * (levels != 1)} of {steps} step{'s' * (steps != 1)}"
+    levels, steps, width = (_value_or_tuned(trial, f"flow.{name}") for name in ("levels", "steps", "width"))
+    parts = f"{levels} level{'s' * (levels != '1')} of {steps} step{'s' * (steps != '1')}"
     bounded = trial.flow.gate == "bounded" and not trial.layer.baseline
-    return f"{parts}, width {trial.flow.width}" + ", coupling scales bounded to (0.5, 1.5)" * bounded
+    return f"{parts}, width {width}" + ", coupling scales bounded to (0.5, 1.5)" * bounded
 
 
 def _budget(trial: DensityTrial) -> str:
     passes = ", two passes each (separate averages)" if trial.training.ema == "separate" else ""
-    steps = f"{trial.training.steps} training steps of batch {trial.training.batch_size}{passes}"
+    steps = f"{trial.training.steps} training steps of batch {_value_or_tuned(trial, 'training.batch_size')}{passes}"
     return steps if trial.training.patience is None else f"up to {steps}, patience {trial.training.patience}"
+
+
+def _value_or_tuned(trial: DensityTrial, path: str) -> str:
+    """Return the value of a setting, or "tuned" if validation chose it."""
+    if trial.tuning is not None and path in dict(trial.tuning.candidates[0]):
+        return "tuned"
+    part, _, name = path.partition(".")
+    return str(getattr(getattr(trial, part), name))
 
 
 def _per_column(trials: Sequence[DensityTrial], describe: Callable[[DensityTrial], str]) -> str:
@@ -161,7 +172,7 @@ def _likelihood(planned: pd.DataFrame, where: str, unit: str, notes: Notes) -> s
     if planned.empty:
         return EMPTY
     good, failed = planned[planned["value"].notna()], planned[planned["value"].isna()]
-    text = mean_and_interval(good["value"], standard_error(good)) + improving_mark(good)
+    text = mean_and_interval(good["value"], standard_error(good)) + improving_mark(good) + exempt_mark(good)
     doubts = sorted(good["doubt"].dropna().unique())
     if doubts:
         text += " †" + notes.mark(f"{where}: {'; '.join(doubts)}")
@@ -202,7 +213,8 @@ def _average(planned: pd.DataFrame, where: str, notes: Notes) -> str:
             return MISSING
         lacking = ", ".join(without["dataset"].unique())
         return EMPTY + notes.mark(f"{where}: none, for a trial of {lacking} has no value")
-    text = mean_and_interval(by_seed(planned).values(), standard_error(planned)) + improving_mark(planned)
+    text = mean_and_interval(by_seed(planned).values(), standard_error(planned))
+    text += improving_mark(planned) + exempt_mark(planned)
     doubtful = ", ".join(planned.loc[planned["doubt"].notna(), "dataset"].unique())
     return text + (" †" + notes.mark(f"{where}: that of {doubtful} is not to be compared") if doubtful else "")
 

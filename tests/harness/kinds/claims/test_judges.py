@@ -6,7 +6,7 @@ from harness.core.records import blank_record
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.kinds.claims.report import JUDGES
 from harness.kinds.claims.verdicts import difference_text, of_outcomes, outcome_of
-from harness.kinds.density.trial import DensityTrial
+from harness.kinds.density.trial import DensityTrial, Tuning
 from harness.kinds.examination.trial import ExaminationTrial
 from harness.kinds.parameters.trial import ParametersTrial
 from harness.kinds.runtime.trial import RuntimeTrial
@@ -34,7 +34,10 @@ def judge(name, plan, records):
     return verdict
 
 
-def density(row, column, seed=0, layer=None, **training):
+TUNING = Tuning(seed=100, candidates=((("training.learning_rate", 0.001),), (("training.learning_rate", 0.01),)))
+
+
+def density(row, column, seed=0, layer=None, tuning=None, **training):
     return DensityTrial(
         **HEAD,
         data=DataRef(label=column, name="waveforms"),
@@ -42,6 +45,7 @@ def density(row, column, seed=0, layer=None, **training):
         flow=FlowSettings(),
         training=TrainingSettings(**training),
         seed=seed,
+        tuning=tuning,
     )
 
 
@@ -234,13 +238,13 @@ def test_the_gap_between_processes_widens_the_interval_of_a_time():
         assert judge("runtime", plan, records).holds == holds
 
 
-def ranked(values, seeds, wobble=0.0):
+def ranked(values, seeds, wobble=0.0, tuning=TUNING):
     """Return a run from {column: {row: mean}}: a seed shifts all rows equally, `wobble` each row differently."""
     trials, records = [], []
     for column, rows in values.items():
         for number, (row, mean) in enumerate(rows.items()):
             for seed in range(seeds):
-                trials.append(density(row, column, seed))
+                trials.append(density(row, column, seed, tuning=tuning))
                 own = wobble * ((seed * (number + 1)) % 3 - 1)
                 records.append(trained(trials[-1], mean + 0.3 * seed + own))
     return made("density", trials, values), records
@@ -275,6 +279,15 @@ def test_a_row_that_failed_its_audit_is_not_ranked():
         if record.trial["layer"]["row"] == "butterfly":
             record.rows[0] |= {"audit": "failed", "audit_reason": "singular"}
     assert judge("ranked", plan, records).holds == "undecided"
+
+
+def test_untuned_rows_are_not_ranked():
+    verdict = judge("ranked", *ranked({"a": FIRST, "b": FIRST}, 8, tuning=None))
+    assert verdict.holds == "undecided" and verdict.short == "nothing was tuned"
+    (tuned, records), (untuned, more) = ranked({"a": FIRST}, 8, 0.05), ranked({"b": FIRST}, 8, tuning=None)
+    verdict = judge("ranked", made("density", [*tuned.trials, *untuned.trials], "ab"), [*records, *more])
+    assert verdict.holds == "undecided" and verdict.short == "butterfly is first on a"
+    assert verdict.text.endswith("; b: nothing was tuned.")
 
 
 def tried(values, failed=()):

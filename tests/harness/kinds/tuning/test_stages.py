@@ -5,7 +5,7 @@ import pytest
 from harness.cli.parser import main
 from harness.cli.shared.runs import exit_code
 from harness.core.errors import SuiteError
-from harness.execution.agenda import Choice, agenda, outlook, ready
+from harness.execution.agenda import Choice, agenda, counted_by_stage, outlook, ready
 from harness.kinds.density.choice import NoChoice, choose
 from harness.planning.plan import Plan
 from harness.reporting.compare.comparison import Thresholds, compare
@@ -47,6 +47,10 @@ def test_candidates_run_first_and_each_final_waits_for_its_own(planned, leave, t
     assert outlook(entries, Choice(), 2)[1] == (
         "first 1 of kind tuning, in about 5 s; then 4 of kind density, in about 40 s"
     ), "in proportion to the steps, two trials at once"
+    assert counted_by_stage(entries) == [
+        "first tuning: 6 trials: 5 ok, 1 killed (runs again), in about 10 s, one at a time",
+        "then density: 4 trials: 4 to run, in about 80 s, one at a time",
+    ]
 
 
 def test_a_candidate_that_runs_again_does_so_before_its_finals(planned, leave, tmp_path):
@@ -76,6 +80,8 @@ def test_fewer_candidates_are_the_first_ones_and_zero_tunes_nothing(planned):
     assert none == [] and all(trial.tuning is None for trial in plain) and len(plain) == 4
     one_more, _ = split(planned("tuning.candidates=4"))
     assert one_more[:6] == candidates
+    checked = planned().with_checksums({finals[0].data.arrays: "abc"})
+    assert len(checked.due({})) == 10, "candidates and finals are of the same data"
 
 
 @pytest.mark.parametrize(
@@ -104,10 +110,10 @@ def test_an_option_that_contradicts_the_tuning_is_one_message(planned, change, w
     ],
 )
 def test_exit_codes_and_the_outcome_without_a_choice(planned, leave, tmp_path, states, unsupported, final, code):
-    plan = planned("tuning.candidates=3").model_copy(update={"unsupported": unsupported})
+    plan = planned().model_copy(update={"unsupported": unsupported})
     candidates, finals = split(plan)
     for candidate, state in zip(candidates, [name for name in states.split() for _ in range(2)], strict=True):
-        audit = {"row": {"audit": "failed"}} if state == "failed" else {}
+        audit = {"row": {"audit": "failed", "audit_reason": "a reason"}} if state == "failed" else {}
         leave(candidate, status="ok" if state in ("ok", "failed") else state, **audit)
     for trial in finals:
         status = "ok"
@@ -115,6 +121,7 @@ def test_exit_codes_and_the_outcome_without_a_choice(planned, leave, tmp_path, s
             assert choose(trial, tmp_path).number == 0
         except NoChoice as error:
             status = error.status
+            assert str(error).endswith("): a reason")
         assert status == final
         leave(trial, status=status)
     assert exit_code(plan, agenda(plan, tmp_path)) == code

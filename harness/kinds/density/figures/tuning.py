@@ -1,0 +1,84 @@
+"""Expected lowest validation value against the number of candidates of the tuning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from harness.kinds.density.likelihoods import UNITS, units
+from harness.reporting.figures.figure_style import colour, footnotes, marker, panels, plain, side_legend
+from harness.reporting.frame import MISSING, Results, groups_of
+from harness.reporting.statistics.expected_best import ExpectedBest, expected_best
+
+HEADING = "Tuning"
+ORDER = 3
+
+STEEP = 3  # times the height of the second half of the lines that the first half may add to a panel
+
+
+def figures(results: Results) -> dict[str, Figure]:
+    """Return a panel per data set: a line per layer, with its bootstrap band; none without candidates."""
+    plan = results.plan
+    curves: dict[str, dict[str, list[float]]] = {}
+    failed = False
+    for (column, row), own in groups_of(results.of_kind("tuning"), ["dataset", "layer"]):
+        values, failures = outcomes(own)
+        if values:
+            curves.setdefault(column, {})[row] = values
+            failed |= failures > 0
+    columns = [column for column in plan.columns if column in curves]
+    if not columns:
+        return {}
+    figure, grid = panels(len(columns), 3.4, 3.2, columns=3)
+    for axes, column in zip(grid, columns, strict=True):
+        expected = {row: expected_best(values) for row, values in curves[column].items()}
+        for row, found in expected.items():
+            position, number = plan.rows.index(row), np.arange(1, len(found.mean) + 1)
+            axes.plot(number, found.mean, color=colour(position), marker=marker(position), markersize=4)
+            axes.fill_between(number, found.low, found.high, color=colour(position), alpha=0.12, linewidth=0)
+        axes.set_ylim(*limits(list(expected.values())))
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        axes.set_title(plain(column))
+        axes.set_xlabel("candidates")
+        axes.set_ylabel(UNITS[units(results)[column]])
+    handles = [
+        Line2D([], [], color=colour(i), marker=marker(i), markersize=4, label=plain(row))
+        for i, row in enumerate(plan.rows)
+        if any(row in curves[column] for column in columns)
+    ]
+    side_legend(figure, handles)
+    notes = ["expected lowest validation value of that many candidates"]
+    notes += ["band: 95 % bootstrap interval over candidates"]
+    notes += ["a failed candidate counts as the highest value of its layer on the data set"] if failed else []
+    footnotes(figure, notes)
+    return {"tuning": figure}
+
+
+def limits(shown: Sequence[ExpectedBest]) -> tuple[float, float]:
+    """Return a range that shows the lines and the lower ends of their bands.
+
+    The upper ends of bands may leave it, and the beginning of a line that falls steeply.
+    """
+    low = min(float(np.nanmin([*found.low, found.mean[-1]])) for found in shown)
+    first = max(found.mean[0] for found in shown)
+    middle = max(found.mean[len(found.mean) // 2] for found in shown)
+    high = min(first, low + STEEP * (middle - low))
+    pad = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
+    return low - pad, high + pad
+
+
+def outcomes(candidates: pd.DataFrame) -> tuple[list[float], int]:
+    """Return the validation values of a layer's candidates and the number that failed.
+
+    A candidate that failed counts as the highest value of the others; one that has not run yet is left out.
+    """
+    run = candidates[candidates["status"] != MISSING]
+    valid = (run["status"] == "ok") & (run["audit"] != "failed").fillna(True) & run["validation"].notna()
+    known = [float(value) for value in run.loc[valid, "validation"]]
+    failures = len(run) - len(known)
+    return (known + [max(known)] * failures if known else []), failures

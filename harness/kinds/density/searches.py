@@ -1,0 +1,113 @@
+"""The tuning behind the results of a density suite, by layer and data set, and its description in captions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.core.run_options import shown_seconds
+from harness.core.trial import Trial
+from harness.kinds.density.trial import DensityTrial, Tuning
+from harness.reporting.frame import Results
+
+LEAST_VALUES = 3  # of a numeric setting, for its values to have an inside and edges
+
+
+@dataclass(frozen=True)
+class Search:
+    """The tuning of one layer on one data set.
+
+    Attributes:
+        trial: one of those that use the choice.
+        tuning: its candidates, as planned.
+        run: the trials of the candidates; under a budget of time those for which there was time.
+    """
+
+    trial: DensityTrial
+    tuning: Tuning
+    run: Sequence[Trial]
+
+    @property
+    def tried(self) -> dict[str, list[Any]]:
+        """Setting -> its distinct values, numbers in ascending order."""
+        found: dict[str, list[Any]] = {}
+        for changes in self.tuning.candidates[: len(self.run)]:
+            for path, value in changes:
+                values = found.setdefault(path, [])
+                values += [value] if value not in values else []
+        return {path: sorted(values) if _numeric(values) else values for path, values in found.items()}
+
+    def at_edge(self, path: str, value: Any) -> bool:
+        """Return whether a value is the lowest or highest of several numbers that were tried."""
+        values = self.tried.get(path, [])
+        return spans(values) and value in (values[0], values[-1])
+
+
+def spans(values: Sequence[Any]) -> bool:
+    """Return whether these distinct values are numbers, and enough of them to have edges."""
+    return _numeric(values) and len(values) >= LEAST_VALUES
+
+
+def _numeric(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
+
+
+def searches(results: Results) -> dict[str, dict[str, Search]]:
+    """Return data set -> layer -> its tuning, in plan order, without the layers that were not tuned."""
+    found: dict[str, dict[str, Search]] = {column: {} for column in results.plan.columns}
+    for trial in results.plan.trials:
+        if isinstance(trial, DensityTrial) and trial.tuning is not None:
+            own = found[trial.data.label]
+            if trial.layer.row not in own:
+                own[trial.layer.row] = Search(trial, trial.tuning, trial.prerequisites(results.records))
+    return found
+
+
+def tuning_text(results: Results) -> str:
+    """Return sentences for a caption: among how many candidates settings were chosen, and where nothing was tuned."""
+    columns: dict[str, list[str]] = {}
+    untuned = []
+    for column, own in searches(results).items():
+        if own:
+            columns.setdefault(candidates_text(own), []).append(column)
+        else:
+            untuned.append(column)
+    if not columns:
+        return "Nothing was tuned: every layer has the settings of the suite, so no order is given."
+    names = {text: f" on {', '.join(own)}" if untuned or len(columns) > 1 else "" for text, own in columns.items()}
+    chosen = ", ".join(f"among {text}{names[text]}" for text in columns)
+    text = f"Validation chose each layer's settings {chosen}."
+    if untuned:
+        text += (
+            f" Nothing was tuned on {', '.join(untuned)}: every layer has the settings of the suite there, so no order "
+            "is given."
+        )
+    return text
+
+
+def candidates_text(own: Mapping[str, Search]) -> str:
+    """Return the number of candidates of the layers on one data set: "8 candidates"."""
+    counts = sorted({len(search.run) for search in own.values()})
+    number = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0])
+    text = f"{number} candidate{'s' * (counts[-1] != 1)}"
+    budgets = {search.tuning.budget for search in own.values()} - {None}
+    return text + "".join(f" (as many as ran in {shown_seconds(budget)})" for budget in budgets if budget is not None)
+
+
+def setting_name(path: str) -> str:
+    """Return a setting in words: "learning rate" for training.learning_rate, "levels" for layer.options.levels."""
+    part, _, name = path.partition(".")
+    words = name.removeprefix("options.").replace("_", " ")
+    return f"flow {words}" if part == "flow" else words
+
+
+def value_text(value: Any) -> str:
+    """Return a value of a setting as in a suite, numbers to three digits."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return "/".join(map(value_text, value))
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,113 @@
+"""The settings that validation chose for each layer on each data set, and the space that was searched."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from harness.kinds.density.searches import Search, candidates_text, searches, setting_name, spans, value_text
+from harness.reporting.frame import Results
+from harness.reporting.tables.rendering import Table
+
+NOT_TUNED = "not tuned"
+EDGE = "*"
+AT_EDGE = f"{EDGE} the lowest or the highest value that was tried, so that a lower loss may lie beyond it"
+
+
+def choices_table(results: Results) -> Table | None:
+    """Return a row per layer and a column per data set; None where nothing was tuned."""
+    plan, found = results.plan, searches(results)
+    if not any(found.values()):
+        return None
+    chosen, states = _chosen(results), results.statuses
+    rows = []
+    for row in plan.rows:
+        cells = [row]
+        for column in plan.columns:
+            search = found[column].get(row)
+            if search is None:
+                cells.append(NOT_TUNED)
+                continue
+            changes = chosen.get((row, column))
+            if changes is None and (number := search.trial.choice(results.records)) is not None:
+                changes = dict(search.tuning.candidates[number])
+            cells.append(_settings(search, changes) + _outcomes(search, states))
+        rows.append(tuple(cells))
+    edges = any(EDGE in cell for row in rows for cell in row[1:])
+    return Table(
+        f"{plan.suite}-choices",
+        f"Settings that validation chose, by data set. {_protocol(found)}.",
+        ("layer", *plan.columns),
+        tuple(rows),
+        (AT_EDGE,) * edges,
+        words=frozenset(range(1, len(plan.columns) + 1)),
+    )
+
+
+def _chosen(results: Results) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return (layer, data set) -> the chosen settings in the records."""
+    known = results.of_kind("density").dropna(subset="chosen").drop_duplicates(["layer", "dataset"])
+    keys = zip(known["layer"], known["dataset"], strict=True)
+    return dict(zip(keys, map(json.loads, known["chosen"]), strict=True))
+
+
+def _settings(search: Search, changes: Mapping[str, Any] | None) -> str:
+    if changes is None:
+        return "none"
+    ordered = {path: changes[path] for path in sorted(changes, key=_place)}
+    return ", ".join(
+        f"{setting_name(path)} {value_text(value)}{EDGE * search.at_edge(path, value)}"
+        for path, value in ordered.items()
+    )
+
+
+def _place(path: str) -> tuple[bool, bool, str]:
+    """Return the sort key of a setting: the learning rate first, options of the layer last."""
+    return path.startswith("layer."), path != "training.learning_rate", path
+
+
+def _outcomes(search: Search, states: Mapping[str, str]) -> str:
+    """Return the candidates without a valid likelihood: " (2 of 8 diverged)"; under a budget, the number of all."""
+    total = len(search.run)
+    counts = Counter(states[trial.id] for trial in search.run if states.get(trial.id, "ok") != "ok")
+    parts = [f"{count} of {total} {state}" for state, count in sorted(counts.items())]
+    if search.tuning.budget is not None:
+        parts.insert(0, f"{total} candidate{'s' * (total != 1)}")
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def _protocol(found: Mapping[str, Mapping[str, Search]]) -> str:
+    """Return the candidates and their training; for each data set where they differ."""
+    texts = {column: _search_text(own) for column, own in found.items() if own}
+    if len(set(texts.values())) == 1:
+        return next(iter(texts.values()))
+    return "; ".join(f"{column}: {text}" for column, text in texts.items())
+
+
+def _search_text(own: Mapping[str, Search]) -> str:
+    """Return the number of candidates, their seed and steps, and the values of the settings that all layers share."""
+    seeds = " and ".join(str(seed) for seed in sorted({search.tuning.seed for search in own.values()}))
+    steps = " or ".join(dict.fromkeys(map(_steps_text, own.values())))
+    text = f"{candidates_text(own)} of each layer, seed {seeds}, {steps}"
+    longest = max(own.values(), key=lambda search: len(search.run))
+    shared = [
+        f"{setting_name(path)} {_values_text(values)}"
+        for path, values in sorted(longest.tried.items(), key=lambda item: _place(item[0]))
+        if not path.startswith("layer.")
+    ]
+    return f"{text}; {', '.join(shared)}, the same points for every layer" if shared else text
+
+
+def _steps_text(search: Search) -> str:
+    final = search.trial.training.steps
+    steps = search.tuning.steps or final
+    bound = "up to " if search.trial.training.patience is not None else ""
+    text = f"{bound}{steps:,} training step{'s' * (steps != 1)} each"
+    return text + (f" ({bound}{final:,} in the final training)" if steps < final else "")
+
+
+def _values_text(values: Collection[Any]) -> str:
+    known = list(values)
+    return f"{value_text(known[0])} to {value_text(known[-1])}" if spans(known) else " or ".join(map(value_text, known))

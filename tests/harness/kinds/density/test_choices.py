@@ -1,0 +1,271 @@
+"""Tuned suites in reports: what was chosen, among how many candidates, and no order of what was not tuned."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from harness.core.records import blank_record
+from harness.core.settings import DataRef
+from harness.kinds.density.figures import pareto, tuning
+from harness.kinds.density.likelihoods import ranking
+from harness.kinds.density.models import fields
+from harness.kinds.density.tables.equal_terms import equal_terms_table
+from harness.kinds.density.trial import DensityTrial, Tuning
+from harness.reporting.frame import Results, csv_bytes
+from harness.reporting.page.page_facts import trial_rows
+from harness.reporting.report import write_report
+from harness.reporting.statistics.expected_best import expected_best
+from harness.reporting.tables.rendering import latex, markdown
+
+ROWS = ("conv1x1", "my_layer & co", "<script>")
+DIGITS, WAVEFORMS = "digits, bits/dim ↓", "waveforms, nats/dim ↓"
+RATES = (0.01, 0.001, 0.03, 0.1)
+
+
+def candidates(number=4, **options):
+    """Return the tuning of a layer: learning rates, and options as tuples of values."""
+    paths = {"training.learning_rate": RATES} | {f"layer.options.{name}": values for name, values in options.items()}
+    points = ({path: values[point] for path, values in paths.items()} for point in range(number))
+    return Tuning(seed=100, steps=10, candidates=tuple(tuple(sorted(point.items())) for point in points))
+
+
+def retuned(run, tuning_of):
+    """Return a run with the tuning that `tuning_of(layer, data set)` gives; the records say nothing of a choice."""
+    plan, records = run
+    trials, made = [], []
+    for trial, record in zip(plan.trials, records, strict=True):
+        if isinstance(trial, DensityTrial):
+            found = tuning_of(trial.layer.row, trial.data.label)
+            trial = DensityTrial.model_validate(trial.model_dump() | {"tuning": found})
+            record = replace(record, id=trial.id, trial=trial.model_dump(mode="json"))
+            names = ("candidate", "candidates", "chosen")
+            record.rows = [{name: value for name, value in row.items() if name not in names} for row in record.rows]
+        trials.append(trial)
+        made.append(record)
+    return plan.model_copy(update={"trials": tuple(trials)}), made
+
+
+def with_candidates(run, outcome_of):
+    """Return a run with its candidates and their records, from `outcome_of(layer, data set, number)`.
+
+    An outcome is the validation value, the status of a failure, "audit failed", or None of one that has not run.
+    """
+    plan, records = run
+    tuned = [trial for trial in plan.trials if isinstance(trial, DensityTrial)]
+    found = list(dict.fromkeys(candidate for trial in tuned for candidate in trial.candidates))
+    made = []
+    for candidate in found:
+        outcome = outcome_of(candidate.layer.row, candidate.data.label, candidate.candidate)
+        if outcome is None:
+            continue
+        failed = isinstance(outcome, str) and outcome != "audit failed"
+        made.append(blank_record(candidate, outcome if failed else "ok", "why" if failed else None))
+        made[-1].seconds = 4.0
+        if not failed:
+            verdict = "failed" if outcome == "audit failed" else "passed"
+            value = 1.0 if outcome == "audit failed" else outcome
+            made[-1].audit = {"verdict": verdict}
+            made[-1].rows = [{"validation": value, "audit": verdict, "unit": "bits_per_dim", "learning_rate": 0.5}]
+    return plan.model_copy(update={"trials": (*found, *plan.trials)}), [*made, *records]
+
+
+def tables(run):
+    return {table.name.removeprefix("made_up-"): table for table in Results.of(*run).tables}
+
+
+def cell(table, row, column):
+    return next(cells for cells in table.rows if cells[0] == row)[table.header.index(column)]
+
+
+def mixed(row, column):
+    """Return the tuning of a suite: the last layer is exempt, the second has options, waveforms has 2 candidates."""
+    if row == ROWS[2]:
+        return None
+    if column == "waveforms":
+        return candidates(2)
+    return (
+        candidates(initialisation=("identity", "rotation") * 2, depth=(2, 2, 3, 4)) if row == ROWS[1] else candidates()
+    )
+
+
+OUTCOMES = {ROWS[0]: (3.0, 2.0, "diverged", "audit failed"), ROWS[1]: (2.5, 2.6, 2.7, 2.2)}
+
+
+@pytest.fixture
+def searched(density_run):
+    return with_candidates(retuned(density_run, mixed), lambda row, column, number: OUTCOMES[row][number])
+
+
+# What was chosen
+
+
+def test_the_table_of_choices_has_settings_edges_and_failures(searched):
+    names = [table.name for table in Results.of(*searched).tables]
+    assert names[:2] == ["made_up-likelihood", "made_up-choices"]
+    table = tables(searched)["choices"]
+    assert cell(table, ROWS[0], "digits") == "learning rate 0.001* (1 of 4 audit failed, 1 of 4 diverged)"
+    assert cell(table, ROWS[1], "digits") == "learning rate 0.1*, depth 4*, initialisation rotation"
+    assert cell(table, ROWS[0], "waveforms") == "learning rate 0.001", "two values have no inside"
+    assert cell(table, ROWS[2], "digits") == "not tuned"
+    assert table.caption == (
+        "Settings that validation chose, by data set. digits: 4 candidates of each layer, seed 100, 10 training steps "
+        "each (40 in the final training); learning rate 0.001 to 0.1, the same points for every layer; waveforms: 2 "
+        "candidates of each layer, seed 100, 10 training steps each (40 in the final training); learning rate 0.001 or "
+        "0.01, the same points for every layer."
+    )
+    assert table.notes[0].startswith("* the lowest or the highest value that was tried")
+    assert r"0.001{*} (1 of 4 audit failed, 1 of 4 diverged)" in latex(table)
+
+
+def test_the_choice_in_the_records_of_the_final_trials_counts(searched):
+    plan, records = searched
+    for record in records:
+        if record.trial["kind"] == "density" and record.trial["layer"]["row"] == ROWS[0]:
+            record.rows[0]["chosen"] = '{"training.learning_rate": 0.01, "flow.width": 16, "training.clip_norm": null}'
+    text = cell(tables((plan, records))["choices"], ROWS[0], "digits")
+    assert text.startswith("learning rate 0.01, flow width 16, clip norm none (")
+
+
+def test_without_a_valid_candidate_nothing_was_chosen(density_run):
+    run = retuned(density_run, mixed)
+    outcomes = {ROWS[0]: ["diverged"] * 4, ROWS[1]: [2.5, None, None, None]}
+    table = tables(with_candidates(run, lambda row, column, number: outcomes[row][number]))["choices"]
+    assert cell(table, ROWS[0], "digits") == "none (4 of 4 diverged)"
+    assert cell(table, ROWS[1], "digits") == "learning rate 0.01, depth 2*, initialisation identity (3 of 4 missing)"
+
+
+def test_under_a_budget_of_time_the_cells_have_the_number_of_candidates(density_run):
+    """Candidates take 4 s; those of the first layer diverge at once."""
+    run = retuned(density_run, lambda row, column: candidates().model_copy(update={"steps": None, "budget": 10.0}))
+    plan, records = with_candidates(run, lambda row, column, number: 2.0 - number)
+    for record in records:
+        if record.trial["kind"] == "tuning" and record.trial["layer"]["row"] == ROWS[0]:
+            record.seconds = 0.1
+    made = tables((plan, records))
+    assert cell(made["choices"], ROWS[0], "digits") == "learning rate 0.1* (4 candidates)"
+    assert cell(made["choices"], ROWS[1], "digits") == "learning rate 0.03* (3 candidates)"
+    assert "3 to 4 candidates (as many as ran in 10 s) of each layer, seed 100, 40 training steps each;" in (
+        made["choices"].caption
+    )
+    assert "among 3 to 4 candidates (as many as ran in 10 s)." in made["likelihood"].caption
+
+
+# What is ranked
+
+ORDER = re.compile(r"\*\*|lowest mean|\bbest\b|Bold|\bfront\b|Difference", re.IGNORECASE)
+
+
+def test_captions_that_rank_have_the_number_of_candidates(many_seeds):
+    run = many_seeds(8)
+    made = tables(run)
+    assert made["likelihood"].bold
+    captions = [made["likelihood"].caption, made["differences"].caption]
+    captions += [equal_terms_table(Results.of(*run), terms).caption for terms in ("steps", "seconds", "width")]
+    figure = pareto.figures(Results.of(*run))["pareto"]
+    captions.append(figure.get_supxlabel().replace("\n", " "))
+    assert all("Validation chose each layer's settings among 4 candidates." in caption for caption in captions)
+    assert "Pareto front" in [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_untuned_results_have_no_order_anywhere(many_seeds, write_run, no_figures):
+    plan, records = retuned(many_seeds(8), lambda row, column: None)
+    results = Results.of(plan, records)
+    text = write_report(write_run(plan, records)).table
+    assert "Nothing was tuned: every layer has the settings of the suite, so no order is given." in text
+    assert ORDER.search(text) is None and "§" not in text and "choices" not in tables((plan, records))
+    for terms in ("steps", "width", "parameters"):
+        table = markdown(equal_terms_table(results, terms))
+        assert "Nothing was tuned" in table and ORDER.search(table) is None and "†" not in table
+    figure = pareto.figures(results)["pareto"]
+    assert not any(line.get_linestyle() == "--" for axes in figure.axes for line in axes.lines)
+    assert ORDER.search(" ".join(text.get_text() for text in figure.legends[0].get_texts())) is None
+    assert "Nothing was tuned" in figure.get_supxlabel() and "hollow" not in figure.get_supxlabel()
+
+
+def test_columns_are_ranked_each_by_itself(many_seeds):
+    run = retuned(many_seeds(8), lambda row, column: candidates() if column == "digits" else None)
+    plan = run[0].model_copy(update={"averages": {"both": ("digits", "waveforms")}})
+    made = tables((plan, run[1]))
+    assert made["likelihood"].bold == {(0, 1)} and made["differences"].header == ("layer", "digits")
+    assert "among 4 candidates on digits. Nothing was tuned on waveforms: every layer" in made["likelihood"].caption
+    assert cell(made["choices"], ROWS[0], "waveforms") == "not tuned" and "§" not in markdown(made["likelihood"])
+    assert not ranking(Results.of(plan, run[1]), "both").rows, "an average is of tuned columns alone"
+
+
+def test_an_exempt_layer_is_marked_and_in_no_ranking(many_seeds):
+    run = retuned(many_seeds(8), lambda row, column: None if row == ROWS[0] else candidates())
+    made = tables(run)
+    likelihood, differences = made["likelihood"], made["differences"]
+    assert cell(likelihood, ROWS[0], DIGITS).endswith("] §") and cell(likelihood, ROWS[1], DIGITS).endswith("]")
+    assert likelihood.bold == {(1, 1)}, "although the exempt layer has the lowest mean"
+    assert (cell(differences, ROWS[0], "digits"), cell(differences, ROWS[1], "digits")) == ("–", "lowest mean")
+    assert "§ not tuned, so in no ranking" in likelihood.notes and r"] \S{}" in latex(likelihood)
+    wide = equal_terms_table(Results.of(*run), "width")
+    assert "] §, " in wide.rows[0][1] and "§ not tuned, so in no ranking" in wide.notes
+    figure = pareto.figures(Results.of(*run))["pareto"]
+    points = [line for line in figure.axes[0].lines if line.get_marker() not in ("None", "_", "|", "")]
+    assert [line.get_markerfacecolor() == "white" for line in points] == [True, False, False]
+
+
+def test_columns_of_the_same_data_that_differ_in_tuning_are_separate_fields(density_run):
+    plan, records = retuned(
+        density_run, lambda row, column: candidates() if (row, column) == (ROWS[0], "digits") else None
+    )
+    same = DataRef(label="", name="digits")
+    trials = [
+        trial.model_copy(update={"data": same.model_copy(update={"label": trial.data.label})})
+        for trial in plan.trials
+        if isinstance(trial, DensityTrial)
+    ]
+    made = fields(Results.of(plan.model_copy(update={"trials": tuple(trials)}), records))
+    assert [(field.name, [model.row for model in field.models]) for field in made] == [
+        ("digits", list(ROWS)),
+        ("waveforms", list(ROWS)),
+    ]
+
+
+def test_tuned_sizes_are_not_stated_as_planned(density_run):
+    points = ((("flow.width", 16), ("training.batch_size", 32)), (("flow.width", 64), ("training.batch_size", 8)))
+    plan, records = retuned(density_run, lambda row, column: Tuning(seed=100, candidates=points))
+    for record in records[:18]:
+        record.rows[0]["chosen"] = '{"flow.width": 64, "training.batch_size": 8}'
+    assert (
+        "steps of batch tuned; Glow with 2 levels of 2 steps, width tuned;"
+        in tables((plan, records))["likelihood"].caption
+    )
+    assert equal_terms_table(Results.of(plan, records), "width").header[1] == f"{DIGITS}, width 64"
+
+
+# The candidates themselves
+
+
+def test_the_figure_of_tuning_counts_a_failure_as_the_highest_value(searched):
+    figure = tuning.figures(Results.of(*searched))["tuning"]
+    assert len(figure.axes) == 2, "a panel per data set"
+    lines = figure.axes[0].lines
+    assert [list(line.get_xdata()) for line in lines] == [[1, 2, 3, 4]] * 2
+    assert list(lines[0].get_ydata()) == list(expected_best([3.0, 2.0, 3.0, 3.0]).mean)
+    assert list(lines[1].get_ydata()) == list(expected_best(OUTCOMES[ROWS[1]]).mean)
+    assert "a failed candidate counts as the highest value of its layer" in figure.get_supxlabel()
+    assert tuning.figures(Results.of(searched[0], [])) == {}
+
+
+def test_a_steep_first_point_may_leave_the_panel():
+    low, high = tuning.limits([expected_best([1e6, 1.0, 1.1, 1.2, 1.3, 1.4])])
+    assert low < 1.0 and 1.4 < high < 1e5, "the first point is at 167,000"
+    low, high = tuning.limits([expected_best([2.0])])
+    assert low < 2.0 < high
+
+
+def test_a_failed_candidate_is_a_row_of_its_own_and_no_failure_of_the_run(searched):
+    results = Results.of(*searched)
+    assert results.status_line == "32 trials: 30 ok, 1 audit failed in tuning, 1 diverged in tuning"
+    rows = [row for row in trial_rows(results) if row.cells[0] == "tuning" and row.cells[2] == ROWS[0]]
+    assert [row.cells[3] for row in rows[:4]] == [f"candidate {number}" for number in range(4)]
+    assert all(row.good for row in rows) and "diverged" in {row.cells[4] for row in rows}
+    header, first, *_ = csv_bytes(results.table).decode().splitlines()
+    names = header.split(",")
+    found = dict(zip(names, first.split(","), strict=False))
+    assert (found["kind"], found["candidate"], found["learning_rate"]) == ("tuning", "0", "0.5")
+    assert {"chosen", "candidates", "options", "validation"} <= set(names)
