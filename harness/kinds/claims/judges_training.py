@@ -141,16 +141,17 @@ def ranked(results: Results) -> Verdict:
         text = f"{column}: {order[0]} is lowest ({means[order[0]]:.3f} {UNITS[units(results)[column]]})"
         if order[0] == SUBJECT:
             behind = {row: found.behind(row) for row in order[1:]}
-            leads = all(outcome_of(difference) == "for" for difference in behind.values())
-            outcomes.append("for" if leads else "open")
-            text += f", {_behind(order[1], behind[order[1]])}"
-            shorts.append(f"first on {column}" if leads else f"not told from {order[1]} on {column}")
+            close = [row for row, difference in behind.items() if outcome_of(difference) != "for"]
+            outcomes.append("open" if close else "for")
+            nearest = (*close, order[1])[0]
+            text += f", {_behind(nearest, behind[nearest])}"
+            shorts.append(f"not clearly ahead of {', '.join(close)} on {column}" if close else f"first on {column}")
         else:
             difference = found.behind(SUBJECT)
             outcomes.append("against" if outcome_of(difference) == "for" else "open")
             text += f", {_behind(SUBJECT, difference)}"
-            relation = "behind" if outcomes[-1] == "against" else "not told from"
-            shorts.append(f"{relation} {order[0]} on {column}")
+            clearly = "" if outcomes[-1] == "against" else "not clearly "
+            shorts.append(f"{clearly}behind {order[0]} on {column}")
         parts.append(text)
     if not shorts:
         return nothing_to_judge(results)

@@ -273,6 +273,15 @@ def test_no_row_is_best_within_the_noise():
     assert judge("ranked", *ranked({"a": FIRST, "b": close}, 8, 0.2)).holds == "undecided", "one column is undecided"
 
 
+def test_the_verdict_names_the_rows_that_are_close():
+    plan, records = ranked({"a": {"emerging": 1.5, "conv1x1": 2.0, "butterfly": 1.0}, "b": LAST}, 3, 0.01)
+    for record in records:
+        if record.trial["layer"]["row"] == "conv1x1" and record.trial["data"]["label"] == "a":
+            record.rows[0]["nats_per_dim"] += 5 * (record.trial["seed"] - 1)
+    verdict = judge("ranked", plan, records)
+    assert verdict.short == "butterfly is not clearly ahead of conv1x1 on a, behind conv1x1 on b"
+
+
 def test_a_row_that_failed_its_audit_is_not_ranked():
     plan, records = ranked({"a": FIRST}, 3)
     for record in records:
