@@ -22,7 +22,7 @@ from harness.kinds.claims.verdicts import (
 )
 from harness.kinds.density.curves import curve
 from harness.kinds.density.likelihoods import UNITS, by_seed, comparable, density, of_column, ranking, units
-from harness.kinds.density.searches import tuning_text
+from harness.kinds.density.tuning.searches import tuning_text
 from harness.reporting.frame import Results, groups_of, rows_of
 from harness.reporting.statistics.statistics import Difference, judged
 from harness.reporting.tables.cells import EMPTY

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,8 +10,8 @@ from typing import Any
 import pandas as pd
 
 from harness.kinds.density.likelihoods import comparable, competes, density, standard_error
-from harness.kinds.density.searches import candidates_text, searches
 from harness.kinds.density.trial import DensityTrial
+from harness.kinds.density.tuning.searches import candidates_text, searches
 from harness.reporting.frame import Results, groups_of
 from harness.reporting.statistics.statistics import Estimate, estimate
 
@@ -63,7 +62,7 @@ def fields(results: Results) -> list[Field]:
     numbers: dict[Any, int] = {}
     frame = frame.assign(
         field=[numbers.setdefault(_alike(trials[name], tunings), len(numbers)) for name in frame["id"]],
-        width=_widths(frame, trials),
+        width=[trials[name].flow.width for name in frame["id"]],
         oracle=[trials[name].layer.oracle for name in frame["id"]],
     )
     found = []
@@ -75,13 +74,6 @@ def fields(results: Results) -> list[Field]:
         ordered = sorted(models.values(), key=lambda model: (plan.rows.index(model.row), model.width))
         found.append(Field(" and ".join(own["dataset"].unique()), own["measure"].iloc[0], tuple(ordered)))
     return found
-
-
-def _widths(frame: pd.DataFrame, trials: Mapping[str, DensityTrial]) -> list[int]:
-    """Return the width of each row's coupling networks: the chosen one where it was tuned, the same for all seeds."""
-    chosen = frame.groupby(["dataset", "layer"])["chosen"].transform("first")
-    changes = [{} if pd.isna(text) else json.loads(text) for text in chosen]
-    return [own.get("flow.width", trials[name].flow.width) for name, own in zip(frame["id"], changes, strict=True)]
 
 
 def _alike(trial: DensityTrial, tunings: Mapping[str, str]) -> tuple[Any, ...]:

@@ -19,10 +19,10 @@ from harness.core.settings import LayerRef, Progress, TrainingSettings
 from harness.datasets import Splits, Store, find_dataset
 from harness.evaluation.evaluation import Evaluation, evaluate
 from harness.evaluation.fidelity import measure_fidelity
-from harness.kinds.density.choice import Chosen, NoChoice, as_text, choose
 from harness.kinds.density.result import DensityResult
 from harness.kinds.density.samples import save_samples
 from harness.kinds.density.trial import DensityTrial, FlowTrial
+from harness.kinds.density.tuning.choice import Chosen, NoChoice, as_text, choose
 from harness.kinds.density.weights import load_flow, save_flow
 from harness.pipeline.models import build_flow, make_layer
 from harness.pipeline.pipeline import Pipeline

@@ -31,9 +31,9 @@ from harness.kinds.density.problems import (
     mixer_problems,
     sample_problems,
 )
-from harness.kinds.density.space import Tune, TuningSettings
-from harness.kinds.density.trial import DensityTrial
-from harness.kinds.density.tuned import tuned_place, tuning_of, tuning_problems
+from harness.kinds.density.trial import OPTION, DensityTrial
+from harness.kinds.density.tuning.planned import tuned_place, tuning_of, tuning_problems
+from harness.kinds.density.tuning.space import Tune, TuningSettings
 from harness.planning.problems import Problem, Where
 from harness.planning.resolve import Cell, Column, Scope
 from harness.planning.suite_base import Suite
@@ -293,7 +293,7 @@ class DensitySuite(Tuned, Trained, Suite):
         base, tuning = dict(cell.layer.options), tuning_of(cell)
         found = [base]
         for changes in () if tuning is None else tuning.candidates:
-            own = {path.removeprefix("layer.options."): value for path, value in changes if path.startswith("layer.")}
+            own = {path.removeprefix(OPTION): value for path, value in changes if path.startswith(OPTION)}
             found += [base | own] if base | own not in found else []
         return found
 

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from harness.kinds.tuning.trial import CandidateTrial
 
 
+OPTION = "layer.options."
+"""The beginning of the path of a layer's option."""
+
+
 class Tuning(Settings):
     """The candidates among which validation chooses the settings of a trial.
 
@@ -128,20 +132,15 @@ class DensityTrial(FlowTrial):
         return tuple(found)
 
     def settled(self, changes: Mapping[str, Any]) -> DensityTrial:
-        """Return the trial with these changes in its settings and without tuning."""
-        parts: dict[str, dict[str, Any]] = {"layer": {}, "flow": {}, "training": {}}
+        """Return the trial without tuning and with changed settings: path -> value, as in `Tuning.candidates`."""
+        options, training = dict(self.layer.options), dict(self.training)
         for path, value in changes.items():
-            part, _, name = path.partition(".")
-            parts[part][name.removeprefix("options.")] = value
-        options = tuple(sorted((dict(self.layer.options) | parts["layer"]).items()))
-        return self._with(
-            tuning=None,
-            layer=self.layer.model_copy(update={"options": options}),
-            flow=FlowSettings(**{name: getattr(self.flow, name) for name in FlowSettings.model_fields} | parts["flow"]),
-            training=TrainingSettings(
-                **{name: getattr(self.training, name) for name in TrainingSettings.model_fields} | parts["training"]
-            ),
-        )
+            if path.startswith(OPTION):
+                options[path.removeprefix(OPTION)] = value
+            else:
+                training[path.removeprefix("training.")] = value
+        layer = self.layer.model_copy(update={"options": tuple(sorted(options.items()))})
+        return self._with(tuning=None, layer=layer, training=TrainingSettings(**training))
 
     def prerequisites(self, records: Mapping[str, Record]) -> tuple[Trial, ...]:
         """Return the candidates; under a budget of time, those for which it has time, up to the next one to run."""

@@ -46,7 +46,10 @@ def load_flow(trial: FlowTrial, path: Path) -> Flow:
     if content["trial"] != trial.id:
         raise UserError(f"{path}: the weights of trial {content['trial']}, not of {trial.id}; name that trial's file")
     if isinstance(trial, DensityTrial):
-        trial = trial.settled(content["changes"])
+        try:
+            trial = trial.settled(content["changes"])
+        except ValueError as error:
+            raise UserError(f"{path}: not the settings of a trial; delete it and run the suite again") from error
     permute = trial.data.permutation_seed(trial.seed)
     flow = build_flow(content["shape"], trial.layer, trial.flow, trial.seed, permute)
     try:

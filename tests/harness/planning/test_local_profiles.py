@@ -23,7 +23,7 @@ def test_a_local_profile_compares_its_rows_on_equal_terms(suite, columns, rows, 
     plan = load_suite(suite).plan("local", "cpu")[0]
     assert (set(plan.columns), set(plan.rows), len(plan.seeds)) == (columns, rows, seeds)
     for column in columns:
-        trials = [trial for trial in plan.trials if trial.data.label == column]
+        trials = [trial for trial in plan.trials if trial.kind == "density" and trial.data.label == column]
         assert len({trial.training for trial in trials}) == 1, "one budget for all rows"
         layers = [trial for trial in trials if not trial.layer.baseline]
         assert len({trial.flow for trial in layers}) == 1, "one backbone for all layers"
@@ -40,6 +40,7 @@ def test_a_local_profile_compares_its_rows_on_equal_terms(suite, columns, rows, 
 def test_a_trial_on_real_data(suite, row, shape, splits, data_root, tmp_path):
     column = {"permuted": "permuted-mnist", "galaxy": "galaxy-zoo"}[suite]
     small = [
+        "tuning.candidates=0",
         "training.steps=1",
         "training.evaluate_every=1",
         "training.batch_size=8",

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from harness.kinds.density.likelihoods import IMPROVING, UNITS, bars_texts, density, of_column, standard_error, units
-from harness.kinds.density.searches import tuning_text
+from harness.kinds.density.tuning.searches import tuning_text
 from harness.reporting.figures.figure_style import ROW_HEIGHT, colour, footnotes, layer_axis, marker, panels, plain
 from harness.reporting.frame import Results
 from harness.reporting.statistics.statistics import Estimate, estimate

@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from harness.kinds.density.likelihoods import UNITS, bars_texts
 from harness.kinds.density.models import Field, Model, fields
-from harness.kinds.density.searches import tuning_text
+from harness.kinds.density.tuning.searches import tuning_text
 from harness.reporting.figures.figure_style import colour, footnotes, marker, panels, plain, side_legend
 from harness.reporting.frame import Results
 

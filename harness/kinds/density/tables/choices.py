@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from harness.kinds.density.searches import Search, candidates_text, searches, setting_name, spans, value_text
+from harness.kinds.density.tuning.searches import Search, candidates_text, searches, setting_name, spans, value_text
 from harness.reporting.frame import Results
 from harness.reporting.tables.rendering import Table
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from harness.kinds.density.likelihoods import Ranking
-from harness.kinds.density.searches import tuning_text
+from harness.kinds.density.tuning.searches import tuning_text
 from harness.reporting.frame import Results
 from harness.reporting.statistics.statistics import LEAST_SEEDS, spread_text
 from harness.reporting.tables.cells import EMPTY

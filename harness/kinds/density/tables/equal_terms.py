@@ -29,7 +29,7 @@ from harness.kinds.density.likelihoods import (
     units,
 )
 from harness.kinds.density.models import Field, Model, fields
-from harness.kinds.density.searches import tuning_text
+from harness.kinds.density.tuning.searches import tuning_text
 from harness.reporting.frame import Results, groups_of
 from harness.reporting.statistics.statistics import spread_text
 from harness.reporting.tables.cells import EMPTY, Notes

@@ -25,8 +25,8 @@ from harness.kinds.density.likelihoods import (
     standard_error,
     units,
 )
-from harness.kinds.density.searches import tuning_text
 from harness.kinds.density.trial import DensityTrial
+from harness.kinds.density.tuning.searches import tuning_text
 from harness.reporting.frame import MISSING, Results
 from harness.reporting.statistics.statistics import LEAST_SEEDS, SIGNIFICANCE, spread_text
 from harness.reporting.tables.cells import EMPTY, Notes, device_text, layer_cell
@@ -128,24 +128,16 @@ def seeds_text(seeds: int) -> str:
 
 
 def _size(trial: DensityTrial) -> str:
-    levels, steps, width = (_value_or_tuned(trial, f"flow.{name}") for name in ("levels", "steps", "width"))
-    parts = f"{levels} level{'s' * (levels != '1')} of {steps} step{'s' * (steps != '1')}"
+    levels, steps = trial.flow.levels, trial.flow.steps
+    parts = f"{levels} level{'s' * (levels != 1)} of {steps} step{'s' * (steps != 1)}"
     bounded = trial.flow.gate == "bounded" and not trial.layer.baseline
-    return f"{parts}, width {width}" + ", coupling scales bounded to (0.5, 1.5)" * bounded
+    return f"{parts}, width {trial.flow.width}" + ", coupling scales bounded to (0.5, 1.5)" * bounded
 
 
 def _budget(trial: DensityTrial) -> str:
     passes = ", two passes each (separate averages)" if trial.training.ema == "separate" else ""
-    steps = f"{trial.training.steps} training steps of batch {_value_or_tuned(trial, 'training.batch_size')}{passes}"
+    steps = f"{trial.training.steps} training steps of batch {trial.training.batch_size}{passes}"
     return steps if trial.training.patience is None else f"up to {steps}, patience {trial.training.patience}"
-
-
-def _value_or_tuned(trial: DensityTrial, path: str) -> str:
-    """Return the value of a setting, or "tuned" if validation chose it."""
-    if trial.tuning is not None and path in dict(trial.tuning.candidates[0]):
-        return "tuned"
-    part, _, name = path.partition(".")
-    return str(getattr(getattr(trial, part), name))
 
 
 def _per_column(trials: Sequence[DensityTrial], describe: Callable[[DensityTrial], str]) -> str:

@@ -6,7 +6,7 @@ from harness.cli.parser import main
 from harness.cli.shared.runs import exit_code
 from harness.core.errors import SuiteError
 from harness.execution.agenda import Choice, agenda, counted_by_stage, outlook, ready
-from harness.kinds.density.choice import NoChoice, choose
+from harness.kinds.density.tuning.choice import NoChoice, choose
 from harness.planning.plan import Plan
 from harness.reporting.compare.comparison import Thresholds, compare
 from harness.reporting.compare.merge import join_plans, merge

@@ -11,7 +11,7 @@ from harness.core.run_options import PASSED, UNCHECKED, RunOptions
 from harness.datasets import Store, find_dataset
 from harness.execution.gate import REFUSED, leave_out_refused, with_checks
 from harness.execution.outcome import log_path
-from harness.kinds.density.choice import NoChoice, choose
+from harness.kinds.density.tuning.choice import NoChoice, choose
 from harness.planning.plan import Plan
 from harness.planning.suite import load_suite
 
@@ -54,7 +54,7 @@ kind: density
 title: Peeking
 layers: {LAYER}
 tuning:
-  candidates: 1
+  candidates: 2
   space: {training.learning_rate: {low: 1e-3, high: 1e-1, scale: log}}
 training: {batch_size: 50, steps: 2}
 profiles:
@@ -91,6 +91,7 @@ def test_a_candidate_finds_validation_values_alone_in_its_process(suite, tmp_pat
         assert row["check"] == UNCHECKED and (row.get("bits_per_dim") is None) == (trial.kind == "tuning")
     assert seen == {
         "digits-peeks-c0": {held_out["validation"]},
+        "digits-peeks-c1": {held_out["validation"]},
         "digits-peeks-s0": {held_out["test"]},
     }
 

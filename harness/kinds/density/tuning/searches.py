@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.core.run_options import shown_seconds
 from harness.core.trial import Trial
-from harness.kinds.density.trial import DensityTrial, Tuning
+from harness.kinds.density.trial import OPTION, DensityTrial, Tuning
 from harness.reporting.frame import Results
 
 LEAST_VALUES = 3  # of a numeric setting, for its values to have an inside and edges
@@ -97,9 +97,7 @@ def candidates_text(own: Mapping[str, Search]) -> str:
 
 def setting_name(path: str) -> str:
     """Return a setting in words: "learning rate" for training.learning_rate, "levels" for layer.options.levels."""
-    part, _, name = path.partition(".")
-    words = name.removeprefix("options.").replace("_", " ")
-    return f"flow {words}" if part == "flow" else words
+    return path.removeprefix(OPTION).removeprefix("training.").replace("_", " ")
 
 
 def value_text(value: Any) -> str:

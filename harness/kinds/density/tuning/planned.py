@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pydantic import ValidationError
 
 from harness.core.settings import TrainingSettings
-from harness.kinds.density.space import MOST_SETTINGS, PARTS, Choices, Range, TuningSettings
 from harness.kinds.density.trial import Tuning
+from harness.kinds.density.tuning.space import MOST_SETTINGS, Choices, Range, TuningSettings
 from harness.planning.problems import Problem, Where, problems
 from harness.planning.resolve import Cell, Scope
 
@@ -66,7 +66,7 @@ def tuning_problems(scope: Scope, seeds: Sequence[int]) -> Iterator[Problem]:
             )
         number = len(settings.space) + len(_tune(cell) or {})
         if number > MOST_SETTINGS:
-            yield says("space", f"{number} settings of {cell.row} are tuned, and at most {MOST_SETTINGS} can be; fix some")
+            yield says("space", f"{number} settings of {cell.row} are tuned, and at most {MOST_SETTINGS} can be")
         if settings.seed in seeds:
             yield says("seed", f"{settings.seed} is also a seed of the final training; give the candidates another one")
         yield from _value_problems(scope, cell, settings)
@@ -81,15 +81,17 @@ def _value_problems(scope: Scope, cell: Cell, settings: TuningSettings) -> Itera
             yield place.says(f"{name} is tuned, so that this has no effect; --set tuning.candidates=0 tunes nothing")
     where = cell.place("tuning", "space") or scope.where
     for path, dimension in settings.space.items():
-        part, _, name = path.partition(".")
+        name = path.removeprefix("training.")
         for value in dimension.ends:
             try:
-                PARTS[part].model_validate({name: value})
+                TrainingSettings.model_validate({name: value})
             except ValidationError as error:
-                message = problems(error, PARTS[part])[0].message
-                yield where.at((path,)).says(f"tuning.space: {part}.{message}")
+                message = problems(error, TrainingSettings)[0].message
+                yield where.at((path,)).says(f"tuning.space: training.{message}")
                 break
     final = cell.merged("training", TrainingSettings).steps
     if settings.steps is not None and settings.steps > final:
         place = cell.place("tuning", "steps") or scope.where
-        yield place.says(f"tuning.steps: {settings.steps} is more than the {final} steps of the final training; give at most as many")
+        yield place.says(
+            f"tuning.steps: {settings.steps} is more than the {final} steps of the final training; give at most as many"
+        )

@@ -20,21 +20,19 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from harness.core.errors import nearest
-from harness.core.settings import Count, FlowSettings, Options, Settings, TrainingSettings
+from harness.core.settings import Count, Options, Settings
+from harness.kinds.density.trial import OPTION
 from harness.planning.suite_model import Duration, Number
 
 MOST = 32  # candidates under a budget of time
 MOST_SETTINGS = 16  # tuned together
 
-PARTS: dict[str, type[Settings]] = {"training": TrainingSettings, "flow": FlowSettings}
-FIXED = {"steps", "evaluate_every", "draws", "samples", "accounting", "watch", "evaluation_batch"}
-"""Settings of training that define the measurement, and are the same for every candidate."""
-TUNABLE = {f"{part}.{name}" for part, cls in PARTS.items() for name in cls.model_fields} - {
-    f"training.{name}" for name in FIXED
-}
+OPTIMISER = ("learning_rate", "warmup", "decay", "layer_decay", "ema", "ema_decay", "clip_norm")
+TUNABLE = tuple(f"training.{name}" for name in OPTIMISER)
+"""Settings that a space may have: those of the optimiser. Backbone, budget and measurement are the same for all."""
 
 
 class Range(Settings):
@@ -106,8 +104,7 @@ def _known_paths(space: Any) -> Any:
     for path in space:
         if path not in TUNABLE:
             raise ValueError(
-                f"{path!r} cannot be tuned; {nearest(path, sorted(TUNABLE))} (options of a layer stand in its row, as "
-                "`tune`)"
+                f"{path!r} cannot be tuned; {nearest(path, TUNABLE)} (options of a layer stand in its row, as `tune`)"
             )
     return space
 
@@ -117,10 +114,16 @@ Space = Annotated[Mapping[str, Dimension], BeforeValidator(_known_paths)]
 Tune = Mapping[str, Dimension]
 
 
-class TuningSettings(Settings):
-    """The section `tuning` of a suite, a profile or a data set; see the module."""
+def _a_choice(candidates: int) -> int:
+    if candidates == 1:
+        raise ValueError("1 candidate leaves nothing to choose; give at least 2, or 0 to tune nothing")
+    return candidates
 
-    candidates: Annotated[int, Field(ge=0, le=1000, strict=True)] | None = None  # 0: nothing is tuned
+
+class TuningSettings(Settings):
+    """The section `tuning` of a suite, a profile or a data set; see the module. 0 candidates: nothing is tuned."""
+
+    candidates: Annotated[int, Field(ge=0, le=1000, strict=True), AfterValidator(_a_choice)] | None = None
     budget: Duration = None  # the same time for every layer, in place of the same number of candidates
     seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = 100
     space: Space = Field(default_factory=dict)
@@ -139,7 +142,7 @@ class TuningSettings(Settings):
         """
         from scipy.stats import qmc  # most of a second to import
 
-        dimensions = dict(self.space) | {f"layer.options.{name}": dimension for name, dimension in tune.items()}
+        dimensions = dict(self.space) | {f"{OPTION}{name}": dimension for name, dimension in tune.items()}
         if not dimensions or not self.number:
             return ()
         # Always as many coordinates, as the scrambling of all depends on their number.

@@ -122,9 +122,11 @@ def test_the_choice_in_the_records_of_the_final_trials_counts(searched):
     plan, records = searched
     for record in records:
         if record.trial["kind"] == "density" and record.trial["layer"]["row"] == ROWS[0]:
-            record.rows[0]["chosen"] = '{"training.learning_rate": 0.01, "flow.width": 16, "training.clip_norm": null}'
+            record.rows[0]["chosen"] = (
+                '{"training.learning_rate": 0.01, "training.warmup": 16, "training.clip_norm": null}'
+            )
     text = cell(tables((plan, records))["choices"], ROWS[0], "digits")
-    assert text.startswith("learning rate 0.01, flow width 16, clip norm none (")
+    assert text.startswith("learning rate 0.01, clip norm none, warmup 16 (")
 
 
 def test_without_a_valid_candidate_nothing_was_chosen(density_run):
@@ -223,18 +225,6 @@ def test_columns_of_the_same_data_that_differ_in_tuning_are_separate_fields(dens
         ("digits", list(ROWS)),
         ("waveforms", list(ROWS)),
     ]
-
-
-def test_tuned_sizes_are_not_stated_as_planned(density_run):
-    points = ((("flow.width", 16), ("training.batch_size", 32)), (("flow.width", 64), ("training.batch_size", 8)))
-    plan, records = retuned(density_run, lambda row, column: Tuning(seed=100, candidates=points))
-    for record in records[:18]:
-        record.rows[0]["chosen"] = '{"flow.width": 64, "training.batch_size": 8}'
-    assert (
-        "steps of batch tuned; Glow with 2 levels of 2 steps, width tuned;"
-        in tables((plan, records))["likelihood"].caption
-    )
-    assert equal_terms_table(Results.of(plan, records), "width").header[1] == f"{DIGITS}, width 64"
 
 
 # The candidates themselves

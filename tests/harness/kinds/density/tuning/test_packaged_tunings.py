@@ -4,7 +4,7 @@ from collections import defaultdict
 
 import pytest
 
-from harness.kinds.density.tuned import tuning_of
+from harness.kinds.density.tuning.planned import tuning_of
 from harness.planning.suite import load_suite
 
 TUNED = ("quickstart", "density", "permuted", "mimic", "galaxy", "layers", "mixed_radix", "claims/what_holds")
