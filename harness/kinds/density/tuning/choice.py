@@ -69,7 +69,9 @@ def choose(trial: DensityTrial, out: Path) -> Chosen:
         listed = ", ".join(f"{count} {state}" for state, count in counts.most_common())
         reasons = (record.reason or record.rows[0].get("audit_reason") for record in outcomes)
         reason = next(filter(None, reasons), "no reason given")
-        same = not others and status in ("unsupported", "diverged")
+        if set(counts) == {"unsupported"}:
+            raise NoChoice("unsupported", reason)
+        same = not others and status == "diverged"
         raise NoChoice(outcomes[0].status if same else "error", f"no candidate of the tuning won ({listed}): {reason}")
     check = records[trial.candidates[number].id].rows[0].get("check")
     return Chosen(number, len(run), dict(trial.tuning.candidates[number]), check)

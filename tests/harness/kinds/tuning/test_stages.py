@@ -121,7 +121,7 @@ def test_exit_codes_and_the_outcome_without_a_choice(planned, leave, tmp_path, s
             assert choose(trial, tmp_path).number == 0
         except NoChoice as error:
             status = error.status
-            assert str(error).endswith("): a reason")
+            assert str(error).endswith("a reason")
         assert status == final
         leave(trial, status=status)
     assert exit_code(plan, agenda(plan, tmp_path)) == code
