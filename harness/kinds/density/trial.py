@@ -88,7 +88,7 @@ class FlowTrial(Trial):
 class DensityTrial(FlowTrial):
     """Train one flow, evaluate it on the test split, audit the likelihood.
 
-    With `tuning`, the changes of the candidate that validation chooses replace settings of layer, flow and training.
+    With `tuning`, the changes of the candidate that validation chooses replace settings of layer and training.
     As the id covers all candidates and not the choice, a plan is complete before any of them has run.
     """
 
