@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from flows.actnorm import ActNorm, standardisation
+from flows.elu import elu
 from flows.gates import Gate, exponential_gate, sigmoid_gate
 from flows.perceptron import Perceptron
 
@@ -46,8 +47,8 @@ class WeightNormConditioner(Conditioner):
 
     def forward(self, kept: Tensor) -> tuple[Tensor, Tensor]:
         """Return log gate(s) and mu."""
-        hidden = F.elu(self.second(F.elu(self.first(kept))))
-        shift, s = self.last(hidden).chunk(2, dim=1)
+        hidden = elu(self.second(elu(self.first(_channels_last(kept)))))
+        shift, s = self.last(hidden).contiguous().chunk(2, dim=1)
         return self.gate(s), shift
 
     @torch.no_grad()
@@ -56,7 +57,7 @@ class WeightNormConditioner(Conditioner):
         hidden = kept
         for convolution in (self.first, self.second):
             standardise(convolution, hidden)
-            hidden = F.elu(convolution(hidden))
+            hidden = elu(convolution(hidden))
 
 
 class GlowConditioner(Conditioner):
@@ -80,9 +81,9 @@ class GlowConditioner(Conditioner):
 
     def forward(self, kept: Tensor) -> tuple[Tensor, Tensor]:
         """Return log gate(s), and shift * gate(s)."""
-        hidden = F.relu(self.first_norm(self.first(kept))[0])
+        hidden = F.relu(self.first_norm(self.first(_channels_last(kept)))[0])
         hidden = F.relu(self.second_norm(self.second(hidden))[0])
-        shift, s = self.last(hidden).chunk(2, dim=1)
+        shift, s = self.last(hidden).contiguous().chunk(2, dim=1)
         log_scale = self.gate(s)
         return log_scale, shift * log_scale.exp()
 
@@ -151,6 +152,17 @@ class ZeroConvolution(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map (N, channels, *spatial) to (N, outputs, *spatial)."""
         return self.convolution(x) * torch.exp(3 * self.logs)
+
+
+def _channels_last(x: Tensor) -> Tensor:
+    """Return a batch of images with the channels last in memory on a CPU: convolutions are faster (docs/throughput.md).
+
+    A single image is unchanged, as the copy would take longer than what it saves, and so are sequences.
+    """
+    # Within torch.func's transforms, contiguous() does not support other memory formats.
+    if x.ndim == 4 and x.is_cpu and x.shape[0] > 1 and not torch._C._are_functorch_transforms_active():
+        return x.contiguous(memory_format=torch.channels_last)
+    return x
 
 
 def weight_norm_convolution(axes: int, channels: int, outputs: int, kernel: int) -> nn.Module:

@@ -138,6 +138,17 @@ def test_hidden_channels_start_with_zero_mean_and_unit_variance(conditioner, axe
         torch.testing.assert_close(values.var(1, correction=0), torch.ones(6).double())
 
 
+@pytest.mark.parametrize("conditioner", [WeightNormConditioner, GlowConditioner])
+def test_a_batch_of_images_equals_its_images_and_is_contiguous(conditioner, perturb):
+    """Only a batch has its channels last, and only outside torch.func's transforms."""
+    net = perturb(conditioner(3, 2, 6, 2))
+    x = events((3, 4, 5))
+    batch = net(x)
+    torch.testing.assert_close(batch, tuple(map(torch.cat, zip(*map(net, x.split(1)), strict=True))))
+    assert all(part.stride()[1:] == (20, 5, 1) for part in batch)
+    torch.testing.assert_close(torch.func.vmap(net)(x[None])[1][0], batch[1])
+
+
 def test_zero_convolution_scales_by_the_exponential_of_three_logs(perturb):
     module = perturb(ZeroConvolution(2, 3, 4))
     x = events((3, 4, 4))
