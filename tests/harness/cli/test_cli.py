@@ -78,7 +78,7 @@ def stand_in(monkeypatch, fast_commands):
 
     asked = Asked()
     monkeypatch.setattr(RUN_TRIALS, run_trials)
-    monkeypatch.setattr("harness.execution.local.process.start_server", lambda datasets, kernels: None)
+    monkeypatch.setattr("harness.execution.local.process.start_server", lambda kinds, datasets, kernels: None)
     return asked
 
 
@@ -200,7 +200,8 @@ def test_missing_data_is_reported_before_any_trial_runs(suite, capsys, stand_in)
 def test_the_fork_server_is_started_before_planning(suite, monkeypatch, capsys):
     order = []
     monkeypatch.setattr(
-        "harness.execution.local.process.start_server", lambda datasets, kernels: order.append(list(datasets))
+        "harness.execution.local.process.start_server",
+        lambda kinds, datasets, kernels: order.append([*kinds, *datasets]),
     )
 
     def plan(*_):
@@ -210,7 +211,7 @@ def test_the_fork_server_is_started_before_planning(suite, monkeypatch, capsys):
     monkeypatch.setattr("harness.cli.run.make_request", plan)
     suite.write_text(SUITE.replace("digits: {}", "digits: {}\n      mixed: {data: mnist, permute: 1}"))
     assert main(["run", str(suite)]) == 2
-    assert order == [["digits", "mnist"], "plan"]
+    assert order == [["density", "digits", "mnist"], "plan"]
     suite.write_text("- no suite\n")
     assert main(["run", str(suite)]) == 2
     assert order[2:] == [], "a file that is not a suite starts no server"
