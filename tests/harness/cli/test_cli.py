@@ -522,6 +522,15 @@ def test_list_of_suites_and_datasets_imports_no_torch(tmp_path):
         assert done.returncode == 0, done.stderr
 
 
+def test_a_plan_imports_nothing_that_only_training_or_reports_need():
+    code = (
+        "import sys; from harness.cli.parser import main; main(['plan', 'density', '--profile', 'smoke']); "
+        "print([m for m in ('torch._dynamo', 'sympy', 'matplotlib', 'pandas', 'sklearn') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=PROJECT, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
 def test_check_layer_exit_codes(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["check-layer", "conv1x1", "--set", "parameterisation=dense"]) == 0
