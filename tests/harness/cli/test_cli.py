@@ -510,12 +510,12 @@ def test_list_datasets_describes_every_data_set(capsys):
         assert max(map(len, page.splitlines())) <= 118
 
 
-def test_list_of_suites_and_datasets_imports_no_torch(tmp_path):
+def test_list_of_layers_suites_and_datasets_imports_no_torch(tmp_path):
     """Importing torch takes seconds."""
     code = (
         "import sys; from harness.cli.parser import main; main(['list', sys.argv[1]]); sys.exit('torch' in sys.modules)"
     )
-    for what in ("suites", "datasets"):
+    for what in ("layers", "suites", "datasets"):
         done = subprocess.run(
             [sys.executable, "-c", code, what], capture_output=True, text=True, cwd=PROJECT, check=False
         )
