@@ -9,6 +9,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +46,7 @@ def execute(args: argparse.Namespace) -> int:
 
 def layers() -> str:
     """Return a page for each layer, mostly from its docstring; reads the files, as importing them imports torch."""
-    classes = layer_sources(PROJECT / "layers")
+    classes = _classes(PROJECT / "layers")
     pages = []
     for name, node in sorted((name, node) for node in classes.values() if (name := _registered_name(node))):
         docstring = ast.get_docstring(node) or ""
@@ -57,7 +58,7 @@ def layers() -> str:
     return "\n\n".join(pages)
 
 
-def layer_sources(folder: Path) -> dict[str, ast.ClassDef]:
+def _classes(folder: Path) -> dict[str, ast.ClassDef]:
     """Return the classes at the top level of the files of a folder, by name."""
     nodes = (node for file in sorted(folder.glob("*.py")) for node in ast.parse(file.read_bytes()).body)
     return {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
@@ -65,7 +66,7 @@ def layer_sources(folder: Path) -> dict[str, ast.ClassDef]:
 
 def _registered_name(node: ast.ClassDef) -> str | None:
     """Return the name under which a class registers itself as a layer; None if it does not."""
-    return next((ast.literal_eval(keyword.value) for keyword in node.keywords if keyword.arg == "name"), None)
+    return next((ast.unparse(keyword.value).strip("'") for keyword in node.keywords if keyword.arg == "name"), None)
 
 
 def _options(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> list[str]:
@@ -74,8 +75,8 @@ def _options(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> list[st
         if isinstance(part, ast.FunctionDef) and part.name == "__init__":
             given = part.args
             required = len(given.args) - len(given.defaults)
-            arguments = [*zip(given.args, [None] * required + given.defaults, strict=True)][2:]
-            arguments += zip(given.kwonlyargs, given.kw_defaults, strict=True)
+            defaults = [*repeat(None, required), *given.defaults, *given.kw_defaults]
+            arguments = [*zip([*given.args, *given.kwonlyargs], defaults, strict=True)][2:]
             return [name.arg if value is None else f"{name.arg} = {ast.unparse(value)}" for name, value in arguments]
     parents = [classes[base.id] for base in node.bases if isinstance(base, ast.Name) and base.id in classes]
     return _options(parents[0], classes) if parents else []
