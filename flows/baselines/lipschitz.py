@@ -44,9 +44,8 @@ class SpectralConvolution(nn.Module):
         self.shape = (inputs, *(spatial if kernel > 1 else (1, 1)))
         self.register_buffer("v", _unit(torch.randn(1, *self.shape)))
         self.register_buffer("u", _unit(torch.randn(1, outputs, *self.shape[1:])))
-        if not self.weight.is_meta:  # a model without values, built to check its shapes
-            with torch.no_grad():
-                self._remember(*self._iterate(FIRST_ITERATIONS))
+        with torch.no_grad():
+            self._remember(*self._iterate(FIRST_ITERATIONS))
 
     def normalised(self) -> Tensor:
         """Return the weight as applied, (outputs, inputs, kernel, kernel), differentiable in `weight`."""

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import repeat
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
 from harness.core.errors import UserError
+from harness.core.run_options import PROJECT
 
 if TYPE_CHECKING:
     from harness.datasets import Dataset
@@ -41,25 +45,48 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def layers() -> str:
-    """Return a page for each registered layer, mostly from its docstring; imports torch, which the layers need."""
-    from layers import LAYERS, layer_options
-
+    """Return a page for each layer, mostly from its docstring; reads the files, as importing them imports torch."""
+    classes = _classes(PROJECT / "layers")
     pages = []
-    for name, cls in sorted(LAYERS.items()):
-        fields = docstring_fields(cls)
-        lines = [f"{name}: {_summary(cls)}"]
+    for name, node in sorted((name, node) for node in classes.values() if (name := _registered_name(node))):
+        docstring = ast.get_docstring(node) or ""
+        summary, fields = docstring.partition("\n")[0], docstring_fields(docstring)
+        lines = [f"{name}: {summary}"]
         for heading in LAYER_FIELDS:
             lines += _entry(heading.lower(), fields.get(heading, "not stated"))
-        options = [_signature(option) for option in layer_options(cls).values()]
-        pages.append("\n".join(lines + _entry("options", "; ".join(options) or "none")))
+        pages.append("\n".join(lines + _entry("options", "; ".join(_options(node, classes)) or "none")))
     return "\n\n".join(pages)
 
 
-def docstring_fields(cls: type) -> dict[str, str]:
+def _classes(folder: Path) -> dict[str, ast.ClassDef]:
+    """Return the classes at the top level of the files of a folder, by name."""
+    nodes = (node for file in sorted(folder.glob("*.py")) for node in ast.parse(file.read_bytes()).body)
+    return {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
+
+
+def _registered_name(node: ast.ClassDef) -> str | None:
+    """Return the name under which a class registers itself as a layer; None if it does not."""
+    return next((ast.unparse(keyword.value).strip("'") for keyword in node.keywords if keyword.arg == "name"), None)
+
+
+def _options(node: ast.ClassDef, classes: Mapping[str, ast.ClassDef]) -> list[str]:
+    """Return `name = default` for each argument after the shape of a class's own or inherited constructor."""
+    for part in node.body:
+        if isinstance(part, ast.FunctionDef) and part.name == "__init__":
+            given = part.args
+            required = len(given.args) - len(given.defaults)
+            defaults = [*repeat(None, required), *given.defaults, *given.kw_defaults]
+            arguments = [*zip([*given.args, *given.kwonlyargs], defaults, strict=True)][2:]
+            return [name.arg if value is None else f"{name.arg} = {ast.unparse(value)}" for name, value in arguments]
+    parents = [classes[base.id] for base in node.bases if isinstance(base, ast.Name) and base.id in classes]
+    return _options(parents[0], classes) if parents else []
+
+
+def docstring_fields(docstring: str) -> dict[str, str]:
     """Return the text after each heading of a docstring ("Name: text"), up to the next heading or an empty line."""
     fields: dict[str, list[str]] = {}
     heading = ""
-    for line in _own_docstring(cls).splitlines():
+    for line in docstring.splitlines():
         found = HEADING.match(line)
         if found:
             heading, line = found[1], found[2] or ""
@@ -79,7 +106,7 @@ def flows() -> str:
         cls = find_baseline(name)
         source = (sys.modules[cls.__module__].__doc__ or "").split("\n")[0]
         options = "\n".join(map(_signature, baseline_options(cls).values())) or "none"
-        lines.append((name, _summary(cls), source, options))
+        lines.append((name, inspect.cleandoc(cls.__doc__ or "").split("\n")[0], source, options))
     return _table(lines, ("flow", "description", "source", "options"))
 
 
@@ -135,16 +162,6 @@ def suites() -> str:
 def _table(lines: Sequence[Sequence[str]], headers: Sequence[str]) -> str:
     widths = [None, *[WIDTH] * (len(headers) - 1)]
     return tabulate(lines, headers=headers, tablefmt="simple", maxcolwidths=widths, disable_numparse=True)
-
-
-def _summary(cls: type) -> str:
-    """Return the first line of the docstring."""
-    return _own_docstring(cls).split("\n")[0]
-
-
-def _own_docstring(cls: type) -> str:
-    """Return the docstring of the class itself: its parent's docstring describes another layer."""
-    return inspect.cleandoc(cls.__doc__ or "")
 
 
 def _signature(option: inspect.Parameter) -> str:

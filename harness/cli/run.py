@@ -73,7 +73,8 @@ def _start_imports(suite: SuiteFile, profile: str) -> None:
     from harness.execution.local.process import start_server
 
     if profile in suite.profile_names:
-        start_server(suite.data_names(profile), kernels=kind_of(suite.kind).computes)
+        kinds = {part.kind for part in suite.parts}
+        start_server(kinds, suite.data_names(profile), kernels=any(kind_of(kind).computes for kind in kinds))
 
 
 def _run_remaining(request: Request, root: Path | None, args: argparse.Namespace) -> None:

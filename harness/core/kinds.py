@@ -97,6 +97,11 @@ class Kind:
         cls.name = name
         KINDS[name] = cls()
 
+    @property
+    def run_module(self) -> str:
+        """The name of the module that runs its trials."""
+        return f"{type(self).__module__}.run"
+
     def part(self, name: str) -> ModuleType | None:
         """Return a module of the kind's folder; None where it has none of this name."""
         path = f"{type(self).__module__}.{name}"
@@ -104,7 +109,7 @@ class Kind:
 
     def run(self, trial: Any, run_options: RunOptions, progress: Progress, checkpoints: Checkpoints) -> Record:
         """Run one trial and return its record; the caller writes it."""
-        module = import_module(f"{type(self).__module__}.run")
+        module = import_module(self.run_module)
         record: Record = module.run(trial, run_options.root, run_options.out, progress, checkpoints)
         return record
 

@@ -171,8 +171,9 @@ def _entry(
     before = None if header is None else header.sources
     if record is not None and not interrupted(record):
         before = record.environment.get("sources")
-    now = {} if digests is None else digests(trial)
-    stale = tuple(changes(before, now)) if now and isinstance(before, dict) and before else ()
+    stale: tuple[str, ...] = ()
+    if digests is not None and isinstance(before, dict) and before:  # digests take a second, to read every file
+        stale = tuple(changes(before, digests(trial)))
     if trial.id in settled and (why := trial.outdated(settled[trial.id], settled)) is not None:
         stale = (why, *stale)
     state, reason = (MISSING, None) if found is None else (DAMAGED, str(found))

@@ -160,7 +160,7 @@ def _cause(scope: Scope, cell: Cell) -> tuple[Where, bool, str, str] | None:
         return None
     verdicts = scope.suite.built
     for shape, options in product(shapes, scope.suite.option_sets(cell)):
-        built = (cls, None if cell.spec.levels else cell.flow, repr(options), shape)
+        built = (cls, None if cell.spec.levels else cell.flow.levels, repr(options), shape)
         if built not in verdicts:
             try:
                 cell.spec.build(cls, cell.row, shape, options, cell.flow)

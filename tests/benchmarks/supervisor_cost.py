@@ -62,7 +62,7 @@ def make_trial(number: int, tenths: int = 1) -> Trial:
 
 def per_trial(count: int, out: Path) -> tuple[float, float]:
     """Return the median seconds of a bare process and the mean seconds of a supervised trial, both without work."""
-    context = start_server([], kernels=False)
+    context = start_server([], [], kernels=False)
     bare = []
     for _ in range(count + 3):
         begin = time.perf_counter()

@@ -12,6 +12,7 @@ from typing import Any
 from harness.core.isolation.messages import BadMessage, Sender, shortened, visible
 from harness.core.isolation.process import Context
 from harness.core.isolation.process import start_server as start_any_server
+from harness.core.kinds import kind_of
 from harness.core.run_options import RunOptions
 from harness.core.settings import Progress
 from harness.core.trial import Trial
@@ -28,7 +29,8 @@ LONGEST_TEXT = 300  # characters of a progress text
 # and built if necessary, before the first trial starts.
 PRELOAD = ("torch", "harness.execution.trial")
 PRELOAD_FOR_KERNELS = "harness.core.preload_kernels"
-PRELOAD_FOR_TRAINING = "torch._dynamo"  # which the first optimiser imports, in 1.5 seconds
+# Imported by the first optimiser and the first profiler, in 1.5 seconds; with it sympy, by the first gradient.
+PRELOAD_FOR_TRAINING = "torch._dynamo"
 
 
 def execute(trial: Trial, run_options: RunOptions, provenance: Mapping[str, Any], progress: Progress) -> None:
@@ -38,10 +40,11 @@ def execute(trial: Trial, run_options: RunOptions, provenance: Mapping[str, Any]
     harness.execution.trial.execute(trial, run_options, provenance, progress)
 
 
-def start_server(datasets: Collection[str], kernels: bool) -> Context:
-    """Start the fork server with what trials import: for their data sets, and for layers with kernels."""
-    needed = [module for name in datasets if name in DATASETS for module in DATASETS[name].imports]
-    if datasets:
+def start_server(kinds: Collection[str], datasets: Collection[str], kernels: bool) -> Context:
+    """Start the fork server with what trials import: for their kinds and data sets, and for layers with kernels."""
+    needed = [kind_of(kind).run_module for kind in kinds]
+    needed += [module for name in datasets if name in DATASETS for module in DATASETS[name].imports]
+    if datasets or kernels:
         needed.append(PRELOAD_FOR_TRAINING)
     if kernels:
         needed.append(PRELOAD_FOR_KERNELS)

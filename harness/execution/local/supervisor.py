@@ -67,6 +67,7 @@ def run_trials(
     timed = [trial for trial in trials if trial.alone]
     others = [trial for trial in trials if not trial.alone]
     context = start_server(
+        {trial.kind for trial in trials},
         [data.name for trial in trials for data in trial.data_sets],
         kernels=any(trial.uses_kernels for trial in trials),
     )

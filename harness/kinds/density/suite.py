@@ -160,13 +160,15 @@ class BaselineRow(Trained, AnyRow):
         return option_errors(cls, options, baseline_options(cls))
 
     def build(self, cls: type[Any], label: str, shape: Shape, options: dict[str, Any], flow: FlowSettings) -> None:
-        """Build the flow without memory for its weights, unless its library is missing."""
-        import torch
+        """Build the flow with one step of width 1 per level, unless its library is missing.
 
+        Further steps and channels repeat what is there. Tensors of the meta device would take no memory at any size,
+        but torch computes their shapes in Python, after two seconds of imports.
+        """
         from flows.baselines import MissingLibrary, build_baseline
 
-        with torch.device("meta"), contextlib.suppress(MissingLibrary):
-            build_baseline(self.named(label), shape, flow.levels, flow.steps, flow.width, 0, options)
+        with contextlib.suppress(MissingLibrary):
+            build_baseline(self.named(label), shape, flow.levels, 1, 1, 0, options)
 
     def reference(self, label: str, options: Mapping[str, Any], folder: Path | None) -> LayerRef:
         """Return the baseline."""

@@ -12,9 +12,11 @@ from typing import Any
 
 import matplotlib
 import matplotlib.style
+import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from PIL import Image
@@ -34,7 +36,6 @@ RESOLUTION = 160  # of PNG files, in dots per inch
 
 STYLE: dict[str, Any] = {
     "figure.dpi": 100,
-    "savefig.dpi": RESOLUTION,
     "font.family": "DejaVu Sans",  # comes with matplotlib, so figures look alike everywhere
     "font.size": 9,
     "figure.titlesize": 10,
@@ -142,12 +143,14 @@ def slug(text: str) -> str:
 
 def render(name: str, figure: Figure) -> dict[str, bytes]:
     """Return the figure as `name.png`, in 256 colours, and as `name.svg` unless it shows pixels."""
+    figure.set_dpi(RESOLUTION)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    figure.set_layout_engine("none")  # to compute it again for the SVG takes as long as to draw
+    image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+    reduced = image.quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", facecolor="white")
-    with Image.open(buffer) as image:
-        reduced = image.convert("RGB").quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-    buffer = io.BytesIO()
-    reduced.save(buffer, "PNG", optimize=True)
+    reduced.save(buffer, "PNG")
     files = {f"{name}.png": buffer.getvalue()}
     if not any(axes.images for axes in figure.axes):
         buffer = io.BytesIO()

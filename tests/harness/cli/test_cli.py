@@ -78,7 +78,7 @@ def stand_in(monkeypatch, fast_commands):
 
     asked = Asked()
     monkeypatch.setattr(RUN_TRIALS, run_trials)
-    monkeypatch.setattr("harness.execution.local.process.start_server", lambda datasets, kernels: None)
+    monkeypatch.setattr("harness.execution.local.process.start_server", lambda kinds, datasets, kernels: None)
     return asked
 
 
@@ -200,7 +200,8 @@ def test_missing_data_is_reported_before_any_trial_runs(suite, capsys, stand_in)
 def test_the_fork_server_is_started_before_planning(suite, monkeypatch, capsys):
     order = []
     monkeypatch.setattr(
-        "harness.execution.local.process.start_server", lambda datasets, kernels: order.append(list(datasets))
+        "harness.execution.local.process.start_server",
+        lambda kinds, datasets, kernels: order.append([*kinds, *datasets]),
     )
 
     def plan(*_):
@@ -210,7 +211,7 @@ def test_the_fork_server_is_started_before_planning(suite, monkeypatch, capsys):
     monkeypatch.setattr("harness.cli.run.make_request", plan)
     suite.write_text(SUITE.replace("digits: {}", "digits: {}\n      mixed: {data: mnist, permute: 1}"))
     assert main(["run", str(suite)]) == 2
-    assert order == [["digits", "mnist"], "plan"]
+    assert order == [["density", "digits", "mnist"], "plan"]
     suite.write_text("- no suite\n")
     assert main(["run", str(suite)]) == 2
     assert order[2:] == [], "a file that is not a suite starts no server"
@@ -509,16 +510,25 @@ def test_list_datasets_describes_every_data_set(capsys):
         assert max(map(len, page.splitlines())) <= 118
 
 
-def test_list_of_suites_and_datasets_imports_no_torch(tmp_path):
+def test_list_of_layers_suites_and_datasets_imports_no_torch(tmp_path):
     """Importing torch takes seconds."""
     code = (
         "import sys; from harness.cli.parser import main; main(['list', sys.argv[1]]); sys.exit('torch' in sys.modules)"
     )
-    for what in ("suites", "datasets"):
+    for what in ("layers", "suites", "datasets"):
         done = subprocess.run(
             [sys.executable, "-c", code, what], capture_output=True, text=True, cwd=PROJECT, check=False
         )
         assert done.returncode == 0, done.stderr
+
+
+def test_a_plan_imports_nothing_that_only_training_or_reports_need():
+    code = (
+        "import sys; from harness.cli.parser import main; main(['plan', 'density', '--profile', 'smoke']); "
+        "print([m for m in ('torch._dynamo', 'sympy', 'matplotlib', 'pandas', 'sklearn') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=PROJECT, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_check_layer_exit_codes(tmp_path, capsys, monkeypatch):

@@ -1,14 +1,16 @@
 """`list layers` shows the fields of the docstrings of layers."""
 
+import inspect
+
 import pytest
 
 from harness.cli import list as listing
-from layers import LAYERS
+from layers import LAYERS, layer_options
 
 
 @pytest.mark.parametrize("name", sorted(LAYERS))
 def test_the_docstring_of_every_layer_has_the_listed_fields(name):
-    fields = listing.docstring_fields(LAYERS[name])
+    fields = listing.docstring_fields(inspect.cleandoc(LAYERS[name].__doc__ or ""))
     for heading in listing.LAYER_FIELDS:
         assert fields.get(heading), f"{name}: the docstring has no {heading}"
 
@@ -17,6 +19,10 @@ def test_a_page_for_each_layer():
     text = listing.layers()
     pages = dict(page.split(":", 1) for page in text.split("\n\n"))
     assert list(pages) == sorted(LAYERS)
+    for name, cls in LAYERS.items():
+        options = [f"{option.name} = {option.default!r}" for option in layer_options(cls).values()]
+        printed = " ".join(pages[name].partition("  options")[2].split())
+        assert printed == ("; ".join(options) or "none"), name
     assert "  family     block-diagonal factors\n  source     Monarch (Dao et al., ICML 2022)\n" in pages["monarch"]
     assert "  log-det    D additions for each factor\n" in pages["monarch"]
     assert pages["finc"].endswith("  options    kernel_size = 3")
@@ -40,15 +46,17 @@ def test_a_field_ends_at_the_next_field_or_at_the_end_of_its_paragraph():
             every one
         """
 
-    fields = listing.docstring_fields(Layer)
+    fields = listing.docstring_fields(inspect.cleandoc(Layer.__doc__))
     assert fields["Family"] == "tests" and fields["forward"] == "one thing and another"
     assert fields["inverse"] == "it" and fields["Source"] == "an author (2020)" and fields["Shapes"] == "every one"
 
 
-def test_a_layer_without_a_docstring_is_listed(monkeypatch):
-    class Bare(LAYERS["conv1x1"]):
-        __doc__ = None
-
-    monkeypatch.setitem(LAYERS, "bare", Bare)
-    page = next(page for page in listing.layers().split("\n\n") if page.startswith("bare:"))
-    assert "  family     not stated\n" in page
+def test_a_layer_without_a_docstring_or_a_constructor_is_listed(tmp_path, monkeypatch):
+    (tmp_path / "layers").mkdir()
+    (tmp_path / "layers" / "bare.py").write_text('class Bare(Parent, name="bare"):\n    pass\n')
+    (tmp_path / "layers" / "parent.py").write_text(
+        'class Parent:\n    """A parent."""\n    def __init__(self, shape, size, *, deep=True): ...\n'
+    )
+    monkeypatch.setattr(listing, "PROJECT", tmp_path)
+    page = listing.layers()
+    assert page.startswith("bare: \n  family     not stated\n") and page.endswith("  options    size; deep = True")

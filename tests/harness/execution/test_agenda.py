@@ -93,6 +93,15 @@ def test_without_known_source_no_record_is_stale(run):
     assert agenda(plan, folder)[0].stale == ()
 
 
+def test_the_source_of_trials_without_a_result_is_not_read(run):
+    plan, folder = run
+    leave(folder, plan.trials[0])
+    checkpoint(folder, plan.trials[1], 10)
+    asked = []
+    agenda(plan, folder, lambda trial: asked.append(trial.id) or SOURCES)
+    assert asked == [plan.trials[0].id, plan.trials[1].id]
+
+
 def test_durations_are_estimated_from_the_most_similar_trials(run):
     plan, folder = run
     trials = {(t.data.label, t.layer.row, t.seed): t for t in plan.trials if t.kind == "density"}

@@ -471,11 +471,13 @@ import sys
 from harness.execution.local.process import start_server
 
 def say():
-    slow = ("torch", "harness.execution.trial", "sklearn.datasets", "torch._dynamo", "torchvision", "pooch", "wfdb")
+    slow = ("torch", "harness.execution.trial", "harness.kinds.density.run", "harness.kinds.runtime.run")
+    slow += ("sklearn.datasets", "torch._dynamo", "sympy", "torchvision", "pooch", "wfdb", "matplotlib")
     print([name for name in slow if name in sys.modules])
 
 if __name__ == "__main__":
-    process = start_server(sys.argv[1:], kernels=False).Process(target=say)
+    kind, *datasets = sys.argv[1:]
+    process = start_server([kind], datasets, kernels=kind == "runtime").Process(target=say)
     process.start()
     process.join()
     print([name for name in ("torch", "sklearn") if name in sys.modules])
@@ -483,16 +485,21 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize(
-    ("datasets", "imported"),
+    ("kind", "datasets", "imported"),
     [
-        ([], []),
-        (["mnist", "nothing"], ["torch._dynamo"]),
-        (["wfdb"], ["torch._dynamo", "wfdb"]),
-        (["mnist", "digits", "patches"], ["sklearn.datasets", "torch._dynamo"]),
+        ("parameters", [], []),
+        ("runtime", [], ["harness.kinds.runtime.run", "torch._dynamo", "sympy"]),
+        ("density", ["mnist", "nothing"], ["harness.kinds.density.run", "torch._dynamo", "sympy"]),
+        ("density", ["wfdb"], ["harness.kinds.density.run", "torch._dynamo", "sympy", "wfdb"]),
+        (
+            "density",
+            ["mnist", "digits", "patches"],
+            ["harness.kinds.density.run", "sklearn.datasets", "torch._dynamo", "sympy"],
+        ),
     ],
 )
-def test_the_fork_server_imports_only_the_needs_of_the_trials(tmp_path, datasets, imported):
+def test_the_fork_server_imports_only_the_needs_of_the_trials(tmp_path, kind, datasets, imported):
     (tmp_path / "main.py").write_text(SERVED)
-    command = [sys.executable, str(tmp_path / "main.py"), *datasets]
+    command = [sys.executable, str(tmp_path / "main.py"), kind, *datasets]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == f"{['torch', 'harness.execution.trial', *imported]}\n[]\n"

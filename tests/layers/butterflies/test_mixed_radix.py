@@ -1,5 +1,6 @@
 """Butterflies on any dimension: stages, mixing, parameter counts, parts for large primes, options."""
 
+import inspect
 import itertools
 import math
 from dataclasses import replace
@@ -245,7 +246,8 @@ def test_gradients(shared):
     assert torch.autograd.gradcheck(layer.inverse, (x,))
 
 
-EVERY_SHAPE = [name for name, cls in LAYERS.items() if docstring_fields(cls).get("Shapes", "").startswith("every ")]
+FIELDS = {name: docstring_fields(inspect.cleandoc(cls.__doc__ or "")) for name, cls in LAYERS.items()}
+EVERY_SHAPE = [name for name, fields in FIELDS.items() if fields.get("Shapes", "").startswith("every ")]
 SHAPES = [(1, 1), (1, 1, 1), (3, 1), (7, 1, 5), (2, 125), (5, 24, 7), (1, 37), (13, 3, 2), (17, 4)]
 
 

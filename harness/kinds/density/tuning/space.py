@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -140,15 +141,23 @@ class TuningSettings(Settings):
         They are points of a scrambled Sobol' sequence: of every four, one is in each quarter of the plane of the first
         two settings. Shared settings agree between layers, and more candidates contain the fewer.
         """
-        from scipy.stats import qmc  # most of a second to import
-
         dimensions = dict(self.space) | {f"{OPTION}{name}": dimension for name, dimension in tune.items()}
         if not dimensions or not self.number:
             return ()
-        # Always as many coordinates, as the scrambling of all depends on their number.
-        sequence = qmc.Sobol(MOST_SETTINGS, scramble=True, rng=self.seed)
-        points = sequence.random_base2(max(1, (self.number - 1).bit_length()))[: self.number]
-        changes = (dict(zip(dimensions, map(float, point), strict=False)) for point in points)
+        changes = (dict(zip(dimensions, point, strict=False)) for point in _points(self.number, self.seed))
         return tuple(
             tuple(sorted((path, dimensions[path].at(place)) for path, place in change.items())) for change in changes
         )
+
+
+@cache  # every layer of a suite has the same points
+def _points(number: int, seed: int) -> list[list[float]]:
+    """Return the first points of a scrambled Sobol' sequence in [0, 1), always of as many coordinates.
+
+    The scrambling of all coordinates depends on their number.
+    """
+    from scipy.stats import qmc  # most of a second to import
+
+    sequence = qmc.Sobol(MOST_SETTINGS, scramble=True, rng=seed)
+    points: list[list[float]] = sequence.random_base2(max(1, (number - 1).bit_length()))[:number].tolist()
+    return points
