@@ -13,8 +13,9 @@ from layers.kernels import load as kernels
 from layers.linalg.causal import factorise, solve
 from layers.linalg.convolution import convolution_matrix
 
-# Up to here the compiled convolutions are the faster ones, forward and backward (measured on 3 to 192 channels).
-MOST_CHANNELS = 96
+# Up to here the compiled forward pass is the faster one, alone and with backward (measured on 3, 12 and 48 channels);
+# on 96 and 192 it is so alone, but with backward up to a tenth slower.
+MOST_CHANNELS = 48
 
 
 class Emerging(InvertibleLinear, name="emerging"):
@@ -30,7 +31,7 @@ class Emerging(InvertibleLinear, name="emerging"):
     Family: convolutions
     Cost:
         forward: 2 c^2 n (m + 1)^2 multiply-adds per event (m + 1 for a sequence), since only the taps that a mask
-        keeps are convolved: by `invertbench::emerging` on a CPU in 32 or 64 bits, up to 96 channels, else by PyTorch
+        keeps are convolved: by `invertbench::emerging` on a CPU in 32 or 64 bits, up to 48 channels, else by PyTorch
         inverse: as many, by a kernel over the events of a batch or, where they are few, over the pixels of an
         anti-diagonal. Without kernels it takes H steps for an image (more where a row holds more than 128 unknowns),
         and n c / 128 for a sequence
