@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from layers.base import InvertibleLinear, check_whole
 from layers.linalg.batched import by_matrix
+from layers.linalg.circular import wrapped
 
 # Up to 16 taps a padded convolution is the faster forward pass, above it the FFT (measured on a CPU with 1 to
 # 48 channels: 3 x 3 against 5 x 5 on images, and 9, 15 and 25 taps on sequences, forward and backward).
@@ -60,20 +61,24 @@ class Periodic(InvertibleLinear, name="periodic"):
         self.weight = nn.Parameter(weight)
         self.bias = nn.Parameter(torch.zeros(self.channels)) if bias else None
         self.few_taps = kernel_size**axes <= LARGEST_DIRECT
-        # Of each tap and frequency, in units of a full turn / size, per axis. Whole numbers are exact in every dtype.
-        for axis, size in enumerate(self.shape[1:] if self.few_taps else ()):
-            frequencies = torch.arange(size if axis < axes - 1 else size // 2 + 1)
-            turns = (torch.arange(kernel_size)[:, None] - self.centre) * frequencies % size
-            self.register_buffer(f"turns{axis}", turns, persistent=False)
+        if self.few_taps:
+            # exp(2 pi i f (t - m) / size) of each frequency and tap: all real parts, then all imaginary ones. Kept as
+            # the bits of float64, which stay exact where the layer's dtype changes.
+            angles = torch.zeros(1, 1, dtype=torch.float64)
+            for axis, size in enumerate(self.shape[1:]):
+                frequencies = torch.arange(size if axis < axes - 1 else size // 2 + 1)
+                turns = (torch.arange(kernel_size) - self.centre) * frequencies[:, None] % size
+                along = turns.double() * (2 * math.pi / size)
+                angles = (angles[:, None, :, None] + along[:, None, :]).flatten(2).flatten(0, 1)
+            self.register_buffer("waves", torch.cat((angles.cos(), angles.sin())).view(torch.int64), persistent=False)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return y = circular convolution + b, and the sum of log|det What(f)| over all frequencies."""
         spectrum = self._spectrum()
         axes = len(self.shape) - 1
         if self.few_taps and self.kernel_size <= min(self.shape[1:]):
-            wrapped = F.pad(x, [self.centre, self.kernel_size - 1 - self.centre] * axes, mode="circular")
             convolve = F.conv2d if axes == 2 else F.conv1d
-            y = convolve(wrapped, self.weight, self.bias)
+            y = convolve(wrapped(x, self.centre, self.kernel_size - 1 - self.centre), self.weight, self.bias)
         else:
             y = self._filter(spectrum.matmul, x) + self._offset()
         return y, self._log_det(spectrum)
@@ -107,14 +112,11 @@ class Periodic(InvertibleLinear, name="periodic"):
     def _spectrum(self) -> Tensor:
         """Return What(f) of the frequencies that a real FFT keeps, row-major: (frequencies, c, c), complex."""
         if self.few_taps:
-            waves = [self._waves(axis, size) for axis, size in enumerate(self.shape[1:])]
-            # Axes: frequencies row by row, then taps.
-            grid = waves[0] if len(waves) == 1 else waves[0][:, None, :, None] * waves[1][:, None, :]
-            grid = grid.reshape(-1, self.kernel_size ** len(waves))
             taps = self.weight.reshape(self.channels**2, -1).T
             # In double precision: what all frequencies share in rounding would add up in the log-det.
-            spectrum = (grid @ taps.to(grid.dtype)).to(taps.dtype.to_complex())
-            return spectrum.unflatten(1, (self.channels, self.channels))
+            parts = (self.get_buffer("waves").view(torch.float64) @ taps.double()).to(taps.dtype)
+            real, imaginary = parts.view(2, -1, self.channels, self.channels).unbind()
+            return torch.complex(real, imaginary)
         kernel: Tensor = self.weight
         for axis, size in enumerate(self.shape[1:], start=2):
             place = (torch.arange(self.kernel_size, device=kernel.device) - self.centre) % size
@@ -122,11 +124,6 @@ class Periodic(InvertibleLinear, name="periodic"):
             kernel = torus.index_add(axis, place, kernel)
         # The kernel weighs x[p + s]: a correlation, hence the conjugate.
         return torch.fft.rfftn(kernel, dim=self._axes).conj().flatten(2).permute(2, 0, 1).contiguous()
-
-    def _waves(self, axis: int, size: int) -> Tensor:
-        """Return exp(2 pi i f (t - m) / size) along one axis: (frequencies, taps), in double precision."""
-        angle = self.get_buffer(f"turns{axis}").T.double() * (2 * math.pi / size)
-        return torch.polar(torch.ones_like(angle), angle)
 
     def _log_det(self, spectrum: Tensor) -> Tensor:
         """Return the sum of log|det What(f)| over all n frequencies, mirrored ones included: ()."""

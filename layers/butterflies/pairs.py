@@ -37,6 +37,10 @@ class ButterflyPlan:
     parts: tuple[ButterflyPart, ...]
     shared: bool = False
 
+    def __post_init__(self) -> None:
+        """Compute the lists now: torch.compile does not trace the lock under which Python 3.11 computes them."""
+        _ = self.sizes, self.factors, self.lengths, self.flat
+
     @cached_property
     def sizes(self) -> list[int]:
         """Return the sizes of the parts, which sum to D (to D / C, if block-wise)."""

@@ -56,6 +56,10 @@ def load(device: str = "cpu") -> bool:
     return (_backends.get(device) or backend(device)).name != "torch"
 
 
+# torch.compile calls `load` and does not trace it; torch.compiler.assume_constant_result would take seconds to import.
+load._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
 def serve(*tensors: Tensor) -> bool:
     """Return whether the operators support these tensors: all on one device, and of one precision, 32 or 64 bits.
 

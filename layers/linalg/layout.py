@@ -17,7 +17,8 @@ LEAST_SIDE = 16  # of a matrix whose gradient is worth the call of a Function, s
 
 def transposed(matrix: Tensor) -> Tensor:
     """Return the transpose, contiguous; so is its gradient, unless the matrix is narrow."""
-    if min(matrix.shape) < LEAST_SIDE or not (torch.is_grad_enabled() and matrix.requires_grad):
+    recorded = torch.is_grad_enabled() and matrix.requires_grad and min(matrix.shape) >= LEAST_SIDE
+    if not recorded or torch.compiler.is_compiling():  # which traces no Function with a `jvp`
         return matrix.T.contiguous()
     result: Tensor = _Transposed.apply(matrix)
     return result

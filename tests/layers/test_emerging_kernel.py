@@ -1,4 +1,4 @@
-"""`invertbench::emerging_inverse` against plain PyTorch and against the definition."""
+"""`invertbench::emerging` and `invertbench::emerging_inverse` against plain PyTorch and against the definition."""
 
 import os
 import subprocess
@@ -124,7 +124,7 @@ def test_every_instruction_set_of_the_processor():
 
 
 def again_with(capability: str, instructions: str) -> None:
-    again = "strides or empty_batch or depend_on_its_batch or no_more_than_twice or those_of_plain_torch"
+    again = "forward or strides or empty_batch or depend_on_its_batch or no_more_than_twice or those_of_plain_torch"
     script = f"""
 import pytest, sys
 from layers.kernels import load as kernels
@@ -277,3 +277,75 @@ def test_the_layer_uses_the_compiled_kernel_if_applicable():
     calls = {event.key: event.count for event in profile.key_averages()}
     assert calls["invertbench::emerging_inverse"] >= 2
     assert "aten::baddbmm" not in calls
+
+
+def forward(*operands: Tensor | None, keep: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.ops.invertbench.emerging(*operands, keep)
+
+
+# Rows so short that copies take the place of gaps, with two and three columns of taps, are among them.
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("kernel_size", [1, 3, 5, 9])
+@pytest.mark.parametrize("shape", [*SHAPES, (7, 8, 8), (5, 4, 4), (2, 3, 2)])
+@torch.no_grad()
+def test_forward_against_plain_torch(shape, kernel_size, dtype):
+    layer = gentle(shape, kernel_size, dtype)
+    for weight, mask in ((layer.weight1, layer.weight1_mask), (layer.weight2, layer.weight2_mask)):
+        weight[~mask] = torch.nan  # masked entries are not read
+    for batch in (0, 1, 33):
+        x = torch.randn(batch, *shape, dtype=dtype)
+        y, log_det, between = forward(x, *operands(layer), keep=True)
+        expected, expected_log_det = without_kernels(layer, x)
+        torch.testing.assert_close(y, expected, **TOLERANCE[dtype])
+        torch.testing.assert_close(log_det, expected_log_det)
+        assert torch.equal(forward(x, *operands(layer))[0], y)
+        assert torch.equal(forward(x[:1], *operands(layer))[0], y[:1])  # an event does not depend on its batch
+        identity = torch.zeros_like(layer.weight2)
+        identity.flatten(2)[..., identity[0, 0].numel() // 2].diagonal().fill_(1)
+        assert torch.equal(forward(x, layer.weight1, identity, None)[0], between)
+
+
+@pytest.mark.parametrize(("shape", "kernel_size"), [((3, 32, 32), 3), ((48, 8, 8), 3), ((4, 512), 51), ((13, 7, 9), 5)])
+@torch.no_grad()
+def test_error_of_forward_is_no_more_than_twice_that_of_plain_torch(shape, kernel_size):
+    layer = gentle(shape, kernel_size, torch.float32)
+    x = torch.randn(32, *shape)
+    found, reference = forward(x, *operands(layer))[0], without_kernels(layer, x)[0]
+    exact = without_kernels(layer.double(), x.double())[0]
+    assert 0 < (found - exact).norm() <= 2 * (reference - exact).norm()
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("shape", "kernel_size"), [((2, 3, 4), 3), ((3, 2, 2), 5), ((2, 5), 3)])
+def test_gradients_of_forward(shape, kernel_size, bias):
+    layer = gentle(shape, kernel_size, bias=bias)
+    x = torch.randn(2, *shape, dtype=torch.float64, requires_grad=True)
+    inputs = [x, *(p for p in operands(layer) if p is not None)]
+
+    def call(*inputs):
+        return forward(*inputs, *[None] * (not bias))[:2]
+
+    assert torch.autograd.gradcheck(call, inputs)
+    assert torch.autograd.gradgradcheck(call, inputs)
+    weights = torch.randn_like(x)
+    results = [(y * weights).sum() + log_det for y, log_det in (layer(x), without_kernels(layer, x))]
+    found, expected = (torch.autograd.grad(result, inputs) for result in results)
+    for gradient, reference in zip(found, expected, strict=True):
+        torch.testing.assert_close(gradient, reference)
+
+
+@pytest.mark.parametrize(("shape", "grad"), [((3, 5, 4), True), ((3, 5, 4), False), ((2, 9), True)])
+def test_opcheck_of_forward(shape, grad):
+    layer = gentle(shape, 3).requires_grad_(grad)
+    x = torch.randn(3, *shape, dtype=torch.float64, requires_grad=grad)
+    torch.library.opcheck(torch.ops.invertbench.emerging.default, (x, *operands(layer), not grad))
+
+
+@torch.no_grad()
+def test_forward_leaves_non_finite_values_in_their_example():
+    layer = gentle((3, 8, 8), 3, torch.float32)
+    x = torch.randn(3, 3, 8, 8)
+    expected = forward(x, *operands(layer))[0]
+    x[1] = torch.nan
+    found = forward(x, *operands(layer))[0]
+    assert torch.equal(found[[0, 2]], expected[[0, 2]]) and found[1].isnan().all()

@@ -52,7 +52,7 @@ void run(const at::Tensor& y, const at::Tensor& first, const at::Tensor& second,
 
 at::Tensor emerging_inverse(const at::Tensor& y, const at::Tensor& weight1, const at::Tensor& weight2,
                             const std::optional<at::Tensor>& bias) {
-  check_emerging_operands(y, weight1, weight2, bias);
+  check_emerging_operands("emerging_inverse", y, weight1, weight2, bias);
   const at::Tensor input = y.contiguous(), first = weight1.contiguous(), second = weight2.contiguous();
   const at::Tensor offset = bias.has_value() ? bias->contiguous() : at::Tensor();
   at::Tensor output = at::empty(y.sizes(), y.options().memory_format(at::MemoryFormat::Contiguous));

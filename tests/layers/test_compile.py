@@ -1,0 +1,55 @@
+"""Every layer traces as one graph with torch.compile, and agrees with its eager execution."""
+
+import copy
+
+import pytest
+import torch
+
+from harness.checking.check_layer import SHAPES, construct
+from layers import LAYERS
+
+PAPER = ["butterfly", "conv1x1", "emerging", "periodic", "woodbury"]
+SYSTEM = pytest.mark.system  # tracing takes about a second
+
+
+def check(name: str, backend: str) -> None:
+    """Compare both directions and all gradients, on the first shape that the layer serves."""
+    torch.compiler.reset()
+    shape = next(shape for shape in SHAPES if construct(LAYERS[name], shape, {}) == (None, []))
+    torch.manual_seed(0)
+    eager = LAYERS[name](shape)
+    with torch.no_grad():
+        for parameter in eager.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    other = copy.deepcopy(eager)
+    forward, inverse = (
+        torch.compile(function, fullgraph=True, backend=backend) for function in (other.forward, other.inverse)
+    )
+    x = torch.randn(3, *shape)
+    expected = results(eager, eager.forward, eager.inverse, x)
+    for result, reference in zip(results(other, forward, inverse, x), expected, strict=True):
+        torch.testing.assert_close(result, reference, rtol=1e-4, atol=1e-5)
+
+
+def results(layer, forward, inverse, x):
+    """Return y, the log-det, the inverse of x, and the gradients of both directions."""
+    found = []
+    for function in (forward, inverse):
+        events = x.clone().requires_grad_()
+        outputs = function(events)
+        outputs = [*outputs] if isinstance(outputs, tuple) else [outputs]
+        weighted = sum((torch.linspace(1, 2, y.numel()).view(y.shape) * y).sum() for y in outputs)
+        leaves = [events, *layer.parameters()]
+        found += outputs + list(torch.autograd.grad(weighted, leaves, allow_unused=True, materialize_grads=True))
+    return found
+
+
+@pytest.mark.parametrize("name", [name if name in PAPER else pytest.param(name, marks=SYSTEM) for name in LAYERS])
+def test_one_graph(name: str):
+    check(name, "aot_eager")
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("name", PAPER)
+def test_compiled_code(name: str):
+    check(name, "inductor")
