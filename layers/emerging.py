@@ -78,6 +78,10 @@ class Emerging(InvertibleLinear, name="emerging"):
         if x.is_cpu and self.channels <= MOST_CHANNELS and kernels.serve(x, self.weight1, self.weight2):
             y, log_det, _ = torch.ops.invertbench.emerging(x, self.weight1, self.weight2, self.bias, False)
             return y, log_det
+        return self._by_torch(x)
+
+    def _by_torch(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the same as `forward`, by PyTorch's convolutions."""
         first, second = self._kept_taps()
         reach = [size - 1 for size in reversed(first.shape[2:])]  # F.pad counts axes from the last
         convolve = F.conv2d if len(self.shape) == 3 else F.conv1d

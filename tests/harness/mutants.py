@@ -34,6 +34,9 @@ class WrongMask(Emerging):
         super().__init__(shape)
         self.weight1_mask = self.weight1_mask.transpose(0, 1)
 
+    def forward(self, x):
+        return self._by_torch(x)
+
 
 class TransposedInverse(Conv1x1):
     """Apply W^-T at every position instead of W^-1."""
