@@ -15,34 +15,10 @@
 #include <tuple>
 #include <vector>
 
-#include "simd/cpu.h"
 #include "coupling/perceptron.h"
 
-#define INVERTBENCH_INLINE inline __attribute__((always_inline))
-
-namespace invertbench::portable {
-#define INVERTBENCH_BYTES 16
-#include "coupling/perceptron_tile.h"
-#undef INVERTBENCH_BYTES
-}  // namespace invertbench::portable
-
-#if defined(__x86_64__)
-INVERTBENCH_TARGET(INVERTBENCH_AVX2)
-namespace invertbench::avx2 {
-#define INVERTBENCH_BYTES 32
-#include "coupling/perceptron_tile.h"
-#undef INVERTBENCH_BYTES
-}  // namespace invertbench::avx2
-INVERTBENCH_TARGET_END
-
-INVERTBENCH_TARGET(INVERTBENCH_AVX512)
-namespace invertbench::avx512 {
-#define INVERTBENCH_BYTES 64
-#include "coupling/perceptron_tile.h"
-#undef INVERTBENCH_BYTES
-}  // namespace invertbench::avx512
-INVERTBENCH_TARGET_END
-#endif
+#define INVERTBENCH_BODY "coupling/perceptron_tile.h"
+#include "simd/each.h"
 
 namespace invertbench {
 namespace {

@@ -1,9 +1,8 @@
 // The instruction set of the processor, queried once at run time: the same build serves every machine.
 // ATEN_CPU_CAPABILITY, torch's own variable, limits the kernels as it limits torch: to `default` or `avx2`.
 //
-// A kernel body is written once, in terms of vectors of BYTES bytes, and compiled for each kind within
-//   INVERTBENCH_TARGET("...")  ...  INVERTBENCH_TARGET_END
-// in a separate namespace; the caller selects by `instructions()`.
+// A kernel body is written once, in terms of vectors of INVERTBENCH_BYTES bytes, and compiled for each kind by
+// simd/each.h; the caller selects by `instructions()`.
 #pragma once
 
 #include <cstdlib>
@@ -18,6 +17,8 @@
 #define INVERTBENCH_TARGET(names) _Pragma("GCC push_options") INVERTBENCH_TEXT(GCC target(names))
 #define INVERTBENCH_TARGET_END _Pragma("GCC pop_options")
 #endif
+
+#define INVERTBENCH_INLINE inline __attribute__((always_inline))
 
 #define INVERTBENCH_AVX2 "avx2,fma"
 #define INVERTBENCH_AVX512 "avx512f,avx512dq,avx512vl,avx512bw,avx2,fma,prefer-vector-width=512"

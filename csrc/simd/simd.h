@@ -3,9 +3,6 @@
 // Included once for each instruction set, in a separate namespace: no include guard. A vector is made of 16-byte
 // lanes, within which shuffles are cheap: 4 floats or 2 doubles each.
 
-#undef INVERTBENCH_INLINE
-#define INVERTBENCH_INLINE inline __attribute__((always_inline))
-
 // Keep a vector in its register: a compiler would otherwise reload it for every use, and loads are the bottleneck.
 #undef INVERTBENCH_KEEP
 #if INVERTBENCH_BYTES == 64

@@ -10,49 +10,9 @@
 #endif
 
 #include "butterfly/cpu/kernels.h"
-#include "simd/cpu.h"
 
-namespace invertbench::portable {
-#define INVERTBENCH_BYTES 16
-#include "simd/simd.h"
-#include "butterfly/cpu/weights.h"
-#include "butterfly/cpu/example_lanes/tile.h"
-#include "butterfly/cpu/example_lanes/run.h"
-#include "butterfly/cpu/entry_lanes/lanes.h"
-#include "butterfly/cpu/entry_lanes/lanes_backward.h"
-#include "butterfly/cpu/table.h"
-#undef INVERTBENCH_BYTES
-}  // namespace invertbench::portable
-
-#if defined(__x86_64__)
-INVERTBENCH_TARGET(INVERTBENCH_AVX2)
-namespace invertbench::avx2 {
-#define INVERTBENCH_BYTES 32
-#include "simd/simd.h"
-#include "butterfly/cpu/weights.h"
-#include "butterfly/cpu/example_lanes/tile.h"
-#include "butterfly/cpu/example_lanes/run.h"
-#include "butterfly/cpu/entry_lanes/lanes.h"
-#include "butterfly/cpu/entry_lanes/lanes_backward.h"
-#include "butterfly/cpu/table.h"
-#undef INVERTBENCH_BYTES
-}  // namespace invertbench::avx2
-INVERTBENCH_TARGET_END
-
-INVERTBENCH_TARGET(INVERTBENCH_AVX512)
-namespace invertbench::avx512 {
-#define INVERTBENCH_BYTES 64
-#include "simd/simd.h"
-#include "butterfly/cpu/weights.h"
-#include "butterfly/cpu/example_lanes/tile.h"
-#include "butterfly/cpu/example_lanes/run.h"
-#include "butterfly/cpu/entry_lanes/lanes.h"
-#include "butterfly/cpu/entry_lanes/lanes_backward.h"
-#include "butterfly/cpu/table.h"
-#undef INVERTBENCH_BYTES
-}  // namespace invertbench::avx512
-INVERTBENCH_TARGET_END
-#endif
+#define INVERTBENCH_BODY "butterfly/cpu/body.h"
+#include "simd/each.h"
 
 namespace invertbench {
 

@@ -1,8 +1,9 @@
 """Find the files of csrc/ that define a compiled operator, by parsing their text.
 
 A source registers operators (`m.def`, `m.impl`), for all devices or for one. The search starts at the sources that
-register an operator and follows their headers (`#include "..."`). A source that registers nothing defines the
-declarations of the first header that it includes, and belongs to every file that includes that header.
+register an operator and follows their headers (`#include "..."`, and the bodies of csrc/simd/each.h). A source that
+registers nothing defines the declarations of the first header that it includes, and belongs to every file that includes
+that header.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 
 ALL = "*"  # stands for all operators
 
-INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+INCLUDE = re.compile(r'^\s*#\s*(?:include|define INVERTBENCH_BODY)\s+"([^"]+)"', re.MULTILINE)
 REGISTERED = re.compile(r'\bm\.(?:def|impl)\(\s*"(\w+)')
 FOR_DEVICE = re.compile(r"TORCH_LIBRARY_IMPL\(\s*invertbench\s*,\s*(\w+)")
 SOURCES = (".cpp", ".cu")
