@@ -103,4 +103,4 @@ class CLipSwish(LipSwish):
 
 def _unit(x: Tensor) -> Tensor:
     """Return x scaled to norm 1; zero stays zero."""
-    return x / x.norm().clamp(min=torch.finfo(x.dtype).tiny)
+    return x / torch.linalg.vector_norm(x).clamp(min=torch.finfo(x.dtype).tiny)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import product
 from typing import Any
+
+import torch
 
 from flows import UnsupportedEvent
 from harness.core.errors import UserError, nearest
@@ -134,7 +137,8 @@ def _shape_problems(scopes: Sequence[Scope], only: Container[tuple[str, str]] | 
         for cell in scope.every_cell:
             if only is not None and (cell.column, cell.row) not in only:
                 continue
-            cause = _cause(scope, cell)
+            with _one_thread():
+                cause = _cause(scope, cell)
             if cause is not None:
                 place = scope.name if cause[1] else f"{scope.name} {cell.column}"
                 concerned.setdefault(cause, []).append(place)
@@ -142,6 +146,17 @@ def _shape_problems(scopes: Sequence[Scope], only: Container[tuple[str, str]] | 
         where.says(f"{what} ({', '.join(dict.fromkeys(places))}): {why}", at_key)
         for (where, at_key, what, why), places in concerned.items()
     ]
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute on one thread: the models built here are small, and threads wait for each other where cores are busy."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _cause(scope: Scope, cell: Cell) -> tuple[Where, bool, str, str] | None:

@@ -525,7 +525,8 @@ def test_list_of_layers_suites_and_datasets_imports_no_torch(tmp_path):
 def test_a_plan_imports_nothing_that_only_training_or_reports_need():
     code = (
         "import sys; from harness.cli.parser import main; main(['plan', 'density', '--profile', 'smoke']); "
-        "print([m for m in ('torch._dynamo', 'sympy', 'matplotlib', 'pandas', 'sklearn') if m in sys.modules])"
+        "heavy = ('torch._dynamo', 'sympy', 'scipy', 'matplotlib', 'pandas', 'sklearn'); "
+        "print([m for m in heavy if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=PROJECT, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
