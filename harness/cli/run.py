@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -62,6 +63,7 @@ def execute(args: argparse.Namespace) -> int:
         if known.get(key, found[key]) != found[key]:
             print(f"{key.name}: the data have changed since the last run here, so trials on them are other trials")
     request = request.with_checksums(known | found)
+    gc.enable()  # a run may take days
     with claimed(make_folder(request.folder), args.host):
         _run_remaining(request, root, args)
         report_folder(request.folder)
