@@ -2,6 +2,7 @@
 
 import ctypes
 import errno
+import gc
 import json
 import os
 import pickle
@@ -38,6 +39,7 @@ def fine(trial):
     record = blank_record(trial, "ok", None)
     record.rows = [{"layer": "any", "parameters": 3}]
     record.notes["threads"] = str(torch.get_num_threads())
+    record.notes["garbage"] = f"{gc.isenabled()} {gc.get_freeze_count() > 100_000}"
     return record
 
 

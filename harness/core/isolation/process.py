@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import gc
 import multiprocessing
 import os
 import signal
@@ -29,6 +30,7 @@ from typing import Any
 
 from harness.core.isolation.messages import Receiver, Sender
 
+FIRST_IMPORT = "harness.core.isolation.importing"
 PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
 OOM_SCORE = "500"  # of 1000; out of memory, the kernel ends this process rather than its parent
 SERVER_GONE = 255  # exit code of a process whose fork server ended before it
@@ -42,7 +44,7 @@ def start_server(preload: Iterable[str]) -> Context:
     Only the modules of the first call are preloaded. A caller with seconds of other work to do can start it early.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(dict.fromkeys(preload)))
+    context.set_forkserver_preload(list(dict.fromkeys([FIRST_IMPORT, *preload])))
     # Ctrl-C goes to every process of the terminal; a fork server that is still importing would end with a traceback.
     # It inherits this block, and each child lifts its own. Starting the tracker would lift the block: start it first.
     resource_tracker.ensure_running()
@@ -93,6 +95,8 @@ def start(context: Context, target: Callable[..., None], args: tuple[Any, ...], 
 
 
 def _main(target: Callable[..., None], args: tuple[Any, ...], log: Path, messages: Connection) -> None:
+    gc.freeze()  # what the server has imported: to visit it would copy the memory that is shared with the server
+    gc.enable()
     _detach()
     with log.open("wb", buffering=0) as file:
         os.dup2(file.fileno(), 1)

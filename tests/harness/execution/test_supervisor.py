@@ -154,6 +154,11 @@ def test_output_of_a_trial_is_in_its_log_and_its_last_lines_in_the_record(faulty
     assert "in raise_error" in records["raise_error"].notes["traceback"]
 
 
+def test_a_trial_collects_its_own_garbage_and_visits_nothing_of_the_server(faulty):
+    _, _, records, _ = faulty
+    assert records["fine"].notes["garbage"] == "True True"
+
+
 def test_records_have_their_provenance_and_name_no_machine(faulty):
     environment = faulty[2]["fine"].environment
     assert environment["versions"]["torch"] and environment["cpu"] and environment["threads"] == 1
