@@ -3,6 +3,7 @@
 import re
 
 import pytest
+import torch
 
 from harness.core.errors import SuiteError
 from harness.planning.suite import load_suite, packaged_suites, read_suite
@@ -200,6 +201,22 @@ def test_a_third_party_layer_is_found_next_to_the_suite(tmp_path, monkeypatch):
     path = write(tmp_path, GOOD.replace("conv1x1: {}", "mine: {layer: my_layer.py:Mine}"))
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert load_suite(path, shapes=True).layers["mine"].layer == "my_layer.py:Mine"
+
+
+def test_layers_are_checked_on_one_thread(tmp_path):
+    """On busy cores, threads of the small models that a check builds wait for each other for seconds."""
+    source = "import torch\nfrom layers.conv1x1 import Conv1x1\n\n\nclass Mine(Conv1x1):\n"
+    source += "    def __init__(self, shape):\n        raise ValueError(f'{torch.get_num_threads()} at work')\n"
+    (tmp_path / "raising.py").write_text(source)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        [(*_, message)] = complaints(
+            write(tmp_path, GOOD.replace("conv1x1: {}", "mine: {layer: raising.py:Mine}")), shapes=True
+        )
+        assert "1 at work" in message and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize(
