@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -21,6 +20,7 @@ from tabulate import tabulate
 
 from flows import UnsupportedEvent
 from harness.core.flags import keep_freed_memory
+from harness.core.settings import TimingSettings
 from harness.datasets import Store, find_dataset
 from harness.evaluation.evaluation import has_estimates
 from harness.kinds.density.trial import DensityTrial
@@ -28,6 +28,7 @@ from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline
 from harness.planning.suite import load_suite
 from harness.timing.peak_memory import peak_bytes
+from harness.timing.timing import measure
 from harness.training.updates import Updates
 from layers import UnsupportedShape
 
@@ -56,12 +57,6 @@ def training_step(trial: DensityTrial, pipeline: Pipeline) -> tuple[Callable[[],
     return step, sum(weight.numel() for weight in flow.parameters())
 
 
-def seconds(step: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    step()
-    return time.perf_counter() - start
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -87,12 +82,8 @@ def main() -> None:
             steps[row], weights[row] = training_step(trial, pipeline)
         except (UnsupportedShape, UnsupportedEvent) as error:
             print(f"{row}: {error}")
-    times: dict[str, list[float]] = {row: [] for row in steps}
-    for number in range(WARM_UP + args.rounds):
-        for row, step in steps.items():
-            spent = seconds(step)
-            if number >= WARM_UP:
-                times[row].append(1e3 * spent)
+    measured = measure(steps, TimingSettings(warmup=WARM_UP, rounds=args.rounds), torch.device("cpu"))
+    times = {row: [1e3 * sample.seconds for sample in each.samples] for row, each in measured.items()}
     memory = {row: peak_bytes(partial(step), pipeline.device) / 2**20 for row, step in steps.items()}
     usual = {row: statistics.median(values) for row, values in times.items()}
     lines = [

@@ -16,7 +16,7 @@ LARGEST_DRIFT = 0.1  # from the first half of the rounds to the second
 LARGEST_GAP = 0.15  # from the fastest process to the slowest
 LEAST_CPU_SHARE = 0.9  # of a core that one thread on a CPU should have for itself
 
-FITTED_POINTS = 4
+FITTED_SPAN = 16  # the largest point of a fit has so many times the entries of the smallest
 
 CASE = ["sweep", "shape", "batch", "layer", "operation"]
 
@@ -73,14 +73,18 @@ def _complaints(point: Row, threads: int) -> tuple[str, ...]:
     return tuple(text for text, exceeded in found.items() if exceeded)
 
 
+def largest(points: pd.DataFrame) -> pd.DataFrame:
+    """Return the points within `FITTED_SPAN` of the largest: at smaller ones calling operators hides the growth."""
+    return points[points["entries"] * FITTED_SPAN >= points["entries"].max()]
+
+
 def growth(points: pd.DataFrame) -> tuple[float, float] | None:
     """Return (p, half width of its 95 % interval) of time ~ entries^p; None with fewer than three points.
 
-    A straight line through the logarithms of the largest `FITTED_POINTS` points of one layer and operation, by
-    least squares: at smaller ones the price of calling operators hides the growth.
+    A straight line through the logarithms of the points of one layer and operation, by least squares.
     """
-    timed = points[["entries", "median_ms"]].dropna().astype(float).sort_values(["entries", "median_ms"])
-    largest = np.log(timed.tail(FITTED_POINTS).to_numpy())
-    if len(largest) < 3 or np.ptp(largest[:, 0]) == 0:
+    timed = points[["entries", "median_ms"]].dropna().astype(float)
+    entries, times = np.log(timed.to_numpy()).T
+    if len(timed) < 3 or np.ptp(entries) == 0:
         return None
-    return slope(largest[:, 0], largest[:, 1])
+    return slope(entries, times)

@@ -1,4 +1,4 @@
-"""The tables of a runtime suite: for each sweep the times of each operation, the memory and the inverses' errors."""
+"""The tables of a runtime suite: for each sweep times, their growth, memory and the errors of the inverses."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import pandas as pd
 
 from harness.kinds.runtime.points import (
-    FITTED_POINTS,
     LARGEST_DRIFT,
     LARGEST_GAP,
     LARGEST_SPREAD,
     LEAST_CPU_SHARE,
     growth,
+    largest,
     merged,
 )
 from harness.kinds.runtime.trial import RuntimeTrial
@@ -38,12 +38,12 @@ BYTES = {"float32": 4, "float64": 8}
 
 
 def tables(results: Results) -> list[Table]:
-    """Return for each sweep a table of times per operation, one of memory, one of errors; a row per layer."""
+    """Return for each sweep a table of times per operation, of their growth, memory and errors; a row per layer."""
     made = []
     for sweep in results.frame["sweep"].dropna().unique():
         table = _Sweep(results, sweep)
         made += [table.times(operation) for operation in table.operations]
-        made += [other for other in (table.memory(), table.errors()) if other is not None]
+        made += [other for other in (table.growth(), table.memory(), table.errors()) if other is not None]
     return made
 
 
@@ -70,7 +70,7 @@ class _Sweep:
         )
 
     def times(self, operation: str) -> Table:
-        """Return median and interquartile range, the growth, and below the layers a copy of the tensor."""
+        """Return median and interquartile range, and below the layers a copy of the tensor."""
         notes = Notes()
         unstable, served = [], []
         rows = []
@@ -84,10 +84,10 @@ class _Sweep:
                 if line is not None and line.unstable:
                     cells[-1] += UNSTABLE
                     unstable.append(f"{row} at {label}: {', '.join(line.unstable)}")
-            rows.append((layer_cell(row, self.measured, notes), *cells, self._growth(operation, row)))
+            rows.append((layer_cell(row, self.measured, notes), *cells))
         copies = [self._copy(operation, point) for point in self.points]
         if any(copy is not None for copy in copies):
-            rows.append(("copy", *(EMPTY if copy is None else milliseconds(copy) for copy in copies), EMPTY))
+            rows.append(("copy", *(EMPTY if copy is None else milliseconds(copy) for copy in copies)))
         remarks = (*notes.numbered(), *served)
         if unstable:
             cells_in_all = len(self.points) * len(self.plan.rows)
@@ -97,10 +97,37 @@ class _Sweep:
         return Table(
             f"{self.plan.suite}-{self.sweep}-{operation}",
             self._times_caption(operation),
-            ("layer", *self.header, "growth"),
+            ("layer", *self.header),
             tuple(rows),
             remarks,
         )
+
+    def growth(self) -> Table | None:
+        """Return the exponents of the growth of every layer's times, over the largest points of the sweep."""
+        points, notes = largest(self.measured), Notes()
+        rows = []
+        for row in self.plan.rows:
+            cells = []
+            for operation in self.operations:
+                own = points[(points["layer"] == row) & (points["operation"] == operation)]
+                fit = growth(own)
+                mark = UNSTABLE if any(own["unstable"]) else ""
+                cells.append(EMPTY if fit is None else f"{fit[0]:.2f} ± {fit[1]:.2f}{mark}")
+            rows.append((layer_cell(row, self.measured, notes), *cells))
+        if all(cell == EMPTY for _, *cells in rows for cell in cells):
+            return None
+        sizes = {"D": points["entries"] // points["batch"], "batch": points["batch"]}
+        span = " and ".join(
+            f"{name} = {size.min():,} to {size.max():,}" for name, size in sizes.items() if size.nunique() > 1
+        )
+        caption = (
+            f"{self.sweep}: growth, p where time goes as entries to the power of p, from {span}{self.fixed}; by least "
+            f"squares through the logarithms of three median times or more, ± 95 % interval. {self.rest}"
+        )
+        header = ("layer", *(OPERATIONS[operation] for operation in self.operations))
+        remarks = ("† a fitted time is unstable",) if any(points["unstable"]) else ()
+        name = f"{self.plan.suite}-{self.sweep}-growth"
+        return Table(name, caption, header, tuple(rows), (*notes.numbered(), *remarks))
 
     def memory(self) -> Table | None:
         """Return the peak memory of every operation, in sizes of the point's tensor."""
@@ -148,11 +175,6 @@ class _Sweep:
         header = ("layer", *self.header)
         return Table(f"{self.plan.suite}-{self.sweep}-{name}", caption, header, tuple(rows), notes.numbered())
 
-    def _growth(self, operation: str, row: str) -> str:
-        own = (self.measured["layer"] == row) & (self.measured["operation"] == operation)
-        fit = growth(self.measured.loc[own, ["entries", "median_ms"]])
-        return EMPTY if fit is None else f"{fit[0]:.2f} ± {fit[1]:.2f}"
-
     def _copy(self, operation: str, point: tuple[str, int]) -> float | None:
         found = (self.by_case.get((operation, row, *point)) for row in self.plan.rows)
         return next((line.copy_ms for line in found if line is not None and pd.notna(line.copy_ms)), None)
@@ -173,9 +195,8 @@ class _Sweep:
         early = f", fewer where they took more than {timing.budget_seconds:g} s" if ended_early else ""
         return (
             f"{self.sweep}: {what}. Milliseconds, median (interquartile range) of {timing.rounds} samples"
-            f"{times}{early}, layers alternating, after {calls}{least}{self.fixed}. Growth: p where time goes "
-            f"as entries to the power of p, over the {FITTED_POINTS} largest points, ± 95 % interval. Copy: of the "
-            f"point's tensor. {self.rest}"
+            f"{times}{early}, layers alternating, after {calls}{least}{self.fixed}. Copy: of the point's "
+            f"tensor. {self.rest}"
         )
 
 

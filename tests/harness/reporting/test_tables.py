@@ -288,26 +288,39 @@ def test_runtime_tables(runtime_run):
     assert [table.name for table in made_tables] == [
         f"made_up-{sweep}-{name}"
         for sweep in ("spatial", "batch")
-        for name in ("forward", "forward_backward", "inverse", "memory", "error")
+        for name in ("forward", "forward_backward", "inverse", "growth", "memory", "error")
+        if (sweep, name) != ("batch", "growth")  # two points
     ]
-    spatial, batch = made_tables[0], made_tables[5]
-    assert spatial.header == ("layer", "3×4×4", "3×8×8", "3×16×16", "growth")
+    spatial, batch = made_tables[0], made_tables[6]
+    assert spatial.header == ("layer", "3×4×4", "3×8×8", "3×16×16")
     assert grid(spatial)["<script>"] == {
         "layer": "<script>",
         "3×4×4": "0.750 (0.010)",
         "3×8×8": "unsupported [1]",
         "3×16×16": "3.00 (0.010)",
-        "growth": "–",  # two points
     }
-    assert grid(spatial)["conv1x1"]["growth"] == "0.50 ± 0.00"  # twice the side is four times the entries
-    assert list(grid(spatial)["copy"].values()) == ["copy", "0.003", "0.005", "0.010", "–"]
+    assert list(grid(spatial)["copy"].values()) == ["copy", "0.003", "0.005", "0.010"]
     assert spatial.notes == ("[1] <script>: side 8 is even",)
     assert "median (interquartile range) of 5 samples, layers" in spatial.caption and "batch 4" in spatial.caption
-    assert batch.header == ("layer", "batch 1", "batch 2", "growth") and "shape 3×4×4" in batch.caption
-    memory, error = made_tables[3:5]
+    assert batch.header == ("layer", "batch 1", "batch 2") and "shape 3×4×4" in batch.caption
+    memory, error = made_tables[4:6]
     assert grid(memory)["conv1x1"]["3×4×4"] == "5.3 / 5.3 / 5.3"  # 4096 bytes of 4 * 4 * 48
     assert grid(memory)["<script>"]["3×8×8"] == "unsupported [1]"
     assert grid(error)["conv1x1"]["3×4×4"] == "1e-06" and "<script>: side 8 is even" in error.notes[0]
+
+
+def test_growth_of_times_by_layer_and_operation(runtime_run):
+    def table():
+        return next(table for table in made(runtime_run) if table.name == "made_up-spatial-growth")
+
+    assert table().header == ("layer", "forward", "forward + backward", "inverse")
+    assert "from D = 48 to 768, batch 4;" in table().caption and table().notes == ()
+    # Twice the side is four times the entries, and twice the time; the other layer has two points.
+    assert list(grid(table())["conv1x1"].values()) == ["conv1x1", "0.50 ± 0.00", "0.50 ± 0.00", "0.50 ± 0.00"]
+    assert list(grid(table())["<script>"].values()) == ["<script>", "–", "–", "–"]
+    runtime_run[1][2].rows[0].update(median_ms=4.0, drift=0.5)
+    assert list(grid(table())["conv1x1"].values()) == ["conv1x1", "1.00 ± 3.67 †", "0.50 ± 0.00", "0.50 ± 0.00"]
+    assert table().notes == ("† a fitted time is unstable",)
 
 
 def test_unstable_times_are_marked_and_explained(runtime_run):

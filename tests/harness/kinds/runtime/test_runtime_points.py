@@ -5,7 +5,7 @@ import math
 import pandas as pd
 import pytest
 
-from harness.kinds.runtime.points import growth, merged
+from harness.kinds.runtime.points import growth, largest, merged
 from harness.reporting.frame import rows_of, typed_frame
 
 
@@ -77,16 +77,16 @@ def test_points_keep_their_order_and_are_separate_per_layer():
     ]
 
 
-def points(times, batches=(1, 2, 4, 8, 16)):
-    return together([line(batch=batch, median_ms=time) for batch, time in zip(batches, times, strict=False)])
+def points(times, batches):
+    return largest(together([line(batch=batch, median_ms=time) for batch, time in zip(batches, times, strict=True)]))
 
 
 def test_growth_is_the_exponent_of_the_largest_points():
     assert only(line()).entries == 96
-    exact = growth(points([100.0, 2.0**1.5, 4.0**1.5, 8.0**1.5, 16.0**1.5]))
+    exact = growth(points([100.0, *(batch**1.5 for batch in (4, 8, 16, 64))], batches=(3, 4, 8, 16, 64)))
     assert exact == pytest.approx((1.5, 0.0), abs=1e-6)
-    assert growth(points([1.0, 2.0])) is None
-    assert growth(points([None] * 4)) is None
+    assert growth(points([1.0, 2.0], batches=(1, 2))) is None
+    assert growth(points([None] * 4, batches=(1, 2, 3, 4))) is None
     shapes = ("3x4x4", "4x3x4", "4x4x3")
     assert growth(together([line(shape=shape, median_ms=number) for number, shape in enumerate(shapes, 1)])) is None
 
