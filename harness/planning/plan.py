@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationError
 
+from harness.core.archive import Archive, archive_of
 from harness.core.errors import UserError
 from harness.core.kinds import kind_of
 from harness.core.records import Record, write_atomically
@@ -84,10 +85,12 @@ class Plan(Settings):
 
     @classmethod
     def load(cls, folder: Path) -> Plan:
-        """Read `folder/plan.json`; raise a UserError if it cannot be read."""
-        path = folder / FILE
+        """Read the plan in the folder of a run, or in an archive; raise a UserError if it cannot be read."""
+        archive = archive_of(folder)
+        path = archive or folder / FILE
         try:
-            return cls.model_validate_json(path.read_bytes())
+            content = path.read_bytes() if archive is None else Archive.read(archive).plan
+            return cls.model_validate_json(content)
         except FileNotFoundError as error:
             raise UserError(
                 f"{folder}: no {FILE}, so no suite was run here; give the folder of a run, OUT/<suite>"

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from harness.core.archive import FILE as ARCHIVE
+from harness.core.archive import archive_bytes
 from harness.core.kinds import kind_of
 from harness.core.records import write_atomically
+from harness.planning.plan import FILE as PLAN
 from harness.reporting.benchmarks import benchmark_figure, benchmark_table, read_benchmarks
 from harness.reporting.figures.figure_style import style
 from harness.reporting.figures.figures import ReportFigure, drawn, rendered
@@ -57,13 +60,16 @@ class WrittenReport:
     table: str
 
 
-def write_report(folder: Path, at: Sequence[str] = (), benchmarks: Sequence[Path] = ()) -> WrittenReport:
+def write_report(
+    folder: Path, at: Sequence[str] = (), benchmarks: Sequence[Path] = (), archive: bool = False
+) -> WrittenReport:
     """Write results.csv, table.md, table.tex, figures/ and index.html of one suite; each file whole or not at all.
 
     Args:
         folder: OUT/<suite>, with plan.json and records/.
         at: terms on which results are to be equal, each for a table of its own, table-at-<terms>.
         benchmarks: files of pytest-benchmark, for a table and a figure of their own.
+        archive: also write plan and records as one file (see `harness.core.archive`).
 
     Raises:
         UserError: there is no plan in the folder, the plan or a record cannot be read, or there is no table at `at`.
@@ -93,6 +99,8 @@ def write_report(folder: Path, at: Sequence[str] = (), benchmarks: Sequence[Path
         text += f"\n{markdown(table)}\n"
     sections = report.sections(page_figures(figures, images), list(beside.values()))
     content["index.html"] = page(results, sections)
+    if archive:
+        content[ARCHIVE] = archive_bytes((folder / PLAN).read_bytes(), results.records.values())
     for name, data in content.items():
         write_atomically(folder / name, data)
     for stale in (*(folder / "figures").glob("*"), *folder.glob("table-*")):

@@ -17,8 +17,8 @@ def add_suite(parser: argparse.ArgumentParser) -> None:
 
 
 def add_folder(parser: argparse.ArgumentParser) -> None:
-    """Add the argument DIR, for the run folders that `harness.cli.shared.runs.run_folders` finds."""
-    parser.add_argument("folder", type=Path, metavar="DIR", help="OUT/<suite>, or a folder of such folders")
+    """Add the argument DIR, for the run folders or archives that `harness.cli.shared.runs.run_folders` finds."""
+    parser.add_argument("folder", type=Path, metavar="DIR", help="OUT/<suite>, a folder of such folders, or an archive")
 
 
 def add_profile(parser: argparse.ArgumentParser, default: str | None, text: str) -> None:

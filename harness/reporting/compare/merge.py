@@ -1,4 +1,4 @@
-"""Join the records of one suite that several machines have made, into a folder that is reported like any other."""
+"""Join the records of one suite, of several machines or archives, in a folder that is reported like any other."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from harness.core.archive import read_records
 from harness.core.errors import UserError
-from harness.core.records import Record, read_record, verdict, write_atomically, write_record
+from harness.core.records import Record, verdict, write_atomically, write_record
 from harness.core.trial import AnyTrial
 from harness.planning.plan import FILE, Plan
 from harness.reporting.compare.pairs import difference, flat
@@ -40,7 +41,7 @@ def merge(folders: Sequence[Path], out: Path) -> list[Merged]:
     """Join run folders, suite by suite, as `out/<suite>`; a merge that is already there is replaced.
 
     Args:
-        folders: with plan.json and records/; where two have a good record of one trial, the first one's is kept.
+        folders: of runs, or archives; where two have a good record of one trial, the first one's is kept.
         out: a folder for merges.
 
     Raises:
@@ -97,10 +98,11 @@ def _check_target(folder: Path, origins: Sequence[Path]) -> None:
 
 
 def _merge_suite(plan: Plan, origins: Sequence[Path], folder: Path) -> Merged:
-    found: dict[str, list[tuple[Path, Record]]] = {}
-    for trial in plan.trials:
-        paths = ((origin, origin / "records" / f"{trial.id}.json") for origin in origins)
-        found[trial.id] = [(origin, read_record(path)) for origin, path in paths if path.exists()]
+    ids = [trial.id for trial in plan.trials]
+    found: dict[str, list[tuple[Path, Record]]] = {name: [] for name in ids}
+    for origin in origins:
+        for record in read_records(origin, ids):
+            found[record.id].append((origin, record))
     machine = timing_machine(record for records in found.values() for _, record in records)
     conflicts: list[str] = []
     remarks: list[str] = []
