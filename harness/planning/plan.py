@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -61,6 +61,32 @@ class Plan(Settings):
         """Return the plan of a section, by itself."""
         own = tuple(trial for trial in self.trials if trial.suite == section.head.suite)
         return section.head.model_copy(update={"trials": own})
+
+    @property
+    def means(self) -> dict[str, tuple[str, ...]]:
+        """The averages of which the plan has every column."""
+        return {label: members for label, members in self.averages.items() if set(members) <= set(self.columns)}
+
+    def limited(self, trials: Sequence[AnyTrial]) -> Plan:
+        """Return the plan of these trials alone, without rows, columns, seeds and claims that none of them has."""
+        rows = {row for trial in trials for row in trial.rows}
+        columns = {trial.column for trial in trials}
+        seeds = {trial.repetition for trial in trials if trial.repeats == "seed"}
+        suites = {trial.suite for trial in trials}
+        published = self.published
+        if published is not None:
+            values = {row: own for row, own in published.values.items() if row in rows or row not in self.rows}
+            published = published.model_copy(update={"values": values})
+        return self.model_copy(
+            update={
+                "rows": tuple(row for row in self.rows if row in rows),
+                "columns": tuple(column for column in self.columns if column in columns),
+                "seeds": tuple(seed for seed in self.seeds if seed in seeds),
+                "published": published,
+                "trials": tuple(trials),
+                "sections": tuple(section for section in self.sections if section.head.suite in suites),
+            }
+        )
 
     def due(self, records: Mapping[str, Record]) -> tuple[AnyTrial, ...]:
         """Return the trials without those of an earlier stage that, by the records, no later trial needs any more."""

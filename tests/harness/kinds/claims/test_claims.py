@@ -186,6 +186,14 @@ def test_runs_of_single_claims_are_merged(done, tmp_path):
     assert main(["report", *map(str, parts), "--out", str(tmp_path / "merged")]) == 0
     assert (tmp_path / "merged" / "two" / "table.md").read_text() == whole
     plan = Plan.load(parts[0])
+    for part, name in zip(parts, ("blocks", "mixes"), strict=True):  # as --only leaves them
+        own = next(section.head.suite for section in plan.sections if section.name == name)
+        limited = plan.limited([trial for trial in plan.trials if trial.suite == own])
+        assert [section.name for section in limited.sections] == [name]
+        limited.save(part)
+    assert main(["report", *map(str, parts[::-1]), "--out", str(tmp_path / "limited")]) == 0
+    assert (tmp_path / "limited" / "two" / "table.md").read_text() == whole
+    plan.save(parts[1])
     section = plan.sections[0].model_copy(update={"claim": "It mixes nothing."})
     plan.model_copy(update={"sections": (section, *plan.sections[1:])}).save(parts[0])
     assert main(["report", *map(str, parts), "--out", str(tmp_path / "again")]) == 2
