@@ -37,5 +37,5 @@ def report_folder(folder: Path, at: Sequence[Any] = (), benchmarks: Sequence[Pat
 
     with writing(folder):
         written = write_report(folder, at, benchmarks, archive)
-    print(f"\n{written.table}")
+    print(f"\n{written.text}")
     print(f"in {folder}: {', '.join(written.files)}")

@@ -237,7 +237,8 @@ def test_a_run_from_start_to_report(suite, capsys, monkeypatch):
     assert done.returncode == 0, done.stderr
     folder = suite.parent / "reports" / "tiny"
     table = (folder / "table.md").read_text()
-    assert table in done.stdout and "butterfly" in table
+    assert "# A tiny suite" in table and "| butterfly" in table
+    assert "\nA tiny suite\n" in done.stdout and "\nbutterfly  " in done.stdout and "|" not in done.stdout
     assert len(list((folder / "records").glob("*.json"))) == 2
 
     def refuse(*_, **__):

@@ -150,6 +150,12 @@ def test_a_run_of_claims_and_its_report(done, capsys):
     links = re.findall(r"^\| \[(.+?)\]\(#(.+?)\) \| \*\*(.+?)\*\* \|", text, re.MULTILINE)
     assert links == [("mixes", "mixes", "holds in part"), ("blocks", "blocks", "undecided")]
     assert re.findall(r"^## (.+)$", text, re.MULTILINE) == ["mixes", "blocks"]
+    capsys.readouterr()
+    assert main(["report", str(done)]) == 0
+    plain = capsys.readouterr().out
+    assert "\n\nClaim: It mixes | all <entries>.\n\n" in plain and not re.search(
+        r"\\|\*\*|&lt;|\]\(|^[#|]", plain, re.M
+    )
     assert "**Claim.** It mixes \\| all &lt;entries>." in text and "**Verdict.** holds in part." in text
     summary = [line for line in text.splitlines() if line.startswith("| [")]
     assert not any("  " in line for line in summary), "no cell is padded"
