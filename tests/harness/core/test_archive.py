@@ -3,6 +3,7 @@
 import io
 import shutil
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -11,8 +12,9 @@ from harness.core.archive import DATE, FILE, Archive, archive_bytes, read_record
 from harness.core.errors import UserError
 from harness.core.records import write_record
 from harness.planning.plan import Plan
-from harness.reporting.frame import Results
+from harness.reporting.frame import Results, load
 
+PROJECT = Path(__file__).resolve().parents[3]
 REPORT = ("table.md", "table.tex", "results.csv", "plan.json")
 
 
@@ -62,6 +64,13 @@ def test_an_archive_is_reported_and_compared_like_the_folder(density_run, write_
         assert main(["compare", str(folder), other, "--other-code"]) == 0
         assert "missing" not in (text := capsys.readouterr().out) and text.count("seed 0") == 6
     assert Results.read(tmp_path / "committed").statuses == Results.read(folder).statuses
+
+
+@pytest.mark.parametrize("path", sorted(PROJECT.glob(f"reports/*/{FILE}")), ids=lambda path: path.parent.name)
+def test_committed_archives_can_be_read(path):
+    results = Results.read(path)
+    assert len(results.records) == len(results.plan.trials) and "missing" not in results.statuses.values()
+    assert results.table["id"].tolist() == load(path.parent)["id"].tolist(), "as in the results.csv beside it"
 
 
 def test_archives_and_folders_are_joined(density_run, write_run, tmp_path, no_figures, capsys):
