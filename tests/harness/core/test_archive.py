@@ -70,7 +70,7 @@ def test_an_archive_is_reported_and_compared_like_the_folder(density_run, write_
 def test_committed_archives_can_be_read(path):
     results = Results.read(path)
     assert len(results.records) == len(results.plan.trials) and "missing" not in results.statuses.values()
-    assert results.table["id"].tolist() == load(path.parent)["id"].tolist(), "as in the results.csv beside it"
+    assert load(path)["id"].tolist() == load(path.parent)["id"].tolist(), "as in the results.csv beside it"
 
 
 def test_archives_and_folders_are_joined(density_run, write_run, tmp_path, no_figures, capsys):
