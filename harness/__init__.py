@@ -20,8 +20,8 @@ def load_results(folder: str | Path) -> pd.DataFrame:
     to compare.
 
     Args:
-        folder: OUT/<suite>, written by `run`. A folder with results.csv alone, such as a committed report, is read from
-            that file.
+        folder: OUT/<suite>, written by `run`, or an archive of its records. A folder with results.csv alone, such as a
+            committed report, is read from that file.
 
     Raises:
         UserError: no suite was run in it, or its plan or a record cannot be read.

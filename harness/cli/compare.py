@@ -14,8 +14,8 @@ HELP = "compare a run with an earlier one, trial by trial"
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
-    parser.add_argument("first", type=Path, metavar="A", help="OUT/<suite> of the earlier run")
-    parser.add_argument("second", type=Path, metavar="B", help="OUT/<suite> of the later run")
+    parser.add_argument("first", type=Path, metavar="A", help="OUT/<suite> of the earlier run, or an archive")
+    parser.add_argument("second", type=Path, metavar="B", help="OUT/<suite> of the later run, or an archive")
     text = "threshold, 0.02 for likelihoods, 10%% for times and parameters; repeatable (default: 0.01, 5%%)"
     add_repeatable(parser, "--threshold", "CHANGE", text)
     parser.add_argument(

@@ -31,7 +31,7 @@ def execute(args: argparse.Namespace) -> int:
     missing = ""
     checksums = known_checksums(request.folder)
     try:
-        checksums |= check_data(request.trials, data_root(args.data), offline=True)
+        checksums |= check_data(request.plan.trials, data_root(args.data), offline=True)
     except (DataMissing, DataError) as error:
         missing = f"\na run would stop, because data are missing:\n{error}"
     request = request.with_checksums(checksums)

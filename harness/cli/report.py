@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from harness.cli.shared.runs import exit_code, report_folder, run_folders
+from harness.core.archive import FILE, archive_of
 from harness.execution.agenda import agenda
 from harness.planning.plan import Plan
 
@@ -15,14 +16,20 @@ HELP = "write the report of a run again, or one report of several runs"
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     parser.add_argument(
-        "folders", type=Path, nargs="+", metavar="DIR", help="OUT/<suite>, or a folder of such; several runs are merged"
+        "folders",
+        type=Path,
+        nargs="+",
+        metavar="DIR",
+        help="OUT/<suite>, a folder of such, or an archive of records; several runs are merged",
     )
     parser.add_argument(
         "--out",
         type=Path,
-        default=Path("reports/merged"),
         metavar="DIR",
-        help="folder of a merge (default: reports/merged)",
+        help="write the report to DIR/<suite> (default: beside its records; of a merge or an archive, reports/merged)",
+    )
+    parser.add_argument(
+        "--archive", action="store_true", help=f"also write {FILE}, which holds the plan and the records in one file"
     )
     parser.add_argument(
         "--at",
@@ -45,16 +52,16 @@ def execute(args: argparse.Namespace) -> int:
     """Return 0 if every trial counts as ok and merged runs do not contradict each other, else 1."""
     folders = [folder for given in args.folders for folder in run_folders(given)]
     code = 0
-    if len(args.folders) > 1:
+    if len(args.folders) > 1 or args.out is not None or any(map(archive_of, folders)):
         from harness.reporting.compare.merge import merge
 
-        merged = merge(folders, args.out)
+        merged = merge(folders, args.out or Path("reports/merged"))
         folders = [run.folder for run in merged]
         for run in merged:
             print("\n".join(run.lines()))
             code = max(code, 1 if run.conflicts else 0)
     for folder in folders:
         plan = Plan.load(folder)
-        report_folder(folder, args.at, args.benchmark)
+        report_folder(folder, args.at, args.benchmark, args.archive)
         code = max(code, exit_code(plan, agenda(plan, folder)))
     return code

@@ -58,7 +58,7 @@ def execute(args: argparse.Namespace) -> int:
         _start_imports(suite, args.profile)
     request = make_request(suite, args)
     root = data_root(args.data)
-    known, found = known_checksums(request.folder), check_data(request.trials, root, args.offline)
+    known, found = known_checksums(request.folder), check_data(request.plan.trials, root, args.offline)
     for key in found:
         if known.get(key, found[key]) != found[key]:
             print(f"{key.name}: the data have changed since the last run here, so trials on them are other trials")
@@ -103,8 +103,6 @@ def _run_remaining(request: Request, root: Path | None, args: argparse.Namespace
         plan.save(folder)
         provenance.save(folder)
     print(f"{plan.suite}, profile {plan.profile}, on {plan.device}: {counted(entries)}")
-    if len(request.trials) < len(plan.trials):
-        print("selected by --only; the report covers all trials")
     if left_out:
         print(left_out)
     for line in outlook(others, choice, at_once):

@@ -155,25 +155,36 @@ def read_record(path: Path) -> Record:
         UserError: the file, which the message names, is damaged or foreign.
     """
     try:
-        content = json.loads(path.read_bytes())
-        schema = content.get("format") if isinstance(content, dict) else None
-        if isinstance(schema, int) and schema != SCHEMA:
-            raise OtherSchema(
-                f"{path.parent}: holds records of schema {schema}, and this version reads schema {SCHEMA}; delete the "
-                "folder of the run, or give another --out"
-            )
-        record = _RECORD.validate_json(path.read_bytes(), strict=True)
-        if record.id != path.stem:
-            raise ValueError(f"it is the record of {record.id}")
-        if not record.trial:
-            raise ValueError("it has no settings")
-        check_measures(record.trial.get("kind", ""), record.rows)
+        return parse_record(path.read_bytes(), path.stem, path.parent)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: not a readable record ({error}); {WAY_OUT}") from error
+
+
+def parse_record(content: bytes, name: str, run: Path) -> Record:
+    """Return the record of the trial `name` from its JSON.
+
+    Raises:
+        OtherSchema: another version wrote it, and with it all others of the folder or archive `run`.
+        ValueError: it is damaged or foreign.
+    """
+    parsed = json.loads(content)
+    schema = parsed.get("format") if isinstance(parsed, dict) else None
+    if isinstance(schema, int) and schema != SCHEMA:
+        raise OtherSchema(
+            f"{run}: holds records of schema {schema}, and this version reads schema {SCHEMA}; delete the "
+            "folder of the run, or give another --out"
+        )
+    try:
+        record = _RECORD.validate_json(content, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "the file"
-        raise UserError(f"{path}: not a readable record ({place}: {first['msg']}); {WAY_OUT}") from error
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not a readable record ({error}); {WAY_OUT}") from error
+        raise ValueError(f"{place}: {first['msg']}") from error
+    if record.id != name:
+        raise ValueError(f"it is the record of {record.id}")
+    if not record.trial:
+        raise ValueError("it has no settings")
+    check_measures(record.trial.get("kind", ""), record.rows)
     return record
 
 

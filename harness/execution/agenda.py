@@ -12,11 +12,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from harness.core.archive import record_readers
 from harness.core.checkpoint_files import checkpoint_folder, newest_header
 from harness.core.errors import UserError
 from harness.core.kinds import UnknownKind, kind_of
 from harness.core.provenance.sources import changes
-from harness.core.records import AUDIT_FAILED, OtherSchema, Record, read_record, verdict
+from harness.core.records import AUDIT_FAILED, OtherSchema, Record, verdict
 from harness.core.run_options import Stale, shown_seconds
 from harness.core.trial import Trial
 from harness.execution.outcome import interrupted
@@ -121,7 +122,7 @@ def _first_changes(changed: Sequence[str], most: int = 3) -> str:
 
 def agenda(plan: Plan, folder: Path, digests: Digests | None = None) -> list[Entry]:
     """Return every trial of a plan that is due with its state in a folder; without digests, no record is stale."""
-    found = {path.stem: _read(path) for path in sorted((folder / "records").glob("*.json"))}
+    found = {name: _read(reader) for name, reader in record_readers(folder).items()}
     records = {name: record for name, record in found.items() if isinstance(record, Record)}
     experience = Experience(records.values())
     settled = {name: record for name, record in records.items() if not interrupted(record)}
@@ -146,9 +147,9 @@ def forget_settled(entries: Sequence[Entry], folder: Path) -> None:
             shutil.rmtree(checkpoint_folder(folder, entry.trial.id), ignore_errors=True)
 
 
-def _read(path: Path) -> Record | str:
+def _read(reader: Callable[[], Record]) -> Record | str:
     try:
-        return read_record(path)
+        return reader()
     except OtherSchema:
         raise
     except UserError as error:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationError
 
+from harness.core.archive import Archive, archive_of
 from harness.core.errors import UserError
 from harness.core.kinds import kind_of
 from harness.core.records import Record, write_atomically
@@ -61,6 +62,32 @@ class Plan(Settings):
         own = tuple(trial for trial in self.trials if trial.suite == section.head.suite)
         return section.head.model_copy(update={"trials": own})
 
+    @property
+    def means(self) -> dict[str, tuple[str, ...]]:
+        """The averages of which the plan has every column."""
+        return {label: members for label, members in self.averages.items() if set(members) <= set(self.columns)}
+
+    def limited(self, trials: Sequence[AnyTrial]) -> Plan:
+        """Return the plan of these trials alone, without rows, columns, seeds and claims that none of them has."""
+        rows = {row for trial in trials for row in trial.rows}
+        columns = {trial.column for trial in trials}
+        seeds = {trial.repetition for trial in trials if trial.repeats == "seed"}
+        suites = {trial.suite for trial in trials}
+        published = self.published
+        if published is not None:
+            values = {row: own for row, own in published.values.items() if row in rows or row not in self.rows}
+            published = published.model_copy(update={"values": values})
+        return self.model_copy(
+            update={
+                "rows": tuple(row for row in self.rows if row in rows),
+                "columns": tuple(column for column in self.columns if column in columns),
+                "seeds": tuple(seed for seed in self.seeds if seed in seeds),
+                "published": published,
+                "trials": tuple(trials),
+                "sections": tuple(section for section in self.sections if section.head.suite in suites),
+            }
+        )
+
     def due(self, records: Mapping[str, Record]) -> tuple[AnyTrial, ...]:
         """Return the trials without those of an earlier stage that, by the records, no later trial needs any more."""
         if all(trial.stage for trial in self.trials):
@@ -84,10 +111,12 @@ class Plan(Settings):
 
     @classmethod
     def load(cls, folder: Path) -> Plan:
-        """Read `folder/plan.json`; raise a UserError if it cannot be read."""
-        path = folder / FILE
+        """Read the plan in the folder of a run, or in an archive; raise a UserError if it cannot be read."""
+        archive = archive_of(folder)
+        path = archive or folder / FILE
         try:
-            return cls.model_validate_json(path.read_bytes())
+            content = path.read_bytes() if archive is None else Archive.read(archive).plan
+            return cls.model_validate_json(content)
         except FileNotFoundError as error:
             raise UserError(
                 f"{folder}: no {FILE}, so no suite was run here; give the folder of a run, OUT/<suite>"

@@ -35,7 +35,10 @@ from harness.planning.suite_model import (
 
 GivenDevice = Literal["auto", "cpu", "cuda"]
 Planned = tuple[Plan, tuple[AnyTrial, ...]]
-"""A plan, which is the same whatever `--only` selects, and the trials that it selects."""
+"""The plan of a profile, which is the same whatever `--only` selects, and the trials that it selects.
+
+A runtime trial is selected without the layers that are not.
+"""
 
 
 class SuiteFile(Settings):
@@ -257,7 +260,7 @@ class Suite(SuiteFile):
         elsewhere: int | None = None,
         **changes: Any,
     ) -> Planned:
-        """See `SuiteFile.plan`; a runtime trial measures its layers together, and is selected with any of them."""
+        """See `SuiteFile.plan`."""
         from harness.planning.suite_checks import scope_problems  # imports torch
 
         scope = self.scope(profile, **changes)
@@ -290,7 +293,9 @@ class Suite(SuiteFile):
             }
             | self.plan_settings(scope)
         )
-        return plan, tuple(trial for trial in plan.trials if trial.selected(rows, columns, picked_seeds))
+        others = {row for row in scope.rows if row not in rows}
+        picked = (trial for trial in plan.trials if trial.selected(rows, columns, picked_seeds))
+        return plan, tuple(trial.without_rows(others) for trial in picked)
 
 
 def resolve_device(device: GivenDevice) -> Device:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from harness.core.archive import read_records
 from harness.core.errors import UserError
 from harness.core.kinds import KINDS, kind_of
-from harness.core.records import AUDIT_FAILED, Record, read_record
+from harness.core.records import AUDIT_FAILED, Record
 from harness.core.trial import Trial
 from harness.planning.plan import FILE, Plan
 
@@ -65,9 +66,9 @@ class Results:
 
     @classmethod
     def read(cls, folder: Path) -> Results:
-        """Return the results in OUT/<suite>; raise UserError if its plan or a record cannot be read."""
+        """Return the results in OUT/<suite> or an archive; raise UserError if its plan or a record cannot be read."""
         plan = Plan.load(folder)
-        return cls.of(plan, read_records(folder / "records", [trial.id for trial in plan.trials]), folder / "records")
+        return cls.of(plan, read_records(folder, [trial.id for trial in plan.trials]), folder / "records")
 
     @classmethod
     def of(cls, plan: Plan, records: Iterable[Record], folder: Path = Path()) -> Results:
@@ -113,9 +114,12 @@ class Results:
         import numpy as np
 
         record = self.records.get(trial)
-        if record is None or record.arrays is None or not (self.folder / record.arrays).is_file():
+        if record is None or record.arrays is None:
             return None
-        with np.load(self.folder / record.arrays, allow_pickle=False) as arrays:
+        path = self.folder / Path(record.arrays).name  # beside the record, whatever an archive claims
+        if not path.is_file():
+            return None
+        with np.load(path, allow_pickle=False) as arrays:
             return dict(arrays)
 
     @property
@@ -163,12 +167,6 @@ def rows_of(frame: pd.DataFrame) -> Iterator[Row]:
 def groups_of(frame: pd.DataFrame, by: str | list[str]) -> Iterator[tuple[Any, pd.DataFrame]]:
     """Return (value or values of the columns, their rows), in order of first appearance."""
     return iter(frame.groupby(by, sort=False))
-
-
-def read_records(folder: Path, ids: Iterable[str]) -> list[Record]:
-    """Return the records `folder/<id>.json` that exist, in the order of `ids`; a damaged one raises UserError."""
-    paths = (folder / f"{name}.json" for name in ids)
-    return [read_record(path) for path in paths if path.exists()]
 
 
 def record_lines(record: Record, trial: Trial) -> list[dict[str, Any]]:

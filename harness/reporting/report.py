@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from harness.core.archive import FILE as ARCHIVE
+from harness.core.archive import archive_bytes
 from harness.core.kinds import kind_of
 from harness.core.records import write_atomically
+from harness.planning.plan import FILE as PLAN
 from harness.reporting.benchmarks import benchmark_figure, benchmark_table, read_benchmarks
 from harness.reporting.figures.figure_style import style
 from harness.reporting.figures.figures import ReportFigure, drawn, rendered
 from harness.reporting.frame import TABLE, Results, csv_bytes
 from harness.reporting.page.page import PageFigure, PageSection, page, page_figures
-from harness.reporting.tables.rendering import Table, latex, markdown, one_line
+from harness.reporting.tables.rendering import Table, latex, markdown, one_line, plain
 
 NEEDS = "% Needs \\usepackage{booktabs,graphicx}.\n"
 
@@ -35,9 +38,13 @@ class SuiteReport:
         """The figures, in order."""
         return drawn(self.results)
 
-    def paragraphs(self) -> list[str]:
-        """Return the paragraphs of table.md below the question, as Markdown."""
+    def markdown_paragraphs(self) -> list[str]:
+        """Return the paragraphs of table.md below the question."""
         return [*map(markdown, self.tables), self.results.status_line]
+
+    def plain_paragraphs(self) -> list[str]:
+        """Return the same paragraphs for a terminal."""
+        return [*map(plain, self.tables), self.results.status_line]
 
     def sections(self, figures: Sequence[PageFigure], beside: Sequence[Table]) -> list[PageSection]:
         """Return the sections of the page; the command asked for the tables `beside` and for the last figures."""
@@ -51,19 +58,22 @@ class SuiteReport:
 
 @dataclass(frozen=True)
 class WrittenReport:
-    """The relative names of a report's files, and the text of its tables."""
+    """The relative names of a report's files, and the text of its tables for a terminal."""
 
     files: tuple[str, ...]
-    table: str
+    text: str
 
 
-def write_report(folder: Path, at: Sequence[str] = (), benchmarks: Sequence[Path] = ()) -> WrittenReport:
+def write_report(
+    folder: Path, at: Sequence[str] = (), benchmarks: Sequence[Path] = (), archive: bool = False
+) -> WrittenReport:
     """Write results.csv, table.md, table.tex, figures/ and index.html of one suite; each file whole or not at all.
 
     Args:
         folder: OUT/<suite>, with plan.json and records/.
         at: terms on which results are to be equal, each for a table of its own, table-at-<terms>.
         benchmarks: files of pytest-benchmark, for a table and a figure of their own.
+        archive: also write plan and records as one file (see `harness.core.archive`).
 
     Raises:
         UserError: there is no plan in the folder, the plan or a record cannot be read, or there is no table at `at`.
@@ -78,27 +88,33 @@ def write_report(folder: Path, at: Sequence[str] = (), benchmarks: Sequence[Path
         beside["benchmarks"] = table
         figures += figure
     images = rendered(figures)
-    parts = [f"# {one_line(plan.title)}", one_line(plan.question), *report.paragraphs()]
-    parts += [f"Conflict: {name}: {text}." for name, text in results.conflicts.items()]
-    text = "\n\n".join(part for part in parts if part) + "\n"
+    title, question = one_line(plan.title), one_line(plan.question)
+    conflicts = [f"Conflict: {name}: {text}." for name, text in results.conflicts.items()]
+    in_markdown = _joined([f"# {title}", question, *report.markdown_paragraphs(), *conflicts])
     content = {
         TABLE: csv_bytes(results.table),
-        "table.md": text.encode(),
+        "table.md": f"{in_markdown}\n".encode(),
         "table.tex": (NEEDS + "\n\n".join(map(latex, report.tables)) + "\n").encode(),
     }
     content |= {f"figures/{name}": image for name, image in images.items()}
     for name, table in beside.items():
         content[f"table-{name}.md"] = f"{markdown(table)}\n".encode()
         content[f"table-{name}.tex"] = f"{NEEDS}{latex(table)}\n".encode()
-        text += f"\n{markdown(table)}\n"
     sections = report.sections(page_figures(figures, images), list(beside.values()))
     content["index.html"] = page(results, sections)
+    if archive:
+        content[ARCHIVE] = archive_bytes((folder / PLAN).read_bytes(), results.records.values())
     for name, data in content.items():
         write_atomically(folder / name, data)
     for stale in (*(folder / "figures").glob("*"), *folder.glob("table-*")):
         if stale.suffix in (".png", ".svg", ".md", ".tex") and str(stale.relative_to(folder)) not in content:
             stale.unlink()
-    return WrittenReport(tuple(content), text)
+    text = _joined([title, question, *report.plain_paragraphs(), *conflicts, *map(plain, beside.values())])
+    return WrittenReport(tuple(content), f"{text}\n")
+
+
+def _joined(paragraphs: Sequence[str]) -> str:
+    return "\n\n".join(paragraph for paragraph in paragraphs if paragraph)
 
 
 def _benchmarks(paths: Sequence[Path]) -> tuple[Table, list[ReportFigure]]:

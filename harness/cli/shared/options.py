@@ -17,8 +17,8 @@ def add_suite(parser: argparse.ArgumentParser) -> None:
 
 
 def add_folder(parser: argparse.ArgumentParser) -> None:
-    """Add the argument DIR, for the run folders that `harness.cli.shared.runs.run_folders` finds."""
-    parser.add_argument("folder", type=Path, metavar="DIR", help="OUT/<suite>, or a folder of such folders")
+    """Add the argument DIR, for the run folders or archives that `harness.cli.shared.runs.run_folders` finds."""
+    parser.add_argument("folder", type=Path, metavar="DIR", help="OUT/<suite>, a folder of such folders, or an archive")
 
 
 def add_profile(parser: argparse.ArgumentParser, default: str | None, text: str) -> None:
@@ -52,7 +52,7 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
         help="treatment of records whose source has changed since (default: keep)",
     )
     parser.add_argument("--seeds", type=positive, metavar="N", help="number of seeds (default: the profile's)")
-    add_repeatable(parser, "--only", "KEY=VALUE", "run only trials with this layer, dataset or seed; repeatable")
+    add_repeatable(parser, "--only", "KEY=VALUE", "run and report only this layer, dataset, seed or claim; repeatable")
     add_repeatable(
         parser,
         "--set",

@@ -24,20 +24,17 @@ Checksums = Mapping[DataRef, str | None]
 class Request:
     """The trials that a command line asks for."""
 
-    plan: Plan  # all trials of the profile, which the report covers
-    trials: tuple[Trial, ...]  # those that `--only` selects
+    plan: Plan  # the trials of the profile that `--only` selects
     folder: Path  # OUT/<suite>
     cluster: Cluster | None  # the resources that jobs request; None: trials run on this machine
 
     def with_checksums(self, checksums: Checksums) -> Request:
         """Return the same request with the checksums of the data, which are part of a trial."""
-        trials = tuple(trial.with_checksums(checksums) for trial in self.trials)
-        return replace(self, plan=self.plan.with_checksums(checksums), trials=trials)
+        return replace(self, plan=self.plan.with_checksums(checksums))
 
     def entries(self, digests: Digests | None = None) -> list[Entry]:
-        """Return the selected trials with their states (see `agenda`)."""
-        selected = {trial.id for trial in self.trials}
-        return [entry for entry in agenda(self.plan, self.folder, digests) if entry.trial.id in selected]
+        """Return the trials with their states (see `agenda`)."""
+        return agenda(self.plan, self.folder, digests)
 
     def at_once(self, trials: Sequence[Trial], jobs: int | None) -> int:
         """Return how many of these trials run at once."""
@@ -61,12 +58,12 @@ def make_request(suite: SuiteFile, args: Namespace) -> Request:
         device = cluster.device if args.device == "auto" else args.device
     changes = {name: getattr(args, name) for name in ("only", "settings", "layers", "seeds")}
     plan, trials = suite.check().plan(args.profile, device, **changes, jobs=args.jobs, elsewhere=elsewhere)
-    if not plan.sections:  # a suite of sections may be changed in its parts alone
-        changes["only"] = ()
+    if args.only:
+        plan = plan.limited(trials)
     command = run_command(
         args.suite, args.profile, plan.device, **changes, data=args.data, unchecked=getattr(args, "unchecked", False)
     )
-    return Request(plan.model_copy(update={"command": command}), trials, args.out / plan.suite, cluster)
+    return Request(plan.model_copy(update={"command": command}), args.out / plan.suite, cluster)
 
 
 def _cluster(suite: SuiteFile, args: Namespace) -> Cluster | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.core.archive import archive_of
 from harness.core.errors import UserError
 from harness.core.kinds import kind_of
 from harness.execution.agenda import Entry
@@ -14,11 +15,11 @@ from harness.planning.plan import FILE, Plan
 
 
 def run_folders(folder: Path) -> list[Path]:
-    """Return the folder itself if a suite was run in it, else those in it; raise a UserError if there are none."""
-    if (folder / FILE).is_file():
+    """Return the folder or archive if it holds a run, else the runs in the folder; raise a UserError without any."""
+    if (folder / FILE).is_file() or archive_of(folder) is not None:
         return [folder]
     if not folder.is_dir():
-        raise UserError(f"{folder}: no such folder; give the folder of a run, OUT/<suite>")
+        raise UserError(f"{folder}: no such folder or archive; give the folder of a run, OUT/<suite>, or its archive")
     inner = sorted(path.parent for path in folder.glob(f"*/{FILE}"))
     if not inner:
         raise UserError(f"{folder}: no {FILE} in it or in its folders, so no suite was run here; give OUT/<suite>")
@@ -30,11 +31,11 @@ def exit_code(plan: Plan, entries: Iterable[Entry]) -> int:
     return 0 if all(kind_of(entry.trial.kind).accepts(entry.state, plan.unsupported) for entry in entries) else 1
 
 
-def report_folder(folder: Path, at: Sequence[Any] = (), benchmarks: Sequence[Path] = ()) -> None:
-    """Write the report of a folder and print its table."""
+def report_folder(folder: Path, at: Sequence[Any] = (), benchmarks: Sequence[Path] = (), archive: bool = False) -> None:
+    """Write the report of a folder, and an archive if asked to, and print its table."""
     from harness.reporting.report import write_report
 
     with writing(folder):
-        written = write_report(folder, at, benchmarks)
-    print(f"\n{written.table}")
+        written = write_report(folder, at, benchmarks, archive)
+    print(f"\n{written.text}")
     print(f"in {folder}: {', '.join(written.files)}")

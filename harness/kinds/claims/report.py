@@ -14,7 +14,7 @@ from harness.reporting.figures.figures import ReportFigure, drawn
 from harness.reporting.frame import MISSING, Results
 from harness.reporting.page.page import PageFigure, PageSection
 from harness.reporting.report import SuiteReport
-from harness.reporting.tables.rendering import Table, escape_markdown, markdown, one_line
+from harness.reporting.tables.rendering import Table, escape_markdown, markdown, one_line, plain
 
 FIGURES = ("accounting", "singular", "likelihood", "training", "runtime")
 """The beginnings of the names of figures that a claim's section has."""
@@ -107,9 +107,17 @@ class ClaimsReport(SuiteReport):
         caption = "Each claim of the publication and what was found."
         return Table("claims", caption, HEADER, rows, words=frozenset({1, 2}))
 
-    def paragraphs(self) -> list[str]:
+    def markdown_paragraphs(self) -> list[str]:
         """Return the verdicts, linked to their sections, then the sections."""
         return [self._summary_text(), self.results.status_line, *map(self._section_text, self.examined)]
+
+    def plain_paragraphs(self) -> list[str]:
+        """Return the same for a terminal, without links and images."""
+        text = [plain(self.summary), self.results.status_line]
+        for claim in self.examined:
+            text += [claim.title, *(f"{heading}: {words}" for heading, words in claim.paragraphs)]
+            text += [*map(plain, claim.tables), claim.results.status_line]
+        return text
 
     def _summary_text(self) -> str:
         """Return the verdicts as Markdown, not padded, as one long cell would widen all."""

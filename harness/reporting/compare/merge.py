@@ -1,4 +1,4 @@
-"""Join the records of one suite that several machines have made, into a folder that is reported like any other."""
+"""Join the records of one suite, of several machines or archives, in a folder that is reported like any other."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from harness.core.archive import read_records
 from harness.core.errors import UserError
-from harness.core.records import Record, read_record, verdict, write_atomically, write_record
+from harness.core.records import Record, verdict, write_atomically, write_record
 from harness.core.trial import AnyTrial
-from harness.planning.plan import FILE, Plan
+from harness.planning.plan import FILE, Plan, Section
 from harness.reporting.compare.pairs import difference, flat
 from harness.reporting.frame import CONFLICT, elsewhere, is_timed, machine_name, timing_machine
 
@@ -40,7 +41,7 @@ def merge(folders: Sequence[Path], out: Path) -> list[Merged]:
     """Join run folders, suite by suite, as `out/<suite>`; a merge that is already there is replaced.
 
     Args:
-        folders: with plan.json and records/; where two have a good record of one trial, the first one's is kept.
+        folders: of runs, or archives; where two have a good record of one trial, the first one's is kept.
         out: a folder for merges.
 
     Raises:
@@ -60,14 +61,19 @@ def join_plans(plans: Mapping[Path, Plan]) -> Plan:
     """Return a plan with all their trials, in the order of a run: seeds, columns, rows, and runtime trials last."""
     first_folder, first = next(iter(plans.items()))
     cells: dict[tuple[Any, ...], tuple[Path, AnyTrial]] = {}
+    sections: dict[str, Section] = {}
     for folder, plan in plans.items():
-        for name in ("kind", "profile", "device", "sections"):
+        for name in ("kind", "profile", "device"):
             values = getattr(first, name), getattr(plan, name)
             if values[0] != values[1]:
                 differ = f"{first_folder} is of {name} {values[0]}, {folder} of {values[1]}"
-                if name == "sections":
-                    differ = f"{first_folder} and {folder} have other claims"
                 raise UserError(f"{differ}: not one table; report each by itself")
+        for section in plan.sections:
+            if sections.setdefault(section.name, section) != section:
+                raise UserError(
+                    f"{folder} and a folder before it have different claims of the name {section.name}: not one table; "
+                    "report each by itself"
+                )
         for trial in plan.trials:
             before = cells.setdefault(plan.cell(trial), (folder, trial))
             if before[1].id != trial.id:
@@ -79,7 +85,23 @@ def join_plans(plans: Mapping[Path, Plan]) -> Plan:
     columns = tuple(dict.fromkeys(column for plan in plans.values() for column in plan.columns))
     seeds = tuple(sorted({seed for plan in plans.values() for seed in plan.seeds}))
     trials = sorted((trial for _, trial in cells.values()), key=lambda trial: trial.order(rows, columns))
-    return first.model_copy(update={"rows": rows, "columns": columns, "seeds": seeds, "trials": tuple(trials)})
+    published = first.published
+    if published is not None:  # a run with --only has the numbers of its own rows
+        found = [plan.published.values for plan in plans.values() if plan.published is not None]
+        quoted = {row: numbers for values in found for row, numbers in values.items()}
+        published = published.model_copy(update={"values": quoted})
+    return first.model_copy(
+        update={
+            "rows": rows,
+            "columns": columns,
+            "seeds": seeds,
+            "unsupported": any(plan.unsupported for plan in plans.values()),
+            "published": published,
+            "command": " && ".join(dict.fromkeys(plan.command for plan in plans.values() if plan.command)),
+            "trials": tuple(trials),
+            "sections": tuple(sections.values()),
+        }
+    )
 
 
 def _difference(first: AnyTrial, second: AnyTrial) -> str:
@@ -97,10 +119,11 @@ def _check_target(folder: Path, origins: Sequence[Path]) -> None:
 
 
 def _merge_suite(plan: Plan, origins: Sequence[Path], folder: Path) -> Merged:
-    found: dict[str, list[tuple[Path, Record]]] = {}
-    for trial in plan.trials:
-        paths = ((origin, origin / "records" / f"{trial.id}.json") for origin in origins)
-        found[trial.id] = [(origin, read_record(path)) for origin, path in paths if path.exists()]
+    ids = [trial.id for trial in plan.trials]
+    found: dict[str, list[tuple[Path, Record]]] = {name: [] for name in ids}
+    for origin in origins:
+        for record in read_records(origin, ids):
+            found[record.id].append((origin, record))
     machine = timing_machine(record for records in found.values() for _, record in records)
     conflicts: list[str] = []
     remarks: list[str] = []

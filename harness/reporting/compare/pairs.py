@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harness.core.archive import read_records
 from harness.core.kinds import kind_of
 from harness.core.provenance.sources import changes
 from harness.core.records import Record
 from harness.core.trial import Trial
 from harness.planning.plan import Plan
 from harness.reporting.compare.measure import Measure, Row
-from harness.reporting.frame import read_records, shortened
+from harness.reporting.frame import shortened
 from harness.reporting.tables.cells import OPERATIONS
 
 LISTED = 3  # differing settings or files; the others are counted
@@ -72,9 +73,9 @@ class Run(NamedTuple):
 
     @classmethod
     def read(cls, folder: Path) -> Run:
-        """Read OUT/<suite>; a UserError names what cannot be read."""
+        """Read OUT/<suite> or an archive; a UserError names what cannot be read."""
         plan = Plan.load(folder)
-        records = read_records(folder / "records", [trial.id for trial in plan.trials])
+        records = read_records(folder, [trial.id for trial in plan.trials])
         trials = {plan.cell(trial): trial for trial in plan.trials if trial.stage}
         return cls(plan, trials, {record.id: record for record in records})
 

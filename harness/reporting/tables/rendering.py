@@ -1,4 +1,4 @@
-"""A table of plain text, and its two forms: Markdown (GitHub) and LaTeX (booktabs)."""
+"""A table of plain text, and its three forms: for a terminal, Markdown (GitHub) and LaTeX (booktabs)."""
 
 from __future__ import annotations
 
@@ -61,10 +61,16 @@ def markdown(table: Table) -> str:
 
 
 def plain(table: Table) -> str:
-    """Return the same for a terminal: nothing is escaped."""
-    cells = [[one_line(cell) for cell in row] for row in table.rows]
-    text = tabulate(cells, table.header, tablefmt="simple", colalign=table.alignment, disable_numparse=True)
-    return "\n\n".join(part for part in (table.caption, text, "\n".join(map(one_line, table.notes))) if part)
+    """Return the same for a terminal: nothing is escaped, and a star marks a cell that stands out."""
+    text = tabulate(
+        _cells(table, one_line, "{} *"),
+        [one_line(cell) for cell in table.header],
+        tablefmt="simple",
+        colalign=table.alignment,
+        disable_numparse=True,
+    )
+    notes = [one_line(note) for note in table.notes] + (["* bold"] if table.bold else [])
+    return "\n\n".join(part for part in (one_line(table.caption), text, "\n".join(notes)) if part)
 
 
 def latex(table: Table) -> str:

@@ -185,11 +185,18 @@ def test_only_picks_trials(suite):
     assert {column for column, *_ in picked(suite, "dataset=digits")} == {"digits"}  # labels precede names of data
 
 
-def test_a_runtime_trial_is_picked_with_any_of_its_layers():
-    made, trials = load_suite("quickstart").plan("smoke", "cpu", only=["layer=butterfly", "dataset=digits"])
-    assert [trial.kind for trial in trials] == ["density", "runtime"]
-    assert len(trials[1].layers) == 5, "a runtime trial times all layers together"
-    assert set(trials) < set(made.trials) and len(made.trials) == 18
+def test_a_runtime_trial_is_picked_without_the_other_layers():
+    made, trials = load_suite("quickstart").plan("smoke", "cpu", only=["layer=butterfly,emerging", "dataset=digits"])
+    assert [trial.kind for trial in trials] == ["density", "density", "runtime"]
+    assert trials[2].rows == ("emerging", "butterfly"), "no time is spent on layers that nobody asked for"
+    assert set(trials[:2]) < set(made.trials) and len(made.trials) == 18
+
+
+def test_a_limited_plan_has_only_what_its_trials_have(suite):
+    made, trials = suite.plan("quick", "cpu", only=["layer=woodbury", "dataset=shuffled", "seed=1"])
+    limited = made.limited(trials)
+    assert (limited.rows, limited.columns, limited.seeds) == (("woodbury",), ("shuffled",), (1,))
+    assert limited.trials == trials and made.limited(made.trials) == made
 
 
 def test_only_accepts_the_name_of_a_labelled_data_set(tmp_path):

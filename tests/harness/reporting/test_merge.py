@@ -11,7 +11,7 @@ from harness.core.errors import UserError
 from harness.core.records import blank_record, read_record, write_record
 from harness.kinds.density.trial import DensityTrial
 from harness.planning.plan import Plan
-from harness.reporting.compare.merge import merge
+from harness.reporting.compare.merge import join_plans, merge
 from harness.reporting.frame import Results
 
 HERE = {"cpu": "Processor A", "cores": 8}
@@ -68,6 +68,20 @@ def test_plans_of_different_seeds_are_merged(machines, density_run, tmp_path):
     assert joined.seeds == (0, 2)
     expected = [t.id for t in plan.trials if not isinstance(t, DensityTrial) or t.seed != 1]
     assert [trial.id for trial in joined.trials] == expected, "in the order of a run"
+
+
+def test_plans_of_different_rows_are_merged(parameters_run, tmp_path):
+    plan, _ = parameters_run
+    values = plan.published.values | {"NICE": {"mimic": 7}}
+    plan = plan.model_copy(
+        update={"published": plan.published.model_copy(update={"values": values}), "command": "a && b"}
+    )
+    parts = {}
+    for command, rows in (("a", plan.rows[:1]), ("b", plan.rows[1:])):
+        part = plan.limited([trial for trial in plan.trials if trial.layer.row in rows])
+        parts[tmp_path / command] = part.model_copy(update={"command": command})
+    assert list(parts[tmp_path / "b"].published.values) == [plan.rows[1], "NICE"], "rows of the other part are left out"
+    assert join_plans(parts) == plan
 
 
 def test_processes_of_one_point_are_kept(runtime_run, tmp_path):

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from harness.core.errors import UserError
@@ -19,18 +21,25 @@ def test_a_report_is_a_function_of_the_records(runtime_run, write_run):
     names = {"results.csv", "table.md", "table.tex", "index.html", "figures/runtime-batch.png", "plan.json"}
     assert names <= set(first)
     assert set(report.files) == set(first) - {"plan.json"}
-    assert report.table == first["table.md"].decode()
     write_report(folder)
     assert contents(folder) == first
 
 
 def test_a_report_writes_the_tables_as_markdown_and_latex(density_run, write_run, no_figures):
     folder = write_run(*density_run)
-    text = write_report(folder).table
+    write_report(folder)
+    text = (folder / "table.md").read_text()
     assert text.startswith("# Layers made up\n\nWhich?\n")
     assert "2.010 \\[2.000, 2.020]" in text and text.rstrip().endswith("20 trials: 20 ok")
     tex = (folder / "table.tex").read_text()
     assert tex.count(r"\toprule") == 5 and r"my\_layer \& co" in tex
+
+
+def test_the_text_for_a_terminal_is_not_escaped(density_run, write_run, no_figures):
+    text = write_report(write_run(*density_run), at=["steps"]).text
+    assert text.startswith("Layers made up\n\nWhich?\n") and "At equal training steps" in text
+    assert "2.010 [2.000, 2.020]" in text and "my_layer & co" in text and "<script>" in text
+    assert not re.search(r"\\|\*\*|&\w+;|^[#|]", text, re.M), "no Markdown"
 
 
 def test_missing_trials_are_rows_and_old_figures_are_removed(runtime_run, write_run):
@@ -41,7 +50,7 @@ def test_missing_trials_are_rows_and_old_figures_are_removed(runtime_run, write_
     for record in records[3:]:
         (folder / "records" / f"{record.id}.json").unlink()
     report = write_report(folder)
-    assert "5 trials: 2 ok, 2 missing, 1 unsupported" in report.table
+    assert "5 trials: 2 ok, 2 missing, 1 unsupported" in report.text
     assert not (folder / "figures" / "runtime-batch.svg").exists()
     assert (folder / "results.csv").read_text().count(",missing,not yet run,") == 2 * 3 * 3
 

@@ -3,10 +3,9 @@ import io
 import pandas as pd
 import pytest
 
-from harness.core.errors import UserError
 from harness.core.kinds import KINDS
-from harness.core.records import blank_record, write_record
-from harness.reporting.frame import BESIDE, Results, csv_bytes, read_records
+from harness.core.records import blank_record
+from harness.reporting.frame import BESIDE, Results, csv_bytes
 
 
 def test_density_columns_and_values(density_run):
@@ -87,17 +86,6 @@ def test_a_trial_of_several_rows_has_the_worst_of_their_statuses(runtime_run, de
     plan, records = density_run
     records[0].rows[0]["audit"] = "failed"
     assert Results.of(plan, records).statuses[plan.trials[0].id] == "audit failed"
-
-
-def test_read_records_takes_those_that_exist_in_the_given_order(parameters_run, tmp_path):
-    _, records = parameters_run
-    for record in records[:2]:
-        write_record(tmp_path, record)
-    ids = [record.id for record in records]
-    assert [record.id for record in read_records(tmp_path, ids[::-1])] == ids[1::-1]
-    (tmp_path / f"{ids[0]}.json").write_text("{")
-    with pytest.raises(UserError, match=ids[0]):
-        read_records(tmp_path, ids)
 
 
 def test_every_measure_of_a_record_is_in_the_table(density_run):

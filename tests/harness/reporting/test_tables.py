@@ -8,7 +8,7 @@ import pytest
 from harness.core.records import blank_record
 from harness.reporting.frame import Results
 from harness.reporting.tables.cells import milliseconds
-from harness.reporting.tables.rendering import Table, escape_latex, escape_markdown, latex, markdown
+from harness.reporting.tables.rendering import Table, escape_latex, escape_markdown, latex, markdown, plain
 
 NASTY = r"a_b & 50% #1 $x$ {y} ~ ^ \z <script> | [c] *d* `e` ± × − † ‡ “q” éŁ 日ą→☃"
 
@@ -59,6 +59,7 @@ def test_from_eight_seeds_on_a_winner_is_bold_and_differences_are_tested(many_se
     plan, records = many_seeds(8)
     table, _, differences, *_ = made((plan, records))
     assert table.bold == {(0, 1)}, "on waveforms the last two rows do not differ"
+    assert f"{table.rows[0][1]} *  " in plain(table) and plain(table).endswith("\n* bold")
     assert "Bold: below every other row by a paired t test, p < 0.05 after Holm" in table.caption
     assert grid(differences)["<script>"]["digits"].endswith(", p < 0.001, d 156.2")
     alike = grid(differences)["<script>"]["waveforms"], grid(differences)["my_layer & co"]["waveforms"]

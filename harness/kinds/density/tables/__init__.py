@@ -21,7 +21,7 @@ def tables(results: Results) -> list[Table]:
     plan = results.plan
     quoted = plan.published if plan.published is not None and plan.published.measure in UNITS else None
     beside = quoted if plan.profile == "paper" else None
-    labels = (*plan.columns, *plan.averages)
+    labels = (*plan.columns, *plan.means)
     rankings = {label: ranking(results, label) for label in labels}
     made = [
         likelihoods_table(results, rankings, beside),

@@ -70,7 +70,7 @@ def likelihoods_table(results: Results, rankings: Mapping[str, Ranking], beside:
     rows += [(f"{row} ({QUOTED})", *(cells.get(row, EMPTY) for cells in columns)) for row in extra]
     remarks = [*notes.numbered(), *explained(rows), *improving_remark(frame)]
     independent = ", ± as of independent data sets" if len(plan.seeds) == 1 else ""
-    remarks += [f"{label}: the mean over {', '.join(members)}{independent}" for label, members in plan.averages.items()]
+    remarks += [f"{label}: the mean over {', '.join(members)}{independent}" for label, members in plan.means.items()]
     remarks += data_remarks(results, frame)
     remarks += [plan.remark] if plan.remark else []
     if beside is not None:

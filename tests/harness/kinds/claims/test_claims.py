@@ -150,6 +150,12 @@ def test_a_run_of_claims_and_its_report(done, capsys):
     links = re.findall(r"^\| \[(.+?)\]\(#(.+?)\) \| \*\*(.+?)\*\* \|", text, re.MULTILINE)
     assert links == [("mixes", "mixes", "holds in part"), ("blocks", "blocks", "undecided")]
     assert re.findall(r"^## (.+)$", text, re.MULTILINE) == ["mixes", "blocks"]
+    capsys.readouterr()
+    assert main(["report", str(done)]) == 0
+    plain = capsys.readouterr().out
+    assert "\n\nClaim: It mixes | all <entries>.\n\n" in plain and not re.search(
+        r"\\|\*\*|&lt;|\]\(|^[#|]", plain, re.M
+    )
     assert "**Claim.** It mixes \\| all &lt;entries>." in text and "**Verdict.** holds in part." in text
     summary = [line for line in text.splitlines() if line.startswith("| [")]
     assert not any("  " in line for line in summary), "no cell is padded"
@@ -186,6 +192,14 @@ def test_runs_of_single_claims_are_merged(done, tmp_path):
     assert main(["report", *map(str, parts), "--out", str(tmp_path / "merged")]) == 0
     assert (tmp_path / "merged" / "two" / "table.md").read_text() == whole
     plan = Plan.load(parts[0])
+    for part, name in zip(parts, ("blocks", "mixes"), strict=True):  # as --only leaves them
+        own = next(section.head.suite for section in plan.sections if section.name == name)
+        limited = plan.limited([trial for trial in plan.trials if trial.suite == own])
+        assert [section.name for section in limited.sections] == [name]
+        limited.save(part)
+    assert main(["report", *map(str, parts[::-1]), "--out", str(tmp_path / "limited")]) == 0
+    assert (tmp_path / "limited" / "two" / "table.md").read_text() == whole
+    plan.save(parts[1])
     section = plan.sections[0].model_copy(update={"claim": "It mixes nothing."})
     plan.model_copy(update={"sections": (section, *plan.sections[1:])}).save(parts[0])
     assert main(["report", *map(str, parts), "--out", str(tmp_path / "again")]) == 2

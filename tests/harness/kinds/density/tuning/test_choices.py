@@ -173,7 +173,7 @@ def test_captions_that_rank_have_the_number_of_candidates(many_seeds):
 def test_untuned_results_have_no_order_anywhere(many_seeds, write_run, no_figures):
     plan, records = retuned(many_seeds(8), lambda row, column: None)
     results = Results.of(plan, records)
-    text = write_report(write_run(plan, records)).table
+    text = write_report(write_run(plan, records)).text
     assert "Nothing was tuned: every layer has the settings of the suite, so no order is given." in text
     assert ORDER.search(text) is None and "§" not in text and "choices" not in tables((plan, records))
     for terms in ("steps", "width", "parameters"):

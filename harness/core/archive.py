@@ -1,0 +1,131 @@
+"""One file with the plan and the records of a run, so that they can be committed and read again.
+
+It is a zip file of two members, `plan.json` and `records.jsonl` with one record per line, without samples and weights.
+The records are one member, as LZMA then compresses what they have in common: a member for each would take seven times
+the space, and deflate half as much again.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import lzma
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+from harness.core.errors import UserError
+from harness.core.records import Record, parse_record, read_record
+
+FILE = "records.zip"
+MEMBERS = ("plan.json", "records.jsonl")
+LARGEST = 1 << 28  # bytes of all members: a hundred times a suite of 240 trials
+CHUNK = 4096  # bytes read at once: zipfile decompresses LZMA without a limit, by at most 7000 times
+WAY_OUT = "make the archive again: python -m harness report DIR --archive"
+DATE = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Archive:
+    """The content of an archive: the plan, and by trial id the records, as JSON."""
+
+    plan: bytes
+    records: Mapping[str, bytes]
+
+    @classmethod
+    def read(cls, path: Path) -> Archive:
+        """Read an archive into memory; raise a UserError if it is damaged, too large, or another kind of file."""
+        try:
+            with zipfile.ZipFile(path) as file:
+                plan, lines = _members(file)
+            return cls(plan, _by_id(lines))
+        except (OSError, EOFError, RuntimeError, ValueError, zipfile.BadZipFile, lzma.LZMAError, zlib.error) as error:
+            text = error.strerror if isinstance(error, OSError) and error.strerror else error
+            raise UserError(f"{path}: not a readable archive of records ({text}); {WAY_OUT}") from error
+
+
+def archive_bytes(plan: bytes, records: Iterable[Record]) -> bytes:
+    """Return the archive of a plan, as in plan.json, and its records; the same records give the same bytes."""
+    ordered = sorted(records, key=lambda record: record.id)
+    lines = [json.dumps(asdict(record), allow_nan=False, sort_keys=True, separators=(",", ":")) for record in ordered]
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_LZMA) as file:
+        for name, data in zip(MEMBERS, (plan, "".join(f"{line}\n" for line in lines).encode()), strict=True):
+            entry = zipfile.ZipInfo(name, DATE)
+            entry.compress_type, entry.create_system, entry.external_attr = zipfile.ZIP_LZMA, 3, 0o644 << 16
+            file.writestr(entry, data)
+    return content.getvalue()
+
+
+def archive_of(run: Path) -> Path | None:
+    """Return the archive that holds a run: the file itself, or the one in a folder without records; None without."""
+    if run.is_file():
+        return run
+    archive = run / FILE
+    return archive if archive.is_file() and not (run / "records").is_dir() else None
+
+
+def record_readers(run: Path) -> dict[str, Callable[[], Record]]:
+    """Return, by trial id, the functions that read the records in a run's folder or archive.
+
+    They raise OtherSchema if another version wrote the record, or else a UserError if it is damaged.
+
+    Raises:
+        UserError: the archive cannot be read.
+    """
+    if (archive := archive_of(run)) is not None:
+        texts = sorted(Archive.read(archive).records.items())
+        return {name: partial(_from_archive, archive, name, text) for name, text in texts}
+    return {path.stem: partial(read_record, path) for path in sorted((run / "records").glob("*.json"))}
+
+
+def read_records(run: Path, ids: Iterable[str]) -> list[Record]:
+    """Return those of the records that a run's folder or archive holds, in the order of `ids`.
+
+    Raises:
+        UserError: one of them, or the archive, cannot be read.
+    """
+    readers = record_readers(run)
+    return [readers[name]() for name in ids if name in readers]
+
+
+def _from_archive(archive: Path, name: str, text: bytes) -> Record:
+    try:
+        return parse_record(text, name, archive)
+    except ValueError as error:
+        raise UserError(f"{archive}: not a readable record of {name} ({error}); {WAY_OUT}") from error
+
+
+def _members(file: zipfile.ZipFile) -> tuple[bytes, bytes]:
+    """Return the members by `MEMBERS`; their sizes are checked before anything is decompressed."""
+    entries = file.infolist()
+    names = sorted(entry.filename for entry in entries)
+    if names != sorted(MEMBERS):
+        shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        raise ValueError(f"it holds {shown or 'nothing'}; an archive holds {' and '.join(MEMBERS)}")
+    size = sum(entry.file_size for entry in entries)
+    if size > LARGEST:
+        raise ValueError(f"it would take {size:,} bytes, and at most {LARGEST:,} are read")
+    plan, records = (_content(file, name) for name in MEMBERS)
+    return plan, records
+
+
+def _content(file: zipfile.ZipFile, name: str) -> bytes:
+    with file.open(name) as member:
+        return b"".join(iter(lambda: member.read(CHUNK), b""))  # never more than the size that was checked
+
+
+def _by_id(lines: bytes) -> dict[str, bytes]:
+    records: dict[str, bytes] = {}
+    for number, line in enumerate(lines.splitlines(), 1):
+        try:
+            name = json.loads(line)["id"]
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise ValueError(f"line {number} of its records is not a record") from error
+        if not isinstance(name, str) or name in records:
+            raise ValueError(f"line {number} of its records has the id {name!r}: not text, or a second time")
+        records[name] = line
+    return records
