@@ -153,7 +153,7 @@ def suites() -> str:
     for name in packaged_suites():
         try:
             suite = read_suite(name)
-            lines.append((name, suite.kind, suite.title, ", ".join(suite.profile_names)))
+            lines.append((name, suite.kind, suite.title or name, ", ".join(suite.profile_names)))
         except UserError as error:
             lines.append((name, "", str(error).splitlines()[0], ""))
     return _table(lines, ("suite", "kind", "title", "profiles"))

@@ -43,7 +43,7 @@ class SuiteFile(Settings):
 
     suite: Slug
     kind: str
-    title: Annotated[str, Field(min_length=1)]
+    title: Annotated[str, Field(min_length=1)] | None = None  # None: the name
     question: str = ""
     cluster: Annotated[Cluster, OrEmpty] = Cluster()
 
@@ -275,7 +275,7 @@ class Suite(SuiteFile):
             {
                 "suite": self.suite,
                 "kind": self.kind,
-                "title": self.title,
+                "title": self.title or self.suite,
                 "question": " ".join(self.question.split()),
                 "profile": profile,
                 "device": used,
