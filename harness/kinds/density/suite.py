@@ -203,12 +203,13 @@ class TrainedEntry(Tuned, Trained, DataEntry):
     flows: Overlays = Field(default_factory=dict)
 
     def reference(self, label: str, options: Mapping[str, Any], folder: Path | None) -> DataRef:
-        """Return the data set as a part of a trial's settings; a relative FILE.py is looked for in `folder` first."""
+        """Return the data set as a part of a trial's settings; files that it names are looked for in `folder` first."""
         encoding = {key: getattr(self, key) for key in ENCODING}
-        from harness.datasets import DATASETS
+        from harness.datasets import DATASETS, find_dataset
 
+        options = find_dataset(self.data or label, folder).located(options, folder)
         name, source = reference("data set", self.data or label, folder, DATASETS)
-        content = {"label": label, "name": name, "source": source, "options": dict(options), **encoding}
+        content = {"label": label, "name": name, "source": source, "options": options, **encoding}
         return DataRef.model_validate(content)
 
 
