@@ -25,6 +25,9 @@ T = TypeVar("T")
 OWN = ("layers", "flows", "harness")
 """The packages of this project, whose registered names have precedence over those of entry points."""
 
+FAMILIES = ("torchvision",)
+"""Libraries whose data sets a data set of this project reads; FAMILY:NAME is no third-party code."""
+
 
 def resolve_class(noun: str, spec: str, base: type[T], registry: dict[str, type[T]], folder: Path | None) -> type[T]:
     """Return the class that `spec` names.
@@ -81,9 +84,16 @@ def own_names(registry: Mapping[str, type]) -> set[str]:
     return {name for name, cls in registry.items() if cls.__module__.partition(".")[0] in OWN}
 
 
+def is_third_party(spec: str) -> bool:
+    """Return whether a name in a trial's settings is that of third-party code."""
+    return ":" in spec and spec.partition(":")[0] not in FAMILIES
+
+
 def third_party_specs(noun: str, name: str) -> list[str]:
     """Return what a name makes a plan import: itself if it names a file or a module, or else what entry points name."""
-    return [name] if ":" in name else [offer.spec for offer in offers(noun, ()).get(name, ())]
+    if ":" in name:
+        return [name] if is_third_party(name) else []
+    return [offer.spec for offer in offers(noun, ()).get(name, ())]
 
 
 def reference(noun: str, spec: str, folder: Path | None, registry: Mapping[str, type]) -> tuple[str, str | None]:

@@ -133,7 +133,7 @@ class Dataset(ABC):
         imports: modules that `load` imports and that take long to import; the trials of a run share one import.
     """
 
-    name: ClassVar[str]
+    name: str
     info: ClassVar[DatasetInfo]
     on_disk: ClassVar[bool] = False
     paths: ClassVar[tuple[str, ...]] = ()
