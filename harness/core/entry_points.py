@@ -10,7 +10,7 @@ import sys
 from collections.abc import Container
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 
 GROUPS = {"layer": "invertbench.layers", "data set": "invertbench.datasets", "flow": "invertbench.flows"}
 """What is offered -> the group of its entry points."""
@@ -34,18 +34,17 @@ class Offer:
 def offers(noun: str, own: Container[str]) -> dict[str, list[Offer]]:
     """Return name -> what packages offer under it, in alphabetical order; the project's `own` names are left out."""
     found: dict[str, list[Offer]] = {}
-    for offer in _installed(GROUPS[noun], tuple(sys.path)):
-        if offer.name not in own:
-            found.setdefault(offer.name, []).append(offer)
-    return found
+    for entry in _installed(tuple(sys.path))[noun]:
+        if entry.name not in own:
+            package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "unknown"
+            origin = f"package {package}, entry point {entry.group}: {entry.name} = {entry.value}"
+            spec = entry.value.partition("[")[0].replace(" ", "")  # without extras
+            found.setdefault(entry.name, []).append(Offer(entry.name, spec, origin))
+    return {name: sorted(found[name], key=lambda offer: offer.origin) for name in sorted(found)}
 
 
 @cache
-def _installed(group: str, path: tuple[str, ...]) -> list[Offer]:
-    """Return all entry points of a group; `path` is the present sys.path, where packages are found."""
-    found = []
-    for entry in entry_points(group=group):
-        package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "unknown"
-        spec = entry.value.partition("[")[0].replace(" ", "")  # without extras
-        found.append(Offer(entry.name, spec, f"package {package}, entry point {group}: {entry.name} = {entry.value}"))
-    return sorted(found, key=lambda offer: (offer.name, offer.origin))
+def _installed(path: tuple[str, ...]) -> dict[str, list[EntryPoint]]:
+    """Return the entry points of all packages on `path`, the present sys.path; reading them takes 30 ms."""
+    found = entry_points()
+    return {noun: list(found.select(group=group)) for noun, group in GROUPS.items()}

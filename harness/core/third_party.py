@@ -53,7 +53,10 @@ def resolve_class(noun: str, spec: str, base: type[T], registry: dict[str, type[
                 del registry[registered]
             raise
         return _class_of(module, noun, place, name, base)
-    offered = offers(noun, own_names(registry))
+    own = own_names(registry)
+    if spec in own:
+        return registry[spec]
+    offered = offers(noun, own)
     if len(offered.get(spec, ())) > 1:
         origins = " and ".join(offer.origin for offer in offered[spec])
         raise UserError(f"{noun} {spec!r} is offered twice: {origins}; name one of them as package.module:CLASS")
@@ -103,7 +106,8 @@ def reference(noun: str, spec: str, folder: Path | None, registry: Mapping[str, 
     point as package.module:CLASS. Any other spec, and what does not exist, is returned unchanged and without a digest.
     """
     if ":" not in spec:
-        offered = offers(noun, own_names(registry)).get(spec, [])
+        own = own_names(registry)
+        offered = [] if spec in own else offers(noun, own).get(spec, [])
         unique = len(offered) == 1 and ":" in offered[0].spec
         return offered[0].spec if unique else spec, None
     file, colon, name = spec.rpartition(":")

@@ -15,12 +15,11 @@ from harness.core.settings import Count, Flag, Settings
 from harness.datasets._images.image_files import SUFFIXES, Filter, ImageFile, find_images, read_image, stamp
 from harness.datasets._images.selection import divide, fill, seeded_order
 from harness.datasets._store.store import Store, Writer, prepare
+from harness.datasets._values.file_options import Share
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 VERSION = 1  # of the prepared arrays
 VALIDATION_NAMES = ("validation", "val")
-
-Share = Annotated[float, Field(gt=0, lt=1, strict=True)]
 
 
 class ImageFolderOptions(Settings):
