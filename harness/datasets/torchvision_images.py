@@ -70,8 +70,8 @@ class TorchvisionImages(Dataset, name="torchvision"):
         if member not in ("", *KNOWN):
             raise UserError(
                 f"data set torchvision:{member}: is none of torchvision's image classification sets with a train and a "
-                f"test split and one size of images; {nearest(member, KNOWN)}; others can be given as images in a "
-                "folder (images) or as arrays (npz)"
+                f"test split and one size of images (give others as a folder of images, or as .npz); "
+                f"{nearest(member, KNOWN)}"
             )
         self.member = member
         self.name = f"torchvision:{member}" if member else "torchvision"

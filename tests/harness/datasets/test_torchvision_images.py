@@ -82,7 +82,10 @@ def test_what_is_missing_or_damaged_is_one_message(store, tmp_path):
 
 
 def test_an_unknown_set_is_refused_with_its_place_in_the_suite(tmp_path):
-    for name, hint in (("FashonMNIST", "did you mean FashionMNIST"), ("VOCDetection", "others can be given as images")):
+    for name, hint in (
+        ("FashonMNIST", "did you mean FashionMNIST"),
+        ("VOCDetection", "give others as a folder of images"),
+    ):
         with pytest.raises(UserError, match=hint):
             find_dataset(f"torchvision:{name}")
     path = tmp_path / "fashion.yaml"
