@@ -32,12 +32,12 @@ class MissingLibrary(ImportError):
 
 
 def find_baseline(name: str) -> type[Flow]:
-    """Return the baseline of this name.
+    """Return the baseline of this name, or a flow of another package, package.module:CLASS.
 
     Raises:
         KeyError: the baseline does not exist.
     """
-    module, _, cls = BASELINES[name].partition(":")
+    module, _, cls = (name if ":" in name else BASELINES[name]).partition(":")
     found: type[Flow] = getattr(importlib.import_module(module), cls)
     return found
 

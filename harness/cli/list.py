@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
+from harness.core.entry_points import offers
 from harness.core.errors import UserError
 from harness.core.run_options import PROJECT
+from harness.core.third_party import own_names
 
 if TYPE_CHECKING:
     from harness.datasets import Dataset
@@ -45,17 +47,22 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def layers() -> str:
-    """Return a page for each layer, mostly from its docstring; reads the files, as importing them imports torch."""
+    """Return a page for each layer, mostly from its docstring; reads the files, as importing them imports torch.
+
+    Layers of installed packages have a line each, without an import.
+    """
     classes = _classes(PROJECT / "layers")
+    named = {name: node for node in classes.values() if (name := _registered_name(node))}
     pages = []
-    for name, node in sorted((name, node) for node in classes.values() if (name := _registered_name(node))):
+    for name, node in sorted(named.items()):
         docstring = ast.get_docstring(node) or ""
         summary, fields = docstring.partition("\n")[0], docstring_fields(docstring)
         lines = [f"{name}: {summary}"]
         for heading in LAYER_FIELDS:
             lines += _entry(heading.lower(), fields.get(heading, "not stated"))
         pages.append("\n".join(lines + _entry("options", "; ".join(_options(node, classes)) or "none")))
-    return "\n\n".join(pages)
+    offered = [offer for found in offers("layer", named).values() for offer in found]
+    return "\n\n".join([*pages, *(f"{offer.name}: {offer.spec} ({offer.origin})" for offer in offered)])
 
 
 def _classes(folder: Path) -> dict[str, ast.ClassDef]:
@@ -99,11 +106,16 @@ def docstring_fields(docstring: str) -> dict[str, str]:
 
 def flows() -> str:
     """Return every baseline with its options and its source; imports torch."""
-    from flows.baselines import BASELINES, baseline_options, find_baseline
+    from flows.baselines import BASELINES, baseline_options
+    from harness.kinds.density.suite import BaselineRow
 
     lines = []
-    for name in BASELINES:
-        cls = find_baseline(name)
+    for name in (*BASELINES, *offers("flow", BASELINES)):
+        try:
+            cls = BaselineRow().resolve(name, None)
+        except UserError as error:
+            lines.append((name, str(error), "", ""))
+            continue
         source = (sys.modules[cls.__module__].__doc__ or "").split("\n")[0]
         options = "\n".join(map(_signature, baseline_options(cls).values())) or "none"
         lines.append((name, inspect.cleandoc(cls.__doc__ or "").split("\n")[0], source, options))
@@ -111,15 +123,24 @@ def flows() -> str:
 
 
 def datasets() -> str:
-    """Return a page for each data set: description, size, licence, source, way to get it, and its options."""
+    """Return a page for each data set: description, size, licence, source, way to get it, and its options.
+
+    A data set of an installed package that cannot be used has the reason on its page.
+    """
     from harness.datasets import DATASETS, find_dataset
 
-    return "\n\n".join(_page(name, find_dataset(name)) for name in sorted(DATASETS))
+    pages = []
+    for name in sorted({*DATASETS, *offers("data set", own_names(DATASETS))}):
+        try:
+            pages.append(_page(name, find_dataset(name)))
+        except UserError as error:
+            pages.append(f"{name}: {error}")
+    return "\n\n".join(pages)
 
 
 def _page(name: str, dataset: Dataset) -> str:
     info = dataset.info
-    shape = "by its options" if dataset.option_errors({}) else "x".join(map(str, dataset.shape({})))
+    shape = "by its options" if dataset.option_errors({}) else "x".join(map(str, dataset.event_shape({})))
     lines = [f"{name}: {info.title}", *_entry("shape", shape), *_entry("what", info.what), *_entry("size", info.size)]
     lines += [*_entry("licence", info.licence), *_entry("from", info.source), *_entry("to get it", info.how_to_get)]
     for number, (option, field) in enumerate(dataset.options_model.model_fields.items()):
@@ -153,7 +174,7 @@ def suites() -> str:
     for name in packaged_suites():
         try:
             suite = read_suite(name)
-            lines.append((name, suite.kind, suite.title, ", ".join(suite.profile_names)))
+            lines.append((name, suite.kind, suite.title or name, ", ".join(suite.profile_names)))
         except UserError as error:
             lines.append((name, "", str(error).splitlines()[0], ""))
     return _table(lines, ("suite", "kind", "title", "profiles"))

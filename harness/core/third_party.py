@@ -1,4 +1,7 @@
-"""Resolve the name of a layer or a data set to its class: registered, or third-party code named by file or module."""
+"""Resolve the name of a layer, a data set or a flow to its class: registered, or third-party code.
+
+Third-party code is named by file or module, or by the entry point of an installed package.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +12,29 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
+from harness.core.entry_points import offers
 from harness.core.errors import UserError, close_names
 
 T = TypeVar("T")
+
+OWN = ("layers", "flows", "harness")
+"""The packages of this project, whose registered names have precedence over those of entry points."""
+
+FAMILIES = ("torchvision",)
+"""Libraries whose data sets a data set of this project reads; FAMILY:NAME is no third-party code."""
 
 
 def resolve_class(noun: str, spec: str, base: type[T], registry: dict[str, type[T]], folder: Path | None) -> type[T]:
     """Return the class that `spec` names.
 
     Args:
-        noun: "layer" or "data set", for messages.
-        spec: a registered name, ``FILE.py:CLASS`` or ``package.module:CLASS``.
+        noun: "layer", "data set" or "flow", for messages and entry points.
+        spec: a registered name, that of an entry point, ``FILE.py:CLASS`` or ``package.module:CLASS``.
         base: the class that it must derive from, without methods left abstract.
         registry: name -> class of the registered ones, which importing a file may extend.
         folder: searched first for a relative FILE.py (the suite's folder), before the working directory.
@@ -34,12 +44,30 @@ def resolve_class(noun: str, spec: str, base: type[T], registry: dict[str, type[
     """
     place, colon, name = spec.rpartition(":")
     if colon and place and name:
-        said = f"{noun} {spec!r}"
-        if place.endswith(".py"):
-            module = _module_of_file(said, Path(place), folder, registry)
-        else:
-            module = _import_module(said, place)
+        said, known = f"{noun} {spec!r}", set(registry)
+        try:
+            is_file = place.endswith(".py")
+            module = _module_of_file(said, Path(place), folder) if is_file else _import_module(said, place)
+        except BaseException:
+            for registered in registry.keys() - known:
+                del registry[registered]
+            raise
         return _class_of(module, noun, place, name, base)
+    own = own_names(registry)
+    if spec in own:
+        return registry[spec]
+    offered = offers(noun, own)
+    if len(offered.get(spec, ())) > 1:
+        origins = " and ".join(offer.origin for offer in offered[spec])
+        raise UserError(f"{noun} {spec!r} is offered twice: {origins}; name one of them as package.module:CLASS")
+    if spec in offered:
+        [offer] = offered[spec]
+        try:
+            if ":" not in offer.spec:
+                raise UserError("an entry point must name package.module:CLASS")
+            return resolve_class(noun, offer.spec, base, registry, None)
+        except UserError as error:
+            raise UserError(f"{noun} {spec!r} ({offer.origin}): {error}") from error
     if spec in registry:
         return registry[spec]
     if colon or spec.endswith(".py"):
@@ -47,23 +75,52 @@ def resolve_class(noun: str, spec: str, base: type[T], registry: dict[str, type[
             f"{noun} {spec!r}: a file or module, then a colon, then a class; write FILE.py:CLASS or "
             "package.module:CLASS"
         )
+    names = sorted({*registry, *offered})
     raise UserError(
-        f"{noun} {spec!r} is not registered{suggestion(spec, registry)}; the registered {noun}s are "
-        f"{', '.join(sorted(registry))}; name one of your own as FILE.py:CLASS or package.module:CLASS"
+        f"{noun} {spec!r} is not registered{suggestion(spec, names)}; the registered {noun}s are "
+        f"{', '.join(names)}; name one of your own as FILE.py:CLASS or package.module:CLASS"
     )
 
 
-def reference(spec: str, folder: Path | None) -> tuple[str, str | None]:
-    """Return a FILE.py:CLASS as seen from the working directory, where trials look for it, and the file's digest.
+def own_names(registry: Mapping[str, type]) -> set[str]:
+    """Return the names in a registry that classes of this project have."""
+    return {name for name, cls in registry.items() if cls.__module__.partition(".")[0] in OWN}
 
-    Any other spec, and a file that does not exist, is returned unchanged and without a digest.
+
+def is_third_party(spec: str) -> bool:
+    """Return whether a name in a trial's settings is that of third-party code."""
+    return ":" in spec and spec.partition(":")[0] not in FAMILIES
+
+
+def third_party_specs(noun: str, name: str) -> list[str]:
+    """Return what a name makes a plan import: itself if it names a file or a module, or else what entry points name."""
+    if ":" in name:
+        return [name] if is_third_party(name) else []
+    return [offer.spec for offer in offers(noun, ()).get(name, ())]
+
+
+def reference(noun: str, spec: str, folder: Path | None, registry: Mapping[str, type]) -> tuple[str, str | None]:
+    """Return the name by which a trial refers to third-party code, and the digest of a file.
+
+    A FILE.py:CLASS is returned as seen from the working directory, where trials look for it, and the name of an entry
+    point as package.module:CLASS. Any other spec, and what does not exist, is returned unchanged and without a digest.
     """
+    if ":" not in spec:
+        own = own_names(registry)
+        offered = [] if spec in own else offers(noun, own).get(spec, [])
+        unique = len(offered) == 1 and ":" in offered[0].spec
+        return offered[0].spec if unique else spec, None
     file, colon, name = spec.rpartition(":")
     path = _find_file(Path(file), folder) if colon and file.endswith(".py") else None
     if path is None:
         return spec, None
+    return f"{from_here(path)}:{name}", file_digest(path)
+
+
+def from_here(path: Path) -> Path:
+    """Return a resolved path relative to the working directory, if it is inside."""
     here = Path.cwd().resolve()
-    return f"{path.relative_to(here) if path.is_relative_to(here) else path}:{name}", file_digest(path)
+    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def file_digest(path: Path) -> str:
@@ -117,7 +174,7 @@ def _places(file: Path, folder: Path | None) -> list[Path]:
     return [place / file.expanduser() for place in (folder, Path.cwd()) if place is not None]
 
 
-def _module_of_file(said: str, file: Path, folder: Path | None, registry: dict[str, type[T]]) -> ModuleType:
+def _module_of_file(said: str, file: Path, folder: Path | None) -> ModuleType:
     """Import a file once per process, under a module name derived from its path."""
     path = _find_file(file, folder)
     if path is None:
@@ -138,8 +195,6 @@ def _module_of_file(said: str, file: Path, folder: Path | None, registry: dict[s
             loader.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
-        for registered in [key for key, cls in registry.items() if cls.__module__ == name]:
-            del registry[registered]
         raise
     return module
 

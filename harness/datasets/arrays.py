@@ -1,4 +1,4 @@
-"""Bring your own arrays: any .npz file with x_train, x_test and, if there is one, x_val."""
+"""Bring your own arrays: any .npz file with x_train, x_test and, if there is one, x_val, or with one array alone."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import numpy as np
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from harness.core.errors import DataError
-from harness.core.settings import Count, Settings
+from harness.core.settings import Count, Flag, Settings
 from harness.datasets._images.image_files import pool
-from harness.datasets._images.selection import SEED, fill, first_of, hold_out, seeded_order
+from harness.datasets._images.selection import SEED, divide, fill, first_of, hold_out, seeded_order
 from harness.datasets._store.store import Store, Writer, prepare
 from harness.datasets._values.encoding import Encoding, choose_encoding, identity
+from harness.datasets._values.file_options import SHARES, SPLITS, STEP, Shares, Step, share_out
 from harness.datasets._values.lattice import MOST_LEVELS
 from harness.datasets._values.npz_stream import Npz, StoredArray, open_npz
 from harness.datasets._values.value_survey import Survey
@@ -23,30 +24,13 @@ from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 VERSION = 1  # version of the prepared arrays
 HELD_OUT_PART = 10  # one in this many train events is validation, unless the options or the file decide otherwise
-STEP = "one number above 0, a list of one for each channel of a sequence, or detect"
-
-
-def _step(value: Any) -> Any:
-    """Convert a number to a tuple of one; raise one error for anything but the three forms."""
-    if value is None or value == "detect":
-        return value
-    numbers = value if isinstance(value, (list, tuple)) else (value,)
-    right = [
-        isinstance(number, (int, float)) and not isinstance(number, bool) and 0 < number < np.inf for number in numbers
-    ]
-    if not right or not all(right):
-        raise PydanticCustomError("step", f"should be {STEP}")
-    return tuple(map(float, numbers))
-
-
-Step = Annotated[tuple[float, ...] | Literal["detect"] | None, BeforeValidator(_step)]
 
 
 class ArrayOptions(Settings):
     """The file, the contents of its arrays, and how much of it is used."""
 
     file: Annotated[str, Field(min_length=1)] = Field(
-        description="the .npz file with x_train and x_test, in the data root or by an absolute path"
+        description="the .npz file, beside the suite, in the data root or by an absolute path"
     )
     kind: Literal["image", "sequence"] = Field("image", description="what an event is: image or sequence")
     shape: tuple[Count, ...] = Field(
@@ -68,6 +52,14 @@ class ArrayOptions(Settings):
         None, description="the number of validation events; null: all of x_val, or without one a tenth of x_train"
     )
     test: Count | None = Field(None, description="the number of test events that are used; null: all")
+    shares: Shares | None = Field(
+        None,
+        description=f"of a file with one array, the shares of train, validation and test; null: {list(SHARES)}",
+    )
+    shuffle: Flag | None = Field(
+        None,
+        description="whether events are shuffled by a fixed seed before they are split; null: images alone",
+    )
 
     @field_validator("shape")
     @classmethod
@@ -93,6 +85,11 @@ class ArrayOptions(Settings):
             raise PydanticCustomError("step", f"should be {STEP}; shape has {channels} channels")
         return step
 
+    @property
+    def shuffled(self) -> bool:
+        """True if events are shuffled before they are split."""
+        return self.kind == "image" if self.shuffle is None else self.shuffle
+
     def stored(self) -> list[tuple[int, ...]]:
         """Return the shapes that one event may have in the file."""
         channels, *spatial = self.shape
@@ -109,18 +106,23 @@ class Arrays(Dataset, name="npz"):
         kind="image",
         what=(
             "images (C, H, W) or sequences (C, T) of the arrays x_train, x_test and x_val, integers or floating-point "
-            "numbers. Without x_val, validation is a tenth of x_train (an option): chosen by a fixed seed of images, "
-            "the last ones of sequences, which are taken to be in the order of time. Values on a lattice (8-bit "
-            "pixels divided by 255, converter counts times a gain) become whole numbers again, by a step that is "
-            "stated or found and that every value is checked against; values on none are used as they are, without "
-            "noise and without a resolution floor"
+            "numbers. Without x_val, validation is a tenth of x_train (an option). A file may also have one array, "
+            "called x or the only one, which the option `shares` splits. Images are chosen by a fixed seed; sequences "
+            "are taken to be in the order of time, so train comes first and test last (or shuffle: true). Values on a "
+            "lattice (8-bit pixels divided by 255, converter counts times a gain) become whole numbers again, by a "
+            "step that is stated or found and that every value is checked against; values on none are used as they "
+            "are, without noise and without a resolution floor"
         ),
         size="the file's",
         licence="the file's",
         source="the file that the option `file` names",
-        how_to_get="numpy.savez('mine.npz', x_train=..., x_test=...); options: {file: mine.npz, shape: [3, 32, 32]}",
+        how_to_get=(
+            "numpy.savez('mine.npz', x_train=..., x_test=...) or numpy.savez('mine.npz', x=...), beside the suite; "
+            "options: {file: mine.npz, shape: [3, 32, 32]}"
+        ),
     )
     on_disk = True
+    paths = ("file",)
     options_model = ArrayOptions
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
@@ -134,7 +136,9 @@ class Arrays(Dataset, name="npz"):
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, mapped from the cache."""
         chosen = cast(ArrayOptions, self.parse(options))
-        path = store.find(self.name, chosen.file, "it is the option `file`, below the data root or absolute")
+        path = store.find(
+            self.name, chosen.file, "it is the option `file`: beside the suite, below the data root or absolute"
+        )
         key = {"version": VERSION, **chosen.model_dump(mode="json")}
         prepared = prepare(store, self.name, key, [path], lambda writer: _build(path, chosen, writer))
         notes = prepared.notes
@@ -157,7 +161,7 @@ def _reported_steps(chosen: ArrayOptions, steps: list[float] | None) -> tuple[tu
 def _build(path: Path, chosen: ArrayOptions, writer: Writer) -> None:
     """Read the file once to survey its values, unless they are plain pixels, and once to encode them."""
     with open_npz(path, f"npz: {path}") as npz:
-        arrays = {key: npz.array(key) for key in ("x_train", "x_val", "x_test") if key in npz.keys or key != "x_val"}
+        arrays = {key: npz.array(key) for key in _keys(npz, chosen)}
         to_events = {key: _layout(array, chosen) for key, array in arrays.items()}
         encoding = _encoding(npz, arrays, to_events, chosen)
         masks, held_out = _choice(npz, arrays, chosen)
@@ -173,6 +177,22 @@ def _build(path: Path, chosen: ArrayOptions, writer: Writer) -> None:
     writer.notes["levels"] = encoding.levels
     writer.notes["steps"] = None if encoding.lattices is None else [lattice.step for lattice in encoding.lattices]
     writer.notes["description"] = f"{path.name}: {_described(chosen, encoding)}; {held_out}"
+
+
+def _keys(npz: Npz, chosen: ArrayOptions) -> list[str]:
+    """Return the names of the arrays that hold the events: one for all splits, or one for each."""
+    if "x_train" in npz.keys or "x_test" in npz.keys:
+        if chosen.shares is not None:
+            raise DataError(f"{npz.name}: `shares` split one array, and the file has a split already; leave them out")
+        return ["x_train", "x_val", "x_test"] if "x_val" in npz.keys else ["x_train", "x_test"]
+    if "x" not in npz.keys and len(npz.keys) != 1:
+        raise DataError(
+            f"{npz.name}: has the arrays {', '.join(npz.keys) or '(none)'}; call those of events x_train and x_test "
+            "(and x_val), or call one x, which is then split"
+        )
+    if {chosen.train, chosen.validation, chosen.test} != {None}:
+        raise DataError(f"{npz.name}: has one array, whose splits have `shares`; leave out train, validation and test")
+    return ["x"] if "x" in npz.keys else npz.keys
 
 
 def _layout(array: StoredArray, chosen: ArrayOptions) -> Callable[[np.ndarray], np.ndarray]:
@@ -240,19 +260,26 @@ def _choice(
     npz: Npz, arrays: Mapping[str, StoredArray], chosen: ArrayOptions
 ) -> tuple[dict[str, dict[str, np.ndarray]], str]:
     """Return, for each array, the mask of each split over its events, and a sentence about the choice."""
-    name, images = npz.name, chosen.kind == "image"
+    name, shuffled = npz.name, chosen.shuffled
     counts = {key: len(array) for key, array in arrays.items()}
-    forward = {key: seeded_order(count) if images else np.arange(count) for key, count in counts.items()}
+    forward = {key: seeded_order(count) if shuffled else np.arange(count) for key, count in counts.items()}
+    if len(arrays) == 1:
+        [(key, order)] = forward.items()
+        shares = chosen.shares or SHARES
+        parts = divide(order, *share_out(f"{name}: {key}", counts[key], shares))
+        masks = {key: dict(zip(SPLITS, parts, strict=True))}
+        how = f"by seed {SEED}" if shuffled else "in order"
+        return masks, f"train, validation and test are the shares {', '.join(map(str, shares))} of {key}, {how}"
     masks = {"x_test": {"test": first_of(f"{name}: x_test", forward["x_test"], chosen.test)}}
     if "x_val" in arrays:
         masks["x_train"] = {"train": first_of(f"{name}: x_train", forward["x_train"], chosen.train)}
         masks["x_val"] = {"validation": first_of(f"{name}: x_val", forward["x_val"], chosen.validation)}
         return masks, "validation from x_val"
-    order = forward["x_train"] if images else forward["x_train"][::-1]
+    order = forward["x_train"] if shuffled else forward["x_train"][::-1]
     size = chosen.validation or max(1, counts["x_train"] // HELD_OUT_PART)
     train, validation = hold_out(f"{name}: x_train", order, chosen.train, size)
     masks["x_train"] = {"train": train, "validation": validation}
-    return masks, "validation from x_train, " + (f"by seed {SEED}" if images else "its last events")
+    return masks, "validation from x_train, " + (f"by seed {SEED}" if shuffled else "its last events")
 
 
 def _pooled(events: np.ndarray, factor: int) -> np.ndarray:

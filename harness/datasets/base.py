@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from harness.core.errors import DataError, UserError, nearest
 from harness.core.settings import Settings
-from harness.core.third_party import third_party_errors
+from harness.core.third_party import from_here, third_party_errors
 from harness.datasets._store.store import Prepared, Store
 
 Unit = Literal["bits_per_dim", "nats_per_dim"]
@@ -129,12 +129,14 @@ class Dataset(ABC):
         info: description for listings and reports.
         on_disk: whether `load` reads files, of the data root or fetched, and prepares arrays of them; no: what it
             gives is generated, or installed with a package.
+        paths: options that name a file or folder, which may be beside the suite as well as in the data root.
         imports: modules that `load` imports and that take long to import; the trials of a run share one import.
     """
 
-    name: ClassVar[str]
+    name: str
     info: ClassVar[DatasetInfo]
     on_disk: ClassVar[bool] = False
+    paths: ClassVar[tuple[str, ...]] = ()
     imports: ClassVar[tuple[str, ...]] = ()
     options_model: ClassVar[type[Settings]] = NoOptions
 
@@ -202,6 +204,18 @@ class Dataset(ABC):
                 f"{self.kind(options)}"
             )
         return shape
+
+    def located(self, options: Mapping[str, Any], folder: Path | None) -> dict[str, Any]:
+        """Return the options with what is beside the suite, in `folder`, named as seen from the working directory."""
+        found = dict(options)
+        for name in self.paths:
+            if folder is None or not isinstance(options.get(name), str) or Path(options[name]).is_absolute():
+                continue
+            path = (folder / options[name]).resolve()
+            if path.exists():
+                here = from_here(path)
+                found[name] = str(here) if here.is_absolute() else f"./{here}"
+        return found
 
     def check(self, store: Store, options: Mapping[str, Any]) -> None:
         """Ensure that `load` will succeed: find, download, check and prepare; nothing to do for installed data.

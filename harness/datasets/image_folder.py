@@ -15,19 +15,18 @@ from harness.core.settings import Count, Flag, Settings
 from harness.datasets._images.image_files import SUFFIXES, Filter, ImageFile, find_images, read_image, stamp
 from harness.datasets._images.selection import divide, fill, seeded_order
 from harness.datasets._store.store import Store, Writer, prepare
+from harness.datasets._values.file_options import Share
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
 VERSION = 1  # of the prepared arrays
 VALIDATION_NAMES = ("validation", "val")
-
-Share = Annotated[float, Field(gt=0, lt=1, strict=True)]
 
 
 class ImageFolderOptions(Settings):
     """The folder, the form of its images, and their split if the folder does not define one."""
 
     folder: Annotated[str, Field(min_length=1)] = Field(
-        description="the folder of images, in the data root or by an absolute path"
+        description="the folder of images, beside the suite, in the data root or by an absolute path"
     )
     shape: tuple[Count, ...] = Field(description="the event shape [C, H, W], with C = 1 (grey) or 3 (RGB)")
     resize: Flag = Field(
@@ -62,9 +61,13 @@ class ImageFolder(Dataset, name="images"):
         size="the folder's",
         licence="the images'",
         source="the folder that the option `folder` names",
-        how_to_get="put the images into a folder of the data root; options: {folder: mine, shape: [3, 64, 64]}",
+        how_to_get=(
+            "put the images into a folder beside the suite or in the data root; options: {folder: mine, shape: [3, 64, "
+            "64]}"
+        ),
     )
     on_disk = True
+    paths = ("folder",)
     options_model = ImageFolderOptions
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
@@ -74,7 +77,9 @@ class ImageFolder(Dataset, name="images"):
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, uint8, mapped from the cache."""
         chosen, name = cast(ImageFolderOptions, self.parse(options)), self.name
-        folder = store.find(name, chosen.folder, "it is the option `folder`, below the data root or absolute")
+        folder = store.find(
+            name, chosen.folder, "it is the option `folder`: beside the suite, below the data root or absolute"
+        )
         if not folder.is_dir():
             raise DataError(f"{name}: {folder}: is not a folder; a single array file is the data set npz")
         files = find_images(name, folder)

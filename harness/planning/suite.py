@@ -42,7 +42,7 @@ def read_suite(source: str | Path, *, examined: bool = False) -> SuiteFile:
     if not isinstance(document.value, dict):
         raise_faults(document.name, document.faults)
         what = "the file is empty" if document.value is None else "the top level is not a mapping"
-        raise SuiteError(f"{document.name}:1:1: {what}; a suite has the keys suite, kind, title, layers, profiles")
+        raise SuiteError(f"{document.name}:1:1: {what}; a suite has the keys suite, kind, layers, profiles")
     kinds = {name: kind.suite for name, kind in KINDS.items() if kind.suite is not None}
     names: Any = Literal[tuple(kinds)]
     try:

@@ -12,6 +12,7 @@ from harness.core.errors import UserError
 from harness.core.kinds import KINDS
 from harness.core.provenance.machine import usable_cores
 from harness.core.settings import Flag, FlowSettings, Settings
+from harness.core.third_party import third_party_specs
 from harness.core.trial import AnyTrial, Trial
 from harness.planning.cluster import Cluster
 from harness.planning.overrides import parse_only, parse_overrides, pick
@@ -46,7 +47,7 @@ class SuiteFile(Settings):
 
     suite: Slug
     kind: str
-    title: Annotated[str, Field(min_length=1)]
+    title: Annotated[str, Field(min_length=1)] | None = None  # None: the name
     question: str = ""
     cluster: Annotated[Cluster, OrEmpty] = Cluster()
 
@@ -87,15 +88,15 @@ class SuiteFile(Settings):
 
     @property
     def third_party(self) -> list[tuple[str, Path | None]]:
-        """The third-party layers and data sets, each with the folder where its file is looked for first."""
-        named = [(row.layer, part.folder) for part in self.parts for row in part.layers.values()]
-        named += [
-            (entry.data or label, part.folder)
-            for part in self.parts
-            for profile in part.profiles.values()
-            for label, entry in profile.datasets.items()
-        ]
-        return [(spec, folder) for spec, folder in named if spec is not None and ":" in spec]
+        """The third-party code that the suite names, each with the folder where its file is looked for first."""
+        found = []
+        for part in self.parts:
+            rows = [(row.noun, row.named(label)) for key in part.sections for label, row in getattr(part, key).items()]
+            profiles = part.profiles.values()
+            data = [entry.data or label for profile in profiles for label, entry in profile.datasets.items()]
+            named = [*rows, *(("data set", name) for name in data)]
+            found += [(spec, part.folder) for noun, name in named for spec in third_party_specs(noun, name)]
+        return found
 
     def data_names(self, profile: str) -> list[str]:
         """Return the names of the data sets of a profile."""
@@ -278,7 +279,7 @@ class Suite(SuiteFile):
             {
                 "suite": self.suite,
                 "kind": self.kind,
-                "title": self.title,
+                "title": self.title or self.suite,
                 "question": " ".join(self.question.split()),
                 "profile": profile,
                 "device": used,

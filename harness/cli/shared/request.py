@@ -11,6 +11,7 @@ from pathlib import Path
 
 from harness.core.errors import DataMissing, UserError
 from harness.core.settings import DataRef
+from harness.core.third_party import third_party_specs
 from harness.core.trial import Trial
 from harness.execution.agenda import Digests, Entry, agenda
 from harness.planning.cluster import Cluster
@@ -50,7 +51,8 @@ def make_request(suite: SuiteFile, args: Namespace) -> Request:
     from harness.checking.imports import try_imports
     from harness.planning.overrides import run_command
 
-    try_imports([*suite.third_party, *((spec, suite.folder) for spec in args.layers if ":" in spec)])
+    given = [spec for name in args.layers for spec in third_party_specs("layer", name)]
+    try_imports([*suite.third_party, *((spec, suite.folder) for spec in given)])
     cluster = _cluster(suite, args)
     device, elsewhere = args.device, None
     if cluster is not None:  # cluster nodes may have devices that this machine lacks

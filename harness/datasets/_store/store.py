@@ -48,15 +48,17 @@ class Store:
 
         Args:
             name: name of the data set, for the message.
-            relative: path below the root; an absolute path is used unchanged.
+            relative: path below the root; an absolute path, and one below the working directory that begins with
+                "./", is used unchanged.
             way_out: the end of the message: how to get the missing file.
         """
-        if self.root is None and not Path(relative).is_absolute():
+        placed = Path(relative).is_absolute() or relative.startswith("./")
+        if self.root is None and not placed:
             raise DataMissing(
                 f"{name}: {relative} is looked for in a data root, and none is named; give --data ROOT or set "
                 f"$INVERTBENCH_DATA; {way_out}"
             )
-        path = Path(relative) if self.root is None else self.root / relative
+        path = Path(relative) if self.root is None or placed else self.root / relative
         if not path.exists():
             raise DataMissing(f"{name}: {path}: no such file or folder; {way_out}")
         return path

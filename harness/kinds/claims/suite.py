@@ -112,7 +112,7 @@ class ClaimsSuite(SuiteFile):
         plan = Plan(
             suite=self.suite,
             kind=self.kind,
-            title=self.title,
+            title=self.title or self.suite,
             question=" ".join(self.question.split()),
             profile=profile,
             device=used,

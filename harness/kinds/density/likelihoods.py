@@ -12,6 +12,7 @@ import pandas as pd
 
 from harness.core.errors import UserError
 from harness.core.settings import DataRef, TrainingSettings
+from harness.core.third_party import is_third_party
 from harness.kinds.density.trial import DensityTrial
 from harness.reporting.frame import Results, Row, groups_of, rows_of, shortened
 from harness.reporting.statistics.statistics import (
@@ -57,7 +58,7 @@ def _planned_unit(data: DataRef) -> str:
     """
     from harness.datasets import find_dataset
 
-    if ":" in data.name:
+    if is_third_party(data.name):
         return UNKNOWN
     try:
         sequence = find_dataset(data.name).kind(dict(data.options)) == "sequence"

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
+from harness.core.entry_points import offers
 from harness.core.errors import UserError, nearest
 from harness.core.settings import (
     Augmentation,
@@ -22,7 +23,7 @@ from harness.core.settings import (
     TimingSettings,
     TrainingSettings,
 )
-from harness.core.third_party import reference
+from harness.core.third_party import reference, resolve_class
 from harness.core.trial import Trial
 from harness.kinds.density.problems import (
     accounting_problems,
@@ -139,18 +140,23 @@ class BaselineRow(Trained, AnyRow):
 
     section: ClassVar[str] = "flows"
     key: ClassVar[str] = "baseline"
+    noun: ClassVar[str] = "flow"
     levels: ClassVar[bool] = False
 
     baseline: Annotated[str, Field(min_length=1)] | None = None
 
     def resolve(self, label: str, folder: Path | None) -> type[Any]:
         """Return the class of the baseline."""
+        from flows import Flow
         from flows.baselines import BASELINES, find_baseline
 
-        name = self.named(label)
-        if name in BASELINES:
+        name, own = self.named(label), dict.fromkeys(BASELINES, Flow)
+        if name in own:
             return find_baseline(name)
-        raise UserError(f"no baseline is called {name!r}; {nearest(name, BASELINES)} (`python -m harness list flows`)")
+        known = [*own, *offers("flow", own)]
+        if name in known:
+            return resolve_class("flow", name, Flow, own, folder)
+        raise UserError(f"no baseline is called {name!r}; {nearest(name, known)} (`python -m harness list flows`)")
 
     def option_faults(self, cls: type[Any], options: Mapping[str, Any]) -> list[tuple[str, str]]:
         """See `AnyRow.option_faults`."""
@@ -168,11 +174,16 @@ class BaselineRow(Trained, AnyRow):
         from flows.baselines import MissingLibrary, build_baseline
 
         with contextlib.suppress(MissingLibrary):
-            build_baseline(self.named(label), shape, flow.levels, 1, 1, 0, options)
+            build_baseline(self.reference(label, {}, None).layer, shape, flow.levels, 1, 1, 0, options)
 
     def reference(self, label: str, options: Mapping[str, Any], folder: Path | None) -> LayerRef:
-        """Return the baseline."""
-        return super().reference(label, options, folder).model_copy(update={"baseline": True})
+        """Return the baseline; that of an installed package as package.module:CLASS."""
+        from flows import Flow
+        from flows.baselines import BASELINES
+
+        name, _ = reference("flow", self.named(label), None, dict.fromkeys(BASELINES, Flow))
+        content = {"row": label, "layer": name, "options": options, "baseline": True}
+        return LayerRef.model_validate(content)
 
 
 Overlays = Mapping[Label, Annotated[TrainedOverlay, OrEmpty]]
@@ -192,10 +203,13 @@ class TrainedEntry(Tuned, Trained, DataEntry):
     flows: Overlays = Field(default_factory=dict)
 
     def reference(self, label: str, options: Mapping[str, Any], folder: Path | None) -> DataRef:
-        """Return the data set as a part of a trial's settings; a relative FILE.py is looked for in `folder` first."""
+        """Return the data set as a part of a trial's settings; files that it names are looked for in `folder` first."""
         encoding = {key: getattr(self, key) for key in ENCODING}
-        name, source = reference(self.data or label, folder)
-        content = {"label": label, "name": name, "source": source, "options": dict(options), **encoding}
+        from harness.datasets import DATASETS, find_dataset
+
+        options = find_dataset(self.data or label, folder).located(options, folder)
+        name, source = reference("data set", self.data or label, folder, DATASETS)
+        content = {"label": label, "name": name, "source": source, "options": options, **encoding}
         return DataRef.model_validate(content)
 
 

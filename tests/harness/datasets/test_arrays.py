@@ -54,6 +54,42 @@ def test_x_val_is_the_validation_split_if_present(store):
     assert "validation from x_val" in splits.description
 
 
+def one_array(store, name, values, options) -> Splits:
+    """Write one array and return the splits that the data set makes of it."""
+    np.savez(store.root / "mine.npz", **{name: values})
+    NPZ.check(store, options)
+    return NPZ.load(store, options)
+
+
+@pytest.mark.parametrize("name", ["x", "arr_0"])
+def test_one_array_is_split_by_shares(store, name):
+    images = one_array(store, name, IMAGES, OPTIONS | {"shares": [0.5, 0.2, 0.3]})
+    assert [len(part) for part in images.parts().values()] == [30, 12, 18]
+    assert events(*images.parts().values()) == events(IMAGES)
+    assert images.description.endswith(f"are the shares 0.5, 0.2, 0.3 of {name}, by seed 0")
+    kept = one_array(store, name, IMAGES, OPTIONS | {"shuffle": False})
+    np.testing.assert_array_equal(np.concatenate(list(kept.parts().values())), IMAGES)
+    assert [len(part) for part in kept.parts().values()] == [48, 6, 6] and "in order" in kept.description
+    few = one_array(store, name, ADC, SEQUENCE | {"shares": [0.2, 0.1, 0.1]})
+    for part, expected in zip(few.parts().values(), (ADC[:12], ADC[12:18], ADC[18:24]), strict=True):
+        np.testing.assert_array_equal(part, expected)
+    assert (few.train != one_array(store, name, ADC, SEQUENCE | {"shuffle": True}).train[:12]).any()
+
+
+def test_a_file_beside_the_suite_is_found_first(store, tmp_path, monkeypatch):
+    (tmp_path / "suites").mkdir()
+    monkeypatch.chdir(tmp_path)
+    np.savez(tmp_path / "suites" / "mine.npz", x=IMAGES)
+    np.savez(store.root / "mine.npz", x=TEST_IMAGES)
+    beside = NPZ.located(OPTIONS, tmp_path / "suites")
+    assert beside["file"] == "./suites/mine.npz", "a trial is the same wherever the project's folder is"
+    for root in (store.root, None):
+        assert len(NPZ.load(Store(root, store.cache), beside).train) == 48
+    assert len(NPZ.load(store, NPZ.located(OPTIONS, tmp_path)).train) == 16, "the data root"
+    monkeypatch.chdir(store.root)
+    assert NPZ.located(OPTIONS, tmp_path / "suites")["file"] == str(tmp_path / "suites" / "mine.npz")
+
+
 def test_fewer_events_leave_validation_unchanged(store):
     few, all_of_them = load(store, OPTIONS | {"train": 10, "test": 5}), load(store)
     np.testing.assert_array_equal(few.validation, all_of_them.validation)

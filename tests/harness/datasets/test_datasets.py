@@ -24,7 +24,7 @@ PUBLISHED = {
     "galaxy": (3, 64, 64),
     "mimic": (2, 1024),
 }
-OWN = ("npz", "images", "wfdb")  # which the options name
+OWN = ("npz", "images", "wfdb", "csv")  # which the options name
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def test_importing_the_package_imports_neither_torch_nor_sklearn():
 
 
 def test_every_registered_name_is_found():
-    assert set(DATASETS) == {*INSTALLED, *PUBLISHED, *OWN}
+    assert set(DATASETS) == {*INSTALLED, *PUBLISHED, *OWN, "torchvision"}
     for name, dataset in DATASETS.items():
         assert type(find_dataset(name)) is dataset
         assert dataset.name == name

@@ -38,6 +38,15 @@ def prepared(store) -> list[Path]:
 
 WRONG_ARRAYS = {
     "missing x_test": ({"x_train": IMAGES, "y": IMAGES}, {}, r"has no array 'x_test'; it has x_train, y"),
+    "no events by name": ({"a": IMAGES, "b": IMAGES}, {}, "has the arrays a, b; call those of events x_train and"),
+    "shares of a split": (
+        {"x_train": IMAGES, "x_test": TEST_IMAGES},
+        {"shares": [0.8, 0.1, 0.1]},
+        "the file has a split already",
+    ),
+    "counts of one array": ({"x": IMAGES}, {"test": 5}, "has one array, whose splits have `shares`; leave out train"),
+    "an empty share": ({"x": IMAGES[:4]}, {}, r"4 events in the shares \[0\.8, 0\.1, 0\.1\] leave none for test"),
+    "one array of objects": ({"x": IMAGES.astype(object)}, {}, "x holds object; it must hold integers or"),
     "channels last": (
         {"x_train": np.moveaxis(IMAGES, 1, -1), "x_test": TEST_IMAGES},
         {},

@@ -56,6 +56,11 @@ def test_a_packaged_suite_is_found_by_name_and_by_path(tmp_path, monkeypatch):
         assert read_suite(name).suite == "quickstart"
 
 
+def test_the_name_serves_as_title(tmp_path):
+    path = write(tmp_path, GOOD.replace("title: Tiny\n", ""))
+    assert load_suite(path).plan("quick", "cpu")[0].title == "tiny"
+
+
 def test_a_local_file_takes_precedence_over_a_packaged_suite(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(tmp_path, GOOD, "quickstart.yaml")
@@ -66,7 +71,7 @@ def test_a_local_file_takes_precedence_over_a_packaged_suite(tmp_path, monkeypat
     ("old", "new", "line", "column", "words"),
     [
         ("title: Tiny", "titel: Tiny", 3, 1, "unknown key 'titel'; did you mean title"),
-        ("title: Tiny", "titel: Tiny", 1, 1, "the key 'title' is missing"),
+        ("layers:", "layer:", 1, 1, "the key 'layers' is missing"),
         ("title: Tiny", "title: 3", 3, 8, "title: expected a string, got the number 3"),
         ("suite: tiny", "suite: ../tiny", 1, 8, "is no name for a folder"),
         (

@@ -1,0 +1,127 @@
+"""Image classification sets of torchvision, by name, from files that it has downloaded before."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from pydantic import Field
+
+from harness.core.errors import DataError, DataMissing, UserError, nearest
+from harness.core.settings import Count, Settings
+from harness.datasets._images.selection import cut, first_of, hold_out, prepare_images
+from harness.datasets._store.store import Store
+from harness.datasets.base import Dataset, DatasetInfo, Splits
+
+GREY, COLOUR = (1, 28, 28), (3, 32, 32)
+KNOWN: dict[str, tuple[tuple[int, ...], str]] = {
+    "CIFAR10": (COLOUR, "cifar-10-batches-py/*"),
+    "CIFAR100": (COLOUR, "cifar-100-python/*"),
+    "FashionMNIST": (GREY, "FashionMNIST/raw/*"),
+    "KMNIST": (GREY, "KMNIST/raw/*"),
+    "MNIST": (GREY, "MNIST/raw/*"),
+    "QMNIST": (GREY, "QMNIST/raw/*"),
+    "STL10": ((3, 96, 96), "stl10_binary/*"),
+    "SVHN": (COLOUR, "*_32x32.mat"),
+    "USPS": ((1, 16, 16), "usps*.bz2"),
+}
+"""Class -> event shape, and where torchvision keeps the files below its root."""
+
+HELD_OUT_PART = 10  # one in this many training images is validation, unless the options decide otherwise
+
+
+class TorchvisionOptions(Settings):
+    """The number of images in each split."""
+
+    validation: Count | None = Field(
+        None, description="the number of training images that are set apart for validation; null: a tenth"
+    )
+    train: Count | None = Field(None, description="the number of the other training images that are used; null: all")
+    test: Count | None = Field(None, description="the number of test images that are used; null: all")
+
+
+class TorchvisionImages(Dataset, name="torchvision"):
+    """One of torchvision's sets of labelled images, of which the labels are not used.
+
+    Args:
+        member: the name of its class; empty for the family of them, which has no shape.
+    """
+
+    info = DatasetInfo(
+        title="Image classification sets of torchvision",
+        kind="image",
+        what=(
+            f"torchvision:NAME, with NAME one of {', '.join(KNOWN)}; 256 levels. Train and test are the set's own; a "
+            "tenth of the training images (an option) is set apart for validation by a fixed seed. The labels are not "
+            "used"
+        ),
+        size="the set's",
+        licence="the set's",
+        source="https://docs.pytorch.org/vision/stable/datasets.html",
+        how_to_get="torchvision.datasets.NAME(ROOT, download=True), with ROOT the data root; nothing is fetched here",
+    )
+    on_disk = True
+    options_model = TorchvisionOptions
+
+    def __init__(self, member: str = "") -> None:
+        if member not in ("", *KNOWN):
+            raise UserError(
+                f"data set torchvision:{member}: is none of torchvision's image classification sets with a train and a "
+                f"test split and one size of images (give others as a folder of images, or as .npz); "
+                f"{nearest(member, KNOWN)}"
+            )
+        self.member = member
+        self.name = f"torchvision:{member}" if member else "torchvision"
+
+    def option_errors(self, options: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """Return every fault of the options, of which the first is a missing name."""
+        if not self.member:
+            return [("", f"torchvision: name one of its sets, torchvision:NAME, with NAME one of {', '.join(KNOWN)}")]
+        return super().option_errors(options)
+
+    def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
+        """Return the shape of the set's images."""
+        self.parse(options)
+        return KNOWN[self.member][0]
+
+    def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
+        """Return the splits, uint8, mapped from the cache; torchvision is imported to fill it."""
+        chosen, name = cast(TorchvisionOptions, self.parse(options)), self.name
+        shape, pattern = KNOWN[self.member]
+        way_out = (
+            f"torchvision.datasets.{self.member}(ROOT, download=True) puts the files into a data root (--data ROOT)"
+        )
+        sources = [] if store.root is None else sorted(path for path in store.root.glob(pattern) if path.is_file())
+        if store.root is None or not sources:
+            where = "no data root is named" if store.root is None else f"{store.root / pattern}: no such files"
+            raise DataMissing(f"{name}: {where}; {way_out}")
+        root = store.root
+
+        def read() -> tuple[np.ndarray, np.ndarray]:
+            try:
+                return _images(self.member, root, "train"), _images(self.member, root, "test")
+            except Exception as error:  # torchvision, its decoders and missing libraries raise many kinds
+                reason = " ".join(str(error).split())
+                raise DataError(f"{name}: {root}: torchvision cannot read it ({reason}); {way_out}") from error
+
+        prepared = prepare_images(store, name, {"torchvision": self.member}, sources, shape, read)
+        counts = {part: len(prepared.array(part)) for part in ("train", "test")}
+        validation = chosen.validation or max(1, counts["train"] // HELD_OUT_PART)
+        hold_out(f"{name}: train", np.arange(counts["train"]), chosen.train, validation)
+        first_of(f"{name}: test", np.arange(counts["test"]), chosen.test)
+        title = f"{self.member} of torchvision, {'x'.join(map(str, shape[1:]))}"
+        return cut(prepared, title, validation, chosen.train, chosen.test or counts["test"])
+
+
+def _images(member: str, root: Path, split: str) -> np.ndarray:
+    """Return the images (N, C, H, W) of a split."""
+    import torchvision
+
+    cls = getattr(torchvision.datasets, member)
+    by_name = "split" in inspect.signature(cls).parameters
+    items = cls(root, download=False, **({"split": split} if by_name else {"train": split == "train"}))
+    images = np.stack([np.asarray(items[index][0]) for index in range(len(items))])
+    return images[:, None] if images.ndim == 3 else np.moveaxis(images, -1, 1)
