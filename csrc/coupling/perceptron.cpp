@@ -124,8 +124,9 @@ std::vector<at::Tensor> backward(const at::Tensor& gradient, const at::Tensor& x
   check(x, weight1, bias1, weight2, bias2, weight3, bias3);
   const int64_t inputs = weight1.size(1), width = weight1.size(0), outputs = weight3.size(0), all = tiles(x);
   const bool fits = gradient.dim() == 3 && gradient.size(0) == x.size(0) && gradient.size(1) == outputs &&
-                    gradient.size(2) == x.size(2) && gradient.scalar_type() == x.scalar_type() && hidden.is_contiguous() &&
-                    hidden.sizes() == at::IntArrayRef({all, width, POINTS}) && hidden.scalar_type() == x.scalar_type();
+                    gradient.size(2) == x.size(2) && gradient.scalar_type() == x.scalar_type() &&
+                    hidden.is_contiguous() && hidden.sizes() == at::IntArrayRef({all, width, POINTS}) &&
+                    hidden.scalar_type() == x.scalar_type();
   TORCH_CHECK_VALUE(fits, "perceptron_backward: a gradient of shape ", gradient.sizes(), " and hidden values ",
                     hidden.sizes(), " do not fit x of shape ", x.sizes());
   std::vector<at::Tensor> made{at::empty(x.sizes(), x.options().memory_format(at::MemoryFormat::Contiguous))};

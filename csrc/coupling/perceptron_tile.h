@@ -2,11 +2,12 @@
 // in the first-level cache.
 //
 // Included once for each instruction set, in a separate namespace, with INVERTBENCH_BYTES: no include guard.
-// A tile has a row of POINTS numbers for each channel or hidden unit, so that vectors hold neighbouring points: no number
-// of units needs padding, and positions that are consecutive in memory stay so.
+// A tile has a row of POINTS numbers for each channel or hidden unit, so that vectors hold neighbouring points: no
+// number of units needs padding, and positions that are consecutive in memory stay so.
 
 #include "simd/expm1.h"
 
+// For `transpose`: its vectors are other types than those of expm1.h.
 namespace square {
 #include "simd/simd.h"
 }
@@ -78,7 +79,7 @@ INVERTBENCH_INLINE V<float> clamp(V<float> z, float bound) {
 #endif
 }
 
-// a / b to one unit in the last place. A processor's own division of wide vectors takes longer than all the rest of tanh.
+// a / b to one unit in the last place. The division of wide vectors takes longer than all the rest of tanh.
 INVERTBENCH_INLINE V<float> divide(V<float> a, V<float> b) {
 #if INVERTBENCH_BYTES == 64
   const V<float> rough = (V<float>)_mm512_rcp14_ps((__m512)b), near = rough + rough * (1 - b * rough);
@@ -201,8 +202,8 @@ void transpose_tile(const T* tile, int64_t wide, T* rows) {
   }
 }
 
-// Add the sum over the points of a product of rows to `sums`, for every pair of rows, still a vector each: as all points
-// take part in the end, lanes are added up once, by `add_lanes`.
+// Add the sum over the points of a product of rows to `sums`, for every pair of rows, still a vector each: `add_lanes`
+// adds up the lanes once, after all tiles.
 template <class T>
 void correlate(int64_t rows, const T* a, int64_t columns, const T* b, T* sums) {
   for (int64_t m = 0; m < rows; ++m, a += POINTS) {
