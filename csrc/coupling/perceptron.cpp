@@ -11,9 +11,16 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <cstring>
+#include <numeric>
 #include <tuple>
 #include <vector>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #include "coupling/perceptron.h"
 
@@ -55,33 +62,20 @@ Points<T> points_of(const at::Tensor& x) {
 int64_t tiles(const at::Tensor& x) { return (x.size(0) * x.size(2) + POINTS - 1) / POINTS; }
 int64_t rounded(int64_t count, int64_t lanes) { return (count + lanes - 1) / lanes * lanes; }
 
-// A matrix (or its transpose), or a vector, as rows of `columns` numbers.
+// The weights, contiguous, for as long as the object lives.
 template <class T>
-void copy(const at::Tensor& from, bool transposed, int64_t columns, T* to) {
-  const at::Tensor source = (from.dim() == 1 ? from.unsqueeze(0) : transposed ? from.t() : from).contiguous();
-  const T* data = source.const_data_ptr<T>();
-  for (int64_t row = 0; row < source.size(0); ++row, data += source.size(1), to += columns) {
-    std::copy(data, data + source.size(1), to);
+struct Net {
+  Net(const at::Tensor& x, Weights weight1, Weights bias1, Weights weight2, Weights bias2, Weights weight3,
+      Weights bias3, bool bounded)
+      : held{weight1.contiguous(), bias1.contiguous(), weight2.contiguous(),
+             bias2.contiguous(), weight3.contiguous(), bias3.contiguous()} {
+    const auto data = [&](int i) { return held[i].template const_data_ptr<T>(); };
+    net = {weight1.size(1), weight1.size(0), weight3.size(0), x.size(0) * x.size(2), x.size(2), bounded,
+           data(0), data(1), data(2), data(3), data(4), data(5)};
   }
-}
-
-template <class T>
-Perceptron<T> pack(const at::Tensor& x, Weights weight1, Weights bias1, Weights weight2, Weights bias2, Weights weight3,
-                   Weights bias3, bool bounded, Scratch<T>& scratch) {
-  const int64_t inputs = weight1.size(1), width = weight1.size(0), outputs = weight3.size(0), lanes = way<T>().lanes;
-  const int64_t wide = rounded(width, lanes), wide_in = rounded(inputs, lanes), wide_out = rounded(outputs, lanes);
-  const auto matrix = [&](const at::Tensor& from, bool transposed, int64_t rows, int64_t columns) {
-    T* const to = scratch.zeros(rows * columns);
-    copy(from, transposed, columns, to);
-    return to;
-  };
-  T* const first = matrix(weight1, true, inputs + 1, wide);
-  copy(bias1, false, wide, first + inputs * wide);
-  return {inputs, width, outputs, wide, wide_in, wide_out, x.size(0) * x.size(2), x.size(2), bounded, first,
-          matrix(weight2, true, width, wide), matrix(weight3, true, width, wide_out), matrix(bias2, false, 1, wide),
-          matrix(bias3, false, 1, wide_out), matrix(weight1, false, width, wide_in),
-          matrix(weight2, false, width, wide), matrix(weight3, false, outputs, wide)};
-}
+  std::array<at::Tensor, 6> held;
+  Perceptron<T> net;
+};
 
 void check(const at::Tensor& x, Weights weight1, Weights bias1, Weights weight2, Weights bias2, Weights weight3,
            Weights bias3) {
@@ -102,7 +96,7 @@ void check(const at::Tensor& x, Weights weight1, Weights bias1, Weights weight2,
                     bias3.sizes());
 }
 
-// (N, inputs, L) -> (N, outputs, L), and with `keep` the second hidden values of the points, in rows of whole vectors.
+// (N, inputs, L) -> (N, outputs, L), and with `keep` the second hidden values of every tile of points, for `backward`.
 std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& x, Weights weight1, Weights bias1, Weights weight2,
                                            Weights bias2, Weights weight3, Weights bias3, bool bounded, bool keep) {
   check(x, weight1, bias1, weight2, bias2, weight3, bias3);
@@ -110,10 +104,10 @@ std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& x, Weights weight1,
   at::Tensor hidden;
   const auto run = [&](auto zero) {
     using T = decltype(zero);
-    Scratch<T> scratch;
-    const Perceptron<T> net = pack<T>(x, weight1, bias1, weight2, bias2, weight3, bias3, bounded, scratch);
-    hidden = at::empty({keep ? tiles(x) * POINTS : 0, net.wide}, x.options());
-    const double cycles = double(POINTS * net.wide * net.width) / 8;
+    const Net<T> own(x, weight1, bias1, weight2, bias2, weight3, bias3, bounded);
+    const Perceptron<T>& net = own.net;
+    hidden = at::empty({keep ? tiles(x) : 0, net.width, POINTS}, x.options());
+    const double cycles = double(POINTS * net.width * net.width) / 16;
     const int64_t grain = int64_t(CYCLES_WORTH_A_THREAD / cycles) + 1;
     at::parallel_for(0, tiles(x), grain, [&](int64_t begin, int64_t end) {
       way<T>().forward(net, points_of<T>(x), keep ? hidden.data_ptr<T>() : nullptr, y.data_ptr<T>(), begin, end);
@@ -130,38 +124,38 @@ std::vector<at::Tensor> backward(const at::Tensor& gradient, const at::Tensor& x
   check(x, weight1, bias1, weight2, bias2, weight3, bias3);
   const int64_t inputs = weight1.size(1), width = weight1.size(0), outputs = weight3.size(0), all = tiles(x);
   const bool fits = gradient.dim() == 3 && gradient.size(0) == x.size(0) && gradient.size(1) == outputs &&
-                    gradient.size(2) == x.size(2) && gradient.scalar_type() == x.scalar_type() && hidden.dim() == 2 &&
-                    hidden.size(0) == all * POINTS && hidden.is_contiguous() && hidden.scalar_type() == x.scalar_type();
+                    gradient.size(2) == x.size(2) && gradient.scalar_type() == x.scalar_type() &&
+                    hidden.is_contiguous() && hidden.sizes() == at::IntArrayRef({all, width, POINTS}) &&
+                    hidden.scalar_type() == x.scalar_type();
   TORCH_CHECK_VALUE(fits, "perceptron_backward: a gradient of shape ", gradient.sizes(), " and hidden values ",
                     hidden.sizes(), " do not fit x of shape ", x.sizes());
   std::vector<at::Tensor> made{at::empty(x.sizes(), x.options().memory_format(at::MemoryFormat::Contiguous))};
   const auto run = [&](auto zero) {
     using T = decltype(zero);
-    Scratch<T> scratch;
-    const Perceptron<T> net = pack<T>(x, weight1, bias1, weight2, bias2, weight3, bias3, bounded, scratch);
-    TORCH_CHECK_VALUE(hidden.size(1) == net.wide, "perceptron_backward: hidden values in rows of ", hidden.size(1));
-    const int64_t rows = inputs + 1 + width + outputs + 1, slabs = std::clamp<int64_t>(all, 1, SLABS);
-    const at::Tensor sums = at::zeros({slabs, rows, net.wide}, x.options());
-    const at::Tensor sums3 = at::zeros({slabs, outputs}, x.options());
-    const double cycles = double(all) * double(POINTS * net.wide * net.width) / 3;
+    const Net<T> own(x, weight1, bias1, weight2, bias2, weight3, bias3, bounded);
+    const Perceptron<T>& net = own.net;
+    const int64_t slabs = std::clamp<int64_t>(all, 1, SLABS), wide = rounded(width, way<T>().lanes);
+    const std::vector<int64_t> counts{width * inputs, width, width * wide, width, outputs * width, outputs};
+    const int64_t size = std::accumulate(counts.begin(), counts.end(), int64_t(0));
+    const at::Tensor sums = at::zeros({slabs, size}, x.options());
+    const double cycles = double(all) * double(POINTS * width * width) / 6;
     const int64_t grain = std::max<int64_t>(1, int64_t(CYCLES_WORTH_A_THREAD / (cycles / double(slabs) + 1)));
     at::parallel_for(0, slabs, grain, [&](int64_t begin, int64_t end) {
       for (int64_t slab = begin; slab < end; ++slab) {
-        T* const first = sums.data_ptr<T>() + slab * rows * net.wide;
-        T* const second = first + (inputs + 1) * net.wide;
-        T* const third = second + width * net.wide;
-        const Sums<T> own{first, second, third, third + outputs * net.wide, sums3.data_ptr<T>() + slab * outputs};
+        T* at[6] = {sums.data_ptr<T>() + slab * size};
+        for (int i = 1; i < 6; ++i) at[i] = at[i - 1] + counts[i - 1];
         way<T>().backward(net, points_of<T>(x), points_of<T>(gradient), hidden.const_data_ptr<T>(),
-                          made[0].template data_ptr<T>(), own, slab * all / slabs, (slab + 1) * all / slabs);
+                          made[0].template data_ptr<T>(), {wide, at[0], at[1], at[2], at[3], at[4], at[5]},
+                          slab * all / slabs, (slab + 1) * all / slabs);
       }
     });
-    const at::Tensor total = sums.sum(0).slice(1, 0, width);
-    made.push_back(total.slice(0, 0, inputs).t().contiguous());
-    made.push_back(total.select(0, inputs).clone());
-    made.push_back(total.slice(0, inputs + 1, inputs + 1 + width).contiguous());
-    made.push_back(total.select(0, rows - 1).clone());
-    made.push_back(total.slice(0, inputs + 1 + width, rows - 1).contiguous());
-    made.push_back(sums3.sum(0));
+    const std::vector<at::Tensor> totals = sums.sum(0).split_with_sizes(counts);
+    made.push_back(totals[0].view({width, inputs}).clone());
+    made.push_back(totals[1].clone());
+    made.push_back(totals[2].view({width, wide}).slice(1, 0, width).clone(at::MemoryFormat::Contiguous));
+    made.push_back(totals[3].clone());
+    made.push_back(totals[4].view({outputs, width}).clone());
+    made.push_back(totals[5].clone());
   };
   x.scalar_type() == at::kFloat ? run(0.0F) : run(0.0);
   return made;

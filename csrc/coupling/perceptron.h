@@ -9,7 +9,8 @@
 
 namespace invertbench {
 
-// Points of a tile. Whole blocks of six rows, and few enough for two tiles of 64 hidden floats in the first-level cache.
+// Points of a tile: whole blocks of three vectors, and few enough for two tiles of 64 hidden floats in the first-level
+// cache.
 constexpr int64_t POINTS = 48;
 
 // (event, channel, place) anywhere in memory; a point is an event's place.
@@ -39,27 +40,20 @@ class Scratch {
   std::vector<std::unique_ptr<T, Free>> held_;
 };
 
-// The weights, in the order in which products read them. `wide`, `wide_in` and `wide_out` are the numbers of hidden
-// values, inputs and outputs, rounded up to whole vectors; the padding is zero.
+// The weights as the layers have them: (width, inputs), (width, width), (outputs, width), contiguous.
 template <class T>
 struct Perceptron {
-  int64_t inputs, width, outputs, wide, wide_in, wide_out, points, length;
-  bool bounded;           // tanh; else ReLU
-  const T* first;         // (inputs + 1, wide), the last row the bias
-  const T* second;        // (width, wide): input, output
-  const T* third;         // (width, wide_out)
-  const T* bias2;         // (wide)
-  const T* bias3;         // (wide_out)
-  const T* first_rows;    // (width, wide_in), as the layer has it
-  const T* second_rows;   // (width, wide)
-  const T* third_rows;    // (outputs, wide)
+  int64_t inputs, width, outputs, points, length;
+  bool bounded;  // tanh; else ReLU
+  const T *weight1, *bias1, *weight2, *bias2, *weight3, *bias3;
 };
 
-// Sums over points of the gradients of the weights.
+// Sums over points of the gradients of the weights, in the order of the weights, but for rows of `wide` numbers in
+// `weight2`: whole vectors.
 template <class T>
 struct Sums {
-  T *first, *second, *third;  // (inputs + 1, wide), (width, wide), (outputs, wide)
-  T *bias2, *bias3;           // (wide), (outputs)
+  int64_t wide;
+  T *weight1, *bias1, *weight2, *bias2, *weight3, *bias3;
 };
 
 }  // namespace invertbench

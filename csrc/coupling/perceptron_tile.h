@@ -2,142 +2,249 @@
 // in the first-level cache.
 //
 // Included once for each instruction set, in a separate namespace, with INVERTBENCH_BYTES: no include guard.
-// Every matrix is row-major and its rows are whole vectors, padded with zeros; points are the rows of all hidden
-// values, so that all products, forward and backward, have one form.
+// A tile has a row of POINTS numbers for each channel or hidden unit, so that vectors hold neighbouring points: no
+// number of units needs padding, and positions that are consecutive in memory stay so.
 
 #include "simd/expm1.h"
 
-// c = start + a b for ROWS rows of c and VECTORS vectors of each. Entry (m, k) of a is a[m * a_row + k * a_column]; row
-// m of `start`, which may be c, begins at start + m * start_row. It is added last: sums continued from one tile to the
-// next would round more.
-template <class T, int ROWS, int VECTORS>
+// For `transpose`: its vectors are other types than those of expm1.h.
+namespace square {
+#include "simd/simd.h"
+}
+
+// Call finish(m, n, sum) with every vector of the product a b, that of row m at column n. Entry (m, k) of a is
+// a[m * a_row + k * a_column]; rows of b begin b_row apart.
+template <class T, int ROWS, int VECTORS, class Finish>
 INVERTBENCH_INLINE void multiply_block(
-    const T* a, int64_t a_row, int64_t a_column, const T* b, int64_t depth, const T* start, int64_t start_row, T* c,
-    int64_t columns) {
+    const T* a, int64_t a_row, int64_t a_column, const T* b, int64_t b_row, int64_t depth, const Finish& finish) {
   V<T> sums[ROWS][VECTORS] = {};
-  for (int64_t k = 0; k < depth; ++k, a += a_column, b += columns) {
+  for (int64_t k = 0; k < depth; ++k, a += a_column, b += b_row) {
     V<T> values[VECTORS];
     _Pragma("GCC unroll 8")
     for (int v = 0; v < VECTORS; ++v) values[v] = reinterpret_cast<const V<T>*>(b)[v];
-    _Pragma("GCC unroll 8")
+    _Pragma("GCC unroll 16")
     for (int m = 0; m < ROWS; ++m) {
       _Pragma("GCC unroll 8")
       for (int v = 0; v < VECTORS; ++v) sums[m][v] += a[m * a_row] * values[v];
     }
   }
-  _Pragma("GCC unroll 8")
+  _Pragma("GCC unroll 16")
   for (int m = 0; m < ROWS; ++m) {
     _Pragma("GCC unroll 8")
-    for (int v = 0; v < VECTORS; ++v) {
-      const V<T> first = reinterpret_cast<const V<T>*>(start + m * start_row)[v];
-      reinterpret_cast<V<T>*>(c + m * columns)[v] = first + sums[m][v];
+    for (int v = 0; v < VECTORS; ++v) finish(m, v * LANES<T>, sums[m][v]);
+  }
+}
+
+template <class T, int VECTORS, class Finish>
+INVERTBENCH_INLINE void multiply_columns(
+    int64_t rows, const T* a, int64_t a_row, int64_t a_column, const T* b, int64_t b_row, int64_t depth,
+    const Finish& finish) {
+  // As many sums as registers hold beside the operands, and enough to hide the latency of a multiply-add.
+  constexpr int MOST = INVERTBENCH_BYTES == 64 ? (VECTORS == 1 ? 16 : 24 / VECTORS) : 12 / VECTORS;
+  int64_t m = 0;
+  const auto rest = [&](int64_t row, int64_t n, V<T> sum) { finish(m + row, n, sum); };
+  for (; m + MOST <= rows; m += MOST) {
+    multiply_block<T, MOST, VECTORS>(a + m * a_row, a_row, a_column, b, b_row, depth, rest);
+  }
+  if constexpr (MOST > 4) {
+    for (; m + 4 <= rows; m += 4) {
+      multiply_block<T, 4, VECTORS>(a + m * a_row, a_row, a_column, b, b_row, depth, rest);
     }
   }
+  for (; m + 2 <= rows; m += 2) {
+    multiply_block<T, 2, VECTORS>(a + m * a_row, a_row, a_column, b, b_row, depth, rest);
+  }
+  if (m < rows) multiply_block<T, 1, VECTORS>(a + m * a_row, a_row, a_column, b, b_row, depth, rest);
 }
 
-template <class T, int VECTORS>
-void multiply_columns(
-    int64_t rows, const T* a, int64_t a_row, int64_t a_column, const T* b, int64_t depth, const T* start,
-    int64_t start_row, T* c, int64_t columns) {
-  for (; rows >= 6; rows -= 6, a += 6 * a_row, start += 6 * start_row, c += 6 * columns) {
-    multiply_block<T, 6, VECTORS>(a, a_row, a_column, b, depth, start, start_row, c, columns);
+// The same with a tile as b. `a` has `rows` rows and `depth` columns, or is the transpose of such a matrix.
+template <class T, class Finish>
+INVERTBENCH_INLINE void multiply_tile(
+    int64_t rows, int64_t depth, const T* a, bool transposed, const T* tile, const Finish& finish) {
+  const int64_t a_row = transposed ? 1 : depth, a_column = transposed ? rows : 1;
+  for (int64_t n = 0; n < POINTS; n += 3 * LANES<T>) {
+    multiply_columns<T, 3>(rows, a, a_row, a_column, tile + n, POINTS, depth,
+                           [&](int64_t m, int64_t column, V<T> sum) { finish(m, m * POINTS + n + column, sum); });
   }
-  for (; rows >= 2; rows -= 2, a += 2 * a_row, start += 2 * start_row, c += 2 * columns) {
-    multiply_block<T, 2, VECTORS>(a, a_row, a_column, b, depth, start, start_row, c, columns);
-  }
-  if (rows > 0) multiply_block<T, 1, VECTORS>(a, a_row, a_column, b, depth, start, start_row, c, columns);
 }
 
-// c = start + a b, c of `rows` rows and `columns` columns, whole vectors.
-template <class T>
-void multiply(
-    int64_t rows, int64_t columns, int64_t depth, const T* a, int64_t a_row, int64_t a_column, const T* b,
-    const T* start, int64_t start_row, T* c) {
-  int64_t n = 0;
-  for (; n + 2 * LANES<T> <= columns; n += 2 * LANES<T>) {
-    multiply_columns<T, 2>(rows, a, a_row, a_column, b + n, depth, start + n, start_row, c + n, columns);
-  }
-  if (n < columns) multiply_columns<T, 1>(rows, a, a_row, a_column, b + n, depth, start + n, start_row, c + n, columns);
+// z between -bound and bound, NaN for NaN.
+INVERTBENCH_INLINE V<float> clamp(V<float> z, float bound) {
+  const V<float> high = V<float>{} + bound, low = -high;
+#if INVERTBENCH_BYTES == 64
+  return (V<float>)_mm512_max_ps((__m512)low, _mm512_min_ps((__m512)high, (__m512)z));
+#else
+  z = z > high ? high : z;
+  return z < low ? low : z;
+#endif
+}
+
+// a / b to one unit in the last place. The division of wide vectors takes longer than all the rest of tanh.
+INVERTBENCH_INLINE V<float> divide(V<float> a, V<float> b) {
+#if INVERTBENCH_BYTES == 64
+  const V<float> rough = (V<float>)_mm512_rcp14_ps((__m512)b), near = rough + rough * (1 - b * rough);
+  return a * near;
+#else
+  return a / b;
+#endif
 }
 
 // tanh z = e / (e + 2) with e = exp(2 z) - 1, to a few units in the last place, also where z is small. NaN stays NaN.
-template <class T>
-INVERTBENCH_INLINE V<T> tanh_of(V<T> z) {
-  const V<T> e = expm1_of<T>(z + z);
-  return e / (e + T(2));
+INVERTBENCH_INLINE V<double> tanh_of(V<double> z) {
+  const V<double> e = expm1_of<double>(z + z);
+  return e / (e + 2);
+}
+
+// The same with less accuracy in exp where it has no effect on the quotient, and with a polynomial in z instead of 2 z:
+// 1 + y / 2 + ... is (exp y - 1) / y to 2^-26 of its value, with the least largest error on [-log 2 / 2, log 2 / 2].
+INVERTBENCH_INLINE V<float> tanh_of(V<float> z) {
+  using Of = VectorOf<float>;
+  using I = typename Of::I;
+  z = clamp(z, 10);  // beyond, tanh is 1
+  // See expm1_of; here the last bits of the sum are those of the exponent of 2^n.
+  constexpr float to_nearest = VectorOf<float>::to_nearest + 127;
+  const V<float> shifted = z * (2 * 1.44269504F) + to_nearest, n = shifted - to_nearest;
+  const V<float> r = z - n * 0.34657359F, power = (V<float>)((VectorOf<float>::I)shifted << VectorOf<float>::mantissa);
+  V<float> series = V<float>{} + 64 * 0x1.6d990cp-10F;
+  series = series * r + 32 * 0x1.1227fep-7F;
+  series = series * r + 16 * 0x1.555486p-5F;
+  series = series * r + 8 * 0x1.5554b0p-3F;
+  series = series * r + 4 * 0x1.0p-1F;
+  series = (series * r + 2.0F) * r;
+  const V<float> e = power * series + (power - 1);
+  return divide(e, e + 2);
 }
 
 template <class T>
-void activate(bool bounded, T* values, int64_t count) {
-  for (int64_t i = 0; i < count; i += LANES<T>) {
-    V<T>& h = *reinterpret_cast<V<T>*>(values + i);
-    h = bounded ? tanh_of<T>(h) : (h < T(0) ? V<T>{} : h);
+INVERTBENCH_INLINE V<T>& at(T* values, int64_t i) {
+  return *reinterpret_cast<V<T>*>(values + i);
+}
+template <class T>
+INVERTBENCH_INLINE const V<T>& at(const T* values, int64_t i) {
+  return *reinterpret_cast<const V<T>*>(values + i);
+}
+
+// hidden = activation(weight x + bias), `rows` rows from `depth`.
+template <class T>
+void forward_layer(bool bounded, int64_t rows, int64_t depth, const T* weight, const T* bias, const T* x, T* hidden) {
+  if (bounded) {
+    multiply_tile(rows, depth, weight, false, x,
+                  [&](int64_t m, int64_t i, V<T> sum) { at(hidden, i) = sum + bias[m]; });
+    for (int64_t i = 0; i < rows * POINTS; i += LANES<T>) at(hidden, i) = tanh_of(at(hidden, i));
+  } else {
+    multiply_tile(rows, depth, weight, false, x, [&](int64_t m, int64_t i, V<T> sum) {
+      const V<T> z = sum + bias[m];
+      at(hidden, i) = z < T(0) ? V<T>{} : z;
+    });
   }
 }
 
-// gradient *= derivative of the activation, in terms of its value.
+// The gradient of `hidden`'s pre-activation values, in terms of `hidden`, from that of the next layer.
 template <class T>
-void deactivate(bool bounded, const T* values, T* gradient, int64_t count) {
-  for (int64_t i = 0; i < count; i += LANES<T>) {
-    const V<T> h = *reinterpret_cast<const V<T>*>(values + i);
-    V<T>& g = *reinterpret_cast<V<T>*>(gradient + i);
-    g = bounded ? g * (T(1) - h * h) : (h <= T(0) ? V<T>{} : g);
+void backward_layer(bool bounded, int64_t rows, int64_t depth, const T* weight, const T* of_next, const T* hidden,
+                    T* gradient) {
+  if (bounded) {
+    multiply_tile(rows, depth, weight, true, of_next, [&](int64_t, int64_t i, V<T> sum) {
+      const V<T> h = at(hidden, i);
+      at(gradient, i) = sum * (T(1) - h * h);
+    });
+  } else {
+    multiply_tile(rows, depth, weight, true, of_next, [&](int64_t, int64_t i, V<T> sum) {
+      at(gradient, i) = at(hidden, i) <= T(0) ? V<T>{} : sum;
+    });
   }
 }
 
-// The points of a tile, `count` of them from number `first` on, as columns: (channels, POINTS), the rest zero.
+// The points of a tile, `count` of them from number `first` on, a row for each channel; the rest zero.
 template <class T>
 void gather(const Points<T>& of, int64_t length, int64_t first, int64_t count, int64_t channels, T* tile) {
-  int64_t event = first / length, place = first % length;
-  for (int64_t p = 0; p < POINTS; ++p) {
-    const bool there = p < count;
-    const T* source = of.data + event * of.event_stride + place * of.place_stride;
-    for (int64_t c = 0; c < channels; ++c) tile[c * POINTS + p] = there ? source[c * of.channel_stride] : T(0);
-    if (there && ++place == length) {
-      place = 0;
-      ++event;
+  if (count < POINTS) std::fill(tile, tile + channels * POINTS, T(0));
+  for (int64_t p = 0; p < count;) {
+    const int64_t event = (first + p) / length, place = (first + p) % length, run = std::min(count - p, length - place);
+    const T* from = of.data + event * of.event_stride + place * of.place_stride;
+    T* to = tile + p;
+    for (int64_t c = 0; c < channels; ++c, from += of.channel_stride, to += POINTS) {
+      if (of.place_stride == 1) {
+        std::copy(from, from + run, to);
+      } else {
+        for (int64_t i = 0; i < run; ++i) to[i] = from[i * of.place_stride];
+      }
+    }
+    p += run;
+  }
+}
+
+// Rows of a tile to (event, channels, length), contiguous.
+template <class T>
+void scatter(const T* tile, int64_t length, int64_t first, int64_t count, int64_t channels, T* out) {
+  for (int64_t p = 0; p < count;) {
+    const int64_t event = (first + p) / length, place = (first + p) % length, run = std::min(count - p, length - place);
+    for (int64_t c = 0; c < channels; ++c) {
+      std::copy(tile + c * POINTS + p, tile + c * POINTS + p + run, out + (event * channels + c) * length + place);
+    }
+    p += run;
+  }
+}
+
+// Points become rows, of `wide` numbers, whole vectors.
+template <class T>
+void transpose_tile(const T* tile, int64_t wide, T* rows) {
+  constexpr int L = LANES<T>;
+  for (int64_t m = 0; m < wide; m += L) {
+    for (int64_t p = 0; p < POINTS; p += L) {
+      square::V<T> block[L];
+      _Pragma("GCC unroll 16")
+      for (int i = 0; i < L; ++i) std::memcpy(block + i, tile + (m + i) * POINTS + p, sizeof block[i]);
+      square::transpose<T>(block);
+      _Pragma("GCC unroll 16")
+      for (int i = 0; i < L; ++i) std::memcpy(rows + (p + i) * wide + m, block + i, sizeof block[i]);
     }
   }
 }
 
-// Rows of a tile, as they come out of a product, to (event, channels, length), contiguous.
+// Add the sum over the points of a product of rows to `sums`, for every pair of rows, still a vector each: `add_lanes`
+// adds up the lanes once, after all tiles.
 template <class T>
-void scatter(const T* tile, int64_t columns, int64_t length, int64_t first, int64_t count, int64_t channels, T* out) {
-  int64_t event = first / length, place = first % length;
-  for (int64_t p = 0; p < count; ++p) {
-    for (int64_t c = 0; c < channels; ++c) out[(event * channels + c) * length + place] = tile[p * columns + c];
-    if (++place == length) {
-      place = 0;
-      ++event;
+void correlate(int64_t rows, const T* a, int64_t columns, const T* b, T* sums) {
+  for (int64_t m = 0; m < rows; ++m, a += POINTS) {
+    const T* from = b;
+    for (int64_t n = 0; n < columns; ++n, from += POINTS, sums += LANES<T>) {
+      V<T> sum = at(a, 0) * at(from, 0);
+      _Pragma("GCC unroll 24")
+      for (int64_t p = LANES<T>; p < POINTS; p += LANES<T>) sum += at(a, p) * at(from, p);
+      at(sums, 0) += sum;
     }
   }
 }
 
-// The first hidden values of the points in `x`, whose last row is ones, the bias's.
 template <class T>
-void first_hidden(const Perceptron<T>& net, const T* x, const T* zeros, T* hidden) {
-  multiply(POINTS, net.wide, net.inputs + 1, x, 1, POINTS, net.first, zeros, 0, hidden);
-  activate(net.bounded, hidden, POINTS * net.wide);
+void add_lanes(const T* vectors, int64_t count, T* sums) {
+  for (int64_t i = 0; i < count; ++i, vectors += LANES<T>) {
+    T sum(0);
+    for (int lane = 0; lane < LANES<T>; ++lane) sum += vectors[lane];
+    sums[i] += sum;
+  }
 }
 
-// Forward for the tiles from `begin` to `end`; `hidden` keeps the second hidden values if it is not null.
+// Forward for the tiles from `begin` to `end`; `hidden` keeps the second hidden values, tile after tile, if it is not
+// null.
 template <class T>
 void forward_tiles(const Perceptron<T>& net, const Points<T>& x, T* hidden, T* y, int64_t begin, int64_t end) {
   Scratch<T> scratch;
-  T* const columns = scratch.ones((net.inputs + 1) * POINTS);
-  T* const hidden1 = scratch.zeros(POINTS * net.wide);
-  T* const own = scratch.zeros(POINTS * net.wide);
-  T* const out = scratch.zeros(POINTS * net.wide_out);
-  const T* const zeros = scratch.zeros(net.wide);
+  const int64_t size = net.width * POINTS;
+  T* const inputs = scratch.zeros(net.inputs * POINTS);
+  T* const hidden1 = scratch.zeros(size);
+  T* const own = scratch.zeros(hidden == nullptr ? size : 0);
+  T* const out = scratch.zeros(net.outputs * POINTS);
   for (int64_t tile = begin; tile < end; ++tile) {
     const int64_t first = tile * POINTS, count = std::min(POINTS, net.points - first);
-    T* const hidden2 = hidden == nullptr ? own : hidden + first * net.wide;
-    gather(x, net.length, first, count, net.inputs, columns);
-    first_hidden(net, columns, zeros, hidden1);
-    multiply(POINTS, net.wide, net.width, hidden1, net.wide, 1, net.second, net.bias2, 0, hidden2);
-    activate(net.bounded, hidden2, POINTS * net.wide);
-    multiply(POINTS, net.wide_out, net.width, hidden2, net.wide, 1, net.third, net.bias3, 0, out);
-    scatter(out, net.wide_out, net.length, first, count, net.outputs, y);
+    T* const hidden2 = hidden == nullptr ? own : hidden + tile * size;
+    gather(x, net.length, first, count, net.inputs, inputs);
+    forward_layer(net.bounded, net.width, net.inputs, net.weight1, net.bias1, inputs, hidden1);
+    forward_layer(net.bounded, net.width, net.width, net.weight2, net.bias2, hidden1, hidden2);
+    multiply_tile(net.outputs, net.width, net.weight3, false, hidden2,
+                  [&](int64_t m, int64_t i, V<T> sum) { at(out, i) = sum + net.bias3[m]; });
+    scatter(out, net.length, first, count, net.outputs, y);
   }
 }
 
@@ -147,34 +254,57 @@ void backward_tiles(
     const Perceptron<T>& net, const Points<T>& x, const Points<T>& gradient, const T* hidden, T* of_x,
     const Sums<T>& sums, int64_t begin, int64_t end) {
   Scratch<T> scratch;
-  T* const columns = scratch.ones((net.inputs + 1) * POINTS);
+  const int64_t size = net.width * POINTS, wide = sums.wide;
+  T* const inputs = scratch.zeros(net.inputs * POINTS);
   T* const seed = scratch.zeros(net.outputs * POINTS);
-  T* const hidden1 = scratch.zeros(POINTS * net.wide);
-  T* const of_hidden1 = scratch.zeros(POINTS * net.wide);
-  T* const of_hidden2 = scratch.zeros(POINTS * net.wide);
-  T* const of_columns = scratch.zeros(POINTS * net.wide_in);
-  const T* const zeros = scratch.zeros(std::max(net.wide, net.wide_in));
-  const T* const one = scratch.ones(1);
+  T* const hidden1 = scratch.zeros(wide * POINTS);
+  T* const rows1 = scratch.zeros(wide * POINTS);
+  T* const of_hidden1 = scratch.zeros(size);
+  T* const of_hidden2 = scratch.zeros(size);
+  T* const of_inputs = scratch.zeros(net.inputs * POINTS);
+  T* const lanes1 = scratch.zeros(net.inputs * net.width * LANES<T>);
+  T* const lanes3 = scratch.zeros(net.outputs * net.width * LANES<T>);
+  T* const lanes_bias1 = scratch.zeros(net.width * LANES<T>);
+  T* const lanes_bias2 = scratch.zeros(net.width * LANES<T>);
+  T* const lanes_bias3 = scratch.zeros(net.outputs * LANES<T>);
+  const T* const ones = scratch.ones(POINTS);
   for (int64_t tile = begin; tile < end; ++tile) {
     const int64_t first = tile * POINTS, count = std::min(POINTS, net.points - first);
-    const T* const hidden2 = hidden + first * net.wide;
-    gather(x, net.length, first, count, net.inputs, columns);
+    const T* const hidden2 = hidden + tile * size;
+    gather(x, net.length, first, count, net.inputs, inputs);
     gather(gradient, net.length, first, count, net.outputs, seed);
-    first_hidden(net, columns, zeros, hidden1);
-    for (int64_t o = 0; o < net.outputs; ++o) {
-      T sum(0);  // of the tile first: one long sum would have larger rounding errors
-      for (int64_t p = 0; p < count; ++p) sum += seed[o * POINTS + p];
-      sums.bias3[o] += sum;
+    forward_layer(net.bounded, net.width, net.inputs, net.weight1, net.bias1, inputs, hidden1);
+    backward_layer(net.bounded, net.width, net.outputs, net.weight3, seed, hidden2, of_hidden2);
+    correlate(net.outputs, seed, net.width, hidden2, lanes3);
+    correlate(1, ones, net.outputs, seed, lanes_bias3);
+    transpose_tile(hidden1, wide, rows1);
+    const auto add = [&](int64_t n) {
+      return [&sums, n](int64_t m, int64_t i, V<T> sum) { at(sums.weight2, m * sums.wide + n + i) += sum; };
+    };
+    int64_t n = 0;
+    for (; n + 3 * LANES<T> <= wide && n + 4 * LANES<T> != wide; n += 3 * LANES<T>) {
+      multiply_columns<T, 3>(net.width, of_hidden2, POINTS, 1, rows1 + n, wide, POINTS, add(n));
     }
-    multiply(net.outputs, net.wide, POINTS, seed, POINTS, 1, hidden2, sums.third, net.wide, sums.third);
-    multiply(POINTS, net.wide, net.outputs, seed, 1, POINTS, net.third_rows, zeros, 0, of_hidden2);
-    deactivate(net.bounded, hidden2, of_hidden2, POINTS * net.wide);
-    multiply(net.width, net.wide, POINTS, of_hidden2, 1, net.wide, hidden1, sums.second, net.wide, sums.second);
-    multiply(int64_t(1), net.wide, POINTS, one, 0, 0, of_hidden2, sums.bias2, net.wide, sums.bias2);
-    multiply(POINTS, net.wide, net.width, of_hidden2, net.wide, 1, net.second_rows, zeros, 0, of_hidden1);
-    deactivate(net.bounded, hidden1, of_hidden1, POINTS * net.wide);
-    multiply(net.inputs + 1, net.wide, POINTS, columns, POINTS, 1, of_hidden1, sums.first, net.wide, sums.first);
-    multiply(POINTS, net.wide_in, net.width, of_hidden1, net.wide, 1, net.first_rows, zeros, 0, of_columns);
-    scatter(of_columns, net.wide_in, net.length, first, count, net.inputs, of_x);
+    for (; n + 2 * LANES<T> <= wide; n += 2 * LANES<T>) {
+      multiply_columns<T, 2>(net.width, of_hidden2, POINTS, 1, rows1 + n, wide, POINTS, add(n));
+    }
+    if (n < wide) multiply_columns<T, 1>(net.width, of_hidden2, POINTS, 1, rows1 + n, wide, POINTS, add(n));
+    correlate(1, ones, net.width, of_hidden2, lanes_bias2);
+    backward_layer(net.bounded, net.width, net.width, net.weight2, of_hidden2, hidden1, of_hidden1);
+    correlate(net.inputs, inputs, net.width, of_hidden1, lanes1);
+    correlate(1, ones, net.width, of_hidden1, lanes_bias1);
+    multiply_tile(net.inputs, net.width, net.weight1, true, of_hidden1,
+                  [&](int64_t, int64_t i, V<T> sum) { at(of_inputs, i) = sum; });
+    scatter(of_inputs, net.length, first, count, net.inputs, of_x);
   }
+  // `lanes1` is (inputs, width), the weight the other way round.
+  for (int64_t c = 0; c < net.inputs; ++c) {
+    for (int64_t m = 0; m < net.width; ++m) {
+      add_lanes(lanes1 + (c * net.width + m) * LANES<T>, 1, sums.weight1 + m * net.inputs + c);
+    }
+  }
+  add_lanes(lanes_bias1, net.width, sums.bias1);
+  add_lanes(lanes_bias2, net.width, sums.bias2);
+  add_lanes(lanes3, net.outputs * net.width, sums.weight3);
+  add_lanes(lanes_bias3, net.outputs, sums.bias3);
 }

@@ -79,7 +79,7 @@ def test_error_is_at_most_twice_that_of_plain_pytorch(case):
 
 
 @pytest.mark.parametrize("case", LAYERS)
-@pytest.mark.parametrize("batch", [4, 200])
+@pytest.mark.parametrize("batch", [2, 4, 200])
 def test_error_of_gradients_is_at_most_twice_that_of_plain_pytorch(case, batch):
     layer, exact = made(case, torch.float32), made(case)
     exact.load_state_dict(layer.state_dict())

@@ -1,6 +1,7 @@
 // The kernels of butterfly/cpu/kernels.cpp and their arguments: no tensors, no threads, chosen for this processor.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -55,6 +56,9 @@ struct ButterflyKernels {
   // One sample after the other, with the unpacked weight: less work for a few samples. `row` has room for D numbers.
   void (*apply_few)(const Butterfly&, bool inverse, const std::vector<Run>&, const T* weight, int64_t batch, const T* x,
                     T* y, T* row);
+  // The same, back, if no matrices are shared; their gradients are added to `gradient`, (2, 2, P).
+  void (*backward_few)(const Butterfly&, const std::vector<Run>&, const T* weight, int64_t batch, const T* x,
+                       const T* dy, T* dx, T* gradient, T* scratch);
 };
 
 template <class T>
@@ -70,6 +74,13 @@ inline std::vector<Run> runs_of(const Layout& layout, int64_t dim) {
     }
   }
   return runs;
+}
+
+// Numbers in the scratch memory of `backward_few`.
+inline int64_t few_scratch(const Butterfly& butterfly) {
+  size_t factors = 1;
+  for (const Part& part : butterfly.parts) factors = std::max(factors, part.factors.size());
+  return butterfly.dim * int64_t(factors + 1);
 }
 
 inline int64_t items_of(const Schedule& schedule, int64_t batch, int64_t samples) {

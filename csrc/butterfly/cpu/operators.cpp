@@ -92,6 +92,21 @@ Tensor inverse_of(const Tensor& y, const Tensor& weight, Butterfly butterfly, co
   return x;
 }
 
+// Add the gradient of the matrices to `gradient`, (2, 2, P), and write that of the samples to `dx`.
+template <class T>
+void backward_through(const Butterfly& butterfly, const Layout& layout, const Tensor& x, const T* weight,
+                      const Tensor& dy, Tensor& dx, T* gradient) {
+  if (x.size(0) > FEW || (butterfly.shared && x.size(0))) {
+    prepared<T>(butterfly, layout, x.size(0), x, weight,
+                [&](const auto& ready) { ready.backward(x, dy, dx, gradient); });
+  } else if (x.size(0)) {
+    const Tensor scratch = at::empty({few_scratch(butterfly)}, x.options());
+    butterfly_kernels<T>().backward_few(butterfly, runs_of(layout, butterfly.dim), weight, x.size(0),
+                                        x.const_data_ptr<T>(), dy.const_data_ptr<T>(), dx.mutable_data_ptr<T>(),
+                                        gradient, scratch.mutable_data_ptr<T>());
+  }
+}
+
 template <class T>
 Two backward_of(const OptionalTensor& dy, const OptionalTensor& dlog_det, const Tensor& x, const Tensor& weight,
                 Butterfly butterfly, const Layout& layout) {
@@ -102,10 +117,7 @@ Two backward_of(const OptionalTensor& dy, const OptionalTensor& dlog_det, const 
     const T scale = *dlog_det->const_data_ptr<T>();
     butterfly_kernels<T>().add_log_abs_det_gradient(butterfly, w, scale, g);
   }
-  if (dy && x.size(0)) {
-    const Tensor given = dy->contiguous();
-    prepared<T>(butterfly, layout, x.size(0), x, w, [&](const auto& ready) { ready.backward(x, given, dx, g); });
-  }
+  if (dy) backward_through<T>(butterfly, layout, x, w, dy->contiguous(), dx, g);
   return {dx, gradient};
 }
 
@@ -120,9 +132,7 @@ Two inverse_backward_of(const Tensor& dx, const Tensor& y, const Tensor& weight,
   kernels.invert(weight.const_data_ptr<T>(), count, inverse.mutable_data_ptr<T>());
   const T* w = inverse.const_data_ptr<T>();
   T* g = gradient.mutable_data_ptr<T>();
-  if (y.size(0)) {
-    prepared<T>(butterfly, layout, y.size(0), y, w, [&](const auto& ready) { ready.backward(y, dx, dy, g); });
-  }
+  backward_through<T>(butterfly, layout, y, w, dx, dy, g);
   kernels.invert_gradient(w, count, g);
   return {dy, gradient};
 }

@@ -66,6 +66,7 @@ void add_log_abs_det_gradient(const Butterfly& butterfly, const T* weight, T sca
       const T factor_scale = butterfly.shared ? scale * T(factor.half) : scale;
       const T *a = weight + factor.weight, *b = a + pitch, *c = b + pitch, *d = c + pitch;
       T *e = gradient + factor.weight, *f = e + pitch, *g = f + pitch, *h = g + pitch;
+#pragma GCC ivdep
       for (int64_t i = 0; i < count; ++i) {
         const T each = factor_scale / (a[i] * d[i] - b[i] * c[i]);
         e[i] += d[i] * each;
@@ -81,6 +82,7 @@ template <class T>
 void invert(const T* weight, int64_t count, T* inverse) {
   const T *a = weight, *b = a + count, *c = b + count, *d = c + count;
   T *e = inverse, *f = e + count, *g = f + count, *h = g + count;
+#pragma GCC ivdep
   for (int64_t i = 0; i < count; ++i) {
     const T det = a[i] * d[i] - b[i] * c[i];
     e[i] = d[i] / det;
@@ -95,6 +97,7 @@ template <class T>
 void invert_gradient(const T* inverse, int64_t count, T* gradient) {
   const T *a = inverse, *b = a + count, *c = b + count, *d = c + count;
   T *e = gradient, *f = e + count, *g = f + count, *h = g + count;
+#pragma GCC ivdep
   for (int64_t i = 0; i < count; ++i) {
     const T first = a[i] * e[i] + c[i] * g[i], second = a[i] * f[i] + c[i] * h[i];
     const T third = b[i] * e[i] + d[i] * g[i], fourth = b[i] * f[i] + d[i] * h[i];

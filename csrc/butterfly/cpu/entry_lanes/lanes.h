@@ -48,7 +48,13 @@ void unpack_tile(const Stage& stage, int64_t tile, const T* sums, int64_t shares
       for (int64_t i = 1; i < shares; ++i) {
         for (int k = 0; k < L; ++k) total[k] += from[i * packed + k];
       }
-      for (int k = 0; k < L; ++k) to[k * step] += T(total[k]);
+      if (step == 1) {
+        V<T> sum;
+        for (int k = 0; k < L; ++k) sum[k] = T(total[k]);
+        store(to, load(to) + sum);
+      } else {
+        for (int k = 0; k < L; ++k) to[k * step] += T(total[k]);
+      }
     }
   }
 }

@@ -92,10 +92,11 @@ void level_back(const Sweep& level, const T* packed, const T* tile, T* grads, T*
   }
 }
 
-// Backward pass of one stage for all samples of a chunk: the input of the stage is `x`, `dx` may be `dy`.
+// Backward pass of one stage for all samples of a chunk: the input of the stage is `x`, and `grad` the gradient
+// of its output and then of its input.
 template <class T>
-void stage_back(const Stage& stage, int64_t dim, int64_t samples, bool begins, const T* packed, const T* x, const T* dy,
-                T* dx, T* sums, T* scratch) {
+void stage_back(const Stage& stage, int64_t dim, int64_t samples, bool begins, const T* packed, const T* x, T* grad,
+                T* sums, T* scratch) {
   const int64_t size = stage.vectors * LANES<T> * S, count = int64_t(stage.steps.size());
   // The input of every level, the gradient, and a tile for it, or an input, before it is transposed.
   T *grads = scratch, *waiting = grads + size, *inputs = waiting + size, *own = inputs + MOST_LEVELS * size;
@@ -119,7 +120,7 @@ void stage_back(const Stage& stage, int64_t dim, int64_t samples, bool begins, c
         else turn_tile(step, false, input[i], input[i + 1]);
       }
       T *now = grads, *other = waiting;
-      load_tile(stage, dy + first * dim + tile, dim, rest, now);
+      load_tile(stage, grad + first * dim + tile, dim, rest, now);
       for (int64_t i = count - 1; i >= 0; --i) {
         const Sweep& step = stage.steps[i];
         if (step.levels) {
@@ -129,7 +130,7 @@ void stage_back(const Stage& stage, int64_t dim, int64_t samples, bool begins, c
           std::swap(now, other);
         }
       }
-      store_tile(stage, now, dim, rest, dx + first * dim + tile);
+      store_tile(stage, now, dim, rest, grad + first * dim + tile);
     }
     if (begins) std::copy(own, own + stage.tile_packed, sum);
     else std::transform(own, own + stage.tile_packed, sum, sum, std::plus<>());
@@ -148,6 +149,7 @@ void staged_back(const StagedButterfly& staged, const T* packed, int64_t samples
   const std::vector<Stage>& stages = staged.stages;
   for (int64_t first = 0; first < samples; first += chunk) {
     const int64_t count = std::min(chunk, samples - first);
+    std::memcpy(dx + first * dim, dy + first * dim, size_t(count * dim) * sizeof(T));  // see apply_staged
     for (size_t begin = 0, end; begin < stages.size(); begin = end) {  // those of one part
       for (end = begin + 1; end < stages.size() && !stages[end].first; ++end) {}
       const auto input = [&](size_t i) { return i == begin ? x + first * dim : between + (i - begin - 1) * pitch; };
@@ -155,8 +157,7 @@ void staged_back(const StagedButterfly& staged, const T* packed, int64_t samples
         apply_stage(stages[i], dim, count, packed, input(i), between + (i - begin) * pitch, scratch);
       }
       for (size_t i = end; i-- > begin;) {
-        stage_back(stages[i], dim, count, first == 0, packed, input(i), (i + 1 == end ? dy : dx) + first * dim,
-                   dx + first * dim, sums, scratch);
+        stage_back(stages[i], dim, count, first == 0, packed, input(i), dx + first * dim, sums, scratch);
       }
     }
   }

@@ -208,3 +208,73 @@ void apply_few(const Butterfly& butterfly, bool inverse, const std::vector<Run>&
     }
   }
 }
+
+// One factor on one sample, from `x` to `y`.
+template <class T>
+void apply_factor_to(const Factor& factor, int64_t size, const T* weight, int64_t pitch, const T* x, T* y) {
+  const int64_t half = factor.half;
+  const T *a = weight + factor.weight, *b = a + pitch, *c = b + pitch, *d = c + pitch;
+  for (int64_t n = 0; n < size; n += 2 * half, a += half, b += half, c += half, d += half) {
+    const T *p = x + n, *q = p + half;
+    T *u = y + n, *v = u + half;
+#pragma GCC ivdep
+    for (int64_t k = 0; k < half; ++k) {
+      u[k] = a[k] * p[k] + b[k] * q[k];
+      v[k] = c[k] * p[k] + d[k] * q[k];
+    }
+  }
+}
+
+// Backward pass of one factor on one sample: `x` is its input, `row` the gradient of its output and then of its input;
+// the gradients of the matrices are added to `gradient`.
+template <class T>
+void factor_back(const Factor& factor, int64_t size, const T* weight, int64_t pitch, const T* x, T* row, T* gradient) {
+  const int64_t half = factor.half;
+  const T *a = weight + factor.weight, *b = a + pitch, *c = b + pitch, *d = c + pitch;
+  T *e = gradient + factor.weight, *f = e + pitch, *g = f + pitch, *h = g + pitch;
+  for (int64_t n = 0; n < size; n += 2 * half) {
+    const T *p = x + n, *q = p + half;
+    T *u = row + n, *v = u + half;
+#pragma GCC ivdep
+    for (int64_t k = 0; k < half; ++k) {
+      const T first = u[k], second = v[k];
+      e[k] += first * p[k];
+      f[k] += first * q[k];
+      g[k] += second * p[k];
+      h[k] += second * q[k];
+      u[k] = a[k] * first + c[k] * second;
+      v[k] = b[k] * first + d[k] * second;
+    }
+    a += half, b += half, c += half, d += half;
+    e += half, f += half, g += half, h += half;
+  }
+}
+
+// Backward pass for matrices that are not shared. `scratch` has `few_scratch` numbers.
+template <class T>
+void backward_few(const Butterfly& butterfly, const std::vector<Run>& runs, const T* weight, int64_t batch, const T* x,
+                  const T* dy, T* dx, T* gradient, T* scratch) {
+  const int64_t dim = butterfly.dim, pitch = butterfly.matrices;
+  T *row = scratch, *inputs = scratch + dim;  // the gradient, and the input of every factor
+  for (int64_t sample = 0; sample < batch; ++sample, x += dim, dy += dim, dx += dim) {
+    for (const Run& run : runs) {
+      for (int64_t i = 0; i < run.length; ++i) {
+        inputs[run.row + i * run.stride] = x[run.from + i];
+        row[run.row + i * run.stride] = dy[run.from + i];
+      }
+    }
+    for (const Part& part : butterfly.parts) {
+      const auto input = [&](size_t i) { return inputs + int64_t(i) * dim + part.start; };
+      const size_t count = part.factors.size();
+      for (size_t i = 0; i + 1 < count; ++i) {
+        apply_factor_to(part.factors[i], part.size, weight, pitch, input(i), input(i + 1));
+      }
+      for (size_t i = count; i-- > 0;) {
+        factor_back(part.factors[i], part.size, weight, pitch, input(i), row + part.start, gradient);
+      }
+    }
+    for (const Run& run : runs) {
+      for (int64_t i = 0; i < run.length; ++i) dx[run.from + i] = row[run.row + i * run.stride];
+    }
+  }
+}
