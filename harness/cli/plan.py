@@ -13,6 +13,7 @@ from harness.execution.data import check_data
 from harness.planning.suite import read_suite
 
 HELP = "print the trials of a suite and their states"
+EXAMPLES = ("plan quickstart", "plan density --profile paper --data data")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
