@@ -180,7 +180,7 @@ def train(
         record.status, record.reason, record.curves = "diverged", str(error), error.curves
         return None
     record.curves = training.curves
-    saved = save_flow(flow, planned, out, {} if chosen is None else chosen.changes)
+    saved = save_flow(flow, planned, out, {} if chosen is None else chosen.changes, pipeline.values)
     progress(TRAINING_SHARE, f"{held_out} likelihood")
     draws = trial.training.draws if held_out == "test" else 1
     evaluation = evaluate(flow, pipeline, held_out, draws, trial.training.evaluation_batch, trial.seed)
