@@ -152,6 +152,8 @@ def outcome(record: Record) -> str:
 
 
 def _main_measure(record: Record) -> str:
+    if not record.rows:
+        return ""
     if len(record.rows) != 1:
         return f" {len(record.rows)} rows"
     row = record.rows[0]
