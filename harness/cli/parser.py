@@ -11,7 +11,19 @@ from collections.abc import Sequence
 
 from harness.core.errors import UserError
 
-COMMANDS = ("run", "plan", "validate", "cancel", "status", "report", "export", "compare", "list", "check-layer")
+COMMANDS = (
+    "run",
+    "plan",
+    "validate",
+    "cancel",
+    "status",
+    "report",
+    "export",
+    "compare",
+    "list",
+    "schema",
+    "check-layer",
+)
 """The commands in the order of the help. Each is a module here that defines `HELP`, `EXAMPLES` (command lines without
 the program), `add_options(parser)` and `execute(args)`, which returns the exit code. Bodies import torch, pandas and
 matplotlib where they need them."""
