@@ -73,7 +73,11 @@ class Range(Settings):
 
 
 class Choices(Settings):
-    """A list of values, each equally likely."""
+    """A list of values, each equally likely.
+
+    Attributes:
+        values: two or more.
+    """
 
     values: Annotated[tuple[Any, ...], Field(min_length=2)]
 

@@ -1,9 +1,11 @@
 """`harness.load_flow`: a trained flow scores and draws events in the data's units, without the data."""
 
 import math
+import re
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,6 +24,7 @@ from harness.kinds.tuning.trial import CandidateTrial
 from harness.planning.plan import Plan
 
 SEED = 3
+README = Path(__file__).parents[4] / "README.md"
 
 
 def toy(kind):
@@ -127,6 +130,14 @@ def test_what_cannot_be_loaded_is_said(trained, tmp_path, monkeypatch):
     refused("left no weights, as it ended with diverged: NaN at step 2")
     (tmp_path / "records" / f"{trial.id}.json").unlink()
     refused("has not run")
+
+
+def test_the_readmes_example_runs(trained, tmp_path, capsys):
+    _, trial, _, _ = trained("image")
+    (code,) = re.findall(r"```python\n(from harness import load_flow\n.*?)```", README.read_text(), re.S)
+    code, count = re.subn(r"load_flow\(.*\)", f"load_flow({str(tmp_path)!r}, {trial.id!r})", code)
+    exec(code, {})
+    assert count == 1 and capsys.readouterr().out.startswith("(16, 1, 4, 4) -")
 
 
 def test_importing_harness_imports_no_torch():
