@@ -59,7 +59,8 @@ def execute(args: argparse.Namespace) -> int:
     for line in outlook(entries, choice, at_once):
         print(line)
     if args.probe:
-        print("\n".join(_probe_lines([entry for entry in entries if entry.runs(choice)], at_once)))
+        for line in _probe_lines([entry for entry in entries if entry.runs(choice)], at_once):
+            print(line)
     if missing:
         print(missing)
     return 0
@@ -73,9 +74,9 @@ def _probed(request: Request, entries: Sequence[Entry], choice: Choice, args: ar
     if request.cluster is not None:
         raise UserError("--probe: probes run on this machine, not on a cluster; leave out --executor slurm")
     unknown = [entry for entry in entries if entry.runs(choice) and entry.seconds is None]
-    memory = request.plan.memory
     slots = make_slots([entry.trial for entry in unknown], args.jobs)
-    found = {entry.trial.id: entry for entry in probe(unknown, data_root(args.data), memory, slots)}
+    probed = probe(unknown, data_root(args.data), request.plan.memory, slots)
+    found = {entry.trial.id: entry for entry in probed}
     return [found.get(entry.trial.id, entry) for entry in entries]
 
 
@@ -96,8 +97,9 @@ def _probe_lines(entries: Sequence[Entry], at_once: int) -> list[str]:
         times = ", ".join(f"{time} on {number} job{'s' * (number > 1)}" for number, time in jobs.items())
         unknown = sum(entry.seconds is None for entry in entries)
         rest = f", without {trials_text(unknown)} of unknown duration" if unknown else ""
-        most = max((probe.memory for probe in probes if probe.memory is not None), default=0)
-        lines.append(f"in all about {times}{rest}; a trial holds up to {shown_bytes(most)}")
+        most = max((probe.memory for probe in probes if probe.memory is not None), default=None)
+        memory = "" if most is None else f"; a trial holds up to {shown_bytes(most)}"
+        lines.append(f"in all about {times}{rest}{memory}")
     faults = {(entry.trial.place, entry.trial.rows): entry.probe.fault for entry in entries if entry.probe is not None}
     lines += [f"no probe of {place}, {', '.join(rows)}: {fault}" for (place, rows), fault in faults.items() if fault]
     return lines

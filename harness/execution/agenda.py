@@ -76,9 +76,9 @@ class Probe:
     """What a probe of a trial has found.
 
     Attributes:
-        seconds: the duration of the trial that it lets expect.
+        seconds: the estimated duration of the trial.
         memory: the most bytes that its process has held; on CUDA, of the device.
-        fault: why both are None.
+        fault: why it has failed or did not run; an unsupported trial has a duration all the same.
     """
 
     seconds: float | None = None

@@ -61,7 +61,7 @@ def probe(entries: Sequence[Entry], root: Path | None, memory: int | None, slots
     found = []
     for entry in entries:
         trial = chosen.get(_cell(entry.trial))
-        if trial is not None:
+        if trial is not None and kind_of(entry.trial.kind).part("probe") is not None:
             outcome = _outcome(entry.trial, records.get(trial.id), faults.get(trial.id))
             entry = replace(entry, probe=outcome, seconds=outcome.seconds)
         found.append(entry)
@@ -89,7 +89,8 @@ def _outcome(trial: Trial, record: Record | None, fault: str | None) -> Probe:
     if record is None:
         return Probe(fault=fault)
     if record.status != "ok":
-        return Probe(fault=f"{record.status}: {record.reason}")
+        ended = record.seconds if record.status == "unsupported" else None
+        return Probe(ended, None, f"{record.status}: {' '.join((record.reason or '').split())}")
     module = kind_of(trial.kind).part("probe")
     assert module is not None
     return Probe(module.seconds(trial, record), int(record.curves[MEMORY][0] or 0) or None)
