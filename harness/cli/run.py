@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import io
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 from harness.cli.shared.options import add_plan_options, add_suite, quantity
 from harness.cli.shared.request import Request, data_root, known_checksums, make_request
-from harness.cli.shared.runs import exit_code, report_folder
+from harness.cli.shared.runs import exit_code, report_folder, silenced
 from harness.core.errors import UserError
 from harness.core.kinds import kind_of
 from harness.core.records import Record, verdict
@@ -60,7 +59,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Return 0 if every selected trial is ok, or unsupported where the suite declares it; else 1."""
-    with contextlib.redirect_stdout(io.StringIO()) if args.quiet else contextlib.nullcontext():
+    with silenced() if args.quiet else contextlib.nullcontext():
         request = _run(args)
     entries = request.entries()
     if args.quiet:
