@@ -26,6 +26,7 @@ def write(results: Results, folder: Path) -> Path:
     """
     try:
         from torch.utils.tensorboard import SummaryWriter
+        from torch.utils.tensorboard.summary import hparams
     except ImportError as error:
         raise UserError(
             f"--to tensorboard: {error}; install it: pip install tensorboard, or 'invertbench[tensorboard]'"
@@ -40,8 +41,12 @@ def write(results: Results, folder: Path) -> Path:
         with SummaryWriter(str(target / trial.id)) as writer:
             for name, step, seconds, value in points(record):
                 writer.add_scalar(f"curves/{name}", value, step, walltime=begin + seconds)
+            for tag, value in measures(trial, record).items():
+                writer.add_scalar(tag, value)
             settings = dict(flat(trial.used(record).model_dump(mode="json"))) | {"status": verdict(record)}
-            writer.add_hparams(settings, measures(trial, record), run_name=".")
+            # Not `add_hparams`: it also lists the names of this trial's settings, and TensorBoard shows no others.
+            for summary in hparams(settings, {})[1:]:
+                writer.file_writer.add_summary(summary)
     return target
 
 

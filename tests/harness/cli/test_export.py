@@ -60,6 +60,9 @@ def test_tensorboard_reads_curves_measures_and_settings(run, capsys):
     assert [event.value for event in validation] == pytest.approx(curves["validation"][:3])
     assert events.Scalars("curves/train")[2].wall_time == pytest.approx(1767225603.0)
     assert events.Scalars("measures/bits_per_dim")[0].value == records[ROW].rows[0]["bits_per_dim"]
+    assert "_hparams_/experiment" not in events.summary_metadata, (
+        "TensorBoard would take its settings for all there are"
+    )
     content = events.summary_metadata["_hparams_/session_start_info"].plugin_data.content
     settings = metadata.parse_session_start_info_plugin_data(content).hparams
     assert settings["training.learning_rate"].number_value == 0.01, (
