@@ -30,7 +30,7 @@ from harness.execution.progress import make_reporter
 if TYPE_CHECKING:
     from harness.training.checkpoints import Checkpoints
 
-TIMEOUT = 300.0  # seconds of one probe
+TIMEOUT = 600.0  # seconds of one probe
 MEMORY = "memory"  # the curve of a probe's record that holds its memory
 
 Cell = tuple[Any, ...]
