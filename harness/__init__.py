@@ -10,6 +10,8 @@ import harness.kinds  # noqa: F401  registers the kinds of trials
 if TYPE_CHECKING:
     import pandas as pd
 
+    from harness.kinds.density.trained import TrainedFlow
+
 
 def load_results(folder: str | Path) -> pd.DataFrame:
     """Return the results of a run as a pandas frame: a line for every measure of every planned trial, in plan order.
@@ -31,4 +33,28 @@ def load_results(folder: str | Path) -> pd.DataFrame:
     return load(Path(folder))
 
 
-__all__ = ["load_results"]
+def load_flow(folder: str | Path, trial: str, device: str = "cpu") -> TrainedFlow:
+    """Return the trained flow of a trial with its pre-processing, to sample from and to score events with.
+
+    The weights are those that were evaluated, from `weights/` of the folder, where `run` keeps them for every trial of
+    kind density (not for candidates of a tuning). The data need not be there. Reading weights runs no code of the file.
+
+    Args:
+        folder: OUT/<suite>, written by `run`.
+        trial: the id of a trial, as in the column `id` of results.csv.
+        device: of the flow, "cpu" or "cuda".
+
+    Raises:
+        UserError: there is no such trial, it left no weights, or the source of its layer or flow has changed since. A
+            third-party layer is looked for from the working directory, as when the suite was run.
+
+    Warns:
+        UserWarning: the trial failed its audit.
+    """
+    from harness.execution.trained import load_trained_model
+
+    flow: TrainedFlow = load_trained_model(Path(folder), trial, device)
+    return flow
+
+
+__all__ = ["load_flow", "load_results"]

@@ -8,6 +8,7 @@ from harness.cli.shared.options import add_folder
 from harness.cli.shared.runs import run_folders
 
 HELP = "cancel the remaining cluster jobs of a run"
+EXAMPLES = ("cancel reports/quickstart",)
 
 
 add_options = add_folder

@@ -10,6 +10,7 @@ from harness.cli.shared.options import add_repeatable, quantity
 from harness.core.run_options import CHECK_SECONDS, parse_timeout, shown_seconds
 
 HELP = "check a layer by every rule of the interface"
+EXAMPLES = ("check-layer butterfly --set levels=3", "check-layer examples/householder.py:Householder")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

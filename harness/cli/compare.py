@@ -10,6 +10,10 @@ from harness.core.errors import UserError
 from harness.core.records import write_atomically
 
 HELP = "compare a run with an earlier one, trial by trial"
+EXAMPLES = (
+    "compare reports/quickstart later/quickstart",
+    "compare reports/quickstart later/quickstart --threshold 0.02 --markdown changes.md",
+)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from harness.datasets import Dataset
 
 HELP = "list layers, flows, data sets or suites"
+EXAMPLES = ("list layers", "list suites")
 
 WIDTH = 60
 PAGE, TITLES = 118, 11  # width of a line of a page, and of the titles before it

@@ -11,15 +11,41 @@ from collections.abc import Sequence
 
 from harness.core.errors import UserError
 
-COMMANDS = ("run", "plan", "validate", "cancel", "status", "report", "compare", "list", "check-layer")
-"""The commands in the order of the help. Each is a module here that defines `HELP`, `add_options(parser)` and
-`execute(args)`, which returns the exit code. Bodies import torch, pandas and matplotlib where they need them."""
+COMMANDS = (
+    "run",
+    "plan",
+    "validate",
+    "cancel",
+    "status",
+    "report",
+    "export",
+    "compare",
+    "list",
+    "schema",
+    "check-layer",
+)
+"""The commands in the order of the help. Each is a module here that defines `HELP`, `EXAMPLES` (command lines without
+the program), `add_options(parser)` and `execute(args)`, which returns the exit code. Bodies import torch, pandas and
+matplotlib where they need them."""
+
+PROGRAM = "python -m harness"
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141  # exit code that a shell reports for a program ended by SIGPIPE
 
 EPILOG = """exit codes: 0 all trials ok; 1 some trial is not; 2 the command or the suite is wrong;
 3 data is missing; 130 interrupted"""
+
+
+class ShowVersion(argparse.Action):
+    """Print the installed version and exit; finding it takes a while, so this is not done for every command."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        """See `argparse.Action`."""
+        from harness.core.provenance.environment import package_version
+
+        print(f"invertbench {package_version('invertbench') or '(not installed: run from a checkout)'}")
+        parser.exit()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,16 +81,24 @@ def main(argv: Sequence[str] | None = None) -> int:
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     parser = argparse.ArgumentParser(
-        prog="python -m harness",
+        prog=PROGRAM,
         description="Train, time and count invertible linear layers in one shared backbone.",
         epilog=EPILOG,
         allow_abbrev=False,
     )
+    parser.add_argument("--version", action=ShowVersion, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in COMMANDS:
         module = importlib.import_module(f"harness.cli.{name.replace('-', '_')}")
         text = f"{module.HELP[0].upper()}{module.HELP[1:]}."
-        command = commands.add_parser(name, help=module.HELP, description=text, allow_abbrev=False)
+        command = commands.add_parser(
+            name,
+            help=module.HELP,
+            description=text,
+            epilog="\n".join(["examples:", *(f"  {PROGRAM} {line}" for line in module.EXAMPLES)]),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
         module.add_options(command)
         command.set_defaults(execute=module.execute)
     return parser

@@ -11,6 +11,10 @@ from harness.execution.agenda import agenda
 from harness.planning.plan import Plan
 
 HELP = "write the report of a run again, or one report of several runs"
+EXAMPLES = (
+    "report reports/quickstart --at parameters",
+    "report reports/quickstart other/quickstart --out reports/both",
+)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from harness.cli.shared.options import add_plan_options, add_suite, quantity
 from harness.cli.shared.request import Request, data_root, known_checksums, make_request
-from harness.cli.shared.runs import exit_code, report_folder
+from harness.cli.shared.runs import exit_code, report_folder, silenced
 from harness.core.errors import UserError
 from harness.core.kinds import kind_of
 from harness.core.records import Record, verdict
@@ -26,6 +26,10 @@ from harness.planning.suite import read_suite
 from harness.planning.suite_base import SuiteFile
 
 HELP = "run the remaining trials of a suite, then write its report"
+EXAMPLES = (
+    "run quickstart",
+    "run quickstart --profile smoke --only layer=butterfly --set training.steps=20 --out /tmp/smoke",
+)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -49,10 +53,27 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fail-fast", action="store_true", help="stop the run at the first trial that fails")
     parser.add_argument("--unchecked", action="store_true", help="run third-party layers without check-layer")
     parser.add_argument("--host", action="store_true", help="name this machine in records")
+    amount = parser.add_mutually_exclusive_group()
+    amount.add_argument("-q", "--quiet", action="store_true", help="print failures and a last line alone")
+    amount.add_argument("-v", "--verbose", action="store_true", help="print the progress and the log of each trial")
 
 
 def execute(args: argparse.Namespace) -> int:
     """Return 0 if every selected trial is ok, or unsupported where the suite declares it; else 1."""
+    with silenced() if args.quiet else contextlib.nullcontext():
+        request = _run(args)
+    entries = request.entries()
+    if args.quiet:
+        print(f"{_heading(request.plan)}: {counted(entries)}; the report is in {request.folder}")
+    return exit_code(request.plan, entries)
+
+
+def _heading(plan: Plan) -> str:
+    return f"{plan.suite}, profile {plan.profile}, on {plan.device}"
+
+
+def _run(args: argparse.Namespace) -> Request:
+    """Run what is left of the request, and write its report."""
     suite = read_suite(args.suite)
     if args.executor == "local":
         _start_imports(suite, args.profile)
@@ -67,7 +88,7 @@ def execute(args: argparse.Namespace) -> int:
     with claimed(make_folder(request.folder), args.host):
         _run_remaining(request, root, args)
         report_folder(request.folder)
-        return exit_code(request.plan, request.entries())
+    return request
 
 
 def _start_imports(suite: SuiteFile, profile: str) -> None:
@@ -83,7 +104,7 @@ def _run_remaining(request: Request, root: Path | None, args: argparse.Namespace
     from harness.execution.gate import check_layers, leave_out_refused
     from harness.execution.local.slots import make_slots
     from harness.execution.local.supervisor import run_trials
-    from harness.execution.progress import make_reporter
+    from harness.execution.progress import QuietReporter, Reporter, VerboseReporter, make_reporter
     from harness.execution.provenance import RunProvenance
 
     plan, folder = request.plan, request.folder
@@ -102,7 +123,7 @@ def _run_remaining(request: Request, root: Path | None, args: argparse.Namespace
     with writing(folder):
         plan.save(folder)
         provenance.save(folder)
-    print(f"{plan.suite}, profile {plan.profile}, on {plan.device}: {counted(entries)}")
+    print(f"{_heading(plan)}: {counted(entries)}")
     if left_out:
         print(left_out)
     for line in outlook(others, choice, at_once):
@@ -128,6 +149,11 @@ def _run_remaining(request: Request, root: Path | None, args: argparse.Namespace
     def good(record: Record) -> bool:
         return kind_of(record.trial["kind"]).accepts(verdict(record), plan.unsupported)
 
+    def reporter_for(total: int) -> Reporter:
+        if args.quiet:
+            return QuietReporter(total, sys.stderr, good)
+        return VerboseReporter(total, sys.stderr, folder) if args.verbose else make_reporter(total)
+
     stop_at = (lambda record: not good(record)) if args.fail_fast else None
     attempted = {trial.id for trial in attached}
     # What a trial waits for, such as the candidates of its tuning, runs in an earlier pass.
@@ -142,10 +168,10 @@ def _run_remaining(request: Request, root: Path | None, args: argparse.Namespace
         if request.cluster is not None:
             from harness.execution.slurm.slurm import run_on_cluster
 
-            run_on_cluster(trials, attached, run_options, request.cluster, stop_at)
+            run_on_cluster(trials, attached, run_options, request.cluster, stop_at, reporter_for)
         elif trials:
             slots = make_slots(trials, args.jobs)
-            with make_reporter(len(trials)) as reporter:
+            with reporter_for(len(trials)) as reporter:
                 run_trials(trials, run_options, slots, reporter, provenance=provenance.of, stop_at=stop_at)
         finished, attached = {trial.id for trial in (*trials, *attached)}, []
         entries = request.entries(provenance.digests)

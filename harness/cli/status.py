@@ -13,6 +13,7 @@ from harness.execution.slurm.submissions import lines as cluster_lines
 from harness.planning.plan import Plan
 
 HELP = "count the trials of a run by state"
+EXAMPLES = ("status reports/quickstart", "status reports")
 
 
 add_options = add_folder

@@ -10,6 +10,7 @@ from harness.planning.plan import Plan
 from harness.planning.suite import read_suite
 
 HELP = "check a suite in all its profiles; nothing runs"
+EXAMPLES = ("validate quickstart", "validate mine.yaml --profile smoke")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

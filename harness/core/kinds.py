@@ -7,6 +7,8 @@ folder that need torch, pandas or matplotlib are imported when they are asked fo
     run.py      run(trial, root, out, progress, checkpoints) -> Record
     tables      tables(results) -> list[Table]; a file or a folder
     figures/    one file per figure (see `harness.reporting.figures.figures`)
+    probe.py    run, as above, of a few steps; seconds(trial, record) -> float: the estimate of all
+    trained.py  load(trial, folder, device) -> the trained model, for `harness.load_flow`
     compare.py  measure, the `Measure` by which `compare` judges two results
 """
 

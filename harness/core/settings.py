@@ -130,16 +130,27 @@ Flag = Annotated[bool, Field(strict=True)]
 
 
 class FlowSettings(Settings):
-    """The shared Glow backbone."""
+    """The shared Glow backbone.
+
+    Attributes:
+        levels: number of levels, each of which squeezes the event and, but for the last, splits off half of it.
+        steps: steps of each level: ActNorm, mixer, layer under test, coupling.
+        width: channels of the coupling networks.
+        coupling: kind of coupling; auto: image or sequence, by the event.
+        gate: scale of couplings: each one's own (published), or in (0.5, 1.5).
+        mixer: the 1x1 convolution before the layer under test.
+        prior: standard normal, or with a learned mean and scale.
+        split_step: one more full step before each split, as in ButterflyFlow's released image code.
+    """
 
     levels: Count = 2
     steps: Count = 4
     width: Count = 64
-    coupling: Literal["auto", "image", "glow", "sequence"] = "auto"  # auto: image or sequence, by the event
-    gate: Literal["published", "bounded"] = "published"  # scale of couplings: each one's own, or in (0.5, 1.5)
-    mixer: Literal["plu", "qr", "dense", "none"] = "plu"  # the 1x1 convolution before the layer under test
+    coupling: Literal["auto", "image", "glow", "sequence"] = "auto"
+    gate: Literal["published", "bounded"] = "published"
+    mixer: Literal["plu", "qr", "dense", "none"] = "plu"
     prior: Literal["standard", "learned"] = "standard"
-    split_step: Flag = False  # one more full step before each split, as in ButterflyFlow's released image code
+    split_step: Flag = False
 
     @model_serializer(mode="wrap")
     def _short(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -149,7 +160,9 @@ class FlowSettings(Settings):
 class SampleSettings(Settings):
     """Number of generated images compared with as many real ones, and the network that extracts their features.
 
-    `extractor` is a name in torch-fidelity's registry; FID in publications uses that of Inception.
+    Attributes:
+        count: number of generated images, and of real ones.
+        extractor: a name in torch-fidelity's registry; FID in publications uses that of Inception.
     """
 
     count: Annotated[int, Field(ge=LEAST_SAMPLES, le=MOST_SAMPLES, strict=True)]
@@ -157,32 +170,45 @@ class SampleSettings(Settings):
 
 
 class TrainingSettings(Settings):
-    """Adam and its schedule, the budget, and the choice of the checkpoint (on the validation split only)."""
+    """Adam and its schedule, the budget, and the choice of the checkpoint (on the validation split only).
+
+    Attributes:
+        steps: the largest number of training steps.
+        batch_size: training examples of a step.
+        learning_rate: of Adam, after the warm-up.
+        warmup: iterations of linear warm-up.
+        decay: of the learning rate, per iteration.
+        layer_decay: of the rate of the layers under test, per epoch, in place of `decay`; null: they follow the rest.
+        ema: the weights that are validated, evaluated and kept: the live ones (none), an average of all of them, or
+            (separate) the live backbone with averages of the layers under test, which costs a second pass per step.
+        ema_decay: of the averages, per step.
+        clip_norm: largest norm of the gradient; null: no limit.
+        evaluate_every: steps between two evaluations of the validation split.
+        patience: evaluations without improvement before training stops; null: it does not stop early.
+        evaluation_batch: examples of a pass in evaluations.
+        draws: dequantisation draws per test example.
+        samples: of image data, after training: FID, KID, precision and recall (see `harness.evaluation.fidelity`);
+            null: not measured.
+        accounting: the log-determinant used in training; once_per_sequence reproduces an error of released code, for
+            suites that examine it (`harness.training.accounting`).
+        watch: count the steps that take layers under test across a singular matrix (see `harness.training.watch`).
+    """
 
     steps: Count = 1000
     batch_size: Count = 128
     learning_rate: Positive = 1e-3
-    warmup: Annotated[int, Field(ge=0, strict=True)] = 10  # iterations of linear warm-up
-    decay: Annotated[float, Field(gt=0, le=1, strict=True)] = 0.999997  # of the learning rate, per iteration
-    # Decay of the layers' under test, per epoch, in place of `decay`; None: they follow the rate of the rest.
+    warmup: Annotated[int, Field(ge=0, strict=True)] = 10
+    decay: Annotated[float, Field(gt=0, le=1, strict=True)] = 0.999997
     layer_decay: Annotated[float, Field(gt=0, le=1, strict=True)] | None = None
-    # The weights that are validated, evaluated and kept: the live weights, an average of all of them, or ("separate")
-    # the live backbone with averages of the layers under test, which costs a second pass per step.
     ema: Literal["none", "all", "separate"] = "none"
     ema_decay: Annotated[float, Field(ge=0, lt=1, strict=True)] = 0.999
     clip_norm: Positive | None = None
     evaluate_every: Count = 100
-    patience: Count | None = None  # evaluations without improvement before training stops
+    patience: Count | None = None
     evaluation_batch: Count = 256
-    draws: Count = 1  # dequantisation draws per test point
-    # After training, of image data: FID, KID, precision and recall (see `harness.evaluation.fidelity`). None: not
-    # measured.
+    draws: Count = 1
     samples: SampleSettings | None = None
-
-    # The log-determinant used in training: "once_per_sequence" reproduces an error of released code, for suites that
-    # examine it (`harness.training.accounting`).
     accounting: Accounting = "true"
-    # Whether to count the steps that take layers under test across a singular matrix (see `harness.training.watch`).
     watch: Flag = False
 
     @model_serializer(mode="wrap")
@@ -263,10 +289,18 @@ class DataRef(Settings):
 
 
 class TimingSettings(Settings):
-    """Settings of the measurement in a runtime trial; `harness.timing.timing` defines each."""
+    """Settings of the measurement in a runtime trial; `harness.timing.timing` defines each.
 
-    warmup: Count = 3  # untimed calls of each case
-    warmup_seconds: Annotated[float, Field(ge=0, strict=True)] = 0.0  # of all cases; longer if times are not settled
-    rounds: Count = 20  # timed samples of each case, all cases of a sweep point alternating
-    min_sample_ms: Positive = 1.0  # a sample repeats a fast call until it lasts this long
-    budget_seconds: Positive = 60.0  # no further round of an operation starts after this, but the first few always run
+    Attributes:
+        warmup: untimed calls of each case.
+        warmup_seconds: of all cases; longer if times are not settled.
+        rounds: timed samples of each case, all cases of a sweep point alternating.
+        min_sample_ms: a sample repeats a fast call until it lasts this long.
+        budget_seconds: no further round of an operation starts after this, but the first few always run.
+    """
+
+    warmup: Count = 3
+    warmup_seconds: Annotated[float, Field(ge=0, strict=True)] = 0.0
+    rounds: Count = 20
+    min_sample_ms: Positive = 1.0
+    budget_seconds: Positive = 60.0

@@ -156,6 +156,10 @@ class Trial(Settings):
         """Return why a record of this trial contradicts those of its prerequisites; None if it does not."""
         return None
 
+    def used(self, record: Record) -> Trial:
+        """Return the trial with the settings that its record was made with: the planned ones, or what tuning chose."""
+        return self
+
     def with_checksums(self, checksums: Mapping[DataRef, str | None]) -> Self:
         """Return the same trial on data with these checksums (see `DataRef.arrays`)."""
         return self

@@ -111,13 +111,14 @@ def evaluated_inputs(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the flow's input and the log-det of the preprocessing for each pass of the first draw of `evaluate`."""
     raw = pipeline.raw(split)
-    noise = _noise(pipeline, split, seed)
+    noise = evaluated_noise(pipeline, split, seed)
     for start in range(0, len(raw), batch):
         x, preprocessing = pipeline.prepare(raw[start : start + batch], noise)
         yield x.to(dtype), preprocessing
 
 
-def _noise(pipeline: Pipeline, split: Split, seed: int) -> torch.Generator:
+def evaluated_noise(pipeline: Pipeline, split: Split, seed: int) -> torch.Generator:
+    """Return the generator of the dequantisation noise of `evaluate`."""
     return generator(pipeline.device, seed, f"evaluation noise of {split}")
 
 
@@ -143,7 +144,7 @@ def evaluate(
         dtype: of the flow's input.
     """
     raw = pipeline.raw(split)
-    noise = _noise(pipeline, split, seed)
+    noise = evaluated_noise(pipeline, split, seed)
     estimate_draws = generator(torch.device("cpu"), seed, f"evaluation estimates of {split}")
     before = state_of(flow)
     flow.eval()

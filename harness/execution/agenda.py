@@ -73,6 +73,21 @@ class Choice:
 
 
 @dataclass(frozen=True)
+class Probe:
+    """What a probe of a trial has found.
+
+    Attributes:
+        seconds: the estimated duration of the trial.
+        memory: the most bytes that its process has held; on CUDA, of the device.
+        fault: why it has failed or did not run; an unsupported trial has a duration all the same.
+    """
+
+    seconds: float | None = None
+    memory: int | None = None
+    fault: str | None = None
+
+
+@dataclass(frozen=True)
 class Entry:
     """One planned trial and its state."""
 
@@ -85,6 +100,7 @@ class Entry:
     seconds: float | None = None  # estimated remaining time; None: unknown
     after: frozenset[str] = frozenset()  # ids of the trials that need an outcome before this one can run
     missing: int = 0  # number of them without an outcome
+    probe: Probe | None = None  # from which the time is estimated, in place of earlier trials
 
     @property
     def open(self) -> bool:
@@ -254,19 +270,24 @@ def _kinds(entries: Sequence[Entry]) -> str:
     return " and ".join(f"{count} of kind {kind}" for kind, count in counts.items())
 
 
+def total_seconds(entries: Iterable[Entry], at_once: int) -> float | None:
+    """Return the time of all trials whose time is known, so many at once; None if none is."""
+    known = [(entry.trial.alone, entry.seconds) for entry in entries if entry.seconds is not None]
+    return sum(seconds if alone else seconds / at_once for alone, seconds in known) if known else None
+
+
 def _about(entries: Sequence[Entry], at_once: int) -> str:
-    known = [entry for entry in entries if entry.seconds is not None]
-    if not known:
-        return ""
-    alone = sum(entry.seconds or 0.0 for entry in known if entry.trial.alone)
-    others = sum(entry.seconds or 0.0 for entry in known) - alone
-    return f", in about {shown_seconds(alone + others / at_once)}"
+    total = total_seconds(entries, at_once)
+    return "" if total is None else f", in about {shown_seconds(total)}"
 
 
 def _duration(entries: Sequence[Entry], at_once: int) -> str:
     about, unknown = _about(entries, at_once), sum(entry.seconds is None for entry in entries)
     rest = f", and {unknown} of unknown duration" if unknown else ""
-    return about and f"{about} (from earlier trials, {at_once} at once{rest})"
+    known = [entry for entry in entries if entry.seconds is not None]
+    origins = [entry.probe is not None for entry in known]
+    origin = "a probe" if all(origins) else "earlier trials and a probe" if any(origins) else "earlier trials"
+    return about and f"{about} (from {origin}, {at_once} at once{rest})"
 
 
 def trials_text(count: int) -> str:

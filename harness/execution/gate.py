@@ -6,6 +6,7 @@ The column `check` of results has the outcome for each of these layers. Outcomes
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -47,7 +48,7 @@ def _check(layer: LayerRef) -> str:
         fault = report.reason()
     # Records and reports contain no folders of this machine.
     fault = fault.replace(f"{Path(layer.layer.rpartition(':')[0]).resolve().parent}/", "")
-    print(f"check-layer {layer.layer}: refused, so its trials do not run: {fault}", flush=True)
+    print(f"check-layer {layer.layer}: refused, so its trials do not run: {fault}", file=sys.stderr, flush=True)
     return f"{REFUSED} {shortened(fault, LONGEST_FAULT)}; {WAY_OUT}"
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import TextIO
 
 from rich.console import Console
@@ -12,6 +14,7 @@ from rich.text import Text
 
 from harness.core.records import Record, verdict
 from harness.core.trial import Trial
+from harness.execution.outcome import log_path
 
 REASON_WIDTH = 160
 UNITS = {"bits_per_dim": "bits/dim", "nats_per_dim": "nats/dim"}
@@ -96,6 +99,43 @@ class LiveReporter(Reporter):
         self._progress.update(self._whole, completed=self.done + running, text=f"{self.done} of {self.total} done")
 
 
+class QuietReporter(Reporter):
+    """Write a line only for a trial that does not count as ok."""
+
+    def __init__(self, total: int, stream: TextIO, good: Callable[[Record], bool]) -> None:
+        super().__init__(total, stream)
+        self.good = good
+
+    def finished(self, trial: Trial, record: Record) -> None:
+        """Report that a trial has failed."""
+        if self.good(record):
+            self.done += 1
+        else:
+            super().finished(trial, record)
+
+
+class VerboseReporter(Reporter):
+    """Write every progress message of a trial, and its log below the line of its end."""
+
+    def __init__(self, total: int, stream: TextIO, folder: Path) -> None:
+        super().__init__(total, stream)
+        self.folder = folder
+        self._last: dict[str, str] = {}
+
+    def update(self, trial: Trial, fraction: float, text: str) -> None:
+        """Write a message that differs from the trial's last one."""
+        if self._last.get(trial.id) != text:
+            self._last[trial.id] = text
+            self.line(f"{trial.slug}: {text}")
+
+    def finished(self, trial: Trial, record: Record) -> None:
+        """Report the end of a trial and everything that its process has printed."""
+        super().finished(trial, record)
+        with contextlib.suppress(OSError):  # a trial on a cluster may have left no log here
+            for text in log_path(self.folder, trial).read_text(encoding="utf-8", errors="replace").splitlines():
+                self.line(f"    {text}")
+
+
 def make_reporter(total: int, stream: TextIO | None = None) -> Reporter:
     """Return a reporter for the stream (standard error by default): live on a terminal, plain elsewhere."""
     stream = sys.stderr if stream is None else stream
@@ -112,6 +152,8 @@ def outcome(record: Record) -> str:
 
 
 def _main_measure(record: Record) -> str:
+    if not record.rows:
+        return ""
     if len(record.rows) != 1:
         return f" {len(record.rows)} rows"
     row = record.rows[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -26,6 +27,44 @@ from harness.pipeline.augmentation import augment
 from harness.pipeline.split_values import SplitValues
 
 Split = Literal["train", "validation", "test"]
+
+
+@dataclass(frozen=True)
+class ValueRange:
+    """The facts about the training data on which the pre-processing depends, as plain numbers and texts.
+
+    Attributes:
+        dtype: numpy's name of the type of the values.
+        levels, lattice: those of the splits.
+        low, high: the extreme values of each channel; those of an image are its levels.
+    """
+
+    dtype: str
+    levels: int | None
+    lattice: bool
+    low: list[float]
+    high: list[float]
+
+    @classmethod
+    def of(cls, splits: Splits) -> ValueRange:
+        """Return the range of the training split."""
+        channels, axes = splits.shape[0], (0, *range(2, splits.train.ndim))
+        if splits.levels is not None:
+            low, high = [0.0] * channels, [splits.levels - 1.0] * channels
+        else:
+            low, high = splits.train.min(axes).tolist(), splits.train.max(axes).tolist()
+        return cls(splits.train.dtype.name, splits.levels, splits.lattice, low, high)
+
+    def extremes(self) -> tuple[Tensor, Tensor]:
+        """Return the low and the high values, (C,), in the type of the data."""
+        low, high = (torch.from_numpy(np.array(values, self.dtype)) for values in (self.low, self.high))
+        return low, high
+
+    def as_splits(self, shape: tuple[int, ...]) -> Splits:
+        """Return splits of two events, of the low and of the high values, which have the same pre-processing."""
+        extremes = np.array([self.low, self.high], self.dtype).reshape(2, shape[0], *[1] * (len(shape) - 1))
+        events = np.broadcast_to(extremes, (2, *shape))
+        return Splits(events, events, events, self.levels, "the range of the training split", lattice=self.lattice)
 
 
 def permutation(dim: int, seed: int) -> np.ndarray:
@@ -66,6 +105,7 @@ class Pipeline:
         preprocessing: g, a module on the device.
         permutation: p as a tensor (D,), or None.
         log_step: mean_d log s_d.
+        values: the range of the training split.
 
     Raises:
         UserError: logit preprocessing of sequences, or an augmentation that the event shape does not support.
@@ -96,13 +136,13 @@ class Pipeline:
         self._augmentation = data.augmentation
         self._kind = splits.train.dtype
         self._raw = {name: SplitValues(values, self.device) for name, values in splits.parts().items()}
+        self.values = ValueRange.of(splits)
         if splits.levels is not None:
             self.log_step = math.log(2 / splits.levels)
             self._bounds: tuple[float, float] = (0, splits.levels - 1)
             preprocessing = (scale_pixels if data.preprocessing == "scale" else logit_pixels)(splits.levels)
         else:
-            axes = (0, *range(2, splits.train.ndim))
-            low, high = torch.from_numpy(splits.train.min(axes)), torch.from_numpy(splits.train.max(axes))
+            low, high = self.values.extremes()
             cell = 1 if splits.lattice else 0
             self.log_step = (2 / (high.double() + cell - low.double())).log().mean().item()
             kind = np.iinfo(splits.train.dtype) if splits.lattice else np.finfo(splits.train.dtype)

@@ -57,25 +57,36 @@ def _beat(value: object) -> float:
 
 Word = Annotated[str, AfterValidator(_word)]
 OptionName = Annotated[str, AfterValidator(_option)]
-OptionValue = Annotated[Any, BeforeValidator(_option_value)]
-Beat = Annotated[float, BeforeValidator(_beat)]
+OptionValue = Annotated[Any, BeforeValidator(_option_value, json_schema_input_type=str | int | Literal[True])]
+Beat = Annotated[float, BeforeValidator(_beat, json_schema_input_type=float | str)]
 
 
 class Cluster(Settings):
-    """The resources of each job, and the number of jobs at once; None: the cluster's default."""
+    """The resources of each job, and the number of jobs at once; null: the cluster's default.
+
+    Attributes:
+        partition, account, qos, constraint: options of sbatch.
+        time: of a job, rounded up to minutes.
+        memory: of a job.
+        cpus: of a job; null: as many as its trials have threads.
+        gres: of a job; null: "gpu:1" for trials on CUDA, else none.
+        throttle: jobs at once; --jobs has precedence.
+        trials_per_job: in sequence; runtime trials are all in one job, on one machine.
+        heartbeat: seconds between two signs of life of a job.
+        options: any other long option of sbatch, such as reservation: maintenance; true for one without a value.
+    """
 
     partition: Word | None = None
     account: Word | None = None
     qos: Word | None = None
     constraint: Word | None = None
-    time: Duration = None  # rounded up to minutes
+    time: Duration = None
     memory: Memory = None
-    cpus: Count | None = None  # None: as many as its trials have threads
-    gres: Word | None = None  # None: "gpu:1" for trials on CUDA, else none
-    throttle: Count | None = None  # jobs at once; `--jobs` has precedence
-    trials_per_job: Count = 1  # in sequence; runtime trials are all in one job, on one machine
-    heartbeat: Beat = 15.0  # seconds between two of a job
-    # Any other long option of sbatch, such as `reservation: maintenance`; true for one without a value.
+    cpus: Count | None = None
+    gres: Word | None = None
+    throttle: Count | None = None
+    trials_per_job: Count = 1
+    heartbeat: Beat = 15.0
     options: dict[OptionName, OptionValue] = Field(default_factory=dict)
 
     @property

@@ -43,7 +43,15 @@ A runtime trial is selected without the layers that are not.
 
 
 class SuiteFile(Settings):
-    """A suite of any kind, as the command line uses it; `parts` are the suites whose trials it runs."""
+    """A suite of any kind, as the command line uses it; `parts` are the suites whose trials it runs.
+
+    Attributes:
+        suite: the name of the suite, and of the folder of its runs.
+        kind: the kind of its trials.
+        title: one line, the heading of the report.
+        question: the question that the suite answers, below the title.
+        cluster: resources that jobs request with --executor slurm.
+    """
 
     suite: Slug
     kind: str
@@ -140,14 +148,24 @@ class SuiteFile(Settings):
 
 
 class Suite(SuiteFile):
-    """A suite of rows and columns. Each kind has a subclass with its keys and its trials."""
+    """A suite of rows and columns. Each kind has a subclass with its keys and its trials.
+
+    Attributes:
+        unsupported: a layer that cannot serve a shape is a marked row, not a problem of the suite.
+        timeout: of each trial, in seconds or such as "30 min"; null: no limit.
+        memory: of each trial, in bytes or such as "4GiB"; null: no limit.
+        flow: the backbone.
+        layers: the rows, by label; "*" stands for every registered layer that no other row names.
+        published: numbers of a publication, shown beside the measured ones.
+        profiles: the sizes of the suite.
+    """
 
     columns_key: ClassVar[str] = "datasets"  # the key of profiles that lists the columns
     sections: ClassVar[tuple[str, ...]] = ("layers",)  # the keys below which rows stand, here and in profiles
 
-    unsupported: Flag = False  # a layer that cannot serve a shape is a marked row, not a problem of the suite
-    timeout: Duration = None  # of each trial; None: no limit
-    memory: Memory = None  # likewise
+    unsupported: Flag = False
+    timeout: Duration = None
+    memory: Memory = None
     flow: FlowSettings = FlowSettings()
     layers: Annotated[Mapping[Label, Annotated[Row, OrEmpty]], Field(min_length=1)]
     published: Published | None = None

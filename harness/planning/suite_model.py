@@ -23,7 +23,7 @@ EVERY_LAYER = "*"
 """The row that stands for every registered layer that no other row names."""
 
 
-def _empty_mapping(value: Any) -> Any:
+def empty_mapping(value: Any) -> Any:
     """Read `digits:` without a value as `digits: {}`."""
     return {} if value is None else value
 
@@ -34,22 +34,34 @@ def _number(value: Any) -> Any:
     return value
 
 
-OrEmpty = BeforeValidator(_empty_mapping)
+OrEmpty = BeforeValidator(empty_mapping)
 # A comma and an equals sign would clash with `--only dataset=a,b`, a bar with tables.
 Label = Annotated[str, StringConstraints(pattern=r"^[^\s,=|]([^,=|\n\r\t]*[^\s,=|])?$", max_length=80)]
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=60)]
 Shape = Annotated[tuple[Count, ...], Field(min_length=2, max_length=3)]
 Widths = Annotated[tuple[Count, ...], Field(min_length=1)]
 # A number of seconds or of bytes, or a text such as "30 min" or "4GiB".
-Duration = Annotated[float | None, BeforeValidator(lambda value: None if value is None else parse_timeout(value))]
-Memory = Annotated[int | None, BeforeValidator(lambda value: None if value is None else parse_bytes(value))]
+Quantity = float | str | None
+Duration = Annotated[
+    float | None,
+    BeforeValidator(lambda value: None if value is None else parse_timeout(value), json_schema_input_type=Quantity),
+]
+Memory = Annotated[
+    int | None,
+    BeforeValidator(lambda value: None if value is None else parse_bytes(value), json_schema_input_type=Quantity),
+]
 Threads = Count | Literal["auto"]  # auto: the cores, divided by --jobs
 OptionValues = Annotated[dict[str, Any], OrEmpty]
 Number = Annotated[int | float, BeforeValidator(_number)]
 
 
 class Overlay(Settings):
-    """The changes of a profile or a data set to a row."""
+    """The changes of a profile or a data set to a row.
+
+    Attributes:
+        options: of the layer or baseline, by name.
+        flow: settings of the backbone for this row.
+    """
 
     options: OptionValues = Field(default_factory=dict)
     flow: FlowSettings = FlowSettings()
@@ -85,7 +97,11 @@ class AnyRow(Overlay):
 
 
 class Row(AnyRow):
-    """A row that is a layer in the shared backbone."""
+    """A row that is a layer in the shared backbone.
+
+    Attributes:
+        layer: a registered name, FILE.py:CLASS or package.module:CLASS; without it, the row's label is the name.
+    """
 
     section: ClassVar[str] = "layers"
     key: ClassVar[str] = "layer"
@@ -127,27 +143,48 @@ class Row(AnyRow):
 
 
 class DataEntry(Settings):
-    """One column of the table: a data set and its settings."""
+    """One column of the table: a data set and its settings.
 
-    data: Annotated[str, Field(min_length=1)] | None = None  # None: the column's label is the data set's name
+    Attributes:
+        data: the name of the data set; without it, the column's label is the name.
+        options: of the data set (`python -m harness list datasets`).
+        flow: settings of the backbone on this data set.
+        layers: changes of rows on this data set, by label.
+    """
+
+    data: Annotated[str, Field(min_length=1)] | None = None
     options: OptionValues = Field(default_factory=dict)
     flow: FlowSettings = FlowSettings()
     layers: Mapping[Label, Annotated[Overlay, OrEmpty]] = Field(default_factory=dict)
 
 
 class ShapedEntry(DataEntry):
-    """A column of a kind whose trials need an event shape and no data."""
+    """A column of a kind whose trials need an event shape and no data.
 
-    shape: Shape | None = None  # None: the data set's
+    Attributes:
+        shape: (C, L) or (C, H, W) of an event; null: the data set's.
+    """
+
+    shape: Shape | None = None
 
 
 class Profile(Settings):
-    """One size of the suite. The options `--set` of the command line are read as another profile, laid over it."""
+    """One size of the suite. The options `--set` of the command line are read as another profile, laid over it.
+
+    Attributes:
+        threads: of each trial; auto: the cores, divided by --jobs.
+        timeout: of each trial; null: the suite's.
+        memory: of each trial; null: the suite's.
+        rows: labels of the rows of this profile; null: all.
+        flow: settings of the backbone in this profile.
+        layers: changes of rows in this profile, by label.
+        datasets: the columns, by label.
+    """
 
     threads: Threads = 1
-    timeout: Duration = None  # of each trial; None: the suite's
-    memory: Memory = None  # likewise
-    rows: Annotated[tuple[Label, ...], Field(min_length=1)] | None = None  # the rows of this profile; None: all
+    timeout: Duration = None
+    memory: Memory = None
+    rows: Annotated[tuple[Label, ...], Field(min_length=1)] | None = None
     flow: FlowSettings = FlowSettings()
     layers: Mapping[Label, Annotated[Overlay, OrEmpty]] = Field(default_factory=dict)
     datasets: Mapping[Label, Annotated[DataEntry, OrEmpty]] = Field(default_factory=dict)
@@ -157,6 +194,12 @@ class Published(Settings):
     """Numbers of a publication, shown beside ours; rows may be models that the suite does not train.
 
     A count of parameters belongs to a coupling width: the column's in `widths`, else the row's, the value `width`.
+
+    Attributes:
+        source: the publication.
+        measure: name of the column of results that the numbers belong to.
+        values: row -> column -> number.
+        widths: column -> coupling width.
     """
 
     source: str

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,11 @@ def run_folders(folder: Path) -> list[Path]:
 def exit_code(plan: Plan, entries: Iterable[Entry]) -> int:
     """Return 0 if every trial counts as ok, else 1."""
     return 0 if all(kind_of(entry.trial.kind).accepts(entry.state, plan.unsupported) for entry in entries) else 1
+
+
+def silenced() -> contextlib.AbstractContextManager[object]:
+    """Return a context in which nothing is printed on standard output."""
+    return contextlib.redirect_stdout(io.StringIO())
 
 
 def report_folder(folder: Path, at: Sequence[Any] = (), benchmarks: Sequence[Path] = (), archive: bool = False) -> None:

@@ -45,13 +45,14 @@ def run_on_cluster(
     run_options: RunOptions,
     cluster: Cluster,
     stop_at: Callable[[Record], bool] | None = None,
+    reporter_for: Callable[[int], Reporter] = make_reporter,
 ) -> None:
     """Submit trials; wait for them and for `attached`, submitted before; on KeyboardInterrupt their jobs continue."""
     folder = run_options.out
     for line in submit(trials, run_options, cluster):
         print(line, flush=True)
     try:
-        with make_reporter(len(trials) + len(attached)) as reporter:
+        with reporter_for(len(trials) + len(attached)) as reporter:
             follow(folder, [*trials, *attached], reporter, stop_at, cluster.heartbeat)
     except KeyboardInterrupt:
         print(

@@ -41,7 +41,15 @@ CHANGES = {"settings": "--set", "layers": "--layer", "seeds": "--seeds"}
 
 
 class Claim(Settings):
-    """One section of the report."""
+    """One section of the report.
+
+    Attributes:
+        claim: the sentence.
+        where: its place in the publication.
+        test: how it is tested.
+        judge: the function that makes the verdict.
+        suite: file of the suite that tests it, from the folder of this file.
+    """
 
     claim: Sentence
     where: Sentence
@@ -51,7 +59,11 @@ class Claim(Settings):
 
 
 class ClaimsSuite(SuiteFile):
-    """A suite of claims, which joins the trials of their suites."""
+    """A suite of claims, which joins the trials of their suites.
+
+    Attributes:
+        claims: the sections of the report, by name.
+    """
 
     claims: Annotated[Mapping[Slug, Claim], Field(min_length=1)]
 

@@ -137,27 +137,14 @@ def train(
         trial = planned.settled(chosen.changes)
         if checkpoints is not None:
             checkpoints.chosen = chosen.text
-    torch.manual_seed(trial.seed)
-    device = torch.device(trial.device)
-    splits = find_dataset(trial.data.name).load(Store.at(root, offline=True), dict(trial.data.options))
-    if trial.data.checksum is not None and splits.checksum != trial.data.checksum:
-        raise DataError(
-            f"{trial.data.label}: the data have changed since the plan was made (checksum {splits.checksum}, planned "
-            f"{trial.data.checksum}); run the suite again, which plans anew"
-        )
+    splits = load_splits(trial, root)
     record.notes |= data_notes(splits)
     if held_out == "validation":
         splits = replace(splits, test=splits.validation)
-    pipeline = Pipeline(splits, trial.data, device=device, seed=trial.seed)
-    permute = trial.data.permutation_seed(trial.seed)
-    try:
-        flow = build_flow(pipeline.shape, trial.layer, trial.flow, trial.seed, permute).to(device)
-    except (UnsupportedShape, UnsupportedEvent) as error:
-        record.status, record.reason = "unsupported", str(error)
+    model = built(trial, splits, record)
+    if model is None:
         return None
-    except MissingLibrary as error:
-        record.status, record.reason = "error", f"{error}, then run again with --retry-failed"
-        return None
+    pipeline, flow = model
     record.notes |= layer_notes(flow)
     size = DensityResult(
         unit=pipeline.unit,
@@ -180,7 +167,7 @@ def train(
         record.status, record.reason, record.curves = "diverged", str(error), error.curves
         return None
     record.curves = training.curves
-    saved = save_flow(flow, planned, out, {} if chosen is None else chosen.changes)
+    saved = save_flow(flow, planned, out, {} if chosen is None else chosen.changes, pipeline.values)
     progress(TRAINING_SHARE, f"{held_out} likelihood")
     draws = trial.training.draws if held_out == "test" else 1
     evaluation = evaluate(flow, pipeline, held_out, draws, trial.training.evaluation_batch, trial.seed)
@@ -220,6 +207,32 @@ def train(
         train_seconds=training.train_seconds,
     )
     return Trained(trial.training, flow, pipeline, evaluation, findings, result)
+
+
+def load_splits(trial: FlowTrial, root: Path | None) -> Splits:
+    """Return the data of a trial; raise DataError if they are not those that it was planned for."""
+    splits = find_dataset(trial.data.name).load(Store.at(root, offline=True), dict(trial.data.options))
+    if trial.data.checksum is not None and splits.checksum != trial.data.checksum:
+        raise DataError(
+            f"{trial.data.label}: the data have changed since the plan was made (checksum {splits.checksum}, planned "
+            f"{trial.data.checksum}); run the suite again, which plans anew"
+        )
+    return splits
+
+
+def built(trial: FlowTrial, splits: Splits, record: Record) -> tuple[Pipeline, Flow] | None:
+    """Return pipeline and flow of a trial on its device; if there is no flow, set status and reason, return None."""
+    torch.manual_seed(trial.seed)
+    device = torch.device(trial.device)
+    pipeline = Pipeline(splits, trial.data, device=device, seed=trial.seed)
+    permute = trial.data.permutation_seed(trial.seed)
+    try:
+        return pipeline, build_flow(pipeline.shape, trial.layer, trial.flow, trial.seed, permute).to(device)
+    except (UnsupportedShape, UnsupportedEvent) as error:
+        record.status, record.reason = "unsupported", str(error)
+    except MissingLibrary as error:
+        record.status, record.reason = "error", f"{error}, then run again with --retry-failed"
+    return None
 
 
 def data_notes(splits: Splits) -> dict[str, str]:

@@ -89,25 +89,43 @@ def _tune(value: Any) -> Any:
 
 
 Seed = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
-Seeds = Annotated[tuple[Seed, ...], BeforeValidator(_seeds), Field(min_length=1)]
+Seeds = Annotated[
+    tuple[Seed, ...],
+    Field(min_length=1),
+    BeforeValidator(_seeds, json_schema_input_type=Count | Annotated[list[Seed], Field(min_length=1)]),
+]
 
 
 class Trained(Settings):
-    """A part of a suite that can change the training."""
+    """A part of a suite that can change the training.
+
+    Attributes:
+        training: the optimiser, the budget and the evaluations.
+    """
 
     training: TrainingSettings = TrainingSettings()
 
 
 class Tuned(Settings):
-    """A part of a suite that can change the tuning of all layers."""
+    """A part of a suite that can change the tuning of all layers.
+
+    Attributes:
+        tuning: the candidates among which validation chooses, and their space.
+    """
 
     tuning: TuningSettings = TuningSettings()
 
 
 class Searched(Settings):
-    """A part of a suite that can change the options of a layer that are tuned; None, in files false, exempts it."""
+    """A part of a suite that can change the options of a layer that are tuned; None, in files false, exempts it.
 
-    tune: Annotated[Tune | None, BeforeValidator(_tune)] = Field(default_factory=dict)
+    Attributes:
+        tune: option -> list of values, or range; false: the layer is not tuned.
+    """
+
+    tune: Annotated[Tune | None, BeforeValidator(_tune, json_schema_input_type=Tune | Literal[False])] = Field(
+        default_factory=dict
+    )
 
 
 class TrainedOverlay(Trained, Overlay):
@@ -119,7 +137,12 @@ class SearchedOverlay(Searched, TrainedOverlay):
 
 
 class TrainedRow(Searched, Trained, Row):
-    """A row that is a layer in the shared backbone, or a control (see `LayerRef`)."""
+    """A row that is a layer in the shared backbone, or a control (see `LayerRef`).
+
+    Attributes:
+        oracle: the flow knows the permutation of the data, and undoes it first.
+        keep_mixer: keep the mixer beside a layer that replaces it.
+    """
 
     oracle: Flag = False
     keep_mixer: Flag = False
@@ -136,7 +159,11 @@ class TrainedRow(Searched, Trained, Row):
 
 
 class BaselineRow(Trained, AnyRow):
-    """A row that is a whole flow of its own."""
+    """A row that is a whole flow of its own.
+
+    Attributes:
+        baseline: the name of the flow (`python -m harness list flows`); without it, the row's label is the name.
+    """
 
     section: ClassVar[str] = "flows"
     key: ClassVar[str] = "baseline"
@@ -191,9 +218,19 @@ LayerOverlays = Mapping[Label, Annotated[SearchedOverlay, OrEmpty]]
 
 
 class TrainedEntry(Tuned, Trained, DataEntry):
-    """One column of the table: a data set, its encoding, and the settings that it changes."""
+    """One column of the table: a data set, its encoding, and the settings that it changes.
 
-    seeds: Seeds | None = None  # None: the profile's
+    Attributes:
+        seeds: a number, or a list of seeds; null: the profile's.
+        permute: seed of a permutation of all entries, or per-seed: one for each seed; null: none.
+        augmentation: of training images.
+        preprocessing: scale to [-1, 1], or the logit, for images.
+        dequantise: add uniform noise to values on a lattice.
+        allow_unbounded: acknowledge that raw values on a lattice admit any density.
+        flows: changes of baselines on this data set, by label.
+    """
+
+    seeds: Seeds | None = None
     permute: Permute | None = None
     augmentation: Augmentation = "none"
     preprocessing: Literal["scale", "logit"] = "scale"
@@ -214,7 +251,11 @@ class TrainedEntry(Tuned, Trained, DataEntry):
 
 
 class DensityTiming(TimingSettings):
-    """The settings of the measurement, and the batch size, as the shapes are those of the data sets."""
+    """The settings of the measurement, and the batch size, as the shapes are those of the data sets.
+
+    Attributes:
+        batch: events of a call.
+    """
 
     batch: Count = 64
 
@@ -223,8 +264,9 @@ class DensityProfile(Tuned, Trained, Profile):
     """One size of the suite.
 
     Attributes:
-        seeds: of each cell whose data set has no seeds of its own.
+        seeds: a number, or a list of seeds; of each cell whose data set has no seeds of its own.
         remark: below the table of likelihoods.
+        flows: changes of baselines in this profile, by label.
         averages: columns of means over other columns, such as a mean over patients.
         timing: of the layers, beside the training; None: none.
     """
@@ -238,13 +280,20 @@ class DensityProfile(Tuned, Trained, Profile):
     timing: DensityTiming | None = None
 
 
+Baselines = Mapping[Label, Annotated[BaselineRow, OrEmpty]]
+
+
 class DensitySuite(Tuned, Trained, Suite):
-    """A suite that trains every row on every data set with every seed; its rows may be baselines, too."""
+    """A suite that trains every row on every data set with every seed; its rows may be baselines, too.
+
+    Attributes:
+        flows: the rows that are whole flows of other papers, by label, or a list of names.
+    """
 
     sections: ClassVar[tuple[str, ...]] = ("layers", "flows")
 
     layers: Annotated[Mapping[Label, Annotated[TrainedRow, OrEmpty]], Field(min_length=1)]
-    flows: Annotated[Mapping[Label, Annotated[BaselineRow, OrEmpty]], BeforeValidator(_names)] = Field(
+    flows: Annotated[Baselines, BeforeValidator(_names, json_schema_input_type=Baselines | list[str] | None)] = Field(
         default_factory=dict
     )
     profiles: Annotated[Mapping[ProfileName, DensityProfile], Field(min_length=1)]

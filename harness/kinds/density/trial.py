@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -170,6 +171,11 @@ class DensityTrial(FlowTrial):
             if value is not None:
                 values[number] = value
         return min(values, key=lambda number: values[number], default=None)
+
+    def used(self, record: Record) -> DensityTrial:
+        """See `Trial.used`."""
+        chosen = record.rows[0].get("chosen") if record.rows else None
+        return self if chosen is None else self.settled(json.loads(chosen))
 
     def outdated(self, record: Record, records: Mapping[str, Record]) -> str | None:
         """Return that the tuning now chooses another candidate than the record has."""

@@ -1,10 +1,11 @@
-"""The weights that a density trial chose, on disk: written atomically, and loaded into the same flow."""
+"""The weights that a density trial chose, on disk, with the range of the data: written atomically, and loaded again."""
 
 from __future__ import annotations
 
 import io
 import pickle
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,10 @@ from harness.core.errors import UserError
 from harness.core.records import write_atomically
 from harness.kinds.density.trial import DensityTrial, FlowTrial
 from harness.pipeline.models import build_flow
+from harness.pipeline.pipeline import Pipeline, ValueRange
+
+KEYS = {"trial", "shape", "changes", "values", "state"}
+AGAIN = "delete the record of the trial and this file, and run the suite again"
 
 
 def weights_path(trial: FlowTrial, out: Path) -> Path:
@@ -22,11 +27,19 @@ def weights_path(trial: FlowTrial, out: Path) -> Path:
     return out / "weights" / f"{trial.id}.pt"
 
 
-def save_flow(flow: Flow, trial: FlowTrial, out: Path, changes: Mapping[str, Any]) -> Path:
-    """Write the state of a trained flow, on the CPU, with the trial's id, its tuned settings and the event shape."""
+def save_flow(
+    flow: Flow, trial: FlowTrial, out: Path, changes: Mapping[str, Any], values: ValueRange | None = None
+) -> Path:
+    """Write the state of a trained flow, on the CPU, with the trial's id, its tuned settings and the event shape.
+
+    Args:
+        values: of the training data, from which `load_trained` makes the pre-processing; None: only the flow is needed.
+    """
     state = {name: value.cpu() for name, value in flow.state_dict().items()}
     content = io.BytesIO()
-    torch.save({"trial": trial.id, "shape": flow.shape, "changes": dict(changes), "state": state}, content)
+    known = None if values is None else asdict(values)
+    document = {"trial": trial.id, "shape": flow.shape, "changes": dict(changes), "values": known, "state": state}
+    torch.save(document, content)
     path = weights_path(trial, out)
     write_atomically(path, content.getvalue())
     return path
@@ -42,14 +55,30 @@ def load_flow(trial: FlowTrial, path: Path) -> Flow:
     Raises:
         UserError: the file is missing, damaged, or of another trial.
     """
-    content = _read(path)
-    if content["trial"] != trial.id:
-        raise UserError(f"{path}: the weights of trial {content['trial']}, not of {trial.id}; name that trial's file")
+    return _flow(trial, _read(trial, path), path, trial.device)
+
+
+def load_trained(trial: FlowTrial, path: Path, device: str) -> tuple[Flow, Pipeline]:
+    """Return the same flow, on another device, with the pre-processing of its data, whose files are not needed.
+
+    Raises:
+        UserError: as for `load_flow`.
+    """
+    content = _read(trial, path)
+    flow = _flow(trial, content, path, device)
+    try:
+        splits = ValueRange(**content["values"]).as_splits(flow.shape)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{path}: without the range of the data; {AGAIN}") from error
+    return flow, Pipeline(splits, trial.data, device=device, seed=trial.seed)
+
+
+def _flow(trial: FlowTrial, content: dict[str, Any], path: Path, device: str) -> Flow:
     if isinstance(trial, DensityTrial):
         try:
             trial = trial.settled(content["changes"])
         except ValueError as error:
-            raise UserError(f"{path}: not the settings of a trial; delete it and run the suite again") from error
+            raise UserError(f"{path}: not the settings of a trial; {AGAIN}") from error
     permute = trial.data.permutation_seed(trial.seed)
     flow = build_flow(content["shape"], trial.layer, trial.flow, trial.seed, permute)
     try:
@@ -57,21 +86,21 @@ def load_flow(trial: FlowTrial, path: Path) -> Flow:
     except RuntimeError as error:
         raise UserError(
             f"{path}: the weights do not fit the flow of its trial, whose layer may have changed since "
-            f"({' '.join(str(error).split())}); delete the file and run the suite again"
+            f"({' '.join(str(error).split())}); {AGAIN}"
         ) from error
-    return flow.to(trial.device).eval()
+    return flow.to(device).eval()
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(trial: FlowTrial, path: Path) -> dict[str, Any]:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-        if not isinstance(content, dict) or content.keys() != {"trial", "shape", "changes", "state"}:
+        if not isinstance(content, dict) or content.keys() != KEYS:
             raise ValueError("it holds something else")
     except FileNotFoundError as error:
-        raise UserError(f"{path}: no such file; run the suite to get the weights") from error
+        raise UserError(f"{path}: no such file; {AGAIN}") from error
     except (OSError, EOFError, ValueError, RuntimeError, KeyError, pickle.UnpicklingError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise UserError(
-            f"{path}: not readable as the weights of a trial ({reason}); delete it and run the suite again"
-        ) from error
+        raise UserError(f"{path}: not readable as the weights of a trial ({reason}); {AGAIN}") from error
+    if content["trial"] != trial.id:
+        raise UserError(f"{path}: the weights of trial {content['trial']}, not of {trial.id}; name that trial's file")
     return content

@@ -21,7 +21,11 @@ class ExaminationProfile(Profile):
 
 
 class ExaminationSuite(Suite):
-    """A suite that computes properties of every row's layer at every event shape."""
+    """A suite that computes properties of every row's layer at every event shape.
+
+    Attributes:
+        examine: the properties (`harness.core.settings.Examination`).
+    """
 
     examine: Annotated[tuple[Examination, ...], Field(min_length=1)]
     profiles: Annotated[Mapping[ProfileName, ExaminationProfile], Field(min_length=1)]

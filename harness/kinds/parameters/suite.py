@@ -15,13 +15,21 @@ from harness.planning.suite_model import Label, OrEmpty, Profile, ProfileName, S
 
 
 class CountedEntry(ShapedEntry):
-    """A column, with coupling widths in place of the profile's."""
+    """A column, with coupling widths in place of the profile's.
+
+    Attributes:
+        widths: coupling widths; null: the profile's.
+    """
 
     widths: Widths | None = None
 
 
 class ParametersProfile(Profile):
-    """One size of the suite, with the coupling widths at which models are counted."""
+    """One size of the suite, with the coupling widths at which models are counted.
+
+    Attributes:
+        widths: coupling widths, of every column that has none of its own.
+    """
 
     widths: Widths | None = None
     datasets: Mapping[Label, Annotated[CountedEntry, OrEmpty]] = Field(default_factory=dict)

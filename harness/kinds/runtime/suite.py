@@ -27,7 +27,13 @@ class RuntimeTiming(TimingSettings):
 
 
 class Sweep(Settings):
-    """A curve: event shapes and batch sizes, of which one varies."""
+    """A curve: event shapes and batch sizes, of which one varies.
+
+    Attributes:
+        shapes: event shapes, (C, L) or (C, H, W).
+        batch: events of a call.
+        batches: several such numbers, in place of `batch`.
+    """
 
     shapes: Annotated[tuple[Shape, ...], Field(min_length=1)]
     batch: Count | None = None
@@ -46,14 +52,23 @@ class Sweep(Settings):
 
 
 class RuntimeProfile(Profile):
-    """One size of the suite; its columns are sweeps."""
+    """One size of the suite; its columns are sweeps.
+
+    Attributes:
+        timing: settings of the measurement.
+        sweeps: the curves, by label.
+    """
 
     timing: RuntimeTiming | None = None
     sweeps: Mapping[Label, Sweep] = Field(default_factory=dict)
 
 
 class RuntimeSuite(Suite):
-    """A suite that times the layers of all rows side by side at every point of its sweeps."""
+    """A suite that times the layers of all rows side by side at every point of its sweeps.
+
+    Attributes:
+        operations: the calls that are timed.
+    """
 
     columns_key: ClassVar[str] = "sweeps"
 

@@ -470,6 +470,13 @@ def test_unsupported_is_ok_where_the_suite_says_so(suite, monkeypatch, declared,
     assert main(["run", "tiny.yaml"]) == code
 
 
+def test_a_quiet_run_prints_one_line(suite, capsys, stand_in):
+    assert main(["run", "tiny.yaml", "--quiet"]) == 0
+    expected = "tiny, profile quick, on cpu: 2 trials: 2 ok; the report is in reports/tiny\n"
+    assert capsys.readouterr() == (expected, "")
+    assert Path("reports/tiny/table.md").exists()
+
+
 def test_an_interrupt_ends_with_130(suite, capsys, monkeypatch):
     def run_trials(*_, **__):
         raise KeyboardInterrupt

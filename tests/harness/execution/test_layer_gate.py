@@ -87,7 +87,12 @@ def records(suite):
 @pytest.fixture(scope="module")
 def output(folder):
     """Return the output of the first run of the suite."""
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as stream:
+    stream = io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(stream),
+        contextlib.redirect_stderr(stream),
+    ):
         patch.chdir(folder)
         assert main(["run", "counted.yaml"]) == 1
     return stream.getvalue()

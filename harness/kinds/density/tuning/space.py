@@ -37,7 +37,12 @@ TUNABLE = tuple(f"training.{name}" for name in OPTIMISER)
 
 
 class Range(Settings):
-    """Values between `low` and `high`; whole numbers if both are."""
+    """Values between `low` and `high`; whole numbers if both are.
+
+    Attributes:
+        low, high: the ends.
+        scale: of the values between them.
+    """
 
     low: Number
     high: Number
@@ -68,7 +73,11 @@ class Range(Settings):
 
 
 class Choices(Settings):
-    """A list of values, each equally likely."""
+    """A list of values, each equally likely.
+
+    Attributes:
+        values: two or more.
+    """
 
     values: Annotated[tuple[Any, ...], Field(min_length=2)]
 
@@ -110,7 +119,7 @@ def _known_paths(space: Any) -> Any:
     return space
 
 
-Dimension = Annotated[Range | Choices, BeforeValidator(_dimension)]
+Dimension = Annotated[Range | Choices, BeforeValidator(_dimension, json_schema_input_type=Range | list[Any])]
 Space = Annotated[Mapping[str, Dimension], BeforeValidator(_known_paths)]
 Tune = Mapping[str, Dimension]
 
@@ -122,13 +131,21 @@ def _a_choice(candidates: int) -> int:
 
 
 class TuningSettings(Settings):
-    """The section `tuning` of a suite, a profile or a data set; see the module. 0 candidates: nothing is tuned."""
+    """The section `tuning` of a suite, a profile or a data set; see the module.
+
+    Attributes:
+        candidates: of each layer on each data set; 0: nothing is tuned.
+        budget: time for each layer on each data set, in place of the same number of candidates.
+        seed: of the training of every candidate.
+        space: setting, such as training.learning_rate -> list of values, or range.
+        steps: training steps of a candidate; null: as many as the final training.
+    """
 
     candidates: Annotated[int, Field(ge=0, le=1000, strict=True), AfterValidator(_a_choice)] | None = None
-    budget: Duration = None  # the same time for every layer, in place of the same number of candidates
+    budget: Duration = None
     seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = 100
     space: Space = Field(default_factory=dict)
-    steps: Count | None = None  # of a candidate; None: as many as the final training
+    steps: Count | None = None
 
     @property
     def number(self) -> int:

@@ -56,7 +56,7 @@ def test_a_damaged_file_is_one_message(saved, damage):
         torch.save([1, 2], path)
     elif damage == "pickle":
         torch.save(
-            {"trial": planned.id, "shape": SHAPE, "changes": {}, "state": trial}, path
+            {"trial": planned.id, "shape": SHAPE, "changes": {}, "values": None, "state": trial}, path
         )  # code, which must not run
     else:
         parts = {"cut": content[: len(content) // 2], "start": b"x" * 64 + content[64:], "empty": b"", "text": b"hello"}
@@ -82,6 +82,6 @@ def test_weights_that_do_not_fit_are_refused(saved):
     planned, flow, path = saved
     state = flow.state_dict()
     state.popitem()
-    torch.save({"trial": planned.id, "shape": SHAPE, "changes": {}, "state": state}, path)
+    torch.save({"trial": planned.id, "shape": SHAPE, "changes": {}, "values": None, "state": state}, path)
     with pytest.raises(UserError, match="do not fit"):
         load_flow(planned, path)

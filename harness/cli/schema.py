@@ -1,0 +1,22 @@
+"""`schema`: print the JSON schema of suite files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+HELP = "print the JSON schema of suite files, for editors"
+EXAMPLES = ("schema", "schema --kind runtime")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    parser.add_argument("--kind", metavar="KIND", help="of suites of this kind alone (default: of all)")
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Return 0."""
+    from harness.planning.schema import suite_schema
+
+    print(json.dumps(suite_schema(args.kind), indent=1))
+    return 0

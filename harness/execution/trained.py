@@ -1,0 +1,60 @@
+"""Load the trained model of a finished trial from the folder of its run."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+from harness.core.errors import UserError, nearest
+from harness.core.kinds import KINDS, kind_of
+from harness.core.provenance.sources import Sources, changes
+from harness.core.records import AUDIT_FAILED, Record, read_record, verdict
+from harness.core.trial import Trial
+from harness.execution.outcome import record_path
+from harness.planning.plan import Plan
+
+MODEL = ("layers/", "flows/", "harness/pipeline/")
+"""Folders whose files determine the map of a model; other files of the project determine how it was trained."""
+
+
+def load_trained_model(folder: Path, name: str, device: str) -> Any:
+    """See `harness.load_flow`."""
+    plan = Plan.load(folder)
+    trials = {trial.id: trial for trial in plan.trials}
+    if name not in trials:
+        raise UserError(f"{folder}: no trial has the id {name!r}; {nearest(name, trials)} (column id of results.csv)")
+    trial = trials[name]
+    module = kind_of(trial.kind).part("trained")
+    if module is None:
+        keeping = " or ".join(kind for kind in KINDS if KINDS[kind].part("trained") is not None)
+        raise UserError(f"{name}: a trial of kind {trial.kind} keeps no weights; name one of kind {keeping}")
+    record = _record(folder, trial)
+    changed = _changed(trial, record)
+    if changed:
+        raise UserError(
+            f"{name}: its flow is not the one that was trained, as {', '.join(changed)}; restore that source, or run "
+            "the suite again with --stale rerun"
+        )
+    if verdict(record) == AUDIT_FAILED:
+        reason = "; ".join(str(row["audit_reason"]) for row in record.rows)
+        warnings.warn(f"{name} failed its audit, so its log-densities may not be likelihoods: {reason}", stacklevel=3)
+    return module.load(trial, folder, device)
+
+
+def _record(folder: Path, trial: Trial) -> Record:
+    """Return the record of a trial that ended with weights."""
+    path = record_path(folder, trial)
+    if not path.exists():
+        raise UserError(f"{trial.id}: the trial has not run; run the suite, which keeps its weights")
+    record = read_record(path)
+    if record.status != "ok":
+        raise UserError(f"{trial.id}: the trial left no weights, as it ended with {record.status}: {record.reason}")
+    return record
+
+
+def _changed(trial: Trial, record: Record) -> list[str]:
+    """Return the changes, since the trial, of the files that define its model."""
+    before = record.environment.get("sources") or {}
+    found = changes(before, Sources().of(trial)) if before else []
+    return [change for change in found if change.startswith(MODEL) or "/" not in change.split()[0]]

@@ -1,0 +1,88 @@
+"""The JSON schema of suite files, from the models that read them, for editors that complete and check YAML."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import DEFAULT_REF_TEMPLATE, GenerateJsonSchema, models_json_schema
+from pydantic_core import core_schema
+
+from harness.core.errors import UserError, nearest
+from harness.core.kinds import KINDS
+from harness.planning.suite_model import empty_mapping
+
+DIALECT = "http://json-schema.org/draft-07/schema#"
+
+_ENTRY = re.compile(r"^    (\w+(?:, \w+)*): ((?:.|\n(?= {8}))*)", re.MULTILINE)
+
+
+class SuiteSchema(GenerateJsonSchema):
+    """Pydantic's schema, with what is read in a suite file: null for an empty mapping, and the docstrings of keys."""
+
+    def function_before_schema(self, schema: core_schema.BeforeValidatorFunctionSchema) -> dict[str, Any]:
+        """Return the schema of a value; one that may be left out after its key may be null."""
+        inner = super().function_before_schema(schema)
+        if schema["function"]["function"] is not empty_mapping:
+            return inner
+        return {"anyOf": [inner, {"type": "null"}]}
+
+    def dict_schema(self, schema: core_schema.DictSchema) -> dict[str, Any]:
+        """Return the schema of a mapping; if its keys have a pattern, there are no others."""
+        found = super().dict_schema(schema)
+        return found | {"additionalProperties": False} if "patternProperties" in found else found
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> dict[str, Any]:
+        """Return the schema of a model, with a description of each key that its docstring describes."""
+        found = super().model_schema(schema)
+        described = dict(_attributes(schema["cls"]))
+        for name, key in found.get("properties", {}).items():
+            key.pop("title", None)
+            key.pop("default", None)  # of the merged settings: what a part of a suite leaves out, another part may give
+            if name in described:
+                key["description"] = described[name]
+        found.pop("title", None)
+        found["description"] = (inspect.getdoc(schema["cls"]) or "").partition("\n\n")[0].replace("\n", " ")
+        return found
+
+
+def _attributes(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
+    """Yield key and text of the section "Attributes" in the docstrings of a model and its bases."""
+    for cls in reversed(model.__mro__):
+        section = inspect.cleandoc(cls.__doc__ or "").partition("Attributes:\n")[2]
+        for names, text in _ENTRY.findall(section):
+            yield from ((name, " ".join(text.split())) for name in names.split(", "))
+
+
+def suite_schema(kind: str | None = None) -> dict[str, Any]:
+    """Return the schema of suites of one kind, or of all kinds, conditional on the key `kind`.
+
+    Raises:
+        UserError: suites have no such kind.
+    """
+    models = {name: found.suite for name, found in KINDS.items() if found.suite is not None}
+    if kind is not None and kind not in models:
+        raise UserError(f"--kind {kind}: suites have no such kind; {nearest(kind, models)}")
+    chosen = models if kind is None else {kind: models[kind]}
+    references, document = models_json_schema(
+        [(model, "validation") for model in chosen.values()],
+        schema_generator=SuiteSchema,
+        ref_template=DEFAULT_REF_TEMPLATE,
+    )
+    parts = {name: references[model, "validation"] for name, model in chosen.items()}
+    return {
+        "$schema": DIALECT,
+        "title": "A suite of invertbench",
+        "type": "object",
+        "properties": {"kind": {"enum": list(chosen)}},
+        "required": ["kind"],
+        "allOf": [_when(name, part) for name, part in parts.items()],
+        "$defs": document["$defs"],
+    }
+
+
+def _when(kind: str, part: Mapping[str, Any]) -> dict[str, Any]:
+    return {"if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]}, "then": part}

@@ -1,0 +1,81 @@
+"""Runs written for other tools, read back as those tools read them."""
+
+import sys
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from harness.cli.parser import main
+
+ROW, RUNTIME = 0, -2  # the first trial, and one of the layers' times
+
+
+@pytest.fixture
+def run(density_run, write_run):
+    """Return (folder, plan, records) of a run whose first trial diverged at its last step."""
+    plan, records = density_run
+    curves = records[ROW].curves | {"seconds": [1.0, 2.0, 3.0, 4.0]}
+    curves["validation"] = [*curves["validation"][:3], None]
+    records[ROW] = replace(
+        records[ROW], status="diverged", reason="NaN", curves=curves, started="2026-01-01T00:00:00+00:00"
+    )
+    return write_run(plan, records), plan, records
+
+
+def test_curves_as_csv_have_a_row_for_each_step(run, capsys):
+    folder, plan, records = run
+    assert main(["export", str(folder), "--to", "csv"]) == 0
+    assert capsys.readouterr().out == f"{folder / 'curves.csv'}\n"
+    frame = pd.read_csv(folder / "curves.csv")
+    trained = [trial.id for trial in plan.trials if trial.kind == "density"]
+    assert list(frame["id"].unique()) == trained and len(frame) == 4 * len(trained)
+    for trial in plan.trials[:2]:
+        of_trial, curves = frame[frame["id"] == trial.id], records[plan.trials.index(trial)].curves
+        assert of_trial["step"].tolist() == curves["step"] and of_trial["train"].tolist() == curves["train"]
+        assert of_trial["validation"].dropna().tolist() == [value for value in curves["validation"] if value]
+        assert set(of_trial["layer"]) == {trial.layer.row} and set(of_trial["seed"]) == {trial.seed}
+    first = frame.iloc[0]
+    assert (first["status"], first["seconds"], first["dataset"]) == ("diverged", 1.0, "digits")
+
+
+def test_tensorboard_reads_curves_measures_and_settings(run, capsys):
+    reading = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    from tensorboard.plugins.hparams import metadata
+
+    folder, plan, records = run
+    for _ in range(2):  # the second replaces the first
+        assert main(["export", str(folder), "--to", "tensorboard"]) == 0
+    capsys.readouterr()
+    assert {path.name for path in (folder / "tensorboard").iterdir()} == {record.id for record in records}
+
+    def read(number):
+        events = reading.EventAccumulator(str(folder / "tensorboard" / plan.trials[number].id))
+        events.Reload()
+        return events
+
+    events = read(ROW)
+    validation, curves = events.Scalars("curves/validation"), records[ROW].curves
+    assert [event.step for event in validation] == curves["step"][:3]
+    assert [event.value for event in validation] == pytest.approx(curves["validation"][:3])
+    assert events.Scalars("curves/train")[2].wall_time == pytest.approx(1767225603.0)
+    assert events.Scalars("measures/bits_per_dim")[0].value == records[ROW].rows[0]["bits_per_dim"]
+    assert "_hparams_/experiment" not in events.summary_metadata, (
+        "TensorBoard would take its settings for all there are"
+    )
+    content = events.summary_metadata["_hparams_/session_start_info"].plugin_data.content
+    settings = metadata.parse_session_start_info_plugin_data(content).hparams
+    assert settings["training.learning_rate"].number_value == 0.01, (
+        "the rate that the tuning chose, not the planned one"
+    )
+    assert settings["layer.row"].string_value == "conv1x1" and settings["status"].string_value == "diverged"
+
+    tags = read(RUNTIME).Tags()["scalars"]
+    assert "measures/conv1x1/forward/median_ms" in tags and not any(tag.startswith("curves/") for tag in tags)
+
+
+def test_without_tensorboard_the_message_says_how_to_get_it(run, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    assert main(["export", str(run[0]), "--to", "tensorboard"]) == 2
+    assert "pip install tensorboard" in capsys.readouterr().err
+    assert not (run[0] / "tensorboard").exists()

@@ -1,0 +1,147 @@
+"""`harness.load_flow`: a trained flow scores and draws events in the data's units, without the data."""
+
+import math
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import harness
+import harness.kinds.density.run
+from harness.core.errors import UserError
+from harness.core.records import write_record
+from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
+from harness.datasets.base import Splits
+from harness.kinds.density.run import run
+from harness.kinds.density.trial import DensityTrial
+from harness.kinds.tuning.trial import CandidateTrial
+from harness.planning.plan import Plan
+
+SEED = 3
+README = Path(__file__).parents[4] / "README.md"
+
+
+def toy(kind):
+    """Return small splits: an image of 5 levels, or a sequence of whole or real numbers of different ranges."""
+    draw = np.random.default_rng(0)
+    shape = (1, 4, 4) if kind == "image" else (2, 8)
+    parts = [draw.binomial(4, 0.3, (n, *shape)).astype(np.int16) for n in (40, 12, 12)]
+    if kind == "image":
+        return Splits(*parts, levels=5, description="toy")
+    parts = [part * np.array([[1], [30]], np.int16) for part in parts]
+    if kind == "sequence":
+        return Splits(*parts, levels=None, description="toy")
+    parts = [(part + draw.random(part.shape)).astype(np.float32) for part in parts]
+    return Splits(*parts, levels=None, description="toy", lattice=False)
+
+
+@pytest.fixture
+def trained(tmp_path, monkeypatch):
+    """Return a function that trains a flow on a toy, and returns (splits, trial, record)."""
+
+    def train(kind, **settings):
+        splits, encoding = toy(kind), {"permute": "per-seed", "preprocessing": "logit" if kind == "image" else "scale"}
+        with monkeypatch.context() as patch:
+            loaded = SimpleNamespace(load=lambda root, options: splits)
+            patch.setattr(harness.kinds.density.run, "find_dataset", lambda name: loaded)
+            trial = DensityTrial(
+                suite="toy",
+                profile="smoke",
+                data=DataRef(label="toy", name="toy", allow_unbounded=True, **encoding),
+                layer=LayerRef(row="butterfly", layer="butterfly"),
+                flow=FlowSettings(levels=1, steps=1, width=4),
+                training=TrainingSettings(steps=3, batch_size=16, evaluate_every=3, evaluation_batch=12),
+                seed=SEED,
+            )
+            record = run(trial, None, tmp_path, lambda done, text: None)
+        about = {"suite": "toy", "kind": "density", "title": "", "question": "", "profile": "smoke", "device": "cpu"}
+        candidate = CandidateTrial(
+            **{name: getattr(trial, name) for name in CandidateTrial.model_fields if name not in ("kind", "candidate")},
+            candidate=0,
+        )
+        Plan(**about, rows=("butterfly",), columns=("toy",), trials=(candidate, trial)).save(tmp_path)
+        write_record(tmp_path / "records", record)
+        return splits, trial, record, candidate
+
+    return train
+
+
+@pytest.mark.parametrize("kind", ["image", "sequence", "real numbers"])
+def test_scores_and_samples_are_those_of_the_trial(trained, tmp_path, kind):
+    splits, trial, record, _ = trained(kind)
+    found = harness.load_flow(str(tmp_path), trial.id)
+    values = found.log_prob(splits.test, seed=SEED)
+    assert values.shape == (12,) and values.dtype == np.float64
+    dim = math.prod(splits.shape)
+    assert -values.mean() / (dim * math.log(2)) == pytest.approx(record.rows[0]["bits_per_dim"], abs=1e-12)
+    assert np.array_equal(values, found.log_prob(splits.test, seed=SEED))
+    assert np.array_equal(values, found.log_prob(torch.from_numpy(splits.test), seed=SEED))
+    assert (found.log_prob(splits.test, seed=SEED + 1) != values).all() == splits.lattice, "the noise follows the seed"
+    drawn = found.sample(12, seed=SEED)
+    assert np.array_equal(drawn, np.load(tmp_path / "records" / record.arrays)["samples"])
+    assert drawn.dtype == splits.test.dtype and found.sample(40).shape == (40, *splits.shape)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda test: test[:, :, :3], r"shape \(12, 1, 3, 4\); expected \(N, 1, 4, 4\)"),
+        (lambda test: test[0], r"expected \(N, 1, 4, 4\)"),
+        (lambda test: test + 0.5, "give whole numbers"),
+        (lambda test: test + 4, "the levels are 0 to 4"),
+        (lambda test: test * np.nan, "not finite"),
+    ],
+)
+def test_events_that_the_data_cannot_have_are_refused(trained, tmp_path, change, words):
+    splits, trial, _, _ = trained("image")
+    with pytest.raises(UserError, match=words):
+        harness.load_flow(tmp_path, trial.id).log_prob(change(splits.test))
+
+
+def test_what_cannot_be_loaded_is_said(trained, tmp_path, monkeypatch):
+    _, trial, record, candidate = trained("image")
+
+    def refused(words, name=trial.id):
+        with pytest.raises(UserError, match=words) as caught:
+            harness.load_flow(tmp_path, name)
+        assert "\n" not in str(caught.value)
+
+    refused("no trial has the id 'toy-butterfly-s'; did you mean toy-butterfly", name="toy-butterfly-s")
+    refused("a trial of kind tuning keeps no weights; name one of kind density", name=candidate.id)
+    changed = {"layers/butterfly.py": "0" * 12, "harness/training/training.py": "0" * 12}
+    write_record(tmp_path / "records", replace(record, environment={"sources": changed}))
+    now = {"layers/butterfly.py": "1" * 12, "harness/training/training.py": "1" * 12}
+    monkeypatch.setattr("harness.execution.trained.Sources", lambda: SimpleNamespace(of=lambda trial: now))
+    refused(r"as layers/butterfly\.py changed; restore that source, or run")
+    failed = replace(record, rows=[record.rows[0] | {"audit": "failed", "audit_reason": "made up"}])
+    write_record(tmp_path / "records", failed)
+    with pytest.warns(UserWarning, match="failed its audit, .*: made up"):
+        harness.load_flow(tmp_path, trial.id)
+    (tmp_path / "weights" / f"{trial.id}.pt").unlink()
+    write_record(tmp_path / "records", record)
+    refused("no such file; delete the record of the trial .* run the suite again")
+    write_record(tmp_path / "records", replace(record, status="diverged", reason="NaN at step 2", rows=[]))
+    refused("left no weights, as it ended with diverged: NaN at step 2")
+    (tmp_path / "records" / f"{trial.id}.json").unlink()
+    refused("has not run")
+
+
+def test_the_readmes_example_runs(trained, tmp_path, capsys):
+    _, trial, _, _ = trained("image")
+    (code,) = re.findall(r"```python\n(from harness import load_flow\n.*?)```", README.read_text(), re.S)
+    code, count = re.subn(r"load_flow\(.*\)", f"load_flow({str(tmp_path)!r}, {trial.id!r})", code)
+    exec(code, {})
+    assert count == 1 and capsys.readouterr().out.startswith("(16, 1, 4, 4) -")
+
+
+def test_importing_harness_imports_no_torch():
+    code = (
+        "import sys, harness; harness.load_flow; print([m for m in ('torch', 'pandas', 'numpy') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
