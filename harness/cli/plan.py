@@ -89,7 +89,9 @@ def _costs(entry: Entry) -> tuple[str, str]:
 
 
 def _probe_lines(entries: Sequence[Entry], at_once: int) -> list[str]:
-    """Return the total, and why a probe has found nothing."""
+    """Return the total, and why probes have failed."""
+    from harness.execution.probes import NO_DATA
+
     probes = [entry.probe for entry in entries if entry.probe is not None]
     lines = []
     if total_seconds(entries, 1) is not None:
@@ -101,5 +103,7 @@ def _probe_lines(entries: Sequence[Entry], at_once: int) -> list[str]:
         memory = "" if most is None else f"; a trial holds up to {shown_bytes(most)}"
         lines.append(f"in all about {times}{rest}{memory}")
     faults = {(entry.trial.place, entry.trial.rows): entry.probe.fault for entry in entries if entry.probe is not None}
-    lines += [f"no probe of {place}, {', '.join(rows)}: {fault}" for (place, rows), fault in faults.items() if fault]
-    return lines
+    failed = {cell: fault for cell, fault in faults.items() if fault not in (None, NO_DATA)}
+    return lines + [
+        f"the probe of {place}, {', '.join(rows)} failed: {fault}" for (place, rows), fault in failed.items()
+    ]

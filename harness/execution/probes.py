@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from harness.training.checkpoints import Checkpoints
 
 TIMEOUT = 600.0  # seconds of one probe
+NO_DATA = "data missing"
 MEMORY = "memory"  # the curve of a probe's record that holds its memory
 
 Cell = tuple[Any, ...]
@@ -51,8 +52,8 @@ def probe(entries: Sequence[Entry], root: Path | None, memory: int | None, slots
             cells.setdefault(_cell(entry.trial), []).append(entry.trial)
     # The trials that others wait for are candidates of a tuning, each with settings of its own.
     chosen = {cell: max(trials, key=lambda trial: trial.stage) for cell, trials in cells.items()}
-    faults = _missing_data([*chosen.values()], root)
-    ready = [trial for trial in chosen.values() if trial.id not in faults]
+    available = _data_available([*chosen.values()], root)
+    ready = [trial for trial in chosen.values() if available[trial.data_sets]]
     with tempfile.TemporaryDirectory(prefix="invertbench-probe-") as folder:
         run_options = RunOptions(out=Path(folder), root=root, timeout=TIMEOUT, memory=memory)
         with make_reporter(len(ready)) as reporter:
@@ -62,7 +63,7 @@ def probe(entries: Sequence[Entry], root: Path | None, memory: int | None, slots
     for entry in entries:
         trial = chosen.get(_cell(entry.trial))
         if trial is not None and kind_of(entry.trial.kind).part("probe") is not None:
-            outcome = _outcome(entry.trial, records.get(trial.id), faults.get(trial.id))
+            outcome = _outcome(entry.trial, records.get(trial.id))
             entry = replace(entry, probe=outcome, seconds=outcome.seconds)
         found.append(entry)
     return found
@@ -72,22 +73,21 @@ def _cell(trial: Trial) -> Cell:
     return trial.suite, trial.place, trial.rows, trial.device, trial.threads
 
 
-def _missing_data(trials: Sequence[Trial], root: Path | None) -> dict[str, str]:
-    """Return trial id -> what is wrong with its data."""
-    known: dict[tuple[DataRef, ...], str | None] = {}
-    for trial in trials:
-        if trial.data_sets not in known:
-            try:
-                check_data([trial], root, offline=True)
-                known[trial.data_sets] = None
-            except UserError as error:
-                known[trial.data_sets] = f"data missing: {str(error).splitlines()[0]}"
-    return {trial.id: fault for trial in trials if (fault := known[trial.data_sets]) is not None}
+def _data_available(trials: Sequence[Trial], root: Path | None) -> dict[tuple[DataRef, ...], bool]:
+    """Return the data sets of each trial -> whether a trial can read them."""
+    found = {}
+    for trial in {trial.data_sets: trial for trial in trials}.values():
+        try:
+            check_data([trial], root, offline=True)
+            found[trial.data_sets] = True
+        except UserError:  # `plan` prints what is missing
+            found[trial.data_sets] = False
+    return found
 
 
-def _outcome(trial: Trial, record: Record | None, fault: str | None) -> Probe:
+def _outcome(trial: Trial, record: Record | None) -> Probe:
     if record is None:
-        return Probe(fault=fault)
+        return Probe(fault=NO_DATA)
     if record.status != "ok":
         ended = record.seconds if record.status == "unsupported" else None
         return Probe(ended, None, f"{record.status}: {' '.join((record.reason or '').split())}")

@@ -72,7 +72,7 @@ def test_each_cell_is_probed_once(suite, probes, capsys):
     assert "in about 82 s (from a probe, 2 at once, and 5 of unknown duration)" in out
     total = "in all about 3 min on 1 job, 82 s on 2 jobs, without 5 trials of unknown duration; a trial holds up to"
     assert f"{total} 768.0 MiB" in out
-    assert out.count("no probe of") == 1 and "no probe of permuted, butterfly: oom: no memory left" in out
+    assert out.count("failed") == 1 and "the probe of permuted, butterfly failed: oom: no memory left" in out
     assert not Path("reports").exists()
 
 
@@ -98,8 +98,8 @@ def test_data_that_are_missing_are_said_and_not_probed(suite, probes, capsys, mo
 
     monkeypatch.setattr(Digits, "check", missing)
     out = plan(capsys, "--probe", "--only", "layer=conv1x1")
-    assert probes == [] and "no probe of digits, conv1x1: data missing: digits: gone" in out
-    assert "in all about" not in out
+    assert probes == [] and out.count("  data missing") == 10, "two cells of five trials"
+    assert out.count("digits: gone") == 1 and "in all about" not in out
 
 
 def test_probes_do_not_run_on_a_cluster(suite, probes, capsys):
@@ -118,6 +118,6 @@ def test_a_probe_runs_in_processes_of_its_own(suite, capsys):
     text = SUITE.replace("  conv1x1: {}\n", "  conv1x1: {}\n  exits: {layer: 'mine.py:Exits'}\n")
     Path("tiny.yaml").write_text(text.replace("      permuted: {data: digits, permute: 1}\n", ""))
     out = plan(capsys, "--probe")
-    assert "no probe of digits, exits: error: the process ended with exit code 3 and left no record" in out
+    assert "the probe of digits, exits failed: error: the process ended with exit code 3 and left no record" in out
     assert "in all about" in out and "without 5 trials of unknown duration" in out
     assert not Path("reports").exists()
