@@ -84,7 +84,8 @@ class Glow(Flow):
         make_layer: event shape -> the layer under test, a module with forward(x) -> (y, log|det| of one event,
             shape () or (N,)) and inverse(y) -> x.
         make_mixer: the same for the 1x1 that precedes the layer in every step; None for no mixer.
-        levels: number of levels; every spatial axis must be divisible by 2^levels.
+        levels: number of levels; every spatial axis must be divisible by 2^levels. An event of one position, such as
+            the vector (D, 1), is not squeezed and has one level.
         steps: steps per level.
         width: hidden channels of the coupling networks.
         coupling, gate: see `flows.couplings.make_coupling`.

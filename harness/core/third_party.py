@@ -9,17 +9,27 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from harness.core.errors import UserError, close_names
 
 T = TypeVar("T")
 
 
-def resolve_class(noun: str, spec: str, base: type[T], registry: dict[str, type[T]], folder: Path | None) -> type[T]:
+Adapt = Callable[[Any], type[T] | None]
+
+
+def resolve_class(
+    noun: str,
+    spec: str,
+    base: type[T],
+    registry: dict[str, type[T]],
+    folder: Path | None,
+    adapt: Adapt[T] = lambda found: None,
+) -> type[T]:
     """Return the class that `spec` names.
 
     Args:
@@ -28,6 +38,7 @@ def resolve_class(noun: str, spec: str, base: type[T], registry: dict[str, type[
         base: the class that it must derive from, without methods left abstract.
         registry: name -> class of the registered ones, which importing a file may extend.
         folder: searched first for a relative FILE.py (the suite's folder), before the working directory.
+        adapt: returns the class to use in place of a class or function of another library; None for all others.
 
     Raises:
         UserError: there is no such name, file or class, or it cannot be imported or is not of this kind.
@@ -39,7 +50,7 @@ def resolve_class(noun: str, spec: str, base: type[T], registry: dict[str, type[
             module = _module_of_file(said, Path(place), folder, registry)
         else:
             module = _import_module(said, place)
-        return _class_of(module, noun, place, name, base)
+        return _class_of(module, noun, place, name, base, adapt)
     if spec in registry:
         return registry[spec]
     if colon or spec.endswith(".py"):
@@ -157,8 +168,11 @@ def _import_module(said: str, name: str) -> ModuleType:
             raise
 
 
-def _class_of(module: ModuleType, noun: str, place: str, name: str, base: type[T]) -> type[T]:
+def _class_of(module: ModuleType, noun: str, place: str, name: str, base: type[T], adapt: Adapt[T]) -> type[T]:
     found = getattr(module, name, None)
+    adapted = adapt(found) if callable(found) else None
+    if adapted is not None:
+        return adapted
     needed = _abstract(base, base)
     if isinstance(found, type) and issubclass(found, base):
         missing = _abstract(found, base)
@@ -169,7 +183,8 @@ def _class_of(module: ModuleType, noun: str, place: str, name: str, base: type[T
             )
         return found
     classes = {key: value for key, value in vars(module).items() if inspect.isclass(value)}
-    usable = [key for key, value in classes.items() if issubclass(value, base) and not _abstract(value, base)]
+    own = [key for key, value in classes.items() if issubclass(value, base) and not _abstract(value, base)]
+    usable = own + [key for key, value in classes.items() if adapt(value) is not None]
     there = f"the {noun}s in it are {', '.join(usable)}" if usable else f"it holds no {noun}"
     if not hasattr(module, name):
         raise UserError(f"{place} has no class {name!r}{suggestion(name, usable)}; {there}")
