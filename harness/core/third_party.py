@@ -185,7 +185,8 @@ def _class_of(module: ModuleType, noun: str, place: str, name: str, base: type[T
     classes = {key: value for key, value in vars(module).items() if inspect.isclass(value)}
     own = [key for key, value in classes.items() if issubclass(value, base) and not _abstract(value, base)]
     usable = own + [key for key, value in classes.items() if adapt(value) is not None]
-    there = f"the {noun}s in it are {', '.join(usable)}" if usable else f"it holds no {noun}"
+    shown = own or usable  # a library has too many classes to list beside the suggestion
+    there = f"the {noun}s in it are {', '.join(shown[:20])}" if shown else f"it holds no {noun}"
     if not hasattr(module, name):
         raise UserError(f"{place} has no class {name!r}{suggestion(name, usable)}; {there}")
     public = f"{base.__module__.rpartition('.')[0]}.{base.__name__}"
