@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from flows.shapes import level_shapes
+from flows.shapes import UnsupportedEvent, level_shapes
 
 
 class Squeeze(nn.Module):
@@ -13,23 +13,22 @@ class Squeeze(nn.Module):
 
     Images (C, H, W) -> (4C, H/2, W/2), output channel 4c + 2i + j from row i and column j of the block.
     Sequences (C, L) -> (2C, L/2), output channel C i + c from place i of the block, so that the first half of
-    the channels is the first of each two moments, and (time, channel) order is kept. An event of one position stays
-    unchanged.
+    the channels is the first of each two moments, and (time, channel) order is kept.
 
     Raises:
-        UnsupportedEvent: a spatial axis is odd.
+        UnsupportedEvent: a spatial axis is odd, or the event has one position.
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
         self.shape = tuple(shape)
         (self.squeezed_shape,) = level_shapes(self.shape, 1)
+        if self.squeezed_shape == self.shape:
+            raise UnsupportedEvent(f"event shape {self.shape}: one position cannot be squeezed; use fewer levels")
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Map (N, *shape) to (N, *squeezed_shape); return y and 0 of shape ()."""
         zero = x.new_zeros(())
-        if self.squeezed_shape == self.shape:
-            return x, zero
         if len(self.shape) == 3:
             return F.pixel_unshuffle(x, 2), zero
         channels, length = self.shape
@@ -38,8 +37,6 @@ class Squeeze(nn.Module):
 
     def inverse(self, y: Tensor) -> Tensor:
         """Map (N, *squeezed_shape) to (N, *shape)."""
-        if self.squeezed_shape == self.shape:
-            return y
         if len(self.shape) == 3:
             return F.pixel_shuffle(y, 2)
         channels, length = self.shape

@@ -78,3 +78,8 @@ def test_squeeze_is_a_permutation_with_its_inverse(shape, check_bijection):
 def test_squeeze_refuses_an_odd_size():
     with pytest.raises(UnsupportedEvent, match="7"):
         Squeeze((1, 8, 7))
+
+
+def test_one_position_cannot_be_squeezed():
+    with pytest.raises(UnsupportedEvent, match=r"\(5, 1\): one position cannot be squeezed"):
+        Squeeze((5, 1))
