@@ -38,7 +38,10 @@ def expression_fault(value: Any) -> str | None:
     if isinstance(value, (list, tuple)):
         return next(filter(None, map(expression_fault, value)), None)
     tree = _expression(value)
-    wrong = None if tree is None else _first_unknown(tree)
+    if tree is None:
+        garbled = isinstance(value, str) and any(f"{name}(" in value for name in TENSORS)
+        return f"{value!r} is not an expression; {RULE}" if garbled else None
+    wrong = _first_unknown(tree)
     return None if wrong is None else f"{value!r}: {wrong!r} is unknown; {RULE}"
 
 
@@ -54,12 +57,11 @@ def evaluate(option: str, value: Any, shape: tuple[int, ...]) -> Any:
     """
     if isinstance(value, (list, tuple)):
         return tuple(evaluate(option, part, shape) for part in value)
-    tree = _expression(value)
-    if tree is None:
-        return value
-    fault = expression_fault(value)
+    fault, tree = expression_fault(value), _expression(value)
     if fault is not None:
         raise ValueError(f"{option}: {fault}")
+    if tree is None:
+        return value
     sizes = {"D": math.prod(shape), "C": shape[0]}
     sizes |= {"H": shape[1], "W": shape[2]} if len(shape) == 3 else {"L": shape[1]}
     lacking = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in SIZES]

@@ -40,6 +40,11 @@ def test_unknown_parts_are_named_with_the_rule(text):
         evaluate("option", text, (2, 3, 4))
 
 
+def test_a_garbled_tensor_is_refused():
+    with pytest.raises(ValueError, match=r"M: 'eye\(D' is not an expression; use numbers"):
+        evaluate("M", "eye(D", (2, 3))
+
+
 @pytest.mark.parametrize(("text", "shape"), [("H", (2, 3)), ("C * L", (2, 3, 4))])
 def test_an_axis_that_the_event_lacks(text, shape):
     with pytest.raises(UnsupportedShape, match=r"events .* have no"):
