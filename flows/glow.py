@@ -54,9 +54,14 @@ class Step(nn.Module):
 
 
 class Level(nn.Module):
-    """Squeeze -> steps -> learned prior of the half that is factored out (all but the last level, and optional)."""
+    """Squeeze -> steps -> learned prior of the half that is factored out (all but the last level, and optional).
 
-    def __init__(self, path: str, squeeze: Squeeze, steps: list[Step], split_prior: AffineCoupling | None) -> None:
+    A vector has no squeeze.
+    """
+
+    def __init__(
+        self, path: str, squeeze: Squeeze | None, steps: list[Step], split_prior: AffineCoupling | None
+    ) -> None:
         super().__init__()
         self.path = path
         self.squeeze = squeeze
@@ -65,7 +70,9 @@ class Level(nn.Module):
 
     def parts(self) -> list[tuple[str, nn.Module]]:
         """Return (path, module) in the order of application."""
-        parts: list[tuple[str, nn.Module]] = [(f"{self.path}/squeeze", self.squeeze)]
+        parts: list[tuple[str, nn.Module]] = []
+        if self.squeeze is not None:
+            parts.append((f"{self.path}/squeeze", self.squeeze))
         for step in self.steps:
             parts += cast(Step, step).parts()
         if self.split_prior is not None:
@@ -84,7 +91,8 @@ class Glow(Flow):
         make_layer: event shape -> the layer under test, a module with forward(x) -> (y, log|det| of one event,
             shape () or (N,)) and inverse(y) -> x.
         make_mixer: the same for the 1x1 that precedes the layer in every step; None for no mixer.
-        levels: number of levels; every spatial axis must be divisible by 2^levels.
+        levels: number of levels; every spatial axis must be divisible by 2^levels. An event of one position, such as
+            the vector (D, 1), is not squeezed and has one level.
         steps: steps per level.
         width: hidden channels of the coupling networks.
         coupling, gate: see `flows.couplings.make_coupling`.
@@ -139,7 +147,7 @@ class Glow(Flow):
             if prior == "learned" and not last:
                 with seeded(seed, f"{path}/split_prior"):
                     split_prior = make_split_prior(inner)
-            self.levels.append(Level(path, Squeeze(event), built, split_prior))
+            self.levels.append(Level(path, None if inner == event else Squeeze(event), built, split_prior))
             event = (inner[0] // 2, *inner[1:])
 
     def linear_layers(self) -> list[tuple[str, nn.Module]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 
 class UnsupportedEvent(ValueError):
     """The backbone cannot serve this event shape; the message names the value, the rule and the way out."""
@@ -11,7 +13,8 @@ def level_shapes(shape: tuple[int, ...], levels: int) -> list[tuple[int, ...]]:
     """Return the event shape inside each level.
 
     A level squeezes every spatial axis by 2, which multiplies the channels by 2 (sequences) or 4 (images);
-    all but the last then factor out half of the channels.
+    all but the last then factor out half of the channels. A vector, an event of one position, is not squeezed and has
+    one level.
 
     Args:
         shape: (C, L) or (C, H, W).
@@ -32,6 +35,12 @@ def level_shapes(shape: tuple[int, ...], levels: int) -> list[tuple[int, ...]]:
         )
     if isinstance(levels, bool) or not isinstance(levels, int) or levels < 1:
         raise UnsupportedEvent(f"levels = {levels!r}: the flow needs a whole number of levels, at least 1")
+    if math.prod(shape[1:]) == 1:
+        if levels > 1:
+            raise UnsupportedEvent(
+                f"event shape {shape} with levels = {levels}: an event of one position cannot be halved; use levels = 1"
+            )
+        return [shape]
     block = 2**levels
     if any(size % block for size in shape[1:]):
         possible = min(_halvings(size) for size in shape[1:])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from flows.shapes import level_shapes
+from flows.shapes import UnsupportedEvent, level_shapes
 
 
 class Squeeze(nn.Module):
@@ -16,13 +16,15 @@ class Squeeze(nn.Module):
     the channels is the first of each two moments, and (time, channel) order is kept.
 
     Raises:
-        UnsupportedEvent: a spatial axis is odd.
+        UnsupportedEvent: a spatial axis is odd, or the event has one position.
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
         self.shape = tuple(shape)
         (self.squeezed_shape,) = level_shapes(self.shape, 1)
+        if self.squeezed_shape == self.shape:
+            raise UnsupportedEvent(f"event shape {self.shape}: one position cannot be squeezed; use fewer levels")
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Map (N, *shape) to (N, *squeezed_shape); return y and 0 of shape ()."""

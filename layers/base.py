@@ -116,6 +116,13 @@ class InvertibleLinear(nn.Module):
         """
         raise NotImplementedError
 
+    def log_det(self) -> Tensor:
+        """Return log|det W| of one event, shape (), that `forward` returns with the current weights; differentiable.
+
+        The default applies `forward` to one zero event; a layer that needs no pass for it defines this too.
+        """
+        return self(_reference(self).new_zeros(1, *self.shape))[1]
+
     def inverse(self, y: Tensor) -> Tensor:
         """Solve W x + b = y, (N, *shape) -> (N, *shape); differentiable in y and in the parameters."""
         raise NotImplementedError
@@ -208,13 +215,18 @@ def push_identity(layer: InvertibleLinear, chunk: int = 256, dtype: torch.dtype 
         chunk: columns per pass.
         dtype: of the events; None: that of the layer's first floating-point tensor, or torch's default.
     """
-    held = (*layer.parameters(), *layer.buffers())
-    like = next((tensor for tensor in held if tensor.is_floating_point()), torch.empty(0))
-    like = torch.empty(0, dtype=dtype or like.dtype, device=held[0].device if held else None)
+    like = _reference(layer).to(dtype)
     offset = layer(like.new_zeros(1, *layer.shape))[0].reshape(1, layer.dim)
     basis = torch.eye(layer.dim, dtype=like.dtype, device=like.device).reshape(layer.dim, *layer.shape)
     rows = [layer(part)[0].reshape(-1, layer.dim) - offset for part in basis.split(chunk)]
     return torch.cat(rows).T
+
+
+def _reference(layer: InvertibleLinear) -> Tensor:
+    """Return an empty tensor of the dtype of a layer's first floating-point tensor, else the default, on its device."""
+    held = (*layer.parameters(), *layer.buffers())
+    like = next((tensor for tensor in held if tensor.is_floating_point()), torch.empty(0))
+    return torch.empty(0, dtype=like.dtype, device=held[0].device if held else None)
 
 
 def check_choice(layer: str, option: str, value: Any, choices: Sequence[Any]) -> None:

@@ -207,8 +207,13 @@ class Butterfly(InvertibleLinear, name="butterfly"):
             return (self._unflat(y) if self.mixed else y), log_det
         if kernels.serve(x, self.weight) or kernels.serve_bfloat16(x, self.weight):
             return torch.ops.invertbench.butterfly(x, self.weight, self.plan.flat, self.layout, self.plan.shared)
-        log_det = factors.log_abs_det(self.weight, self.multiplicity)
-        return self._plain(self.weight, x, backwards=False), log_det
+        return self._plain(self.weight, x, backwards=False), self.log_det()
+
+    def log_det(self) -> Tensor:
+        """Add up log|ad - bc| over all matrices; see the class for other stages."""
+        if self.product is not None:
+            return self.product.log_det()
+        return factors.log_abs_det(self.weight, self.multiplicity)
 
     def inverse(self, y: Tensor) -> Tensor:
         """Undo every factor, the last one first. Compiled code needs no copy of the weight."""

@@ -48,6 +48,10 @@ class Chain(InvertibleLinear):
             total = total + log_det
         return x, total
 
+    def log_det(self) -> Tensor:
+        """Add up the log-determinants."""
+        return torch.stack([layer.log_det() for layer in self]).sum()
+
     def inverse(self, y: Tensor) -> Tensor:
         """Undo every layer, the last one first; each may have a faster way for a single call than its `inverter`."""
         for layer in reversed([*self]):

@@ -109,19 +109,18 @@ class Conv1x1(InvertibleLinear, name="conv1x1"):
         y = torch.linalg.solve_triangular(lower, p_transposed, upper=False, unitriangular=True)
         return torch.linalg.solve_triangular(self._upper(), y, upper=True)
 
-    def _log_det(self, weight: Tensor) -> Tensor:
-        """Return log|det W|."""
+    def log_det(self) -> Tensor:
+        """Return n log|det W|; see the class."""
         match self.parameterisation:
             case "plu":
-                return self.log_s.sum()
+                return self.positions * self.log_s.sum()
             case "qr":
-                return self.s.abs().log().sum()
-        return torch.linalg.slogdet(weight)[1]
+                return self.positions * self.s.abs().log().sum()
+        return self.positions * torch.linalg.slogdet(self.weight)[1]
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Apply W at every position; see the class for the log-det."""
-        weight = self.matrix()
-        return mix_channels(weight, x), self.positions * self._log_det(weight)
+        return mix_channels(self.matrix(), x), self.log_det()
 
     def inverter(self) -> Callable[[Tensor], Tensor]:
         """Build W^-1 once; the callable applies it at every position."""

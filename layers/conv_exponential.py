@@ -68,8 +68,14 @@ class ConvExponential(InvertibleLinear, name="conv-exponential"):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the series, and the trace of M."""
         kernel = self.kernel()
-        trace = kernel.flatten(2)[..., kernel[0, 0].numel() // 2].diagonal().sum()
-        return self._series(kernel, x), self.positions * trace
+        return self._series(kernel, x), self._trace(kernel)
+
+    def log_det(self) -> Tensor:
+        """Return the trace of M."""
+        return self._trace(self.kernel())
+
+    def _trace(self, kernel: Tensor) -> Tensor:
+        return self.positions * kernel.flatten(2)[..., kernel[0, 0].numel() // 2].diagonal().sum()
 
     def inverter(self) -> Callable[[Tensor], Tensor]:
         """Scale the kernel once; the callable applies the series of -M."""

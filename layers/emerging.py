@@ -87,8 +87,12 @@ class Emerging(InvertibleLinear, name="emerging"):
         convolve = F.conv2d if len(self.shape) == 3 else F.conv1d
         between = convolve(F.pad(x, [pad for size in reach for pad in (0, size)]), first)
         y = convolve(F.pad(between, [pad for size in reach for pad in (size, 0)]), second, self.bias)
+        return y, self.log_det()
+
+    def log_det(self) -> Tensor:
+        """Return n times the logs of the centre taps' diagonals."""
         diagonals = torch.cat([centre_tap(weight).diagonal() for weight in (self.weight1, self.weight2)])
-        return y, self.positions * diagonals.abs().log().sum()
+        return self.positions * diagonals.abs().log().sum()
 
     def inverter(self) -> Callable[[Tensor], Tensor]:
         """Keep the current weights to solve for w2, then for w1; without kernels, factorise both once.

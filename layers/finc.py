@@ -74,6 +74,10 @@ class FInC(InvertibleLinear, name="finc"):
             parts.append(convolve(F.pad(part, padding), turned))
         return torch.cat(parts, 1), x.new_zeros(())
 
+    def log_det(self) -> Tensor:
+        """Return 0."""
+        return self.get_parameter("weight0").new_zeros(())
+
     def inverter(self) -> Callable[[Tensor], Tensor]:
         """Keep the current taps of every group; without kernels, factorise the blocks of every solve once."""
         compiled, width = kernels.serve(*self._weights()), self.shape[-1]

@@ -52,6 +52,10 @@ class Fixed(InvertibleLinear, name="fixed"):
         y = x.flatten(1)[:, self.order].reshape(x.shape) if self.map == "permutation" else dct(x, self.axes)
         return y, x.new_zeros(())
 
+    def log_det(self) -> Tensor:
+        """Return 0."""
+        return self.precision.new_zeros(())
+
     def inverse(self, y: Tensor) -> Tensor:
         """Move the entries back, or transform back."""
         if self.map == "permutation":

@@ -62,7 +62,11 @@ class Monarch(InvertibleLinear, name="monarch"):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Apply both factors; see the class for the log-det."""
         y = self._columns(self.left.matrices(), self._rows(self.right.matrices(), self._blocks(x)))
-        return self._events(y), self.right.log_abs_dets().sum() + self.left.log_abs_dets().sum()
+        return self._events(y), self.log_det()
+
+    def log_det(self) -> Tensor:
+        """Add up log_s over all blocks."""
+        return self.right.log_abs_dets().sum() + self.left.log_abs_dets().sum()
 
     def inverter(self) -> Callable[[Tensor], Tensor]:
         """Invert all blocks once; the callable undoes both factors, the second one first."""

@@ -85,6 +85,10 @@ class Orthogonal(InvertibleLinear, name="orthogonal"):
         """Apply W at every position; the log-det is 0."""
         return mix_channels(self.matrix(), x), x.new_zeros(())
 
+    def log_det(self) -> Tensor:
+        """Return 0."""
+        return self.signs.new_zeros(())
+
     def inverse(self, y: Tensor) -> Tensor:
         """Apply W^T at every position."""
         return mix_channels(self.matrix().T, y)

@@ -83,6 +83,10 @@ class Periodic(InvertibleLinear, name="periodic"):
             y = self._filter(spectrum.matmul, x) + self._offset()
         return y, self._log_det(spectrum)
 
+    def log_det(self) -> Tensor:
+        """Return the sum of log|det What(f)| over all frequencies."""
+        return self._log_det(self._spectrum())
+
     def inverse(self, y: Tensor) -> Tensor:
         """Return one complex system per frequency; differentiable in y and in the parameters."""
         spectrum = self._spectrum()

@@ -107,8 +107,14 @@ class Sinkhorn(InvertibleLinear, name="sinkhorn"):
         if not self.training:
             return self._moved(x, self.permutation()), x.new_zeros(())
         matrix = self.relaxed()
-        log_det = torch.linalg.slogdet(matrix).logabsdet
-        return self._mixed(x, matrix), self.dim // self.places * log_det
+        return self._mixed(x, matrix), self._log_det(matrix)
+
+    def log_det(self) -> Tensor:
+        """Return log|det| of S in training, 0 in eval()."""
+        return self._log_det(self.relaxed()) if self.training else self.logits.new_zeros(())
+
+    def _log_det(self, matrix: Tensor) -> Tensor:
+        return self.dim // self.places * torch.linalg.slogdet(matrix).logabsdet
 
     def inverter(self) -> Callable[[Tensor], Tensor]:
         """Invert S once in training, p in eval()."""

@@ -59,9 +59,13 @@ class Spectral(InvertibleLinear, name="spectral"):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Filter; see the class for the log-det."""
+        return self._filter(self.weight, x), self.log_det()
+
+    def log_det(self) -> Tensor:
+        """Return the sum of the log-gains; see the class."""
         if self.transform == "dct":
-            return self._filter(self.weight, x), self.weight.sum()
-        return self._filter(self.weight, x), math.sqrt(self.positions) * self.weight.flatten(1)[:, 0].sum()
+            return self.weight.sum()
+        return math.sqrt(self.positions) * self.weight.flatten(1)[:, 0].sum()
 
     def inverter(self) -> Callable[[Tensor], Tensor]:
         """Negate the weights once; the callable filters with the reciprocal gains."""

@@ -78,7 +78,11 @@ class LowRankUpdate(InvertibleLinear):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Apply the update; the log-det is that of one axis, times the number of vectors along it."""
-        return self._update(self.u, self.v, x), self.dim // len(self.u) * _log_det(self.u, self.v)
+        return self._update(self.u, self.v, x), self.log_det()
+
+    def log_det(self) -> Tensor:
+        """Return log|det(I + U V)|, times the number of vectors along the axis."""
+        return self.dim // len(self.u) * _log_det(self.u, self.v)
 
     def inverter(self) -> Callable[[Tensor], Tensor]:
         """Solve the small system once; the callable applies the inverse update."""

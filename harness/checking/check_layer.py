@@ -31,8 +31,9 @@ SHAPES: tuple[tuple[int, ...], ...] = (
     (4, 8),
     (3, 7),
     (1, 8),
+    (5, 1),
 )
-"""Powers of two, odd sizes, rectangles, one channel, one position; images and sequences."""
+"""Powers of two, odd sizes, rectangles, one channel, one position; images, sequences and a vector."""
 
 DTYPES = (torch.float64, torch.float32)
 

@@ -85,6 +85,21 @@ def log_det(case: LayerCase) -> Iterator[str]:
         yield f"log-det is {claim} but slogdet of the map is {expected}{explain_log_det(claimed, truth, layer)}"
 
 
+def reverse_log_det(case: LayerCase) -> Iterator[str]:
+    """Check that the log-det of the inverse, where a library's layer returns one, is minus log|det W|."""
+    layer, y = case.build(), case.events()
+    found = getattr(layer, "inverse_log_det", lambda y: None)(y)
+    if found is None:
+        return
+    claimed = found.detach().double().flatten()[0].item()
+    truth = -torch.linalg.slogdet(matrix(layer, case.dtype))[1].item()
+    if not abs(claimed - truth) <= case.tolerance() * (1 + abs(truth)):
+        claim, expected = shown_apart(claimed, truth)
+        same = abs(claimed + truth) <= case.tolerance() * (1 + abs(truth))
+        why = ": it is that of forward, with its sign" if same else ""
+        yield f"log-det of the reverse direction is {claim} but minus slogdet of the map is {expected}{why}"
+
+
 def log_det_form(case: LayerCase) -> Iterator[str]:
     """Check that the log-det is one number of x's dtype, shape (), whatever x and the batch are."""
     layer, x = case.build(), case.events()
@@ -99,6 +114,15 @@ def log_det_form(case: LayerCase) -> Iterator[str]:
         change = abs(_log_det(layer, other) - value)
         if not change <= 10 * torch.finfo(x.dtype).eps * (1 + abs(value)):
             yield f"log-det changes by {change:.3g} for {what}: that of a linear map is one constant"
+
+
+def log_det_method(case: LayerCase) -> Iterator[str]:
+    """Check that log_det() returns the log-det of forward."""
+    layer = case.build()
+    found, value = layer.log_det(), _log_det(layer, case.events())
+    error = abs(found.detach().double().flatten()[0].item() - value)
+    if not error <= case.tolerance() * (1 + abs(value)):
+        yield f"log_det() differs from the log-det of forward by {error:.3g}"
 
 
 def inverse(case: LayerCase) -> Iterator[str]:
@@ -200,7 +224,9 @@ CHECKS: tuple[Check, ...] = (
     affine,
     dense,
     log_det,
+    reverse_log_det,
     log_det_form,
+    log_det_method,
     inverse,
     scales,
     inverter,
@@ -224,6 +250,7 @@ def _every_result(layer: InvertibleLinear, x: Tensor) -> dict[str, Tensor]:
         "inverse": layer.inverse(x),
         "inverter()": layer.inverter()(x),
         "dense()": layer.dense(),
+        "log_det()": torch.cat([layer.log_det().reshape(-1), log_det.new_ones(1)]),
     }
 
 

@@ -14,11 +14,16 @@ from pydantic.errors import PydanticUserError
 from harness.core.errors import UserError
 from harness.core.third_party import resolve_class, suggestion
 from layers import LAYERS, InvertibleLinear, layer_options
+from layers.adapters import Adapted, adapt
+from layers.adapters.expressions import expression_fault
 
 
 def resolve_layer(spec: str, folder: Path | None = None) -> type[InvertibleLinear]:
-    """Return the layer class that `spec` names; see `harness.core.third_party.resolve_class`."""
-    return resolve_class("layer", spec, InvertibleLinear, LAYERS, folder)  # type: ignore[type-abstract]
+    """Return the layer class that `spec` names; see `harness.core.third_party.resolve_class`.
+
+    A transform of nflows, normflows, FrEIA, zuko, pyro or torch.distributions is adapted (see `layers.adapters`).
+    """
+    return resolve_class("layer", spec, InvertibleLinear, LAYERS, folder, adapt)  # type: ignore[type-abstract]
 
 
 def check_options(cls: type[InvertibleLinear], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -52,7 +57,7 @@ def option_errors(
         if name not in known:
             rule = f"the options are {', '.join(known)}" if known else "this layer has no options"
             problems.append((name, f"{name!r} is unknown{suggestion(name, known)}; {rule}"))
-        elif message := _value_error(hints.get(name, Any), value):
+        elif message := _value_error(hints.get(name, Any), value) or _expression_error(cls, value):
             default = known[name].default
             way_out = "" if default is inspect.Parameter.empty else f" (the default is {default!r})"
             problems.append((name, f"{name}: {message}{way_out}"))
@@ -79,6 +84,11 @@ def _value_error(hint: Any, value: Any) -> str | None:
     except (TypeError, ValueError, PydanticUserError):
         return f"{_shown(value)} cannot be checked against its type hint, {expected}; give numbers, text or lists"
     return None
+
+
+def _expression_error(cls: type[Any], value: Any) -> str | None:
+    """Return the problem with an expression in an option of another library's layer, or None."""
+    return expression_fault(value) if issubclass(cls, Adapted) else None
 
 
 def _shown(value: Any) -> str:

@@ -12,15 +12,16 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from harness.core.entry_points import offers
 from harness.core.errors import UserError, close_names
 
 T = TypeVar("T")
+Adapt = Callable[[Any], type[T] | None]
 
 OWN = ("layers", "flows", "harness")
 """The packages of this project, whose registered names have precedence over those of entry points."""
@@ -29,7 +30,14 @@ FAMILIES = ("torchvision",)
 """Libraries whose data sets a data set of this project reads; FAMILY:NAME is no third-party code."""
 
 
-def resolve_class(noun: str, spec: str, base: type[T], registry: dict[str, type[T]], folder: Path | None) -> type[T]:
+def resolve_class(
+    noun: str,
+    spec: str,
+    base: type[T],
+    registry: dict[str, type[T]],
+    folder: Path | None,
+    adapt: Adapt[T] = lambda found: None,
+) -> type[T]:
     """Return the class that `spec` names.
 
     Args:
@@ -38,6 +46,7 @@ def resolve_class(noun: str, spec: str, base: type[T], registry: dict[str, type[
         base: the class that it must derive from, without methods left abstract.
         registry: name -> class of the registered ones, which importing a file may extend.
         folder: searched first for a relative FILE.py (the suite's folder), before the working directory.
+        adapt: returns the class to use in place of a class or function of another library; None for all others.
 
     Raises:
         UserError: there is no such name, file or class, or it cannot be imported or is not of this kind.
@@ -52,7 +61,7 @@ def resolve_class(noun: str, spec: str, base: type[T], registry: dict[str, type[
             for registered in registry.keys() - known:
                 del registry[registered]
             raise
-        return _class_of(module, noun, place, name, base)
+        return _class_of(module, noun, place, name, base, adapt)
     own = own_names(registry)
     if spec in own:
         return registry[spec]
@@ -65,7 +74,7 @@ def resolve_class(noun: str, spec: str, base: type[T], registry: dict[str, type[
         try:
             if ":" not in offer.spec:
                 raise UserError("an entry point must name package.module:CLASS")
-            return resolve_class(noun, offer.spec, base, registry, None)
+            return resolve_class(noun, offer.spec, base, registry, None, adapt)
         except UserError as error:
             raise UserError(f"{noun} {spec!r} ({offer.origin}): {error}") from error
     if spec in registry:
@@ -212,8 +221,11 @@ def _import_module(said: str, name: str) -> ModuleType:
             raise
 
 
-def _class_of(module: ModuleType, noun: str, place: str, name: str, base: type[T]) -> type[T]:
+def _class_of(module: ModuleType, noun: str, place: str, name: str, base: type[T], adapt: Adapt[T]) -> type[T]:
     found = getattr(module, name, None)
+    adapted = adapt(found) if callable(found) else None
+    if adapted is not None:
+        return adapted
     needed = _abstract(base, base)
     if isinstance(found, type) and issubclass(found, base):
         missing = _abstract(found, base)
@@ -224,8 +236,10 @@ def _class_of(module: ModuleType, noun: str, place: str, name: str, base: type[T
             )
         return found
     classes = {key: value for key, value in vars(module).items() if inspect.isclass(value)}
-    usable = [key for key, value in classes.items() if issubclass(value, base) and not _abstract(value, base)]
-    there = f"the {noun}s in it are {', '.join(usable)}" if usable else f"it holds no {noun}"
+    own = [key for key, value in classes.items() if issubclass(value, base) and not _abstract(value, base)]
+    usable = own + [key for key, value in classes.items() if adapt(value) is not None]
+    shown = own or usable  # a library has too many classes to list beside the suggestion
+    there = f"the {noun}s in it are {', '.join(shown[:20])}" if shown else f"it holds no {noun}"
     if not hasattr(module, name):
         raise UserError(f"{place} has no class {name!r}{suggestion(name, usable)}; {there}")
     public = f"{base.__module__.rpartition('.')[0]}.{base.__name__}"

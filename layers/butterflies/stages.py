@@ -194,11 +194,16 @@ class PLUStages(InvertibleLinear):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Apply every stage; no determinant is computed for the log-det."""
         y = self._run(x, self.by_stage(PLUMatrices.matrices))
-        terms = [batch.log_s.sum() for batch in self._batches()]
+        return y, self.log_det()
+
+    def log_det(self) -> Tensor:
+        """Add up log_s over all matrices, shared ones as often as they are applied."""
+        batches = self._batches()
+        terms = [batch.log_s.sum() for batch in batches]
         if self.shared:
             log_dets = zip(self._stages(), self.by_stage(PLUMatrices.log_abs_dets), strict=True)
             terms = [stage.stride * log_det.sum() for stage, log_det in log_dets]
-        return y, sum(terms, x.new_zeros(()))
+        return sum(terms, batches[0].log_s.new_zeros(()) if batches else torch.zeros(()))
 
     def inverter(self) -> Callable[[Tensor], Tensor]:
         """Invert all matrices once; the callable undoes every stage, the last one first."""

@@ -12,6 +12,8 @@ from flows import Squeeze, UnsupportedEvent, level_shapes
         ((2, 1024), 2, [(4, 512), (4, 256)]),
         ((3, 8), 3, [(6, 4), (6, 2), (6, 1)]),
         ((1, 4, 6), 1, [(4, 2, 3)]),
+        ((5, 1), 1, [(5, 1)]),
+        ((6, 1, 1), 1, [(6, 1, 1)]),
     ],
 )
 def test_level_shapes(shape, levels, expected):
@@ -25,6 +27,7 @@ def test_level_shapes(shape, levels, expected):
         ((2, 1000), 4, ["1000", "at most 3 levels", "pad the data to 1008"]),
         ((1, 2, 4), 2, ["at most 1 level,", "4 x 4"]),
         ((1, 7, 8), 1, ["7 and 8", "pad the data to 8 x 8"]),
+        ((8, 1), 2, ["(8, 1)", "levels = 2", "one position", "use levels = 1"]),
         ((3,), 1, ["(3,)", "(channels, length)"]),
         ((3, 0, 4), 1, ["(3, 0, 4)", "positive"]),
         ((3, 4.0), 1, ["4.0", "whole"]),
@@ -75,3 +78,8 @@ def test_squeeze_is_a_permutation_with_its_inverse(shape, check_bijection):
 def test_squeeze_refuses_an_odd_size():
     with pytest.raises(UnsupportedEvent, match="7"):
         Squeeze((1, 8, 7))
+
+
+def test_one_position_cannot_be_squeezed():
+    with pytest.raises(UnsupportedEvent, match=r"\(5, 1\): one position cannot be squeezed"):
+        Squeeze((5, 1))

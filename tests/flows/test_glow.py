@@ -7,7 +7,7 @@ from torch.distributions import MultivariateNormal
 
 from flows import AffineCoupling, Glow, UnsupportedEvent
 
-EVENTS = [((1, 4, 4), 1), ((2, 4, 4), 2), ((1, 8, 8), 3), ((2, 8), 1), ((3, 8), 2), ((1, 16), 3)]
+EVENTS = [((1, 4, 4), 1), ((2, 4, 4), 2), ((1, 8, 8), 3), ((2, 8), 1), ((3, 8), 2), ((1, 16), 3), ((5, 1), 1)]
 COUPLINGS = ["image", "glow", "sequence"]
 SMALL = {"levels": 2, "steps": 1, "width": 4}
 
@@ -28,9 +28,9 @@ def test_flow_is_a_bijection_with_its_log_det(shape, levels, everywhere, channel
             torch.testing.assert_close(flow.log_prob(x), prior_term + log_det)
 
 
-@pytest.mark.parametrize("shape", [(2, 4, 4), (2, 16)])
-def test_log_prob_of_an_affine_flow_is_the_exact_gaussian(shape, everywhere, channelwise, perturb):
-    flow = Glow(shape, everywhere, channelwise, coupling="glow", steps=2, levels=2, width=4).double()
+@pytest.mark.parametrize(("shape", "levels"), [((2, 4, 4), 2), ((2, 16), 2), ((5, 1), 1), ((8, 1), 1)])
+def test_log_prob_of_an_affine_flow_is_the_exact_gaussian(shape, levels, everywhere, channelwise, perturb):
+    flow = Glow(shape, everywhere, channelwise, coupling="glow", steps=2, levels=levels, width=4).double()
     for path, module, _ in flow.trace(torch.zeros(1, *shape).double()):
         if path.endswith(("actnorm", "layer", "mixer")):
             perturb(module)
@@ -47,11 +47,12 @@ def test_log_prob_of_an_affine_flow_is_the_exact_gaussian(shape, everywhere, cha
     torch.testing.assert_close(white.T.cov(), torch.eye(dim).double(), rtol=0, atol=0.06)
 
 
+@pytest.mark.parametrize("shape", [(1, 2), (2, 1)])
 @pytest.mark.parametrize("coupling", ["sequence", "glow"])
-def test_density_integrates_to_one(coupling, everywhere, perturb):
-    flow = perturb(Glow((1, 2), everywhere, levels=1, steps=2, width=6, coupling=coupling))
+def test_density_integrates_to_one(coupling, shape, everywhere, perturb):
+    flow = perturb(Glow(shape, everywhere, levels=1, steps=2, width=6, coupling=coupling))
     side = torch.linspace(-15, 15, 401, dtype=torch.float64)
-    grid = torch.cartesian_prod(side, side)[:, None, :]
+    grid = torch.cartesian_prod(side, side).view(-1, *shape)
     with torch.no_grad():
         mass = flow.log_prob(grid).exp().sum() * (side[1] - side[0]) ** 2
     assert mass.item() == pytest.approx(1, abs=1e-3)

@@ -119,6 +119,8 @@ def _starts(trial: Trial) -> list[Path]:
     else:
         names = [layer.layer for layer in layers] + ["conv1x1"] * needs.mixer
         classes = [resolve_layer(name) for name in dict.fromkeys(names)]
+    # A layer of another library is defined in its files; what applies it is in layers/adapters.
+    classes += [type(library) for cls in classes if (library := getattr(cls, "library", None)) is not None]
     files = [Path(inspect.getfile(cls)).resolve() for cls in (*needs.classes, *classes)]
     return list(dict.fromkeys([*(file for name in modules if (file := _file(name)) is not None), *files]))
 

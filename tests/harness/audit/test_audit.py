@@ -53,6 +53,14 @@ def test_every_backbone_passes(options, data_options, make_data, make_flow, audi
     assert result.logdet_error < 1e-9
 
 
+@pytest.mark.parametrize("shape", [(5, 1), (8, 1)])
+def test_vectors_pass_in_a_backbone_of_one_level(shape, make_data, make_flow, audited):
+    data = make_data(shape)
+    result = audited(make_flow(data, LAYERS["butterfly"], Conv1x1, levels=1), data)
+    assert result.verdict == "passed", result.reasons
+    assert result.logdet_error < 1e-9 and result.audited_layers == 2
+
+
 def test_the_audit_is_deterministic(make_data, make_flow, audited):
     data = make_data()
     first, second = (audited(make_flow(data), data).record() for _ in range(2))

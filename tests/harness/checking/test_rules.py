@@ -75,6 +75,16 @@ class LogDetOfBatch(Sound):
         return y, log_det * len(x)
 
 
+class OtherLogDetAlone(Sound):
+    def log_det(self):
+        return self.log_scale[0].sum()
+
+
+class SameLogDetInReverse(Sound):
+    def inverse_log_det(self, y):
+        return self.positions * self.log_scale[0].sum()
+
+
 class OtherInverter(Sound):
     def inverse(self, y):
         return super().inverse(y)
@@ -272,6 +282,8 @@ FAULTS = [
     ("large-events", LogDetOfOnePosition, "but slogdet of the map is"),
     ("log-det-form", LogDetOfX, "log-det changes by"),
     ("log-det-form", LogDetOfBatch, "for a batch of one"),
+    ("log-det-method", OtherLogDetAlone, "log_det() differs from the log-det of forward"),
+    ("reverse-log-det", SameLogDetInReverse, "it is that of forward, with its sign"),
     ("inverter", OtherInverter, "the first call of inverter()'s result differs"),
     ("gradients", DetachedY, "the gradient of y by 'log_scale' differs"),
     ("options", UntypedOption, "option 'rank' has no type hint"),

@@ -53,6 +53,12 @@ def test_a_density_trial_depends_on_layer_backbone_training_and_dataset():
     assert "harness/datasets/_signals/pulse_generator.py" in Sources().of(density(data="waveforms"))
 
 
+def test_a_layer_of_a_library_depends_on_its_file_and_on_what_applies_it():
+    files = set(Sources().of(density("zuko.transforms:RotationTransform")))
+    assert {"transforms.py", "layers/adapters/distributions.py", "layers/adapters/base.py"} <= files
+    assert "layers/adapters/nflows.py" not in files
+
+
 def test_each_kind_of_trial_depends_on_its_own_source():
     timed = RuntimeTrial(
         suite="s", profile="smoke", sweep="a", shape=(2, 4), batch=1, layers=(layer(), layer("emerging")), operations=()

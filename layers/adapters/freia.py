@@ -1,0 +1,77 @@
+"""FrEIA: its modules for images and vectors as layers, and layers as modules of its networks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from layers.adapters.base import Library, as_batch, import_library, log_dets, vector_shape
+from layers.base import InvertibleLinear
+
+
+class Freia(Library):
+    """Modules of FrEIA: lists of tensors in and out, the direction by `rev`, and sizes by `dims_in`."""
+
+    root = "FrEIA.modules.base:InvertibleModule"
+    packages: ClassVar = {"FrEIA": "FrEIA"}
+    filled = ("dims_in", "dims_c")
+
+    def build(self, make: Callable[..., Any], event: tuple[int, ...], options: dict[str, Any]) -> Any:
+        """Return a module with dims_in = [event]; draws by numpy follow torch's generator, numpy's is unchanged."""
+        generator: Any = import_library("numpy.random", "FrEIA")
+        before = generator.get_state()
+        generator.seed(int(torch.randint(2**32, ())))
+        try:
+            return make([event], **options)
+        finally:
+            generator.set_state(before)
+
+    def forward(self, built: Any, x: Tensor) -> tuple[Tensor, Any]:
+        """Call the module with rev=False."""
+        (y,), log_det = built([x], rev=False, jac=True)
+        return y, log_det
+
+    def inverse(self, built: Any, y: Tensor) -> tuple[Tensor, Any]:
+        """Call the module with rev=True."""
+        (x,), log_det = built([y], rev=True, jac=True)
+        return x, log_det
+
+
+def to_freia(layer: InvertibleLinear) -> Any:
+    """Return a module class of FrEIA that applies the layer: for `SequenceINN.append` and `Node`, which build it.
+
+    Its only argument is dims_in, [(D,)] for a layer on (D, 1), else [the layer's event shape].
+    """
+    base: Any = import_library("FrEIA.modules.base", "to_freia").InvertibleModule
+
+    class FreiaModule(base):
+        """A layer as a module of FrEIA."""
+
+        def __init__(self, dims_in: Any, dims_c: Any = None) -> None:
+            super().__init__(dims_in, dims_c)
+            self.layer = layer
+            self.output_dims(dims_in)
+
+        def forward(self, x_or_z: Any, c: Any = None, rev: bool = False, jac: bool = True) -> tuple[Any, Tensor]:
+            """Return a tuple with the result, and the log-det of each event in this direction."""
+            given = x_or_z[0]
+            batch = as_batch(self.layer, given)
+            if rev:
+                result, log_det = self.layer.inverse(batch), -log_dets(self.layer, batch)
+            else:
+                result, log_det = self.layer(batch)
+            return (result.reshape(given.shape),), log_det.expand(len(batch))
+
+        def output_dims(self, input_dims: Any) -> Any:
+            """Return the shape of the result, that of the input; raise ValueError for another than the layer's."""
+            if [tuple(dims) for dims in input_dims] != [vector_shape(self.layer)]:
+                raise ValueError(
+                    f"{self.layer.label}: input of shapes {input_dims} where events are {vector_shape(self.layer)}; "
+                    "build the layer for the events of the network"
+                )
+            return input_dims
+
+    return FreiaModule

@@ -1,0 +1,56 @@
+"""normflows: `normflows.flows` as layers, and layers as flows of it."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from layers.adapters.base import Library, as_batch, import_library, log_dets
+from layers.base import InvertibleLinear
+
+
+class NormFlows(Library):
+    """Flows of normflows, whose `inverse` maps data to latent variables and whose `forward` generates.
+
+    A layer's forward is the direction in which data are scored and flows are trained: here the library's `inverse`.
+    """
+
+    root = "normflows.flows.base:Flow"
+    packages: ClassVar = {"normflows": "normflows"}
+
+    def forward(self, built: Any, x: Tensor) -> tuple[Tensor, Any]:
+        """Call `inverse`, from data to latent variables."""
+        return built.inverse(x)
+
+    def inverse(self, built: Any, y: Tensor) -> tuple[Tensor, Any]:
+        """Call `forward`, from latent variables to data."""
+        return built.forward(y)
+
+
+def to_normflows(layer: InvertibleLinear) -> Any:
+    """Return a `normflows.flows.Flow` that applies the layer and trains its parameters.
+
+    Its `inverse`, from data to latent variables, is the layer's forward. A layer on (D, 1) takes vectors (N, D), others
+    their own events.
+    """
+    base: Any = import_library("normflows.flows.base", "to_normflows").Flow
+
+    class NormFlowsFlow(base):
+        """A layer as a flow of normflows."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, z: Tensor) -> tuple[Tensor, Tensor]:
+            """Map latent variables to data; return them and the log-det of each event."""
+            x = self.layer.inverse(as_batch(self.layer, z))
+            return x.reshape(z.shape), -log_dets(self.layer, x)
+
+        def inverse(self, z: Tensor) -> tuple[Tensor, Tensor]:
+            """Map data to latent variables; return them and the log-det of each event."""
+            y, log_det = self.layer(as_batch(self.layer, z))
+            return y.reshape(z.shape), log_det.expand(len(y))
+
+    return NormFlowsFlow()
