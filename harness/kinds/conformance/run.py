@@ -1,0 +1,123 @@
+"""A conformance trial: one layer by every rule of check-layer, and its log-det and inverse as they stand in a flow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harness.audit.findings import INVERSE_LIMIT, LOGDET_LIMIT
+from harness.checking.check_layer import check_layer, construct
+from harness.checking.layer_case import LayerCase, matrix, relative_error
+from harness.core.layer_classes import check_options, resolve_layer
+from harness.core.records import Record, blank_record
+from harness.core.settings import Progress
+from harness.kinds.conformance.trial import ConformanceTrial, Weights
+from layers import InvertibleLinear
+
+STEPS = 100
+BATCH = 64
+LEARNING_RATE = 1e-2
+
+
+def run(
+    trial: ConformanceTrial, root: Path | None, out: Path, progress: Progress, checkpoints: object = None
+) -> Record:
+    """Check one layer; a shape that it cannot serve is an outcome."""
+    cls = resolve_layer(trial.layer.layer)
+    options = check_options(cls, dict(trial.layer.options))
+    refusal, faults = construct(cls, trial.shape, options)
+    if refusal is not None or faults:
+        return blank_record(trial, "error" if faults else "unsupported", refusal or faults[0])
+    case = LayerCase(cls, trial.shape, torch.float32, options, training=False)
+    record = blank_record(trial, "ok", None)
+    rules = _rules(trial)
+    progress(0.6, rules["failed_rules"] or "every rule is kept")
+    for weights, layer in _layers(case):
+        about = {"layer": trial.layer.row, "dataset": trial.label, "weights": weights, "remark": layer.remark}
+        try:
+            found = measures(layer, case.events(BATCH, seed=2))
+        except Exception as error:  # third-party code may raise anything
+            raised = {"conforms": False, "finding": rules["finding"] or f"{type(error).__name__}: {error}"}
+            record.rows.append(about | rules | raised)
+            continue
+        conforms = not rules["failed_rules"] and _within_limits(found)
+        finite = {name: value if math.isfinite(value) else None for name, value in found.items()}
+        record.rows.append(about | rules | finite | {"conforms": conforms})
+    progress(1.0, "conforms" if all(row["conforms"] for row in record.rows) else "has faults")
+    return record
+
+
+def measures(layer: InvertibleLinear, x: Tensor) -> dict[str, float]:
+    """Return the log-det in nats, claimed and true, and the largest relative error of both round trips.
+
+    The truth is slogdet, in float64, of the matrix that the layer applies. A layer with `inverse_log_det` has
+    `reverse_log_det_error`: the difference in nats of that to the truth.
+    """
+    with torch.no_grad():
+        y, claimed = layer(x.clone())
+        w = matrix(layer, x.dtype)
+        truth = torch.linalg.slogdet(w).logabsdet.item()
+        back = relative_error(layer.inverse(y.clone()), x)
+        there = relative_error(layer(layer.inverse(x.clone()))[0], x)
+        found = {
+            "log_det": claimed.item(),
+            "log_det_true": truth,
+            "log_det_error": abs(claimed.item() - truth),
+            "inverse_error": max(back, there),
+            "condition": torch.linalg.cond(w).item(),
+        }
+        inverse_log_det = getattr(layer, "inverse_log_det", None)
+        if inverse_log_det is not None:
+            found["reverse_log_det_error"] = abs(float(inverse_log_det(y.clone())) + truth)
+    return found
+
+
+def train(layer: InvertibleLinear, steps: int = STEPS) -> None:
+    """Fit the layer to correlated normal events by Adam, with the log-det that it claims, as a flow does."""
+    parameters = [parameter for parameter in layer.parameters() if parameter.requires_grad]
+    if not parameters:
+        return
+    generator = torch.Generator().manual_seed(0)
+    mixing = torch.eye(layer.dim) + torch.randn(layer.dim, layer.dim, generator=generator) / math.sqrt(layer.dim)
+    optimiser = torch.optim.Adam(parameters, lr=LEARNING_RATE)
+    layer.train()
+    for _ in range(steps):
+        x = (torch.randn(BATCH, layer.dim, generator=generator) @ mixing).reshape(BATCH, *layer.shape)
+        y, log_det = layer(x)
+        loss = (y.flatten(1).square().sum(1).mean() / 2 - log_det) / layer.dim
+        optimiser.zero_grad()
+        if loss.requires_grad:
+            loss.backward()
+        optimiser.step()
+    layer.eval()
+
+
+def _layers(case: LayerCase) -> Iterator[tuple[Weights, InvertibleLinear]]:
+    """Yield the layer with each kind of weights, in eval()."""
+    yield "random", case.build()
+    layer = case.initial()
+    train(layer)
+    yield "trained", layer
+
+
+def _rules(trial: ConformanceTrial) -> dict[str, Any]:
+    """Return the outcome of check-layer on the trial's shape."""
+    report = check_layer(trial.layer.layer, dict(trial.layer.options), shapes=(trial.shape,), large=False)
+    failed = dict.fromkeys(finding.check for finding in report.faults)
+    return {
+        "rules": len(report.rules),
+        "failed_rules": ", ".join(failed) or None,
+        "finding": f"{report.faults[0].check}: {report.faults[0].message}" if report.faults else None,
+    }
+
+
+def _within_limits(found: dict[str, float]) -> bool:
+    """Return whether the errors are within the limits of the audit of a flow."""
+    undone = max(INVERSE_LIMIT, found["condition"] * torch.finfo(torch.float32).eps)
+    reverse = found.get("reverse_log_det_error", 0.0)
+    return max(found["log_det_error"], reverse) <= LOGDET_LIMIT and found["inverse_error"] <= undone

@@ -1,0 +1,36 @@
+"""Suites that check layers, of this project and of others, against what they report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from harness.kinds.conformance.trial import ConformanceTrial
+from harness.planning.resolve import Cell, Scope
+from harness.planning.suite_base import Suite
+from harness.planning.suite_model import Label, OrEmpty, Profile, ProfileName, ShapedEntry
+
+
+class ConformanceProfile(Profile):
+    """One size of the suite; its columns are event shapes."""
+
+    datasets: Mapping[Label, Annotated[ShapedEntry, OrEmpty]] = Field(default_factory=dict)
+
+
+class ConformanceSuite(Suite):
+    """A suite that checks every row's layer at every event shape."""
+
+    profiles: Annotated[Mapping[ProfileName, ConformanceProfile], Field(min_length=1)]
+
+    def expand(self, scope: Scope, common: Mapping[str, Any]) -> Iterator[ConformanceTrial]:
+        """Yield a trial per column and row."""
+        for cell in scope.every_cell:
+            [shape] = self.event_shapes(scope, cell)
+            about = {"label": cell.column, "shape": shape, "layer": cell.layer}
+            yield ConformanceTrial.model_validate({**common, **about})
+
+    def layer_shapes(self, scope: Scope, cell: Cell) -> list[tuple[int, ...]]:
+        """Return the event shape: the layer is checked without a flow."""
+        return self.event_shapes(scope, cell)
