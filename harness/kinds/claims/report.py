@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from harness.kinds.claims.judges_layers import block_determinant, mixing, parameters, runtime
+from harness.kinds.claims.judges_libraries import conformance, same_likelihood, same_time
 from harness.kinds.claims.judges_training import accounting, ranked, settings, singularity
 from harness.kinds.claims.verdicts import UNDECIDED, Verdict
 from harness.planning.plan import Section
@@ -26,7 +27,10 @@ HEADER = ("claim", "verdict", "in one line")
 
 JUDGES: dict[str, Callable[[Results], Verdict]] = {
     judge.__name__: judge
-    for judge in (accounting, parameters, mixing, block_determinant, singularity, runtime, ranked, settings)
+    for judge in (
+        *(accounting, parameters, mixing, block_determinant, singularity, runtime, ranked, settings),
+        *(conformance, same_time, same_likelihood),
+    )
 }
 """Name, as `judge` of a claim -> its test.
 

@@ -32,5 +32,5 @@ class ConformanceSuite(Suite):
             yield ConformanceTrial.model_validate({**common, **about})
 
     def layer_shapes(self, scope: Scope, cell: Cell) -> list[tuple[int, ...]]:
-        """Return the event shape: the layer is checked without a flow."""
-        return self.event_shapes(scope, cell)
+        """Return no shape: that a layer refuses one, or cannot be built, is a result of its trial."""
+        return []
