@@ -62,7 +62,8 @@ class TrainedFlow:
         Values v on a lattice are dequantised, as in training: the density is that of v + u, with u uniform on [0, 1)
         for each entry, drawn with the seed. Its mean over draws is a lower bound on the log-probability of v itself
         (Theis et al. 2016); average over seeds to reduce the noise. -log_prob / (D log 2) are bits/dim. With the
-        trial's seed, the values of the test split are those of the trial's evaluation (of its first draw).
+        trial's seed, the values of the test split are those of the trial's evaluation (of its first draw). A flow whose
+        log-determinants are estimates gives unbiased estimates, drawn with the seed as well.
 
         Raises:
             UserError: the events have another shape, or values that the data cannot have.
