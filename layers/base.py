@@ -242,7 +242,7 @@ def check_whole(layer: str, option: str, value: Any, least: int = 1) -> None:
 
 
 def free_parameters(module: nn.Module) -> int:
-    """Return how many trained entries can change the map: all but frozen ones and those that a ``<name>_mask`` hides."""
+    """Return how many trained entries can change the map: all but those that a buffer ``<name>_mask`` hides."""
     buffers = dict(module.named_buffers())
     count = 0
     for name, parameter in module.named_parameters():
