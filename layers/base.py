@@ -242,10 +242,12 @@ def check_whole(layer: str, option: str, value: Any, least: int = 1) -> None:
 
 
 def free_parameters(module: nn.Module) -> int:
-    """Return how many parameter entries can change the map: all but those that ``<name>_mask`` buffers hide."""
+    """Return how many trained entries can change the map: all but those that a buffer ``<name>_mask`` hides."""
     buffers = dict(module.named_buffers())
     count = 0
     for name, parameter in module.named_parameters():
+        if not parameter.requires_grad:
+            continue
         mask = buffers.get(f"{name}_mask")
         count += parameter.numel() if mask is None else int(mask.expand_as(parameter).sum())
     return count

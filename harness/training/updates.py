@@ -92,7 +92,8 @@ class Updates:
         shared = {id(weight): weight for weight in _split(flow)[0]} if separate else {}
         live = flow if settings.ema == "none" else deepcopy(flow, shared)
         pairs = zip(flow.parameters(), live.parameters(), strict=True)
-        self._averaged = [(average, weight) for average, weight in pairs if average is not weight]
+        # Frozen parameters stay equal; those of other libraries may be whole numbers, which have no average.
+        self._averaged = [(mean, weight) for mean, weight in pairs if mean is not weight and weight.requires_grad]
         self._average = get_ema_multi_avg_fn(settings.ema_decay)
         backbone, layers = _split(live)
         groups = [{"params": backbone, "of_layers": False}, {"params": layers, "of_layers": True}]

@@ -127,17 +127,13 @@ class Adapted(InvertibleLinear):
         served: list[tuple[bool, tuple[int, ...], tuple[int, ...]]] = []
         for event in dict.fromkeys([self.shape, (self.dim,)]):
             with torch.random.fork_rng(devices=[]):
-                try:
-                    built = self.library.build(self.make, event, values)
-                except REFUSED as error:
-                    reasons[event] = str(error) or type(error).__name__
-                    continue
-            reason = self.library.refusal(built, event)
-            found = self._probe(built, event) if reason is None else reason
+                found = self._probe(values, event)
             if isinstance(found, str):
                 reasons[event] = found
-            else:
-                served.append(found)
+                continue
+            served.append(found)
+            if found[0]:
+                break
         if not served:
             said = "; ".join(f"as {event}: {' '.join(reason.split())[:300]}" for event, reason in reasons.items())
             raise UnsupportedShape(
@@ -147,8 +143,17 @@ class Adapted(InvertibleLinear):
         _, self.event, self.result = max(served, key=lambda found: found[0])
 
     @torch.no_grad()
-    def _probe(self, built: Any, event: tuple[int, ...]) -> str | tuple[bool, tuple[int, ...], tuple[int, ...]]:
+    def _probe(
+        self, values: dict[str, Any], event: tuple[int, ...]
+    ) -> str | tuple[bool, tuple[int, ...], tuple[int, ...]]:
         """Apply an object to a batch; return why it does not fit, or whether it inverts, `event` and `result`."""
+        try:
+            built = self.library.build(self.make, event, values)
+        except REFUSED as error:
+            return str(error) or type(error).__name__
+        reason = self.library.refusal(built, event)
+        if reason is not None:
+            return reason
         x = torch.linspace(-1, 1, PROBES * self.dim).sin().reshape(PROBES, *event)
         # A library may refuse a shape by any exception.
         try:
@@ -204,9 +209,11 @@ class Adapted(InvertibleLinear):
         if self.event == self.shape:
             return x
         if self._last is not None and self._last[0]() is x:
-            kept = self._last[1]()
-            if kept is not None:
-                return kept
+            last = self._last[1]()
+            differentiable = x.requires_grad and torch.is_grad_enabled()
+            # Not a copy, which would not follow a change of x in place, nor one from another grad mode.
+            if last is not None and last.data_ptr() == x.data_ptr() and last.requires_grad == differentiable:
+                return last
         flat = x.reshape(len(x), *self.event)
         self._last = weakref.ref(x), weakref.ref(flat)
         return flat

@@ -206,6 +206,14 @@ def test_clipping_bounds_each_pass():
         assert torch.cat(moments).norm().item() == pytest.approx(1e-4, rel=1e-3)
 
 
+@pytest.mark.parametrize("mode", ["all", "separate"])
+def test_frozen_whole_numbers_are_not_averaged(mode):
+    flow = Toy()
+    flow.layer.order = nn.Parameter(torch.arange(DIM), requires_grad=False)
+    Updates(flow, TrainingSettings(ema=mode), 100).step(lambda model: {"nats_per_dim": model.layer.weight.sum()}, 1)
+    assert flow.layer.order.tolist() == [0, 1, 2]
+
+
 def test_a_layer_without_weights_needs_no_second_pass():
     flow = Toy()
     flow.layer.weight.requires_grad_(False)

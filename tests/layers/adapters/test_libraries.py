@@ -8,7 +8,7 @@ from harness.checking.check_layer import check_layer, run_check
 from harness.checking.layer_case import LayerCase
 from harness.core.errors import UserError
 from harness.core.layer_classes import check_options, resolve_layer
-from layers import UnsupportedShape, layer_options
+from layers import UnsupportedShape, free_parameters, layer_options
 
 IMAGE, ODD, VECTOR = (2, 2, 3), (3, 5), (5, 1)
 
@@ -118,6 +118,7 @@ def test_construction_follows_torchs_generator_alone():
         torch.manual_seed(seed)
         layers.append(cls((64, 1)).kept.perm.tolist())
     assert layers[0] == layers[1] != layers[2]
+    assert free_parameters(cls((64, 1))) == 0
     assert (np.random.get_state()[1] == before).all()  # noqa: NPY002
 
 
