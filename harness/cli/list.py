@@ -108,7 +108,7 @@ def docstring_fields(docstring: str) -> dict[str, str]:
 def flows() -> str:
     """Return every baseline with its options and its source; imports torch."""
     from flows.baselines import BASELINES, baseline_options
-    from harness.kinds.density.suite import BaselineRow
+    from harness.kinds.density.rows import BaselineRow
 
     lines = []
     for name in (*BASELINES, *offers("flow", BASELINES)):

@@ -89,8 +89,8 @@ def done(two, finished):
 
 
 def test_the_packaged_claims_have_judges_and_every_profile():
-    suite = load_suite("claims")
-    assert {claim.judge for claim in suite.claims.values()} == set(JUDGES)
+    suite, libraries = load_suite("claims"), load_suite("libraries")
+    assert {claim.judge for claim in (*suite.claims.values(), *libraries.claims.values())} == set(JUDGES)
     assert suite.profile_names == ["smoke", "quick", "local"]
     plan, trials = suite.plan("quick", "cpu")
     assert set(trials) == set(plan.trials) and len({trial.id for trial in trials}) == len(trials)

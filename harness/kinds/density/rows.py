@@ -1,0 +1,141 @@
+"""The rows of suites that train flows: layers in the shared backbone, controls, and whole flows of other papers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
+
+from harness.core.entry_points import offers
+from harness.core.errors import UserError, nearest
+from harness.core.settings import Flag, FlowSettings, LayerRef, Settings, TrainingSettings
+from harness.core.third_party import reference, resolve_class
+from harness.kinds.density.tuning.space import Tune, TuningSettings
+from harness.planning.suite_model import AnyRow, Overlay, Row, Shape
+
+
+def _tune(value: Any) -> Any:
+    """Read false as None."""
+    if value is True or not isinstance(value, (bool, dict)):
+        raise ValueError("expected a mapping of options to their values, or false for a layer that is not tuned")
+    return None if value is False else value
+
+
+class Trained(Settings):
+    """A part of a suite that can change the training.
+
+    Attributes:
+        training: the optimiser, the budget and the evaluations.
+    """
+
+    training: TrainingSettings = TrainingSettings()
+
+
+class Tuned(Settings):
+    """A part of a suite that can change the tuning of all layers.
+
+    Attributes:
+        tuning: the candidates among which validation chooses, and their space.
+    """
+
+    tuning: TuningSettings = TuningSettings()
+
+
+class Searched(Settings):
+    """A part of a suite that can change the options of a layer that are tuned; None, in files false, exempts it.
+
+    Attributes:
+        tune: option -> list of values, or range; false: the layer is not tuned.
+    """
+
+    tune: Annotated[Tune | None, BeforeValidator(_tune, json_schema_input_type=Tune | Literal[False])] = Field(
+        default_factory=dict
+    )
+
+
+class TrainedOverlay(Trained, Overlay):
+    """The changes of a profile or a data set to a row."""
+
+
+class SearchedOverlay(Searched, TrainedOverlay):
+    """The changes of a profile or a data set to the row of a layer."""
+
+
+class TrainedRow(Searched, Trained, Row):
+    """A row that is a layer in the shared backbone, or a control (see `LayerRef`).
+
+    Attributes:
+        oracle: the flow knows the permutation of the data, and undoes it first.
+        keep_mixer: keep the mixer beside a layer that replaces it.
+    """
+
+    oracle: Flag = False
+    keep_mixer: Flag = False
+
+    @property
+    def covers_layer(self) -> bool:
+        """True if the row is its layer's own, and no control."""
+        return not (self.oracle or self.keep_mixer)
+
+    def reference(self, label: str, options: Mapping[str, Any], folder: Path | None) -> LayerRef:
+        """Return the layer, or the control."""
+        control = {"oracle": self.oracle, "keep_mixer": self.keep_mixer}
+        return super().reference(label, options, folder).model_copy(update=control)
+
+
+class BaselineRow(Trained, AnyRow):
+    """A row that is a whole flow of its own.
+
+    Attributes:
+        baseline: the name of the flow (`python -m harness list flows`); without it, the row's label is the name.
+    """
+
+    section: ClassVar[str] = "flows"
+    key: ClassVar[str] = "baseline"
+    noun: ClassVar[str] = "flow"
+    levels: ClassVar[bool] = False
+
+    baseline: Annotated[str, Field(min_length=1)] | None = None
+
+    def resolve(self, label: str, folder: Path | None) -> type[Any]:
+        """Return the class of the baseline."""
+        from flows import Flow
+        from flows.baselines import BASELINES, find_baseline
+
+        name, own = self.named(label), dict.fromkeys(BASELINES, Flow)
+        if name in own:
+            return find_baseline(name)
+        known = [*own, *offers("flow", own)]
+        if name in known:
+            return resolve_class("flow", name, Flow, own, folder)
+        raise UserError(f"no baseline is called {name!r}; {nearest(name, known)} (`python -m harness list flows`)")
+
+    def option_faults(self, cls: type[Any], options: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """See `AnyRow.option_faults`."""
+        from flows.baselines import baseline_options
+        from harness.core.layer_classes import option_errors
+
+        return option_errors(cls, options, baseline_options(cls))
+
+    def build(self, cls: type[Any], label: str, shape: Shape, options: dict[str, Any], flow: FlowSettings) -> None:
+        """Build the flow with one step of width 1 per level, unless its library is missing.
+
+        Further steps and channels repeat what is there. Tensors of the meta device would take no memory at any size,
+        but torch computes their shapes in Python, after two seconds of imports.
+        """
+        from flows.baselines import MissingLibrary, build_baseline
+
+        with contextlib.suppress(MissingLibrary):
+            build_baseline(self.reference(label, {}, None).layer, shape, flow.levels, 1, 1, 0, options)
+
+    def reference(self, label: str, options: Mapping[str, Any], folder: Path | None) -> LayerRef:
+        """Return the baseline; that of an installed package as package.module:CLASS."""
+        from flows import Flow
+        from flows.baselines import BASELINES
+
+        name, _ = reference("flow", self.named(label), None, dict.fromkeys(BASELINES, Flow))
+        content = {"row": label, "layer": name, "options": options, "baseline": True}
+        return LayerRef.model_validate(content)
