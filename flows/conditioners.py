@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from flows.actnorm import ActNorm, standardisation
-from flows.elu import elu
+from flows.convolutions import convolutions
 from flows.gates import Gate, exponential_gate, sigmoid_gate
 from flows.perceptron import Perceptron
 
@@ -47,8 +47,7 @@ class WeightNormConditioner(Conditioner):
 
     def forward(self, kept: Tensor) -> tuple[Tensor, Tensor]:
         """Return log gate(s) and mu."""
-        hidden = elu(self.second(elu(self.first(_channels_last(kept)))))
-        shift, s = self.last(hidden).contiguous().chunk(2, dim=1)
+        shift, s = convolutions(kept, self.first, self.second, self.last).chunk(2, dim=1)
         return self.gate(s), shift
 
     @torch.no_grad()
@@ -57,7 +56,7 @@ class WeightNormConditioner(Conditioner):
         hidden = kept
         for convolution in (self.first, self.second):
             standardise(convolution, hidden)
-            hidden = elu(convolution(hidden))
+            hidden = F.elu(convolution(hidden))
 
 
 class GlowConditioner(Conditioner):

@@ -1,11 +1,9 @@
 // The operands of one call of a coupling's perceptron, the same for every instruction set.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <memory>
-#include <new>
-#include <vector>
+
+#include "coupling/scratch.h"
 
 namespace invertbench {
 
@@ -18,26 +16,6 @@ template <class T>
 struct Points {
   const T* data;
   int64_t event_stride, channel_stride, place_stride;
-};
-
-// Numbers on boundaries of cache lines, for as long as the object lives.
-template <class T>
-class Scratch {
- public:
-  T* zeros(int64_t count) { return filled(count, T(0)); }
-  T* ones(int64_t count) { return filled(count, T(1)); }
-
- private:
-  struct Free {
-    void operator()(T* data) const { ::operator delete[](data, std::align_val_t(64)); }
-  };
-  T* filled(int64_t count, T value) {
-    T* const data = static_cast<T*>(::operator new[](std::max<int64_t>(count, 1) * sizeof(T), std::align_val_t(64)));
-    held_.emplace_back(data);
-    std::fill(data, data + count, value);
-    return data;
-  }
-  std::vector<std::unique_ptr<T, Free>> held_;
 };
 
 // The weights as the layers have them: (width, inputs), (width, width), (outputs, width), contiguous.

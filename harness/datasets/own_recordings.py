@@ -65,5 +65,6 @@ class OwnRecordings(Dataset, name="wfdb"):
         return recording_splits(store, self.name, sources, chosen, title)
 
     def _source(self, store: Store, record: str) -> Source:
-        header = store.find(self.name, f"{record}.hea", "name a record by the path of its header, without .hea")
+        path = str(PurePath(f"{record}.hea"))  # without a leading "./", which would mean the working directory
+        header = store.find(self.name, path, "name a record by the path of its header, without .hea")
         return PurePath(record).name, in_folder(self.name, header.parent)

@@ -36,6 +36,7 @@ CHANNELS = (6, 12, 24, 48, 96, 192)
 POINTS = [
     *(((3, 32, 32), 2**power) for power in range(11)),
     *(((channels, side, side), 64) for channels in (3, 1) for side in SIDES if (channels, side) != (3, 32)),
+    *((shape, 64) for shape in ((3, 32, 64), (3, 64, 128))),
     *(((channels, 32, 32), 64) for channels in CHANNELS),
     *(((3, side, side), 1024) for side in (16, 64, 128)),
     *(((channels, 32, 32), 1024) for channels in (12, 48)),

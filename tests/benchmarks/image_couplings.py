@@ -1,4 +1,4 @@
-"""Time training steps on images with the couplings' ELU and memory order, and with plain PyTorch's.
+"""Time training steps on images with the couplings' compiled networks, and with plain PyTorch's.
 
     python tests/benchmarks/image_couplings.py [--threads T] [--rounds N]
 
@@ -18,10 +18,9 @@ from contextlib import nullcontext
 from unittest import mock
 
 import torch
-import torch.nn.functional as F
 from profile_step import OPTIONS
 
-from flows import Glow, conditioners
+from flows import Glow, convolutions
 from flows.protocol import Flow
 from harness.core.flags import keep_freed_memory
 from harness.core.settings import FlowSettings, LayerRef, TrainingSettings
@@ -30,14 +29,8 @@ from harness.training.updates import Updates
 from layers.kernels import load as kernels
 
 WARM_UP = 3
-TORCH_ELU = {"elu": F.elu}
-CHANNELS_FIRST = {"_channels_last": lambda x: x}
-VARIANTS = {
-    "plain": TORCH_ELU | CHANNELS_FIRST,
-    "plain again": TORCH_ELU | CHANNELS_FIRST,
-    "ELU": CHANNELS_FIRST,
-    "ELU and channels last": {},
-}
+PLAIN = {"_kernel_serves": lambda *tensors: False}
+VARIANTS = {"plain": PLAIN, "plain again": PLAIN, "compiled": {}}
 IMAGE = FlowSettings(levels=3, steps=4, width=64, mixer="dense", split_step=True)
 DIGITS = FlowSettings(levels=2, steps=4, width=32, mixer="dense")
 DENSE = ("conv1x1", OPTIONS["image"]["conv1x1"])
@@ -76,7 +69,7 @@ def main() -> None:
             for weight in flow.parameters():
                 weight.add_(0.02 * torch.randn_like(weight))
         before = gradients(flow, x)
-        with mock.patch.multiple(conditioners, **VARIANTS["plain"]):
+        with mock.patch.multiple(convolutions, **VARIANTS["plain"]):
             difference = (gradients(flow, x) - before).norm() / before.norm()
 
         def density(model: Flow, x: torch.Tensor = x) -> dict[str, torch.Tensor]:
@@ -87,7 +80,7 @@ def main() -> None:
         spent: dict[str, list[float]] = {name: [] for name in VARIANTS}
         for _ in range(WARM_UP + args.rounds * max(1, min(5, 32 // batch))):
             for name, parts in random.sample(list(VARIANTS.items()), len(VARIANTS)):
-                with mock.patch.multiple(conditioners, **parts) if parts else nullcontext():
+                with mock.patch.multiple(convolutions, **parts) if parts else nullcontext():
                     start = clock()
                     updates.step(density, next(numbers))
                     spent[name].append(1e3 * (clock() - start))

@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from flows import Glow, make_coupling
+from flows.conditioners import WeightNormConditioner
+from flows.convolutions import convolutions
 from flows.gates import bounded_gate, exponential_gate, sigmoid_gate
 
 COUPLINGS = ["image", "glow", "sequence"]
@@ -25,6 +27,9 @@ def raw(module, kept):
     if hasattr(net, "log_scale"):
         places = kept.flatten(2)
         return tuple(part(places).unflatten(2, kept.shape[2:]) for part in (net.log_scale, net.shift))
+    if isinstance(net, WeightNormConditioner):
+        shift, s = convolutions(kept, net.first, net.second, net.last).chunk(2, dim=1)
+        return s, shift
     heads = []
     with net.last.register_forward_hook(lambda *call: heads.append(call[-1])):
         net(kept)

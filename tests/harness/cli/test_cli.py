@@ -558,7 +558,11 @@ def test_check_layer_exit_codes(tmp_path, capsys, monkeypatch):
     document = json.loads(capsys.readouterr().out)
     assert (document["layer"], document["verdict"], document["ended"]) == ("mine.py:Mine", "refused", None)
     verdicts = {rule["rule"]: rule["verdict"] for rule in document["rules"]}
-    assert {rule for rule, verdict in verdicts.items() if verdict != "passed"} == {"log-det", "large-events"}
+    assert {rule for rule, verdict in verdicts.items() if verdict != "passed"} == {
+        "log-det",
+        "log-det-method",
+        "large-events",
+    }
     assert verdicts["log-det"] == "failed" and len(verdicts) > 20
     findings = next(rule["findings"] for rule in document["rules"] if rule["rule"] == "log-det")
     assert "multiply by n" in findings[0]["message"] and findings[0]["place"].startswith("shape (")

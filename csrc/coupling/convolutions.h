@@ -1,0 +1,51 @@
+// The operands of one call of an image coupling's network, the same for every instruction set.
+#pragma once
+
+#include <cstdint>
+
+#include "coupling/scratch.h"
+
+namespace invertbench {
+
+// The places of an image, row by row. A plane is an image with a halo of zeros, one place wide; a place's window is
+// the 3x3 places of the plane around it.
+struct Grid {
+  int64_t rows, columns;
+  const int64_t* corners;  // of each place, the number of its window's first place in the plane
+  const int64_t* numbers;  // 0, 1, 2, ...
+
+  int64_t count() const { return rows * columns; }
+  int64_t pitch() const { return columns + 2; }
+  int64_t plane() const { return (rows + 2) * (columns + 2); }
+  int64_t inside() const { return columns + 3; }  // number in the plane of the image's first place
+};
+
+// (image, channel, row, column) anywhere in memory.
+template <class T>
+struct Images {
+  const T* data;
+  int64_t image_stride, channel_stride, row_stride, column_stride;
+};
+
+// The weights, in the order in which products read them. Rows are padded with zeros to whole vectors: `wide`,
+// `taps_kept` and `taps_out` are the number of hidden channels, and nine times those of inputs and outputs, rounded up.
+template <class T>
+struct Network {
+  Grid grid;
+  int64_t kept, width, outputs, wide, taps_kept, taps_out;
+  const T *first, *second, *third;  // (3, 3, kept, wide), (width, wide), (width, taps_out) with (3, 3, outputs)
+  const T *bias1, *bias2, *bias3;   // (wide), (wide), (outputs)
+  // Transposed and turned about; only for backward.
+  const T *third_back, *second_back, *first_back;  // (3, 3, outputs, wide), (width, wide), (width, taps_kept)
+
+  int64_t saved() const { return 2 * grid.count() * wide; }  // the hidden values of an image
+};
+
+// Sums over images of the gradients of the weights.
+template <class T>
+struct Gradients {
+  T *first, *second, *third;  // (3, 3, kept, wide), (width: output, wide: input), (3, 3, outputs, wide) turned
+  T *bias1, *bias2, *bias3;   // (wide), (wide), (outputs)
+};
+
+}  // namespace invertbench

@@ -1,0 +1,32 @@
+// Temporary memory of a kernel.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <vector>
+
+namespace invertbench {
+
+// Numbers on boundaries of cache lines, for as long as the object lives.
+template <class T>
+class Scratch {
+ public:
+  T* zeros(int64_t count) { return filled(count, T(0)); }
+  T* ones(int64_t count) { return filled(count, T(1)); }
+
+ private:
+  struct Free {
+    void operator()(T* data) const { ::operator delete[](data, std::align_val_t(64)); }
+  };
+  T* filled(int64_t count, T value) {
+    T* const data = static_cast<T*>(::operator new[](std::max<int64_t>(count, 1) * sizeof(T), std::align_val_t(64)));
+    held_.emplace_back(data);
+    std::fill(data, data + count, value);
+    return data;
+  }
+  std::vector<std::unique_ptr<T, Free>> held_;
+};
+
+}  // namespace invertbench
