@@ -79,7 +79,8 @@ def test_a_local_file_takes_precedence_over_a_packaged_suite(tmp_path, monkeypat
             "kind: densty",
             2,
             7,
-            "is not one of 'claims', 'conformance', 'density', 'examination', 'parameters' or 'runtime'; did you mean density?",
+            "is not one of 'claims', 'conformance', 'density', 'examination', 'parameters' or 'runtime'; did you mean "
+            "density?",
         ),
         ("steps: 2", "stepz: 2", 7, 33, "unknown key 'stepz' in training; did you mean steps?"),
         ("steps: 2", "steps: three", 7, 40, "training.steps: expected a whole number, got the string 'three'"),
