@@ -103,7 +103,10 @@ class _Sweep:
         )
 
     def growth(self) -> Table | None:
-        """Return the exponents of the growth of every layer's times, over the largest points of the sweep."""
+        """Return the exponents of the growth of every layer's times, over the largest points of the sweep.
+
+        Below the layers stands a copy of the tensor, whose time alone grows faster than its size where caches end.
+        """
         points, notes = largest(self.measured), Notes()
         rows = []
         for row in self.plan.rows:
@@ -116,6 +119,11 @@ class _Sweep:
             rows.append((layer_cell(row, self.measured, notes), *cells))
         if all(cell == EMPTY for _, *cells in rows for cell in cells):
             return None
+        copies = points.dropna(subset="copy_ms").drop_duplicates(["operation", "shape", "batch"])
+        copies = copies.assign(median_ms=copies["copy_ms"])
+        fits = [growth(copies[copies["operation"] == operation]) for operation in self.operations]
+        if any(fits):
+            rows.append(("copy", *(EMPTY if fit is None else f"{fit[0]:.2f} ± {fit[1]:.2f}" for fit in fits)))
         sizes = {"D": points["entries"] // points["batch"], "batch": points["batch"]}
         span = " and ".join(
             f"{name} = {size.min():,} to {size.max():,}" for name, size in sizes.items() if size.nunique() > 1
