@@ -1,0 +1,85 @@
+"""The examples of docs/libraries.md: its commands and rows name layers, and its flows train a layer."""
+
+import math
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from harness.checking.check_layer import run_check
+from harness.checking.layer_case import LayerCase
+from harness.cli.parser import make_parser
+from harness.cli.shared.request import make_request
+from harness.core.layer_classes import check_options, resolve_layer
+from harness.planning.overrides import parse_options
+from harness.planning.suite import load_suite, read_suite
+
+PAGE = (Path(__file__).parents[2] / "docs" / "libraries.md").read_text()
+SECTIONS = PAGE.split("\n## ")[1:]
+CHECK, FLOWS, SUITE = SECTIONS
+RULES = ("log-det", "reverse-log-det", "inverse", "gradients", "weight-updates")
+LIBRARIES = ["nflows", "normflows", "freia", "zuko", "distributions"]
+
+
+def blocks(section, language=""):
+    """Return the fenced blocks of a section in one language; commands have none."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    return [text for name, text in found if name == language]
+
+
+def commands(section):
+    """Return the parsed command lines of a section."""
+    lines = [shlex.split(line) for block in blocks(section) for line in block.splitlines()]
+    assert all(line[:3] == ["python", "-m", "harness"] for line in lines)
+    return [make_parser().parse_args(line[3:]) for line in lines]
+
+
+def failed_rules(args, shape=(4, 1), dtype=torch.float64, rules=RULES):
+    """Return the rules that the layer of a `check-layer` command fails on one shape."""
+    cls = resolve_layer(args.layer)
+    options = check_options(cls, parse_options(args.settings))
+    case = LayerCase(cls, shape, dtype, options, training=False)
+    return [rule for rule in rules if run_check(rule, case)]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_layers_named_pass_and_join_a_suite():
+    *checks, run = commands(CHECK)
+    libraries = [args.layer.partition(".")[0] for args in checks]
+    assert libraries == ["nflows", "normflows", "FrEIA", "pyro", "zuko", "torch"]
+    for args in checks:
+        assert failed_rules(args, (2, 2, 2), rules=("log-det", "inverse")) == [], args.layer
+    plan = make_request(read_suite(run.suite), run).plan
+    assert {row for trial in plan.trials for row in trial.rows} >= {"LULinearPermute", "butterfly"}
+
+
+def test_the_rows_are_those_of_a_suite(tmp_path):
+    (rows,) = blocks(CHECK, "yaml")
+    text = yaml.safe_dump({"suite": "rows", "kind": "density", "profiles": {"smoke": {"datasets": {"digits": {}}}}})
+    (tmp_path / "rows.yaml").write_text(text + rows)
+    suite = load_suite(tmp_path / "rows.yaml", shapes=True)
+    assert list(suite.scope("smoke").rows) == ["conv1x1", "LU of nflows", "rotation of zuko"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_layer_is_trained_in_every_flow():
+    examples, names = blocks(FLOWS, "python"), {}
+    assert [re.search(r"import to_(\w+)", code)[1] for code in examples] == LIBRARIES
+    for library, code in zip(LIBRARIES, examples, strict=True):
+        torch.manual_seed(0)
+        exec(compile(code.replace("range(100)", "range(20)"), library, "exec"), names)
+        losses, layer = names["losses"], names["layer"]
+        assert all(map(math.isfinite, losses)) and sum(losses[-5:]) < 0.9 * sum(losses[:5]), library
+        assert not torch.equal(layer.dense(), torch.eye(8)), library
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_rules_fail_that_the_page_explains():
+    pyro, triangular, fixed = commands(SUITE)
+    assert failed_rules(pyro) == ["gradients", "weight-updates"]
+    assert failed_rules(triangular) == ["log-det", "inverse"]
+    assert failed_rules(fixed) == ["log-det", "reverse-log-det", "inverse"]
+    assert failed_rules(fixed, dtype=torch.float32) == []
