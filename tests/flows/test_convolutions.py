@@ -189,6 +189,7 @@ def test_plain_pytorch_serves_the_rest():
     assert fused(sequences, x[..., 0]).shape == (2, 6, 4)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("capability", "instructions"), [("avx2", "avx2"), ("default", "portable")])
 def test_other_instruction_sets(capability, instructions, way):
     """Run some of these tests again with narrower instructions."""

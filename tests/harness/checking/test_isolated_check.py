@@ -158,6 +158,7 @@ def test_unusual_text_of_a_layer_is_reported_as_any_finding(folder):
     assert r"\x1b[2J \ud800" in text and "\x1b" not in text and len(text) < 50_000
 
 
+@pytest.mark.system
 def test_a_check_that_hangs_is_killed(folder, monkeypatch):
     monkeypatch.chdir(folder)
     begin = time.monotonic()
@@ -198,6 +199,7 @@ def test_the_command_exits_with_1_and_one_json_document(start):
     assert {rule["verdict"] for rule in document["rules"]} == {"not answered"} and len(document["rules"]) > 20
 
 
+@pytest.mark.system
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupt_leaves_no_process_behind(start, folder, number):

@@ -489,6 +489,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("kind", "datasets", "imported"),
     [
