@@ -14,11 +14,13 @@ from torch import Tensor
 from harness.audit.findings import INVERSE_LIMIT, LOGDET_LIMIT
 from harness.checking.check_layer import check_layer, construct
 from harness.checking.layer_case import LayerCase, matrix, relative_error
+from harness.checking.report import CONSTRUCTION
 from harness.core.layer_classes import check_options, resolve_layer
 from harness.core.records import Record, blank_record
 from harness.core.settings import Progress
 from harness.kinds.conformance.trial import ConformanceTrial, Weights
 from layers import InvertibleLinear
+from layers.adapters import Adapted
 
 STEPS = 100
 BATCH = 64
@@ -33,10 +35,15 @@ def run(
     cls = resolve_layer(trial.layer.layer)
     options = check_options(cls, dict(trial.layer.options))
     refusal, faults = construct(cls, trial.shape, options)
-    if refusal is not None or faults:
-        return blank_record(trial, "error" if faults else "unsupported", refusal or faults[0])
-    case = LayerCase(cls, trial.shape, torch.float32, options, training=False)
+    if refusal is not None:
+        return blank_record(trial, "unsupported", refusal)
     record = blank_record(trial, "ok", None)
+    if faults:
+        finding = _finding(CONSTRUCTION, faults[0])
+        about = {"layer": trial.layer.row, "dataset": trial.label, "conforms": False}
+        record.rows = [about | case | {"failed_rules": CONSTRUCTION, "finding": finding} for case in trial.cases]
+        return record
+    case = LayerCase(cls, trial.shape, torch.float32, options, training=False)
     rules = _rules(trial)
     progress(0.6, rules["failed_rules"] or "every rule is kept")
     for weights, layer in _layers(case):
@@ -57,8 +64,8 @@ def run(
 def measures(layer: InvertibleLinear, x: Tensor) -> dict[str, float]:
     """Return the log-det in nats, claimed and true, and the largest relative error of both round trips.
 
-    The truth is slogdet, in float64, of the matrix that the layer applies. A layer with `inverse_log_det` has
-    `reverse_log_det_error`: the difference in nats of that to the truth.
+    The truth is slogdet, in float64, of the matrix that the layer applies. If the inverse of a library's
+    layer returns a log-det, `reverse_log_det_error` is its difference in nats to the truth.
     """
     with torch.no_grad():
         y, claimed = layer(x.clone())
@@ -73,9 +80,9 @@ def measures(layer: InvertibleLinear, x: Tensor) -> dict[str, float]:
             "inverse_error": max(back, there),
             "condition": torch.linalg.cond(w).item(),
         }
-        inverse_log_det = getattr(layer, "inverse_log_det", None)
-        if inverse_log_det is not None:
-            found["reverse_log_det_error"] = abs(float(inverse_log_det(y.clone())) + truth)
+        reverse = layer.inverse_log_det(y.clone()) if isinstance(layer, Adapted) else None
+        if reverse is not None:
+            found["reverse_log_det_error"] = abs(reverse.item() + truth)
     return found
 
 
@@ -108,15 +115,22 @@ def _layers(case: LayerCase) -> Iterator[tuple[Weights, InvertibleLinear]]:
 
 
 def _rules(trial: ConformanceTrial) -> dict[str, Any]:
-    """Return the outcome of check-layer on the trial's shape, with the first fault in float32 if there is one."""
+    """Return the outcome of check-layer on the trial's shape, with the first fault, if possible in float32.
+
+    An input that is overwritten comes before its consequences.
+    """
     report = check_layer(trial.layer.layer, dict(trial.layer.options), shapes=(trial.shape,), large=False)
     failed = dict.fromkeys(finding.check for finding in report.faults)
-    first = next((fault for fault in report.faults if "float32" in fault.place), next(iter(report.faults), None))
+    faults = sorted(report.faults, key=lambda fault: ("float32" not in fault.place, fault.check != "unchanged-state"))
     return {
         "rules": len(report.rules),
         "failed_rules": ", ".join(failed) or None,
-        "finding": None if first is None else f"{first.check}: {PACKAGES.sub('', first.message)}",
+        "finding": _finding(faults[0].check, faults[0].message) if faults else None,
     }
+
+
+def _finding(rule: str, message: str) -> str:
+    return f"{rule}: {PACKAGES.sub('', message)}"
 
 
 def _within_limits(found: dict[str, float]) -> bool:

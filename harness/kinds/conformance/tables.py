@@ -41,7 +41,10 @@ def tables(results: Results) -> list[Table]:
     made = [Table(name, CAPTION, HEADER, tuple(rows), notes.numbered(), GROUPS, words=frozenset({8}))]
     faults = faults_of(results)
     if faults:
-        caption = "The first fault found of each layer that does not conform, and the command that shows it."
+        caption = (
+            "The first fault found of each layer that does not conform, and the command that shows it. A library may "
+            "document a behaviour that is a fault here: docs/libraries.md."
+        )
         header = ("layer", "library", "fault", "command")
         made.append(Table(f"{results.plan.suite}-faults", caption, header, faults, words=frozenset({1, 2, 3})))
     return made

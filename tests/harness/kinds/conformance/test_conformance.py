@@ -22,9 +22,9 @@ class Diagonal(InvertibleLinear):
     def inverse(self, y):
         return y * (-self.w.reshape(self.shape)).exp()
 
-class Reversed(Diagonal):
-    def inverse_log_det(self, y):
-        return self.w.sum()  # its sign is wrong
+class Unbuilt(Diagonal):
+    def __init__(self, shape):
+        raise RuntimeError("the function was removed")
 
 class Raising(Diagonal):
     def inverse(self, y):
@@ -65,9 +65,13 @@ def test_a_sound_layer_conforms(layer, layers):
 def test_each_fault_is_seen_where_it_shows(layers):
     twice = rows(f"{layers}:Diagonal", twice=True)["random"]
     assert twice["log_det"] == pytest.approx(2 * twice["log_det_true"]) and "log-det" in twice["failed_rules"]
-    reverse = rows(f"{layers}:Reversed")["trained"]
+    unbuilt = rows(f"{layers}:Unbuilt")["trained"]
+    assert not unbuilt["conforms"] and "the function was removed" in unbuilt["finding"]
+    reverse = rows("FrEIA.modules:LearnedElementwiseScaling")["trained"]  # the sign of the log-det of its inverse
     assert reverse["reverse_log_det_error"] == pytest.approx(2 * abs(reverse["log_det_true"]), rel=1e-4)
     assert not reverse["conforms"] and reverse["log_det_error"] < 1e-4
+    silent = rows("zuko.transforms:PermutationTransform", order="randperm(D)")  # no log-det of the inverse
+    assert all(row["conforms"] and "reverse_log_det_error" not in row for row in silent.values()), silent
     drifting = rows(f"{layers}:Drifting")
     assert [row["conforms"] for row in drifting.values()] == [True, False]
     assert drifting["trained"]["log_det_error"] == pytest.approx(0.1, rel=1e-3)
