@@ -13,7 +13,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
 GROUPS = {"layer": "invertbench.layers", "data set": "invertbench.datasets", "flow": "invertbench.flows"}
-"""What is offered -> the group of its entry points."""
+"""Noun -> the group of its entry points."""
 
 
 @dataclass(frozen=True)

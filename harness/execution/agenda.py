@@ -74,7 +74,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Probe:
-    """What a probe of a trial has found.
+    """The outcome of a probe of a trial.
 
     Attributes:
         seconds: the estimated duration of the trial.

@@ -1,4 +1,4 @@
-"""How long the commands take, and the part of a quickstart that is not training: `peers.py --processes`."""
+"""Measure the time of the commands, and of a quickstart without its training: `peers.py --processes`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trial that trains a flow will cost: a few of its training steps and evaluations, timed, and their sum."""
+"""Estimate the cost of a trial that trains a flow: time a few of its training steps and evaluations, and add up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a candidate will cost: measured and added up as for a density trial."""
+"""Estimate the cost of a candidate of a tuning, as of a density trial."""
 
 from harness.kinds.density.probe import run, seconds
 
