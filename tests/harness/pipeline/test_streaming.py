@@ -112,8 +112,8 @@ def test_200_mb_are_trained_on_and_evaluated_in_a_fraction_of_the_memory(tmp_pat
     assert found["seen"] >= count and found["points"] == count
     assert found["mapped"] > 150, "the file was read where it lies"
     assert found["built"] < 20, "nothing is read before the first batch"
-    # Some minibatches in float64 and fragmentation; a copy of the data would take 200 more.
-    assert found["private"] < 130
+    # Some minibatches in float64 and fragmentation, 100 to 135; a copy of the data would take 200 more.
+    assert found["private"] < 180
 
 
 @pytest.mark.cuda
