@@ -1,6 +1,7 @@
 """Minibatches of data larger than memory: correct, without a copy of or a pass over all of it."""
 
 import json
+import os
 import subprocess
 import sys
 import warnings
@@ -105,15 +106,18 @@ def test_200_mb_are_trained_on_and_evaluated_in_a_fraction_of_the_memory(tmp_pat
     values[::1000] = 7
     values.flush()
     del values
-    done = subprocess.run([sys.executable, "-c", CHILD, str(path)], cwd=ROOT, capture_output=True, text=True)
+    # glibc then returns large blocks to the system at once: otherwise fragmentation is 100 to 135 MB, at random.
+    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536"}
+    command = [sys.executable, "-c", CHILD, str(path)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert not done.stderr, "not even a warning"
     found = json.loads(done.stdout)
     assert found["seen"] >= count and found["points"] == count
     assert found["mapped"] > 150, "the file was read where it lies"
     assert found["built"] < 20, "nothing is read before the first batch"
-    # Some minibatches in float64 and fragmentation, 100 to 135; a copy of the data would take 200 more.
-    assert found["private"] < 180
+    # Some minibatches in float64, and fragmentation; a copy of the data would take 200 more.
+    assert found["private"] < 130
 
 
 @pytest.mark.cuda
