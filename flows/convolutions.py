@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from flows.second_derivatives import differentiable_gradients
 from layers.kernels import load as kernels
 
 WIDEST = 512  # the widest coupling of a split step
@@ -56,11 +57,7 @@ class _Compiled(torch.autograd.Function):
         if not torch.is_grad_enabled():
             x, *weights = operands
             return tuple(torch.ops.invertbench.convolutions_backward(gradient, x, weights, saved))
-        # Views, because saved tensors may depend on one another in the caller's graph.
-        inputs = [operand.view_as(operand) for operand in operands]
-        wanted = [one for one, needed in zip(inputs, ctx.needs_input_grad, strict=True) if needed]
-        found = iter(torch.autograd.grad(_plain(*inputs), wanted, gradient, create_graph=True))
-        return tuple(next(found) if needed else None for needed in ctx.needs_input_grad)
+        return differentiable_gradients(_plain, operands, ctx.needs_input_grad, gradient)
 
 
 def _kernel_serves(*tensors: Tensor) -> bool:

@@ -7,12 +7,14 @@ positions pass through all three layers in the first-level cache, backward as we
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from flows.second_derivatives import differentiable_gradients
 from layers.kernels import load as kernels
 
 WIDEST = 128  # above, a weight matrix exceeds the first-level cache, and a matrix library is faster
@@ -64,11 +66,8 @@ class _Compiled(torch.autograd.Function):
         *operands, hidden = ctx.saved_tensors
         if not torch.is_grad_enabled():
             return None, *torch.ops.invertbench.perceptron_backward(gradient, *operands, hidden, ctx.bounded)
-        # Views, because saved tensors may depend on one another in the caller's graph.
-        inputs = [operand.view_as(operand) for operand in operands]
-        wanted = [one for one, needed in zip(inputs, ctx.needs_input_grad[1:], strict=True) if needed]
-        found = iter(torch.autograd.grad(_plain(ctx.bounded, *inputs), wanted, gradient, create_graph=True))
-        return None, *(next(found) if needed else None for needed in ctx.needs_input_grad[1:])
+        plain = partial(_plain, ctx.bounded)
+        return None, *differentiable_gradients(plain, operands, ctx.needs_input_grad[1:], gradient)
 
 
 def _kernel_serves(*tensors: Tensor) -> bool:

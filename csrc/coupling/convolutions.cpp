@@ -51,8 +51,6 @@ Way<T> way() {
   return {portable::LANES<T>, portable::forward_images<T>, portable::backward_images<T>};
 }
 
-int64_t rounded(int64_t count, int64_t lanes) { return (count + lanes - 1) / lanes * lanes; }
-
 template <class T>
 Images<T> images_of(const at::Tensor& x) {
   return {x.const_data_ptr<T>(), x.stride(0), x.stride(1), x.stride(2), x.stride(3)};

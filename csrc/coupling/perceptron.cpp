@@ -60,7 +60,6 @@ Points<T> points_of(const at::Tensor& x) {
 }
 
 int64_t tiles(const at::Tensor& x) { return (x.size(0) * x.size(2) + POINTS - 1) / POINTS; }
-int64_t rounded(int64_t count, int64_t lanes) { return (count + lanes - 1) / lanes * lanes; }
 
 // The weights, contiguous, for as long as the object lives.
 template <class T>

@@ -1,4 +1,4 @@
-// Temporary memory of a kernel.
+// Temporary memory of a kernel, in whole vectors.
 #pragma once
 
 #include <algorithm>
@@ -8,6 +8,9 @@
 #include <vector>
 
 namespace invertbench {
+
+// `count` rounded up to a multiple of `lanes`.
+inline int64_t rounded(int64_t count, int64_t lanes) { return (count + lanes - 1) / lanes * lanes; }
 
 // Numbers on boundaries of cache lines, for as long as the object lives.
 template <class T>

@@ -190,6 +190,12 @@ class Profile(Settings):
     datasets: Mapping[Label, Annotated[DataEntry, OrEmpty]] = Field(default_factory=dict)
 
 
+class ShapedProfile(Profile):
+    """One size of a suite whose columns are event shapes."""
+
+    datasets: Mapping[Label, Annotated[ShapedEntry, OrEmpty]] = Field(default_factory=dict)
+
+
 class Published(Settings):
     """Numbers of a publication, shown beside ours; rows may be models that the suite does not train.
 

@@ -15,7 +15,7 @@ class Distributions(Library):
     """Subclasses of `torch.distributions.Transform`; `t(x)` is the forward direction, `t.inv(y)` the inverse.
 
     `t.domain.event_dim` says how many axes an event has; 0 acts on each entry, and the log-dets of the entries add up.
-    One method has the log-det for both directions, so that there is none of the reverse direction.
+    One method has the log-det for both directions, and the reverse direction has no other.
     """
 
     root = "torch.distributions.transforms:Transform"

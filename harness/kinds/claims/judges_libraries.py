@@ -5,6 +5,7 @@ A row named "X of LIBRARY" is compared with the row X, which applies the same ki
 
 from __future__ import annotations
 
+from harness.kinds.claims.judges_layers import APART
 from harness.kinds.claims.verdicts import (
     FAILS,
     HOLDS,
@@ -22,11 +23,10 @@ from harness.kinds.runtime.points import merged
 from harness.kinds.runtime.trial import RuntimeTrial
 from harness.reporting.frame import Results, groups_of, rows_of
 from harness.reporting.statistics.statistics import judged
-from harness.reporting.tables.cells import EMPTY, OPERATIONS, shape_text
+from harness.reporting.tables.cells import OPERATIONS, shape_text
 from harness.reporting.tables.rendering import Table
 
 OF = " of "
-APART = 2  # times; one case timed twice on a shared machine differs by up to half as much (docs/timing.md)
 
 
 def conformance(results: Results) -> Verdict:
@@ -90,10 +90,7 @@ def same_likelihood(results: Results) -> Verdict:
     if not tested:
         return nothing_to_judge(results)
     differs = [key for key, found in tested.items() if outcome_of(found) != "open"]
-    rows = tuple(
-        (row, column, UNITS[names[column]], difference_text(found) if found else EMPTY)
-        for (row, column), found in tested.items()
-    )
+    rows = tuple((row, column, UNITS[names[column]], difference_text(found)) for (row, column), found in tested.items())
     header = ("layer", "on", "unit", "its value less ours")
     caption = (
         "Negative log-likelihood of each library's layer less that of the same kind of layer here, by paired seeds."

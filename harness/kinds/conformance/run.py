@@ -1,4 +1,4 @@
-"""A conformance trial: one layer by every rule of check-layer, and its log-det and inverse as they stand in a flow."""
+"""A conformance trial: check one layer by every rule, and its log-det and inverse as a flow uses them."""
 
 from __future__ import annotations
 

@@ -10,19 +10,13 @@ from pydantic import Field
 from harness.kinds.conformance.trial import ConformanceTrial
 from harness.planning.resolve import Cell, Scope
 from harness.planning.suite_base import Suite
-from harness.planning.suite_model import Label, OrEmpty, Profile, ProfileName, ShapedEntry
-
-
-class ConformanceProfile(Profile):
-    """One size of the suite; its columns are event shapes."""
-
-    datasets: Mapping[Label, Annotated[ShapedEntry, OrEmpty]] = Field(default_factory=dict)
+from harness.planning.suite_model import ProfileName, ShapedProfile
 
 
 class ConformanceSuite(Suite):
     """A suite that checks every row's layer at every event shape."""
 
-    profiles: Annotated[Mapping[ProfileName, ConformanceProfile], Field(min_length=1)]
+    profiles: Annotated[Mapping[ProfileName, ShapedProfile], Field(min_length=1)]
 
     def expand(self, scope: Scope, common: Mapping[str, Any]) -> Iterator[ConformanceTrial]:
         """Yield a trial per column and row."""

@@ -11,13 +11,7 @@ from harness.core.settings import Examination
 from harness.kinds.examination.trial import ExaminationTrial
 from harness.planning.resolve import Cell, Scope
 from harness.planning.suite_base import Suite
-from harness.planning.suite_model import Label, OrEmpty, Profile, ProfileName, ShapedEntry
-
-
-class ExaminationProfile(Profile):
-    """One size of the suite; its columns are event shapes."""
-
-    datasets: Mapping[Label, Annotated[ShapedEntry, OrEmpty]] = Field(default_factory=dict)
+from harness.planning.suite_model import ProfileName, ShapedProfile
 
 
 class ExaminationSuite(Suite):
@@ -28,7 +22,7 @@ class ExaminationSuite(Suite):
     """
 
     examine: Annotated[tuple[Examination, ...], Field(min_length=1)]
-    profiles: Annotated[Mapping[ProfileName, ExaminationProfile], Field(min_length=1)]
+    profiles: Annotated[Mapping[ProfileName, ShapedProfile], Field(min_length=1)]
 
     def expand(self, scope: Scope, common: Mapping[str, Any]) -> Iterator[ExaminationTrial]:
         """Yield a trial per column, row and property."""
