@@ -189,8 +189,10 @@ def test_inverse_of_few_and_of_many_events(batch):
 
 @pytest.mark.parametrize("shape", [(2, 5, 4), (3, 6), (2, 1, 9)])
 @pytest.mark.parametrize("kernel_size", [1, 2, 3, 4])
+@pytest.mark.parametrize("least_interleaved", [0, 2**20])
 @torch.no_grad()
-def test_spectrum_of_few_taps_is_that_of_the_whole_kernel(shape, kernel_size, monkeypatch):
+def test_spectrum_of_few_taps_is_that_of_the_whole_kernel(shape, kernel_size, least_interleaved, monkeypatch):
+    monkeypatch.setattr(periodic, "LEAST_INTERLEAVED", least_interleaved)
     layers = []
     for largest_direct in (0, 16):
         monkeypatch.setattr(periodic, "LARGEST_DIRECT", largest_direct)
