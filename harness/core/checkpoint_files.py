@@ -7,6 +7,7 @@ the state as `torch.save` writes it, and the SHA-256 of both. It gets its name o
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -49,8 +50,13 @@ def checkpoint_folder(out: Path, name: str) -> Path:
 
 def checkpoint_files(out: Path, name: str) -> list[Path]:
     """Return the checkpoints of a trial, the newest first."""
-    found = [path for path in checkpoint_folder(out, name).glob(f"*{SUFFIX}") if path.stem.isdecimal()]
-    return sorted(found, key=lambda path: int(path.stem), reverse=True)
+    folder = checkpoint_folder(out, name)
+    try:
+        names = os.listdir(folder)  # not a glob: most trials of a large plan have no folder
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    steps = [found.removesuffix(SUFFIX) for found in names if found.endswith(SUFFIX)]
+    return [folder / f"{step}{SUFFIX}" for step in sorted(filter(str.isdecimal, steps), key=int, reverse=True)]
 
 
 def read_header(file: BinaryIO) -> tuple[CheckpointHeader, bytes]:

@@ -52,7 +52,7 @@ class Experience:
 
     def seconds(self, trial: Trial) -> float | None:
         """Return the estimated duration of a trial; None without a similar trial."""
-        for key, work in _keys(trial.model_dump(mode="json")):
+        for key, work in _keys(trial.model_dump(mode="json")) if self._times else ():
             if key in self._times:
                 return fmean(self._times[key]) * work
         return None

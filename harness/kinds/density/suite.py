@@ -168,15 +168,17 @@ class DensitySuite(Tuned, Trained, Suite):
     def expand(self, scope: Scope, common: Mapping[str, Any]) -> Iterator[Trial]:
         """Yield the candidates, a trial per seed, data set and row, then one per data set that times its layers."""
         tunings = {(cell.column, cell.row): tuning_of(cell) for cell in scope.every_cell}
+        references = {
+            label: column.entry.reference(label, column.options, self.folder) for label, column in scope.data.items()
+        }
         trials = []
         for seed in self.seeds(scope):
             for cell in scope.every_cell:
-                column = scope.data[cell.column]
-                if seed not in _column_seeds(scope, column):
+                if seed not in _column_seeds(scope, scope.data[cell.column]):
                     continue
                 trial = DensityTrial(
                     **common,
-                    data=column.entry.reference(column.label, column.options, self.folder),
+                    data=references[cell.column],
                     layer=cell.layer,
                     flow=cell.flow,
                     training=cell.merged("training", TrainingSettings),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import cached_property
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import SerializerFunctionWrapHandler, model_serializer
@@ -117,20 +117,10 @@ class DensityTrial(FlowTrial):
         """True under a budget of time, which decides the number of candidates."""
         return self.tuning is not None and self.tuning.budget is not None
 
-    @cached_property
+    @property
     def candidates(self) -> tuple[CandidateTrial, ...]:
         """The candidates of the tuning, the same for every seed; none without tuning."""
-        from harness.kinds.tuning.trial import CandidateTrial  # not above: that kind builds on this one
-
-        if self.tuning is None:
-            return ()
-        seed, steps = self.tuning.seed, self.tuning.steps or self.training.steps
-        found = []
-        for number, changes in enumerate(self.tuning.candidates):
-            values = vars(self.settled(dict(changes))) | {"kind": "tuning", "seed": seed, "candidate": number}
-            values["training"] = values["training"].model_copy(update={"steps": steps, "samples": None})
-            found.append(CandidateTrial(**{name: values[name] for name in CandidateTrial.model_fields}))
-        return tuple(found)
+        return () if self.tuning is None else _candidates(self.model_copy(update={"seed": self.tuning.seed}))
 
     def settled(self, changes: Mapping[str, Any]) -> DensityTrial:
         """Return the trial without tuning and with changed settings: path -> value, as in `Tuning.candidates`."""
@@ -183,3 +173,18 @@ class DensityTrial(FlowTrial):
             return None
         before, now = record.rows[0].get("candidate"), self.choice(records)
         return None if before == now else f"its tuning chose candidate {before} and now chooses {now}"
+
+
+@lru_cache(maxsize=None)  # a plan asks for them at every seed
+def _candidates(trial: DensityTrial) -> tuple[CandidateTrial, ...]:
+    """Return the candidates of a trial with the seed of its tuning."""
+    from harness.kinds.tuning.trial import CandidateTrial  # not above: that kind builds on this one
+
+    assert trial.tuning is not None
+    found = []
+    for number, changes in enumerate(trial.tuning.candidates):
+        values = vars(trial.settled(dict(changes))) | {"kind": "tuning", "candidate": number}
+        steps = trial.tuning.steps or trial.training.steps
+        values["training"] = values["training"].model_copy(update={"steps": steps, "samples": None})
+        found.append(CandidateTrial(**{name: values[name] for name in CandidateTrial.model_fields}))
+    return tuple(found)
