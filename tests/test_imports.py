@@ -33,7 +33,6 @@ ALLOWED = {
         "jinja2",
         "PIL",
         "scipy",
-        "statsmodels",
         "wfdb",
         "pooch",
         "requests",

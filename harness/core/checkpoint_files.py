@@ -7,7 +7,6 @@ the state as `torch.save` writes it, and the SHA-256 of both. It gets its name o
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -50,13 +49,12 @@ def checkpoint_folder(out: Path, name: str) -> Path:
 
 def checkpoint_files(out: Path, name: str) -> list[Path]:
     """Return the checkpoints of a trial, the newest first."""
-    folder = checkpoint_folder(out, name)
     try:
-        names = os.listdir(folder)  # not a glob: most trials of a large plan have no folder
+        files = list(checkpoint_folder(out, name).iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return []
-    steps = [found.removesuffix(SUFFIX) for found in names if found.endswith(SUFFIX)]
-    return [folder / f"{step}{SUFFIX}" for step in sorted(filter(str.isdecimal, steps), key=int, reverse=True)]
+    found = [path for path in files if path.suffix == SUFFIX and path.stem.isdecimal()]
+    return sorted(found, key=lambda path: int(path.stem), reverse=True)
 
 
 def read_header(file: BinaryIO) -> tuple[CheckpointHeader, bytes]:

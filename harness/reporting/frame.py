@@ -47,7 +47,7 @@ Row = Any
 Machine = tuple[str | None, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # compared and hashed by identity
 class Results:
     """The results of a run, from which every table, figure and verdict is made.
 

@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -67,6 +68,7 @@ def _planned_unit(data: DataRef) -> str:
     return "nats_per_dim" if sequence else "bits_per_dim"
 
 
+@lru_cache(maxsize=1)  # most tables and figures of a report ask for it
 def density(results: Results) -> pd.DataFrame:
     """Return the rows of density trials with further columns.
 
@@ -133,7 +135,10 @@ def competes(frame: pd.DataFrame) -> bool:
 
 def by_seed(frame: pd.DataFrame) -> dict[int, float]:
     """Return seed -> value; of several columns their mean. All trials have a value."""
-    return {seed: statistics.fmean(own["value"]) for seed, own in groups_of(frame, "seed")}
+    values: dict[int, list[float]] = {}
+    for seed, value in zip(frame["seed"], frame["value"], strict=True):
+        values.setdefault(int(seed), []).append(float(value))
+    return {seed: statistics.fmean(own) for seed, own in values.items()}
 
 
 def marked(text: str, frame: pd.DataFrame) -> str:

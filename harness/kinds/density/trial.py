@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import SerializerFunctionWrapHandler, model_serializer
@@ -175,7 +175,7 @@ class DensityTrial(FlowTrial):
         return None if before == now else f"its tuning chose candidate {before} and now chooses {now}"
 
 
-@lru_cache(maxsize=None)  # a plan asks for them at every seed
+@cache  # a plan asks for them at every seed
 def _candidates(trial: DensityTrial) -> tuple[CandidateTrial, ...]:
     """Return the candidates of a trial with the seed of its tuning."""
     from harness.kinds.tuning.trial import CandidateTrial  # not above: that kind builds on this one

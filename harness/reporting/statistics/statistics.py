@@ -14,6 +14,7 @@ import math
 import statistics
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
 from typing import TypeVar
 
@@ -66,17 +67,22 @@ def estimate(values: Sequence[float], standard_error: float | None = None) -> Es
         return Estimate(mean, mean, mean, len(values))
     if len(values) < LEAST_SEEDS:
         return Estimate(mean, min(values), max(values), len(values))
+    return Estimate(mean, *_bootstrap(tuple(sorted(map(float, values)))), len(values))
+
+
+@lru_cache(maxsize=4096)  # a report asks for the same seeds in several tables and figures
+def _bootstrap(values: tuple[float, ...]) -> tuple[float, float]:
     from scipy import stats  # most of a second to import, which a report of single seeds does without
 
     found = stats.bootstrap(
-        (np.sort(np.asarray(values, dtype=float)),),
+        (np.asarray(values),),
         np.mean,
         confidence_level=LEVEL,
         n_resamples=RESAMPLES,
         method="BCa",
         rng=np.random.default_rng(0),
     ).confidence_interval
-    return Estimate(mean, float(found.low), float(found.high), len(values))
+    return float(found.low), float(found.high)
 
 
 def spread_text(seeds: Iterable[int]) -> str:
@@ -152,17 +158,24 @@ def paired_differences(rows: Mapping[str, Mapping[int, float]]) -> dict[tuple[st
 def judged(differences: Mapping[Key, Sequence[float]]) -> dict[Key, Difference]:
     """Return the estimate of each sample of differences and, of those with eight or more, the test of their family."""
     raw = {key: _paired_t(values) for key, values in differences.items() if len(values) >= LEAST_SEEDS}
-    corrected: dict[Key, float] = {}
-    if raw:
-        from statsmodels.stats.multitest import multipletests
-
-        corrected = dict(
-            zip(raw, map(float, multipletests([p for p, _ in raw.values()], method="holm")[1]), strict=True)
-        )
+    corrected = _holm({key: p for key, (p, _) in raw.items()})
     return {
         key: Difference(estimate(values), corrected.get(key), raw[key][1] if key in raw else None, tuple(values))
         for key, values in differences.items()
     }
+
+
+def _holm(p_values: Mapping[Key, float]) -> dict[Key, float]:
+    """Return p-values corrected for their number by Holm's step-down method (1979), of which each is at most 1.
+
+    The i-th smallest of m is multiplied by m - i + 1, and is no smaller than the ones before it.
+    """
+    corrected: dict[Key, float] = {}
+    largest = 0.0
+    for before, key in enumerate(sorted(p_values, key=lambda key: p_values[key])):
+        largest = max(largest, min(1.0, (len(p_values) - before) * p_values[key]))
+        corrected[key] = largest
+    return corrected
 
 
 def _paired_t(differences: Sequence[float]) -> tuple[float, float | None]:

@@ -10,6 +10,7 @@ from scipy import stats
 from harness.reporting.statistics.statistics import (
     Difference,
     Estimate,
+    _holm,
     estimate,
     judged,
     paired_differences,
@@ -101,6 +102,13 @@ def test_p_values_have_holms_correction_for_all_pairs():
     assert {pair: difference.p for pair, difference in tested.items()} == pytest.approx(corrected)
     differences = [values["a"][seed] - values["b"][seed] for seed in range(8)]
     assert tested["a", "b"].effect == pytest.approx(statistics.fmean(differences) / statistics.stdev(differences))
+
+
+def test_a_corrected_p_value_is_no_smaller_than_those_of_stronger_effects():
+    assert _holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.5}) == pytest.approx(
+        {"a": 0.04, "c": 0.09, "b": 0.09, "d": 0.5}
+    )
+    assert _holm({"a": 0.7, "b": 0.6}) == {"b": 1.0, "a": 1.0}
 
 
 def test_equal_differences_need_no_standard_deviation():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -14,6 +15,8 @@ from harness.reporting.frame import Results
 
 HEADING = "Training curves"
 ORDER = 5
+
+MOST_DRAWN = 50  # seeds of a row that an SVG file holds as lines
 
 SETTLED = 0.15  # the share of the steps whose first, steep part may leave the panel
 
@@ -48,8 +51,9 @@ def figures(results: Results) -> dict[str, Figure]:
                     *zip(*middle, strict=True), line, color=colour(position), linewidth=1.2 if name == "train" else 2
                 )
                 if name == "validation" and len(seeds) > 1:
-                    for points in seeds:
-                        axes.plot(*zip(*points, strict=True), color=colour(position), linewidth=0.6, alpha=0.5)
+                    thin = LineCollection(seeds, color=colour(position), linewidth=0.6, alpha=0.5)
+                    thin.set_rasterized(len(seeds) > MOST_DRAWN)
+                    axes.add_collection(thin)
         axes.set_ylim(*limits(shown))
         axes.set_title(plain(column))
         axes.set_xlabel("training step")
