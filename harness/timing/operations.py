@@ -11,7 +11,8 @@ Definitions, after the runtime section of ButterflyFlow (Meng et al., ICML 2022)
 
 The input x is standard normal, and y is the layer's output for it. The weights are perturbed away from
 initialisation, where an identity could be cheaper than the layer in use (denormal numbers, zero off-diagonals).
-A layer that hardens is timed as it is used: forward and log-det in training, the inverse, which draws samples, in `eval()`.
+A layer that hardens is timed as it is used: forward and log-det in training, the inverse, which draws samples, in
+`eval()`.
 """
 
 from __future__ import annotations
