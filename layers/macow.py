@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from layers.base import InvertibleLinear
 from layers.linalg.convolution import convolution_matrix
+from layers.linalg.corner import corner_solver
 
 DIRECTIONS = ("above", "below", "left", "right")
 
@@ -30,14 +31,15 @@ class MaCow(InvertibleLinear, name="macow"):
     the four are one constant for each channel.
 
     Determinant: each factor is triangular in its direction with a unit diagonal, so log|det| = n * sum of s.
-    Inverse: the last factor first, each by substitution, a whole row or column at once; exact and differentiable.
+    Inverse: the last factor first, each by substitution, a whole row or column at once; those of a sequence as in
+    `cinc`. Exact and differentiable.
     Parameters: 4 c^2 h k + c (2 c^2 h + c for a sequence).
     Singular cases: none. With large weights the inverse grows geometrically across the event.
 
     Family: convolutions
     Cost:
         forward: 4 c^2 n h k multiply-adds for images, 2 c^2 n h for sequences
-        inverse: as many, in 2 H + 2 W steps one after the other, 2 T for sequences
+        inverse: as many, in 2 H + 2 W steps one after the other; for sequences as that of two convolutions `cinc`
         log-det: c additions
     Shapes: every (C, L) and (C, H, W); a window may be larger than the event
     Source: MaCow (Ma, Kong, Zhang and Hovy, NeurIPS 2019)
@@ -68,7 +70,7 @@ class MaCow(InvertibleLinear, name="macow"):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Apply the factors, and return n times the sum of s."""
-        z = self._image(x)
+        z = x if x.ndim == 4 else x.unsqueeze(3)
         for direction in self.directions:
             weight: Tensor = getattr(self, direction)
             side = weight.shape[3] // 2
@@ -87,16 +89,26 @@ class MaCow(InvertibleLinear, name="macow"):
 
     def inverter(self) -> Callable[[Tensor], Tensor]:
         """Keep the current weights; the callable solves for each factor, the last one first."""
-        weights = [(direction, getattr(self, direction).clone()) for direction in reversed(self.directions)]
-        shrink = (-self.log_scale).exp()[:, None, None]
+        solvers = [self._solver(direction) for direction in reversed(self.directions)]
+        shrink = (-self.log_scale).exp().view(-1, *[1] * (len(self.shape) - 1))
 
         def invert(y: Tensor) -> Tensor:
-            z = self._image(y) * shrink
-            for direction, weight in weights:
-                z = _turned_back(_solve_above(weight, _turned(z, direction)), direction)
-            return z.reshape(y.shape)
+            z = y * shrink
+            for solve in solvers:
+                z = solve(z)
+            return z
 
         return invert
+
+    def _solver(self, direction: str) -> Callable[[Tensor], Tensor]:
+        """Return the solve for one factor; that of a sequence is a convolution padded at one end."""
+        weight: Tensor = getattr(self, direction)
+        if len(self.shape) == 2:
+            here = torch.eye(self.channels).to(weight)[..., None]
+            nearest_first = torch.cat((here, weight.squeeze(3).flip(2)), 2)
+            return corner_solver(nearest_first, self.shape[1:], [direction == "above"])
+        weight = weight.clone()
+        return lambda z: _turned_back(_solve_above(weight, _turned(z, direction)), direction)
 
     @torch.no_grad()
     def dense(self) -> Tensor:
@@ -108,9 +120,6 @@ class MaCow(InvertibleLinear, name="macow"):
             above = F.pad(getattr(self, direction), (*side, 0, self.depth + 1))  # square, about the pixel
             weight = weight + convolution_matrix(_turned_back(above, direction), positions, [self.depth] * 2) @ weight
         return self.log_scale.exp().repeat_interleave(self.positions)[:, None] * weight
-
-    def _image(self, x: Tensor) -> Tensor:
-        return x if x.ndim == 4 else x.unsqueeze(3)
 
 
 def _turned(images: Tensor, direction: str) -> Tensor:

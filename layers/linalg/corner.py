@@ -21,7 +21,7 @@ from layers.linalg.convolution import convolution_matrix
 
 
 def corner_mask(channels: int, kernel_size: int, axes: int, *, unit: bool) -> Tensor:
-    """Return the mask of A, (c, c, k) or (c, c, k, k): True but above the diagonal of tap 0, or from it on if unit."""
+    """Return the mask of A, (c, c, k) or (c, c, k, k): False above the diagonal of tap 0 and, if unit, on it."""
     mask = torch.ones(channels, channels, *[kernel_size] * axes, dtype=torch.bool)
     mask.flatten(2)[..., 0].tril_(-1 if unit else 0)  # a view
     return mask
