@@ -104,7 +104,7 @@ class MaCow(InvertibleLinear, name="macow"):
         """Return the solve for one factor; that of a sequence is a convolution padded at one end."""
         weight: Tensor = getattr(self, direction)
         if len(self.shape) == 2:
-            here = torch.eye(self.channels).to(weight)[..., None]
+            here = torch.eye(self.channels, dtype=weight.dtype, device=weight.device)[..., None]
             nearest_first = torch.cat((here, weight.squeeze(3).flip(2)), 2)
             return corner_solver(nearest_first, self.shape[1:], [direction == "above"])
         weight = weight.clone()

@@ -31,7 +31,8 @@ def corner_taps(weight: Tensor, mask: Tensor, *, unit: bool) -> Tensor:
     """Return A from its parameters: masked, and with a unit diagonal at tap 0 if the mask leaves none."""
     if not unit:
         return weight * mask
-    identity = F.pad(torch.eye(len(weight)).to(weight)[..., None], (0, weight[0, 0].numel() - 1))
+    identity = torch.eye(len(weight), dtype=weight.dtype, device=weight.device)[..., None]
+    identity = F.pad(identity, (0, weight[0, 0].numel() - 1))
     return weight * mask + identity.view_as(weight)
 
 
@@ -48,8 +49,8 @@ def corner_solver(taps: Tensor, sizes: Sequence[int], backwards: Sequence[bool])
     """Factorise once; return the exact solve of y for x, on events of these spatial sizes, differentiable.
 
     By `invertbench::emerging_inverse`, with an identity as its second kernel, on a CPU or a CUDA device in 32 or 64
-    bits, else by `layers.linalg.causal`. With gradients the kernel's are those of the implicit function: of y by one
-    solve of the transposed system, of A by a correlation with it, and each runs over the pixels of a diagonal at once.
+    bits, else by `layers.linalg.causal`. The kernel's gradients are those of the implicit function: for y a solve of
+    the transposed system, for A a correlation of its result with x. A solve takes the pixels of a diagonal at once.
     """
     taps = _within(taps, sizes)
     compiled = kernels.serve(taps)
