@@ -6,13 +6,10 @@ import itertools
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from layers.base import InvertibleLinear, check_whole
-from layers.kernels import load as kernels
-from layers.linalg.causal import factorise, solve
-from layers.linalg.convolution import convolution_matrix
+from layers.linalg.corner import corner_convolution, corner_mask, corner_matrix, corner_solver, corner_taps
 
 
 class FInC(InvertibleLinear, name="finc"):
@@ -58,21 +55,14 @@ class FInC(InvertibleLinear, name="finc"):
         # For each group and axis: does it look backwards, to smaller indices, where its padding is?
         self.backwards = corners[: len(sizes)]
         for group, size in enumerate(sizes):
-            mask = torch.ones(size, size, *[kernel_size] * axes, dtype=torch.bool)
-            mask.flatten(2)[..., 0].tril_(-1)  # a view
+            mask = corner_mask(size, kernel_size, axes, unit=True)
             self.register_buffer(f"weight{group}_mask", mask, persistent=False)
             self.register_parameter(f"weight{group}", nn.Parameter(0.02 * torch.randn(mask.shape) * mask))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Convolve each group from its corner; the log-det is 0."""
-        convolve = F.conv2d if len(self.shape) == 3 else F.conv1d
-        parts = []
-        for part, taps, backwards in zip(x.split(self.sizes, 1), self._taps(), self.backwards, strict=True):
-            reach = zip(reversed(taps.shape[2:]), reversed(backwards), strict=True)  # F.pad counts from the last axis
-            padding = [(size - 1) * side for size, b in reach for side in (b, not b)]
-            turned = taps.flip([axis for axis, b in enumerate(backwards, start=2) if b])
-            parts.append(convolve(F.pad(part, padding), turned))
-        return torch.cat(parts, 1), x.new_zeros(())
+        groups = zip(self._taps(), x.split(self.sizes, 1), self.backwards, strict=True)
+        return torch.cat([corner_convolution(*group) for group in groups], 1), x.new_zeros(())
 
     def log_det(self) -> Tensor:
         """Return 0."""
@@ -80,54 +70,22 @@ class FInC(InvertibleLinear, name="finc"):
 
     def inverter(self) -> Callable[[Tensor], Tensor]:
         """Keep the current taps of every group; without kernels, factorise the blocks of every solve once."""
-        compiled, width = kernels.serve(*self._weights()), self.shape[-1]
-        prepare = _kernel_solve if compiled else _plain_solve
-        solvers = [prepare(taps, width) for taps in self._taps()]
-        # Both solve from one corner: the kernel from the bottom right, the other from the top left.
-        turns = [[axis for axis, b in enumerate(backwards, start=2) if b == compiled] for backwards in self.backwards]
+        groups = zip(self._taps(), self.backwards, strict=True)
+        solvers = [corner_solver(taps, self.shape[1:], backwards) for taps, backwards in groups]
 
         def invert(y: Tensor) -> Tensor:
-            parts = y.split(self.sizes, 1)
-            return torch.cat([run(part.flip(t)).flip(t) for run, part, t in zip(solvers, parts, turns, strict=True)], 1)
+            parts = zip(solvers, y.split(self.sizes, 1), strict=True)
+            return torch.cat([run(part) for run, part in parts], 1)
 
         return invert
 
     @torch.no_grad()
     def dense(self) -> Tensor:
         """Return W, entry by entry from the definition: a diagonal block for each group."""
-        blocks = []
-        for weight, size, backwards in zip(self._weights(), self.sizes, self.backwards, strict=True):
-            taps = weight.flatten(2).clone()
-            taps[..., 0] = taps[..., 0].tril(-1) + torch.eye(size).to(taps)
-            turned = taps.view_as(weight).flip([axis for axis, b in enumerate(backwards, start=2) if b])
-            centre = [(self.kernel_size - 1) * b for b in backwards]
-            blocks.append(convolution_matrix(turned, self.shape[1:], centre))
-        return torch.block_diag(*blocks)
-
-    def _weights(self) -> list[Tensor]:
-        """Return the parameters of all groups, masked entries included."""
-        return [getattr(self, f"weight{group}") for group in range(len(self.sizes))]
+        groups = zip(self._taps(), self.backwards, strict=True)
+        return torch.block_diag(*(corner_matrix(taps, self.shape[1:], backwards) for taps, backwards in groups))
 
     def _taps(self) -> list[Tensor]:
-        """Return a of each group, index 0 at the pixel itself, without the taps that no pixel of the event reaches."""
-        reach = tuple(slice(0, size) for size in self.shape[1:])
-        every = (slice(None), slice(None))
-        taps = []
-        for group, (weight, size) in enumerate(zip(self._weights(), self.sizes, strict=True)):
-            identity = F.pad(torch.eye(size).to(weight)[..., None], (0, weight[0, 0].numel() - 1)).view_as(weight)
-            taps.append((weight * self.get_buffer(f"weight{group}_mask") + identity)[(*every, *reach)])
-        return taps
-
-
-def _kernel_solve(taps: Tensor, width: int) -> Callable[[Tensor], Tensor]:
-    """Return the compiled solve: the taps fill the corner of w1 that its mask keeps, and w2 is the identity."""
-    first = F.pad(taps, [size - 1 if side == 0 else 0 for size in reversed(taps.shape[2:]) for side in (0, 1)])
-    second = torch.zeros_like(first)
-    second.flatten(2)[..., second[0, 0].numel() // 2].diagonal().fill_(1)  # a view of the centre
-    return lambda y: torch.ops.invertbench.emerging_inverse(y, first, second, None)
-
-
-def _plain_solve(taps: Tensor, width: int) -> Callable[[Tensor], Tensor]:
-    """Return the solve in plain PyTorch; a sequence is an image of one row."""
-    factors = factorise(taps if taps.ndim == 4 else taps.unsqueeze(2), width)
-    return lambda y: solve(factors, y if y.ndim == 4 else y.unsqueeze(2)).reshape(y.shape)
+        """Return A of each group, index 0 at the pixel itself."""
+        names = [f"weight{group}" for group in range(len(self.sizes))]
+        return [corner_taps(getattr(self, n), self.get_buffer(f"{n}_mask"), unit=True) for n in names]

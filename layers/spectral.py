@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from layers.base import InvertibleLinear, check_choice
+from layers.linalg.circulant import fourier_matrix
 from layers.linalg.dct import dct, dct_matrix, inverse_dct
 
 
@@ -91,8 +92,4 @@ class Spectral(InvertibleLinear, name="spectral"):
 
 def _matrix(transform: str, size: int) -> Tensor:
     """Return the orthonormal transform of one axis, in double precision."""
-    if transform == "dct":
-        return dct_matrix(size)
-    place = torch.arange(size)
-    angle = (place[:, None] * place % size).double() * (-2 * math.pi / size)
-    return torch.polar(torch.full_like(angle, size**-0.5), angle)
+    return dct_matrix(size) if transform == "dct" else fourier_matrix(size)

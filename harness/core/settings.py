@@ -36,7 +36,7 @@ def _frozen(value: Any) -> Any:
     return value
 
 
-Operation = Literal["forward", "forward_backward", "inverse", "inverse_warm"]
+Operation = Literal["forward", "forward_backward", "log_det", "inverse", "inverse_warm"]
 """Timed operations of a layer; `harness.timing.operations` defines each."""
 
 Accounting = Literal["true", "once_per_sequence"]

@@ -4,12 +4,15 @@ Definitions, after the runtime section of ButterflyFlow (Meng et al., ICML 2022)
 
 - forward: apply the layer **and** compute its log-det in grad mode; no backward pass.
 - forward_backward: the same, then the gradient of sum(y) + log-det with respect to the input and every parameter.
+- log_det: `layer.log_det()` in grad mode, without a pass over events; no backward pass. A layer that does not define it
+  applies forward to one zero event.
 - inverse: `layer.inverse(y)` under no_grad, including its factorisation ("cold").
 - inverse_warm: the same with the result of `layer.inverter()`, which factorises before the clock starts.
 
 The input x is standard normal, and y is the layer's output for it. The weights are perturbed away from
 initialisation, where an identity could be cheaper than the layer in use (denormal numbers, zero off-diagonals).
-A layer that hardens is timed as it is used: forward in training, the inverse, which draws samples, in `eval()`.
+A layer that hardens is timed as it is used: forward and log-det in training, the inverse, which draws samples, in
+`eval()`.
 """
 
 from __future__ import annotations
@@ -52,11 +55,13 @@ def prepare(
 
     The layer itself is moved to `device` and `dtype`, and put into training mode or `eval()`.
     """
-    layer.to(device=device, dtype=dtype).train(operation in ("forward", "forward_backward"))
+    layer.to(device=device, dtype=dtype).train(not operation.startswith("inverse"))
     x = events(layer.shape, batch, dtype=dtype, device=device, seed=seed)
     if operation == "forward":
         x.requires_grad_()
         return lambda: layer(x)
+    if operation == "log_det":
+        return layer.log_det
     if operation == "forward_backward":
         x.requires_grad_()
         leaves = [x, *layer.parameters()]

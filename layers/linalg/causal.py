@@ -85,8 +85,12 @@ def solve(factors: CausalFactors, y: Tensor) -> Tensor:
     for row in inverse @ y:
         nearest_first = rows[: -depth - 1 : -1]
         if nearest_first:
-            windows = [solved.unfold(0, reach + size, size) for solved in nearest_first]
-            seen = torch.cat(windows, dim=-1).transpose(1, 2)
+            # Not by `unfold`, whose gradient has no batching rule in torch.func.
+            windows = [
+                torch.stack([solved[start : start + reach + size] for start in range(0, blocks * size, size)])
+                for solved in nearest_first
+            ]
+            seen = torch.cat(windows, dim=1)
             row = torch.baddbmm(row, above[:, : seen.shape[1]].expand(blocks, -1, -1), seen)
         parts, history = [margin], margin
         for right_hand_side in row:

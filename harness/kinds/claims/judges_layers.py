@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import pandas as pd
@@ -27,6 +28,8 @@ FACTOR = 2  # "less than half"
 ROUNDING = 1e-6  # nats; a larger error of a log-determinant in float64 is none of rounding
 COMPARED = ("emerging", "periodic")  # the layers that the publication times beside its own, in the figure of the claim
 LISTED = 4
+SPEEDUPS = {"inverse": 1.17, "log_det": 4.31}  # claimed of CDFlow, over a dense matrix
+SPEEDUP_CHANNELS = 96
 APART = 2  # times; one case timed twice on a shared machine differs by up to half as much (docs/timing.md)
 
 
@@ -122,10 +125,7 @@ def runtime(results: Results) -> Verdict:
     Times differ where their spreads do not meet: the interquartile range of the samples, or the gap between processes
     if that is wider. Where either time is marked as unstable, the spreads must lie a factor of two apart.
     """
-    plan = results.plan
-    threads = next(trial.threads for trial in plan.trials if isinstance(trial, RuntimeTrial))
-    timings = results.of_kind("runtime")
-    points = merged(timings, threads).dropna(subset="median_ms")
+    plan, points = results.plan, _points(results)
     own = {(line.operation, *_point(line)): line for line in rows_of(points[points["layer"] == SUBJECT])}
     rows, judged = [], list[tuple[str, Outcome, Row]]()
     for row in plan.rows:
@@ -172,6 +172,49 @@ def runtime(results: Results) -> Verdict:
         more = f", and {len(lost) - LISTED} more" if len(lost) > LISTED else ""
         text += f" It takes longer than {'; '.join(lost[:LISTED])}{more}."
     return Verdict(of_outcomes(outcome for _, outcome, _ in judged), "; ".join(parts), text, (table,))
+
+
+def speedups(results: Results) -> Verdict:
+    """Judge "the inverse 1.17 and the log-determinant 4.31 times as fast as a dense matrix's, at 96 channels".
+
+    A factor is reached, or missed, where the spreads of the two times and the margin of `runtime` allow nothing else.
+    """
+    points = _points(results)
+    points = points[points["shape"].str.startswith(f"{SPEEDUP_CHANNELS}x")]
+    lines = {(line.layer, line.operation, _point(line)): line for line in rows_of(points)}
+    outcomes, rows, parts, faster = list[Outcome](), [], [], 0
+    for operation, claimed in SPEEDUPS.items():
+        for point in dict.fromkeys(point for _, _, point in lines):
+            dense, own = lines.get(("dense", operation, point)), lines.get(("cdflow", operation, point))
+            if dense is None or own is None:
+                continue
+            margin = APART if own.unstable or dense.unstable else 1
+            ratio, least = dense.median_ms / own.median_ms, max(dense.low, 0) / own.high
+            most = dense.high / own.low if own.low > 0 else math.inf  # a spread may be wider than the time itself
+            reached = least >= claimed * margin
+            outcomes.append("for" if reached else "against" if most * margin < claimed else "open")
+            faster += _faster(own, dense) == "for"
+            name, shape = OPERATIONS[operation], shape_text(own.shape)
+            rows.append((name, shape, str(own.batch), f"{claimed:.2f}", f"{ratio:.2f} ({least:.2f} to {most:.2f})"))
+            parts.append(f"{name} {ratio:.2f} times as fast as the dense matrix's at {shape}, batch {own.batch}")
+    if not outcomes:
+        return nothing_to_judge(results)
+    header = ("operation", "event", "batch", "claimed", "found (by the spreads)")
+    caption = f"Time of the dense 1x1 convolution over that of CDFlow at {SPEEDUP_CHANNELS} channels."
+    table = Table(f"{results.plan.suite}-speedups", caption, header, tuple(rows), words=frozenset({0, 1}))
+    claims = " and ".join(f"{claimed} ({OPERATIONS[operation]})" for operation, claimed in SPEEDUPS.items())
+    text = (
+        f"CDFlow, where {claims} is claimed: {'; '.join(parts)}. It reaches its factor in {outcomes.count('for')} of "
+        f"{len(outcomes)} comparisons, misses it in {outcomes.count('against')}, and is clearly faster in {faster}."
+    )
+    short = f"factors {', '.join(f'{row[4].split()[0]} ({row[0]}, {row[1]})' for row in rows)}; claimed {claims}"
+    return Verdict(of_outcomes(outcomes), short, text, (table,))
+
+
+def _points(results: Results) -> pd.DataFrame:
+    """Return the measured points of a runtime suite, the processes of each together."""
+    threads = next(trial.threads for trial in results.plan.trials if isinstance(trial, RuntimeTrial))
+    return merged(results.of_kind("runtime"), threads).dropna(subset="median_ms")
 
 
 def _point(line: Row) -> tuple[str, str, int]:

@@ -124,22 +124,22 @@ def singularity(results: Results) -> Verdict:
     return Verdict(IN_PART if ordinary and not any(ordinary) else FAILS, short, text, (table,))
 
 
-def ranked(results: Results) -> Verdict:
-    """Judge in which columns the butterfly is significantly the best, or behind another row, over paired seeds."""
+def ranked(results: Results, subject: str = SUBJECT) -> Verdict:
+    """Judge in which columns the subject is significantly the best, or behind another row, over paired seeds."""
     parts, shorts, outcomes, frame = [], [], list[Outcome](), density(results)
     if not frame["tuned"].any():
         return Verdict(UNDECIDED, "nothing was tuned", tuning_text(results))
     for column in results.plan.columns:
         found = ranking(results, column)
         means = found.means
-        if SUBJECT not in means or len(means) < 2:
+        if subject not in means or len(means) < 2:
             tuned = frame.loc[frame["dataset"] == column, "tuned"].any()
             parts.append(f"{column}: {'nothing to compare' if tuned else 'nothing was tuned'}")
             outcomes.append("open")
             continue
         order = sorted(means, key=lambda row: means[row])
         text = f"{column}: {order[0]} is lowest ({means[order[0]]:.3f} {UNITS[units(results)[column]]})"
-        if order[0] == SUBJECT:
+        if order[0] == subject:
             behind = {row: found.behind(row) for row in order[1:]}
             close = [row for row, difference in behind.items() if outcome_of(difference) != "for"]
             outcomes.append("open" if close else "for")
@@ -147,15 +147,20 @@ def ranked(results: Results) -> Verdict:
             text += f", {_behind(nearest, behind[nearest])}"
             shorts.append(f"not clearly ahead of {', '.join(close)} on {column}" if close else f"first on {column}")
         else:
-            difference = found.behind(SUBJECT)
+            difference = found.behind(subject)
             outcomes.append("against" if outcome_of(difference) == "for" else "open")
-            text += f", {_behind(SUBJECT, difference)}"
+            text += f", {_behind(subject, difference)}"
             clearly = "" if outcomes[-1] == "against" else "not clearly "
             shorts.append(f"{clearly}behind {order[0]} on {column}")
         parts.append(text)
     if not shorts:
         return nothing_to_judge(results)
-    return Verdict(of_outcomes(outcomes), f"{SUBJECT} is {', '.join(shorts)}", f"{'; '.join(parts)}.")
+    return Verdict(of_outcomes(outcomes), f"{subject} is {', '.join(shorts)}", f"{'; '.join(parts)}.")
+
+
+def ranked_cdflow(results: Results) -> Verdict:
+    """Judge as `ranked`, of CDFlow."""
+    return ranked(results, "cdflow")
 
 
 def _behind(row: str, found: Difference | None) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from harness.kinds.claims.judges_layers import block_determinant, mixing, parameters, runtime
+from harness.kinds.claims.judges_layers import block_determinant, mixing, parameters, runtime, speedups
 from harness.kinds.claims.judges_libraries import conformance, same_likelihood, same_time
-from harness.kinds.claims.judges_training import accounting, ranked, settings, singularity
+from harness.kinds.claims.judges_training import accounting, ranked, ranked_cdflow, settings, singularity
 from harness.kinds.claims.verdicts import UNDECIDED, Verdict
 from harness.planning.plan import Section
 from harness.reporting.figures.figures import ReportFigure, drawn
@@ -29,6 +29,7 @@ JUDGES: dict[str, Callable[[Results], Verdict]] = {
     judge.__name__: judge
     for judge in (
         *(accounting, parameters, mixing, block_determinant, singularity, runtime, ranked, settings),
+        *(speedups, ranked_cdflow),
         *(conformance, same_time, same_likelihood),
     )
 }

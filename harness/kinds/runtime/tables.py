@@ -192,6 +192,7 @@ class _Sweep:
         what = {
             "forward": "forward with log-determinant, in grad mode",
             "forward_backward": "forward with log-determinant, and backward",
+            "log_det": "log-determinant alone, in grad mode",
             "inverse": "inverse, without gradient, factorising included",
             "inverse_warm": "inverse, without gradient, factorised before",
         }[operation]

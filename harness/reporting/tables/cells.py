@@ -12,6 +12,7 @@ EMPTY = "–"
 OPERATIONS = {
     "forward": "forward",
     "forward_backward": "forward + backward",
+    "log_det": "log-det",
     "inverse": "inverse",
     "inverse_warm": "inverse, factorised",
 }

@@ -56,6 +56,12 @@ def test_forward_records_gradients_and_backward_reaches_every_leaf():
     torch.testing.assert_close(scale_gradient.flatten(), x.sum((0, 2)) + 3)  # 3 positions, from the log-det
 
 
+def test_the_log_det_alone_is_in_grad_mode():
+    layer = LAYERS["cdflow"]((4, 8, 8))
+    log_det = prepare(layer, 5, "log_det", dtype=torch.float64, device=CPU)()
+    assert log_det.requires_grad and log_det == layer.log_det()
+
+
 def test_inverse_is_without_grad():
     layer = Counting((2, 3))
     assert not prepare(layer, 5, "inverse", dtype=torch.float32, device=CPU)().requires_grad
@@ -63,10 +69,10 @@ def test_inverse_is_without_grad():
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_forward_is_timed_in_training_and_the_inverse_in_eval(operation):
+def test_the_inverse_alone_is_timed_in_eval(operation):
     layer = Counting((2, 3)).eval()
     prepare(layer, 5, operation, dtype=torch.float32, device=CPU)
-    assert layer.training == operation.startswith("forward")
+    assert layer.training == (not operation.startswith("inverse"))
 
 
 def test_warm_inverse_factorises_before_timing_and_inverts_forward():

@@ -238,6 +238,37 @@ def test_the_gap_between_processes_widens_the_interval_of_a_time():
         assert judge("runtime", plan, records).holds == holds
 
 
+def sped_up(dense, cdflow, shape=(96, 1), iqr=0.01, **more):
+    """Return a run of one point from {operation: median} of a dense matrix and of CDFlow."""
+    layers = (ref("dense", "conv1x1"), ref("cdflow"))
+    trial = RuntimeTrial(**HEAD, sweep="vector", shape=shape, batch=1, layers=layers, operations=tuple(dense))
+    record = blank_record(trial, "ok", None)
+    about = {"status": "ok", "sweep": "vector", "shape": "x".join(map(str, shape)), "batch": 1, "iqr_ms": iqr}
+    about |= {"drift": 0.0, "cpu_share": 1.0, "peak_bytes": 1} | more
+    for name, times in (("dense", dense), ("cdflow", cdflow)):
+        record.rows += [{"layer": name, "operation": key, "median_ms": time} | about for key, time in times.items()]
+    return made("runtime", [trial], ["vector"]), [record]
+
+
+DENSE = {"inverse": 2.0, "log_det": 5.0}
+
+
+@pytest.mark.parametrize(
+    ("run", "holds"),
+    [
+        (sped_up(DENSE, {"inverse": 1.5, "log_det": 1.0}), "holds"),  # 1.33 and 5 times
+        (sped_up(DENSE, {"inverse": 1.5, "log_det": 2.0}), "holds in part"),
+        (sped_up(DENSE, {"inverse": 1.9, "log_det": 2.0}), "does not hold"),  # faster, but not by as much
+        (sped_up(DENSE, {"inverse": 2.0 / 1.17, "log_det": 1.0}), "undecided"),
+        (sped_up(DENSE, {"inverse": 1.5, "log_det": 1.0}, drift=0.5), "undecided"),  # unstable
+        (sped_up(DENSE, {"inverse": 1.9, "log_det": 2.0}, iqr=5.0), "undecided"),
+        (sped_up(DENSE, {"inverse": 1.5, "log_det": 1.0}, shape=(48, 1)), "undecided"),  # no point of 96 channels
+    ],
+)
+def test_factors_by_which_cdflow_is_faster(run, holds):
+    assert judge("speedups", *run).holds == holds
+
+
 def ranked(values, seeds, wobble=0.0, tuning=TUNING):
     """Return a run from {column: {row: mean}}: a seed shifts all rows equally, `wobble` each row differently."""
     trials, records = [], []
@@ -264,6 +295,13 @@ FIRST, LAST = {"conv1x1": 2.0, "butterfly": 1.0}, {"conv1x1": 1.0, "butterfly": 
 )
 def test_the_best_row(values, seeds, holds):
     assert judge("ranked", *ranked(values, seeds, 0.05)).holds == holds
+
+
+@pytest.mark.parametrize(("values", "holds"), [((2.0, 1.0), "holds"), ((1.0, 2.0), "does not hold")])
+def test_the_best_row_may_be_another_subject(values, holds):
+    rows = dict(zip(("butterfly", "cdflow"), values, strict=True))
+    verdict = judge("ranked_cdflow", *ranked({"a": rows}, 3, 0.01))
+    assert verdict.holds == holds and verdict.short.startswith("cdflow is ")
 
 
 def test_no_row_is_best_within_the_noise():

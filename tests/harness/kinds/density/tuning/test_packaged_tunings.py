@@ -7,7 +7,17 @@ import pytest
 from harness.kinds.density.tuning.planned import tuning_of
 from harness.planning.suite import load_suite
 
-TUNED = ("quickstart", "density", "permuted", "mimic", "galaxy", "layers", "mixed_radix", "claims/what_holds")
+TUNED = (
+    "quickstart",
+    "density",
+    "permuted",
+    "mimic",
+    "galaxy",
+    "layers",
+    "mixed_radix",
+    "claims/what_holds",
+    "claims/cdflow_periodic",
+)
 UNTUNED = {("layers", "patches")}
 
 

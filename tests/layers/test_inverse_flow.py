@@ -1,0 +1,70 @@
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from layers import free_parameters
+from layers.inverse_flow import InverseFlow
+from layers.kernels import load as kernels
+
+
+@pytest.fixture(autouse=True, params=["kernels", "plain"])
+def _path(request, monkeypatch):
+    """Run every test with the kernel and with the fallback in plain PyTorch."""
+    if request.param == "plain":
+        monkeypatch.setattr(kernels, "serve", lambda *tensors: False)
+    elif not kernels.load():
+        pytest.skip(f"no kernels: {kernels.backend().reason}")
+
+
+def perturbed(shape, kernel_size):
+    torch.manual_seed(0)
+    layer = InverseFlow(shape, kernel_size=kernel_size).double()
+    with torch.no_grad():
+        layer.weight.add_(0.3 / kernel_size ** (len(shape) - 1) * torch.randn_like(layer.weight))
+    return layer
+
+
+def by_definition(layer):
+    """Return M: x[p] = sum over taps t of A[t] y[p - t], where A[0] is lower triangular with a unit diagonal."""
+    channels, spatial = layer.channels, layer.shape[1:]
+    matrix = torch.eye(layer.dim, dtype=torch.float64).reshape(channels, *spatial, channels, *spatial)
+    for place in itertools.product(*map(range, spatial)):
+        for tap in itertools.product(range(layer.kernel_size), repeat=len(spatial)):
+            source = tuple(p - t for p, t in zip(place, tap, strict=True))
+            if min(source) >= 0:
+                for out, inp in itertools.product(range(channels), repeat=2):
+                    if any(tap) or inp < out:
+                        matrix[(out, *place, inp, *source)] = layer.weight[(out, inp, *tap)]
+    return matrix.reshape(layer.dim, layer.dim)
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 5), (3, 2, 4), (1, 3, 3), (3, 7)])
+@pytest.mark.parametrize("kernel_size", [1, 3, 6])
+@torch.no_grad()
+def test_against_the_definition(shape, kernel_size):
+    layer, x = perturbed(shape, kernel_size), torch.randn(2, *shape, dtype=torch.float64)
+    matrix = by_definition(layer)
+    y, log_det = layer(x)
+    torch.testing.assert_close(y.flatten(1), torch.linalg.solve(matrix, x.flatten(1).T).T)
+    torch.testing.assert_close(layer.inverse(y).flatten(1), y.flatten(1) @ matrix.T)
+    torch.testing.assert_close(layer.dense() @ matrix, torch.eye(layer.dim, dtype=torch.float64))
+    assert log_det == 0
+    assert torch.linalg.slogdet(matrix).logabsdet.abs() < 1e-12
+
+
+def test_gradients_are_those_of_the_implicit_function():
+    layer = perturbed((2, 4, 5), 3)
+    x, gradient = torch.randn(2, 3, 2, 4, 5, dtype=torch.float64)
+    x.requires_grad_()
+    y = layer(x)[0]
+    of_x, of_weight = torch.autograd.grad(y, (x, layer.weight), gradient)
+    solved = torch.linalg.solve(by_definition(layer).T, gradient.flatten(1).T).T.reshape(y.shape)
+    torch.testing.assert_close(of_x, solved)
+    shifted = torch.stack(
+        [F.pad(y, (j, 0, i, 0))[..., :4, :5] for i, j in itertools.product(range(3), repeat=2)]
+    ).unflatten(0, (3, 3))
+    expected = -torch.einsum("norc,ijnprc->opij", solved, shifted)
+    torch.testing.assert_close(of_weight, expected * layer.weight_mask)
+    assert free_parameters(layer) == 2 * 2 * 9 - 3
