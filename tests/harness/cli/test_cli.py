@@ -68,7 +68,7 @@ def stand_in(monkeypatch, fast_commands):
         for trial in trials:
             asked.append(trial)
             record = blank_record(trial, "ok", None)
-            record.rows = [{"bits_per_dim": 2.0, "parameters": 3}]
+            record.rows = [{"unit": "bits_per_dim", "bits_per_dim": 2.0, "parameters": 3, "audit": "passed"}]
             record.environment = provenance(trial)
             record.seconds = 90.0
             write_record(run_options.out / "records", record)
