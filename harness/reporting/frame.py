@@ -14,6 +14,7 @@ import pandas as pd
 
 from harness.core.archive import StoredRecords, read_records
 from harness.core.errors import UserError
+from harness.core.isolation.messages import visible
 from harness.core.kinds import KINDS, kind_of
 from harness.core.records import AUDIT_FAILED, Record, read_arrays
 from harness.core.trial import Trial
@@ -39,7 +40,7 @@ CONFLICT = "conflict"
 TABLE = "results.csv"
 REASON_LENGTH = 300
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+FORMULA = ("=", "+", "-", "@", "\t")
 """The beginnings of texts that a spreadsheet takes for formulas."""
 
 BESIDE = {"machine": "string", "failure": "string", "cause": "string", "notes": "object"}
@@ -281,7 +282,8 @@ def csv_bytes(frame: pd.DataFrame) -> bytes:
 
     A text that a spreadsheet would take for a formula begins with an apostrophe.
     """
-    safe = _texts_mapped(frame, lambda text: f"'{text}" if text.startswith(FORMULA) else text)
+    shown = _texts_mapped(frame, visible)  # a carriage return would end the line
+    safe = _texts_mapped(shown, lambda text: f"'{text}" if text.startswith(FORMULA) else text)
     return safe.to_csv(index=False, lineterminator="\n").encode()
 
 

@@ -41,15 +41,21 @@ def save_flow(
         values: of the training data, from which `load_trained` makes the pre-processing; None: only the flow is needed.
     """
     state = {name: value.cpu() for name, value in flow.state_dict().items()}
-    content = io.BytesIO()
     known = None if values is None else asdict(values)
-    document = {"trial": trial.id, "shape": flow.shape, "changes": dict(changes), "values": known, "state": state}
-    torch.save(document, content)
     path = weights_path(trial, out)
+    write_weights(
+        path, {"trial": trial.id, "shape": flow.shape, "changes": dict(changes), "values": known, "state": state}
+    )
+    return path
+
+
+def write_weights(path: Path, document: Mapping[str, Any]) -> None:
+    """Write the content of a file of weights, and its SHA-256."""
+    content = io.BytesIO()
+    torch.save(dict(document), content)
     with atomic_file(path) as file:
         file.write(content.getbuffer())
         file.write(hashlib.sha256(content.getbuffer()).digest())
-    return path
 
 
 def load_flow(trial: FlowTrial, path: Path) -> Flow:
