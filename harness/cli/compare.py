@@ -6,8 +6,10 @@ import argparse
 from pathlib import Path
 
 from harness.cli.shared.options import add_repeatable
+from harness.cli.shared.runs import print_strays
 from harness.core.errors import UserError
 from harness.core.records import write_atomically
+from harness.planning.plan import Plan
 
 HELP = "compare a run with an earlier one, trial by trial"
 EXAMPLES = (
@@ -29,7 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Return 0 if nothing became worse, 1 if something did; 2, which is no success, if nothing could be compared."""
+    """Return 0 if nothing became worse, 1 if something did or a record is damaged; 2 if nothing could be compared."""
     from harness.reporting.compare.comparison import Thresholds, compare, comparison_tables
     from harness.reporting.tables.rendering import markdown, plain
 
@@ -41,7 +43,9 @@ def execute(args: argparse.Namespace) -> int:
         except OSError as error:
             raise UserError(f"--markdown {args.markdown}: cannot be written ({error.strerror})") from error
     print("\n\n".join(map(plain, tables)))
+    for folder in (args.first, args.second):
+        print_strays(Plan.load(folder), folder)
     if not found.compared:
         print("\nnothing could be compared; the remarks say why")
         return 2
-    return 1 if found.worse else 0
+    return 1 if found.worse or found.damaged else 0

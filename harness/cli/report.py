@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from harness.cli.shared.runs import exit_code, report_folder, run_folders
+from harness.cli.shared.runs import exit_code, print_strays, report_folder, run_folders
 from harness.core.archive import FILE, archive_of
 from harness.execution.agenda import agenda
 from harness.planning.plan import Plan
@@ -67,5 +67,6 @@ def execute(args: argparse.Namespace) -> int:
     for folder in folders:
         plan = Plan.load(folder)
         report_folder(folder, args.at, args.benchmark, args.archive)
+        print_strays(plan, folder)
         code = max(code, exit_code(plan, agenda(plan, folder)))
     return code

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from harness.cli.shared.options import add_plan_options, add_suite, quantity
 from harness.cli.shared.request import Request, data_root, known_checksums, make_request
-from harness.cli.shared.runs import exit_code, report_folder, silenced
+from harness.cli.shared.runs import exit_code, print_strays, report_folder, silenced
 from harness.core.errors import UserError
 from harness.core.kinds import kind_of
 from harness.core.records import Record, verdict
@@ -88,6 +88,7 @@ def _run(args: argparse.Namespace) -> Request:
     with claimed(make_folder(request.folder), args.host):
         _run_remaining(request, root, args)
         report_folder(request.folder)
+        print_strays(request.plan, request.folder)
     return request
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from harness.cli.shared.options import add_folder
-from harness.cli.shared.runs import exit_code, run_folders
+from harness.cli.shared.runs import exit_code, print_strays, run_folders
 from harness.core.kinds import kind_of
 from harness.execution.agenda import MISSING, agenda, counted, counted_by_stage
 from harness.execution.slurm.submissions import Submissions
@@ -31,6 +31,7 @@ def execute(args: Namespace) -> int:
         for entry in entries:
             if entry.state != MISSING and not kind_of(entry.trial.kind).accepts(entry.state, unsupported=False):
                 print(f"  {entry.trial.id}  {entry.state}: {entry.reason}")
+        print_strays(plan, folder)
         for line in cluster_lines(Submissions(folder).look()):
             print(line)
         code = max(code, exit_code(plan, entries))

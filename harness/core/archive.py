@@ -1,8 +1,8 @@
-"""One file with the plan and the records of a run, so that they can be committed and read again.
+"""The records of a run, from its folder or from an archive: one file with plan and records, which can be committed.
 
-It is a zip file of two members, `plan.json` and `records.jsonl` with one record per line, without samples and weights.
-The records are one member, as LZMA then compresses what they have in common: a member for each would take seven times
-the space, and deflate half as much again.
+An archive is a zip file of two members, `plan.json` and `records.jsonl` with one record per line, without samples and
+weights. The records are one member, as LZMA then compresses what they have in common: a member for each would take
+seven times the space, and deflate half as much again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from functools import partial
 from pathlib import Path
 
 from harness.core.errors import UserError
-from harness.core.records import Record, parse_record, read_record
+from harness.core.records import LONGEST_REASON, OtherSchema, Record, parse_record, read_record
+from harness.core.texts import bounded
+from harness.core.trial import Trial
 
 FILE = "records.zip"
 MEMBERS = ("plan.json", "records.jsonl")
@@ -68,7 +70,11 @@ def archive_of(run: Path) -> Path | None:
     return archive if archive.is_file() and not (run / "records").is_dir() else None
 
 
-def record_readers(run: Path) -> dict[str, Callable[[], Record]]:
+Reader = Callable[[Trial | None], Record]
+"""Function that reads the record of a trial; given the trial, it also checks that the record is one of its kind."""
+
+
+def record_readers(run: Path) -> dict[str, Reader]:
     """Return, by trial id, the functions that read the records in a run's folder or archive.
 
     They raise OtherSchema if another version wrote the record, or else a UserError if it is damaged.
@@ -82,21 +88,55 @@ def record_readers(run: Path) -> dict[str, Callable[[], Record]]:
     return {path.stem: partial(read_record, path) for path in sorted((run / "records").glob("*.json"))}
 
 
-def read_records(run: Path, ids: Iterable[str]) -> list[Record]:
-    """Return those of the records that a run's folder or archive holds, in the order of `ids`.
+@dataclass(frozen=True)
+class StoredRecords:
+    """The records of a run.
+
+    Attributes:
+        records: by trial id; those of the given trials first, in their order.
+        damaged: trial id -> why its record cannot be read, with the file's path below the run.
+    """
+
+    records: Mapping[str, Record]
+    damaged: Mapping[str, str]
+
+
+def read_records(run: Path, trials: Iterable[Trial], others: bool = False) -> StoredRecords:
+    """Return the records of these trials, as far as a run's folder or archive holds them.
+
+    Args:
+        others: return all other records as well.
 
     Raises:
-        UserError: one of them, or the archive, cannot be read.
+        OtherSchema: another version wrote the records.
+        UserError: the archive cannot be read.
     """
     readers = record_readers(run)
-    return [readers[name]() for name in ids if name in readers]
+    planned = {trial.id: trial for trial in trials}
+    names = [name for name in planned if name in readers]
+    names += [name for name in readers if name not in planned] if others else []
+    records: dict[str, Record] = {}
+    damaged: dict[str, str] = {}
+    schema: OtherSchema | None = None
+    for name in names:
+        try:
+            records[name] = readers[name](planned.get(name))
+        except UserError as error:
+            schema = error if isinstance(error, OtherSchema) else schema
+            damaged[name] = str(error).removeprefix(f"{run.parent if run.is_file() else run}/")
+    if schema is not None and not records:
+        raise schema
+    return StoredRecords(records, damaged)
 
 
-def _from_archive(archive: Path, name: str, text: bytes) -> Record:
+def _from_archive(archive: Path, name: str, text: bytes, trial: Trial | None) -> Record:
     try:
-        return parse_record(text, name, archive)
+        return parse_record(text, name, archive, trial)
+    except OtherSchema:
+        raise
     except ValueError as error:
-        raise UserError(f"{archive}: not a readable record of {name} ({error}); {WAY_OUT}") from error
+        reason = bounded(str(error), LONGEST_REASON)
+        raise UserError(f"{archive}: not a readable record of {name} ({reason}); {WAY_OUT}") from error
 
 
 def _members(file: zipfile.ZipFile) -> tuple[bytes, bytes]:

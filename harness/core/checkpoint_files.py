@@ -6,14 +6,16 @@ the state as `torch.save` writes it, and the SHA-256 of both. It gets its name o
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Annotated, BinaryIO, ClassVar
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 FORMAT = 2
 SUFFIX = ".ckpt"
 LONGEST_HEADER = 1 << 20  # bytes
+MOST = 1 << 53  # of steps and seconds, so that they are exact as numbers of any kind
 
 
 @dataclass(frozen=True)
@@ -31,15 +33,20 @@ class CheckpointHeader:
         chosen: the choice of the trial's tuning, as text; empty without tuning.
     """
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", allow_inf_nan=False)
+
     trial: str
-    step: int
-    steps: int
-    seconds: float
-    interruptions: int
+    step: Annotated[int, Field(ge=0, lt=MOST)]
+    steps: Annotated[int, Field(ge=0, lt=MOST)]
+    seconds: Annotated[float, Field(ge=0, lt=MOST)]
+    interruptions: Annotated[int, Field(ge=0, lt=MOST)]
     torch: str
     sources: dict[str, str]
     chosen: str = ""
     format: int = FORMAT
+
+
+_HEADER = TypeAdapter(CheckpointHeader)
 
 
 def checkpoint_folder(out: Path, name: str) -> Path:
@@ -61,11 +68,10 @@ def read_header(file: BinaryIO) -> tuple[CheckpointHeader, bytes]:
     """Return the header at the start of the file and the line that held it; raise ValueError if there is none."""
     line = file.readline(LONGEST_HEADER)
     try:
-        header = CheckpointHeader(**json.loads(line))
-        sound = header.format == FORMAT and header.step >= 0 and isinstance(header.sources, dict)
-    except (ValueError, TypeError) as error:
+        header = _HEADER.validate_json(line, strict=True)
+    except ValidationError as error:
         raise ValueError("it has no header") from error
-    if not sound:
+    if header.format != FORMAT:
         raise ValueError(f"format {header.format!r}, this version reads {FORMAT}")
     return header, line
 

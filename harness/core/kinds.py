@@ -14,7 +14,7 @@ folder that need torch, pandas or matplotlib are imported when they are asked fo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -129,6 +129,22 @@ class Kind:
         same = [value for name, value in trial.items() if name not in varying]
         return [([self.name, *same, trial["layer"]["row"]], 1.0), ([self.name], 1.0)]
 
+    def fault(self, trial: Any, record: Record) -> str | None:
+        """Return why a record of valid types cannot be one of this trial; None if it can.
+
+        Each of its rows is one of the trial's cases, no two of the same; a trial that is ok has a row for each.
+        """
+        cases = [tuple(case.items()) for case in trial.cases]
+        keys = list(trial.cases[0])
+        rows = [tuple((key, row.get(key)) for key in keys) for row in record.rows]
+        strange = next((row for row in rows if row not in cases), None)
+        if strange is not None:
+            return f"a row for {_case(strange)}, which the trial does not measure"
+        if len(rows) != len(set(rows)):
+            return "two rows of one case"
+        missing = next((case for case in cases if case not in rows), None) if record.status == "ok" else None
+        return None if missing is None else f"it is ok, and has no row{' for' * bool(keys)} {_case(missing)}".rstrip()
+
     def accepts(self, state: str, unsupported: bool) -> bool:
         """Return whether a trial of this status, or "audit failed", counts as ok.
 
@@ -160,6 +176,10 @@ class Kind:
         raise UserError(
             f"--at {terms}: only likelihoods are compared on equal terms, and suites of kind {self.name} have none"
         )
+
+
+def _case(case: Iterable[tuple[str, Any]]) -> str:
+    return ", ".join(f"{name} {value!r:.60}" for name, value in case)
 
 
 KINDS: dict[str, Kind] = {}

@@ -1,29 +1,41 @@
-"""One JSON file per trial, written atomically: the outcome of a trial, and the only input of reports."""
+"""One JSON file per trial, written atomically: the outcome of a trial, and the only input of reports.
+
+A record is validated when it is read: its schema, the types of its measures, and the checksum of the arrays beside it,
+which is in their file's name.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
-import math
 import os
+import re
+import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, Literal
+from typing import Any, BinaryIO, ClassVar, Literal, TypeVar
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from harness.core.errors import UserError
 from harness.core.kinds import kind_of
+from harness.core.record_checks import LARGEST, AuditRecord, Environment, check_measures, check_settings, parsed_json
+from harness.core.texts import bounded, printable
 from harness.core.trial import Trial
 
 SCHEMA = 2
 """The version of the schema of records; records of another version are refused."""
 
 AUDIT_FAILED = "audit failed"
-WAY_OUT = "delete it and run the suite again"
+WAY_OUT = "run the suite again"
+LONGEST_REASON = 300  # characters of the reason why a record cannot be read
+LARGEST_FILE = 1 << 28  # bytes of a record or its arrays
 TEMPORARY = ".tmp"
+ARRAYS = ".npz"
 MAP = "map "  # begins the names of arrays that show a trained layer (see harness.evaluation.learned_maps)
 
 Status = Literal["ok", "error", "oom", "timeout", "diverged", "killed", "unsupported"]
@@ -45,7 +57,7 @@ class Record:
         environment: provenance (see harness.core.provenance.environment).
         notes: remarks for the reader, such as why a measure is missing.
         arrays: file name, beside the record, of an .npz with samples and trained layers (see
-            harness.evaluation.learned_maps); None if there are none.
+            harness.evaluation.learned_maps), by `write_arrays`; None if there are none.
         seconds: wall time of the whole trial.
         started: UTC time, ISO 8601.
     """
@@ -68,6 +80,7 @@ class Record:
 
 
 _RECORD = TypeAdapter(Record)
+Validated = TypeVar("Validated")
 
 
 class OtherSchema(UserError):
@@ -124,71 +137,146 @@ def _sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def check_measures(kind: str, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Raise ValueError if a row has a measure that is not among the columns of its kind of trial."""
-    unknown = sorted({name for row in rows for name in row} - kind_of(kind).columns.keys())
-    if unknown:
-        raise ValueError(
-            f"measure {', '.join(map(repr, unknown))} is not a column of results of kind {kind!r}; name it in "
-            f"harness/kinds/{kind}/__init__.py, `columns`"
-        )
-
-
 def write_record(folder: Path, record: Record) -> Path:
-    """Write `folder/<id>.json`.
+    """Write `folder/<id>.json`, with its texts bounded and printable.
 
     Raises:
-        ValueError: a number is not finite (None plus a note stands for it), or a measure is not a column.
+        ValueError: the record could not be read again, as a number is not finite (None plus a note stands for it), or a
+            measure is not a column.
     """
-    check_measures(record.trial["kind"], record.rows)
+    record = _printable(record)
+    content = json.dumps(asdict(record), allow_nan=False, indent=1, sort_keys=True).encode() + b"\n"
+    parse_record(content, record.id, folder)
     path = folder / f"{record.id}.json"
-    text = json.dumps(asdict(record), allow_nan=False, indent=1, sort_keys=True)
-    write_atomically(path, text.encode() + b"\n")
+    write_atomically(path, content)
     return path
 
 
-def read_record(path: Path) -> Record:
-    """Return one record.
+def read_record(path: Path, trial: Trial | None = None) -> Record:
+    """Return one record, of this trial if it is given.
 
     Raises:
         OtherSchema: another version wrote it, and with it the others of the folder.
-        UserError: the file, which the message names, is damaged or foreign.
+        UserError: the file, which the message names, or that of its arrays is damaged or foreign.
     """
     try:
-        return parse_record(path.read_bytes(), path.stem, path.parent)
+        record = parse_record(_content(path), path.stem, path.parent, trial)
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not a readable record ({error}); {WAY_OUT}") from error
+        raise UserError(f"{path}: not a readable record ({_reason(error)}); {WAY_OUT}") from error
+    if record.arrays is not None:
+        read_arrays(path.parent, record.arrays)
+    return record
 
 
-def parse_record(content: bytes, name: str, run: Path) -> Record:
-    """Return the record of the trial `name` from its JSON.
+def parse_record(content: bytes, name: str, run: Path, trial: Trial | None = None) -> Record:
+    """Return the record of the trial `name` from its JSON, with its texts bounded and printable.
 
     Raises:
         OtherSchema: another version wrote it, and with it all others of the folder or archive `run`.
         ValueError: it is damaged or foreign.
     """
-    parsed = json.loads(content)
+    parsed = parsed_json(content)
     schema = parsed.get("format") if isinstance(parsed, dict) else None
-    if isinstance(schema, int) and schema != SCHEMA:
+    if type(schema) is int and schema != SCHEMA:
         raise OtherSchema(
             f"{run}: holds records of schema {schema}, and this version reads schema {SCHEMA}; delete the "
             "folder of the run, or give another --out"
         )
+    record = _validated(lambda: _RECORD.validate_json(content, strict=True))
+    if record.id != name:
+        raise ValueError(f"it is the record of {bounded(record.id)}")
+    check_settings(name, record.trial)
+    check_measures(record.trial["kind"], record.rows)
+    _check_model("environment", Environment, record.environment)
+    if record.audit:
+        _check_model("audit", AuditRecord, record.audit)
+    if record.arrays is not None and not _belongs(record.arrays, name):
+        raise ValueError(f"arrays: {bounded(record.arrays)!r:.200} is not the name of its arrays")
+    if record.seconds is not None and record.seconds < 0:
+        raise ValueError(f"seconds: {record.seconds} is negative")
+    if record.started is not None:
+        datetime.fromisoformat(record.started)
+    if trial is not None and (fault := kind_of(trial.kind).fault(trial, record)) is not None:
+        raise ValueError(fault)
+    return _printable(record)
+
+
+def _check_model(name: str, model: type[BaseModel], value: dict[str, Any]) -> None:
+    _validated(lambda: model.model_validate(value), name)
+
+
+def _validated(validate: Callable[[], Validated], *within: str) -> Validated:
+    """Return the validated value; raise ValueError with the place of the first fault."""
     try:
-        record = _RECORD.validate_json(content, strict=True)
+        return validate()
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"])) or "the file"
-        raise ValueError(f"{place}: {first['msg']}") from error
-    if record.id != name:
-        raise ValueError(f"it is the record of {record.id}")
-    if not record.trial:
-        raise ValueError("it has no settings")
-    check_measures(record.trial.get("kind", ""), record.rows)
-    return record
+        place = ".".join(map(str, (*within, *first["loc"]))) or "the file"
+        raise ValueError(f"{place:.200}: {first['msg']}") from error
+
+
+def _printable(record: Record) -> Record:
+    texts = {name: printable(getattr(record, name)) for name in ("rows", "audit", "environment", "notes")}
+    return replace(record, reason=None if record.reason is None else bounded(record.reason), **texts)
+
+
+def _content(path: Path) -> bytes:
+    """Return the content of a file of bounded size; raise ValueError for a pipe, which would never end, and others."""
+    about = path.stat()
+    if not stat.S_ISREG(about.st_mode):
+        raise ValueError("it is not a file")
+    if about.st_size > LARGEST_FILE:
+        raise ValueError(f"it has {about.st_size:,} bytes, and at most {LARGEST_FILE:,} are read")
+    return path.read_bytes()
+
+
+def _reason(error: Exception) -> str:
+    return (isinstance(error, OSError) and error.strerror) or bounded(str(error), LONGEST_REASON)
+
+
+def write_arrays(folder: Path, name: str, content: bytes) -> str:
+    """Write `folder/<name>.<SHA-256>.npz` for the record of the trial `name`; return the name of the file.
+
+    As a new result has a file of its own, a reader finds an old record's arrays unchanged until its own record replaces
+    that one.
+    """
+    file = f"{name}.{hashlib.sha256(content).hexdigest()}{ARRAYS}"
+    write_atomically(folder / file, content)
+    return file
+
+
+def read_arrays(folder: Path, file: str) -> bytes | None:
+    """Return the content of a file of `write_arrays`; None without a file, or one that is older than checksums.
+
+    Raises:
+        UserError: it is damaged.
+    """
+    _, *checksum = file.removesuffix(ARRAYS).split(".")
+    if not checksum:
+        return None
+    try:
+        content = _content(folder / file)
+        if hashlib.sha256(content).hexdigest() != checksum[0]:
+            raise ValueError("its checksum does not fit")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder / file}: damaged arrays ({_reason(error)}); {WAY_OUT}") from error
+    return content
+
+
+def remove_old_arrays(folder: Path, record: Record) -> None:
+    """Remove the arrays of earlier records of the trial."""
+    for path in folder.glob(f"{record.id}.*{ARRAYS}"):
+        if path.name != record.arrays:
+            path.unlink(missing_ok=True)
+
+
+def _belongs(file: str, name: str) -> bool:
+    return re.fullmatch(rf"{re.escape(name)}(\.[0-9a-f]{{64}})?{re.escape(ARRAYS)}", file) is not None
 
 
 def finite(value: float) -> float | None:
-    """Return the number if it is finite, else None: JSON has no NaN."""
+    """Return the number if a record can hold it, else None: JSON has no NaN."""
     value = float(value)
-    return value if math.isfinite(value) else None
+    return value if abs(value) <= LARGEST else None

@@ -5,8 +5,9 @@ This module does not import torch, so that a plan can be printed without it.
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -95,6 +96,12 @@ class Settings(BaseModel):
     """Base of all parts of a trial: immutable, no unknown keys, no silent conversions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def settings_digest(settings: Mapping[str, Any]) -> str:
+    """Return the digest at the end of a trial's id, of its settings as `Trial.model_dump(mode="json")`."""
+    text = json.dumps(settings, sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def without_defaults(

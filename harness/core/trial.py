@@ -6,8 +6,6 @@ names no kind. This module does not import torch, so that a plan can be printed 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Container, Mapping, Sequence
 from functools import cached_property
@@ -16,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import PlainValidator, SerializeAsAny
 
 from harness.core.kinds import UnknownKind, kind_of
-from harness.core.settings import Count, DataRef, LayerRef, Settings
+from harness.core.settings import Count, DataRef, LayerRef, Settings, settings_digest
 
 if TYPE_CHECKING:
     from harness.core.records import Record
@@ -48,9 +46,8 @@ class Trial(Settings):
     @cached_property
     def id(self) -> str:
         """`<slug>-<hash>`, safe as a file name."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, allow_nan=False)
         slug = re.sub(r"[^a-z0-9]+", "-", self.slug.lower()).strip("-")[:60]
-        return f"{slug}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+        return f"{slug}-{settings_digest(self.model_dump(mode='json'))}"
 
     @property
     def slug(self) -> str:

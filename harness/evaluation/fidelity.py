@@ -26,7 +26,9 @@ from torch.utils.data import Subset
 
 from flows import Flow
 from harness.core.provenance.environment import package_version
+from harness.core.records import finite
 from harness.core.settings import INCEPTION, LEAST_SAMPLES, SampleSettings
+from harness.core.texts import error_text
 from harness.evaluation.evaluation import generator
 
 if TYPE_CHECKING:
@@ -94,9 +96,9 @@ def measure_fidelity(
     except Unavailable as error:
         found.notes["fidelity"] = f"no FID, KID, precision and recall: {error}"
     except Exception as error:  # third-party code: the inverse of a layer, and the network
-        found.notes["fidelity"] = f"no FID, KID, precision and recall: {type(error).__name__}: {error}"
+        found.notes["fidelity"] = f"no FID, KID, precision and recall: {error_text(error)}"
     else:
-        found.row.update({name: value if math.isfinite(value) else None for name, value in values.items()})
+        found.row.update({name: finite(value) for name, value in values.items()})
         found.row["samples"] = len(drawn)
         network = asked.extractor + (f" (SHA-256 {SHA256[:12]}…)" if weights is not None else "")
         by = f"torch-fidelity {package_version('torch-fidelity')}"

@@ -12,12 +12,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from harness.core.archive import record_readers
+from harness.core.archive import read_records
 from harness.core.checkpoint_files import checkpoint_folder, newest_header
-from harness.core.errors import UserError
 from harness.core.kinds import UnknownKind, kind_of
 from harness.core.provenance.sources import changes
-from harness.core.records import AUDIT_FAILED, OtherSchema, Record, verdict
+from harness.core.records import AUDIT_FAILED, Record, verdict
 from harness.core.run_options import Stale, shown_seconds
 from harness.core.trial import Trial
 from harness.execution.outcome import interrupted
@@ -138,10 +137,10 @@ def _first_changes(changed: Sequence[str], most: int = 3) -> str:
 
 def agenda(plan: Plan, folder: Path, digests: Digests | None = None) -> list[Entry]:
     """Return every trial of a plan that is due with its state in a folder; without digests, no record is stale."""
-    found = {name: _read(reader) for name, reader in record_readers(folder).items()}
-    records = {name: record for name, record in found.items() if isinstance(record, Record)}
-    experience = Experience(records.values())
-    settled = {name: record for name, record in records.items() if not interrupted(record)}
+    stored = read_records(folder, plan.trials, others=True)
+    found: dict[str, Record | str] = {**stored.records, **stored.damaged}
+    experience = Experience(stored.records.values())
+    settled = {name: record for name, record in stored.records.items() if not interrupted(record)}
     return [_entry(trial, folder, found.get(trial.id), digests, experience, settled) for trial in plan.due(settled)]
 
 
@@ -161,15 +160,6 @@ def forget_settled(entries: Sequence[Entry], folder: Path) -> None:
     for entry in entries:
         if entry.state in GOOD and not entry.stale:
             shutil.rmtree(checkpoint_folder(folder, entry.trial.id), ignore_errors=True)
-
-
-def _read(reader: Callable[[], Record]) -> Record | str:
-    try:
-        return reader()
-    except OtherSchema:
-        raise
-    except UserError as error:
-        return str(error)
 
 
 def _entry(
@@ -244,7 +234,7 @@ def _stages(entries: Sequence[Entry]) -> list[list[Entry]]:
 def outlook(entries: Sequence[Entry], choice: Choice, at_once: int) -> list[str]:
     """Return lines that say what a run would execute, how long it would take, and which options change that."""
     doing = [entry for entry in entries if entry.runs(choice)]
-    lines = []
+    lines = [f"damaged: {entry.reason}" for entry in entries if entry.state == DAMAGED]
     if doing:
         more = " or more" if any(entry.missing and entry.trial.open_ended for entry in doing) else ""
         lines.append(f"a run does {trials_text(len(doing))}{more}{_duration(doing, at_once)}")

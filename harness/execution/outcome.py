@@ -16,6 +16,7 @@ from harness.core.trial import Trial
 
 # Signals that a machine or a person sends; faults of a program end it by other signals.
 FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
+NO_RECORD = "left no record"
 SIGNAL = "signal"  # the note with the signal that ended a process
 
 
@@ -64,7 +65,7 @@ def left_record(trial: Trial, out: Path, before: str | None) -> tuple[Record | N
     """Return the record that replaced one of the digest `before`, or None and why it is missing."""
     path = record_path(out, trial)
     if digest(path) in (None, before):
-        return None, "left no record"
+        return None, NO_RECORD
     try:
         return read_record(path), ""
     except UserError as error:
@@ -101,6 +102,8 @@ def _status(run_options: RunOptions, ending: Ending, fault: str) -> tuple[Status
         return "oom", f"its processes held {shown_bytes(ending.held)} of memory, and may hold {allowed} (memory)", None
     if code == SERVER_GONE:
         return "killed", ending_text(code), None
+    if code == 0 and fault == NO_RECORD:
+        return "error", f"{ending_text(code)} before it left a result", None
     if code is None or code >= 0:
         return "error", f"{ending_text(code)} and {fault}", None
     name = signal_name(-code)

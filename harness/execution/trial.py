@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import sysconfig
 import time
@@ -18,9 +19,10 @@ from harness.core.errors import Diverged, UserError
 from harness.core.flags import configure
 from harness.core.kinds import kind_of
 from harness.core.provenance.environment import environment
-from harness.core.records import Record, Status, blank_record, write_record
+from harness.core.records import Record, Status, blank_record, remove_old_arrays, write_record
 from harness.core.run_options import PROJECT, RunOptions
 from harness.core.settings import Progress
+from harness.core.texts import LONGEST, LONGEST_LOGGED, bounded, error_text, message_of
 from harness.core.third_party import file_digest
 from harness.core.trial import Trial
 from harness.execution.gate import with_checks, without_refused
@@ -29,7 +31,7 @@ from layers import UnsupportedShape
 
 Run = Callable[[Any, RunOptions, Progress, Checkpoints], Record]
 
-TRACEBACK_LINES = 40
+TRACEBACK_LINES, LONGEST_LINE = 40, 500
 # Messages of torch and CUDA libraries, in a plain RuntimeError, when an allocation fails.
 OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED", "std::bad_alloc")
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -45,6 +47,8 @@ def execute(
 ) -> Record:
     """Run one trial, by `run` or its kind, and write its record to `out/records`; an exception becomes its status.
 
+    The log of the trial gets the traceback.
+
     Raises:
         OSError: the disk is full, which is not a result of the trial; it leaves no record.
     """
@@ -59,7 +63,7 @@ def execute(
         surroundings = environment(trial.device)  # before the trial: a crashed device answers no queries
         record = run(without_refused(trial, run_options.checks), run_options, progress, checkpoints)
         record = with_checks(record, trial, run_options.checks)
-    except (Exception, SystemExit) as error:  # third-party code may raise anything: that is its result
+    except BaseException as error:  # third-party code may raise anything: that is its result
         if isinstance(error, OSError) and error.errno in NO_SPACE:
             raise
         record = failure(trial, error)
@@ -75,6 +79,8 @@ def execute(
         unwritable = failure(trial, ValueError(f"the trial's record cannot be stored: {error}"))
         record = replace(unwritable, **facts)
         write_record(run_options.out / "records", record)
+    if record.arrays is not None:
+        remove_old_arrays(run_options.out / "records", record)
     if record.status in SETTLED:
         checkpoints.remove()
     return record
@@ -92,14 +98,16 @@ def check_third_party_files(trial: Trial) -> None:
 
 def failure(trial: Trial, error: BaseException) -> Record:
     """Return the record of a trial that raised, with the end of its traceback in the notes."""
-    status = _status(error)
-    reason = str(error) if status in ("diverged", "unsupported") else f"{type(error).__name__}: {error}"
-    place = _location(error)
+    status, place = _status(error), _location(error)
+    reason = message_of(error) if status in ("diverged", "unsupported") else error_text(error)
     if status == "error" and place:
-        reason += f" ({place})"
+        reason = f"{error_text(error, LONGEST - len(place) - 100)} ({place})"
     record = blank_record(trial, status, reason)
-    lines = "".join(traceback.format_exception(error)).splitlines()
-    record.notes["traceback"] = "\n".join(lines[-TRACEBACK_LINES:])
+    text = "".join(traceback.format_exception(error))
+    with contextlib.suppress(Exception):  # third-party code may have closed or replaced the stream
+        print(bounded(text, LONGEST_LOGGED), flush=True)
+    lines = [bounded(line, LONGEST_LINE) for line in text[-LONGEST_LOGGED:].splitlines()[-TRACEBACK_LINES:]]
+    record.notes["traceback"] = "\n".join(lines)
     return record
 
 
@@ -110,7 +118,7 @@ def _status(error: BaseException) -> Status:
         return "unsupported"
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return "oom"
-    if isinstance(error, RuntimeError) and any(mark in str(error) for mark in OUT_OF_MEMORY):
+    if isinstance(error, RuntimeError) and any(mark in message_of(error) for mark in OUT_OF_MEMORY):
         return "oom"
     return "error"
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from harness.core.archive import read_records
+from harness.core.archive import StoredRecords, read_records
 from harness.core.errors import UserError
+from harness.core.isolation.messages import visible
 from harness.core.kinds import KINDS, kind_of
-from harness.core.records import AUDIT_FAILED, Record
+from harness.core.records import AUDIT_FAILED, Record, read_arrays
 from harness.core.trial import Trial
 from harness.planning.plan import FILE, Plan
 
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 MISSING = "missing"
 """The status of a planned trial that has no record yet."""
 
+DAMAGED = "damaged"
+"""The status of a planned trial whose record cannot be read."""
+
 ELSEWHERE = "elsewhere"
 """The status of a runtime trial in a report of another machine's times."""
 
@@ -34,6 +39,9 @@ CONFLICT = "conflict"
 
 TABLE = "results.csv"
 REASON_LENGTH = 300
+
+FORMULA = ("=", "+", "-", "@", "\t")
+"""The beginnings of texts that a spreadsheet takes for formulas."""
 
 BESIDE = {"machine": "string", "failure": "string", "cause": "string", "notes": "object"}
 """The columns that results.csv leaves out.
@@ -57,40 +65,49 @@ class Results:
             and `BESIDE`; what was not measured is <NA>.
         records: by trial id, in plan order.
         folder: the folder of the records, with their arrays.
+        damaged: by trial id, why a record cannot be read.
     """
 
     plan: Plan
     frame: pd.DataFrame
     records: Mapping[str, Record]
     folder: Path
+    damaged: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, folder: Path) -> Results:
-        """Return the results in OUT/<suite> or an archive; raise UserError if its plan or a record cannot be read."""
+        """Return the results in OUT/<suite> or an archive; raise UserError if its plan or archive cannot be read."""
         plan = Plan.load(folder)
-        return cls.of(plan, read_records(folder, [trial.id for trial in plan.trials]), folder / "records")
+        return cls.of_stored(plan, read_records(folder, plan.trials), folder / "records")
 
     @classmethod
     def of(cls, plan: Plan, records: Iterable[Record], folder: Path = Path()) -> Results:
-        """Return the results of a plan from its records, in any order.
+        """Return the results of a plan from its records, in any order."""
+        return cls.of_stored(plan, StoredRecords({record.id: record for record in records}, {}), folder)
+
+    @classmethod
+    def of_stored(cls, plan: Plan, stored: StoredRecords, folder: Path) -> Results:
+        """Return the results of a plan from its records.
 
         Runtime trials that were measured on another machine than most are rows without a time.
         """
-        known = {record.id: record for record in records}
+        known, damaged = stored.records, stored.damaged
         machine = timing_machine(known.values())
         plan = plan.model_copy(update={"trials": plan.due(known)})
         lines: list[dict[str, Any]] = []
         for trial in plan.trials:
             record = known.get(trial.id)
             why = None if record is None else elsewhere(record, machine)
-            if record is None:
+            if record is None and trial.id in damaged:
+                found = _lines(trial, DAMAGED, damaged[trial.id], [])
+            elif record is None:
                 found = _lines(trial, MISSING, "not yet run", [])
             else:
                 found = record_lines(record, trial) if why is None else _lines(trial, ELSEWHERE, why, [])
             quoted = kind_of(trial.kind).quoted(trial, plan.published)
             lines += [line | quoted for line in found]
         ordered = {trial.id: known[trial.id] for trial in plan.trials if trial.id in known}
-        return cls(plan, typed_frame(lines), ordered, folder)
+        return cls(plan, typed_frame(lines), ordered, folder, damaged)
 
     @property
     def table(self) -> pd.DataFrame:
@@ -102,8 +119,15 @@ class Results:
     def parts(self) -> tuple[Results, ...]:
         """The results of each section of the plan, by themselves."""
         plans = [self.plan.part(section) for section in self.plan.sections]
-        own = ([self.records[trial.id] for trial in plan.trials if trial.id in self.records] for plan in plans)
-        return tuple(Results.of(plan, records, self.folder) for plan, records in zip(plans, own, strict=True))
+        own = [{trial.id for trial in plan.trials} for plan in plans]
+        parts = [
+            StoredRecords(
+                {name: record for name, record in self.records.items() if name in ids},
+                {name: why for name, why in self.damaged.items() if name in ids},
+            )
+            for ids in own
+        ]
+        return tuple(Results.of_stored(plan, part, self.folder) for plan, part in zip(plans, parts, strict=True))
 
     def of_kind(self, kind: str) -> pd.DataFrame:
         """Return the rows of trials of this kind, with its columns and `BESIDE`."""
@@ -116,10 +140,10 @@ class Results:
         record = self.records.get(trial)
         if record is None or record.arrays is None:
             return None
-        path = self.folder / Path(record.arrays).name  # beside the record, whatever an archive claims
-        if not path.is_file():
+        content = read_arrays(self.folder, record.arrays)
+        if content is None:
             return None
-        with np.load(path, allow_pickle=False) as arrays:
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return dict(arrays)
 
     @property
@@ -131,6 +155,12 @@ class Results:
             if record is not None and (contradiction := trial.outdated(record, self.records)) is not None:
                 found[trial.id] = contradiction
         return found
+
+    @property
+    def warnings(self) -> list[str]:
+        """The conflicts and the records that cannot be read, a sentence each."""
+        conflicts = [f"Conflict: {name}: {text}" for name, text in self.conflicts.items()]
+        return [*conflicts, *(f"Damaged: {why}" for why in self.damaged.values())]
 
     @property
     def tables(self) -> list[Table]:
@@ -248,8 +278,22 @@ def shortened(text: str) -> str:
 
 
 def csv_bytes(frame: pd.DataFrame) -> bytes:
-    """Return the frame as CSV: floats with all their digits, empty where there is no value."""
-    return frame.to_csv(index=False, lineterminator="\n").encode()
+    """Return the frame as CSV: floats with all their digits, empty where there is no value.
+
+    A text that a spreadsheet would take for a formula begins with an apostrophe.
+    """
+    shown = _texts_mapped(frame, visible)  # a carriage return would end the line
+    safe = _texts_mapped(shown, lambda text: f"'{text}" if text.startswith(FORMULA) else text)
+    return safe.to_csv(index=False, lineterminator="\n").encode()
+
+
+def _texts_mapped(frame: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:
+    """Return the frame with each text, but no number, changed."""
+    changed = frame.copy()
+    for name in frame.select_dtypes(["object", "string"]):
+        values = frame[name].map(lambda value: change(value) if isinstance(value, str) else value)
+        changed[name] = values.astype(frame[name].dtype)
+    return changed
 
 
 def load(folder: Path) -> pd.DataFrame:
@@ -258,6 +302,9 @@ def load(folder: Path) -> pd.DataFrame:
         return Results.read(folder).table
     types = {name: dtype for kind in KINDS.values() for name, dtype in kind.columns.items()}
     try:
-        return pd.read_csv(folder / TABLE, dtype=types, keep_default_na=False, na_values=[""])
+        frame = pd.read_csv(folder / TABLE, dtype=types, keep_default_na=False, na_values=[""])
     except (OSError, ValueError) as error:
         raise UserError(f"{folder / TABLE}: not readable as results ({error}); run the suite again") from error
+    return _texts_mapped(
+        frame, lambda text: text[1:] if text.startswith("'") and text[1:].startswith(FORMULA) else text
+    )

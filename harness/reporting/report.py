@@ -17,7 +17,7 @@ from harness.reporting.figures.figure_style import style
 from harness.reporting.figures.figures import ReportFigure, drawn, rendered
 from harness.reporting.frame import TABLE, Results, csv_bytes
 from harness.reporting.page.page import PageFigure, PageSection, page, page_figures
-from harness.reporting.tables.rendering import Table, latex, markdown, one_line, plain
+from harness.reporting.tables.rendering import Table, escape_markdown, latex, markdown, one_line, plain
 
 NEEDS = "% Needs \\usepackage{booktabs,graphicx}.\n"
 
@@ -89,8 +89,8 @@ def write_report(
         figures += figure
     images = rendered(figures)
     title, question = one_line(plan.title), one_line(plan.question)
-    conflicts = [f"Conflict: {name}: {text}." for name, text in results.conflicts.items()]
-    in_markdown = _joined([f"# {title}", question, *report.markdown_paragraphs(), *conflicts])
+    warnings = [f"{one_line(text)}." for text in results.warnings]
+    in_markdown = _joined([f"# {title}", question, *report.markdown_paragraphs(), *map(escape_markdown, warnings)])
     content = {
         TABLE: csv_bytes(results.table),
         "table.md": f"{in_markdown}\n".encode(),
@@ -109,7 +109,7 @@ def write_report(
     for stale in (*(folder / "figures").glob("*"), *folder.glob("table-*")):
         if stale.suffix in (".png", ".svg", ".md", ".tex") and str(stale.relative_to(folder)) not in content:
             stale.unlink()
-    text = _joined([title, question, *report.plain_paragraphs(), *conflicts, *map(plain, beside.values())])
+    text = _joined([title, question, *report.plain_paragraphs(), *warnings, *map(plain, beside.values())])
     return WrittenReport(tuple(content), f"{text}\n")
 
 

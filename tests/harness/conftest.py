@@ -1,12 +1,13 @@
 """Artificial plans and records for the tests of reports."""
 
+import io
 import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from harness.core.records import MAP, blank_record, write_record
+from harness.core.records import MAP, blank_record, write_arrays, write_record
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TimingSettings, TrainingSettings
 from harness.kinds.density.trial import DensityTrial, Tuning
 from harness.kinds.parameters.trial import ParametersTrial
@@ -229,11 +230,11 @@ def write_run(tmp_path):
             if record.trial["kind"] == "density":
                 shape = (1, 8, 8) if record.trial["data"]["label"] == "digits" else (2, 32)
                 values = np.random.default_rng(0).integers(0, 17, (8, *shape))
-                record.arrays = f"{record.id}.npz"
-                (folder / "records").mkdir(exist_ok=True)
                 maps = {f"{MAP}level0/step0/layer": np.diag([0.5, -1, 0.25, 0]).astype(np.float16)}
                 maps[f"{MAP}level0/step0/layer 1: B(1, 4)"] = np.eye(4, dtype=np.float16)
-                np.savez_compressed(folder / "records" / record.arrays, data=values, samples=values, **maps)
+                content = io.BytesIO()
+                np.savez_compressed(content, data=values, samples=values, **maps)
+                record.arrays = write_arrays(folder / "records", record.id, content.getvalue())
             write_record(folder / "records", record)
         return folder
 

@@ -33,6 +33,14 @@ def exit_code(plan: Plan, entries: Iterable[Entry]) -> int:
     return 0 if all(kind_of(entry.trial.kind).accepts(entry.state, plan.unsupported) for entry in entries) else 1
 
 
+def print_strays(plan: Plan, folder: Path) -> None:
+    """Name the records in a folder that belong to another suite, or to no trial and cannot be read."""
+    from harness.planning.strays import stray_records
+
+    for line in stray_records(plan, folder):
+        print(line)
+
+
 def silenced() -> contextlib.AbstractContextManager[object]:
     """Return a context in which nothing is printed on standard output."""
     return contextlib.redirect_stdout(io.StringIO())

@@ -12,7 +12,7 @@ from harness.kinds.claims.judges_training import accounting, ranked, ranked_cdfl
 from harness.kinds.claims.verdicts import UNDECIDED, Verdict
 from harness.planning.plan import Section
 from harness.reporting.figures.figures import ReportFigure, drawn
-from harness.reporting.frame import MISSING, Results
+from harness.reporting.frame import DAMAGED, MISSING, Results
 from harness.reporting.page.page import PageFigure, PageSection
 from harness.reporting.report import SuiteReport
 from harness.reporting.tables.rendering import Table, escape_markdown, markdown, one_line, plain
@@ -69,9 +69,10 @@ def examine(results: Results) -> list[ExaminedClaim]:
 
 def _examined(section: Section, results: Results) -> ExaminedClaim:
     statuses = list(results.statuses.values())
-    waiting = statuses.count(MISSING)
+    waiting = statuses.count(MISSING) + statuses.count(DAMAGED)
     if waiting:
-        short = f"{waiting} of its {len(statuses)} trials have not run yet"
+        why = "have not run yet" if MISSING in statuses else "have a damaged record"
+        short = f"{waiting} of its {len(statuses)} trials {why}"
         verdict = Verdict(UNDECIDED, short, f"{short}.")
     elif section.judge not in JUDGES:
         short = f"this version has no judge {section.judge!r}"

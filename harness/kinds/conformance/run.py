@@ -16,8 +16,9 @@ from harness.checking.check_layer import check_layer, construct
 from harness.checking.layer_case import LayerCase, matrix, relative_error
 from harness.checking.report import CONSTRUCTION
 from harness.core.layer_classes import check_options, resolve_layer
-from harness.core.records import Record, blank_record
+from harness.core.records import Record, blank_record, finite
 from harness.core.settings import Progress
+from harness.core.texts import error_text
 from harness.kinds.conformance.trial import ConformanceTrial, Weights
 from layers import InvertibleLinear
 from layers.adapters import Adapted
@@ -51,12 +52,12 @@ def run(
         try:
             found = measures(layer, case.events(BATCH, seed=2))
         except Exception as error:  # third-party code may raise anything
-            raised = {"conforms": False, "finding": rules["finding"] or f"{type(error).__name__}: {error}"}
+            raised = {"conforms": False, "finding": rules["finding"] or error_text(error)}
             record.rows.append(about | rules | raised)
             continue
         conforms = not rules["failed_rules"] and _within_limits(found)
-        finite = {name: value if math.isfinite(value) else None for name, value in found.items()}
-        record.rows.append(about | rules | finite | {"conforms": conforms})
+        numbers = {name: finite(value) for name, value in found.items()}
+        record.rows.append(about | rules | numbers | {"conforms": conforms})
     progress(1.0, "conforms" if all(row["conforms"] for row in record.rows) else "has faults")
     return record
 

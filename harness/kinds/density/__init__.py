@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from harness.core.kinds import IDENTITY, ORIGIN, OUTCOME, Dependencies, Kind
-from harness.kinds.density.result import MEASURES
+from harness.kinds.density.result import MEASURES, result_fault
 from harness.kinds.density.suite import DensitySuite
 from harness.kinds.density.trial import DensityTrial, FlowTrial
 
 if TYPE_CHECKING:
+    from harness.core.records import Record
     from harness.reporting.frame import Results
     from harness.reporting.tables.rendering import Table
 
@@ -39,6 +40,11 @@ class DensityKind(Kind, name="density"):
             mixer=trial.flow.mixer != "none",
             perceptron=sequences,
         )
+
+    def fault(self, trial: DensityTrial, record: Record) -> str | None:
+        """See `Kind.fault`; under tuning, the chosen settings are those of the candidate."""
+        faults = (result_fault(record), *map(trial.choice_fault, record.rows))
+        return next(filter(None, faults), None) or super().fault(trial, record)
 
     def similar(self, trial: Mapping[str, Any]) -> list[tuple[list[Any], float]]:
         """Return all settings but the seed; flow and layer; flow: the latter two scale with the training examples."""

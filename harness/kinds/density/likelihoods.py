@@ -98,7 +98,8 @@ def density(results: Results) -> pd.DataFrame:
 
 def _still_improved(line: Row, training: TrainingSettings) -> bool:
     """Return whether a trial ended at its bound of steps with patience left or, without one, at its best step."""
-    if line.status != "ok" or pd.isna(line.best_step) or pd.isna(line.stopped_early) or line.stopped_early:
+    unknown = any(map(pd.isna, (line.steps, line.best_step, line.stopped_early)))
+    if line.status != "ok" or unknown or line.stopped_early:
         return False
     since = line.steps - line.best_step
     if training.patience is None:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any
 
-from harness.core.records import finite
+from harness.core.records import Record, finite
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +77,23 @@ class DensityResult:
             if isinstance(value, float) and not math.isfinite(value)
         }
 
+
+def result_fault(record: Record) -> str | None:
+    """Return why the rows of a record are not those of a `DensityResult`; None if they are."""
+    verdicts = VERDICTS if record.status == "ok" else (*VERDICTS, None)
+    for row in record.rows:
+        for name, known in (("unit", UNITS), ("audit", verdicts)):
+            if row.get(name) not in known:
+                return f"{name} {row.get(name)!r:.60} is none of {', '.join(map(str, known))}"
+        if row.get("parameters") is None:
+            return "a row without parameters"
+        if record.audit and record.audit["verdict"] != row.get("audit"):
+            return f"audit {row.get('audit')!r} in its row, {record.audit['verdict']!r} in its audit"
+    return None
+
+
+UNITS = ("bits_per_dim", "nats_per_dim")
+VERDICTS = ("passed", "failed", "incomplete")
 
 PANDAS = {"int": "Int64", "float": "Float64", "bool": "boolean", "str": "string"}
 

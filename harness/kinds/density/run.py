@@ -57,7 +57,7 @@ def run(
     """Run a density trial; a shape that cannot be served and a divergence are outcomes, not errors.
 
     Under tuning the settings are those of the candidate that the records in `out/records` choose. Samples go to
-    `out/records/<id>.npz`, beside the record, and the chosen weights to `out/weights/<id>.pt` (see
+    `out/records/`, beside the record, and the chosen weights to `out/weights/<id>.pt` (see
     `harness.kinds.density.weights`).
 
     Returns:

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from flows import Flow
-from harness.core.records import write_atomically
+from harness.core.records import write_arrays
+from harness.core.texts import error_text
 from harness.evaluation.evaluation import generator
 from harness.evaluation.learned_maps import learned_maps
 from harness.evaluation.neighbours import neighbour_arrays
@@ -34,7 +35,7 @@ def save_samples(
     try:
         drawn = flow.sample(len(data), generator=generator(torch.device("cpu"), trial.seed, "samples"))
     except Exception as error:  # third-party code may raise anything; the audit already reports a broken inverse
-        notes["samples"] = f"none: {type(error).__name__}: {error}"
+        notes["samples"] = f"none: {error_text(error)}"
         return None, {}, notes
     lost = int((~drawn.isfinite()).flatten(1).any(1).sum())
     if lost:
@@ -51,9 +52,7 @@ def save_samples(
     try:
         arrays |= learned_maps(flow)
     except Exception as error:  # third-party code may raise anything, and a trial without its matrices is a result
-        notes["maps"] = f"none: {type(error).__name__}: {error}"
+        notes["maps"] = f"none: {error_text(error)}"
     content = io.BytesIO()
     np.savez_compressed(content, **arrays)
-    name = f"{trial.id}.npz"
-    write_atomically(out / "records" / name, content.getvalue())
-    return name, distances, notes
+    return write_arrays(out / "records", trial.id, content.getvalue()), distances, notes

@@ -162,6 +162,15 @@ class DensityTrial(FlowTrial):
                 values[number] = value
         return min(values, key=lambda number: values[number], default=None)
 
+    def choice_fault(self, row: Mapping[str, Any]) -> str | None:
+        """Return why the chosen settings in a row are none of this trial; None if they are."""
+        if row.get("chosen") is not None:
+            try:
+                self.settled(json.loads(row["chosen"]))
+            except (ValueError, TypeError, AttributeError, RecursionError):
+                return f"chosen {row['chosen']!r:.100} are no settings of the trial"
+        return None
+
     def used(self, record: Record) -> DensityTrial:
         """See `Trial.used`."""
         chosen = record.rows[0].get("chosen") if record.rows else None

@@ -1,7 +1,11 @@
-"""The weights that a density trial chose, on disk, with the range of the data: written atomically, and loaded again."""
+"""The weights that a density trial chose, on disk, with the range of the data: written atomically, and loaded again.
+
+A file is what `torch.save` writes, followed by its SHA-256.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import pickle
 from collections.abc import Mapping
@@ -13,12 +17,13 @@ import torch
 
 from flows import Flow
 from harness.core.errors import UserError
-from harness.core.records import write_atomically
+from harness.core.records import atomic_file
 from harness.kinds.density.trial import DensityTrial, FlowTrial
 from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline, ValueRange
 
 KEYS = {"trial", "shape", "changes", "values", "state"}
+CHECKSUM_BYTES = 32
 AGAIN = "delete the record of the trial and this file, and run the suite again"
 
 
@@ -36,13 +41,21 @@ def save_flow(
         values: of the training data, from which `load_trained` makes the pre-processing; None: only the flow is needed.
     """
     state = {name: value.cpu() for name, value in flow.state_dict().items()}
-    content = io.BytesIO()
     known = None if values is None else asdict(values)
-    document = {"trial": trial.id, "shape": flow.shape, "changes": dict(changes), "values": known, "state": state}
-    torch.save(document, content)
     path = weights_path(trial, out)
-    write_atomically(path, content.getvalue())
+    write_weights(
+        path, {"trial": trial.id, "shape": flow.shape, "changes": dict(changes), "values": known, "state": state}
+    )
     return path
+
+
+def write_weights(path: Path, document: Mapping[str, Any]) -> None:
+    """Write the content of a file of weights, and its SHA-256."""
+    content = io.BytesIO()
+    torch.save(dict(document), content)
+    with atomic_file(path) as file:
+        file.write(content.getbuffer())
+        file.write(hashlib.sha256(content.getbuffer()).digest())
 
 
 def load_flow(trial: FlowTrial, path: Path) -> Flow:
@@ -93,7 +106,11 @@ def _flow(trial: FlowTrial, content: dict[str, Any], path: Path, device: str) ->
 
 def _read(trial: FlowTrial, path: Path) -> dict[str, Any]:
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        stored = path.read_bytes()
+        state, checksum = stored[:-CHECKSUM_BYTES], stored[-CHECKSUM_BYTES:]
+        if hashlib.sha256(state).digest() != checksum:
+            raise ValueError("its checksum does not fit")
+        content = torch.load(io.BytesIO(state), map_location="cpu", weights_only=True)
         if not isinstance(content, dict) or content.keys() != KEYS:
             raise ValueError("it holds something else")
     except FileNotFoundError as error:

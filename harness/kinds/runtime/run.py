@@ -11,6 +11,7 @@ from torch import Tensor
 
 from harness.core.records import Record, blank_record, finite
 from harness.core.settings import LayerRef, Operation, Progress
+from harness.core.texts import error_text, message_of
 from harness.kinds.runtime.trial import RuntimeTrial
 from harness.pipeline.models import make_layer
 from harness.timing.operations import backend_of, events, inverse_error, perturb, prepare
@@ -52,11 +53,11 @@ def run(trial: RuntimeTrial, root: Path | None, out: Path, progress: Progress, c
             try:
                 call = _case(ref, operation, x, row)  # a fault of the layer shows here, in its own row
             except UnsupportedShape as error:
-                row.update(status="unsupported", reason=str(error))
+                row.update(status="unsupported", reason=message_of(error))
             except (torch.OutOfMemoryError, MemoryError) as error:
-                row.update(status="oom", reason=str(error))
+                row.update(status="oom", reason=message_of(error))
             except Exception as error:  # third-party code may raise anything: it is the result of its row
-                row.update(status="error", reason=f"{type(error).__name__}: {error}")
+                row.update(status="error", reason=error_text(error))
             else:
                 cases[ref.row] = call
                 row["peak_bytes"] = peak_bytes(call, device)

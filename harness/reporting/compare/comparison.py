@@ -61,6 +61,7 @@ class Comparison:
     thresholds: Thresholds
     places: Mapping[Place, PlaceComparison]  # in the order of the second run's plan
     versions: tuple[str, ...] = ()  # packages and processors in which the runs differ
+    damaged: tuple[str, ...] = ()  # records that cannot be read
 
     @property
     def compared(self) -> bool:
@@ -82,7 +83,7 @@ def compare(first: Path, second: Path, thresholds: Thresholds, other_code: bool 
         other_code: compare trials whose source differs as well, and list the differing files.
 
     Raises:
-        UserError: a folder without a plan, an unreadable record, or suites of different kinds.
+        UserError: a folder without a plan, or suites of different kinds.
     """
     runs = Run.read(first), Run.read(second)
     kinds = [run.plan.kind for run in runs]
@@ -101,7 +102,10 @@ def compare(first: Path, second: Path, thresholds: Thresholds, other_code: bool 
         }
     )
     places = {place: _compare(group, tested.get(place), thresholds) for place, group in groups.items()}
-    return Comparison(thresholds, places, _surroundings(*runs))
+    damaged = [
+        f"damaged in {name}: {why}" for name, run in zip("AB", runs, strict=True) for why in run.damaged.values()
+    ]
+    return Comparison(thresholds, places, _surroundings(*runs), tuple(damaged))
 
 
 def _compare(group: Sequence[Pair], tested: Difference | None, thresholds: Thresholds) -> PlaceComparison:
@@ -191,7 +195,7 @@ def comparison_tables(found: Comparison, first: str, second: str) -> list[Table]
         "that all seeds must change in the same direction. Times: medians, a change is significant where their spreads "
         "do not overlap."
     )
-    remarks = (*notes.numbered(), *found.versions)
+    remarks = (*notes.numbered(), *found.damaged, *found.versions)
     made = [Table("comparison", caption, ("what", "layer", "A", "B", "change", "verdict"), tuple(rows), remarks)]
     if trials:
         made.append(Table("trials", "Trial by trial.", ("what", "layer", "trial", "A", "B", "change"), tuple(trials)))

@@ -119,14 +119,15 @@ def _check_target(folder: Path, origins: Sequence[Path]) -> None:
 
 
 def _merge_suite(plan: Plan, origins: Sequence[Path], folder: Path) -> Merged:
-    ids = [trial.id for trial in plan.trials]
-    found: dict[str, list[tuple[Path, Record]]] = {name: [] for name in ids}
-    for origin in origins:
-        for record in read_records(origin, ids):
-            found[record.id].append((origin, record))
-    machine = timing_machine(record for records in found.values() for _, record in records)
+    found: dict[str, list[tuple[Path, Record]]] = {trial.id: [] for trial in plan.trials}
     conflicts: list[str] = []
     remarks: list[str] = []
+    for origin in origins:
+        stored = read_records(origin, plan.trials)
+        remarks += [f"{origin}: {why}" for why in stored.damaged.values()]
+        for name, record in stored.records.items():
+            found[name].append((origin, record))
+    machine = timing_machine(record for records in found.values() for _, record in records)
     chosen: list[tuple[Path, Record]] = []
     for name, records in found.items():
         here = [(origin, record) for origin, record in records if elsewhere(record, machine) is None]

@@ -65,19 +65,32 @@ class Pair:
 
 
 class Run(NamedTuple):
-    """A plan, its trials by the cell that they fill, without those that only prepare others, and its records by id."""
+    """A run.
+
+    Attributes:
+        plan: its plan.
+        trials: by the cell that they fill, without those that only prepare others.
+        records: by trial id.
+        damaged: by trial id, why a record cannot be read.
+    """
 
     plan: Plan
     trials: Mapping[tuple[str, ...], Trial]
     records: Mapping[str, Record]
+    damaged: Mapping[str, str]
 
     @classmethod
     def read(cls, folder: Path) -> Run:
         """Read OUT/<suite> or an archive; a UserError names what cannot be read."""
         plan = Plan.load(folder)
-        records = read_records(folder, [trial.id for trial in plan.trials])
+        stored = read_records(folder, plan.trials)
         trials = {plan.cell(trial): trial for trial in plan.trials if trial.stage}
-        return cls(plan, trials, {record.id: record for record in records})
+        return cls(plan, trials, stored.records, stored.damaged)
+
+    def absence(self, cell: tuple[str, ...]) -> str:
+        """Return why a cell has no rows."""
+        trial = self.trials.get(cell)
+        return "no such trial" if trial is None else "damaged" if trial.id in self.damaged else "not run"
 
     def rows(self, cell: tuple[str, ...]) -> dict[Case, tuple[Row, Record]]:
         """Return the rows of the trial in a cell, each with its record; empty without a trial or a record."""
@@ -99,10 +112,7 @@ def pairs(first: Run, second: Run, other_code: bool) -> Iterator[Pair]:
         trial = second.trials.get(cell) or first.trials[cell]
         part = next((section.name for section in second.plan.sections if section.head.suite == trial.suite), None)
         sides = first.rows(cell), second.rows(cell)
-        absent = [
-            f"no such trial in {name}" if cell not in run.trials else f"not run in {name}"
-            for name, run in zip("AB", (first, second), strict=True)
-        ]
+        absent = [f"{run.absence(cell)} in {name}" for name, run in zip("AB", (first, second), strict=True)]
         for case in dict.fromkeys([*sides[1], *sides[0]]) or [(None, None)]:
             found = [side.get(case) for side in sides]
             yield _pair(trial, case, part, found, absent, other_code)

@@ -98,7 +98,7 @@ def page(results: Results, sections: Sequence[PageSection]) -> bytes:
         question=one_line(plan.question),
         device=device_text(plan.device, results.frame),
         status=results.status_line,
-        conflicts=[without_paths(f"{name}: {text}") for name, text in results.conflicts.items()],
+        warnings=list(map(without_paths, results.warnings)),
         sections=[replace(section, tables=tuple(map(_without_paths, section.tables))) for section in sections],
         anchors=anchors(sections),
         audited=any(trial.steps for trial in plan.trials),

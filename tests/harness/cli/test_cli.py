@@ -5,6 +5,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -68,7 +69,7 @@ def stand_in(monkeypatch, fast_commands):
         for trial in trials:
             asked.append(trial)
             record = blank_record(trial, "ok", None)
-            record.rows = [{"bits_per_dim": 2.0, "parameters": 3}]
+            record.rows = [{"unit": "bits_per_dim", "bits_per_dim": 2.0, "parameters": 3, "audit": "passed"}]
             record.environment = provenance(trial)
             record.seconds = 90.0
             write_record(run_options.out / "records", record)
@@ -300,8 +301,31 @@ def test_interrupted_trials_run_again(suite, capsys, stand_in, signal, runs):
 def test_a_trial_with_a_damaged_record_runs_again(suite, capsys, stand_in):
     assert main(["run", "tiny.yaml"]) == 0
     fail("ok", None).write_text("{")
-    assert main(["plan", "tiny.yaml"]) == 0 and "damaged" in capsys.readouterr().out
+    named = r"records/\S+\.json: not a readable record \(Expecting property name .*\); run the suite again"
+    for command, code in (["plan", "tiny.yaml"], 0), (["status", folder := "reports/tiny"], 1), (["report", folder], 1):
+        assert main(command) == code and (command[0] == "plan" or re.search(named, capsys.readouterr().out))
+    assert main(["compare", folder, folder]) == 1 and re.search(f"damaged in B: {named}", capsys.readouterr().out)
     assert main(["run", "tiny.yaml"]) == 0 and len(stand_in) == 3
+    assert re.search(f"damaged: {named}", capsys.readouterr().out)
+    assert main(["status", folder]) == 0 and "damaged" not in capsys.readouterr().out
+
+
+def test_a_record_of_another_suite_is_named_and_left_out(suite, capsys, stand_in):
+    assert main(["run", "tiny.yaml", "--out", "other", "--set", "threads=2"]) == 0
+    suite.write_text(SUITE.replace("suite: tiny", "suite: another"))
+    assert main(["run", "tiny.yaml"]) == 0
+    [other, _] = sorted(Path("reports/another/records").glob("*.json"))
+    [same, _] = sorted(Path("other/tiny/records").glob("*.json"))
+    suite.write_text(SUITE)
+    assert main(["run", "tiny.yaml"]) == 0
+    for path in (other, same):
+        shutil.copy(path, "reports/tiny/records")
+    for command in (["status"], ["report"], ["compare", "reports/tiny"], ["run", "tiny.yaml"]):
+        capsys.readouterr()
+        assert main(command if command[0] == "run" else [*command, "reports/tiny"]) == 0
+        out = capsys.readouterr().out
+        assert f"left out: reports/tiny: the record of {other.stem}, a trial of the suite 'another'" in out
+        assert same.stem not in out, "the same suite with other settings, which the same command brings back"
 
 
 def other_source(path):

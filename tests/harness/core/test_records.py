@@ -19,7 +19,7 @@ TRIAL = ParametersTrial(
 
 def test_a_record_survives_the_disk(tmp_path):
     record = blank_record(TRIAL, "diverged", "loss is nan at step 3 – ±")
-    record.rows = [{"parameters": 0.1 + 0.2, "published": None, "masked_free": True}]
+    record.rows = [{"parameters": 2**62, "published": None, "masked_free": 3}]
     path = write_record(tmp_path, record)
     assert path.name == f"{TRIAL.id}.json"
     assert read_record(path) == record

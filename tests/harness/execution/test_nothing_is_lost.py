@@ -112,7 +112,7 @@ def content(out):
             results[record.id] = (record.status, row, record.curves, record.audit)
             continue
         assert row["candidates"] == 2 and row["chosen"]
-        with np.load(path.with_suffix(".npz")) as arrays:
+        with np.load(path.with_name(record.arrays)) as arrays:
             samples = {name: arrays[name].tobytes() for name in arrays}
         state = torch.load(out / "weights" / f"{path.stem}.pt", weights_only=True)["state"]
         weights = {name: value.numpy().tobytes() for name, value in state.items()}

@@ -94,7 +94,7 @@ def test_a_layer_file_that_changed_since_the_plan_is_not_run(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("from layers.conv1x1 import Conv1x1\n\n\nclass Mine(Conv1x1):\n    pass\n")
     ref = LayerRef(row="mine", layer="mine.py:Mine", source=file_digest(tmp_path / "mine.py"))
-    trial = TRIAL.model_copy(update={"layer": ref})
+    trial = DensityTrial.model_validate(TRIAL.model_dump() | {"layer": ref})
     assert execute(trial, RunOptions(tmp_path), PROVENANCE, lambda *_: None).status == "ok"
     with (tmp_path / "mine.py").open("a") as file:
         file.write("ODD = 1\n")

@@ -205,9 +205,10 @@ def test_merging_never_overwrites_a_run(machines, tmp_path, density_run):
     assert not (merged.folder / "records" / f"{stray.id}.json").exists(), "a merged folder is rebuilt from its sources"
 
 
-def test_a_damaged_record_is_a_user_error(machines, density_run, tmp_path):
+def test_a_damaged_record_is_named_and_left_out(machines, density_run, tmp_path):
     plan, _ = density_run
     first, second = machines("one", density), machines("two", density)
     (second / "records" / f"{plan.trials[0].id}.json").write_text("{")
-    with pytest.raises(UserError, match="not a readable record"):
-        merge([first, second], tmp_path / "merged")
+    [merged] = merge([first, second], tmp_path / "merged")
+    name = f"{second}: records/{plan.trials[0].id}.json"
+    assert merged.taken == 18 and merged.remarks[0].startswith(f"{name}: not a readable record")

@@ -64,11 +64,14 @@ def test_a_parameters_report_has_no_figures_and_its_own_columns(parameters_run, 
     assert header == f"suite,profile,kind,dataset,layer,width,seed,{columns}"
 
 
-def test_a_missing_plan_and_a_damaged_record_are_user_errors(parameters_run, write_run, tmp_path):
+def test_a_missing_plan_is_a_user_error_and_a_damaged_record_is_named(parameters_run, write_run, tmp_path):
     with pytest.raises(UserError, match=r"no plan\.json"):
         write_report(tmp_path)
     plan, records = parameters_run
     folder = write_run(plan, records)
     (folder / "records" / f"{records[2].id}.json").write_text("rubbish")
-    with pytest.raises(UserError, match=records[2].id):
-        write_report(folder)
+    written = write_report(folder)
+    assert f"Damaged: records/{records[2].id}.json: not a readable record" in written.text
+    assert "6 trials: 5 ok, 1 damaged" in (folder / "table.md").read_text()
+    for name in ("table.md", "index.html"):
+        assert f"records/{records[2].id}.json" in (folder / name).read_text()

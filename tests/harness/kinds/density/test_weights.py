@@ -6,7 +6,7 @@ import torch
 from harness.core.errors import UserError
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.kinds.density.trial import DensityTrial
-from harness.kinds.density.weights import load_flow, save_flow, weights_path
+from harness.kinds.density.weights import load_flow, save_flow, weights_path, write_weights
 from harness.pipeline.models import build_flow
 
 SHAPE = (2, 4, 4)
@@ -48,18 +48,19 @@ def test_loading_restores_the_saved_flow(saved, tmp_path):
     assert torch.equal(flow.log_prob(x), again.log_prob(x))
 
 
-@pytest.mark.parametrize("damage", ["cut", "start", "empty", "text", "other", "pickle"])
+@pytest.mark.parametrize("damage", ["cut", "start", "bit", "empty", "text", "other", "pickle"])
 def test_a_damaged_file_is_one_message(saved, damage):
     planned, _, path = saved
     content = path.read_bytes()
     if damage == "other":
-        torch.save([1, 2], path)
+        write_weights(path, {"anything": 1})
     elif damage == "pickle":
-        torch.save(
-            {"trial": planned.id, "shape": SHAPE, "changes": {}, "values": None, "state": trial}, path
-        )  # code, which must not run
+        code = {"trial": planned.id, "shape": SHAPE, "changes": {}, "values": None, "state": trial}
+        write_weights(path, code)  # it must not run
     else:
         parts = {"cut": content[: len(content) // 2], "start": b"x" * 64 + content[64:], "empty": b"", "text": b"hello"}
+        middle = len(content) // 2  # in the numbers of a weight, which zipfile would let pass
+        parts["bit"] = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
         path.write_bytes(parts[damage])
     with pytest.raises(UserError) as caught:
         load_flow(planned, path)
@@ -82,6 +83,6 @@ def test_weights_that_do_not_fit_are_refused(saved):
     planned, flow, path = saved
     state = flow.state_dict()
     state.popitem()
-    torch.save({"trial": planned.id, "shape": SHAPE, "changes": {}, "values": None, "state": state}, path)
+    write_weights(path, {"trial": planned.id, "shape": SHAPE, "changes": {}, "values": None, "state": state})
     with pytest.raises(UserError, match="do not fit"):
         load_flow(planned, path)

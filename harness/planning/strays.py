@@ -1,0 +1,34 @@
+"""The records in a run's folder that its report leaves out without a word elsewhere: foreign, or not readable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness.core.archive import record_readers
+from harness.core.errors import UserError
+from harness.core.texts import bounded
+from harness.planning.plan import Plan
+
+SHOWN = 10
+
+
+def stray_records(plan: Plan, run: Path) -> list[str]:
+    """Return a line for each record of another suite, and each unreadable record of no trial of the plan.
+
+    A record of the same suite with other settings is none: the command that planned its trial brings it back.
+    """
+    planned = {trial.id for trial in plan.trials}
+    suites = {plan.suite, *(trial.suite for trial in plan.trials), *(part.head.suite for part in plan.sections)}
+    lines = []
+    for name, reader in record_readers(run).items():
+        if name in planned:
+            continue
+        try:
+            suite = reader(None).trial.get("suite")
+        except UserError as error:
+            lines.append(f"left out: {error}")
+            continue
+        if suite not in suites:
+            lines.append(f"left out: {run}: the record of {name}, a trial of the suite {bounded(str(suite), 100)!r}")
+    more = len(lines) - SHOWN
+    return [*lines[:SHOWN], *([f"left out: {more} more records"] if more > 0 else [])]

@@ -1,0 +1,249 @@
+"""Random damage to records, arrays, archives and checkpoints is a message that names the file, never a traceback."""
+
+import json
+import math
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.core.archive import FILE, archive_bytes, read_records
+from harness.core.checkpoint_files import CheckpointHeader, checkpoint_folder, newest_header
+from harness.core.errors import UserError
+from harness.core.records import Record, blank_record, read_arrays, read_record, write_arrays, write_record
+from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
+from harness.kinds.density.result import DensityResult
+from harness.kinds.density.trial import DensityTrial
+from harness.planning.plan import Plan
+from harness.reporting.frame import Results, csv_bytes
+from harness.reporting.page.page_facts import environment_rows, records_summary, trial_rows
+from harness.reporting.report import SuiteReport
+
+TRIAL = DensityTrial(
+    suite="damaged",
+    profile="quick",
+    data=DataRef(label="digits", name="digits"),
+    layer=LayerRef(row="conv1x1", layer="conv1x1"),
+    flow=FlowSettings(levels=1, steps=1, width=4),
+    training=TrainingSettings(steps=4, evaluate_every=2),
+    seed=0,
+)
+PLAN = Plan(
+    suite="damaged",
+    kind="density",
+    title="Damaged",
+    question="What is left?",
+    profile="quick",
+    device="cpu",
+    rows=("conv1x1",),
+    columns=("digits",),
+    seeds=(0,),
+    trials=(TRIAL,),
+)
+
+
+def good_record():
+    record = blank_record(TRIAL, "ok", None)
+    result = DensityResult(
+        unit="bits_per_dim",
+        parameters=9,
+        masked_free=9,
+        learning_rate=0.1,
+        options="{}",
+        bits_per_dim=2.5,
+        nats_per_dim=1.7,
+        validation=2.4,
+        audit="passed",
+        below_floor=False,
+        steps=4,
+        best_step=4,
+        stopped_early=False,
+        train_seconds=0.5,
+    )
+    record.rows = [result.row()]
+    record.curves = {"step": [2, 4], "train": [2.0, 1.9], "validation": [2.5, 2.4]}
+    record.audit = {"verdict": "passed", "reasons": [], "logdet_error": 1e-7, "not_audited": {}, "linear_layers": 1}
+    record.environment = {
+        "versions": {"python": "3.11", "torch": "2.14"},
+        "cpu": "any",
+        "cores": 2,
+        "git": {"commit": "c" * 40, "dirty": False},
+        "kernels": {"build": "b"},
+        "sources": {"flows/glow.py": "aaa"},
+    }
+    record.notes = {"data": "digits"}
+    record.seconds, record.started = 1.5, "2026-01-01T00:00:00+00:00"
+    return record
+
+
+def places(value, path=()):
+    """Yield the path of every value within a value of JSON."""
+    yield path
+    if isinstance(value, dict | list):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            yield from places(value[key], (*path, key))
+
+
+GOOD = json.loads(json.dumps(vars(good_record())))
+NUMBERS = st.sampled_from([0, -1, 3, 2**63, 10**400, 1e101, -1e300, math.nan, math.inf, 0.5, 1e100, 2**62])
+TEXTS = st.sampled_from(["", "ok", "abc", "a\ud800b", "\x1b[31m", "=1+1", "{{", "9" * 500, "failed"])
+SCALARS = st.one_of(st.none(), st.booleans(), NUMBERS, TEXTS)
+VALUES = st.one_of(SCALARS, st.lists(SCALARS, max_size=2), st.dictionaries(TEXTS, SCALARS, max_size=2))
+REMOVED = object()
+few = settings(max_examples=40, deadline=None, derandomize=True, database=None)
+
+
+@st.composite
+def changed_records(draw):
+    """Return the JSON of a record in which one value or two are others, or removed."""
+    content = json.loads(json.dumps(GOOD))
+    for _ in range(draw(st.integers(1, 2))):
+        *front, last = draw(st.sampled_from([path for path in places(content) if path]))
+        inner = content
+        for key in front:
+            inner = inner[key]
+        value = draw(st.one_of(VALUES, st.just(REMOVED)))
+        if value is REMOVED:
+            del inner[last]
+        else:
+            inner[last] = value
+    return json.dumps(content).encode()
+
+
+@st.composite
+def damaged_bytes(draw, content):
+    """Return the content with one bit changed, or cut."""
+    place = draw(st.integers(0, len(content) - 1))
+    if draw(st.booleans()):
+        return content[:place]
+    return content[:place] + bytes([content[place] ^ 1 << draw(st.integers(0, 7))]) + content[place + 1 :]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Return the folder of a run with one record."""
+    folder = tmp_path_factory.mktemp("run")
+    PLAN.save(folder)
+    write_record(folder / "records", good_record())
+    return folder
+
+
+def read_and_reported(folder, content):
+    """Read a record; if that is possible, make everything of a report but its figures."""
+    path = folder / "records" / f"{TRIAL.id}.json"
+    path.write_bytes(content)
+    try:
+        read_record(path, TRIAL)
+    except UserError as error:
+        assert str(error).startswith((f"{path}: not a readable record (", f"{path.parent}: holds records of schema"))
+        assert len(str(error)) < len(str(path)) + 600
+        return
+    results = Results.read(folder)
+    texts = [*SuiteReport(results).plain_paragraphs(), str(trial_rows(results))]
+    texts += map(str, environment_rows(list(results.records.values())))
+    files = csv_bytes(results.table) + records_summary(PLAN, list(results.records.values()))
+    assert b"\x1b" not in files + "\n".join(texts).encode()
+
+
+@few
+@given(changed_records())
+def test_a_record_with_other_values_is_reported_or_named(run, content):
+    read_and_reported(run, content)
+
+
+@few
+@given(damaged_bytes(json.dumps(GOOD).encode()))
+def test_damaged_bytes_of_a_record_are_reported_or_named(run, content):
+    read_and_reported(run, content)
+
+
+@few
+@given(st.recursive(VALUES, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXTS, inner, max_size=2)))
+def test_any_json_is_a_record_or_a_message(run, value):
+    path = run / "records" / f"{TRIAL.id}.json"
+    for content in (json.dumps(value).encode(), b"[" * 5000):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=TRIAL.id):
+            read_record(path)
+
+
+@few
+@given(damaged_bytes(bytes(range(256)) * 8))
+def test_every_damage_to_arrays_is_noticed(run, content):
+    file = write_arrays(run / "records", TRIAL.id, bytes(range(256)) * 8)
+    record = good_record()
+    record.arrays = file
+    path = write_record(run / "records", record)
+    assert read_arrays(run / "records", file) == bytes(range(256)) * 8 and read_record(path).arrays == file
+    (run / "records" / file).write_bytes(content)
+    with pytest.raises(UserError, match=f"{file}: damaged arrays \\(its checksum does not fit\\); run the suite again"):
+        read_record(path)
+
+
+@few
+@given(damaged_bytes(archive_bytes(PLAN.model_dump_json().encode(), [good_record()])))
+def test_a_damaged_archive_is_read_or_named(run, content):
+    path = run / FILE
+    path.write_bytes(content)
+    try:
+        stored = read_records(path, PLAN.trials)
+    except UserError as error:
+        assert str(path) in str(error)
+    else:
+        assert set(stored.records) | set(stored.damaged) <= {TRIAL.id}
+    path.unlink()
+
+
+HEADER = CheckpointHeader(TRIAL.id, 2, 4, 1.5, 0, "2.14", {"flows/glow.py": "aaa"})
+
+
+@few
+@given(st.sampled_from(sorted(vars(HEADER))), VALUES)
+def test_the_header_of_a_checkpoint_has_valid_types_or_is_skipped(run, name, value):
+    path = checkpoint_folder(run, TRIAL.id) / "000000002.ckpt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(json.dumps(vars(HEADER) | {name: value}).encode() + b"\nwhatever follows")
+    header = newest_header(run, TRIAL.id)
+    assert header is None or isinstance(header.step / max(1, header.steps), float)
+
+
+@pytest.mark.parametrize("kind", ["folder", "link", "pipe", "large"])
+def test_what_is_no_file_of_a_record_is_named(tmp_path, kind, monkeypatch):
+    path = write_record(tmp_path, good_record())
+    if kind == "large":
+        monkeypatch.setattr("harness.core.records.LARGEST_FILE", 100)
+    else:
+        path.unlink()
+        make = {"folder": path.mkdir, "link": lambda: path.symlink_to(path), "pipe": lambda: os.mkfifo(path)}
+        make[kind]()
+    with pytest.raises(UserError, match=f"{path.name}: not a readable record"):
+        read_record(path)
+
+
+def test_a_new_result_leaves_the_arrays_of_the_old_one(tmp_path):
+    """A reader between the writing of new arrays and of their record finds the old pair."""
+    old = write_arrays(tmp_path, TRIAL.id, b"old")
+    record = good_record()
+    record.arrays = old
+    path = write_record(tmp_path, record)
+    write_arrays(tmp_path, TRIAL.id, b"new")
+    assert read_record(path).arrays == old and read_arrays(tmp_path, old) == b"old"
+
+
+def test_the_record_is_of_the_trial_that_is_asked_for(tmp_path):
+    other = DensityTrial.model_validate(TRIAL.model_dump() | {"seed": 1})
+    path = write_record(tmp_path, good_record())
+    content = json.loads(path.read_text())
+    for changes, words in (
+        ({"trial": content["trial"] | {"seed": 1}}, "its settings are not those of its trial"),
+        ({"rows": content["rows"] * 2}, "two rows of one case"),
+        ({"rows": []}, "it is ok, and has no row"),
+        ({"audit": {}, "rows": [content["rows"][0] | {"audit": None}]}, "audit None is none of passed"),
+        ({"rows": [content["rows"][0] | {"audit": "failed"}]}, "audit 'failed' in its row, 'passed' in its audit"),
+        ({"rows": [content["rows"][0] | {"chosen": "{{"}]}, "are no settings of the trial"),
+    ):
+        path.write_text(json.dumps(content | changes))
+        with pytest.raises(UserError, match=words):
+            read_record(path, TRIAL)
+    assert isinstance(read_record(write_record(tmp_path, blank_record(other, "oom", "why")), other), Record)
