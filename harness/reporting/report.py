@@ -16,7 +16,7 @@ from harness.reporting.benchmarks import benchmark_figure, benchmark_table, read
 from harness.reporting.figures.figure_style import style
 from harness.reporting.figures.figures import ReportFigure, drawn, rendered
 from harness.reporting.frame import TABLE, Results, csv_bytes
-from harness.reporting.page.page import PageFigure, PageSection, page, page_figures
+from harness.reporting.page.page import LARGEST_INSIDE, PageFigure, PageSection, numbers, page, page_figures
 from harness.reporting.tables.rendering import Table, escape_markdown, latex, markdown, one_line, plain
 
 NEEDS = "% Needs \\usepackage{booktabs,graphicx}.\n"
@@ -101,7 +101,9 @@ def write_report(
         content[f"table-{name}.md"] = f"{markdown(table)}\n".encode()
         content[f"table-{name}.tex"] = f"{NEEDS}{latex(table)}\n".encode()
     sections = report.sections(page_figures(figures, images), list(beside.values()))
-    content["index.html"] = page(results, sections)
+    raw = numbers(results)
+    content = {name: data for name, data in raw.items() if len(data) > LARGEST_INSIDE} | content
+    content["index.html"] = page(results, sections, raw)
     if archive:
         content[ARCHIVE] = archive_bytes((folder / PLAN).read_bytes(), results.records.values())
     for name, data in content.items():

@@ -28,6 +28,13 @@ from harness.reporting.tables.rendering import Table, one_line
 
 CSS_PIXELS = 96  # per inch
 SAFE = " ,:;=()/!*+@$?[]{}|~^`"  # needs no escape in a data: URI in double quotes
+CSV_SAFE = ",:;=()/!*+@$"  # escapes are shorter than base64, as it is almost all numbers
+LARGEST_INSIDE = 1 << 20  # bytes of raw numbers inside the page; larger files lie beside it
+SUMMARY = "records.json"
+DOWNLOADS = {
+    TABLE: "a line for each measure of each trial",
+    SUMMARY: "training curves, audits, notes and times",
+}
 RESERVED = ("trials", "origin", "numbers", "theme")  # ids of the page's own
 
 
@@ -76,8 +83,17 @@ def page_figures(figures: Sequence[ReportFigure], files: Mapping[str, bytes]) ->
     return made
 
 
-def page(results: Results, sections: Sequence[PageSection]) -> bytes:
+def numbers(results: Results) -> dict[str, bytes]:
+    """Return the files of raw numbers that the page offers for download, by name."""
+    frame = results.table
+    frame = frame.assign(reason=frame["reason"].map(without_paths, na_action="ignore"))
+    return {TABLE: csv_bytes(frame), SUMMARY: records_summary(results.plan, list(results.records.values()))}
+
+
+def page(results: Results, sections: Sequence[PageSection], numbers: Mapping[str, bytes]) -> bytes:
     """Return the page as bytes of HTML, a function of its arguments alone.
+
+    Of `numbers`, files above `LARGEST_INSIDE` are not part of the page, which links to them beside itself.
 
     Everything that comes from a suite or a record is escaped. A content security policy lets the page's own script
     run and no other, and fetch nothing.
@@ -89,9 +105,7 @@ def page(results: Results, sections: Sequence[PageSection]) -> bytes:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    plan, frame, records = results.plan, results.table, list(results.records.values())
-    frame = frame.assign(reason=frame["reason"].map(without_paths, na_action="ignore"))
-    table = quote(csv_bytes(frame), safe=",:;=()/!*+@$")  # shorter than base64, as it is almost all numbers
+    plan, records = results.plan, list(results.records.values())
     script = environment.get_template("page.js").render()
     text = environment.get_template("page.html").render(
         plan=plan,
@@ -107,12 +121,8 @@ def page(results: Results, sections: Sequence[PageSection]) -> bytes:
         environment=environment_rows(records),
         commands=rebuild_lines(plan, records),
         downloads=[
-            (TABLE, "a line for each measure of each trial", f"data:text/csv;charset=utf-8,{table}"),
-            (
-                "records.json",
-                "training curves, audits, notes and times",
-                f"data:application/json;charset=utf-8;base64,{_base64(records_summary(plan, records))}",
-            ),
+            (name, DOWNLOADS[name], name if len(content) > LARGEST_INSIDE else _data_uri(name, content))
+            for name, content in numbers.items()
         ],
         css=environment.get_template("page.css").render(),
         script=script,
@@ -138,6 +148,12 @@ def anchors(sections: Sequence[PageSection]) -> list[str]:
 def _without_paths(table: Table) -> Table:
     rows = tuple(tuple(map(without_paths, row)) for row in table.rows)
     return replace(table, caption=without_paths(table.caption), rows=rows, notes=tuple(map(without_paths, table.notes)))
+
+
+def _data_uri(name: str, content: bytes) -> str:
+    if name == TABLE:
+        return f"data:text/csv;charset=utf-8,{quote(content, safe=CSV_SAFE)}"
+    return f"data:application/json;charset=utf-8;base64,{_base64(content)}"
 
 
 def _base64(content: bytes) -> str:

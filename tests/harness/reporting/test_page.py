@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from harness.planning.overrides import run_command
 from harness.reporting.figures.figures import ReportFigure, rendered
 from harness.reporting.frame import Results, csv_bytes
-from harness.reporting.page.page import PageFigure, PageSection, anchors, page, page_figures
+from harness.reporting.page.page import PageFigure, PageSection, anchors, numbers, page, page_figures
 from harness.reporting.page.page_facts import (
     environment_rows,
     rebuild_lines,
@@ -62,7 +62,7 @@ class Parts(HTMLParser):
 def index(plan, records, folder):
     """Return the page that `write_report` makes, without writing files."""
     results = Results.of(plan, records, folder / "records")
-    return page(results, SuiteReport(results).sections(small_figures(), [])).decode()
+    return page(results, SuiteReport(results).sections(small_figures(), []), numbers(results)).decode()
 
 
 @functools.cache
@@ -219,7 +219,7 @@ def test_a_section_may_have_any_heading_facts_tables_and_figures(density_run, tm
     results = Results.of(plan, records, tmp_path)
     figures = tuple(small_figures())
     claim = PageSection("Any permutation: not", (("Claim", "as <i> said"),), (table,), figures)
-    text = page(results, [claim, PageSection("Any permutation: not"), PageSection("Trials")]).decode()
+    text = page(results, [claim, PageSection("Any permutation: not"), PageSection("Trials")], {}).decode()
     parts = Parts(text)
     anchors_found = [item["id"] for tag, item in parts.tags if tag == "section"]
     assert anchors_found == ["any-permutation-not", "any-permutation-not-2", "trials-2", "trials", "origin", "numbers"]

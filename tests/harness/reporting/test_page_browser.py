@@ -130,7 +130,7 @@ def test_numbers_are_sorted_by_value_and_empty_cells_come_last(browser, expected
     plan, _ = parameters_run
     rows = [(f"row {number}", cell) for number, cell in enumerate([*expected[1::2], *expected[::2]])]
     table = Table("t", "shuffled", ("layer", "value"), tuple(rows))
-    text = page(Results.of(plan, []), [PageSection("Tables", tables=(table,))])
+    text = page(Results.of(plan, []), [PageSection("Tables", tables=(table,))], {})
     (tmp_path / "index.html").write_bytes(text)
     last = [cell for cell in expected if cell == "–"]
     numbers = [cell for cell in expected if cell[0] in "-≈0123456789"]

@@ -1,8 +1,11 @@
+import json
 import re
 
 import pytest
 
 from harness.core.errors import UserError
+from harness.reporting import report
+from harness.reporting.page import page
 from harness.reporting.report import write_report
 
 
@@ -16,11 +19,11 @@ def contents(folder):
 
 def test_a_report_is_a_function_of_the_records(runtime_run, write_run):
     folder = write_run(*runtime_run)
-    report = write_report(folder)
+    written = write_report(folder)
     first = contents(folder)
     names = {"results.csv", "table.md", "table.tex", "index.html", "figures/runtime-batch.png", "plan.json"}
     assert names <= set(first)
-    assert set(report.files) == set(first) - {"plan.json"}
+    assert set(written.files) == set(first) - {"plan.json"}
     write_report(folder)
     assert contents(folder) == first
 
@@ -42,6 +45,18 @@ def test_the_text_for_a_terminal_is_not_escaped(density_run, write_run, no_figur
     assert not re.search(r"\\|\*\*|&\w+;|^[#|]", text, re.M), "no Markdown"
 
 
+def test_large_raw_numbers_lie_beside_the_page(density_run, write_run, no_figures, monkeypatch):
+    folder = write_run(*density_run)
+    write_report(folder)
+    inside = len((folder / "index.html").read_text())
+    for module in (report, page):
+        monkeypatch.setattr(module, "LARGEST_INSIDE", 1000)
+    files = write_report(folder).files
+    assert "records.json" in files and len(json.loads((folder / "records.json").read_bytes())["trials"]) == 20
+    text = (folder / "index.html").read_text()
+    assert 'href="records.json"' in text and 'href="results.csv"' in text and len(text) < inside
+
+
 def test_missing_trials_are_rows_and_old_figures_are_removed(runtime_run, write_run):
     plan, records = runtime_run
     folder = write_run(plan, records)
@@ -49,16 +64,16 @@ def test_missing_trials_are_rows_and_old_figures_are_removed(runtime_run, write_
     assert (folder / "figures" / "runtime-batch.svg").exists()
     for record in records[3:]:
         (folder / "records" / f"{record.id}.json").unlink()
-    report = write_report(folder)
-    assert "5 trials: 2 ok, 2 missing, 1 unsupported" in report.text
+    written = write_report(folder)
+    assert "5 trials: 2 ok, 2 missing, 1 unsupported" in written.text
     assert not (folder / "figures" / "runtime-batch.svg").exists()
     assert (folder / "results.csv").read_text().count(",missing,not yet run,") == 2 * 3 * 3
 
 
 def test_a_parameters_report_has_no_figures_and_its_own_columns(parameters_run, write_run):
     folder = write_run(*parameters_run)
-    report = write_report(folder)
-    assert report.files == ("results.csv", "table.md", "table.tex", "index.html")
+    written = write_report(folder)
+    assert written.files == ("results.csv", "table.md", "table.tex", "index.html")
     header = (folder / "results.csv").read_text().splitlines()[0]
     columns = "status,reason,check,parameters,published,masked_free,device,id"
     assert header == f"suite,profile,kind,dataset,layer,width,seed,{columns}"
