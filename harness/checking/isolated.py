@@ -21,6 +21,7 @@ from harness.core.isolation.messages import BadMessage, Sender, shortened, visib
 from harness.core.isolation.process import Child, Context, ending_text, log_tail, start, start_server
 from harness.core.isolation.reaper import Reaper
 from harness.core.run_options import CHECK_SECONDS, shown_seconds
+from harness.core.third_party import ignore_deprecations_of_peers
 
 PRELOAD = ("torch", "harness.checking.check_layer", "harness.core.preload_kernels")
 LOG_LINES, LOG_WIDTH = 20, 300  # limits of the displayed part of the process's log
@@ -113,6 +114,7 @@ def _check(
 
     from harness.checking.check_layer import SHAPES, check_layer
 
+    ignore_deprecations_of_peers()  # a check that ends early shows the log of its process
     torch.set_num_threads(1)  # the tensors of most checks are small, and other work may share the cores
 
     numbers = itertools.count()

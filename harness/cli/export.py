@@ -5,18 +5,26 @@ from __future__ import annotations
 import argparse
 
 from harness.cli.shared.options import add_folder
-from harness.cli.shared.runs import run_folders
+from harness.cli.shared.runs import MERGED, run_folders
+from harness.core.errors import UserError
 from harness.execution.folder import writing
 from harness.reporting.exports import FORMATS, export
 
 HELP = "write the curves and measures of a run for another tool"
-EXAMPLES = ("export reports/quickstart --to tensorboard", "export reports --to csv")
+EXAMPLES = (
+    "export reports/quickstart --to tensorboard",
+    "export reports --to csv",
+    "export records.zip --to csv",
+)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     add_folder(parser)
-    text = "csv: the training curves, as curves.csv; tensorboard: curves, measures and settings, for its logdir"
+    text = (
+        "csv: the training curves, as curves.csv; tensorboard: curves, measures and settings, for its logdir; written "
+        f"to the folder of the run, and of an archive to {MERGED}/<suite>"
+    )
     parser.add_argument("--to", choices=FORMATS, required=True, help=text)
 
 
@@ -24,8 +32,12 @@ def execute(args: argparse.Namespace) -> int:
     """Return 0."""
     from harness.reporting.frame import Results
 
-    for folder in run_folders(args.folder):
-        results = Results.read(folder)
-        with writing(folder):
-            print(export(results, folder, args.to))
+    runs = [(folder, Results.read(folder)) for folder in run_folders(args.folder)]
+    if not any(results.records for _, results in runs):
+        raise UserError(f"{args.folder}: has no records; give the folder in which a suite was run, or its archive")
+    for folder, results in runs:
+        target = MERGED / results.plan.suite if folder.is_file() else folder
+        with writing(target):
+            target.mkdir(parents=True, exist_ok=True)
+            print(export(results, target, args.to))
     return 0

@@ -7,9 +7,11 @@ import importlib
 import io
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 
 from harness.core.errors import UserError
+from harness.core.third_party import ignore_deprecations_of_peers
 
 COMMANDS = (
     "run",
@@ -62,7 +64,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as end:  # argparse has printed its message or its help
         return end.code if isinstance(end.code, int) else 2
     try:
-        code: int = args.execute(args)
+        with warnings.catch_warnings():
+            ignore_deprecations_of_peers()
+            code: int = args.execute(args)
         sys.stdout.flush()
     except UserError as error:
         print(error, file=sys.stderr)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from harness.cli.shared.runs import exit_code, print_strays, report_folder, run_folders
+from harness.cli.shared.runs import MERGED, exit_code, print_strays, report_folder, run_folders
 from harness.core.archive import FILE, archive_of
 from harness.execution.agenda import agenda
 from harness.planning.plan import Plan
@@ -30,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--out",
         type=Path,
         metavar="DIR",
-        help="write the report to DIR/<suite> (default: beside its records; of a merge or an archive, reports/merged)",
+        help=f"write the report to DIR/<suite> (default: beside its records; of a merge or an archive, {MERGED})",
     )
     parser.add_argument(
         "--archive", action="store_true", help=f"also write {FILE}, which holds the plan and the records in one file"
@@ -59,7 +59,7 @@ def execute(args: argparse.Namespace) -> int:
     if len(args.folders) > 1 or args.out is not None or any(map(archive_of, folders)):
         from harness.reporting.compare.merge import merge
 
-        merged = merge(folders, args.out or Path("reports/merged"))
+        merged = merge(folders, args.out or MERGED)
         folders = [run.folder for run in merged]
         for run in merged:
             print("\n".join(run.lines()))

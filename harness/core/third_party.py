@@ -12,6 +12,7 @@ import importlib.util
 import inspect
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -28,6 +29,17 @@ OWN = ("layers", "flows", "harness")
 
 FAMILIES = ("torchvision",)
 """Libraries whose data sets a data set of this project reads; FAMILY:NAME is no third-party code."""
+
+PEERS = ("FrEIA", "normflows", "nflows", "pyro", "zuko")
+"""Packages of the libraries in `layers.adapters`, named here as importing those takes seconds."""
+
+
+def ignore_deprecations_of_peers() -> None:
+    """Ignore warnings about deprecated functions that a library calls itself, as only its authors can act on them.
+
+    This is for what a terminal shows. Trials do not call it, so their logs have these warnings.
+    """
+    warnings.filterwarnings("ignore", ".*deprecated", module=rf"({'|'.join(PEERS)})(\.|$)")
 
 
 def resolve_class(

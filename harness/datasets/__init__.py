@@ -12,7 +12,7 @@ from pkgutil import iter_modules
 from harness.core.errors import UserError
 from harness.core.third_party import FAMILIES, resolve_class, third_party_errors
 from harness.datasets._store.store import Store
-from harness.datasets.base import DATASETS, Dataset, DatasetInfo, Splits
+from harness.datasets.base import DATASETS, Dataset, DatasetInfo, Lattice, Splits
 from harness.datasets.torchvision_images import TorchvisionImages
 
 for _module in sorted(module.name for module in iter_modules(__path__) if not module.ispkg):
@@ -42,4 +42,4 @@ def find_dataset(spec: str, folder: Path | None = None) -> Dataset:
         return cls()
 
 
-__all__ = ["DATASETS", "Dataset", "DatasetInfo", "Splits", "Store", "find_dataset"]
+__all__ = ["DATASETS", "Dataset", "DatasetInfo", "Lattice", "Splits", "Store", "find_dataset"]

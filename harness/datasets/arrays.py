@@ -15,14 +15,14 @@ from harness.core.settings import Count, Flag, Settings
 from harness.datasets._images.image_files import pool
 from harness.datasets._images.selection import SEED, divide, fill, first_of, hold_out, seeded_order
 from harness.datasets._store.store import Store, Writer, prepare
-from harness.datasets._values.encoding import Encoding, choose_encoding, identity
+from harness.datasets._values.encoding import Encoding, choose_encoding, identity, lattice_facts
 from harness.datasets._values.file_options import SHARES, SPLITS, STEP, Shares, Step, share_out
 from harness.datasets._values.lattice import MOST_LEVELS
 from harness.datasets._values.npz_stream import Npz, StoredArray, open_npz
 from harness.datasets._values.value_survey import Survey
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
-VERSION = 1  # version of the prepared arrays
+VERSION = 2  # version of the prepared arrays
 HELD_OUT_PART = 10  # one in this many train events is validation, unless the options or the file decide otherwise
 
 
@@ -146,16 +146,8 @@ class Arrays(Dataset, name="npz"):
             prepared,
             levels=notes["levels"],
             description=notes["description"],
-            lattice=notes["steps"] is not None,
-            steps=_reported_steps(chosen, notes["steps"]),
-            no_floor=None if notes["steps"] else "the values lie on no lattice; no noise is added to them",
+            **lattice_facts(notes["lattices"], chosen.kind),
         )
-
-
-def _reported_steps(chosen: ArrayOptions, steps: list[float] | None) -> tuple[tuple[float, str], ...] | None:
-    if chosen.kind == "image" or steps is None:
-        return None
-    return tuple((step, "units of the file") for step in steps)
 
 
 def _build(path: Path, chosen: ArrayOptions, writer: Writer) -> None:
@@ -175,7 +167,7 @@ def _build(path: Path, chosen: ArrayOptions, writer: Writer) -> None:
         for key in arrays:
             fill(writer, masks[key], chosen.shape, encoding.dtype, events(key))
     writer.notes["levels"] = encoding.levels
-    writer.notes["steps"] = None if encoding.lattices is None else [lattice.step for lattice in encoding.lattices]
+    writer.notes["lattices"] = encoding.noted()
     writer.notes["description"] = f"{path.name}: {_described(chosen, encoding)}; {held_out}"
 
 

@@ -17,6 +17,7 @@ from harness.core.errors import DataError, UserError, nearest
 from harness.core.settings import Settings
 from harness.core.third_party import from_here, third_party_errors
 from harness.datasets._store.store import Prepared, Store
+from harness.datasets._values.lattice import Lattice
 
 Unit = Literal["bits_per_dim", "nats_per_dim"]
 
@@ -56,6 +57,8 @@ class Splits:
         description: contents of these arrays, for reports.
         lattice: whether the values are integers.
         steps: for a sequence, the size of one lattice step of each channel with its unit, such as (0.05, "mmHg").
+        lattices: for each channel, the lattice whose k-th value an entry k stands for, in the units of the source; real
+            entries (`lattice` false) stand for values between. None: an entry is the value itself.
         no_floor: why no resolution floor can be stated although the values were dequantised, such as a filter.
         checksum: of the prepared arrays, SHA-256; None for generated or installed data.
     """
@@ -67,10 +70,13 @@ class Splits:
     description: str
     lattice: bool = True
     steps: tuple[tuple[float, str], ...] | None = None
+    lattices: tuple[Lattice, ...] | None = None
     no_floor: str | None = None
     checksum: str | None = None
 
     def __post_init__(self) -> None:
+        if self.lattices is not None and len(self.lattices) != self.shape[0]:
+            raise DataError(f"{len(self.lattices)} lattices for {self.shape[0]} channels; give one for each")
         for name, values in self.parts().items():
             if not len(values):
                 raise DataError(f"the {name} split is empty")

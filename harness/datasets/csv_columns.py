@@ -17,13 +17,13 @@ from harness.core.settings import Count, Flag, Settings
 from harness.datasets._images.selection import SEED, seeded_order
 from harness.datasets._signals.windows import fill_windows
 from harness.datasets._store.store import Store, Writer, prepare
-from harness.datasets._values.encoding import choose_encoding
+from harness.datasets._values.encoding import choose_encoding, lattice_facts
 from harness.datasets._values.file_options import SHARES, SPLITS, STEP, Shares, Step, share_out
 from harness.datasets._values.lattice import EXACT
 from harness.datasets._values.value_survey import Survey
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
-VERSION = 1  # of the prepared arrays
+VERSION = 2  # of the prepared arrays
 
 ColumnName = Annotated[str, Field(min_length=1, strict=True)]
 
@@ -114,14 +114,12 @@ class CsvColumns(Dataset, name="csv"):
         path = store.find(self.name, chosen.file, way_out)
         key = {"version": VERSION, **chosen.model_dump(mode="json")}
         prepared = prepare(store, self.name, key, [path], lambda writer: _build(path, chosen, writer))
-        steps = prepared.notes["steps"]
+        notes = prepared.notes
         return Splits.of(
             prepared,
             levels=None,
-            description=prepared.notes["description"],
-            lattice=steps is not None,
-            steps=None if steps is None else tuple((step, "units of the file") for step in steps),
-            no_floor=None if steps else "the values lie on no lattice; no noise is added to them",
+            description=notes["description"],
+            **lattice_facts(notes["lattices"], "sequence"),
         )
 
 
@@ -149,7 +147,7 @@ def _build(path: Path, chosen: CsvOptions, writer: Writer) -> None:
         fill_windows(writer.create(split, (len(begins), rows.shape[1], chosen.length), rows.dtype), part.T, begins)
     events = "vectors" if chosen.length == 1 else f"windows of {chosen.length} rows"
     order = f"by seed {SEED}" if chosen.shuffle else "in order"
-    writer.notes["steps"] = None if encoding.lattices is None else [lattice.step for lattice in encoding.lattices]
+    writer.notes["lattices"] = encoding.noted()
     writer.notes["description"] = (
         f"{path.name}: {events} of {rows.shape[1]} columns; train, validation and test are the shares "
         f"{', '.join(map(str, chosen.shares))} of {len(rows)} rows, {order}"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.core.errors import UserError
 from harness.core.kinds import kind_of
+from harness.core.provenance.machine import available_memory, memory_watched
 from harness.core.records import Record, read_record
 from harness.core.run_options import RunOptions
 from harness.core.settings import DataRef, Progress
@@ -43,7 +44,8 @@ def probe(entries: Sequence[Entry], root: Path | None, memory: int | None, slots
     Args:
         entries: of trials to probe.
         root: folder of the data sets.
-        memory: bytes that a probe may hold; None: no limit.
+        memory: bytes that a probe may hold; None: as many as are free now, as trials of unknown size could leave the
+            system without any.
         slots: resources; probes run side by side as trials do.
     """
     cells: dict[Cell, list[Trial]] = {}
@@ -54,6 +56,8 @@ def probe(entries: Sequence[Entry], root: Path | None, memory: int | None, slots
     chosen = {cell: max(trials, key=lambda trial: trial.stage) for cell, trials in cells.items()}
     available = _data_available([*chosen.values()], root)
     ready = [trial for trial in chosen.values() if available[trial.data_sets]]
+    if memory is None and memory_watched():
+        memory = available_memory()
     with tempfile.TemporaryDirectory(prefix="invertbench-probe-") as folder:
         run_options = RunOptions(out=Path(folder), root=root, timeout=TIMEOUT, memory=memory)
         with make_reporter(len(ready)) as reporter:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Literal
 
 import numpy as np
@@ -22,7 +22,7 @@ from flows.preprocess import (
 )
 from harness.core.errors import UserError
 from harness.core.settings import NO_LOGIT, DataRef, augmentation_fault
-from harness.datasets.base import Splits, Unit
+from harness.datasets.base import Lattice, Splits, Unit
 from harness.pipeline.augmentation import augment
 from harness.pipeline.split_values import SplitValues
 
@@ -37,6 +37,7 @@ class ValueRange:
         dtype: numpy's name of the type of the values.
         levels, lattice: those of the splits.
         low, high: the extreme values of each channel; those of an image are its levels.
+        lattices: those of the splits.
     """
 
     dtype: str
@@ -44,6 +45,7 @@ class ValueRange:
     lattice: bool
     low: list[float]
     high: list[float]
+    lattices: list[Lattice] | None
 
     @classmethod
     def of(cls, splits: Splits) -> ValueRange:
@@ -53,7 +55,10 @@ class ValueRange:
             low, high = [0.0] * channels, [splits.levels - 1.0] * channels
         else:
             low, high = splits.train.min(axes).tolist(), splits.train.max(axes).tolist()
-        return cls(splits.train.dtype.name, splits.levels, splits.lattice, low, high)
+        lattices = None
+        if splits.lattices is not None:  # of third-party code, perhaps in numbers of numpy, which no weights file holds
+            lattices = [Lattice(*map(float, astuple(lattice))) for lattice in splits.lattices]
+        return cls(splits.train.dtype.name, splits.levels, splits.lattice, low, high, lattices)
 
     def extremes(self) -> tuple[Tensor, Tensor]:
         """Return the low and the high values, (C,), in the type of the data."""
@@ -64,7 +69,9 @@ class ValueRange:
         """Return splits of two events, of the low and of the high values, which have the same pre-processing."""
         extremes = np.array([self.low, self.high], self.dtype).reshape(2, shape[0], *[1] * (len(shape) - 1))
         events = np.broadcast_to(extremes, (2, *shape))
-        return Splits(events, events, events, self.levels, "the range of the training split", lattice=self.lattice)
+        description = "the range of the training split"
+        lattices = None if self.lattices is None else tuple(self.lattices)
+        return Splits(events, events, events, self.levels, description, lattice=self.lattice, lattices=lattices)
 
 
 def permutation(dim: int, seed: int) -> np.ndarray:

@@ -7,7 +7,7 @@ from layers import LAYERS, free_parameters
 from layers.conv1x1 import Conv1x1, random_orthogonal
 from layers.linalg.householder import product_of_reflections
 
-SHAPES = [(4, 5), (3, 4, 3), (1, 7), (2, 1, 1), (5, 1)]
+SHAPES = [(4, 5), (3, 4, 3), (1, 7), (2, 1, 1), (5, 1), (16, 2)]
 EVERY = ["plu", "qr", "dense"]
 
 
@@ -42,6 +42,30 @@ def test_against_dense(shape, parameterisation):
     torch.testing.assert_close(log_det, torch.linalg.slogdet(matrix)[1])
     torch.testing.assert_close(layer.inverse(y), x)
     torch.testing.assert_close(layer.inverter()(y), x)
+
+
+@pytest.mark.parametrize("shape", [(12, 1), (64, 2, 2)])
+def test_few_rows_are_multiplied_by_the_factors(shape, monkeypatch):
+    """Values and gradients are those of W, which is not formed; with more rows than channels it is."""
+    layer = perturbed(shape, "plu")
+    x = torch.randn(8, *shape, dtype=torch.float64, requires_grad=True)
+    probe = torch.randn_like(x)
+    inputs = (x, layer.lower, layer.upper, layer.log_s)
+    weight = layer.matrix().expand(8, -1, -1)
+    inverse = layer.inverse_matrix().expand(8, -1, -1)
+    monkeypatch.setattr(layer, "matrix", None)
+    monkeypatch.setattr(layer, "inverse_matrix", None)
+    for found, matrix in ((layer(x)[0], weight), (layer.inverse(x), inverse)):
+        expected = (matrix @ x.flatten(2)).view_as(x)
+        torch.testing.assert_close(found, expected)
+        assert found.is_contiguous()
+        gradients = (torch.autograd.grad((y * probe).sum(), inputs) for y in (found, expected))
+        for ours, theirs in zip(*gradients, strict=True):
+            torch.testing.assert_close(ours, theirs)
+    for call in (layer, layer.inverse):
+        with pytest.raises(TypeError, match="NoneType"):
+            call(x.repeat(5, *[1] * len(shape)))
+    assert layer(x[:0])[0].shape == layer.inverse(x[:0]).shape == (0, *shape)
 
 
 def test_every_position_is_multiplied_by_the_same_matrix():

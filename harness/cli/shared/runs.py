@@ -15,6 +15,9 @@ from harness.execution.agenda import Entry
 from harness.execution.folder import writing
 from harness.planning.plan import FILE, Plan
 
+MERGED = Path("reports/merged")
+"""Folder below which the results of merged runs and of archives are written, in a folder named after the suite."""
+
 
 def run_folders(folder: Path) -> list[Path]:
     """Return the folder or archive if it holds a run, else the runs in the folder; raise a UserError without any."""

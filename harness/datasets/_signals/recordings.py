@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import astuple, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,10 @@ from harness.datasets._signals.waveform_filters import band_pass, flat_line_shar
 from harness.datasets._signals.wfdb_records import Locate, Recording, Stretch, read_recording, record_files
 from harness.datasets._signals.windows import fill_windows, samples, split_in_time, starts
 from harness.datasets._store.store import Store, Writer, prepare
+from harness.datasets._values.lattice import Lattice
 from harness.datasets.base import Splits
 
-VERSION = 1  # of the prepared arrays
+VERSION = 2  # of the prepared arrays
 
 Cuts = dict[str, list[tuple[Stretch, np.ndarray]]]
 """Split -> its stretches, each with the starts of its windows."""
@@ -61,6 +63,7 @@ def recording_splits(
         writer.notes = {
             "description": _description(title, recording, dropped, options),
             "steps": [list(step) for step in recording.steps],
+            "lattices": [astuple(lattice) for lattice in _of_values(recording.lattices, options)],
         }
 
     prepared = prepare(store, name, key, files, build)
@@ -70,6 +73,7 @@ def recording_splits(
         description=prepared.notes["description"],
         lattice=options.band_pass is None,
         steps=tuple((size, unit) for size, unit in prepared.notes["steps"]),
+        lattices=tuple(Lattice(*noted) for noted in prepared.notes["lattices"]),
         no_floor=_no_floor(options),
     )
 
@@ -140,6 +144,15 @@ def _filtered(stretch: Stretch, rate: float, options: RecordingOptions) -> np.nd
     chosen = [options.channels.index(channel) for channel in options.filtered]
     values[chosen] = band_pass(values[chosen], rate, options.band_pass, options.band_pass_order)
     return values
+
+
+def _of_values(lattices: Sequence[Lattice], options: RecordingOptions) -> list[Lattice]:
+    """Return the lattices of the prepared values: a band-pass removes the offset of a channel."""
+    filtered = () if options.band_pass is None else options.filtered
+    return [
+        replace(lattice, offset=0.0) if channel in filtered else lattice
+        for channel, lattice in zip(options.channels, lattices, strict=True)
+    ]
 
 
 def _no_floor(options: RecordingOptions) -> str | None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from harness.core.errors import DataError
+from harness.datasets._values.lattice import STATED_ERROR, Lattice
 
 NO_DATA = "~"  # in place of a file or a segment
 
@@ -95,6 +96,7 @@ class Recording:
     stretches: tuple[Stretch, ...]  # in the order of time, not empty
     rate: float  # samples per second
     steps: tuple[tuple[float, str], ...]  # of each channel, the size of one converter unit and the physical unit
+    lattices: tuple[Lattice, ...]  # of each channel, the physical values of converter units
     length: int  # of the whole in samples, holes included
     invalid: int  # samples that were dropped because a channel had none
     rescaled: int  # samples that were dropped because their segment has other gains than most
@@ -232,6 +234,7 @@ def read_recording(name: str, records: Sequence[RecordFiles], channels: Sequence
         stretches=tuple(stretch for scale, stretches in found if scale == usual for stretch in stretches),
         rate=next(iter(rates)),
         steps=tuple((1 / abs(gain), unit) for gain, _, unit in usual),
+        lattices=tuple(Lattice(-zero / gain, 1 / gain, STATED_ERROR / abs(gain)) for gain, zero, _ in usual),
         length=offset,
         invalid=invalid,
         rescaled=durations.total() - kept,

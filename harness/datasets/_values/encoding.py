@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, cast
+from dataclasses import astuple, dataclass
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -27,6 +27,12 @@ class Encoding:
     lattices: tuple[Lattice, ...] | None  # one for each channel; None if the values are off any lattice
     levels: int | None  # number of levels of an image's pixels; None for sequences, and without a lattice
     dtype: np.dtype  # of the result
+
+    def noted(self) -> list[tuple[float, ...]] | None:
+        """Return the lattices as JSON values, from which `lattice_facts` makes them again."""
+        if self.lattices is None:
+            return None
+        return [astuple(lattice) for lattice in self.lattices]
 
     def encode(self, events: np.ndarray, part: str, first: int) -> np.ndarray:
         """Return lattice indices k of events (n, C, *spatial), in `dtype`; the values themselves without a lattice.
@@ -56,6 +62,16 @@ class Encoding:
                     f"0..{self.levels - 1} of step {self.lattices[0].step:g}; state the right `levels` or `step`"
                 )
         return k.astype(self.dtype, copy=False)
+
+
+def lattice_facts(noted: Sequence[Sequence[float]] | None, kind: Kind) -> dict[str, Any]:
+    """Return the facts of `Splits` that follow from the lattices that `Encoding.noted` returned."""
+    if noted is None:
+        return {"lattice": False, "no_floor": "the values lie on no lattice; no noise is added to them"}
+    lattices = tuple(Lattice(*each) for each in noted)
+    if kind == "image":
+        return {"lattices": lattices}
+    return {"lattices": lattices, "steps": tuple((lattice.step, "units of the file") for lattice in lattices)}
 
 
 def identity(name: str, levels: int, channels: int) -> Encoding:

@@ -7,6 +7,7 @@ only if every value is on it within the rounding of the type in which it is stor
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,8 +23,12 @@ class Lattice:
     """The values offset + k * step for whole k."""
 
     offset: float
-    step: float  # above 0
+    step: float  # not 0, and above 0 where it is found or stated; a converter may have a negative gain
     tolerance: float = 0.0  # allowed distance of a stored value from its lattice point; 0 for integers
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.offset) and math.isfinite(self.step) and self.step and self.tolerance >= 0):
+            raise ValueError(f"{self}: offset and step must be finite, step not 0, and tolerance 0 or more")
 
     def index(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return k of each value, int64, and whether each is off the lattice, bool."""

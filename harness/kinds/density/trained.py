@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import torch
 
 from flows import Flow
 from harness.core.errors import UserError
+from harness.datasets._values.lattice import STATED_ERROR, Lattice
 from harness.evaluation.evaluation import evaluated_noise, generator, has_estimates
 from harness.kinds.density.trial import FlowTrial
 from harness.kinds.density.weights import load_trained, weights_path
@@ -24,8 +26,9 @@ if TYPE_CHECKING:
 class TrainedFlow:
     """The flow of a trial, with the weights that were evaluated, in eval().
 
-    Events are arrays (N, *shape) in the data's units, those of the arrays of the data set: the levels of an image, the
-    steps of a converter, or real numbers.
+    Events are arrays (N, *shape) in the units of the data's source: an image file's levels, a recording's physical
+    units, the numbers of an .npz or .csv file. The values of a data set of one's own are the entries of its arrays,
+    unless it states `Splits.lattices`.
 
     Attributes:
         trial: the settings of the trial.
@@ -44,31 +47,35 @@ class TrainedFlow:
 
     @torch.no_grad()
     def sample(self, n: int, seed: int = 0) -> np.ndarray:
-        """Draw n events, (n, *shape), of the data's type; equal seeds give equal events.
+        """Draw n events, (n, *shape); equal seeds give equal events.
 
         A draw of the flow is rounded down to the lattice where the data lie on one, and limited to the values that the
-        data's levels or type have.
+        data's levels or type have. Values on a lattice other than the whole numbers are float64, others have the type
+        of the data set's arrays.
         """
         parts = []
         drawn, batch = generator(torch.device("cpu"), seed, "samples"), self.trial.training.evaluation_batch
         for start in range(0, n, batch):
             parts.append(self.pipeline.to_data(self.flow.sample(min(batch, n - start), generator=drawn)))
-        return np.concatenate(parts) if parts else self.pipeline.to_data(torch.empty(0, *self.shape))
+        entries = np.concatenate(parts) if parts else self.pipeline.to_data(torch.empty(0, *self.shape))
+        offset, step, _ = self._lattices()
+        return entries if (offset == 0).all() and (step == 1).all() else offset + entries * step
 
     @torch.no_grad()
     def log_prob(self, events: ArrayLike, seed: int = 0) -> np.ndarray:
-        """Return the log-density of each event in nats, (N,) in float64, with one unit of the data as unit of length.
+        """Return the log-density of each event in nats, (N,) in float64, per unit of the data in each dimension.
 
-        Values v on a lattice are dequantised, as in training: the density is that of v + u, with u uniform on [0, 1)
-        for each entry, drawn with the seed. Its mean over draws is a lower bound on the log-probability of v itself
-        (Theis et al. 2016); average over seeds to reduce the noise. -log_prob / (D log 2) are bits/dim. With the
-        trial's seed, the values of the test split are those of the trial's evaluation (of its first draw). A flow whose
-        log-determinants are estimates gives unbiased estimates, drawn with the seed as well.
+        Values v on a lattice of step s are dequantised, as in training: the density is that of v + s u, with u uniform
+        on [0, 1) for each entry, drawn with the seed. With log|s| of each of the D entries added, its mean over draws
+        is a lower bound on the log-probability of v itself (Theis et al. 2016), and the negative of that sum over
+        D log 2 is bits/dim; average over seeds to reduce the noise. With the trial's seed, the values of the test split
+        are those of the trial's evaluation (of its first draw). A flow whose log-determinants are estimates gives
+        unbiased estimates, drawn with the seed as well.
 
         Raises:
             UserError: the events have another shape, or values that the data cannot have.
         """
-        values = torch.as_tensor(self._checked(np.asarray(events)), device=self.pipeline.device)
+        values = torch.as_tensor(self._entries(np.asarray(events)), device=self.pipeline.device)
         noise = evaluated_noise(self.pipeline, "test", seed)
         estimates = generator(torch.device("cpu"), seed, "evaluation estimates of test")
         drawn = (estimates,) if has_estimates(self.flow) else ()
@@ -76,9 +83,15 @@ class TrainedFlow:
         for part in values.split(self.trial.training.evaluation_batch):
             x, log_det = self.pipeline.prepare(part, noise)
             found.append(sum(term.double() for term in self.flow.terms(x, *drawn)) + log_det)
-        return torch.cat(found).cpu().numpy() if found else np.empty(0)
+        per_unit = math.prod(self.shape[1:]) * np.log(np.abs(self._lattices()[1])).sum()
+        return torch.cat(found).cpu().numpy() - per_unit if found else np.empty(0)
 
-    def _checked(self, events: np.ndarray) -> np.ndarray:
+    def _lattices(self) -> np.ndarray:
+        """Return offset, step and tolerance, (3, C, 1, ...), of the lattices whose k-th value an entry k stands for."""
+        lattices = self.pipeline.values.lattices or [Lattice(0.0, 1.0)] * self.shape[0]
+        return np.transpose([astuple(lattice) for lattice in lattices]).reshape(3, -1, *[1] * (len(self.shape) - 1))
+
+    def _entries(self, events: np.ndarray) -> np.ndarray:
         if events.shape[1:] != self.shape or events.ndim != len(self.shape) + 1:
             raise UserError(
                 f"log_prob: an array of shape {events.shape}; expected (N, {', '.join(map(str, self.shape))})"
@@ -86,12 +99,26 @@ class TrainedFlow:
         values = events.astype(np.float64)
         if not np.isfinite(values).all():
             raise UserError("log_prob: the array has values that are not finite")
-        if self.pipeline.lattice and (values != np.floor(values)).any():
-            raise UserError("log_prob: the values lie on a lattice, and the array has others; give whole numbers")
+        offset, step, tolerance = self._lattices()
+        entries = (values - offset) / step
+        if not self.pipeline.lattice:
+            return entries
+        entries = np.rint(entries)
+        # At least the tolerance of a stated lattice: the array may have been computed, or be in another precision.
+        off = np.abs(values - (offset + entries * step)) > np.maximum(tolerance, STATED_ERROR * np.abs(step))
+        if off.any():
+            event, channel, *_ = np.argwhere(off)[0]
+            raise UserError(
+                f"log_prob: event {event}, channel {channel}: {values[off][0]:.9g} is not a multiple of the step "
+                f"{step[channel].item():g} from {offset[channel].item():g}; give values that the data can have"
+            )
         levels = self.pipeline.levels
-        if levels is not None and ((values < 0) | (values >= levels)).any():
-            raise UserError(f"log_prob: values {values.min():g} to {values.max():g}; the levels are 0 to {levels - 1}")
-        return values
+        if levels is not None and ((entries < 0) | (entries >= levels)).any():
+            raise UserError(
+                f"log_prob: values {values.min():g} to {values.max():g}; the {levels} levels are {offset.min():g} to "
+                f"{(offset + (levels - 1) * step).max():g}"
+            )
+        return entries
 
 
 def load(trial: FlowTrial, folder: Path, device: str) -> TrainedFlow:

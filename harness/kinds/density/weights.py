@@ -1,4 +1,4 @@
-"""The weights that a density trial chose, on disk, with the range of the data: written atomically, and loaded again.
+"""The weights that a density trial chose, with the range and units of the data: written atomically, and loaded.
 
 A file is what `torch.save` writes, followed by its SHA-256.
 """
@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter
 
 from flows import Flow
-from harness.core.errors import UserError
+from harness.core.errors import DataError, UserError
 from harness.core.records import atomic_file
 from harness.kinds.density.trial import DensityTrial, FlowTrial
 from harness.pipeline.models import build_flow
@@ -80,9 +81,9 @@ def load_trained(trial: FlowTrial, path: Path, device: str) -> tuple[Flow, Pipel
     content = _read(trial, path)
     flow = _flow(trial, content, path, device)
     try:
-        splits = ValueRange(**content["values"]).as_splits(flow.shape)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"{path}: without the range of the data; {AGAIN}") from error
+        splits = TypeAdapter(ValueRange).validate_python(content["values"]).as_splits(flow.shape)
+    except (DataError, TypeError, ValueError) as error:
+        raise UserError(f"{path}: without the range and the units of the data, or with wrong ones; {AGAIN}") from error
     return flow, Pipeline(splits, trial.data, device=device, seed=trial.seed)
 
 

@@ -1,12 +1,15 @@
 """Runs written for other tools, read back as those tools read them."""
 
+import shutil
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from harness.cli.parser import main
+from harness.core.archive import archive_bytes
 
 ROW, RUNTIME = 0, -2  # the first trial, and one of the layers' times
 
@@ -37,6 +40,25 @@ def test_curves_as_csv_have_a_row_for_each_step(run, capsys):
         assert set(of_trial["layer"]) == {trial.layer.row} and set(of_trial["seed"]) == {trial.seed}
     first = frame.iloc[0]
     assert (first["status"], first["seconds"], first["dataset"]) == ("diverged", 1.0, "digits")
+
+
+def test_an_archive_is_exported_to_a_folder_of_its_own(run, tmp_path, capsys, monkeypatch):
+    folder, plan, records = run
+    monkeypatch.chdir(tmp_path)
+    Path("mine.zip").write_bytes(archive_bytes((folder / "plan.json").read_bytes(), records))
+    assert main(["export", "mine.zip", "--to", "csv"]) == 0
+    written = Path("reports/merged") / plan.suite / "curves.csv"
+    assert capsys.readouterr().out == f"{written}\n"
+    main(["export", str(folder), "--to", "csv"])
+    assert written.read_bytes() == (folder / "curves.csv").read_bytes()
+
+
+def test_a_run_without_records_is_an_error(run, capsys):
+    folder, _, _ = run
+    shutil.rmtree(folder / "records")
+    assert main(["export", str(folder), "--to", "csv"]) == 2
+    assert f"{folder}: has no records; give" in capsys.readouterr().err
+    assert not (folder / "curves.csv").exists()
 
 
 def test_tensorboard_reads_curves_measures_and_settings(run, capsys):

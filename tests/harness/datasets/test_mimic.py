@@ -81,6 +81,7 @@ def check_windows(splits, values):
     np.testing.assert_array_equal(found["validation"][:, 9 * 16 :], values[:, 700 : 700 + 48])
     np.testing.assert_array_equal(found["train"], values[:, : 31 * 16])
     assert splits.steps == ((1 / 200, "NU"), (0.8, "mmHg"))
+    assert [lattice.step for lattice in splits.lattices] == [1 / 200, 0.8]
     assert splits.description.startswith("MIMIC-III waveforms, record 3000393: PLETH and ABP at 125 Hz, 8.0 s")
 
 

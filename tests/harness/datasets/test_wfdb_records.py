@@ -54,6 +54,9 @@ def test_values_are_converter_counts_without_invalid_samples_of_any_channel(fmt,
     assert recording.steps == ((1 / 2000, "NU"), (1 / 20, "mmHg"))
     physical = wfdb.rdrecord(str(header.with_suffix("")), channel_names=BOTH[::-1]).p_signal
     np.testing.assert_array_equal(np.isnan(physical).any(1), ~(placed(recording) != 0).any(0))
+    for lattice, channel in zip(recording.lattices, ("PLETH", "ABP"), strict=True):
+        by_wfdb = wfdb.rdrecord(str(header.with_suffix("")), channel_names=[channel]).p_signal[:100, 0]
+        np.testing.assert_allclose(lattice.offset + lattice.step * signals[channel][:100], by_wfdb)
 
 
 def test_channels_come_in_the_order_asked_for(tmp_path, write_segment):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+import harness.execution.probes
 from harness.cli.parser import main
 from harness.core.errors import DataMissing
 from harness.core.records import blank_record, write_record
@@ -89,6 +90,21 @@ def test_trials_with_an_estimate_or_a_result_are_not_probed(suite, probes, capsy
     assert plan(capsys, "--probe", "--only", "dataset=digits").count("in all about") == 0 and probes == []
     assert "from a probe" not in plan(capsys, "--probe", "--seeds", "3", "--only", "dataset=digits")
     assert probes == [], "a further seed is estimated from the others"
+
+
+def test_a_probe_may_hold_the_memory_that_is_free(suite, probes, capsys, monkeypatch):
+    limits = []
+    replaced = harness.execution.probes.run_trials
+
+    def run_trials(trials, run_options, *args, **keywords):
+        limits.append(run_options.memory)
+        replaced(trials, run_options, *args, **keywords)
+
+    monkeypatch.setattr("harness.execution.probes.run_trials", run_trials)
+    monkeypatch.setattr("harness.execution.probes.available_memory", lambda: 5 << 30)
+    plan(capsys, "--probe")
+    plan(capsys, "--probe", "--set", "memory=2GiB")
+    assert limits == [5 << 30, 2 << 30]
 
 
 def test_data_that_are_missing_are_said_and_not_probed(suite, probes, capsys, monkeypatch):

@@ -17,7 +17,7 @@ import harness.kinds.density.run
 from harness.core.errors import UserError
 from harness.core.records import write_record
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
-from harness.datasets.base import Splits
+from harness.datasets import Splits, Store, find_dataset
 from harness.kinds.density.run import run
 from harness.kinds.density.trial import DensityTrial
 from harness.kinds.tuning.trial import CandidateTrial
@@ -45,8 +45,9 @@ def toy(kind):
 def trained(tmp_path, monkeypatch):
     """Return a function that trains a flow on a toy, and returns (splits, trial, record)."""
 
-    def train(kind, **settings):
-        splits, encoding = toy(kind), {"permute": "per-seed", "preprocessing": "logit" if kind == "image" else "scale"}
+    def train(data):
+        splits = data if isinstance(data, Splits) else toy(data)
+        encoding = {"permute": "per-seed", "preprocessing": "scale" if splits.levels is None else "logit"}
         with monkeypatch.context() as patch:
             loaded = SimpleNamespace(load=lambda root, options: splits)
             patch.setattr(harness.kinds.density.run, "find_dataset", lambda name: loaded)
@@ -88,13 +89,51 @@ def test_scores_and_samples_are_those_of_the_trial(trained, tmp_path, kind):
     assert drawn.dtype == splits.test.dtype and found.sample(40).shape == (40, *splits.shape)
 
 
+def test_values_of_a_file_are_in_its_units(trained, tmp_path):
+    """Columns of other steps and offsets: 0.01, and 5 counted from 3."""
+    draw = np.random.default_rng(0)
+    values = np.stack([draw.normal(size=200).cumsum().round(2), 3 + 5.0 * draw.integers(0, 30, 200)], axis=1)
+    np.savetxt(tmp_path / "mine.csv", values, fmt=["%.2f", "%.0f"], delimiter=",")
+    store = Store(tmp_path, tmp_path / "cache", offline=True)
+    _, trial, record, _ = trained(find_dataset("csv").load(store, {"file": "mine.csv", "columns": 2, "header": False}))
+    found = harness.load_flow(tmp_path, trial.id)
+    test = values[180:, :, None]
+    per_entry = -record.rows[0]["bits_per_dim"] * math.log(2)  # of whole numbers of steps, per event and dimension
+    assert found.log_prob(test, seed=SEED).mean() == pytest.approx(2 * per_entry - math.log(0.01) - math.log(5))
+    np.testing.assert_allclose(found.log_prob(test.astype(np.float32), seed=SEED), found.log_prob(test, seed=SEED))
+    drawn = found.sample(200)
+    assert np.isfinite(found.log_prob(drawn)).all(), "draws are values that the data can have"
+    spread = values.std(0)
+    np.testing.assert_allclose(drawn.mean((0, 2)), values.mean(0), atol=3 * spread.max())
+    assert (drawn.std((0, 2)) < 5 * spread).all() and (drawn.std((0, 2)) > spread / 5).all()
+    for column, move, words in ((0, 0.005, "the step 0.01 from 0"), (1, 1, "the step 5 from 3")):
+        wrong = test.copy()
+        wrong[7, column] += move
+        with pytest.raises(UserError, match=f"event 7, channel {column}: .* is not a multiple of {words}"):
+            found.log_prob(wrong)
+
+
+@pytest.mark.parametrize("lattices", ["none", [{"offset": 0.0, "step": 0.0}], [{"offset": 0.0, "step": 1.0}] * 3])
+def test_weights_with_wrong_units_or_without_them_are_refused(trained, tmp_path, lattices):
+    _, trial, _, _ = trained("sequence")
+    path = tmp_path / "weights" / f"{trial.id}.pt"
+    content = torch.load(path)
+    if lattices == "none":
+        del content["values"]["lattices"]  # as in weights of earlier versions
+    else:
+        content["values"]["lattices"] = lattices
+    torch.save(content, path)
+    with pytest.raises(UserError, match="units of the data, or with wrong ones; delete the record of the trial"):
+        harness.load_flow(tmp_path, trial.id)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         (lambda test: test[:, :, :3], r"shape \(12, 1, 3, 4\); expected \(N, 1, 4, 4\)"),
         (lambda test: test[0], r"expected \(N, 1, 4, 4\)"),
-        (lambda test: test + 0.5, "give whole numbers"),
-        (lambda test: test + 4, "the levels are 0 to 4"),
+        (lambda test: test + 0.5, "0.5 is not a multiple of the step 1 from 0"),
+        (lambda test: test + 4, "the 5 levels are 0 to 4"),
         (lambda test: test * np.nan, "not finite"),
     ],
 )
