@@ -20,6 +20,7 @@ from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSetti
 from harness.datasets import Splits, Store, find_dataset
 from harness.kinds.density.run import run
 from harness.kinds.density.trial import DensityTrial
+from harness.kinds.density.weights import write_weights
 from harness.kinds.tuning.trial import CandidateTrial
 from harness.planning.plan import Plan
 
@@ -122,7 +123,7 @@ def test_weights_with_wrong_units_or_without_them_are_refused(trained, tmp_path,
         del content["values"]["lattices"]  # as in weights of earlier versions
     else:
         content["values"]["lattices"] = lattices
-    torch.save(content, path)
+    write_weights(path, content)
     with pytest.raises(UserError, match="units of the data, or with wrong ones; delete the record of the trial"):
         harness.load_flow(tmp_path, trial.id)
 
