@@ -1,6 +1,6 @@
 """A real SLURM on one machine, run by the current user; a fixture starts it, so this file has no tests.
 
-One controller and one node daemon, without accounting, control groups, munge or system daemons. They write to one
+One controller and a daemon for each node, without accounting, control groups, munge or system daemons. They write to one
 folder only.
 """
 
@@ -20,7 +20,6 @@ SlurmctldHost={host}(127.0.0.1)
 SlurmUser={user}
 SlurmdUser={user}
 SlurmctldPort={controller_port}
-SlurmdPort={node_port}
 AuthType=auth/none
 CredType=cred/none
 AuthInfo=cred_expire=5
@@ -34,14 +33,14 @@ SelectTypeParameters=CR_CPU
 SlurmdParameters=config_overrides
 SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool-%n
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
 ReturnToService=2
 KillWait=2
-NodeName=node1 NodeHostname={host} NodeAddr=127.0.0.1 Port={node_port} CPUs=6
-PartitionName=main Nodes=node1 Default=YES MaxTime=INFINITE State=UP
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
+NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=6\n"
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol")
 
 
@@ -54,27 +53,26 @@ def missing():
 class SmallSlurm:
     """A running SLURM, used as a context manager."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, nodes=1):
         self.folder = Path(folder)
+        self.nodes = [f"node{number + 1}" for number in range(nodes)]
         self.configuration = self.folder / "slurm.conf"
         self.daemons = {}
 
     def __enter__(self):
-        for name in ("state", "spool"):
+        for name in ("state", *(f"spool-{node}" for node in self.nodes)):
             (self.folder / name).mkdir()
-        controller_port, node_port = free_ports(2)
-        self.configuration.write_text(
-            CONFIGURATION.format(
-                host=socket.gethostname().partition(".")[0],
-                user=getpass.getuser(),
-                folder=self.folder,
-                controller_port=controller_port,
-                node_port=node_port,
-            )
-        )
+        host = socket.gethostname().partition(".")[0]
+        controller_port, *ports = free_ports(1 + len(self.nodes))
+        lines = [NODE.format(name=node, host=host, port=port) for node, port in zip(self.nodes, ports, strict=True)]
+        head, partition = CONFIGURATION.format(
+            host=host, user=getpass.getuser(), folder=self.folder, controller_port=controller_port
+        ).split("PartitionName")
+        self.configuration.write_text("".join([head, *lines, f"PartitionName{partition}"]))
         try:
-            self._start("slurmctld", "-D", "-c")
-            self.start_node()
+            self._start("slurmctld", "slurmctld", "-D", "-c")
+            for node in self.nodes:
+                self.start_node(node)
         except BaseException:
             self.stop()
             raise
@@ -94,13 +92,13 @@ class SmallSlurm:
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=True, timeout=60)
         return done.stdout
 
-    def start_node(self):
-        """Start the node daemon, and wait until the controller knows it."""
-        self._start("slurmd", "-D", "-N", "node1")
+    def start_node(self, node="node1"):
+        """Start the daemon of a node, and wait until the controller knows it."""
+        self._start(node, "slurmd", "-D", "-N", node)
         end = time.monotonic() + 30
         while True:
             try:
-                state = self.ask("sinfo", "--noheader", "--format=%t").strip()
+                state = self.ask("sinfo", "--noheader", f"--nodes={node}", "--format=%t").strip()
             except subprocess.CalledProcessError as error:
                 state = error.stderr
             if state in ("idle", "mix", "alloc"):
@@ -109,17 +107,18 @@ class SmallSlurm:
                 raise RuntimeError(f"SLURM does not start ({state}):\n{self.output()}")
             time.sleep(0.1)
 
-    def kill_node(self):
-        """Simulate a power cut: end the node daemon and all its jobs."""
-        self.daemons["slurmd"].kill()
-        self.daemons.pop("slurmd").wait()
-        for pid in self._of_jobs():
+    def kill_node(self, node="node1"):
+        """Simulate a power cut: end the daemon of a node and all its jobs."""
+        self.daemons[node].kill()
+        self.daemons.pop(node).wait()
+        for pid in self._of_jobs(node):
             kill(pid)
 
     def clear(self):
         """Cancel every job, and wait until the queue is empty."""
-        if "slurmd" not in self.daemons:
-            self.start_node()
+        for node in self.nodes:
+            if node not in self.daemons:
+                self.start_node(node)
         self.ask("scancel", "--user", getpass.getuser())
         end = time.monotonic() + 60
         while self.ask("squeue", "--noheader").strip():
@@ -142,25 +141,29 @@ class SmallSlurm:
         """Return the last output of the daemons."""
         return "\n".join(path.read_text(errors="replace")[-3000:] for path in sorted(self.folder.glob("*.output")))
 
-    def _start(self, name, *arguments):
+    def _start(self, name, *command):
         with (self.folder / f"{name}.output").open("ab") as output:
             self.daemons[name] = subprocess.Popen(
-                [name, *arguments], env=self.environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                executable=shutil.which(name, path=self.environment["PATH"]),
+                command, env=self.environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                executable=shutil.which(command[0], path=self.environment["PATH"]),
             )  # fmt: skip
 
-    def _of_jobs(self):
-        """Return the processes of jobs: the step daemons of this configuration, and all their descendants."""
-        children, keepers, own = {}, [], f"SLURM_CONF={self.configuration}".encode()
+    def _of_jobs(self, node=None):
+        """Return the processes of jobs, of one node or all: the step daemons and all their descendants."""
+        children, keepers, there, own = {}, [], set(), f"SLURM_CONF={self.configuration}".encode()
         for entry in Path("/proc").glob("[0-9]*"):
             try:
                 parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
                 children.setdefault(parent, []).append(int(entry.name))
                 keeps = (entry / "cmdline").read_bytes().startswith(b"slurmstepd:")
-                if keeps and own in (entry / "environ").read_bytes().split(b"\0"):
+                environment = (entry / "environ").read_bytes().split(b"\0")
+                if keeps and own in environment:
                     keepers.append(int(entry.name))
+                if node is not None and f"SLURMD_NODENAME={node}".encode() in environment:
+                    there.add(parent)
             except OSError:
                 continue
+        keepers = [keeper for keeper in keepers if node is None or keeper in there]
         processes = []
         while keepers:
             processes.append(keepers.pop())

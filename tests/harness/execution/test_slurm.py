@@ -83,7 +83,7 @@ def slurm(tmp_path_factory):
     if lacking := small_slurm.missing():
         pytest.skip(f"no SLURM here: {', '.join(lacking)} missing; install slurm-wlm")
     pytest.importorskip("submitit")
-    with small_slurm.SmallSlurm(tmp_path_factory.mktemp("slurm")) as cluster:
+    with small_slurm.SmallSlurm(tmp_path_factory.mktemp("slurm"), nodes=2) as cluster:
         yield cluster
 
 
@@ -252,6 +252,25 @@ def test_interrupted_jobs_resume(slurm, tmp_path, start, harness):
     records = [read_record(path) for path in (out / "records").glob("*.json")]
     assert ["step 9" in record.notes["resumed"] for record in records] == [True] * 3
     assert sorted(len(json.loads(path.read_text())["jobs"]) for path in submissions(out)) == [2, 3]
+    assert harness("run", "held.yaml", "--out", "here")[0] == 0
+    assert values(out) == values(tmp_path / "here" / "held")
+
+
+def test_jobs_of_a_dead_node_continue_on_another(slurm, tmp_path, start, harness):
+    out = held_folder(tmp_path)
+    command = ["run", "held.yaml", "--out", "out", "--checkpoint", "0", "--cluster", "cpus=3", *CLUSTER]
+    run = start(*command)
+    wait_for(lambda: waiting(out, 3), run)
+    running = slurm.ask("squeue", "--noheader", "--array", "--states=RUNNING", "--format=%N").split()
+    assert sorted(running) == ["node1", "node1", "node2"]
+    slurm.kill_node("node2")
+    wait_for(lambda: "no heartbeat for" in (output := harness("status", "out")[1]) and "2 running" in output)
+    slurm.ask("scontrol", "update", "NodeName=node2", "State=DOWN", "Reason=dead")  # sooner than SlurmdTimeout
+    wait_for(lambda: "PENDING" in states(slurm).values(), run)
+    (tmp_path / "hold").unlink()
+    assert run.wait(timeout=90) == 0, run.output()
+    records = [read_record(path) for path in (out / "records").glob("*.json")]
+    assert sorted("step 9" in record.notes.get("resumed", "") for record in records) == [False, False, True]
     assert harness("run", "held.yaml", "--out", "here")[0] == 0
     assert values(out) == values(tmp_path / "here" / "held")
 
