@@ -12,6 +12,7 @@ import torch
 from flows import UnsupportedEvent
 from harness.core.errors import UserError, nearest
 from harness.core.layer_classes import resolve_layer
+from harness.core.third_party import same_folder
 from harness.datasets import find_dataset
 from harness.planning.problems import Problem, Where
 from harness.planning.resolve import Cell, Column, Scope, class_name
@@ -178,7 +179,8 @@ def _cause(scope: Scope, cell: Cell) -> tuple[Where, bool, str, str] | None:
         built = (cls, None if cell.spec.levels else cell.flow.levels, repr(options), shape)
         if built not in verdicts:
             try:
-                cell.spec.build(cls, cell.row, shape, options, cell.flow)
+                with same_folder():
+                    cell.spec.build(cls, cell.row, shape, options, cell.flow)
             except (UnsupportedShape, UnsupportedEvent) as error:
                 way_out = "with `unsupported: true` in the suite such a cell is a row that says so"
                 verdicts[built] = None if scope.suite.unsupported else f"{error}; {way_out}"

@@ -351,6 +351,7 @@ def test_an_allocation_that_cannot_fit_is_refused_at_once(work, warm, tmp_path):
 
 def test_a_trial_that_changes_the_working_directory_leaves_its_record(work, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "theirs.py").write_text("from layers.conv1x1 import Conv1x1\nclass Theirs(Conv1x1): pass\n")
     moving = trial("change_directory")
     run_one(moving, RunOptions(Path("out")), Listener(), work=work)
     assert read_record(tmp_path / "out" / "records" / f"{moving.id}.json").status == "ok"

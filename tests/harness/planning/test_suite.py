@@ -1,6 +1,7 @@
 """Suite files: accepted forms, and all faults at once with their places."""
 
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -198,6 +199,16 @@ def test_a_suite_may_declare_impossible_shapes_as_unsupported(tmp_path):
 def test_raw_lattice_values_are_accepted_with_allow_unbounded(tmp_path):
     text = GOOD.replace("digits: {}", "digits: {dequantise: false, allow_unbounded: true}")
     assert load_suite(write(tmp_path, text), shapes=True)
+
+
+def test_a_layer_that_changes_the_working_directory_changes_it_for_no_other(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "moving.py").write_text(
+        "import os\nfrom layers.conv1x1 import Conv1x1\nos.chdir('/')\nclass Moving(Conv1x1):\n"
+        "    def __init__(self, shape):\n        os.chdir('/')\n        super().__init__(shape)\n"
+    )
+    load_suite(write(Path(), GOOD.replace("conv1x1: {}", "mine: {layer: moving.py:Moving}")), shapes=True)
+    assert Path.cwd() == tmp_path
 
 
 def test_a_third_party_layer_is_found_next_to_the_suite(tmp_path, monkeypatch):
