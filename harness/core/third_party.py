@@ -196,7 +196,9 @@ def _reason(error: BaseException) -> str:
 
 
 def _find_file(file: Path, folder: Path | None) -> Path | None:
-    return next((place.resolve() for place in _places(file, folder) if place.is_file()), None)
+    with contextlib.suppress(OSError, ValueError):  # the name is too long for a file, or has a NUL
+        return next((place.resolve() for place in _places(file, folder) if place.is_file()), None)
+    return None
 
 
 def _places(file: Path, folder: Path | None) -> list[Path]:

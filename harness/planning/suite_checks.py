@@ -19,9 +19,14 @@ from harness.planning.resolve import Cell, Column, Scope, class_name
 from harness.planning.suite_base import Suite
 from layers import UnsupportedShape
 
+MOST_CELLS = 5_000  # rows times columns of a profile
+MOST_TRIALS = 100_000  # cells times seeds, without the candidates of a tuning
+
 
 def suite_problems(scopes: Sequence[Scope], shapes: bool) -> list[Problem]:
     """Return the problems of a suite in all its profiles; build layers on shapes if asked to, or at other problems."""
+    if large := [problem for scope in scopes for problem in _size_problems(scope)]:
+        return large
     found = list(_unknown_layers(scopes[0].suite))
     for scope in scopes:
         if not scope.columns:
@@ -34,7 +39,20 @@ def suite_problems(scopes: Sequence[Scope], shapes: bool) -> list[Problem]:
 
 def scope_problems(scope: Scope, only: Container[tuple[str, str]]) -> list[Problem]:
     """Return the problems of a profile under the overrides; shapes are checked in the (column, row) pairs of `only`."""
+    if large := list(_size_problems(scope)):
+        return large
     return [*_settings_problems(scope), *_shape_problems([scope], only)]
+
+
+def _size_problems(scope: Scope) -> Iterator[Problem]:
+    """Yield a problem if a profile is too large to be examined cell by cell."""
+    rows, columns = len(scope.rows), len(scope.columns)
+    seeds = len(scope.suite.seeds(scope)) or 1 if rows * columns <= MOST_CELLS else 1
+    for count, most, noun in ((rows * columns, MOST_CELLS, "cells"), (rows * columns * seeds, MOST_TRIALS, "trials")):
+        if count > most:
+            about = f"rows: {rows:,}, columns: {columns:,}{f', seeds: {seeds:,}' if noun == 'trials' else ''}; they"
+            rule = f"make {count:,} {noun}, and a profile has at most {most:,}; split the suite"
+            yield scope.where.says(f"profiles.{scope.name}: {about} {rule}", at_key=True)
 
 
 def _unknown_layers(suite: Suite) -> Iterator[Problem]:
