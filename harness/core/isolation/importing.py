@@ -2,7 +2,8 @@
 
 The search for garbage takes an eighth of the time of the imports, which leave none. A process that the server starts
 turns it on again. The server ends with the process that has started it, and ends everything below it first: also what
-trials have started and left, which becomes its children.
+trials have started and left, which becomes its children. It leaves its process group, so that a signal to that (from a
+terminal, `timeout` or `kill`) does not end it before.
 """
 
 import atexit
@@ -13,6 +14,7 @@ import warnings
 from harness.core.isolation.descendants import adopt_orphans, end_descendants
 
 gc.disable()
+os.setsid()
 adopt_orphans()
 warnings.filterwarnings("ignore", message="forkserver: waitpid returned unexpected pid")
 SERVER = os.getpid()

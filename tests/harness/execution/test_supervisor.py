@@ -242,13 +242,14 @@ def test_no_process_survives_a_killed_supervisor(tmp_path):
     script = tmp_path / "supervisor.py"
     script.write_text(SUPERVISOR.format(here=str(HERE), out=str(tmp_path)))
     root = str(HERE.parents[1])
-    with subprocess.Popen([sys.executable, script], env=os.environ | {"PYTHONPATH": root}) as supervisor:
+    environment = os.environ | {"PYTHONPATH": root}
+    with subprocess.Popen([sys.executable, script], env=environment, start_new_session=True) as supervisor:
         notes = tmp_path / "notes"
         wait_for(lambda: len(list(notes.glob("*.pid"))) == 2, 60)
         pids = wait_for(lambda: [int(text) for path in notes.glob("*.pid") if (text := path.read_text())])
         children = wait_for(lambda: descendants(pids, children_now()))
         [daemon] = wait_for(lambda: [found for pid in pids for found in daemons(pid)])
-        supervisor.kill()
+        os.killpg(supervisor.pid, signal.SIGKILL)
     wait_for(lambda: not any(map(alive, [*pids, *children, daemon])), 3)
 
 
