@@ -25,8 +25,6 @@ MAX_NODES = 20_000  # keys and values, also after expansion of aliases: ten line
 MAX_TEXT = 2_000  # characters of one key or value
 MAX_INTEGER = (1 << 63) - 1
 
-UNREADABLE = ("Cc", "Cs")  # categories of Unicode: control characters, and halves of characters
-
 Place = tuple[str | int, ...]
 """The keys and indices that lead from the top of a document to one of its values."""
 
@@ -248,7 +246,7 @@ class _Walk:
         text = str(node.value)
         if len(text) > MAX_TEXT:
             self.fault(node, f"{_shown(node)} has {len(text):,} characters; shorten it to {MAX_TEXT:,}")
-        elif odd := [one for one in text if unicodedata.category(one) in UNREADABLE and one not in "\n\t"]:
+        elif odd := [letter for letter in text if _unreadable(letter)]:
             self.fault(node, f"{_shown(node)!r} has the control character {odd[0]!r}; write text without it")
         else:
             return text
@@ -280,6 +278,11 @@ def _start(node: yaml.Node) -> tuple[int, int]:
 
 def _shown(node: yaml.Node) -> str:
     return _short(str(node.value)) if isinstance(node, yaml.ScalarNode) else "(a list or mapping)"
+
+
+def _unreadable(letter: str) -> bool:
+    """Return whether this is a control character, other than a tab or line end, or half of a surrogate pair."""
+    return letter not in "\n\t" and unicodedata.category(letter) in ("Cc", "Cs")
 
 
 def _short(text: str, most: int = 40) -> str:

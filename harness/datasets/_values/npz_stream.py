@@ -79,11 +79,12 @@ class Npz:
             )
         at_once = (size if fortran else size // max(1, shape[0])) + PER_EVENT * shape[0]
         if at_once > MEMORY_SHARE * available_memory():
-            order = "in Fortran order, in which it cannot be read in parts" if fortran else f"{shape[0]:,} events"
+            what, way_out = f"{shape[0]:,} events", "fewer or smaller events"
+            if fortran:
+                what, way_out = "in Fortran order, in which it cannot be read in parts", "numpy.ascontiguousarray of it"
             raise DataError(
-                f"{name} unpacks to {shown_bytes(size)}, {order}, of which {shown_bytes(at_once)} would be in memory "
-                f"at once; data sets take at most {MEMORY_SHARE:.0%} of the available memory: write fewer or smaller "
-                "events, and numpy.ascontiguousarray of them"
+                f"{name} unpacks to {shown_bytes(size)}, {what}, of which {shown_bytes(at_once)} would be in memory at "
+                f"once; data sets take at most {MEMORY_SHARE:.0%} of the available memory: write {way_out}"
             )
         return StoredArray(self, info, name, start, shape, dtype, fortran)
 

@@ -1,4 +1,4 @@
-"""Folders of which nobody but this user can change the content: jobs execute what is in them."""
+"""Make and check the private folders of cluster jobs: jobs execute their content, so no other user may change it."""
 
 from __future__ import annotations
 
