@@ -63,7 +63,7 @@ def check_in_process(
             how = _listen(child, collector, begin, timeout)
         finally:
             child.end()
-            child.process.join()
+            child.clear()
             reaper.forget(child)
             child.messages.close()
         if collector.wrong is not None:

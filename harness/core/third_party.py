@@ -10,6 +10,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
 import traceback
 import warnings
@@ -155,6 +156,24 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
 
 
+_kept_folder: Path | None = None
+
+
+def keep_folder() -> None:
+    """Look for relative files in the present working directory from now on; third-party code may change to another."""
+    global _kept_folder
+    _kept_folder = Path.cwd()
+
+
+@contextlib.contextmanager
+def same_folder() -> Iterator[None]:
+    """Return to the working directory afterwards: third-party code may change it, and relative paths depend on it."""
+    with contextlib.ExitStack() as later:
+        with contextlib.suppress(OSError):  # it no longer exists
+            later.callback(os.chdir, Path.cwd())
+        yield
+
+
 @contextlib.contextmanager
 def third_party_errors(said: str, action: str, path: Path | None) -> Iterator[None]:
     """Turn any exception of third-party code, other than a UserError, into a UserError with its location.
@@ -165,7 +184,8 @@ def third_party_errors(said: str, action: str, path: Path | None) -> Iterator[No
         path: file of the code, in which the location is looked for; None: the deepest file.
     """
     try:
-        yield
+        with same_folder():
+            yield
     except UserError:
         raise
     except (Exception, SystemExit) as error:
@@ -188,11 +208,14 @@ def _reason(error: BaseException) -> str:
 
 
 def _find_file(file: Path, folder: Path | None) -> Path | None:
-    return next((place.resolve() for place in _places(file, folder) if place.is_file()), None)
+    with contextlib.suppress(OSError, ValueError):  # the name is too long for a file, or has a NUL
+        return next((place.resolve() for place in _places(file, folder) if place.is_file()), None)
+    return None
 
 
 def _places(file: Path, folder: Path | None) -> list[Path]:
-    return [place / file.expanduser() for place in (folder, Path.cwd()) if place is not None]
+    here = Path.cwd() if _kept_folder is None else _kept_folder
+    return [place / file.expanduser() for place in (folder, here) if place is not None]
 
 
 def _module_of_file(said: str, file: Path, folder: Path | None) -> ModuleType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -218,9 +219,10 @@ class Dataset(ABC):
             if folder is None or not isinstance(options.get(name), str) or Path(options[name]).is_absolute():
                 continue
             path = (folder / options[name]).resolve()
-            if path.exists():
-                here = from_here(path)
-                found[name] = str(here) if here.is_absolute() else f"./{here}"
+            with contextlib.suppress(OSError):  # too long for the name of a file, which `Store.find` reports
+                if path.exists():
+                    here = from_here(path)
+                    found[name] = str(here) if here.is_absolute() else f"./{here}"
         return found
 
     def check(self, store: Store, options: Mapping[str, Any]) -> None:

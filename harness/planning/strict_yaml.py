@@ -2,14 +2,16 @@
 
 PyYAML's own safe loader follows YAML 1.1: `1e-3` is a string, `no` is false, `10:30` is 630, a date is an
 object, and of two equal keys the last wins. Here numbers, booleans and null follow the core schema of YAML 1.2,
-and duplicate keys, tags outside that schema, numbers that are not finite and keys that are not strings are
-faults. Anchors, aliases and the merge key `<<` work, as far as the document stays small and finite.
+and duplicate keys, tags outside that schema, numbers that are not finite or beyond 64 bits, texts with control
+characters and keys that are not strings are faults. Anchors, aliases and the merge key `<<` work, as far as the
+document stays small and finite. Documents beyond the limits below are refused before they are read whole.
 """
 
 from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,10 @@ import yaml
 
 from harness.core.errors import SuiteError
 
-MAX_BYTES = 1_000_000
-MAX_NODES = 100_000  # after expansion of aliases: ten lines of them can stand for a billion nodes
+MAX_BYTES = 500_000
+MAX_NODES = 20_000  # keys and values, also after expansion of aliases: ten lines of them can stand for a billion
+MAX_TEXT = 2_000  # characters of one key or value
+MAX_INTEGER = (1 << 63) - 1
 
 Place = tuple[str | int, ...]
 """The keys and indices that lead from the top of a document to one of its values."""
@@ -35,8 +39,22 @@ _SCALARS = {
 }
 
 
+class _TooMany(yaml.MarkedYAMLError):
+    """The document has more nodes than a suite may have."""
+
+
 class StrictLoader(yaml.SafeLoader):
-    """PyYAML's safe loader with the core schema of YAML 1.2 in place of the types of YAML 1.1."""
+    """PyYAML's safe loader with the core schema of YAML 1.2 in place of the types of YAML 1.1, and a limit of nodes."""
+
+    nodes = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Return the next node; raise _TooMany beyond MAX_NODES."""
+        self.nodes += 1
+        if self.nodes > MAX_NODES:
+            problem = f"more than {MAX_NODES:,} keys and values, the limit of a suite; split it into several"
+            raise _TooMany(problem=problem, problem_mark=self.peek_event().start_mark)
+        return super().compose_node(parent, index)
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 (as the base class)
 
@@ -97,7 +115,9 @@ def load(content: bytes | str, name: str) -> Document:
     document = Document(name)
     text = content if isinstance(content, str) else _decode(content, name)
     if len(text) > MAX_BYTES:
-        raise SuiteError(f"{name}: larger than {MAX_BYTES:,} bytes, which is no suite; name a suite file")
+        raise SuiteError(
+            f"{name}: larger than {MAX_BYTES:,} bytes, the limit of a suite; name a suite file, or split it"
+        )
     try:
         node = StrictLoader(text).get_single_node()
         if node is not None:
@@ -110,7 +130,8 @@ def load(content: bytes | str, name: str) -> Document:
         mark = error.problem_mark or error.context_mark
         place = f"{mark.line + 1}:{mark.column + 1}" if mark else "1:1"
         what = ", ".join(part for part in (error.context, error.problem) if part)
-        raise SuiteError(f"{name}:{place}: not valid YAML: {what}") from error
+        what = what if isinstance(error, _TooMany) else f"not valid YAML: {_short(what, 300)}"
+        raise SuiteError(f"{name}:{place}: {what}") from error
     except RecursionError as error:
         raise SuiteError(f"{name}:1:1: nested too deeply; a suite has a handful of levels") from error
     return document
@@ -184,6 +205,8 @@ class _Walk:
             if key_node.tag == _TAG + "merge":
                 continue
             key = self.scalar(key_node) if isinstance(key_node, yaml.ScalarNode) else None
+            if key is None and key_node.tag == _TAG + "str":
+                continue  # `text` has reported it
             if not isinstance(key, str):
                 self.fault(key_node, f"the key {_shown(key_node)} is not a string; put it in quotes if it is a name")
             elif key in lines:
@@ -207,11 +230,11 @@ class _Walk:
     def scalar(self, node: yaml.ScalarNode) -> Any:
         kind, text = node.tag.removeprefix(_TAG), node.value
         if kind in ("str", "merge"):
-            return text
+            return self.text(node)
         if kind not in _SCALARS:
             return self.unknown_tag(node)
         if not _SCALARS[kind].match(text) and not (kind == "float" and _SCALARS["int"].match(text)):
-            self.fault(node, f"{text!r} cannot be read as {kind}")
+            self.fault(node, f"{_shown(node)!r} cannot be read as {kind}")
             return None
         if kind == "null":
             return None
@@ -219,21 +242,33 @@ class _Walk:
             return text.lower() == "true"
         return self.number(node, kind, text)
 
+    def text(self, node: yaml.ScalarNode) -> str | None:
+        text = str(node.value)
+        if len(text) > MAX_TEXT:
+            self.fault(node, f"{_shown(node)} has {len(text):,} characters; shorten it to {MAX_TEXT:,}")
+        elif odd := [letter for letter in text if _unreadable(letter)]:
+            self.fault(node, f"{_shown(node)!r} has the control character {odd[0]!r}; write text without it")
+        else:
+            return text
+        return None
+
     def number(self, node: yaml.ScalarNode, kind: str, text: str) -> int | float | None:
+        number: int | float
         try:
             if kind == "int":
-                return int(text, 0) if text.startswith(("0o", "0x")) else int(text)
-            # 1.2 writes .inf where Python writes inf
-            number = float(re.sub(r"\.(?=inf|nan)", "", text.lower()))
-        except ValueError:
+                number = int(text, 0) if text.startswith(("0o", "0x")) else int(text)
+            else:  # 1.2 writes .inf where Python writes inf
+                number = float(re.sub(r"\.(?=inf|nan)", "", text.lower()))
+        except ValueError:  # Python reads no integer of more than 4,300 digits
             number = math.nan
-        if math.isfinite(number):
+        if abs(number) <= MAX_INTEGER if isinstance(number, int) else math.isfinite(number):
             return number
-        self.fault(node, f"{_shown(node)} is not a finite number that a setting could have")
+        rule = "a whole number is at most 2^63 - 1"
+        self.fault(node, f"{_shown(node)} is not a finite number that a setting could have; {rule}")
         return None
 
     def unknown_tag(self, node: yaml.Node) -> None:
-        tag = node.tag.replace(_TAG, "!!")
+        tag = _short(node.tag.replace(_TAG, "!!"))
         self.fault(node, f"the tag {tag} is not allowed: a suite holds plain values; remove the tag")
 
 
@@ -242,5 +277,13 @@ def _start(node: yaml.Node) -> tuple[int, int]:
 
 
 def _shown(node: yaml.Node) -> str:
-    text = str(node.value) if isinstance(node, yaml.ScalarNode) else "(a list or mapping)"
-    return text if len(text) <= 40 else text[:37] + "..."
+    return _short(str(node.value)) if isinstance(node, yaml.ScalarNode) else "(a list or mapping)"
+
+
+def _unreadable(letter: str) -> bool:
+    """Return whether this is a control character, other than a tab or line end, or half of a surrogate pair."""
+    return letter not in "\n\t" and unicodedata.category(letter) in ("Cc", "Cs")
+
+
+def _short(text: str, most: int = 40) -> str:
+    return text if len(text) <= most else text[: most - 3] + "..."

@@ -12,15 +12,21 @@ import torch
 from flows import UnsupportedEvent
 from harness.core.errors import UserError, nearest
 from harness.core.layer_classes import resolve_layer
+from harness.core.third_party import same_folder
 from harness.datasets import find_dataset
 from harness.planning.problems import Problem, Where
 from harness.planning.resolve import Cell, Column, Scope, class_name
 from harness.planning.suite_base import Suite
 from layers import UnsupportedShape
 
+MOST_CELLS = 5_000  # rows times columns of a profile
+MOST_TRIALS = 100_000  # cells times seeds, without the candidates of a tuning
+
 
 def suite_problems(scopes: Sequence[Scope], shapes: bool) -> list[Problem]:
     """Return the problems of a suite in all its profiles; build layers on shapes if asked to, or at other problems."""
+    if large := [problem for scope in scopes for problem in _size_problems(scope)]:
+        return large
     found = list(_unknown_layers(scopes[0].suite))
     for scope in scopes:
         if not scope.columns:
@@ -33,7 +39,20 @@ def suite_problems(scopes: Sequence[Scope], shapes: bool) -> list[Problem]:
 
 def scope_problems(scope: Scope, only: Container[tuple[str, str]]) -> list[Problem]:
     """Return the problems of a profile under the overrides; shapes are checked in the (column, row) pairs of `only`."""
+    if large := list(_size_problems(scope)):
+        return large
     return [*_settings_problems(scope), *_shape_problems([scope], only)]
+
+
+def _size_problems(scope: Scope) -> Iterator[Problem]:
+    """Yield a problem if a profile is too large to be examined cell by cell."""
+    rows, columns = len(scope.rows), len(scope.columns)
+    seeds = len(scope.suite.seeds(scope)) or 1 if rows * columns <= MOST_CELLS else 1
+    for count, most, noun in ((rows * columns, MOST_CELLS, "cells"), (rows * columns * seeds, MOST_TRIALS, "trials")):
+        if count > most:
+            about = f"rows: {rows:,}, columns: {columns:,}{f', seeds: {seeds:,}' if noun == 'trials' else ''}; they"
+            rule = f"make {count:,} {noun}, and a profile has at most {most:,}; split the suite"
+            yield scope.where.says(f"profiles.{scope.name}: {about} {rule}", at_key=True)
 
 
 def _unknown_layers(suite: Suite) -> Iterator[Problem]:
@@ -178,7 +197,8 @@ def _cause(scope: Scope, cell: Cell) -> tuple[Where, bool, str, str] | None:
         built = (cls, None if cell.spec.levels else cell.flow.levels, repr(options), shape)
         if built not in verdicts:
             try:
-                cell.spec.build(cls, cell.row, shape, options, cell.flow)
+                with same_folder():
+                    cell.spec.build(cls, cell.row, shape, options, cell.flow)
             except (UnsupportedShape, UnsupportedEvent) as error:
                 way_out = "with `unsupported: true` in the suite such a cell is a row that says so"
                 verdicts[built] = None if scope.suite.unsupported else f"{error}; {way_out}"

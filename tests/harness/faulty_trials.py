@@ -17,6 +17,7 @@ from functools import partial
 import torch
 
 from harness.core.errors import Diverged
+from harness.core.layer_classes import resolve_layer
 from harness.core.records import blank_record
 from harness.execution.trial import execute
 from layers import UnsupportedShape
@@ -48,9 +49,20 @@ def sleep(trial):
     return fine(trial)
 
 
+def start_daemon(action="pass"):
+    """Start a process in its own session, whose parent ends at once; its command line names this process."""
+    code = f"import os, time; os.fork() and os._exit(0); os.setsid(); {action}; time.sleep(60)"
+    subprocess.run([sys.executable, "-c", code, f"daemon of {os.getpid()}"], check=True)
+
+
 def sleep_long(trial):
-    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])  # a process that the trial starts
+    start_daemon()
     time.sleep(60)
+    return fine(trial)
+
+
+def leave_a_daemon(trial):
+    start_daemon()
     return fine(trial)
 
 
@@ -101,9 +113,9 @@ def take_memory(trial):
         time.sleep(0.002)
 
 
-def take_memory_in_a_child(trial):
-    code = "import time; kept = bytearray(b'1') * (5 << 28); time.sleep(60)"
-    subprocess.run([sys.executable, "-c", code], check=False)
+def take_memory_in_a_daemon(trial):
+    start_daemon("kept = bytearray(b'1') * (5 << 28)")
+    time.sleep(60)
 
 
 def ask_for_too_much(trial):
@@ -141,6 +153,7 @@ def not_a_number(trial):
 
 def change_directory(trial):
     os.chdir("/")
+    resolve_layer("theirs.py:Theirs")
     return fine(trial)
 
 
@@ -197,6 +210,7 @@ BEHAVIOURS = {
         fine,
         sleep,
         sleep_long,
+        leave_a_daemon,
         raise_error,
         diverge,
         unsupported,
@@ -208,7 +222,7 @@ BEHAVIOURS = {
         not_a_number,
         hang,
         take_memory,
-        take_memory_in_a_child,
+        take_memory_in_a_daemon,
         ask_for_too_much,
         fill_the_disk,
         fill_the_disk_at_the_record,

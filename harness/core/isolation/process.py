@@ -28,6 +28,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from harness.core.isolation.descendants import adopt_orphans, end_orphans
 from harness.core.isolation.messages import Receiver, Sender
 
 FIRST_IMPORT = "harness.core.isolation.importing"
@@ -75,11 +76,16 @@ class Child:
 
     def end(self) -> None:
         """End the process and its group; the group exists only once the process has created it."""
-        self.end_group()
+        self._end_group()
         self.process.kill()
 
-    def end_group(self) -> None:
-        """End the processes that this process has started."""
+    def clear(self) -> None:
+        """Wait for the end of the process, and end every process that it has left."""
+        self.process.join()
+        self._end_group()
+        end_orphans()
+
+    def _end_group(self) -> None:
         if self.process.pid is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -115,6 +121,7 @@ def _detach() -> None:
     parent's end. To the kernel, the parent of this process is the fork server, whose end the thread watches for.
     """
     os.setsid()
+    adopt_orphans()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if sys.platform == "linux":

@@ -83,7 +83,7 @@ def read_image(name: str, path: Path, shape: tuple[int, ...], resize: Filter | N
         path: of the file.
         shape: (C, H, W) with C = 1 or 3.
         resize: Pillow's filter, which is antialiased: the largest centred part of the right proportions is scaled
-            down to (H, W); an image is never enlarged. None: it must already be H x W.
+            down to (H, W); an image is never enlarged. None: it must already be H x W, and is not decoded otherwise.
 
     Raises:
         DataError: it does not decode, is not 8-bit, transparent, animated, huge, or of the wrong size.
@@ -96,14 +96,14 @@ def read_image(name: str, path: Path, shape: tuple[int, ...], resize: Filter | N
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path, formats=FORMATS) as image:
                 _check_kind(name, path, image)
-                turned = ImageOps.exif_transpose(image)
-        small = turned.height < height or turned.width < width
-        if (resize is None and turned.size != (width, height)) or small:
-            way_out = "say resize: true to scale down" if resize is None and not small else "leave it out"
-            raise DataError(
-                f"{name}: {path}: is {turned.width} x {turned.height} pixels; asked for {width} x {height}. {way_out}"
-            )
-        plain = _without_alpha(name, path, turned).convert("L" if channels == 1 else "RGB")
+                sizes = image.size, image.size[::-1]  # a tag of a rotation may be behind the pixels
+                if all(_wrong_size(size, (width, height), resize) for size in sizes):  # before it takes memory
+                    raise _refused(name, path, image.size, (width, height), resize)
+                ImageOps.exif_transpose(image, in_place=True)
+                image.load()
+        if _wrong_size(image.size, (width, height), resize):
+            raise _refused(name, path, image.size, (width, height), resize)
+        plain = _in_mode(_without_alpha(name, path, image), "L" if channels == 1 else "RGB")
         if resize is not None:
             plain = ImageOps.fit(plain, (width, height), method=Image.Resampling[resize.upper()])
     except DataError:
@@ -113,6 +113,24 @@ def read_image(name: str, path: Path, shape: tuple[int, ...], resize: Filter | N
         raise DataError(f"{name}: {path}: does not decode as an image ({what}); get it again or remove it") from error
     pixels = np.asarray(plain)
     return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
+
+
+def _wrong_size(size: tuple[int, int], wanted: tuple[int, int], resize: Filter | None) -> bool:
+    return _too_small(size, wanted) if resize is not None else size != wanted
+
+
+def _too_small(size: tuple[int, int], wanted: tuple[int, int]) -> bool:
+    return size[0] < wanted[0] or size[1] < wanted[1]
+
+
+def _refused(name: str, path: Path, size: tuple[int, int], wanted: tuple[int, int], resize: Filter | None) -> DataError:
+    way_out = "say resize: true to scale down" if resize is None and not _too_small(size, wanted) else "leave it out"
+    return DataError(f"{name}: {path}: is {size[0]} x {size[1]} pixels; asked for {wanted[0]} x {wanted[1]}. {way_out}")
+
+
+def _in_mode(image: Image, mode: str) -> Image:
+    """Return the image in this mode; without a copy, of which a large image has no need, if it is already."""
+    return image if image.mode == mode else image.convert(mode)
 
 
 def _check_kind(name: str, path: Path, image: Image) -> None:
@@ -129,7 +147,7 @@ def _without_alpha(name: str, path: Path, image: Image) -> Image:
     """Return the image without its alpha channel, which must be opaque."""
     if not image.has_transparency_data:
         return image
-    full = image.convert("RGBA")
+    full = _in_mode(image, "RGBA")
     if full.getchannel("A").getextrema()[0] != 255:
         raise DataError(f"{name}: {path}: has transparent pixels; lay it over a background")
     return full.convert("RGB")

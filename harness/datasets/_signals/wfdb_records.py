@@ -8,6 +8,8 @@ the recording splits there: channels stay aligned, and no window bridges a hole.
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +21,9 @@ from harness.core.errors import DataError
 from harness.datasets._values.lattice import STATED_ERROR, Lattice
 
 NO_DATA = "~"  # in place of a file or a segment
+
+DEFAULT_GAIN = 200.0  # of a signal whose header states none, by the rules of WFDB
+_GAIN = re.compile(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?")
 
 Locate = Callable[[str], Path]
 """Function from the name of a record's file to its path; raises DataMissing if it is missing."""
@@ -43,6 +48,7 @@ class Header:
         names: of the signals, such as "PLETH"; None where the header gives none.
         files: of the signals' samples, in the header's folder, or "~" for none.
         per_frame: samples per frame of the signals.
+        gains: of the signals, in converter units per physical unit.
         segments: (name, frames) in the order of time; "~" is a gap. A first segment of no frames is the layout,
             which lists every signal of the record.
     """
@@ -53,6 +59,7 @@ class Header:
     names: tuple[str | None, ...] = ()
     files: tuple[str, ...] = ()
     per_frame: tuple[int, ...] = ()
+    gains: tuple[float, ...] = ()
     segments: tuple[tuple[str, int], ...] = ()
 
 
@@ -127,8 +134,28 @@ def read_header(name: str, path: Path) -> Header:
     if several:
         segments = tuple(zip(found.seg_name, found.seg_len, strict=True))
         return Header(path, float(found.fs), found.sig_len, segments=segments)
-    signals = (tuple(found.sig_name), tuple(parts), tuple(found.samps_per_frame)) if parts else ()
+    if not parts:
+        return Header(path, float(found.fs), found.sig_len)
+    signals = (tuple(found.sig_name), tuple(parts), tuple(found.samps_per_frame), _gains(name, path))
+    if len(signals[-1]) != len(parts):
+        raise DataError(
+            f"{name}: {path}: describes {len(parts)} signals on {len(signals[-1])} lines; get the file anew"
+        )
     return Header(path, float(found.fs), found.sig_len, *signals)
+
+
+def _gains(name: str, path: Path) -> tuple[float, ...]:
+    """Return the gains of the signals as the header states them; wfdb reads 0, uncalibrated, as `DEFAULT_GAIN`."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    lines = [line.split() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    gains = []
+    for fields in lines[1:]:
+        try:
+            gains.append(float(_GAIN.match(fields[2])[0]) if len(fields) > 2 else DEFAULT_GAIN)  # type: ignore[index]
+        except (TypeError, ValueError) as error:
+            rule = "is no gain; it begins with a number, such as 200/mV: correct the header"
+            raise DataError(f"{name}: {path}: {fields[2][:40]!r} {rule}") from error
+    return tuple(gains)
 
 
 def record_files(name: str, record: str, locate: Locate, channels: Sequence[str]) -> RecordFiles:
@@ -286,6 +313,13 @@ def _read_segment(name: str, segment: Segment, channels: Sequence[str]) -> tuple
             raise DataError(
                 f"{name}: {files}: the samples of {channel} do not add up to the checksum {stated} of {header.path}: "
                 "a file is damaged; get it anew"
+            )
+    for channel, place in zip(channels, segment.signals, strict=True):
+        gain = header.gains[place]
+        if not (math.isfinite(gain) and gain and math.isfinite(1 / gain)):
+            raise DataError(
+                f"{name}: {header.path}: {channel} has the gain {gain:g}, so its values have no unit; a gain is a "
+                "finite number of converter units per physical unit, not 0: correct the header"
             )
     valid = (values != [[-(2 ** (width - 1))] for width in bits]).all(0)
     scale = tuple(zip(map(float, record.adc_gain), map(int, record.baseline), map(str, record.units), strict=True))

@@ -59,7 +59,11 @@ class Store:
                 f"$INVERTBENCH_DATA; {way_out}"
             )
         path = Path(relative) if self.root is None or placed else self.root / relative
-        if not path.exists():
+        try:
+            found = path.exists()
+        except OSError as error:  # the name is too long for a file, or the folder may not be searched
+            raise DataMissing(f"{name}: {path}: cannot be looked up ({error.strerror}); {way_out}") from error
+        if not found:
             raise DataMissing(f"{name}: {path}: no such file or folder; {way_out}")
         return path
 

@@ -16,6 +16,7 @@ Kind = Literal["image", "sequence"]
 Step = tuple[float, ...] | Literal["detect"] | None
 
 IDENTITY = Lattice(0.0, 1.0)
+SMALLEST, LARGEST = 1e-100, 1e100  # largest absolute value of a channel: errors of its square are no underflow
 MOST_REPEATED = 0.02  # share of repeated values that values without a lattice may have; float32 makes up to 0.01
 
 
@@ -99,6 +100,8 @@ def choose_encoding(name: str, survey: Survey, kind: Kind, step: Step, levels: i
     integers = survey.dtype.kind in "iu"
     if integers and max(abs(survey.low.min()), abs(survey.high.max())) >= EXACT:
         raise DataError(f"{name}: integers from {survey.low.min():.0f} to {survey.high.max():.0f}; at most 2^53 fit")
+    if not integers:
+        _refuse_extremes(name, survey)
     plain = kind == "image" and integers and step is None and (survey.dtype == np.uint8 or levels is not None)
     found: Sequence[Lattice | None]
     if plain:
@@ -127,6 +130,16 @@ def choose_encoding(name: str, survey: Survey, kind: Kind, step: Step, levels: i
             "State `levels` and `step`, or kind: sequence"
         )
     return Encoding(name, lattices, levels, _pixel_type(levels))
+
+
+def _refuse_extremes(name: str, survey: Survey) -> None:
+    """Raise DataError if the values of a channel are so large or so small that float64 has no room for their errors."""
+    for channel, ends in enumerate(zip(np.abs(survey.low), np.abs(survey.high), strict=True)):
+        if max(ends) and not SMALLEST <= max(ends) <= LARGEST:
+            raise DataError(
+                f"{name}: the largest absolute value of channel {channel} is {max(ends):g}; it must be between "
+                f"{SMALLEST:g} and {LARGEST:g}: give the values in another unit"
+            )
 
 
 def _stated(name: str, steps: tuple[float, ...], survey: Survey, kind: Kind) -> list[Lattice]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +18,12 @@ from typing import IO, Any
 import numpy as np
 
 from harness.core.errors import DataError
+from harness.core.provenance.machine import available_memory
+from harness.core.run_options import shown_bytes
 
 BLOCK = 8 << 20  # bytes of a block of events, about
+PER_EVENT = 32  # bytes that the choice of the splits takes for each event
+MEMORY_SHARE = 0.25  # of the available memory, for what has to be in memory at once
 NUMBERS = "uif"  # kinds of dtype: unsigned, signed, floating
 
 
@@ -52,7 +57,8 @@ class Npz:
         """Open one array: its header is read and checked, its values are not.
 
         Raises:
-            DataError: there is no such array, its header is damaged, or it holds no plain numbers.
+            DataError: there is no such array, its header is damaged, it holds no plain numbers, or too much of it would
+            have to be in memory at once.
         """
         if key not in self.keys:
             raise DataError(f"{self.name}: has no array {key!r}; it has {', '.join(self.keys) or 'none'}")
@@ -70,6 +76,15 @@ class Npz:
             raise DataError(
                 f"{name}: its header announces {size} bytes and {info.file_size} are there: damaged or truncated; "
                 "write the file again"
+            )
+        at_once = (size if fortran else size // max(1, shape[0])) + PER_EVENT * shape[0]
+        if at_once > MEMORY_SHARE * available_memory():
+            what, way_out = f"{shape[0]:,} events", "fewer or smaller events"
+            if fortran:
+                what, way_out = "in Fortran order, in which it cannot be read in parts", "numpy.ascontiguousarray of it"
+            raise DataError(
+                f"{name} unpacks to {shown_bytes(size)}, {what}, of which {shown_bytes(at_once)} would be in memory at "
+                f"once; data sets take at most {MEMORY_SHARE:.0%} of the available memory: write {way_out}"
             )
         return StoredArray(self, info, name, start, shape, dtype, fortran)
 
@@ -123,13 +138,16 @@ def open_npz(file: Path, name: str) -> Iterator[Npz]:
     """Open an .npz file, called `name` in messages.
 
     Raises:
-        DataError: it is not a zip archive, or its end (where a zip archive has its contents) is missing.
+        DataError: it is not a zip archive, its end (where a zip archive has its contents) is missing, or two members
+            have one name.
     """
     if not file.is_file():
         raise DataError(f"{name}: is not a file; it must be an .npz file, as numpy.savez writes it")
     with reading(name, "it must be an .npz file, as numpy.savez writes it"):
         archive = zipfile.ZipFile(file)
     with archive:
+        if twice := [member for member, count in Counter(archive.namelist()).items() if count > 1]:
+            raise DataError(f"{name}: has two members {twice[0]}; which one is meant is unknown: write the file again")
         yield Npz(archive, name)
 
 

@@ -13,12 +13,13 @@ do not count: the system drops libraries and cached data sets when it needs the 
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import resource
 import time
 from collections.abc import Iterable
 from pathlib import Path
+
+from harness.core.isolation.descendants import children_now, descendants
 
 LOOK_SECONDS = 0.1  # between two measurements of known processes
 SEARCH_SECONDS = 1.0  # between two searches for processes that a trial has started
@@ -48,44 +49,29 @@ def most_held() -> int:
     return 1024 * (int(fields.get("VmHWM", 0)) - int(fields.get("RssFile", 0)))
 
 
-def groups_now() -> dict[int, list[int]]:
-    """Return process group -> its processes."""
-    found: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):  # noqa: PTH208  a search through every process, once a second, must be cheap
-        if name.isdecimal():
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                file = os.open(f"/proc/{name}/stat", os.O_RDONLY)
-                try:
-                    group = int(os.read(file, 512).rpartition(b")")[2].split()[2])
-                finally:
-                    os.close(file)
-                found.setdefault(group, []).append(int(name))
-    return found
-
-
 class MemoryWatch:
-    """Watch the process groups of running trials.
+    """Watch the processes of running trials.
 
     Args:
-        limit: bytes that the processes of one group may hold together.
+        limit: bytes that a process and its descendants may hold together.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._members: dict[int, list[int]] = {}
+        self._children: dict[int, list[int]] = {}
         self._searched = self._looked = 0.0
 
-    def over(self, groups: Iterable[int]) -> dict[int, int]:
-        """Return group -> bytes that it holds, for those above the limit; empty before the next measurement is due."""
+    def over(self, processes: Iterable[int]) -> dict[int, int]:
+        """Return process -> bytes that it and its descendants hold, if above the limit; empty until it is due again."""
         now = time.monotonic()
         if now - self._looked < 0.9 * LOOK_SECONDS:
             return {}
         self._looked = now
         if now - self._searched >= SEARCH_SECONDS:
             self._searched = now
-            self._members = groups_now()
-        found = {group: sum(map(held, self._members.get(group, [group]))) for group in groups}
-        return {group: amount for group, amount in found.items() if amount > self.limit}
+            self._children = children_now()
+        found = {pid: sum(map(held, {pid} | descendants([pid], self._children))) for pid in processes}
+        return {pid: amount for pid, amount in found.items() if amount > self.limit}
 
 
 def limit_this_process(limit: int) -> None:

@@ -15,6 +15,7 @@ from harness.core.isolation.process import start_server as start_any_server
 from harness.core.kinds import kind_of
 from harness.core.run_options import RunOptions
 from harness.core.settings import Progress
+from harness.core.third_party import keep_folder
 from harness.core.trial import Trial
 from harness.datasets import DATASETS
 from harness.execution.local.memory import limit_this_process
@@ -60,6 +61,7 @@ def run_in_process(
     sender: Sender,
 ) -> None:
     """Run a trial as the main function of its process; `gpu` is its CUDA_VISIBLE_DEVICES, None: unchanged."""
+    keep_folder()
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # before the first call to the driver
     if run_options.memory is not None and trial.device == "cpu":

@@ -178,8 +178,7 @@ class _Pool:
             task.child.end()
 
     def _finish(self, task: _Task) -> Record:
-        task.child.process.join()
-        task.child.end_group()  # processes that the trial itself started
+        task.child.clear()
         self._receive(task)  # its last messages
         if task.child.messages.partial and task.child.exit_code == 0:  # else the end of the process has truncated it
             task.ending.bad_message = task.ending.bad_message or "the beginning of a message and no end"
@@ -213,7 +212,7 @@ class _Pool:
         for task in self.running:
             task.child.end()
         for task in self.running:
-            task.child.process.join()
+            task.child.clear()
             self.reaper.forget(task.child)
             task.child.messages.close()
         self.running.clear()

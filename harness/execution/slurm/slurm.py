@@ -1,8 +1,9 @@
 """Run trials as jobs of a SLURM cluster: submit them, wait for their records, cancel them.
 
 submitit writes the script of the array and pickles, for each job, a reference to `slurm_job.run_job`, a path and a
-number; the job unpickles them. Write access to that folder would permit running code as this user, so the folder,
-`jobs/`, is accessible to this user alone (mode 0700). The results that submitit pickles are never read: the result of
+number; the job unpickles them. Write access to that folder would permit running code as this user, so it and those
+around it up to `slurm/` are accessible to this user alone (mode 0700), and a job checks that before it begins. The
+results that submitit pickles are never read: the result of
 a trial is its record. submitit's functions that call `sacct` or start steps by `srun` are not used, as a cluster may
 have no accounting, and a job here is one process.
 """
@@ -29,9 +30,10 @@ from harness.execution.agenda import trials_text
 from harness.execution.folder import writing
 from harness.execution.outcome import digest, record_path
 from harness.execution.progress import Reporter, make_reporter
+from harness.execution.slurm.private import check_in_shell, make_private
 from harness.execution.slurm.slurm_job import run_job
 from harness.execution.slurm.squeue import cancel, needed
-from harness.execution.slurm.submissions import CANCELLED, FOLDER, Submission, Submissions, is_cancelled
+from harness.execution.slurm.submissions import CANCELLED, FOLDER, Submission, Submissions, is_cancelled, job_folders
 from harness.planning.cluster import Cluster
 
 LONGEST_WAIT = 10.0  # seconds between two looks at the shared disk and the queue
@@ -99,8 +101,9 @@ def _submit(jobs: Sequence[Sequence[Trial]], run_options: RunOptions, cluster: C
         }
     )
     with writing(run_options.out):
-        (place / "jobs").mkdir(parents=True)
-        (place / "jobs").chmod(0o700)
+        place.parent.parent.mkdir(parents=True, exist_ok=True)
+        for folder in job_folders(place):
+            make_private(folder)
         submission.save(place)  # before sbatch, so that the jobs of a run killed in between can be found by name
     try:
         number = _sbatch(place, submission, parameters(trials, cluster))
@@ -118,7 +121,7 @@ def _sbatch(place: Path, submission: Submission, asked: dict[str, Any]) -> str:
         raise UserError(f"--executor slurm needs submitit: {INSTALL}") from error
     # `exec`: the job is the Python process, which receives the cluster's signals, not a shell that they would end.
     executor = submitit.SlurmExecutor(folder=place / "jobs", python=f"exec {shlex.quote(sys.executable)}")
-    executor.update_parameters(job_name=submission.name, setup=_exports(submission), **asked)
+    executor.update_parameters(job_name=submission.name, setup=_setup(place, submission), **asked)
     try:
         numbers = range(len(submission.jobs))
         submitted = executor.map_array(run_job, [str(place)] * len(numbers), numbers)
@@ -148,9 +151,9 @@ def parameters(trials: Sequence[Trial], cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def _exports(submission: Submission) -> list[str]:
-    """Return lines of the script that tell the nodes the locations of this program and of the cache."""
-    lines = [f"export INVERTBENCH_CACHE={shlex.quote(str(submission.cache))}"]
+def _setup(place: Path, submission: Submission) -> list[str]:
+    """Return lines of the script that check its folders, and that name the locations of this program and the cache."""
+    lines = [check_in_shell(*job_folders(place)), f"export INVERTBENCH_CACHE={shlex.quote(str(submission.cache))}"]
     if "site-packages" not in PROJECT.parts:
         lines.append(f'export PYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}"{shlex.quote(str(PROJECT))}')
     return lines

@@ -24,7 +24,16 @@ from harness.execution.local.slots import make_slots
 from harness.execution.local.supervisor import run_trials
 from harness.execution.progress import Reporter
 from harness.execution.provenance import RunProvenance
-from harness.execution.slurm.submissions import Beat, Submission, beat_path, fault_path, is_cancelled, read_beat
+from harness.execution.slurm.private import check_private
+from harness.execution.slurm.submissions import (
+    Beat,
+    Submission,
+    beat_path,
+    fault_path,
+    is_cancelled,
+    job_folders,
+    read_beat,
+)
 
 ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
 """Signals that a cluster sends before it kills: at a job's time limit, on `scancel`, or on preemption."""
@@ -37,6 +46,7 @@ def run_job(place: str, index: int) -> None:
     for number in ENDS:
         signal.signal(number, _end)
     folder = Path(place)
+    check_private(*job_folders(folder))
     submission = Submission.load(folder)
     run_options = submission.run_options
     provenance = RunProvenance(run_options.host)  # collected here: the trials run the source on this node

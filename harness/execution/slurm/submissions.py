@@ -3,8 +3,10 @@
         slurm/<time>-<random>/submission.json   the trials of each job, and the options of the run; never changed
         slurm/<time>-<random>/cancelled         exists once the submission was cancelled
         slurm/<time>-<random>/faults/<id>.txt   why a job could not begin a trial
-        slurm/<time>-<random>/jobs/             submitit's own files, for this user alone
+        slurm/<time>-<random>/jobs/             submitit's own files
         heartbeats/<id>.json                    heartbeat of a running trial
+
+The folder `slurm` and those in it are for this user alone.
 
 A trial is done when its record differs from the one that existed when it was submitted. No other evidence counts:
 the queue may have forgotten a job, and a cluster without accounting keeps no history beyond it.
@@ -28,6 +30,7 @@ from harness.core.run_options import RunOptions, shown_seconds
 from harness.core.settings import Settings
 from harness.core.trial import AnyTrial, Trial
 from harness.execution.outcome import interrupted, left_record
+from harness.execution.slurm.private import check_private
 from harness.execution.slurm.squeue import Jobs, ask
 
 FOLDER = "slurm"
@@ -104,6 +107,11 @@ def fault_path(place: Path, name: str) -> Path:
     return place / "faults" / f"{name}.txt"
 
 
+def job_folders(place: Path) -> tuple[Path, ...]:
+    """Return the folders of a submission that are for this user alone, outermost first: `slurm/`, its own, `jobs/`."""
+    return place.parent, place, place / "jobs"
+
+
 def is_cancelled(place: Path) -> bool:
     """Return whether the submission was cancelled."""
     return (place / CANCELLED).exists()
@@ -163,7 +171,14 @@ class Submissions:
             fault = fault_path(place, trial.id).read_text(encoding="utf-8").strip() or None
         except OSError:
             fault = None
-        return SubmittedTrial(trial, name, *judge(beat, age, index, jobs, fault), beat)
+        state, text, active = judge(beat, age, index, jobs, fault)
+        if state == "lost" and not active:
+            try:
+                with contextlib.suppress(OSError):
+                    check_private(*job_folders(place))
+            except UserError as error:  # for which the job has ended
+                text = str(error)
+        return SubmittedTrial(trial, name, state, text, active, beat)
 
 
 def at_work(folder: Path, executor: str) -> set[str]:

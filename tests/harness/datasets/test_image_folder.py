@@ -179,6 +179,7 @@ DAMAGE = {
     "garbage with the head of a JPEG": (lambda whole: whole[:20] + bytes(900), "does not decode as an image"),
     "a bomb": (lambda whole: png(60_000, 60_000, 8, 0, b""), "does not decode as an image .*decompression bomb"),
     "a smaller bomb": (lambda whole: png(10_000, 10_000, 8, 0, b""), "does not decode as an image .*decompression"),
+    "a PNG without its rows, of another size": (lambda whole: png(9000, 9000, 8, 2, b"\0"), "is 9000 x 9000 pixels"),
     "a PNG without its rows": (lambda whole: png(8, 6, 8, 2, b"\0"), "does not decode as an image"),
     "16-bit colour": (lambda whole: png(8, 6, 16, 2, bytes(49 * 6)), r"its pixels are RGB;16B, not 8 bits per channel"),
     "16-bit grey": (lambda whole: png(8, 6, 16, 0, bytes(17 * 6)), "its pixels are I;16B, not 8 bits per channel"),

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from harness.core.errors import DataError
 from harness.datasets._values.encoding import choose_encoding
@@ -257,9 +259,38 @@ NORMALS = np.random.default_rng(0).normal(size=(500, 2, 100))
         (images(COUNTS).astype("i2") - 9, "image", None, 256, r"the value -\d is beyond the 256 levels"),
         (images(COUNTS).astype("i4") * 999 + images(COUNTS, 2) % 7, "image", None, None, "images have 2 to 65536"),
         (np.zeros((4, 1, 2, 2), "i2"), "image", None, None, "the values span 1 levels"),
+        (
+            images(COUNTS) * 1e-320,
+            "image",
+            None,
+            None,
+            "value of channel 0 is 2.*e-318; it must be",
+        ),
+        (np.array([[[1e308, -1e308, 0]]]), "sequence", None, None, "is 1e.308; it must be between 1e-100 and 1e.100"),
         (np.array([[[-(2**60), 1]]]), "sequence", None, None, r"integers from -1152921504606846976 .*at most 2\^53"),
     ],
 )
 def test_values_that_cannot_be_encoded_are_named(values, kind, step, levels, message):
     with pytest.raises(DataError, match=message):
         encoded(values, kind, step, levels)
+
+
+FLOATS = st.floats(allow_nan=False, allow_infinity=False, width=64)
+
+
+@settings(derandomize=True, max_examples=150, deadline=None, database=None)
+@given(
+    st.lists(FLOATS | st.sampled_from([0.0, 1.0, 1e-320, 5e-324, 1e308, -1e308]), min_size=1, max_size=12),
+    st.sampled_from(["f4", "f8"]),
+    st.sampled_from(["image", "sequence"]),
+    st.none() | st.just("detect") | st.tuples(st.floats(min_value=0, exclude_min=True, allow_infinity=False)),
+    st.none() | st.integers(2, 1 << 16),
+)
+def test_any_finite_values_are_encoded_or_refused_with_a_message(values, dtype, kind, step, levels):
+    with np.errstate(over="ignore"):
+        events = np.array(values, dtype).reshape(-1, 1, *((1, 1) if kind == "image" else (1,)))
+    assume(np.isfinite(events).all())
+    try:
+        assert encoded(events, kind, step, levels if kind == "image" else None).shape == events.shape
+    except DataError as error:
+        assert str(error).startswith("x: ")

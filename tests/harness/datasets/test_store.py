@@ -294,6 +294,8 @@ def test_files_of_the_root_are_found_or_named(store, source):
     with pytest.raises(DataMissing, match=r"numbers: .*/other: no such file or folder; Get it\."):
         rooted.find("numbers", "other", "Get it.")
     assert store.find("numbers", str(source), "Get it.") == source
+    with pytest.raises(DataMissing, match="cannot be looked up"):
+        rooted.find("numbers", "a" * 300, "Get it.")
 
 
 def test_location_of_the_cache(monkeypatch):

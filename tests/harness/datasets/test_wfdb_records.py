@@ -244,6 +244,9 @@ def test_an_invalid_header_is_refused(content, says, tmp_path):
         (("16 200", "99 200"), "cannot be read"),
         (("16 200", "8 200"), "in format 8, which marks no invalid samples"),
         (("125 300", "125 299"), "do not add up"),
+        (("16 200", "16 0"), "PLETH has the gain 0, so its values have no unit"),
+        (("16 200.0", "16 1e-320"), "PLETH has the gain 9.99989e-321"),
+        (("16 200", "16 nan"), "is no gain; it begins with a number, such as 200/mV"),
     ],
 )
 def test_a_header_that_contradicts_its_samples_is_refused(change, says, tmp_path, write_segment):

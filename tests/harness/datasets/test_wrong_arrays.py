@@ -192,6 +192,34 @@ def test_a_damaged_archive_is_named_and_leaves_the_cache_usable(name, store):
     np.testing.assert_array_equal(load(store).test, TEST_IMAGES)
 
 
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_two_members_of_one_name_are_refused(store):
+    np.savez(store.root / "mine.npz", x_train=IMAGES, x_test=TEST_IMAGES)
+    with zipfile.ZipFile(store.root / "mine.npz", "a") as archive:
+        archive.writestr("x_train.npy", STORED)
+    with pytest.raises(DataError, match=r"mine\.npz: has two members x_train\.npy; which one is meant is unknown"):
+        NPZ.check(store, OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"x_train": np.zeros((1, 3, 1024, 1024), "u1")}, "unpacks to 3.0 MiB, 1 events, of which 3.0 MiB would be"),
+        (
+            {"x_train": np.zeros((100_000, 1, 1, 1), "u1")},
+            "100,000 events, of which 3.1 MiB would be in memory at once",
+        ),
+        ({"x_train": np.zeros((50, 3, 100, 100), "u1", order="F")}, "in Fortran order, in which it cannot be read in"),
+    ],
+)
+def test_arrays_that_need_too_much_memory_at_once_are_refused(store, monkeypatch, arrays, words):
+    monkeypatch.setattr("harness.datasets._values.npz_stream.available_memory", lambda: 4 << 20)
+    with pytest.raises(DataError, match=r"data sets take at most 25% of the available memory") as caught:
+        load(store, **arrays)
+    assert words in str(caught.value)
+    assert load(store, x_train=np.tile(IMAGES, (120, 1, 1, 1))).train.size > 1 << 20, "it is read in parts"
+
+
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 def test_damage_in_compressed_arrays_is_detected(dtype, store):
     path = store.root / "mine.npz"

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from harness.execution.local.memory import MemoryWatch, groups_now, held, kernel_kills
+from harness.core.isolation.descendants import children_now, descendants
+from harness.execution.local.memory import MemoryWatch, held, kernel_kills
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -44,14 +45,14 @@ def test_shared_memory_counts():
         assert held(os.getpid()) - before > SIZE * 0.9
 
 
-def test_the_memory_of_all_processes_of_a_group_is_added():
+def test_the_memory_of_all_descendants_is_added():
     code = f"import time; kept = bytearray(b'1') * {SIZE}; print(flush=True); time.sleep(60)"
     command = ["sh", "-c", f'{sys.executable} -c "{code}" & {sys.executable} -c "{code}"']
     # They sleep instead of reading input: standard input of a background process is empty, so reading would end it.
     with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as shell:
         try:
             shell.stdout.readline(), shell.stdout.readline()
-            assert len(groups_now()[shell.pid]) >= 2
+            assert len(descendants([shell.pid], children_now())) == 2
             assert set(MemoryWatch(SIZE * 3 // 2).over([shell.pid])) == {shell.pid}
             assert MemoryWatch(SIZE * 8).over([shell.pid]) == {}
         finally:

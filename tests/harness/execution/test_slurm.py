@@ -13,6 +13,7 @@ import pytest
 
 from harness.cli.parser import main
 from harness.core.records import read_record
+from harness.execution.slurm.submissions import Submission
 
 HERE = Path(__file__).parents[1]
 PROJECT = HERE.parents[1]
@@ -181,7 +182,9 @@ def values(out):
 def test_an_array_obeys_its_throttle_and_gives_the_results_of_a_local_run(slurm, tmp_path, start, harness):
     (tmp_path / "counted.yaml").write_text(COUNTED)
     before = set(states(slurm))
+    before_umask = os.umask(0o002)
     run = start("run", "counted.yaml", "--executor", "slurm", "--out", "out")
+    os.umask(before_umask)
     most = 0
     while run.poll() is None:
         now = [state for name, state in states(slurm).items() if name not in before]
@@ -191,7 +194,8 @@ def test_an_array_obeys_its_throttle_and_gives_the_results_of_a_local_run(slurm,
     assert most == 1, "throttle: 1 in the suite"
     out = tmp_path / "out" / "counted"
     [submission] = submissions(out)
-    assert (submission.parent / "jobs").stat().st_mode & 0o777 == 0o700, "it holds pickles"
+    private = (submission.parent / "jobs", submission.parent, out / "slurm")  # jobs execute what is in them
+    assert {folder.stat().st_mode & 0o777 for folder in private} == {0o700}
     assert harness("run", "counted.yaml", "--out", "here")[0] == 0
     assert values(out) == values(tmp_path / "here" / "counted")
     assert not list(out.glob("heartbeats/*"))
@@ -207,6 +211,21 @@ def test_runtime_trials_are_one_job_alone_on_its_node(slurm, tmp_path, harness):
     [name] = set(states(slurm)) - before
     assert "OverSubscribe=NO" in slurm.ask("scontrol", "show", "job", name.partition("_")[0])
     assert len(list((tmp_path / "out" / "timed" / "records").glob("*.json"))) == 2
+
+
+def test_a_job_executes_nothing_from_a_folder_that_others_can_change(slurm, tmp_path, harness, monkeypatch):
+    def save(submission, place):
+        save_submission(submission, place)
+        place.chmod(0o775)
+
+    save_submission = Submission.save
+    monkeypatch.setattr(Submission, "save", save)
+    (tmp_path / "timed.yaml").write_text(TIMED)
+    code, output = harness("run", "timed.yaml", "--out", "out", *CLUSTER)
+    assert code == 1 and "must be a folder of the user who submits" in output, output
+    [log] = (tmp_path / "out").glob("timed/slurm/*/jobs/*.out")
+    assert log.read_text().count("must be a folder of the user who submits") == 1 and "Traceback" not in log.read_text()
+    assert not list((tmp_path / "out").glob("timed/records/*"))
 
 
 def test_interrupted_jobs_resume(slurm, tmp_path, start, harness):

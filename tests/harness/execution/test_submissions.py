@@ -1,6 +1,7 @@
 """States of trials submitted to a cluster, derived from files and from the output of squeue."""
 
 import os
+import subprocess
 import time
 
 import pytest
@@ -11,6 +12,7 @@ from harness.core.run_options import RunOptions
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.execution.data import check_prepared
 from harness.execution.outcome import SIGNAL, digest
+from harness.execution.slurm.private import check_in_shell, check_private, make_private
 from harness.execution.slurm.slurm_job import Heartbeat, wait_for_silence
 from harness.execution.slurm.squeue import Job, parse
 from harness.execution.slurm.submissions import (
@@ -57,7 +59,9 @@ def submission(out, *jobs, name=NAME):
     submitted = Submission(
         name=name, jobs=jobs, before=before, run_options=RunOptions(out), cache=out / "cache", heartbeat=10.0
     )
+    make_private(out / "slurm")
     submitted.save(out / "slurm" / name)
+    (out / "slurm" / name).chmod(0o700)
     return out / "slurm" / name
 
 
@@ -116,6 +120,48 @@ def test_status_shows_the_fault_of_a_job(tmp_path):
     fault.parent.mkdir()
     fault.write_text("digits: not prepared\n")
     assert "lost: digits: not prepared" in lines(Submissions(tmp_path, known({0: ENDED})).look())[1]
+
+
+@pytest.fixture
+def lax_umask():
+    before = os.umask(0o002)
+    yield
+    os.umask(before)
+
+
+def refusal(folder):
+    """Return why a job would not run from a folder; the check in its script must agree with that in Python."""
+    shell = subprocess.run(["sh", "-c", check_in_shell(folder)], capture_output=True, text=True, check=False)
+    try:
+        check_private(folder)
+    except UserError as error:
+        assert shell.returncode == 1 and f"{folder}: must be a folder of the user who submits" in shell.stderr
+        return str(error)
+    assert (shell.returncode, shell.stderr) == (0, "")
+    return None
+
+
+def test_folders_of_jobs_are_private_whatever_the_umask(tmp_path, lax_umask):
+    folder = tmp_path / "it's"
+    make_private(folder)
+    assert folder.stat().st_mode & 0o777 == 0o700 and refusal(folder) is None
+    for mode in (0o710, 0o770, 0o2775, 0o702):
+        folder.chmod(mode)
+        assert f"it is a folder of user {os.getuid()}, mode {mode:04o}" in refusal(folder)
+    make_private(folder)
+    assert refusal(folder) is None
+    (tmp_path / "link").symlink_to(folder)
+    with pytest.raises(UserError, match="it is no folder"):
+        make_private(tmp_path / "link")
+    assert refusal(tmp_path / "link") and folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_folders_of_another_user_are_refused(tmp_path, monkeypatch):
+    owner = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: owner + 1)
+    with pytest.raises(UserError, match=f"a folder of user {owner}"):
+        make_private(tmp_path / "theirs")
+    assert refusal(tmp_path / "theirs")
 
 
 def test_a_local_run_refuses_a_folder_that_cluster_jobs_use(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.core.errors import UserError
+from harness.core.isolation.descendants import children_now, descendants
 from harness.core.isolation.messages import Receiver, Sender
 from harness.core.records import blank_record, read_record, write_record
 from harness.core.run_options import RunOptions
@@ -87,6 +88,7 @@ def wait_for(condition, seconds=20.0):
 
 EXPECTED = {
     "fine": ("ok", None),
+    "leave_a_daemon": ("ok", None),
     "raise_error": ("error", "ValueError: levels = 9 is too many (faulty_trials.py:"),
     "diverge": ("diverged", "training loss is nan at step 7"),
     "unsupported": ("unsupported", "butterfly: D = 49 is odd"),
@@ -133,6 +135,12 @@ def test_every_fault_is_a_record_with_its_reason(faulty, label):
     assert record.reason is None if reason is None else reason in record.reason
     assert record.seconds >= 0
     assert record.trial == faulty[1][label].model_dump(mode="json")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_daemon_ends_with_the_trial_that_has_started_it(faulty):
+    out, trials, _, _ = faulty
+    wait_for(lambda: not daemons(int((out / "notes" / f"{trials['leave_a_daemon'].id}.pid").read_text())), 2)
 
 
 def test_every_trial_is_reported_once(faulty):
@@ -234,26 +242,28 @@ def test_no_process_survives_a_killed_supervisor(tmp_path):
     script = tmp_path / "supervisor.py"
     script.write_text(SUPERVISOR.format(here=str(HERE), out=str(tmp_path)))
     root = str(HERE.parents[1])
-    with subprocess.Popen([sys.executable, script], env=os.environ | {"PYTHONPATH": root}) as supervisor:
+    environment = os.environ | {"PYTHONPATH": root}
+    with subprocess.Popen([sys.executable, script], env=environment, start_new_session=True) as supervisor:
         notes = tmp_path / "notes"
         wait_for(lambda: len(list(notes.glob("*.pid"))) == 2, 60)
         pids = wait_for(lambda: [int(text) for path in notes.glob("*.pid") if (text := path.read_text())])
-        children = wait_for(lambda: descendants(pids))
-        supervisor.kill()
-    wait_for(lambda: not any(map(alive, [*pids, *children])), 3)
+        children = wait_for(lambda: descendants(pids, children_now()))
+        [daemon] = wait_for(lambda: [found for pid in pids for found in daemons(pid)])
+        os.killpg(supervisor.pid, signal.SIGKILL)
+    wait_for(lambda: not any(map(alive, [*pids, *children, daemon])), 3)
 
 
-def descendants(pids):
-    """Return the child processes of `pids`."""
-    children = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(stat.read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-        if parent in pids:
-            children.append(int(stat.parent.name))
-    return children
+def daemons(pid):
+    """Return the processes that `start_daemon` has started in this process, and that have left its session."""
+    mark = f"daemon of {pid}\0".encode()
+    return [other for other in every_process() if other == session(other) and command(other).endswith(mark)]
+
+
+def command(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def run_with(work, out, label, **limits):
@@ -279,6 +289,7 @@ def test_a_timeout_ends_the_whole_group_in_time(work, warm, tmp_path, label):
     assert seconds < 1.5 + 2
     [pid] = [int(path.read_text()) for path in (tmp_path / "notes").glob("*.pid")]
     assert not [process for process in every_process() if session(process) == pid and alive(process)]
+    assert not daemons(pid)
 
 
 WRITES = {
@@ -323,7 +334,7 @@ def session(pid):
 
 @pytest.mark.system
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("label", ["take_memory", "take_memory_in_a_child"])
+@pytest.mark.parametrize("label", ["take_memory", "take_memory_in_a_daemon"])
 def test_a_trial_above_its_memory_limit_is_ended_with_a_reason(work, warm, tmp_path, label):
     record, _ = run_with(work, tmp_path, label, memory=1 << 30, timeout=60)
     assert record.status == "oom"
@@ -341,6 +352,7 @@ def test_an_allocation_that_cannot_fit_is_refused_at_once(work, warm, tmp_path):
 
 def test_a_trial_that_changes_the_working_directory_leaves_its_record(work, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "theirs.py").write_text("from layers.conv1x1 import Conv1x1\nclass Theirs(Conv1x1): pass\n")
     moving = trial("change_directory")
     run_one(moving, RunOptions(Path("out")), Listener(), work=work)
     assert read_record(tmp_path / "out" / "records" / f"{moving.id}.json").status == "ok"

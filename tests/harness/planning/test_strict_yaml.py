@@ -64,6 +64,12 @@ def faults(text):
         ("a: .nan\n", 1, 4, "not a finite number"),
         ("a: 1e999\n", 1, 4, "not a finite number"),
         ("a: " + "9" * 5000 + "\n", 1, 4, "not a finite number"),
+        ("a: 0x" + "f" * 5000 + "\n", 1, 4, "whole number is at most 2^63 - 1"),
+        ("a: [-9223372036854775808]\n", 1, 5, "whole number is at most 2^63 - 1"),
+        ("a: " + "b" * 2001 + "\n", 1, 4, "has 2,001 characters; shorten it to 2,000"),
+        ('a: "b\\0.py:C"\n', 1, 4, r"control character '\x00'"),
+        ('a: "\\ud800\\n"\n', 1, 4, r"control character '\ud800'"),
+        ('"a\\e": 1\n', 1, 1, r"control character '\x1b'"),
         ("1: x\n", 1, 1, "the key 1 is not a string"),
         ("? [a, b]\n: x\n", 1, 3, "is not a string"),
         ("a: &a {b: *a}\n", 1, 4, "contain itself"),
@@ -93,7 +99,8 @@ def test_faults_are_collected():
         (b"a: 1\n---\nb: 2\n", "single document"),
         (b"a: *b\n", "x:1:4: not valid YAML: found undefined alias"),
         (b"[" * 3000, "nested too deeply"),
-        (b"#" * (MAX_BYTES + 1), "larger than"),
+        (b"#" * (MAX_BYTES + 1), "larger than 500,000 bytes"),
+        (b"k: 1\n" * 10_000, "x:10000:4: more than 20,000 keys and values"),
     ],
 )
 def test_text_that_cannot_be_parsed_is_one_error(content, words):

@@ -1,6 +1,7 @@
 """Suite files: accepted forms, and all faults at once with their places."""
 
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -24,6 +25,8 @@ profiles:
     datasets:
       digits: {}
 """
+
+SIX_COLUMNS = "".join(f"\n      d{number}: {{data: digits}}" for number in range(6))
 
 
 def write(folder, text, name="tiny.yaml"):
@@ -114,6 +117,14 @@ def test_a_local_file_takes_precedence_over_a_packaged_suite(tmp_path, monkeypat
         ("  butterfly:", "  buterfly:", 6, 3, "layer 'buterfly' is not registered"),
         ("conv1x1: {}", "mine: {layer: conv}", 5, 17, "layer 'conv' is not registered"),
         ("conv1x1: {}", "mine: {layer: ./absent.py:Mine}", 5, 17, "there is no such file"),
+        ("conv1x1: {}", f"mine: {{layer: {'a' * 300}.py:Mine}}", 5, 17, "there is no such file"),
+        (
+            "seeds: 2",
+            "seeds: 10000\n    datasets: " + SIX_COLUMNS + "\n  smoke:",
+            9,
+            3,
+            "rows: 2, columns: 6, seeds: 10,000; they make 120,000 trials, and a profile has at most 100,000",
+        ),
         ("conv1x1: {}", '"a,b": {layer: conv1x1}', 5, 3, "is no label"),
         ("digits: {}", "digts: {}", 13, 7, "data set 'digts' is not registered (did you mean 'digits'?)"),
         ("digits: {}", "x: {data: digts}", 13, 17, "data set 'digts' is not registered"),
@@ -150,6 +161,14 @@ def test_each_fault_has_its_place(tmp_path, old, new, line, column, words):
     faults = complaints(write(tmp_path, GOOD.replace(old, new, 1)), shapes=True)
     assert [fault for fault in faults if fault[:2] == (line, column) and words in fault[2]], faults
     assert len(faults) <= 2
+
+
+def test_too_many_cells_are_refused_before_they_are_examined(tmp_path):
+    rows = "".join(f"  r{number}: {{}}\n" for number in range(5001))
+    [fault] = complaints(write(tmp_path, f"{GOOD[: GOOD.index('  conv1x1')]}{rows}{GOOD[GOOD.index('training') :]}"))
+    assert fault[2].startswith(
+        "profiles.quick: rows: 5,001, columns: 1; they make 5,001 cells, and a profile has at most"
+    )
 
 
 def test_a_value_that_yaml_refuses_is_reported_once(tmp_path):
@@ -198,6 +217,16 @@ def test_a_suite_may_declare_impossible_shapes_as_unsupported(tmp_path):
 def test_raw_lattice_values_are_accepted_with_allow_unbounded(tmp_path):
     text = GOOD.replace("digits: {}", "digits: {dequantise: false, allow_unbounded: true}")
     assert load_suite(write(tmp_path, text), shapes=True)
+
+
+def test_a_layer_that_changes_the_working_directory_changes_it_for_no_other(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "moving.py").write_text(
+        "import os\nfrom layers.conv1x1 import Conv1x1\nos.chdir('/')\nclass Moving(Conv1x1):\n"
+        "    def __init__(self, shape):\n        os.chdir('/')\n        super().__init__(shape)\n"
+    )
+    load_suite(write(Path(), GOOD.replace("conv1x1: {}", "mine: {layer: moving.py:Moving}")), shapes=True)
+    assert Path.cwd() == tmp_path
 
 
 def test_a_third_party_layer_is_found_next_to_the_suite(tmp_path, monkeypatch):

@@ -1,0 +1,84 @@
+"""Find and end the processes that third-party code starts, in whatever group or session they are.
+
+A process that calls setsid leaves its process group, and one whose parent ends gets another parent. Linux gives such
+an orphan to the nearest ancestor that has asked for it (PR_SET_CHILD_SUBREAPER): to the process of a trial while that
+runs, so that its descendants stay below it; afterwards to the fork server, whose other children are known.
+
+A control group would find them too, but only where an administrator has delegated one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Collection, Iterable, Mapping
+from multiprocessing import forkserver
+
+PR_SET_CHILD_SUBREAPER = 36  # from <linux/prctl.h>
+LONGEST = 2.0  # seconds for which processes are ended that start others meanwhile
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant of this process whose own parent ends, where the system can."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def children_now() -> dict[int, list[int]]:
+    """Return process -> its children, by a search through /proc; empty where there is none."""
+    found: dict[int, list[int]] = {}
+    with contextlib.suppress(OSError):
+        for name in os.listdir("/proc"):  # noqa: PTH208  a search through every process must be cheap
+            if name.isdecimal():
+                with contextlib.suppress(OSError, ValueError, IndexError):
+                    file = os.open(f"/proc/{name}/stat", os.O_RDONLY)
+                    try:
+                        parent = int(os.read(file, 512).rpartition(b")")[2].split()[1])
+                    finally:
+                        os.close(file)
+                    found.setdefault(parent, []).append(int(name))
+    return found
+
+
+def descendants(
+    ancestors: Iterable[int], children: Mapping[int, Iterable[int]], spared: Collection[int] = ()
+) -> set[int]:
+    """Return the processes below `ancestors`, without those in `spared` and the processes below these."""
+    found: set[int] = set()
+    left = list(ancestors)
+    while left:
+        new = [child for child in children.get(left.pop(), ()) if child not in found and child not in spared]
+        found.update(new)
+        left += new
+    return found
+
+
+def end_descendants(ancestor: int, spared: Collection[int] = ()) -> None:
+    """End the processes below `ancestor`, except those in `spared` and the processes below these.
+
+    A process that has received SIGKILL starts no other, so a search that finds no new one is the last. Processes that
+    start others faster than a search finds them are given up after `LONGEST` seconds.
+    """
+    ended: set[int] = set()
+    begin = time.monotonic()
+    while time.monotonic() - begin < LONGEST:
+        # One that has ended may still be the parent in a line that was read before it had ended.
+        new = descendants({ancestor, *ended}, children_now(), spared) - ended
+        if not new:
+            return
+        for pid in new:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        ended |= new
+
+
+def end_orphans() -> None:
+    """End the processes that ended processes of third-party code have left: unknown children of the fork server."""
+    server = getattr(forkserver._forkserver, "_forkserver_pid", None)
+    if server is not None:
+        end_descendants(server, {child.pid for child in multiprocessing.active_children() if child.pid is not None})
