@@ -1,7 +1,7 @@
 """A real SLURM on one machine, run by the current user; a fixture starts it, so this file has no tests.
 
-One controller and a daemon for each node, without accounting, control groups, munge or system daemons. They write to one
-folder only.
+One controller and a daemon for each node, without accounting, control groups, munge or system daemons. They write to
+one folder only.
 """
 
 import contextlib
