@@ -34,7 +34,7 @@ def load_results(folder: str | Path) -> pd.DataFrame:
 
 
 def load_flow(folder: str | Path, trial: str, device: str = "cpu") -> TrainedFlow:
-    """Return the trained flow of a trial with its pre-processing, to sample from and to score events with.
+    """Return the trained flow of a trial with its pre-processing, to sample and score events in the units of the data.
 
     The weights are those that were evaluated, from `weights/` of the folder, where `run` keeps them for every trial of
     kind density (not for candidates of a tuning). The data need not be there. Reading weights runs no code of the file.

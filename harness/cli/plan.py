@@ -89,7 +89,7 @@ def _costs(entry: Entry) -> tuple[str, str]:
 
 
 def _probe_lines(entries: Sequence[Entry], at_once: int) -> list[str]:
-    """Return the total, and why probes have failed."""
+    """Return the total, and why probes have no estimate."""
     from harness.execution.probes import NO_DATA
 
     probes = [entry.probe for entry in entries if entry.probe is not None]
@@ -103,7 +103,7 @@ def _probe_lines(entries: Sequence[Entry], at_once: int) -> list[str]:
         memory = "" if most is None else f"; a trial holds up to {shown_bytes(most)}"
         lines.append(f"in all about {times}{rest}{memory}")
     faults = {(entry.trial.place, entry.trial.rows): entry.probe.fault for entry in entries if entry.probe is not None}
-    failed = {cell: fault for cell, fault in faults.items() if fault not in (None, NO_DATA)}
+    ended = {cell: fault for cell, fault in faults.items() if fault not in (None, NO_DATA)}
     return lines + [
-        f"the probe of {place}, {', '.join(rows)} failed: {fault}" for (place, rows), fault in failed.items()
+        f"the probe of {place}, {', '.join(rows)} ended with {fault}" for (place, rows), fault in ended.items()
     ]

@@ -73,7 +73,7 @@ def test_each_cell_is_probed_once(suite, probes, capsys):
     assert "in about 82 s (from a probe, 2 at once, and 5 of unknown duration)" in out
     total = "in all about 3 min on 1 job, 82 s on 2 jobs, without 5 trials of unknown duration; a trial holds up to"
     assert f"{total} 768.0 MiB" in out
-    assert out.count("failed") == 1 and "the probe of permuted, butterfly failed: oom: no memory left" in out
+    assert out.count("ended with") == 1 and "the probe of permuted, butterfly ended with oom: no memory left" in out
     assert not Path("reports").exists()
 
 
@@ -135,6 +135,6 @@ def test_a_probe_runs_in_processes_of_its_own(suite, capsys):
     text = SUITE.replace("  conv1x1: {}\n", "  conv1x1: {}\n  exits: {layer: 'mine.py:Exits'}\n")
     Path("tiny.yaml").write_text(text.replace("      permuted: {data: digits, permute: 1}\n", ""))
     out = plan(capsys, "--probe")
-    assert "the probe of digits, exits failed: error: the process ended with exit code 3 and left no record" in out
+    assert "the probe of digits, exits ended with error: the process ended with exit code 3 and left no record" in out
     assert "in all about" in out and "without 5 trials of unknown duration" in out
     assert not Path("reports").exists()
