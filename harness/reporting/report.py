@@ -90,7 +90,14 @@ def write_report(
     images = rendered(figures)
     title, question = one_line(plan.title), one_line(plan.question)
     warnings = [f"{one_line(text)}." for text in results.warnings]
-    in_markdown = _joined([f"# {title}", question, *report.markdown_paragraphs(), *map(escape_markdown, warnings)])
+    in_markdown = _joined(
+        [
+            f"# {escape_markdown(title)}",
+            escape_markdown(question),
+            *report.markdown_paragraphs(),
+            *map(escape_markdown, warnings),
+        ]
+    )
     content = {
         TABLE: csv_bytes(results.table),
         "table.md": f"{in_markdown}\n".encode(),

@@ -38,6 +38,15 @@ def test_a_report_writes_the_tables_as_markdown_and_latex(density_run, write_run
     assert tex.count(r"\toprule") == 5 and r"my\_layer \& co" in tex
 
 
+def test_title_and_question_are_escaped_in_markdown(parameters_run, write_run):
+    plan, records = parameters_run
+    hostile = {"title": "<script>alert(1)</script>", "question": "](javascript:x) <img src=x>"}
+    folder = write_run(plan.model_copy(update=hostile), records)
+    write_report(folder)
+    text = (folder / "table.md").read_text()
+    assert "<script>" not in text and "<img" not in text and "alert(1)" in text
+
+
 def test_the_text_for_a_terminal_is_not_escaped(density_run, write_run, no_figures):
     text = write_report(write_run(*density_run), at=["steps"]).text
     assert text.startswith("Layers made up\n\nWhich?\n") and "At equal training steps" in text
