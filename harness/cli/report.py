@@ -56,6 +56,8 @@ def execute(args: argparse.Namespace) -> int:
     """Return 0 if every trial counts as ok and merged runs do not contradict each other, else 1."""
     folders = [folder for given in args.folders for folder in run_folders(given)]
     code = 0
+    for folder in folders:
+        print_strays(Plan.load(folder), folder)
     if len(args.folders) > 1 or args.out is not None or any(map(archive_of, folders)):
         from harness.reporting.compare.merge import merge
 
@@ -67,6 +69,5 @@ def execute(args: argparse.Namespace) -> int:
     for folder in folders:
         plan = Plan.load(folder)
         report_folder(folder, args.at, args.benchmark, args.archive)
-        print_strays(plan, folder)
         code = max(code, exit_code(plan, agenda(plan, folder)))
     return code

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field
 
 from harness.core.kinds import kind_of
 from harness.core.settings import settings_digest
@@ -18,10 +18,9 @@ LARGEST = 1e100  # other numbers are at most this, so that sums and squares of t
 
 
 class Described(BaseModel):
-    """A mapping with typed keys, and any JSON under others."""
+    """A mapping with typed keys, and anything under others."""
 
-    model_config = ConfigDict(extra="allow", strict=True)
-    __pydantic_extra__: dict[str, JsonValue] = Field(init=False)
+    model_config = ConfigDict(extra="ignore", strict=True)
 
 
 class Commit(Described):

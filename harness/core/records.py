@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from harness.core.errors import UserError
 from harness.core.kinds import kind_of
 from harness.core.record_checks import LARGEST, AuditRecord, Environment, check_measures, check_settings, parsed_json
-from harness.core.texts import bounded, printable
+from harness.core.texts import LONGEST_NOTE, bounded, printable
 from harness.core.trial import Trial
 
 SCHEMA = 2
@@ -80,6 +80,10 @@ class Record:
 
 
 _RECORD = TypeAdapter(Record)
+_SHA256 = re.compile("[0-9a-f]{64}")
+ESCAPED = (b"\\u", b"\\b", b"\\f", b"\\r", b"\x7f")
+"""The characters in JSON that may stand for one which is not printable."""
+
 Validated = TypeVar("Validated")
 
 
@@ -198,6 +202,8 @@ def parse_record(content: bytes, name: str, run: Path, trial: Trial | None = Non
         datetime.fromisoformat(record.started)
     if trial is not None and (fault := kind_of(trial.kind).fault(trial, record)) is not None:
         raise ValueError(fault)
+    if len(content) <= LONGEST_NOTE and content.isascii() and not any(mark in content for mark in ESCAPED):
+        return replace(record, reason=None if record.reason is None else bounded(record.reason))
     return _printable(record)
 
 
@@ -273,7 +279,10 @@ def remove_old_arrays(folder: Path, record: Record) -> None:
 
 
 def _belongs(file: str, name: str) -> bool:
-    return re.fullmatch(rf"{re.escape(name)}(\.[0-9a-f]{{64}})?{re.escape(ARRAYS)}", file) is not None
+    checksum = file.removeprefix(f"{name}.").removesuffix(ARRAYS)
+    return file == f"{name}{ARRAYS}" or (
+        file == f"{name}.{checksum}{ARRAYS}" and _SHA256.fullmatch(checksum) is not None
+    )
 
 
 def finite(value: float) -> float | None:

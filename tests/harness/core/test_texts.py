@@ -79,8 +79,12 @@ def test_every_text_of_a_record_is_bounded_when_it_is_written_and_when_it_is_rea
     found = read_record(path)
     assert found.reason == found.rows[0]["reason"] == SHOWN and SHOWN in found.notes
     assert LONGEST_NOTE < len(found.notes["remark"]) < LONGEST_NOTE + 50
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"reason": "\x1b[31m"}))
-    assert read_record(path).reason == "\\x1b[31m"
+    for text, shown in (("\x1b[31m", "\\x1b[31m"), ("a\rb", "a\\rb"), ("±", "±")):
+        for ascii_only in (True, False):
+            changes = {"reason": text, "notes": {"remark": text}}
+            path.write_text(json.dumps(json.loads(path.read_text()) | changes, ensure_ascii=ascii_only))
+            found = read_record(path)
+            assert found.reason == found.notes["remark"] == shown
 
 
 def test_a_process_that_exits_without_a_result_has_a_reason(tmp_path):
