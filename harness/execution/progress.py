@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 from rich.text import Text
 
 from harness.core.records import Record, verdict
+from harness.core.texts import bounded
 from harness.core.trial import Trial
 from harness.execution.outcome import log_path
 
@@ -133,7 +134,7 @@ class VerboseReporter(Reporter):
         super().finished(trial, record)
         with contextlib.suppress(OSError):  # a trial on a cluster may have left no log here
             for text in log_path(self.folder, trial).read_text(encoding="utf-8", errors="replace").splitlines():
-                self.line(f"    {text}")
+                self.line(f"    {bounded(text)}")  # third-party code may print escape sequences
 
 
 def make_reporter(total: int, stream: TextIO | None = None) -> Reporter:

@@ -54,11 +54,11 @@ def test_a_quiet_run_names_failures_alone(trial, capsys):
 
 def test_a_verbose_run_shows_progress_and_logs(trial, tmp_path, capsys):
     log_path(tmp_path, trial).parent.mkdir()
-    log_path(tmp_path, trial).write_text("a warning\n")
+    log_path(tmp_path, trial).write_text("a \x1b[31mwarning\n")
     reporter = VerboseReporter(1, sys.stderr, tmp_path)
     for text in ("step 1", "step 1", "step 2"):
         reporter.update(trial, 0.5, text)
     reporter.finished(trial, blank_record(trial, "oom", "no memory left"))
     slug = trial.slug
-    expected = [f"{slug}: step 1", f"{slug}: step 2", f"[1/1] {slug}: oom: no memory left", "    a warning"]
+    expected = [f"{slug}: step 1", f"{slug}: step 2", f"[1/1] {slug}: oom: no memory left", r"    a \x1b[31mwarning"]
     assert capsys.readouterr().err.splitlines() == expected
