@@ -131,7 +131,9 @@ def _size(trial: DensityTrial) -> str:
     levels, steps = trial.flow.levels, trial.flow.steps
     parts = f"{levels} level{'s' * (levels != 1)} of {steps} step{'s' * (steps != 1)}"
     bounded = trial.flow.gate == "bounded" and not trial.layer.baseline
-    return f"{parts}, width {trial.flow.width}" + ", coupling scales bounded to (0.5, 1.5)" * bounded
+    attention = trial.flow.coupling == "attention" and not trial.layer.baseline
+    parts += f", width {trial.flow.width}" + ", couplings of attention" * attention
+    return parts + ", coupling scales bounded to (0.5, 1.5)" * bounded
 
 
 def _budget(trial: DensityTrial) -> str:
