@@ -70,4 +70,5 @@ class Block(nn.Module):
 
 def _attention(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """Return softmax(Q K^T / sqrt(d)) V; differentiable twice, as PyTorch's fused kernels of it are not."""
-    return torch.softmax(queries @ keys.mT / math.sqrt(queries.shape[-1]), dim=-1) @ values
+    scaled = queries / math.sqrt(queries.shape[-1])  # here, as the products are many more
+    return torch.softmax(scaled @ keys.mT, dim=-1) @ values
