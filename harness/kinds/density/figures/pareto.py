@@ -30,7 +30,7 @@ COSTS: dict[str, Callable[[Model], float | None]] = {
 }
 
 DECADE = 10
-TITLE_CHARACTERS = 36  # of a line of a panel's title
+TITLE_CHARACTERS = 32  # of a line of a panel's title
 
 
 def figures(results: Results) -> dict[str, Figure]:
