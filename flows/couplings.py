@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
+from flows.attention import AttentionConditioner
 from flows.conditioners import (
     Conditioner,
     GaussianConditioner,
@@ -16,7 +18,7 @@ from flows.conditioners import (
 )
 from flows.gates import GateName, bounded_gate
 
-Coupling = Literal["auto", "image", "glow", "sequence"]
+Coupling = Literal["auto", "image", "glow", "sequence", "attention"]
 
 
 class AffineCoupling(nn.Module):
@@ -100,7 +102,8 @@ def make_coupling(
 
     Args:
         coupling: "image" (weight-normalised convolutions), "glow" (convolutions with ActNorm), "sequence"
-            (pointwise MLPs), or "auto": image for (C, H, W), sequence for (C, L). All serve both kinds.
+            (pointwise MLPs), "attention" (a transformer over the positions), or "auto": image for (C, H, W), sequence
+            for (C, L). All serve both kinds.
         shape: (C, *spatial), at least two channels.
         width: hidden channels of the network.
         gate: "published" (each coupling's own) or "bounded" (`flows.gates.bounded_gate`).
@@ -122,6 +125,8 @@ def make_coupling(
         return AffineCoupling(kept, WeightNormConditioner(kept, moved, width, axes, **bounded))
     if coupling == "glow":
         return AffineCoupling(kept, GlowConditioner(kept, moved, width, axes, **bounded))
+    if coupling == "attention":
+        return AffineCoupling(kept, AttentionConditioner(kept, moved, width, math.prod(shape[1:]), **bounded))
     return AffineCoupling(kept, PointwiseConditioner(kept, moved, width, **bounded))
 
 

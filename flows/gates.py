@@ -6,6 +6,7 @@ inverse explode: below about 1e-7, float32 cannot recover x from z.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -20,6 +21,11 @@ Gate = Callable[[Tensor], Tensor]
 def sigmoid_gate(s: Tensor) -> Tensor:
     """Return log sigmoid(s + 2), scale in (0, 1): Glow (Kingma & Dhariwal 2018), ButterflyFlow's image coupling."""
     return F.logsigmoid(s + 2)
+
+
+def doubled_gate(s: Tensor) -> Tensor:
+    """Return log(2 sigmoid(s)), scale in (0, 2) and 1 at s = 0: Jet (Kolesnikov et al., TMLR 2025)."""
+    return F.logsigmoid(s) + math.log(2)
 
 
 def exponential_gate(s: Tensor) -> Tensor:

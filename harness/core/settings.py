@@ -143,7 +143,7 @@ class FlowSettings(Settings):
         levels: number of levels, each of which squeezes the event and, but for the last, splits off half of it.
         steps: steps of each level: ActNorm, mixer, layer under test, coupling.
         width: channels of the coupling networks.
-        coupling: kind of coupling; auto: image or sequence, by the event.
+        coupling: network of the couplings; auto: image or sequence, by the event.
         gate: scale of couplings: each one's own (published), or in (0.5, 1.5).
         mixer: the 1x1 convolution before the layer under test.
         prior: standard normal, or with a learned mean and scale.
@@ -153,7 +153,7 @@ class FlowSettings(Settings):
     levels: Count = 2
     steps: Count = 4
     width: Count = 64
-    coupling: Literal["auto", "image", "glow", "sequence"] = "auto"
+    coupling: Literal["auto", "image", "glow", "sequence", "attention"] = "auto"
     gate: Literal["published", "bounded"] = "published"
     mixer: Literal["plu", "qr", "dense", "none"] = "plu"
     prior: Literal["standard", "learned"] = "standard"

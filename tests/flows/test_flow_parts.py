@@ -8,7 +8,7 @@ from flows import ActNorm, make_coupling, make_split_prior
 from flows.conditioners import GlowConditioner, WeightNormConditioner, ZeroConvolution
 
 EVENTS = [(4, 3, 2), (5, 2, 2), (2, 1, 1), (4, 6), (3, 5)]
-COUPLINGS = ["image", "glow", "sequence"]
+COUPLINGS = ["image", "glow", "sequence", "attention"]
 
 
 def events(shape, n=3):

@@ -9,13 +9,14 @@ import torch.nn.functional as F
 from flows import Glow, make_coupling
 from flows.conditioners import WeightNormConditioner
 from flows.convolutions import convolutions
-from flows.gates import bounded_gate, exponential_gate, sigmoid_gate
+from flows.gates import bounded_gate, doubled_gate, exponential_gate, sigmoid_gate
 
-COUPLINGS = ["image", "glow", "sequence"]
-PUBLISHED = {"image": sigmoid_gate, "glow": sigmoid_gate, "sequence": exponential_gate}
+COUPLINGS = ["image", "glow", "sequence", "attention"]
+PUBLISHED = {"image": sigmoid_gate, "glow": sigmoid_gate, "sequence": exponential_gate, "attention": doubled_gate}
 SCALES = {
     sigmoid_gate: lambda s: 1 / (1 + math.exp(-s - 2)),
     exponential_gate: math.exp,
+    doubled_gate: lambda s: 2 / (1 + math.exp(-s)),
     bounded_gate: lambda s: 0.5 + 1 / (1 + math.exp(-s)),
 }
 SHAPE = (4, 3, 3)
@@ -33,7 +34,8 @@ def raw(module, kept):
     heads = []
     with net.last.register_forward_hook(lambda *call: heads.append(call[-1])):
         net(kept)
-    shift, s = heads[0].chunk(2, dim=1)
+    head = heads[0].mT.unflatten(2, kept.shape[2:]) if heads[0].ndim == 3 else heads[0]
+    shift, s = head.chunk(2, dim=1)
     return s, shift
 
 
@@ -84,7 +86,7 @@ def test_couplings_apply_their_gate_to_the_network_output(coupling, gate, pertur
     scale = s.detach().clone().apply_(formula)
     assert scale.std() > 0.01
     y, log_det = module(x)
-    moved = (x[:, 2:] + shift) * scale if coupling == "glow" else x[:, 2:] * scale + shift
+    moved = (x[:, 2:] + shift) * scale if coupling in ("glow", "attention") else x[:, 2:] * scale + shift
     torch.testing.assert_close(y[:, 2:], moved)
     torch.testing.assert_close(log_det, scale.log().flatten(1).sum(1))
 
@@ -102,6 +104,7 @@ def test_the_published_gate_is_the_default(coupling):
         "image": (F.logsigmoid(s + 2), shift),
         "glow": (F.logsigmoid(s + 2), shift * F.logsigmoid(s + 2).exp()),
         "sequence": (s, shift),
+        "attention": (doubled_gate(s), shift * doubled_gate(s).exp()),
     }[coupling]
     for coupling in (module, default):
         assert all(map(torch.equal, coupling.net(kept), expected))

@@ -8,7 +8,7 @@ from torch.distributions import MultivariateNormal
 from flows import AffineCoupling, Glow, UnsupportedEvent
 
 EVENTS = [((1, 4, 4), 1), ((2, 4, 4), 2), ((1, 8, 8), 3), ((2, 8), 1), ((3, 8), 2), ((1, 16), 3), ((5, 1), 1)]
-COUPLINGS = ["image", "glow", "sequence"]
+COUPLINGS = ["image", "glow", "sequence", "attention"]
 SMALL = {"levels": 2, "steps": 1, "width": 4}
 
 
@@ -48,7 +48,7 @@ def test_log_prob_of_an_affine_flow_is_the_exact_gaussian(shape, levels, everywh
 
 
 @pytest.mark.parametrize("shape", [(1, 2), (2, 1)])
-@pytest.mark.parametrize("coupling", ["sequence", "glow"])
+@pytest.mark.parametrize("coupling", ["sequence", "glow", "attention"])
 def test_density_integrates_to_one(coupling, shape, everywhere, perturb):
     flow = perturb(Glow(shape, everywhere, levels=1, steps=2, width=6, coupling=coupling))
     side = torch.linspace(-15, 15, 401, dtype=torch.float64)

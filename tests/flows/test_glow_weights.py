@@ -6,7 +6,7 @@ import torch
 from flows import ActNorm, Glow, seeded
 
 SMALL = {"levels": 2, "steps": 2, "width": 6}
-COUPLINGS = ["image", "glow", "sequence"]
+COUPLINGS = ["image", "glow", "sequence", "attention"]
 
 
 def count(module):

@@ -79,7 +79,8 @@ def fields(results: Results) -> list[Field]:
 def _alike(trial: DensityTrial, tunings: Mapping[str, str]) -> tuple[Any, ...]:
     """Return the settings that models of one field share."""
     data, tuning = trial.data.model_copy(update={"label": ""}), tunings[trial.data.label]
-    return data, tuning, trial.flow.levels, trial.flow.steps, trial.training.steps, trial.training.batch_size
+    flow, training = trial.flow, trial.training
+    return data, tuning, flow.coupling, flow.levels, flow.steps, training.steps, training.batch_size
 
 
 def _model(row: str, width: int, planned: pd.DataFrame) -> Model:

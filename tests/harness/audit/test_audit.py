@@ -43,8 +43,9 @@ def test_every_layer_passes(name, shape, build_layer, make_data, make_flow, audi
         ({"prior": "learned"}, {"permute": 0}),
         ({"coupling": "glow"}, {"preprocessing": "logit"}),
         ({"coupling": "sequence"}, {"dequantise": False}),
+        ({"coupling": "attention"}, {}),
     ],
-    ids=["learned prior, permuted", "glow, logit", "sequence, raw"],
+    ids=["learned prior, permuted", "glow, logit", "sequence, raw", "attention"],
 )
 def test_every_backbone_passes(options, data_options, make_data, make_flow, audited):
     data = make_data(**data_options)

@@ -236,6 +236,13 @@ def test_the_notes_of_a_table_describe_its_data(density_run):
     )
 
 
+def test_a_remark_on_several_data_sets_stands_once(density_run):
+    plan, records = density_run
+    for record in records[: len(plan.trials) - 2]:
+        record.notes = {"data": "generated"}
+    assert made((plan, records))[0].notes == ("digits, waveforms: generated",)
+
+
 def test_missing_trials_and_values_are_marked(density_run):
     plan, records = density_run
     records[3].rows[0]["nats_per_dim"] = None

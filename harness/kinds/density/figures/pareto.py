@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ COSTS: dict[str, Callable[[Model], float | None]] = {
 }
 
 DECADE = 10
+TITLE_CHARACTERS = 32  # of a line of a panel's title
 
 
 def figures(results: Results) -> dict[str, Figure]:
@@ -96,7 +98,7 @@ def _panel(axes: Axes, plan: Plan, field: Field, cost: str) -> None:
     best = front([(x, model.mean) for x, model in known if model.competes])
     if best:
         axes.step(*zip(*best, strict=True), where="post", color="#777777", linewidth=1, linestyle="--")
-    axes.set_title(plain(field.name))
+    axes.set_title(textwrap.fill(plain(field.name), TITLE_CHARACTERS))
     axes.set_xlabel(cost)
     axes.set_ylabel(f"{UNITS[field.unit]} (lower is better)")
     costs = [x for x, _ in known]

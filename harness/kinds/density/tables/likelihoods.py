@@ -131,7 +131,9 @@ def _size(trial: DensityTrial) -> str:
     levels, steps = trial.flow.levels, trial.flow.steps
     parts = f"{levels} level{'s' * (levels != 1)} of {steps} step{'s' * (steps != 1)}"
     bounded = trial.flow.gate == "bounded" and not trial.layer.baseline
-    return f"{parts}, width {trial.flow.width}" + ", coupling scales bounded to (0.5, 1.5)" * bounded
+    attention = trial.flow.coupling == "attention" and not trial.layer.baseline
+    parts += f", width {trial.flow.width}" + ", couplings of attention" * attention
+    return parts + ", coupling scales bounded to (0.5, 1.5)" * bounded
 
 
 def _budget(trial: DensityTrial) -> str:
@@ -237,18 +239,21 @@ def published_table(plan: Plan, quoted: Published) -> Table:
 
 
 def data_remarks(results: Results, frame: pd.DataFrame) -> list[str]:
-    """Return remarks on each data set, its treatment and its layers, in plan order, then on controls."""
+    """Return remarks on data sets, their treatment and layers, in plan order, then on controls; each text once."""
     trials = [trial for trial in results.plan.trials if isinstance(trial, DensityTrial)]
-    remarks = []
+    columns: dict[str, list[str]] = {}
     for column in results.plan.columns:
         own = frame[frame["dataset"] == column]
         found = [_data_text(notes) for notes in own["notes"]]
         found += [text for trial in trials if trial.data.label == column for text in _treatment(trial)]
-        remarks += [f"{column}: {text}" for text in dict.fromkeys(found) if text]
+        for text in filter(None, dict.fromkeys(found)):
+            columns.setdefault(text, []).append(column)
         of_layers = {
             row: notes["layer"] for row, notes in zip(own["layer"], own["notes"], strict=True) if "layer" in notes
         }
-        remarks += [f"{column}, {row}: {text}" for row, text in of_layers.items()]
+        for row, text in of_layers.items():
+            columns.setdefault(text, []).append(f"{column}, {row}")
+    remarks = [f"{', '.join(labels)}: {text}" for text, labels in columns.items()]
     for row in dict.fromkeys(trial.layer.row for trial in trials if trial.layer.oracle):
         remarks.append(f"{row}: its flow knows the permutation and starts with the inverse: a bound for the other rows")
     for row in dict.fromkeys(trial.layer.row for trial in trials if trial.layer.keep_mixer):

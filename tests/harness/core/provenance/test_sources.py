@@ -183,7 +183,7 @@ def test_every_kernel_source_belongs_to_an_operator():
     assert reached == {file for file in folder.rglob("*") if file.is_file() and file.suffix not in (".py", ".pyc")}
 
 
-@pytest.mark.parametrize("coupling", ["auto", "image", "glow", "sequence"])
+@pytest.mark.parametrize("coupling", ["auto", "image", "glow", "sequence", "attention"])
 @pytest.mark.parametrize("data", ["digits", "waveforms"])
 def test_only_flows_with_a_perceptron_depend_on_its_kernel(data, coupling):
     trial = density("conv1x1", data)

@@ -41,7 +41,7 @@ def trial(**flow):
     ("gate", "s", "verdict"),
     [("published", -50.0, "failed"), ("bounded", -50.0, "passed"), ("bounded", 50.0, "passed")],
 )
-@pytest.mark.parametrize("coupling", ["image", "glow", "sequence"])
+@pytest.mark.parametrize("coupling", ["image", "glow", "sequence", "attention"])
 def test_a_saturated_gate_passes_the_audit_only_if_bounded(coupling, gate, s, verdict, data):
     settings = trial(coupling=coupling, gate=gate, steps=2)  # the second step mixes both halves: small values are lost
     flow = build_flow(data.shape, settings.layer, settings.flow, 0)

@@ -15,6 +15,7 @@ TUNED = (
     "galaxy",
     "layers",
     "mixed_radix",
+    "capacity",
     "claims/what_holds",
     "claims/cdflow_periodic",
 )

@@ -1,0 +1,74 @@
+"""The coupling network of Jet: a small transformer whose tokens are the positions of the kept channels."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from flows.conditioners import Conditioner
+from flows.gates import Gate, doubled_gate
+
+BLOCKS = 2  # of the network; Jet's couplings have one to a few
+HEADS = 4  # at most; a width that four does not divide has the largest number that does
+
+
+class AttentionConditioner(Conditioner):
+    """The coupling of Jet (Kolesnikov et al., TMLR 2025): y = (x + shift) * gate(s), by attention between positions.
+
+    A linear map of each position (kept -> width) plus a learned embedding of it, `BLOCKS` pre-norm transformer blocks
+    of `HEADS` heads, layer normalisation, and a linear map, initially zero (-> 2 * moved). It sees every position
+    from every other one at a cost quadratic in their number. The published gate is 2 sigmoid(s), so that the coupling
+    starts as the identity. Weights are Xavier-uniform, biases zero, the embedding N(0, 1 / width).
+    """
+
+    def __init__(self, kept: int, moved: int, width: int, positions: int, gate: Gate = doubled_gate) -> None:
+        super().__init__()
+        self.gate = gate
+        self.first = nn.Linear(kept, width)
+        self.position = nn.Parameter(torch.randn(positions, width) / math.sqrt(width))
+        self.blocks = nn.Sequential(*(Block(width) for _ in range(BLOCKS)))
+        self.norm = nn.LayerNorm(width)
+        self.last = nn.Linear(width, 2 * moved)
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                nn.init.zeros_(module.bias)
+        nn.init.zeros_(self.last.weight)
+
+    def forward(self, kept: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log gate(s), and shift * gate(s)."""
+        tokens = self.first(kept.flatten(2).mT) + self.position
+        head = self.last(self.norm(self.blocks(tokens))).mT.unflatten(2, kept.shape[2:])
+        shift, s = head.chunk(2, dim=1)
+        log_scale = self.gate(s)
+        return log_scale, shift * log_scale.exp()
+
+
+class Block(nn.Module):
+    """Pre-norm transformer block: x + attention(norm(x)), then x + perceptron(norm(x)), hidden units 4 * width."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.heads = math.gcd(width, HEADS)
+        self.attention_norm = nn.LayerNorm(width)
+        self.queries_keys_values = nn.Linear(width, 3 * width)
+        self.mixed = nn.Linear(width, width)
+        self.perceptron = nn.Sequential(
+            nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (N, positions, width) to the same shape."""
+        projected = self.queries_keys_values(self.attention_norm(x))
+        # (N, positions, 3 * width) -> three of (N, heads, positions, width / heads)
+        parts = projected.unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        x = x + self.mixed(_attention(*parts.unbind()).transpose(1, 2).flatten(2))
+        return x + self.perceptron(x)
+
+
+def _attention(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """Return softmax(Q K^T / sqrt(d)) V; differentiable twice, as PyTorch's fused kernels of it are not."""
+    scaled = queries / math.sqrt(queries.shape[-1])  # here, as the products are many more
+    return torch.softmax(scaled @ keys.mT, dim=-1) @ values

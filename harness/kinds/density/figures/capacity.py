@@ -1,0 +1,166 @@
+"""The lead of each layer over two 1x1 convolutions, by the capacity of the couplings."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from harness.core.settings import FlowSettings
+from harness.kinds.density.likelihoods import IMPROVING, UNITS, bars_texts, density, ranking, units
+from harness.kinds.density.trial import DensityTrial
+from harness.kinds.density.tuning.searches import tuning_text
+from harness.reporting.figures.figure_style import INK, colour, footnotes, marker, panels, plain, side_legend
+from harness.reporting.frame import Results
+from harness.reporting.statistics.statistics import Difference
+
+if TYPE_CHECKING:
+    from harness.planning.plan import Plan
+
+HEADING = "Lead against capacity"
+ORDER = 2
+
+SERIES = {"width": "coupling width", "steps": "steps per level"}
+"""The settings of `flow` that are capacities, and the names of their axes."""
+
+SPREAD = 0.07  # between the layers of one capacity, in units of the distance of two capacities
+
+Leads = Mapping[str, Difference]
+"""Layer -> control - layer."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Columns of one data set that differ in one capacity alone, and those of other coupling networks beside them."""
+
+    title: str
+    axis: str
+    columns: Mapping[str, str]  # tick -> column, by rising capacity
+    others: Mapping[str, str]  # tick -> column, of other coupling networks, otherwise with settings of `columns`
+
+
+def figures(results: Results) -> dict[str, Figure]:
+    """Return a panel per data set and kind of capacity: a line per layer, its lead over the control with two 1x1.
+
+    A layer without likelihoods to compare at some capacity has no point there. None without such a control, and without
+    columns that differ in capacity alone.
+    """
+    plan = results.plan
+    control, shown = _control(plan), list(_panels(plan))
+    if control is None or not shown:
+        return {}
+    found = {column: leads(results, column, control) for column in plan.columns}
+    if not any(found.values()):
+        return {}
+    rows = [row for row in plan.rows if any(row in own for own in found.values())]
+    figure, grid = panels(len(shown), 3.6, 3.0, columns=2)
+    for axes, panel in zip(grid, shown, strict=True):
+        _draw(axes, panel, rows, plan, found)
+        first = next(iter(panel.columns.values()))
+        axes.set_ylabel(f"lead, {UNITS[units(results)[first]]} (higher is better)")
+    handles = [
+        Line2D([], [], color=colour(i), marker=marker(i), markersize=5, label=plain(row))
+        for i, row in enumerate(plan.rows)
+        if row in rows
+    ]
+    side_legend(figure, [*handles, Line2D([], [], color=INK, linewidth=1, label=plain(control))])
+    notes = [f"lead: negative log-likelihood of {control} minus that of the layer, by paired seeds"]
+    notes += bars_texts(difference.estimate for own in found.values() for difference in own.values())
+    if density(results)["improving"].any():
+        notes.append(f"some trainings still improved when they reached their bound ({IMPROVING} in the table)")
+    footnotes(figure, [*notes, tuning_text(results)])
+    return {"capacity": figure}
+
+
+def leads(results: Results, column: str, control: str) -> dict[str, Difference]:
+    """Return control - layer over paired seeds, by layer that competes; above zero the layer is better."""
+    found = {}
+    for (first, second), difference in ranking(results, column).differences.items():
+        if control == first:
+            found[second] = difference
+        elif control == second:
+            found[first] = -difference
+    return found
+
+
+def _control(plan: Plan) -> str | None:
+    """Return the first row with two 1x1 convolutions in each step, in plan order; None if there is none."""
+    trials = [trial for trial in plan.trials if isinstance(trial, DensityTrial)]
+    rows = {trial.layer.row for trial in trials if trial.layer.layer == "conv1x1" and trial.layer.keep_mixer}
+    return next((row for row in plan.rows if row in rows), None)
+
+
+def _panels(plan: Plan) -> Iterator[Panel]:
+    """Yield the panels, data sets in plan order; a column whose layers have different backbones is in none."""
+    settings: dict[str, set[Hashable]] = {}  # column -> all that its trials have but data set, backbone and seed
+    backbones: dict[str, set[FlowSettings]] = {}
+    data = {}
+    for trial in plan.trials:
+        if isinstance(trial, DensityTrial):
+            column = trial.data.label
+            data[column] = trial.data.model_copy(update={"label": ""})
+            settings.setdefault(column, set()).add((trial.layer, trial.training, trial.tuning))
+            backbones.setdefault(column, set()).add(trial.flow)
+    groups: dict[Hashable, dict[str, FlowSettings]] = {}
+    for column, flows in backbones.items():
+        if len(flows) == 1:
+            groups.setdefault((data[column], frozenset(settings[column])), {})[column] = next(iter(flows))
+    for group in groups.values():
+        known = data[next(iter(group))]
+        for setting in SERIES:
+            yield from _series(plain(known.name) + ", permuted" * (known.permute is not None), group, setting)
+
+
+def _series(title: str, flows: Mapping[str, FlowSettings], setting: str) -> Iterator[Panel]:
+    """Yield a panel for each group of columns with several values of one setting and equal others."""
+    for rest in dict.fromkeys(_without(flow, setting) for flow in flows.values()):
+        columns = {getattr(flow, setting): column for column, flow in flows.items() if _without(flow, setting) == rest}
+        if len(columns) > 1:
+            others = {
+                f"{flow.coupling}\n{getattr(flow, setting)}": column
+                for column, flow in flows.items()
+                if flow.coupling != rest.coupling
+                and _without(flow.model_copy(update={"coupling": rest.coupling}), setting) == rest
+            }
+            yield Panel(title, SERIES[setting], {str(value): columns[value] for value in sorted(columns)}, others)
+
+
+def _without(flow: FlowSettings, setting: str) -> FlowSettings:
+    """Return the settings with one of them as by default."""
+    return flow.model_copy(update={setting: FlowSettings.model_fields[setting].default})
+
+
+def _draw(axes: Axes, panel: Panel, rows: Sequence[str], plan: Plan, found: Mapping[str, Leads]) -> None:
+    """Draw the leads: lines over the columns, and points for other coupling networks right of a dotted line."""
+    columns = [*panel.columns.values(), *panel.others.values()]
+    last = len(panel.columns)
+    axes.axhline(0, color=INK, linewidth=1)
+    if panel.others:
+        axes.axvline(last - 0.5, color=INK, linewidth=0.8, linestyle=":")
+    for number, row in enumerate(rows):
+        shift = SPREAD * (number - (len(rows) - 1) / 2)  # so that intervals do not cover one another
+        points = [(x, found[column][row].estimate) for x, column in enumerate(columns) if row in found[column]]
+        position = plan.rows.index(row)
+        for joined in (True, False):
+            own = [(x + shift, lead) for x, lead in points if (x < last) == joined]
+            if own:
+                bars = [lead.bars for _, lead in own]
+                axes.errorbar(
+                    [x for x, _ in own],
+                    [lead.mean for _, lead in own],
+                    yerr=[[low for low, _ in bars], [high for _, high in bars]],
+                    color=colour(position),
+                    marker=marker(position),
+                    linestyle="-" if joined else "none",
+                    linewidth=1.2,
+                    markersize=5,
+                    capsize=2,
+                )
+    axes.set_title(panel.title)
+    axes.set_xlabel(panel.axis)
+    axes.set_xticks(range(len(columns)), [*panel.columns, *panel.others])
+    axes.grid(axis="x", visible=False)

@@ -1,0 +1,111 @@
+"""The suite of leads by capacity of the couplings, and its figure."""
+
+import random
+import statistics
+
+import pytest
+
+from harness.cli.parser import main
+from harness.core.records import blank_record
+from harness.kinds.density.figures.capacity import figures
+from harness.kinds.density.models import fields
+from harness.kinds.density.run import run as run_density
+from harness.kinds.density.trial import DensityTrial
+from harness.planning.suite import load_suite
+from harness.reporting.frame import Results
+
+CONTROL = "conv1x1-twice"
+CAPACITIES = {
+    "digits, coupling width": ("digits width 4", "digits", "digits attention"),
+    "digits, steps per level": ("digits", "digits steps 2", "digits attention"),
+}
+
+
+def value_of(column, row, seed):
+    """Return a likelihood that is unrelated to any other."""
+    return random.Random(f"{column}{row}{seed}").uniform(2, 3)
+
+
+def recorded(trial):
+    value = value_of(trial.data.label, trial.layer.row, trial.seed)
+    record = blank_record(trial, "ok", None)
+    measures = {"unit": "bits_per_dim", "bits_per_dim": value, "nats_per_dim": value, "audit": "passed"}
+    chosen = {"candidate": 1, "candidates": 2, "chosen": '{"training.learning_rate": 0.01}'}
+    record.rows = [measures | chosen | {"below_floor": False, "parameters": 10, "train_seconds": 1.0}]
+    return record
+
+
+@pytest.fixture
+def run():
+    """Return the smoke profile with three seeds, and records of made-up likelihoods."""
+    plan, _ = load_suite("capacity").plan("smoke", "cpu", seeds=3)
+    return plan, [recorded(trial) for trial in plan.trials if isinstance(trial, DensityTrial)]
+
+
+def drawn_leads(axes):
+    """Return layer number -> its (capacity number, mean, low, high)."""
+    found = {}
+    for container in axes.containers:
+        line, _, (bars,) = container
+        heights = [segment[:, 1] for segment in bars.get_segments()]
+        points = zip(line.get_xdata(), line.get_ydata(), heights, strict=True)
+        own = [(round(x), mean, *height) for x, mean, height in points]
+        found.setdefault(line.get_color(), []).extend(own)
+    return list(found.values())
+
+
+def test_the_figure_shows_paired_differences_from_the_control(run):
+    plan, records = run
+    figure = figures(Results.of(plan, records))["capacity"]
+    layers = [row for row in plan.rows if row != CONTROL]
+    assert [f"{axes.get_title()}, {axes.get_xlabel()}" for axes in figure.axes] == list(CAPACITIES)
+    ticks = [[text.get_text() for text in axes.get_xticklabels()] for axes in figure.axes]
+    assert ticks == [["4", "8", "attention\n8"], ["1", "2", "attention\n1"]]
+    for axes, columns in zip(figure.axes, CAPACITIES.values(), strict=True):
+        for row, points in zip(layers, drawn_leads(axes), strict=True):
+            assert [point[0] for point in points] == [0, 1, 2]
+            for column, (_, *drawn) in zip(columns, points, strict=True):
+                leads = [value_of(column, CONTROL, seed) - value_of(column, row, seed) for seed in plan.seeds]
+                assert drawn == pytest.approx([statistics.fmean(leads), min(leads), max(leads)]), (column, row)
+        assert list(axes.lines[0].get_ydata()) == [0, 0]
+        joined = [container[0].get_linestyle() for container in axes.containers]
+        assert joined == ["-", "None"] * len(layers), "attention is a point of its own"
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [*layers, CONTROL]
+    assert "bars over seeds: lowest, highest" in figure.get_supxlabel()
+
+
+def test_a_layer_that_does_not_compete_has_no_lead(run):
+    plan, records = run
+    for record in records:
+        if record.trial["layer"]["row"] == "periodic" and record.trial["data"]["label"] == "digits attention":
+            record.rows[0]["audit"] = "failed"
+    points = [drawn_leads(axes) for axes in figures(Results.of(plan, records))["capacity"].axes]
+    assert [[len(own) for own in panel] for panel in points] == [[3, 2, 3, 3, 3]] * 2
+
+
+def test_without_several_capacities_or_a_control_there_is_no_figure(run):
+    for only in ("dataset=digits,digits attention", "layer=emerging,periodic"):
+        plan, trials = load_suite("capacity").plan("smoke", "cpu", only=[only], seeds=3)
+        records = [recorded(trial) for trial in trials if isinstance(trial, DensityTrial)]
+        plan = plan.limited(trials)
+        assert figures(Results.of(plan, records)) == {}
+
+
+def test_models_of_other_coupling_networks_are_compared_apart(run):
+    names = [field.name for field in fields(Results.of(*run))]
+    assert names == ["digits and digits width 4", "digits steps 2", "digits attention"]
+
+
+def test_a_flow_with_attention_trains_and_passes_its_audit(run, tmp_path):
+    trials = [trial for trial in run[0].trials if isinstance(trial, DensityTrial)]
+    trial = next(trial for trial in trials if trial.column == "digits attention")
+    record = run_density(trial.settled({}), None, tmp_path, lambda done, text: None)
+    assert (record.status, record.audit["verdict"]) == ("ok", "passed"), record.reason
+
+
+@pytest.mark.system
+def test_the_smoke_profile_runs(tmp_path):
+    selected = ["--only", "dataset=digits width 4,digits,digits attention", "--only", f"layer=woodbury,{CONTROL}"]
+    assert main(["run", "capacity", "--profile", "smoke", "--out", str(tmp_path), *selected]) == 0
+    assert (tmp_path / "capacity" / "figures" / "capacity.svg").is_file()
+    assert "couplings of attention" in (tmp_path / "capacity" / "table.md").read_text()
