@@ -117,8 +117,8 @@ def test_a_bounded_coupling_is_a_bijection_with_its_log_det(coupling, shape, per
     check_bijection(perturb(make_coupling(coupling, shape, 6, "bounded")), x)
 
 
-@pytest.mark.parametrize("coupling", ["image", "glow"])
-def test_bounded_convolutional_couplings_start_as_the_identity(coupling):
+@pytest.mark.parametrize("coupling", ["image", "glow", "attention"])
+def test_bounded_couplings_start_as_the_identity(coupling):
     x = torch.randn(2, *SHAPE)
     module = make_coupling(coupling, SHAPE, 5, "bounded")
     module.initialise(x)
