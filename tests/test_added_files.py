@@ -35,8 +35,8 @@ for command in (
 """
 # Tests of the added layer, and tests of all layers in one item.
 TESTS = "timewise or of_all_layers or every_registered or page_for_each"
-# All on images: two flows, two audits, four operations, two options, two large events, one count of parameters.
-REFUSED = 13
+# All on images: two flows, two audits, five operations, two options, two large events, one count of parameters.
+REFUSED = 14
 
 
 @pytest.fixture(scope="module")
