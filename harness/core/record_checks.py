@@ -70,7 +70,7 @@ class AuditRecord(Described):
     audited_layers: int = 0
 
 
-_LARGE = re.compile(rb"\d{19}|[eE]\+?\d{3}|NaN|Infinity")
+_LARGE = re.compile(rb"(?<![\d.])\d{19}|[eE]\+?\d{3}|NaN|Infinity")
 """Found in every JSON text with a number beyond `WHOLE` or `LARGEST`, and in some others."""
 
 

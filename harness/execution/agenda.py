@@ -192,7 +192,7 @@ def _entry(
         state, reason = verdict(record), " ".join((next(filter(None, reasons), None) or "no reason given").split())
     cut = record is not None and interrupted(record)
     after = frozenset(early.id for early in trial.prerequisites(settled))
-    step, missing = None if header is None else header.step, len(after - settled.keys())
+    step, missing = None if header is None else header.step, sum(name not in settled for name in after)
     return Entry(trial, state, reason, cut, stale, step, seconds, after, missing)
 
 
