@@ -15,7 +15,7 @@ SHOWN = 10
 def stray_records(plan: Plan, run: Path) -> list[str]:
     """Return a line for each record of another suite, and each unreadable record of no trial of the plan.
 
-    A record of the same suite with other settings is none: the command that planned its trial brings it back.
+    A record of the same suite with other settings is not one of them: the command that planned it uses it again.
     """
     planned = {trial.id for trial in plan.trials}
     suites = {plan.suite, *(trial.suite for trial in plan.trials), *(part.head.suite for part in plan.sections)}
