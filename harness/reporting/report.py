@@ -16,7 +16,7 @@ from harness.reporting.benchmarks import benchmark_figure, benchmark_table, read
 from harness.reporting.figures.figure_style import style
 from harness.reporting.figures.figures import ReportFigure, drawn, rendered
 from harness.reporting.frame import TABLE, Results, csv_bytes
-from harness.reporting.page.page import LARGEST_INSIDE, PageFigure, PageSection, numbers, page, page_figures
+from harness.reporting.page.page import LARGEST_INSIDE, SUMMARY, PageFigure, PageSection, numbers, page, page_figures
 from harness.reporting.tables.rendering import Table, escape_markdown, latex, markdown, one_line, plain
 
 NEEDS = "% Needs \\usepackage{booktabs,graphicx}.\n"
@@ -115,8 +115,8 @@ def write_report(
         content[ARCHIVE] = archive_bytes((folder / PLAN).read_bytes(), results.records.values())
     for name, data in content.items():
         write_atomically(folder / name, data)
-    for stale in (*(folder / "figures").glob("*"), *folder.glob("table-*")):
-        if stale.suffix in (".png", ".svg", ".md", ".tex") and str(stale.relative_to(folder)) not in content:
+    for stale in (*(folder / "figures").glob("*"), *folder.glob("table-*"), *folder.glob(SUMMARY)):
+        if stale.suffix in (".png", ".svg", ".md", ".tex", ".json") and str(stale.relative_to(folder)) not in content:
             stale.unlink()
     text = _joined([title, question, *report.plain_paragraphs(), *warnings, *map(plain, beside.values())])
     return WrittenReport(tuple(content), f"{text}\n")

@@ -104,8 +104,11 @@ class TrainedFlow:
         if not self.pipeline.lattice:
             return entries
         entries = np.rint(entries)
-        # At least the tolerance of a stated lattice: the array may have been computed, or be in another precision.
-        off = np.abs(values - (offset + entries * step)) > np.maximum(tolerance, STATED_ERROR * np.abs(step))
+        # Whole numbers are exact. Elsewhere at least the tolerance of a stated lattice: the array may have been
+        # computed, or be in another precision.
+        whole = (offset == np.rint(offset)) & (step == np.rint(step))
+        allowed = np.where(whole, tolerance, np.maximum(tolerance, STATED_ERROR * np.abs(step)))
+        off = np.abs(values - (offset + entries * step)) > allowed
         if off.any():
             event, channel, *_ = np.argwhere(off)[0]
             raise UserError(

@@ -90,10 +90,11 @@ def numbers(results: Results) -> dict[str, bytes]:
     return {TABLE: csv_bytes(frame), SUMMARY: records_summary(results.plan, list(results.records.values()))}
 
 
-def page(results: Results, sections: Sequence[PageSection], numbers: Mapping[str, bytes]) -> bytes:
+def page(results: Results, sections: Sequence[PageSection], raw: Mapping[str, bytes]) -> bytes:
     """Return the page as bytes of HTML, a function of its arguments alone.
 
-    Of `numbers`, files above `LARGEST_INSIDE` are not part of the page, which links to them beside itself.
+    Of the files of `numbers`, `raw`, those above `LARGEST_INSIDE` are not part of the page, which links to them beside
+    itself.
 
     Everything that comes from a suite or a record is escaped. A content security policy lets the page's own script
     run and no other, and fetch nothing.
@@ -122,7 +123,7 @@ def page(results: Results, sections: Sequence[PageSection], numbers: Mapping[str
         commands=rebuild_lines(plan, records),
         downloads=[
             (name, DOWNLOADS[name], name if len(content) > LARGEST_INSIDE else _data_uri(name, content))
-            for name, content in numbers.items()
+            for name, content in raw.items()
         ],
         css=environment.get_template("page.css").render(),
         script=script,

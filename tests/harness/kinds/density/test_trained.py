@@ -133,6 +133,7 @@ def test_weights_with_wrong_units_or_without_them_are_refused(trained, tmp_path,
     [
         (lambda test: test[:, :, :3], r"shape \(12, 1, 3, 4\); expected \(N, 1, 4, 4\)"),
         (lambda test: test[0], r"expected \(N, 1, 4, 4\)"),
+        (lambda test: test + 0.005, r"0\.005 is not a multiple"),
         (lambda test: test + 0.5, "0.5 is not a multiple of the step 1 from 0"),
         (lambda test: test + 4, "the 5 levels are 0 to 4"),
         (lambda test: test * np.nan, "not finite"),
