@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from harness.core.record_checks import AuditVerdict
 from harness.core.records import finite
 
 LOGDET_LIMIT = 1e-3  # nats per event
@@ -82,7 +83,7 @@ class Audit:
     lipschitz_path: str | None = None
 
     @property
-    def verdict(self) -> Literal["passed", "failed", "incomplete"]:
+    def verdict(self) -> AuditVerdict:
         """Return "failed", "passed", or "incomplete" if nothing failed but a layer could not be audited."""
         if self.reasons:
             return "failed"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
@@ -12,6 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from harness.core.kinds import kind_of
 from harness.core.settings import settings_digest
+
+AuditVerdict = Literal["passed", "failed", "incomplete"]
+"""The verdict of an audit: incomplete if nothing failed but a layer could not be audited."""
 
 WHOLE = 1 << 63  # whole numbers are below, as in a column of the frame
 LARGEST = 1e100  # other numbers are at most this, so that sums and squares of them are finite
@@ -59,7 +61,7 @@ class Environment(Described):
 class AuditRecord(Described):
     """The outcome of an audit (see `harness.audit.findings`), as far as reports read it."""
 
-    verdict: Literal["passed", "failed", "incomplete"]
+    verdict: AuditVerdict
     reasons: list[str] = Field(default_factory=list)
     not_audited: dict[str, str] = Field(default_factory=dict)
     large_layers: dict[str, str] = Field(default_factory=dict)
@@ -114,14 +116,10 @@ def check_measures(kind: str, rows: Iterable[Mapping[str, Any]]) -> None:
 
 _FITS = {
     "Int64": lambda value: isinstance(value, int) and not isinstance(value, bool) and -WHOLE <= value < WHOLE,
-    "Float64": lambda value: isinstance(value, int | float) and not isinstance(value, bool) and _is_finite(value),
+    "Float64": lambda value: isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST,
     "boolean": lambda value: isinstance(value, bool),
     "string": lambda value: isinstance(value, str),
 }
-
-
-def _is_finite(value: float) -> bool:
-    return math.isfinite(value) and abs(value) <= LARGEST
 
 
 def check_settings(name: str, trial: Mapping[str, Any]) -> None:

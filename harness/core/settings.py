@@ -40,6 +40,9 @@ def _frozen(value: Any) -> Any:
 Operation = Literal["forward", "forward_backward", "log_det", "inverse", "inverse_warm"]
 """Timed operations of a layer; `harness.timing.operations` defines each."""
 
+Unit = Literal["bits_per_dim", "nats_per_dim"]
+"""The measure of a likelihood: images on a lattice in bits, everything else in nats."""
+
 Accounting = Literal["true", "once_per_sequence"]
 """How a 1x1 convolution's log-determinant enters the loss; `harness.training.accounting` defines each."""
 

@@ -15,12 +15,10 @@ import numpy as np
 from pydantic import ValidationError
 
 from harness.core.errors import DataError, UserError, nearest
-from harness.core.settings import Settings
+from harness.core.settings import Settings, Unit
 from harness.core.third_party import from_here, third_party_errors
 from harness.datasets._store.store import Prepared, Store
 from harness.datasets._values.lattice import Lattice
-
-Unit = Literal["bits_per_dim", "nats_per_dim"]
 
 
 @dataclass(frozen=True)

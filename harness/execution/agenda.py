@@ -183,10 +183,7 @@ def _entry(
         stale = tuple(changes(before, digests(trial)))
     if trial.id in settled and (why := trial.outdated(settled[trial.id], settled)) is not None:
         stale = (why, *stale)
-    state: str = MISSING
-    reason: str | None = None
-    if isinstance(found, str):
-        state, reason = DAMAGED, found
+    state, reason = (DAMAGED, found) if isinstance(found, str) else (MISSING, None)
     if record is not None:
         reasons = [record.reason, *(row.get("audit_reason") for row in record.rows)]
         state, reason = verdict(record), " ".join((next(filter(None, reasons), None) or "no reason given").split())

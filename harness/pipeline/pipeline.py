@@ -21,8 +21,8 @@ from flows.preprocess import (
     scale_range,
 )
 from harness.core.errors import UserError
-from harness.core.settings import NO_LOGIT, DataRef, augmentation_fault
-from harness.datasets.base import Lattice, Splits, Unit
+from harness.core.settings import NO_LOGIT, DataRef, Unit, augmentation_fault
+from harness.datasets.base import Lattice, Splits
 from harness.pipeline.augmentation import augment
 from harness.pipeline.split_values import SplitValues
 

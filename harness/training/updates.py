@@ -16,7 +16,7 @@ from harness.core.settings import TrainingSettings
 
 if TYPE_CHECKING:
     from flows import Flow
-    from harness.datasets.base import Unit
+    from harness.core.settings import Unit
     from layers import InvertibleLinear
 
 Measures = dict["Unit", Tensor]

@@ -23,9 +23,8 @@ def make_private(folder: Path) -> None:
     """
     folder.mkdir(mode=PRIVATE, exist_ok=True)
     if folder.lstat().st_uid == os.getuid() and not folder.is_symlink():
-        folder.chmod(
-            PRIVATE
-        )  # the umask may have narrowed the mode, and the folder around have added the set-group bit
+        # The umask may have narrowed the mode, and the folder around have added the set-group bit.
+        folder.chmod(PRIVATE)
     check_private(folder)
 
 

@@ -3,9 +3,8 @@
 submitit writes the script of the array and pickles, for each job, a reference to `slurm_job.run_job`, a path and a
 number; the job unpickles them. Write access to that folder would permit running code as this user, so it and those
 around it up to `slurm/` are accessible to this user alone (mode 0700), and a job checks that before it begins. The
-results that submitit pickles are never read: the result of
-a trial is its record. submitit's functions that call `sacct` or start steps by `srun` are not used, as a cluster may
-have no accounting, and a job here is one process.
+results that submitit pickles are never read: the result of a trial is its record. submitit's functions that call
+`sacct` or start steps by `srun` are not used, as a cluster may have no accounting, and a job here is one process.
 """
 
 from __future__ import annotations

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, get_args
 
+from harness.core.record_checks import AuditVerdict
 from harness.core.records import Record, finite
+from harness.core.settings import Unit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,20 +82,17 @@ class DensityResult:
 
 def result_fault(record: Record) -> str | None:
     """Return why the rows of a record are not those of a `DensityResult`; None if they are."""
-    verdicts = VERDICTS if record.status == "ok" else (*VERDICTS, None)
+    verdicts = get_args(AuditVerdict) + (() if record.status == "ok" else (None,))
     for row in record.rows:
-        for name, known in (("unit", UNITS), ("audit", verdicts)):
+        for name, known in (("unit", get_args(Unit)), ("audit", verdicts)):
             if row.get(name) not in known:
-                return f"{name} {row.get(name)!r:.60} is none of {', '.join(map(str, known))}"
+                return f"{name} {row.get(name)!r:.60} is not one of {', '.join(map(str, known))}"
         if row.get("parameters") is None:
             return "a row without parameters"
         if record.audit and record.audit["verdict"] != row.get("audit"):
             return f"audit {row.get('audit')!r} in its row, {record.audit['verdict']!r} in its audit"
     return None
 
-
-UNITS = ("bits_per_dim", "nats_per_dim")
-VERDICTS = ("passed", "failed", "incomplete")
 
 PANDAS = {"int": "Int64", "float": "Float64", "bool": "boolean", "str": "string"}
 
