@@ -8,6 +8,11 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
 #include "butterfly/arguments.h"
 #include "butterfly/cpu/entry_lanes/staged.h"
 #include "butterfly/cpu/example_lanes/tiled.h"
@@ -21,6 +26,7 @@ using OptionalTensor = std::optional<Tensor>;
 using Two = std::tuple<Tensor, Tensor>;
 
 constexpr int64_t FEW = 3;  // samples up to which processing one by one, with the unpacked weight, is cheaper
+constexpr size_t MOST_PLANS = 64;
 
 double log_abs_det(const Butterfly& butterfly, const auto& kernels, const auto* weight) {
   struct Task {
@@ -44,12 +50,31 @@ double log_abs_det(const Butterfly& butterfly, const auto& kernels, const auto* 
   return total;
 }
 
+// The stages of a butterfly, or nothing, by its plan: a layer needs the same ones in every call.
+std::shared_ptr<const StagedButterfly> find_stages(const Butterfly& butterfly, const Layout& layout, int64_t lanes) {
+  static std::mutex mutex;
+  static std::map<std::vector<int64_t>, std::shared_ptr<const StagedButterfly>> known;
+  std::vector<int64_t> key{butterfly.shared, layout.colours, layout.groups, layout.positions, lanes};
+  for (const Part& part : butterfly.parts) {
+    key.push_back(part.size);
+    for (const Factor& factor : part.factors) key.insert(key.end(), {-factor.half, factor.weight});
+  }
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto at = known.find(key);
+  if (at != known.end()) return at->second;
+  if (known.size() == MOST_PLANS) known.clear();
+  auto staged = stage_butterfly(butterfly, layout, lanes);
+  auto& kept = known[std::move(key)];
+  if (staged) kept = std::make_shared<const StagedButterfly>(std::move(*staged));
+  return kept;
+}
+
 // Call body(ready): a batch cut into tiles for the kernels, and the weight in the order of its use.
 template <class T, class Body>
 void prepared(const Butterfly& butterfly, const Layout& layout, int64_t batch, const Tensor& like, const T* weight,
               const Body& body) {
-  auto staged = stage_butterfly(butterfly, layout, butterfly_kernels<T>().lanes);
-  if (staged) body(Staged<T>(std::move(*staged), batch, like, weight));
+  const auto staged = find_stages(butterfly, layout, butterfly_kernels<T>().lanes);
+  if (staged) body(Staged<T>(*staged, batch, like, weight));
   else body(Tiled<T>(butterfly, layout, batch, like, weight));
 }
 

@@ -208,17 +208,26 @@ void apply_stage(const Stage& stage, int64_t dim, int64_t samples, const T* pack
   }
 }
 
-// Samples, `chunk` at a time, so that the output of one stage is in the cache when the next reads it. They are copied
-// first: a processor prefetches sequential reads, but not the rows of a wide stage.
+// Where the first stage that touches x reads it: a wide stage a copy in y, since a processor prefetches sequential
+// reads, but not the rows of such a stage.
+template <class T>
+const T* source(const Stage& stage, int64_t dim, int64_t samples, const T* x, T* y) {
+  if (!stage.wide) return x;
+  const int64_t begin = stage.tiles.front(), size = stage.vectors * LANES<T> * int64_t(stage.tiles.size());
+  for (int64_t at = begin; at < samples * dim; at += dim) std::memcpy(y + at, x + at, size_t(size) * sizeof(T));
+  return y;
+}
+
+// Samples, `chunk` at a time, so that the output of one stage is in the cache when the next reads it.
 template <class T>
 void apply_staged(const StagedButterfly& staged, const T* packed, int64_t samples, int64_t chunk, const T* x, T* y,
                   T* scratch) {
   const int64_t dim = staged.butterfly.dim;
   for (int64_t first = 0; first < samples; first += chunk) {
-    const int64_t count = std::min(chunk, samples - first);
-    std::memcpy(y + first * dim, x + first * dim, size_t(count * dim) * sizeof(T));
+    const int64_t count = std::min(chunk, samples - first), at = first * dim;
     for (const Stage& stage : staged.stages) {
-      apply_stage(stage, dim, count, packed, y + first * dim, y + first * dim, scratch);
+      const T* from = stage.first ? source(stage, dim, count, x + at, y + at) : y + at;
+      apply_stage(stage, dim, count, packed, from, y + at, scratch);
     }
   }
 }

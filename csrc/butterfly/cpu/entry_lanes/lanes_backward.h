@@ -1,136 +1,206 @@
 // Backward pass of a staged butterfly: gradients of the samples, and of the matrices in packed order.
 //
-// Included once for each instruction set, in a separate namespace: no include guard. A tile has S samples; every
-// vector is stored side by side for all of them.
+// Included once for each instruction set, in a separate namespace: no include guard. S samples are processed
+// together; in scratch memory every vector is stored side by side for all of them.
 
-constexpr int S = SAMPLES_BACK;
-
+// Memory of S samples: entry `position` of sample s is base[position * scale + s * pitch].
 template <class T>
-void load_tile(const Stage& stage, const T* x, int64_t dim, int samples, T* tile) {
-  constexpr int L = LANES<T>;
-  for (int s = 0; s < S; ++s) {
-    for (int64_t v = 0; v < stage.vectors; ++v) {
-      store(tile + (v * S + s) * L, s < samples ? load(x + s * dim + stage.places[v]) : V<T>{});
-    }
-  }
-}
+struct Samples {
+  T* base;
+  int64_t scale, pitch;
+  INVERTBENCH_INLINE T* at(int64_t position, int s) const { return base + position * scale + s * pitch; }
+};
 
-template <class T>
-void store_tile(const Stage& stage, const T* tile, int64_t dim, int samples, T* x) {
-  constexpr int L = LANES<T>;
-  for (int s = 0; s < samples; ++s) {
-    for (int64_t v = 0; v < stage.vectors; ++v) store(x + s * dim + stage.places[v], load(tile + (v * S + s) * L));
-  }
+template <int E>
+INVERTBENCH_INLINE void scale_rows(const std::vector<int64_t>& rows, int64_t scale, int64_t (&scaled)[E]) {
+  for (int e = 0; e < E; ++e) scaled[e] = rows[e] * scale;
 }
 
 // Transpose vectors, or transpose them back.
-template <class T>
-void turn_tile(const Sweep& turn, bool back, const T* from, T* to) {
+template <int S, class T>
+void turn(const Sweep& step, bool back, Samples<const T> from, Samples<T> to) {
   constexpr int L = LANES<T>;
-  const std::vector<int64_t>& sources = back ? turn.to_rows : turn.from_rows;
-  const std::vector<int64_t>& targets = back ? turn.from_rows : turn.to_rows;
-  for (const Sweep::Group& group : turn.groups) {
+  int64_t from_rows[L], to_rows[L];
+  scale_rows(back ? step.to_rows : step.from_rows, from.scale, from_rows);
+  scale_rows(back ? step.from_rows : step.to_rows, to.scale, to_rows);
+  for (const Sweep::Group& group : step.groups) {
     for (int s = 0; s < S; ++s) {
-      const T* source = from + (back ? group.to : group.from) * S + s * L;
-      T* target = to + (back ? group.from : group.to) * S + s * L;
-      V<T> x[L];
+      const T* x = from.at(back ? group.to : group.from, s);
+      T* y = to.at(back ? group.from : group.to, s);
+      V<T> v[L];
 #pragma GCC unroll 16
-      for (int i = 0; i < L; ++i) x[i] = load(source + sources[i] * S);
-      transpose<T>(x);
+      for (int i = 0; i < L; ++i) v[i] = load(x + from_rows[i]);
+      transpose<T>(v);
 #pragma GCC unroll 16
-      for (int i = 0; i < L; ++i) store(target + targets[i] * S, x[i]);
+      for (int i = 0; i < L; ++i) store(y + to_rows[i], v[i]);
     }
   }
 }
 
-template <class T>
-void apply_level(const Sweep& level, const T* packed, const T* from, T* to) {
-  constexpr int L = LANES<T>;
-  const int64_t other = level.from_rows[1] * S;
-  for (const Sweep::Group& group : level.groups) {
-    const V<T>* m = reinterpret_cast<const V<T>*>(packed + group.packed);
-    const V<T> a = m[0], b = m[1], c = m[2], d = m[3];
-    const T* x = from + group.from * S;
-    T* y = to + group.from * S;
-#pragma GCC unroll 8
-    for (int s = 0; s < S; ++s) {
-      const V<T> p = load(x + s * L), q = load(x + other + s * L);
-      store(y + s * L, a * p + b * q);
-      store(y + other + s * L, c * p + d * q);
-    }
-  }
-}
+// C levels of a step on 2^C vectors; the matrices of their pairs follow each other level by level.
+template <int C, bool UP, class T>
+struct StepLevels {
+  static constexpr int E = 1 << C, H = E / 2, PAIRS = C * H;
+  const int64_t* offsets;
+  const V<T>* matrices[PAIRS];
 
-// `tile` holds the input of the level, `grads` the gradient of its output and then of its input; the sums over the
-// samples of the gradients of the matrices are added to `sums`.
-template <class T>
-void level_back(const Sweep& level, const T* packed, const T* tile, T* grads, T* sums) {
-  constexpr int L = LANES<T>;
-  const int64_t other = level.from_rows[1] * S;
-  for (const Sweep::Group& group : level.groups) {
-    const V<T>* m = reinterpret_cast<const V<T>*>(packed + group.packed);
-    V<T>* const sum = reinterpret_cast<V<T>*>(sums + group.packed);
-    const V<T> a = m[0], b = m[1], c = m[2], d = m[3];
-    const T* x = tile + group.from * S;
-    T* g = grads + group.from * S;
-    V<T> e = {}, f = {}, h = {}, i = {};
-#pragma GCC unroll 8
-    for (int s = 0; s < S; ++s) {
-      const V<T> p = load(x + s * L), q = load(x + other + s * L);
-      const V<T> u = load(g + s * L), v = load(g + other + s * L);
-      e = s ? e + u * p : u * p;
-      f = s ? f + u * q : u * q;
-      h = s ? h + v * p : v * p;
-      i = s ? i + v * q : v * q;
-      store(g + s * L, a * u + c * v);
-      store(g + other + s * L, b * u + d * v);
-    }
-    sum[0] += e;
-    sum[1] += f;
-    sum[2] += h;
-    sum[3] += i;
+  INVERTBENCH_INLINE StepLevels(const T* packed, const int64_t* offsets) : offsets(offsets) {
+    for (int i = 0; i < PAIRS; ++i) matrices[i] = reinterpret_cast<const V<T>*>(packed + offsets[i]);
   }
-}
 
-// Backward pass of one stage for all samples of a chunk: the input of the stage is `x`, and `grad` the gradient
-// of its output and then of its input.
-template <class T>
-void stage_back(const Stage& stage, int64_t dim, int64_t samples, bool begins, const T* packed, const T* x, T* grad,
-                T* sums, T* scratch) {
-  const int64_t size = stage.vectors * LANES<T> * S, count = int64_t(stage.steps.size());
-  // The input of every level, the gradient, and a tile for it, or an input, before it is transposed.
-  T *grads = scratch, *waiting = grads + size, *inputs = waiting + size, *own = inputs + MOST_LEVELS * size;
-  const T* matrices = packed + stage.packed;
-  T* sum = sums + stage.packed;
-  T* input[2 * MOST_LEVELS + 2];
-  int64_t used = 0, last = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    const bool level = stage.steps[i].levels > 0;
-    input[i] = level ? inputs + used++ * size : waiting;
-    if (level) last = i;
-  }
-  for (const int64_t tile : stage.tiles) {
-    std::fill(own, own + stage.tile_packed, T(0));
-    for (int64_t first = 0; first < samples; first += S) {
-      const int rest = int(std::min<int64_t>(S, samples - first));
-      load_tile(stage, x + first * dim + tile, dim, rest, input[0]);
-      for (int64_t i = 0; i < last; ++i) {
-        const Sweep& step = stage.steps[i];
-        if (step.levels) apply_level(step, matrices, input[i], input[i + 1]);
-        else turn_tile(step, false, input[i], input[i + 1]);
+  // The rows of pair k of level i.
+  static constexpr int bit(int i) { return 1 << (UP ? i : C - 1 - i); }
+  static constexpr int first(int i, int k) { return bit(i) == 1 ? 2 * k : k; }
+  static constexpr int second(int i, int k) { return first(i, k) | bit(i); }
+
+  // From the input of the first level, x[0], the inputs of the next `count` ones, or the output.
+  INVERTBENCH_INLINE void apply(V<T> (*x)[E], int count) const {
+#pragma GCC unroll 2
+    for (int i = 0; i < count; ++i) {
+#pragma GCC unroll 2
+      for (int k = 0; k < H; ++k) {
+        const V<T>* m = matrices[i * H + k];
+        const V<T> p = x[i][first(i, k)], q = x[i][second(i, k)];
+        x[i + 1][first(i, k)] = m[0] * p + m[1] * q;
+        x[i + 1][second(i, k)] = m[2] * p + m[3] * q;
       }
-      T *now = grads, *other = waiting;
-      load_tile(stage, grad + first * dim + tile, dim, rest, now);
-      for (int64_t i = count - 1; i >= 0; --i) {
-        const Sweep& step = stage.steps[i];
-        if (step.levels) {
-          level_back(step, matrices, input[i], now, own);
-        } else {
-          turn_tile(step, true, now, other);
-          std::swap(now, other);
+    }
+  }
+};
+
+template <int S, int C, bool UP, class T>
+void apply_step(const Sweep& step, const T* packed, Samples<const T> from, Samples<T> to) {
+  using Levels = StepLevels<C, UP, T>;
+  int64_t from_rows[Levels::E], to_rows[Levels::E];
+  scale_rows(step.from_rows, from.scale, from_rows);
+  scale_rows(step.to_rows, to.scale, to_rows);
+  const int64_t* offsets = step.pairs.data();
+  for (const Sweep::Group& group : step.groups) {
+    const Levels levels(packed, offsets);
+    offsets += Levels::PAIRS;
+#pragma GCC unroll 8
+    for (int s = 0; s < S; ++s) {
+      const T* x = from.at(group.from, s);
+      T* y = to.at(group.to, s);
+      V<T> values[C + 1][Levels::E];
+#pragma GCC unroll 4
+      for (int e = 0; e < Levels::E; ++e) values[0][e] = load(x + from_rows[e]);
+      levels.apply(values, C);
+#pragma GCC unroll 4
+      for (int e = 0; e < Levels::E; ++e) store(y + to_rows[e], values[C][e]);
+    }
+  }
+}
+
+// The input of the step is `input`. The sums over the samples of the gradients of the matrices are added to `sums`.
+template <int S, int C, bool UP, class T>
+void step_back(const Sweep& step, const T* packed, Samples<const T> input, Samples<const T> dy, Samples<T> dx,
+               T* sums) {
+  using Levels = StepLevels<C, UP, T>;
+  constexpr int E = Levels::E, H = Levels::H;
+  int64_t input_rows[E], dy_rows[E], dx_rows[E];
+  scale_rows(step.from_rows, input.scale, input_rows);
+  scale_rows(step.to_rows, dy.scale, dy_rows);
+  scale_rows(step.from_rows, dx.scale, dx_rows);
+  const int64_t* offsets = step.pairs.data();
+  for (const Sweep::Group& group : step.groups) {
+    const Levels levels(packed, offsets);
+    V<T> sum[Levels::PAIRS][4] = {};
+#pragma GCC unroll 8
+    for (int s = 0; s < S; ++s) {
+      const T *x = input.at(group.from, s), *from = dy.at(group.to, s);
+      T* to = dx.at(group.from, s);
+      V<T> values[C + 1][E], grad[E];
+#pragma GCC unroll 4
+      for (int e = 0; e < E; ++e) values[0][e] = load(x + input_rows[e]);
+      levels.apply(values, C - 1);
+#pragma GCC unroll 4
+      for (int e = 0; e < E; ++e) grad[e] = load(from + dy_rows[e]);
+#pragma GCC unroll 2
+      for (int i = C - 1; i >= 0; --i) {
+#pragma GCC unroll 2
+        for (int k = 0; k < H; ++k) {
+          const int first = Levels::first(i, k), second = Levels::second(i, k);
+          const V<T>* m = levels.matrices[i * H + k];
+          const V<T> p = values[i][first], q = values[i][second], u = grad[first], v = grad[second];
+          V<T>* const total = sum[i * H + k];
+          total[0] = s ? total[0] + u * p : u * p;
+          total[1] = s ? total[1] + u * q : u * q;
+          total[2] = s ? total[2] + v * p : v * p;
+          total[3] = s ? total[3] + v * q : v * q;
+          grad[first] = m[0] * u + m[2] * v;
+          grad[second] = m[1] * u + m[3] * v;
         }
       }
-      store_tile(stage, now, dim, rest, grad + first * dim + tile);
+#pragma GCC unroll 4
+      for (int e = 0; e < E; ++e) store(to + dx_rows[e], grad[e]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < Levels::PAIRS; ++i) {
+      V<T>* const total = reinterpret_cast<V<T>*>(sums + offsets[i]);
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j) total[j] += sum[i][j];
+    }
+    offsets += Levels::PAIRS;
+  }
+}
+
+// A tile of a stage on S samples, back: `x` is the input of the stage, `dy` the gradient of its output, `dx` receives
+// that of its input.
+template <int S, class T>
+void tile_back(const Stage& stage, const T* matrices, Samples<const T> x, Samples<const T> dy, Samples<T> dx, T* sums,
+               T* scratch) {
+  const int64_t size = stage.vectors * LANES<T> * S, count = int64_t(stage.steps.size());
+  const auto tile = [](T* base) { return Samples<T>{base, S, LANES<T>}; };
+  const auto read = [](Samples<T> memory) { return Samples<const T>{memory.base, memory.scale, memory.pitch}; };
+  T *now = scratch, *other = now + size, *inputs = other + size;
+  Samples<const T> input[2 * MOST_LEVELS + 2];
+  input[0] = x;
+  int64_t last = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const bool level = stage.steps[i].levels > 0;
+    if (level) last = i;
+    if (i == 0) continue;
+    input[i] = read(tile(level ? inputs : other));
+    if (level) inputs += size;
+  }
+  for (int64_t i = 0; i < last; ++i) {
+    const Sweep& step = stage.steps[i];
+    const Samples<T> output = tile(const_cast<T*>(input[i + 1].base));
+    if (step.levels == 0) turn<S>(step, false, input[i], output);
+    else if (step.levels == 1) apply_step<S, 1, false>(step, matrices, input[i], output);
+    else if (step.up) apply_step<S, 2, true>(step, matrices, input[i], output);
+    else apply_step<S, 2, false>(step, matrices, input[i], output);
+  }
+  Samples<const T> from = dy;
+  for (int64_t i = count - 1; i >= 0; --i) {
+    const Sweep& step = stage.steps[i];
+    if (step.levels == 0 && from.base == now) std::swap(now, other);
+    const Samples<T> to = i == 0 ? dx : tile(now);
+    if (step.levels == 0) turn<S>(step, true, from, to);
+    else if (step.levels == 1) step_back<S, 1, false>(step, matrices, input[i], from, to, sums);
+    else if (step.up) step_back<S, 2, true>(step, matrices, input[i], from, to, sums);
+    else step_back<S, 2, false>(step, matrices, input[i], from, to, sums);
+    from = read(to);
+  }
+}
+
+// Backward pass of one stage for all samples of a chunk.
+template <class T>
+void stage_back(const Stage& stage, int64_t dim, int64_t samples, bool begins, const T* packed, const T* x,
+                const T* dy, T* dx, T* sums, T* scratch) {
+  const T* matrices = packed + stage.packed;
+  T *sum = sums + stage.packed, *own = scratch + (2 + MOST_LEVELS) * stage.vectors * LANES<T> * SAMPLES_BACK;
+  for (const int64_t tile : stage.tiles) {
+    std::fill(own, own + stage.tile_packed, T(0));
+    for (int64_t first = 0; first < samples;) {
+      const int64_t at = first * dim + tile;
+      const Samples<const T> input{x + at, 1, dim}, from{dy + at, 1, dim};
+      const Samples<T> to{dx + at, 1, dim};
+      const int64_t rest = samples - first;
+      if (rest >= SAMPLES_BACK) tile_back<SAMPLES_BACK>(stage, matrices, input, from, to, own, scratch);
+      else tile_back<1>(stage, matrices, input, from, to, own, scratch);
+      first += rest >= SAMPLES_BACK ? SAMPLES_BACK : 1;
     }
     if (begins) std::copy(own, own + stage.tile_packed, sum);
     else std::transform(own, own + stage.tile_packed, sum, sum, std::plus<>());
@@ -139,25 +209,25 @@ void stage_back(const Stage& stage, int64_t dim, int64_t samples, bool begins, c
   }
 }
 
-// The gradients of the matrices, summed over the samples, are written to `sums` in packed order: first over S samples,
-// then over those of a chunk, then over the chunks, so that no sum is long. `between` has room for the
-// outputs of all stages but the last on a chunk.
+// The gradients of the matrices, summed over the samples, are written to `sums` in packed order: first over
+// SAMPLES_BACK samples, then over those of a chunk, then over the chunks, so that no sum is long. `between` has room
+// for the outputs of all stages but the last on a chunk.
 template <class T>
 void staged_back(const StagedButterfly& staged, const T* packed, int64_t samples, int64_t chunk, const T* x,
                  const T* dy, T* dx, T* sums, T* between, T* scratch) {
   const int64_t dim = staged.butterfly.dim, pitch = chunk * dim;
   const std::vector<Stage>& stages = staged.stages;
   for (int64_t first = 0; first < samples; first += chunk) {
-    const int64_t count = std::min(chunk, samples - first);
-    std::memcpy(dx + first * dim, dy + first * dim, size_t(count * dim) * sizeof(T));  // see apply_staged
+    const int64_t count = std::min(chunk, samples - first), at = first * dim;
     for (size_t begin = 0, end; begin < stages.size(); begin = end) {  // those of one part
       for (end = begin + 1; end < stages.size() && !stages[end].first; ++end) {}
-      const auto input = [&](size_t i) { return i == begin ? x + first * dim : between + (i - begin - 1) * pitch; };
+      const auto input = [&](size_t i) { return i == begin ? x + at : between + (i - begin - 1) * pitch; };
       for (size_t i = begin; i + 1 < end; ++i) {
         apply_stage(stages[i], dim, count, packed, input(i), between + (i - begin) * pitch, scratch);
       }
-      for (size_t i = end; i-- > begin;) {
-        stage_back(stages[i], dim, count, first == 0, packed, input(i), dx + first * dim, sums, scratch);
+      const T* from = source(stages[end - 1], dim, count, dy + at, dx + at);
+      for (size_t i = end; i-- > begin; from = dx + at) {
+        stage_back(stages[i], dim, count, first == 0, packed, input(i), from, dx + at, sums, scratch);
       }
     }
   }

@@ -19,8 +19,8 @@ constexpr int64_t MOST_SUMMED = 512;             // samples over which gradients
 template <class T>
 class Staged {
  public:
-  Staged(StagedButterfly butterfly, int64_t batch, const at::Tensor& like, const T* weight)
-      : staged(std::move(butterfly)), nanoseconds(nanoseconds_of(staged.butterfly, batch)) {
+  Staged(const StagedButterfly& staged, int64_t batch, const at::Tensor& like, const T* weight)
+      : staged(staged), nanoseconds(nanoseconds_of(staged.butterfly, batch)) {
     memory = aligned<T>(staged.packed, like, packed);
     for (const Stage& stage : staged.stages) {
       const int64_t tiles = int64_t(stage.tiles.size());
@@ -101,7 +101,7 @@ class Staged {
   }
 
   const ButterflyKernels<T>& kernels = butterfly_kernels<T>();
-  StagedButterfly staged;
+  const StagedButterfly& staged;
   double nanoseconds;  // for the whole batch
   at::Tensor memory;
   T* packed;

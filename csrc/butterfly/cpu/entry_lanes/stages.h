@@ -26,6 +26,7 @@ constexpr int MOST_LEVELS = 8;         // levels in a stage
 constexpr int64_t SAMPLES = 8;         // processed together in a sweep
 constexpr int64_t SAMPLES_BACK = 4;    // the same, backward
 constexpr int MOST_TOGETHER = 3;       // levels on vectors that stay in registers
+constexpr size_t MOST_BACK = 2;        // the same, backward, beside the sums of the gradients of their matrices
 
 struct Level {
   Factor factor;
@@ -47,6 +48,7 @@ struct Sweep {
   bool from_event = false, to_event = false;  // else the vectors of a tile follow each other in scratch memory
   std::vector<int64_t> from_rows, to_rows;    // of the vectors of a group, from its first
   std::vector<Group> groups;
+  std::vector<int64_t> pairs;  // of a step: the offsets of the matrices of every pair of every group, level by level
 };
 
 struct PackedPair {  // the matrices between two vectors: a, b, c, d of every lane
@@ -56,6 +58,7 @@ struct PackedPair {  // the matrices between two vectors: a, b, c, d of every la
 
 struct Stage {
   bool first = true;                  // of its part
+  bool wide = false;                  // whole vectors pair in all of its levels
   std::vector<Level> levels;
   int64_t vectors = 0;                // of a tile
   std::vector<int64_t> places;        // of the vectors in the event, from the tile's first
@@ -63,7 +66,7 @@ struct Stage {
   std::vector<int64_t> numbers;       // of the first matrix of every tile and level in the weight
   std::vector<PackedPair> pairs;      // of a tile, in packed order
   std::vector<Sweep> sweeps;          // from the event and back to it
-  std::vector<Sweep> steps;           // the same one level at a time, all in scratch memory
+  std::vector<Sweep> steps;           // the same, one or two levels at a time, for the backward pass
   int64_t packed = 0, tile_packed = 0;  // offset of its matrices in the packed weight; numbers for one tile
 };
 
@@ -90,6 +93,7 @@ class StageMaker {
       const size_t end = narrow ? end_of_narrow(at) : end_of_wide(at);
       Stage stage;
       stage.first = at == 0;
+      stage.wide = !narrow;
       stage.levels.assign(levels_.begin() + at, levels_.begin() + end);
       if (narrow) lay_narrow_tiles(stage);
       else lay_wide_tiles(stage);
@@ -267,6 +271,19 @@ class StageMaker {
     return sweep;
   }
 
+  // From the numbers of vectors to positions: in the event for the first and from the last, else in scratch memory.
+  void place_sweeps(const Stage& stage, std::vector<Sweep>& sweeps) const {
+    sweeps.front().from_event = true;
+    sweeps.back().to_event = true;
+    for (Sweep& sweep : sweeps) {
+      const auto from = [&](int64_t v) { return sweep.from_event ? stage.places[v] : v * lanes_; };
+      const auto to = [&](int64_t v) { return sweep.to_event ? stage.places[v] : v * lanes_; };
+      for (int64_t& row : sweep.from_rows) row = from(row);
+      for (int64_t& row : sweep.to_rows) row = to(row);
+      for (Sweep::Group& group : sweep.groups) group = {from(group.from), to(group.to), group.packed};
+    }
+  }
+
   void find_sweeps(Stage& stage) const {
     const size_t count = stage.levels.size();
     bool turned = false;
@@ -308,9 +325,16 @@ class StageMaker {
           }
         }
       }
-      for (size_t i = at; i < end; ++i) {
-        Sweep step = levels_sweep(stage, i, 1);
-        for (Sweep::Group& group : step.groups) group.packed = packed_at[i * stage.vectors + group.from];
+      for (size_t i = at; i < end; i += MOST_BACK) {
+        Sweep step = levels_sweep(stage, i, std::min(MOST_BACK, end - i));
+        for (const Sweep::Group& group : step.groups) {
+          for (size_t level = i; level < i + size_t(step.levels); ++level) {
+            for (const int64_t row : step.from_rows) {
+              const int64_t v = group.from + row;
+              if (v / strides_[level] % 2 == 0) step.pairs.push_back(packed_at[level * stage.vectors + v]);
+            }
+          }
+        }
         stage.steps.push_back(std::move(step));
       }
       Sweep* const last = stage.sweeps.empty() ? nullptr : &stage.sweeps.back();
@@ -325,20 +349,8 @@ class StageMaker {
       at = end;
     }
     if (turned) turn();
-    stage.sweeps.front().from_event = true;
-    stage.sweeps.back().to_event = true;
-    for (Sweep& sweep : stage.sweeps) {
-      const auto from = [&](int64_t v) { return sweep.from_event ? stage.places[v] : v * lanes_; };
-      const auto to = [&](int64_t v) { return sweep.to_event ? stage.places[v] : v * lanes_; };
-      for (int64_t& row : sweep.from_rows) row = from(row);
-      for (int64_t& row : sweep.to_rows) row = to(row);
-      for (Sweep::Group& group : sweep.groups) group = {from(group.from), to(group.to), group.packed};
-    }
-    for (Sweep& step : stage.steps) {
-      for (int64_t& row : step.from_rows) row *= lanes_;
-      for (int64_t& row : step.to_rows) row *= lanes_;
-      for (Sweep::Group& group : step.groups) group = {group.from * lanes_, group.to * lanes_, group.packed};
-    }
+    place_sweeps(stage, stage.sweeps);
+    place_sweeps(stage, stage.steps);
     stage.tile_packed = int64_t(stage.pairs.size()) * 4 * lanes_;
   }
 
