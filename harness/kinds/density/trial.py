@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import SerializerFunctionWrapHandler, model_serializer
@@ -117,7 +117,7 @@ class DensityTrial(FlowTrial):
         """True under a budget of time, which decides the number of candidates."""
         return self.tuning is not None and self.tuning.budget is not None
 
-    @property
+    @cached_property
     def candidates(self) -> tuple[CandidateTrial, ...]:
         """The candidates of the tuning, the same for every seed; none without tuning."""
         return () if self.tuning is None else _candidates(self.model_copy(update={"seed": self.tuning.seed}))
@@ -166,7 +166,9 @@ class DensityTrial(FlowTrial):
         """Return why the chosen settings in a row are none of this trial; None if they are."""
         if row.get("chosen") is not None:
             try:
-                self.settled(json.loads(row["chosen"]))
+                changes = json.loads(row["chosen"])
+                if self.tuning is None or tuple(sorted(changes.items())) not in self.tuning.candidates:
+                    self.settled(changes)
             except (ValueError, TypeError, AttributeError, RecursionError):
                 return f"chosen {row['chosen']!r:.100} are no settings of the trial"
         return None

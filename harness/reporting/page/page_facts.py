@@ -141,7 +141,7 @@ def _kernels(about: Mapping[str, Any]) -> str | None:
 
 def _gpu(about: Mapping[str, Any]) -> str | None:
     gpu = about.get("cuda", {})
-    return ", ".join(f"{value}" if key == "name" else f"{key} {value}" for key, value in gpu.items()) or None
+    return ", ".join(f"{value}" if key == "name" else f"{key} {value}" for key, value in sorted(gpu.items())) or None
 
 
 def _text(name: str) -> Callable[[Mapping[str, Any]], str | None]:
