@@ -276,9 +276,12 @@ def csv_bytes(frame: pd.DataFrame) -> bytes:
 
     A text that a spreadsheet would take for a formula begins with an apostrophe.
     """
-    shown = _texts_mapped(frame, visible)  # a carriage return would end the line
-    safe = _texts_mapped(shown, lambda text: f"'{text}" if text.startswith(FORMULA) else text)
-    return safe.to_csv(index=False, lineterminator="\n").encode()
+
+    def safe(text: str) -> str:
+        shown = visible(text)  # a carriage return would end the line
+        return f"'{shown}" if shown.startswith(FORMULA) else shown
+
+    return _texts_mapped(frame, safe).to_csv(index=False, lineterminator="\n").encode()
 
 
 def _texts_mapped(frame: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:
