@@ -76,10 +76,11 @@ class FlowTrial(Trial):
         return self.training.steps
 
     def with_checksums(self, checksums: Mapping[DataRef, str | None]) -> Self:
-        """Return the same trial on data with these checksums; without one for its data set, the trial itself."""
-        if self.data.arrays not in checksums:
+        """Return the same trial on data with these checksums; without another for its data set, the trial itself."""
+        checksum = checksums.get(self.data.arrays, self.data.checksum)
+        if checksum == self.data.checksum:
             return self
-        return self._with(data=self.data.model_copy(update={"checksum": checksums[self.data.arrays]}))
+        return self._with(data=self.data.model_copy(update={"checksum": checksum}))
 
     def _with(self, **changes: Any) -> Self:
         # Not a copy, which would keep the cached id.
