@@ -27,6 +27,7 @@ ALLOWED = {
         "tabulate",
         "pydantic",
         "pydantic_core",
+        "typing_extensions",
         "rich",
         "sklearn",
         "filelock",

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from harness.cli.shared.runs import MERGED, exit_code, print_strays, report_folder, run_folders
-from harness.core.archive import FILE, archive_of
+from harness.core.archive import FILE, archive_of, read_records
 from harness.execution.agenda import agenda
 from harness.planning.plan import Plan
 
@@ -55,12 +55,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Return 0 if every trial counts as ok and merged runs do not contradict each other, else 1."""
     folders = [folder for given in args.folders for folder in run_folders(given)]
+    merging = len(args.folders) > 1 or args.out is not None or any(map(archive_of, folders))
     code = 0
-    for folder in folders:
-        print_strays(Plan.load(folder), folder)
-    if len(args.folders) > 1 or args.out is not None or any(map(archive_of, folders)):
+    if merging:
         from harness.reporting.compare.merge import merge
 
+        for folder in folders:
+            print_strays(Plan.load(folder), folder)
         merged = merge(folders, args.out or MERGED)
         folders = [run.folder for run in merged]
         for run in merged:
@@ -68,6 +69,9 @@ def execute(args: argparse.Namespace) -> int:
             code = max(code, 1 if run.conflicts else 0)
     for folder in folders:
         plan = Plan.load(folder)
-        report_folder(folder, args.at, args.benchmark, args.archive)
-        code = max(code, exit_code(plan, agenda(plan, folder)))
+        stored = read_records(folder, plan.trials, others=True)
+        if not merging:
+            print_strays(plan, folder, stored)
+        report_folder(plan, folder, stored, args.at, args.benchmark, args.archive)
+        code = max(code, exit_code(plan, agenda(plan, folder, stored=stored)))
     return code

@@ -12,11 +12,12 @@ from pathlib import Path
 from harness.cli.shared.options import add_plan_options, add_suite, quantity
 from harness.cli.shared.request import Request, data_root, known_checksums, make_request
 from harness.cli.shared.runs import exit_code, print_strays, report_folder, silenced
+from harness.core.archive import read_records
 from harness.core.errors import UserError
 from harness.core.kinds import kind_of
 from harness.core.records import Record, verdict
 from harness.core.run_options import CHECKPOINT_SECONDS, RunOptions, parse_bytes, parse_seconds, parse_timeout
-from harness.execution.agenda import Choice, counted, forget_settled, outlook, ready, trials_text
+from harness.execution.agenda import Choice, Entry, agenda, counted, forget_settled, outlook, ready, trials_text
 from harness.execution.data import check_data
 from harness.execution.folder import claimed, make_folder, remove_leftovers, writing
 from harness.execution.outcome import record_path
@@ -61,8 +62,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Return 0 if every selected trial is ok, or unsupported where the suite declares it; else 1."""
     with silenced() if args.quiet else contextlib.nullcontext():
-        request = _run(args)
-    entries = request.entries()
+        request, entries = _run(args)
     if args.quiet:
         print(f"{_heading(request.plan)}: {counted(entries)}; the report is in {request.folder}")
     return exit_code(request.plan, entries)
@@ -72,8 +72,8 @@ def _heading(plan: Plan) -> str:
     return f"{plan.suite}, profile {plan.profile}, on {plan.device}"
 
 
-def _run(args: argparse.Namespace) -> Request:
-    """Run what is left of the request, and write its report."""
+def _run(args: argparse.Namespace) -> tuple[Request, list[Entry]]:
+    """Run what is left of the request, and write its report; return the final state of each trial."""
     suite = read_suite(args.suite)
     if args.executor == "local":
         _start_imports(suite, args.profile)
@@ -87,9 +87,11 @@ def _run(args: argparse.Namespace) -> Request:
     gc.enable()  # a run may take days
     with claimed(make_folder(request.folder), args.host):
         _run_remaining(request, root, args)
-        report_folder(request.folder)
-        print_strays(request.plan, request.folder)
-    return request
+        plan, folder = request.plan, request.folder
+        stored = read_records(folder, plan.trials, others=True)
+        report_folder(plan, folder, stored)
+        print_strays(plan, folder, stored)
+    return request, agenda(plan, folder, stored=stored)
 
 
 def _start_imports(suite: SuiteFile, profile: str) -> None:

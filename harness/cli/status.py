@@ -6,6 +6,7 @@ from argparse import Namespace
 
 from harness.cli.shared.options import add_folder
 from harness.cli.shared.runs import exit_code, print_strays, run_folders
+from harness.core.archive import read_records
 from harness.core.kinds import kind_of
 from harness.execution.agenda import MISSING, agenda, counted, counted_by_stage
 from harness.execution.slurm.submissions import Submissions
@@ -24,14 +25,15 @@ def execute(args: Namespace) -> int:
     code = 0
     for folder in run_folders(args.folder):
         plan = Plan.load(folder)
-        entries = agenda(plan, folder)
+        stored = read_records(folder, plan.trials, others=True)
+        entries = agenda(plan, folder, stored=stored)
         print(f"{folder}: {plan.suite}, profile {plan.profile}, on {plan.device}: {counted(entries)}")
         for line in counted_by_stage(entries):
             print(f"  {line}")
         for entry in entries:
             if entry.state != MISSING and not kind_of(entry.trial.kind).accepts(entry.state, unsupported=False):
                 print(f"  {entry.trial.id}  {entry.state}: {entry.reason}")
-        print_strays(plan, folder)
+        print_strays(plan, folder, stored)
         for line in cluster_lines(Submissions(folder).look()):
             print(line)
         code = max(code, exit_code(plan, entries))

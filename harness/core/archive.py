@@ -111,22 +111,44 @@ def read_records(run: Path, trials: Iterable[Trial], others: bool = False) -> St
         OtherSchema: another version wrote the records.
         UserError: the archive cannot be read.
     """
-    readers = record_readers(run)
     planned = {trial.id: trial for trial in trials}
+    readers = record_readers(run)
     names = [name for name in planned if name in readers]
     names += [name for name in readers if name not in planned] if others else []
+    stored, schema = _read(run, {name: partial(readers[name], planned.get(name)) for name in names})
+    if schema is not None and not stored.records:
+        raise schema
+    return stored
+
+
+def read_others(run: Path, trials: Iterable[Trial]) -> StoredRecords:
+    """Return the records of all trials but these; those that another version wrote are damaged.
+
+    Raises:
+        UserError: the archive cannot be read.
+    """
+    planned = {trial.id for trial in trials}
+    others = {name: partial(reader, None) for name, reader in record_readers(run).items() if name not in planned}
+    return _read(run, others)[0]
+
+
+def _read(run: Path, readers: Mapping[str, Callable[[], Record]]) -> tuple[StoredRecords, OtherSchema | None]:
+    """Return the records that the functions read, by trial id, and an error for one that another version wrote."""
     records: dict[str, Record] = {}
     damaged: dict[str, str] = {}
     schema: OtherSchema | None = None
-    for name in names:
+    for name, read in readers.items():
         try:
-            records[name] = readers[name](planned.get(name))
+            records[name] = read()
         except UserError as error:
             schema = error if isinstance(error, OtherSchema) else schema
-            damaged[name] = str(error).removeprefix(f"{run.parent if run.is_file() else run}/")
-    if schema is not None and not records:
-        raise schema
-    return StoredRecords(records, damaged)
+            damaged[name] = str(error).removeprefix(f"{folder_of(run)}/")
+    return StoredRecords(records, damaged), schema
+
+
+def folder_of(run: Path) -> Path:
+    """Return the folder of a run, or the one that its archive is in."""
+    return run.parent if run.is_file() else run
 
 
 def _from_archive(archive: Path, name: str, text: bytes, trial: Trial | None) -> Record:

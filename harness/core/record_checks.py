@@ -1,13 +1,12 @@
-"""The schema of a record: its JSON with bounded numbers, its measures by column, its environment and its audit."""
+"""The schema of a record: its bounded numbers, its measures by column, its environment and its audit."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal, Required
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field, with_config
+from typing_extensions import TypedDict
 
 from harness.core.kinds import kind_of
 from harness.core.settings import settings_digest
@@ -19,91 +18,85 @@ WHOLE = 1 << 63  # whole numbers are below, as in a column of the frame
 LARGEST = 1e100  # other numbers are at most this, so that sums and squares of them are finite
 
 
-class Described(BaseModel):
-    """A mapping with typed keys, and anything under others."""
+Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 
-    model_config = ConfigDict(extra="ignore", strict=True)
+OPEN = ConfigDict(extra="allow")  # anything under other keys
 
 
-class Commit(Described):
+@with_config(OPEN)
+class Commit(TypedDict, total=False):
     """The state of the checkout."""
 
-    commit: str
-    dirty: bool = False
-    diff: str | None = None
+    commit: Required[str]
+    dirty: bool
+    diff: str | None
 
 
-class Gpu(Described):
+@with_config(OPEN)
+class Gpu(TypedDict, total=False):
     """The GPU."""
 
-    name: str | None = None
+    name: str | None
 
 
-class Environment(Described):
+@with_config(OPEN)
+class Environment(TypedDict, total=False):
     """The provenance of a record (see `harness.core.provenance.environment`), as far as reports read it."""
 
-    versions: dict[str, str | None] = Field(default_factory=dict)
-    git: Commit | None = None
-    cuda: Gpu = Field(default_factory=lambda: Gpu.model_validate({}))
-    kernels: dict[str, str] = Field(default_factory=dict)
-    sources: dict[str, str] | None = None
-    cores: int | None = None
-    threads: int | None = None
-    backend: str | None = None
-    cpu: str | None = None
-    host: str | None = None
-    platform: str | None = None
-    instructions: str | None = None
-    matmul_precision: str | None = None
-    deterministic_algorithms: bool | None = None
+    versions: dict[str, str | None]
+    git: Commit | None
+    cuda: Gpu
+    kernels: dict[str, str]
+    sources: dict[str, str] | None
+    cores: int | None
+    threads: int | None
+    backend: str | None
+    cpu: str | None
+    host: str | None
+    platform: str | None
+    instructions: str | None
+    matmul_precision: str | None
+    deterministic_algorithms: bool | None
 
 
-class AuditRecord(Described):
-    """The outcome of an audit (see `harness.audit.findings`), as far as reports read it."""
+@with_config(OPEN)
+class AuditRecord(TypedDict, total=False):
+    """The outcome of an audit (see `harness.audit.findings`), as far as reports read it; empty without one."""
 
     verdict: AuditVerdict
-    reasons: list[str] = Field(default_factory=list)
-    not_audited: dict[str, str] = Field(default_factory=dict)
-    large_layers: dict[str, str] = Field(default_factory=dict)
-    logdet_error: float | None = None
-    inverse_error: float | None = None
-    condition: float | None = None
-    linear_layers: int = 0
-    audited_layers: int = 0
+    reasons: list[str]
+    not_audited: dict[str, str]
+    large_layers: dict[str, str]
+    logdet_error: float | None
+    inverse_error: float | None
+    condition: float | None
+    linear_layers: int
+    audited_layers: int
 
 
-_LARGE = re.compile(rb"(?<![\d.])\d{19}|[eE]\+?\d{3}|NaN|Infinity")
-"""Found in every JSON text with a number beyond `WHOLE` or `LARGEST`, and in some others."""
+def check_numbers(values: Iterable[Any]) -> None:
+    """Raise ValueError if one of these values of JSON, at any depth, is a number beyond `WHOLE` or `LARGEST`."""
+    for value in values:
+        kind = type(value)
+        if kind is str:  # most of them
+            continue
+        if kind is float:
+            if not abs(value) <= LARGEST:
+                raise ValueError(f"the number {value}, not finite or beyond {LARGEST:g}")
+        elif kind is int:
+            if not -WHOLE <= value < WHOLE:
+                raise ValueError(f"the whole number {str(value)[:20]}…, beyond 64 bits")
+        elif kind is dict:
+            check_numbers(value.values())
+        elif kind is list:
+            check_numbers(value)
 
 
-def parsed_json(content: bytes) -> Any:
-    """Return the value of JSON; raise ValueError if it is none, or has a number beyond `WHOLE` or `LARGEST`."""
-    try:
-        if _LARGE.search(content) is None:  # a call for each number takes as long as all the rest
-            return json.loads(content)
-        return json.loads(content, parse_int=_whole, parse_float=_number, parse_constant=_number)
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
-
-
-def _whole(digits: str) -> int:
-    if len(digits) > len(str(-WHOLE)) or not -WHOLE <= int(digits) < WHOLE:
-        raise ValueError(f"the whole number {digits[:20]}{'…' * (len(digits) > 20)}, beyond 64 bits")
-    return int(digits)
-
-
-def _number(digits: str) -> float:
-    value = float(digits)
-    if not abs(value) <= LARGEST:
-        raise ValueError(f"the number {digits[:20]}, not finite or beyond {LARGEST:g}")
-    return value
-
-
-def check_measures(kind: str, rows: Iterable[Mapping[str, Any]]) -> None:
+def check_measures(kind: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Raise ValueError if a row has a measure that is no column of its kind of trial, or not of the column's type."""
     columns = kind_of(kind).columns
-    unknown = sorted({name for row in rows for name in row} - columns.keys())
-    if unknown:
+    if not all(row.keys() <= columns.keys() for row in rows):
+        unknown = sorted({name for row in rows for name in row} - columns.keys())
         raise ValueError(
             f"measure {', '.join(map(repr, unknown))} is not a column of results of kind {kind!r}; name it in "
             f"harness/kinds/{kind}/__init__.py, `columns`"

@@ -13,17 +13,26 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, BinaryIO, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, GetPydanticSchema, TypeAdapter, ValidationError
 
 from harness.core.errors import UserError
 from harness.core.kinds import kind_of
-from harness.core.record_checks import LARGEST, AuditRecord, Environment, check_measures, check_settings, parsed_json
+from harness.core.record_checks import (
+    LARGEST,
+    WHOLE,
+    AuditRecord,
+    Environment,
+    Number,
+    check_measures,
+    check_numbers,
+    check_settings,
+)
 from harness.core.texts import LONGEST_NOTE, bounded, printable
 from harness.core.trial import Trial
 
@@ -39,6 +48,11 @@ ARRAYS = ".npz"
 MAP = "map "  # begins the names of arrays that show a trained layer (see harness.evaluation.learned_maps)
 
 Status = Literal["ok", "error", "oom", "timeout", "diverged", "killed", "unsupported"]
+
+
+def _schema_of(mapping: type) -> GetPydanticSchema:
+    """Return the annotation of a mapping that is validated as a TypedDict."""
+    return GetPydanticSchema(lambda _, handler: handler(mapping))
 
 
 @dataclass
@@ -69,22 +83,20 @@ class Record:
     status: Status
     reason: str | None = None
     rows: list[dict[str, Any]] = field(default_factory=list)
-    curves: dict[str, list[float | None]] = field(default_factory=dict)
-    audit: dict[str, Any] = field(default_factory=dict)
-    environment: dict[str, Any] = field(default_factory=dict)
+    curves: dict[str, list[Number | None]] = field(default_factory=dict)
+    audit: Annotated[dict[str, Any], _schema_of(AuditRecord)] = field(default_factory=dict)
+    environment: Annotated[dict[str, Any], _schema_of(Environment)] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     arrays: str | None = None
-    seconds: float | None = None
+    seconds: Number | None = None
     started: str | None = None
-    format: int = SCHEMA
+    format: Annotated[int, Field(ge=SCHEMA, le=SCHEMA)] = SCHEMA
 
 
 _RECORD = TypeAdapter(Record)
 _SHA256 = re.compile("[0-9a-f]{64}")
-ESCAPED = (b"\\u", b"\\b", b"\\f", b"\\r", b"\x7f")
-"""The characters in JSON that may stand for one which is not printable."""
-
-Validated = TypeVar("Validated")
+ESCAPED = re.compile(rb"\\[ubfr]")
+"""An escape in JSON that may stand for a character which is not printable; another one is b"\\x7f", unescaped."""
 
 
 class OtherSchema(UserError):
@@ -148,7 +160,8 @@ def write_record(folder: Path, record: Record) -> Path:
         ValueError: the record could not be read again, as a number is not finite (None plus a note stands for it), or a
             measure is not a column.
     """
-    record = _printable(record)
+    record = replace(record, reason=None if record.reason is None else bounded(record.reason))
+    _make_printable(record)
     content = json.dumps(asdict(record), allow_nan=False, indent=1, sort_keys=True).encode() + b"\n"
     parse_record(content, record.id, folder)
     path = folder / f"{record.id}.json"
@@ -179,21 +192,18 @@ def parse_record(content: bytes, name: str, run: Path, trial: Trial | None = Non
         OtherSchema: another version wrote it, and with it all others of the folder or archive `run`.
         ValueError: it is damaged or foreign.
     """
-    parsed = parsed_json(content)
-    schema = parsed.get("format") if isinstance(parsed, dict) else None
-    if type(schema) is int and schema != SCHEMA:
-        raise OtherSchema(
-            f"{run}: holds records of schema {schema}, and this version reads schema {SCHEMA}; delete the "
-            "folder of the run, or give another --out"
-        )
-    record = _validated(lambda: _RECORD.validate_json(content, strict=True))
+    try:
+        record = _RECORD.validate_json(content, strict=True)
+    except ValidationError as error:
+        _check_schema(content, run)
+        raise ValueError(_first_fault(error)) from error
     if record.id != name:
         raise ValueError(f"it is the record of {bounded(record.id)}")
+    check_numbers((record.trial, record.audit, record.environment))
     check_settings(name, record.trial)
     check_measures(record.trial["kind"], record.rows)
-    _check_model("environment", Environment, record.environment)
-    if record.audit:
-        _check_model("audit", AuditRecord, record.audit)
+    if record.audit and "verdict" not in record.audit:
+        raise ValueError("audit.verdict: Field required")
     if record.arrays is not None and not _belongs(record.arrays, name):
         raise ValueError(f"arrays: {bounded(record.arrays)!r:.200} is not the name of its arrays")
     if record.seconds is not None and record.seconds < 0:
@@ -202,28 +212,36 @@ def parse_record(content: bytes, name: str, run: Path, trial: Trial | None = Non
         datetime.fromisoformat(record.started)
     if trial is not None and (fault := kind_of(trial.kind).fault(trial, record)) is not None:
         raise ValueError(fault)
-    if len(content) <= LONGEST_NOTE and content.isascii() and not any(mark in content for mark in ESCAPED):
-        return replace(record, reason=None if record.reason is None else bounded(record.reason))
-    return _printable(record)
+    record.reason = None if record.reason is None else bounded(record.reason)
+    if len(content) > LONGEST_NOTE or not content.isascii() or b"\x7f" in content or ESCAPED.search(content):
+        _make_printable(record)
+    return record
 
 
-def _check_model(name: str, model: type[BaseModel], value: dict[str, Any]) -> None:
-    _validated(lambda: model.model_validate(value), name)
-
-
-def _validated(validate: Callable[[], Validated], *within: str) -> Validated:
-    """Return the validated value; raise ValueError with the place of the first fault."""
+def _check_schema(content: bytes, run: Path) -> None:
+    """Raise OtherSchema for a record of another version, and ValueError for what is not JSON."""
     try:
-        return validate()
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, (*within, *first["loc"]))) or "the file"
-        raise ValueError(f"{place:.200}: {first['msg']}") from error
+        parsed = json.loads(content)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    schema = parsed.get("format") if isinstance(parsed, dict) else None
+    if type(schema) is int and -WHOLE <= schema < WHOLE and schema != SCHEMA:
+        raise OtherSchema(
+            f"{run}: holds records of schema {schema}, and this version reads schema {SCHEMA}; delete the "
+            "folder of the run, or give another --out"
+        )
 
 
-def _printable(record: Record) -> Record:
-    texts = {name: printable(getattr(record, name)) for name in ("rows", "audit", "environment", "notes")}
-    return replace(record, reason=None if record.reason is None else bounded(record.reason), **texts)
+def _first_fault(error: ValidationError) -> str:
+    """Return the place of the first fault and its message."""
+    first = error.errors(include_url=False)[0]
+    place = ".".join(map(str, first["loc"])) or "the file"
+    return f"{place:.200}: {first['msg']}"
+
+
+def _make_printable(record: Record) -> None:
+    for name in ("rows", "audit", "environment", "notes"):
+        setattr(record, name, printable(getattr(record, name)))
 
 
 def _content(path: Path) -> bytes:

@@ -112,12 +112,11 @@ def without_defaults(
 ) -> dict[str, Any]:
     """Serialise without those of `names` that have their default, so that ids of trials without them do not change."""
     content: dict[str, Any] = handler(settings)
-    fields = type(settings).model_fields
-    return {
-        name: value
-        for name, value in content.items()
-        if name not in names or getattr(settings, name) != fields[name].default
-    }
+    fields = type(settings).__pydantic_fields__
+    for name in names:
+        if getattr(settings, name) == fields[name].default:
+            content.pop(name, None)
+    return content
 
 
 def _permute(value: Any) -> Any:

@@ -20,7 +20,7 @@ def bounded(text: str, most: int = LONGEST) -> str:
     """Return the text with control characters and lone surrogates as escapes, cut after about `most` characters."""
     if len(text) > most:
         text = f"{text[:most]}… ({len(text):,} characters in all)"
-    return text if text.isprintable() else visible(text)
+    return visible(text)
 
 
 def error_text(error: BaseException, most: int = LONGEST) -> str:

@@ -7,12 +7,13 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from harness.core.archive import read_records
+from harness.core.archive import StoredRecords, read_records
 from harness.core.checkpoint_files import checkpoint_folder, newest_header
 from harness.core.kinds import UnknownKind, kind_of
 from harness.core.provenance.sources import changes
@@ -42,12 +43,18 @@ class Experience:
     """
 
     def __init__(self, records: Iterable[Record]) -> None:
-        self._times: dict[str, list[float]] = {}
-        for record in records:
+        self._records = records
+
+    @cached_property
+    def _times(self) -> dict[str, list[float]]:
+        """Key -> durations, each divided by the work; made when the first trial asks, as a finished run has none."""
+        times: dict[str, list[float]] = {}
+        for record in self._records:
             if record.status in COMPLETED and record.seconds is not None:
                 with contextlib.suppress(KeyError, TypeError, UnknownKind):  # written by a version with other settings
                     for key, work in _keys(record.trial):
-                        self._times.setdefault(key, []).append(record.seconds / work)
+                        times.setdefault(key, []).append(record.seconds / work)
+        return times
 
     def seconds(self, trial: Trial) -> float | None:
         """Return the estimated duration of a trial; None without a similar trial."""
@@ -96,7 +103,7 @@ class Entry:
     interrupted: bool = False  # it was ended from outside, so that its record carries no result
     stale: tuple[str, ...] = ()  # changes of its source since its record, or since the checkpoint that it resumes from
     step: int | None = None  # of that checkpoint; None: it would start from the beginning
-    seconds: float | None = None  # estimated remaining time; None: unknown
+    seconds: float | None = None  # estimated remaining time; None: unknown, or no option makes the trial run again
     after: frozenset[str] = frozenset()  # ids of the trials that need an outcome before this one can run
     missing: int = 0  # number of them without an outcome
     probe: Probe | None = None  # from which the time is estimated, in place of earlier trials
@@ -135,9 +142,16 @@ def _first_changes(changed: Sequence[str], most: int = 3) -> str:
     return f"{', '.join(changed[:most])}{more}"
 
 
-def agenda(plan: Plan, folder: Path, digests: Digests | None = None) -> list[Entry]:
-    """Return every trial of a plan that is due with its state in a folder; without digests, no record is stale."""
-    stored = read_records(folder, plan.trials, others=True)
+def agenda(
+    plan: Plan, folder: Path, digests: Digests | None = None, stored: StoredRecords | None = None
+) -> list[Entry]:
+    """Return every trial of a plan that is due with its state in a folder; without digests, no record is stale.
+
+    Args:
+        stored: all records of the folder, if they have been read.
+    """
+    if stored is None:
+        stored = read_records(folder, plan.trials, others=True)
     found: dict[str, Record | str] = {**stored.records, **stored.damaged}
     experience = Experience(stored.records.values())
     settled = {name: record for name, record in stored.records.items() if not interrupted(record)}
@@ -172,9 +186,6 @@ def _entry(
 ) -> Entry:
     record = found if isinstance(found, Record) else None
     header = newest_header(folder, trial.id)
-    seconds = experience.seconds(trial)
-    if header is not None and seconds is not None:
-        seconds *= 1 - header.step / max(1, header.steps)
     before = None if header is None else header.sources
     if record is not None and not interrupted(record):
         before = record.environment.get("sources")
@@ -190,7 +201,10 @@ def _entry(
     cut = record is not None and interrupted(record)
     after = frozenset(early.id for early in trial.prerequisites(settled))
     step, missing = None if header is None else header.step, sum(name not in settled for name in after)
-    return Entry(trial, state, reason, cut, stale, step, seconds, after, missing)
+    entry = Entry(trial, state, reason, cut, stale, step, None, after, missing)
+    if not (entry.open or entry.failed or entry.stale) or (seconds := experience.seconds(trial)) is None:
+        return entry
+    return replace(entry, seconds=seconds if header is None else seconds * (1 - header.step / max(1, header.steps)))
 
 
 def counted(entries: Sequence[Entry]) -> str:

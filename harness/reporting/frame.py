@@ -87,11 +87,13 @@ class Results:
 
     @classmethod
     def of_stored(cls, plan: Plan, stored: StoredRecords, folder: Path) -> Results:
-        """Return the results of a plan from its records.
+        """Return the results of a plan from its records; those of other trials are left out.
 
         Runtime trials that were measured on another machine than most are rows without a time.
         """
-        known, damaged = stored.records, stored.damaged
+        planned = {trial.id for trial in plan.trials}
+        known = {name: record for name, record in stored.records.items() if name in planned}
+        damaged = {name: why for name, why in stored.damaged.items() if name in planned}
         machine = timing_machine(known.values())
         plan = plan.model_copy(update={"trials": plan.due(known)})
         lines: list[dict[str, Any]] = []
@@ -118,16 +120,8 @@ class Results:
     @cached_property
     def parts(self) -> tuple[Results, ...]:
         """The results of each section of the plan, by themselves."""
-        plans = [self.plan.part(section) for section in self.plan.sections]
-        own = [{trial.id for trial in plan.trials} for plan in plans]
-        parts = [
-            StoredRecords(
-                {name: record for name, record in self.records.items() if name in ids},
-                {name: why for name, why in self.damaged.items() if name in ids},
-            )
-            for ids in own
-        ]
-        return tuple(Results.of_stored(plan, part, self.folder) for plan, part in zip(plans, parts, strict=True))
+        stored = StoredRecords(self.records, self.damaged)
+        return tuple(Results.of_stored(self.plan.part(section), stored, self.folder) for section in self.plan.sections)
 
     def of_kind(self, kind: str) -> pd.DataFrame:
         """Return the rows of trials of this kind, with its columns and `BESIDE`."""
@@ -282,9 +276,12 @@ def csv_bytes(frame: pd.DataFrame) -> bytes:
 
     A text that a spreadsheet would take for a formula begins with an apostrophe.
     """
-    shown = _texts_mapped(frame, visible)  # a carriage return would end the line
-    safe = _texts_mapped(shown, lambda text: f"'{text}" if text.startswith(FORMULA) else text)
-    return safe.to_csv(index=False, lineterminator="\n").encode()
+
+    def safe(text: str) -> str:
+        shown = visible(text)  # a carriage return would end the line
+        return f"'{shown}" if shown.startswith(FORMULA) else shown
+
+    return _texts_mapped(frame, safe).to_csv(index=False, lineterminator="\n").encode()
 
 
 def _texts_mapped(frame: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:

@@ -65,7 +65,11 @@ class WrittenReport:
 
 
 def write_report(
-    folder: Path, at: Sequence[str] = (), benchmarks: Sequence[Path] = (), archive: bool = False
+    folder: Path,
+    at: Sequence[str] = (),
+    benchmarks: Sequence[Path] = (),
+    archive: bool = False,
+    results: Results | None = None,
 ) -> WrittenReport:
     """Write results.csv, table.md, table.tex, figures/ and index.html of one suite; each file whole or not at all.
 
@@ -74,11 +78,13 @@ def write_report(
         at: terms on which results are to be equal, each for a table of its own, table-at-<terms>.
         benchmarks: files of pytest-benchmark, for a table and a figure of their own.
         archive: also write plan and records as one file (see `harness.core.archive`).
+        results: those of the folder, if they have been read.
 
     Raises:
         UserError: there is no plan in the folder, the plan or a record cannot be read, or there is no table at `at`.
     """
-    results = Results.read(folder)
+    if results is None:
+        results = Results.read(folder)
     plan = results.plan
     report = kind_of(plan.kind).report(results) or SuiteReport(results)
     beside = {f"at-{terms}": kind_of(plan.kind).table_at(results, terms) for terms in dict.fromkeys(at)}

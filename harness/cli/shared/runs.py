@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.core.archive import archive_of
+from harness.core.archive import StoredRecords, archive_of
 from harness.core.errors import UserError
 from harness.core.kinds import kind_of
 from harness.execution.agenda import Entry
@@ -36,11 +36,15 @@ def exit_code(plan: Plan, entries: Iterable[Entry]) -> int:
     return 0 if all(kind_of(entry.trial.kind).accepts(entry.state, plan.unsupported) for entry in entries) else 1
 
 
-def print_strays(plan: Plan, folder: Path) -> None:
-    """Name the records in a folder that belong to another suite, or to no trial and cannot be read."""
+def print_strays(plan: Plan, folder: Path, stored: StoredRecords | None = None) -> None:
+    """Name the records in a folder that belong to another suite, or to no trial and cannot be read.
+
+    Args:
+        stored: all records of the folder, if they have been read.
+    """
     from harness.planning.strays import stray_records
 
-    for line in stray_records(plan, folder):
+    for line in stray_records(plan, folder, stored):
         print(line)
 
 
@@ -49,11 +53,20 @@ def silenced() -> contextlib.AbstractContextManager[object]:
     return contextlib.redirect_stdout(io.StringIO())
 
 
-def report_folder(folder: Path, at: Sequence[Any] = (), benchmarks: Sequence[Path] = (), archive: bool = False) -> None:
-    """Write the report of a folder, and an archive if asked to, and print its table."""
+def report_folder(
+    plan: Plan,
+    folder: Path,
+    stored: StoredRecords,
+    at: Sequence[Any] = (),
+    benchmarks: Sequence[Path] = (),
+    archive: bool = False,
+) -> None:
+    """Write the report of a folder from its plan and its records, and an archive if asked to, and print its table."""
+    from harness.reporting.frame import Results
     from harness.reporting.report import write_report
 
     with writing(folder):
-        written = write_report(folder, at, benchmarks, archive)
+        results = Results.of_stored(plan, stored, folder / "records")
+        written = write_report(folder, at, benchmarks, archive, results)
     print(f"\n{written.text}")
     print(f"in {folder}: {', '.join(written.files)}")

@@ -99,6 +99,8 @@ def _parsed(line: bytes) -> dict[str, Any]:
 
 def visible(text: str) -> str:
     """Return the text with its control characters, except tabs and line ends, written as escapes."""
+    if text.isprintable():  # as almost every text is
+        return text
     return "".join(
         character
         if character.isprintable() or character in "\n\t"

@@ -68,11 +68,7 @@ def examine(results: Results) -> list[ExaminedClaim]:
 
 
 def _examined(section: Section, results: Results) -> ExaminedClaim:
-    statuses = list(results.statuses.values())
-    waiting = statuses.count(MISSING) + statuses.count(DAMAGED)
-    if waiting:
-        why = "have not run yet" if MISSING in statuses else "have a damaged record"
-        short = f"{waiting} of its {len(statuses)} trials {why}"
+    if short := _without_record([*results.statuses.values()]):
         verdict = Verdict(UNDECIDED, short, f"{short}.")
     elif section.judge not in JUDGES:
         short = f"this version has no judge {section.judge!r}"
@@ -81,6 +77,16 @@ def _examined(section: Section, results: Results) -> ExaminedClaim:
         verdict = JUDGES[section.judge](results)
     tables = (*verdict.tables, *results.tables) if results.records else ()
     return ExaminedClaim(section, results, verdict, tables)
+
+
+def _without_record(statuses: Sequence[str]) -> str:
+    """Return how many trials of a claim have no readable record, and why; empty if each has one."""
+    texts: list[str] = []
+    for status, why in ((MISSING, "not run yet"), (DAMAGED, "a damaged record")):
+        if number := statuses.count(status):
+            whose = "" if texts else f" of its {len(statuses)} trials"
+            texts.append(f"{number}{whose} {'has' if number == 1 else 'have'} {why}")
+    return " and ".join(texts)
 
 
 class ClaimsReport(SuiteReport):

@@ -41,6 +41,7 @@ NOT_RANKED = f"{EXEMPT} not tuned, so in no ranking"
 IMPROVING = "‡"  # after a likelihood whose training reached its bound before it converged
 
 
+@lru_cache(maxsize=1)  # as of `density`
 def units(results: Results) -> dict[str, str]:
     """Return the measure of each data set, as its trials say; that of its kind of data where none says it."""
     known = results.of_kind("density").dropna(subset="unit").drop_duplicates("dataset")

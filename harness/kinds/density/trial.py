@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import SerializerFunctionWrapHandler, model_serializer
@@ -76,10 +76,11 @@ class FlowTrial(Trial):
         return self.training.steps
 
     def with_checksums(self, checksums: Mapping[DataRef, str | None]) -> Self:
-        """Return the same trial on data with these checksums; without one for its data set, the trial itself."""
-        if self.data.arrays not in checksums:
+        """Return the same trial on data with these checksums; without another for its data set, the trial itself."""
+        checksum = checksums.get(self.data.arrays, self.data.checksum)
+        if checksum == self.data.checksum:
             return self
-        return self._with(data=self.data.model_copy(update={"checksum": checksums[self.data.arrays]}))
+        return self._with(data=self.data.model_copy(update={"checksum": checksum}))
 
     def _with(self, **changes: Any) -> Self:
         # Not a copy, which would keep the cached id.
@@ -117,7 +118,7 @@ class DensityTrial(FlowTrial):
         """True under a budget of time, which decides the number of candidates."""
         return self.tuning is not None and self.tuning.budget is not None
 
-    @property
+    @cached_property
     def candidates(self) -> tuple[CandidateTrial, ...]:
         """The candidates of the tuning, the same for every seed; none without tuning."""
         return () if self.tuning is None else _candidates(self.model_copy(update={"seed": self.tuning.seed}))
@@ -166,7 +167,9 @@ class DensityTrial(FlowTrial):
         """Return why the chosen settings in a row are none of this trial; None if they are."""
         if row.get("chosen") is not None:
             try:
-                self.settled(json.loads(row["chosen"]))
+                changes = json.loads(row["chosen"])
+                if self.tuning is None or tuple(sorted(changes.items())) not in self.tuning.candidates:
+                    self.settled(changes)
             except (ValueError, TypeError, AttributeError, RecursionError):
                 return f"chosen {row['chosen']!r:.100} are no settings of the trial"
         return None

@@ -141,7 +141,7 @@ def _kernels(about: Mapping[str, Any]) -> str | None:
 
 def _gpu(about: Mapping[str, Any]) -> str | None:
     gpu = about.get("cuda", {})
-    return ", ".join(f"{value}" if key == "name" else f"{key} {value}" for key, value in gpu.items()) or None
+    return ", ".join(f"{value}" if key == "name" else f"{key} {value}" for key, value in sorted(gpu.items())) or None
 
 
 def _text(name: str) -> Callable[[Mapping[str, Any]], str | None]:
@@ -185,15 +185,18 @@ def records_summary(plan: Plan, records: Sequence[Record]) -> bytes:
         {
             "id": record.id,
             "status": record.status,
-            "curves": record.curves,
-            "audit": record.audit,
-            "notes": {name: text for name, text in record.notes.items() if name != "traceback"},
+            "curves": {without_paths(name): values for name, values in record.curves.items()},
+            "audit": _all_without_paths(record.audit),
+            "notes": {
+                without_paths(name): without_paths(text) for name, text in record.notes.items() if name != "traceback"
+            },
             "seconds": record.seconds,
         }
         for record in records
     ]
-    content = {"suite": plan.suite, "profile": plan.profile, "device": plan.device, "trials": kept}
-    return json.dumps(_all_without_paths(content), sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    names = {"suite": without_paths(plan.suite), "profile": without_paths(plan.profile)}
+    content = names | {"device": plan.device, "trials": kept}
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def _all_without_paths(value: Any) -> Any:

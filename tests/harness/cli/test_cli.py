@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli.parser import COMMANDS, main
+from harness.core import records
 from harness.core.errors import DataMissing, UserError
 from harness.core.records import blank_record, read_record, write_record
 from harness.datasets import DATASETS
@@ -308,6 +309,31 @@ def test_a_trial_with_a_damaged_record_runs_again(suite, capsys, stand_in):
     assert main(["run", "tiny.yaml"]) == 0 and len(stand_in) == 3
     assert re.search(f"damaged: {named}", capsys.readouterr().out)
     assert main(["status", folder]) == 0 and "damaged" not in capsys.readouterr().out
+
+
+def test_a_command_reads_each_record_once(suite, stand_in, monkeypatch):
+    assert main(["run", "tiny.yaml"]) == 0
+    suite.write_text(SUITE.replace("steps: 2", "steps: 3"))
+    assert main(["run", "tiny.yaml"]) == 0, "the records of the first run stay in the folder"
+    read, content = [], records._content
+    monkeypatch.setattr(records, "_content", lambda path: read.append(path.name) or content(path))
+    names = sorted(path.name for path in Path("reports/tiny/records").iterdir())
+    for words in (["status"], ["report"], ["report", "--out", "merged"]):
+        assert main([*words, "reports/tiny"]) == 0
+        merged = [path.name for path in Path("merged/tiny/records").glob("*")]  # written by the command, then read
+        assert sorted(read) == sorted(names + merged) and len(names) == 4
+        read.clear()
+
+
+def test_status_imports_no_torch_and_no_numpy(suite, stand_in):
+    assert main(["run", "tiny.yaml"]) == 0
+    code = (
+        "import sys; from harness.cli.parser import main; main(['status', 'reports']); "
+        "print([m for m in ('torch', 'numpy', 'pandas', 'layers', 'flows') if m in sys.modules])"
+    )
+    environment = os.environ | {"PYTHONPATH": str(PROJECT)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    assert "2 trials: 2 ok" in done.stdout and done.stdout.splitlines()[-1] == "[]"
 
 
 def test_a_record_of_another_suite_is_named_and_left_out(suite, capsys, stand_in):

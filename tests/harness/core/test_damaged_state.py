@@ -152,6 +152,25 @@ def test_a_record_with_other_values_is_reported_or_named(run, content):
     read_and_reported(run, content)
 
 
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e400", "-2e100", str(10**101)])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"audit": GOOD["audit"] | {"other": [{"x": "NUMBER"}]}},
+        {"environment": GOOD["environment"] | {"other": "NUMBER"}},
+        {"curves": {"train": ["NUMBER"]}},
+        {"rows": [GOOD["rows"][0] | {"bits_per_dim": "NUMBER"}]},
+        {"seconds": "NUMBER"},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_a_number_beyond_the_bounds_is_named(tmp_path, changes, number):
+    path = tmp_path / f"{TRIAL.id}.json"
+    path.write_text(json.dumps(GOOD | changes).replace('"NUMBER"', number))
+    with pytest.raises(UserError, match="not a readable record"):
+        read_record(path)
+
+
 @few
 @given(damaged_bytes(json.dumps(GOOD).encode()))
 def test_damaged_bytes_of_a_record_are_reported_or_named(run, content):

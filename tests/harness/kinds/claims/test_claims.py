@@ -169,12 +169,19 @@ def test_a_run_of_claims_and_its_report(done, capsys):
     assert "nothing to run" in capsys.readouterr().out
 
 
-def test_a_claim_with_missing_trials_is_undecided(done):
-    for path in (done / "records").glob("mixing-*"):
-        path.unlink()
-    assert main(["report", str(done)]) == 1
-    text = (done / "table.md").read_text()
-    assert "| [mixes](#mixes) | **undecided** | 2 of its 4 trials have not run yet |" in text
+def test_a_claim_with_missing_or_damaged_trials_is_undecided(done):
+    def verdict():
+        assert main(["report", str(done)]) == 1
+        return re.search(r"\| \[mixes\]\(#mixes\) \| (.+) \|", (done / "table.md").read_text())[1]
+
+    first, second, third, _ = sorted((done / "records").glob("[mp]*"))
+    first.write_text("{")
+    assert verdict() == "**undecided** | 1 of its 4 trials has a damaged record"
+    second.unlink()
+    third.unlink()
+    assert verdict() == "**undecided** | 2 of its 4 trials have not run yet and 1 has a damaged record"
+    first.unlink()
+    assert verdict() == "**undecided** | 3 of its 4 trials have not run yet"
 
 
 def half(folder, out, start):
