@@ -153,24 +153,22 @@ void tile_back(const Stage& stage, const T* matrices, Samples<const T> x, Sample
   const int64_t size = stage.vectors * LANES<T> * S, count = int64_t(stage.steps.size());
   const auto tile = [](T* base) { return Samples<T>{base, S, LANES<T>}; };
   const auto read = [](Samples<T> memory) { return Samples<const T>{memory.base, memory.scale, memory.pitch}; };
-  T *now = scratch, *other = now + size, *inputs = other + size;
-  Samples<const T> input[2 * MOST_LEVELS + 2];
-  input[0] = x;
+  T *now = scratch, *other = now + size, *free = other + size;
+  Samples<T> tiles[2 * MOST_LEVELS + 2];  // the inputs of all steps but the first
   int64_t last = 0;
   for (int64_t i = 0; i < count; ++i) {
     const bool level = stage.steps[i].levels > 0;
+    tiles[i] = tile(level ? free : other);
+    if (level && i > 0) free += size;
     if (level) last = i;
-    if (i == 0) continue;
-    input[i] = read(tile(level ? inputs : other));
-    if (level) inputs += size;
   }
+  const auto input = [&](int64_t i) { return i == 0 ? x : read(tiles[i]); };
   for (int64_t i = 0; i < last; ++i) {
     const Sweep& step = stage.steps[i];
-    const Samples<T> output = tile(const_cast<T*>(input[i + 1].base));
-    if (step.levels == 0) turn<S>(step, false, input[i], output);
-    else if (step.levels == 1) apply_step<S, 1, false>(step, matrices, input[i], output);
-    else if (step.up) apply_step<S, 2, true>(step, matrices, input[i], output);
-    else apply_step<S, 2, false>(step, matrices, input[i], output);
+    if (step.levels == 0) turn<S>(step, false, input(i), tiles[i + 1]);
+    else if (step.levels == 1) apply_step<S, 1, false>(step, matrices, input(i), tiles[i + 1]);
+    else if (step.up) apply_step<S, 2, true>(step, matrices, input(i), tiles[i + 1]);
+    else apply_step<S, 2, false>(step, matrices, input(i), tiles[i + 1]);
   }
   Samples<const T> from = dy;
   for (int64_t i = count - 1; i >= 0; --i) {
@@ -178,9 +176,9 @@ void tile_back(const Stage& stage, const T* matrices, Samples<const T> x, Sample
     if (step.levels == 0 && from.base == now) std::swap(now, other);
     const Samples<T> to = i == 0 ? dx : tile(now);
     if (step.levels == 0) turn<S>(step, true, from, to);
-    else if (step.levels == 1) step_back<S, 1, false>(step, matrices, input[i], from, to, sums);
-    else if (step.up) step_back<S, 2, true>(step, matrices, input[i], from, to, sums);
-    else step_back<S, 2, false>(step, matrices, input[i], from, to, sums);
+    else if (step.levels == 1) step_back<S, 1, false>(step, matrices, input(i), from, to, sums);
+    else if (step.up) step_back<S, 2, true>(step, matrices, input(i), from, to, sums);
+    else step_back<S, 2, false>(step, matrices, input(i), from, to, sums);
     from = read(to);
   }
 }
