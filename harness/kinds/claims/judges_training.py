@@ -15,7 +15,6 @@ from harness.kinds.claims.verdicts import (
     UNDECIDED,
     Outcome,
     Verdict,
-    difference_text,
     nothing_to_judge,
     of_outcomes,
     outcome_of,
@@ -164,7 +163,7 @@ def ranked_cdflow(results: Results) -> Verdict:
 
 
 def _behind(row: str, found: Difference | None) -> str:
-    return f"{row} {EMPTY if found is None else difference_text(found)}"
+    return f"{row} {EMPTY if found is None else found.evidence()}"
 
 
 def settings(results: Results) -> Verdict:
@@ -201,7 +200,7 @@ def settings(results: Results) -> Verdict:
     for name, (other, own) in pairs.items():
         outcome, text = outcome_of(tested.get(name)), EMPTY
         if name in tested:
-            text = difference_text(tested[name])
+            text = tested[name].evidence()
         elif values[other] or values[own]:
             outcome, without = ("for", other) if values[own] else ("against", own)
             failures = cells[without]["failure"].mask(cells[without]["doubt"].notna(), AUDIT_FAILED)

@@ -135,7 +135,7 @@ class _Sweep:
         header = ("layer", *(OPERATIONS[operation] for operation in self.operations))
         remarks = ("† a fitted time is unstable",) if any(points["unstable"]) else ()
         name = f"{self.plan.suite}-{self.sweep}-growth"
-        return Table(name, caption, header, tuple(rows), (*notes.numbered(), *remarks))
+        return Table(name, caption, header, tuple(rows), (*notes.numbered(), *remarks), detail=True)
 
     def memory(self) -> Table | None:
         """Return the peak memory of every operation, in sizes of the point's tensor."""
@@ -181,7 +181,8 @@ class _Sweep:
                 cells.append(parts[0] if len(set(parts)) == 1 and "[" in parts[0] else " / ".join(parts))
             rows.append((layer_cell(row, self.measured, notes), *cells))
         header = ("layer", *self.header)
-        return Table(f"{self.plan.suite}-{self.sweep}-{name}", caption, header, tuple(rows), notes.numbered())
+        name = f"{self.plan.suite}-{self.sweep}-{name}"
+        return Table(name, caption, header, tuple(rows), notes.numbered(), detail=True)
 
     def _copy(self, operation: str, point: tuple[str, int]) -> float | None:
         found = (self.by_case.get((operation, row, *point)) for row in self.plan.rows)

@@ -26,6 +26,7 @@ class Table:
             column below one begins with its text and a comma, which LaTeX does not repeat.
         bold: (row, column) of cells that stand out.
         words: columns of text, not of numbers.
+        detail: whether the page shows it folded, below the others.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Table:
     groups: tuple[tuple[str, int], ...] = ()
     bold: frozenset[tuple[int, int]] = frozenset()
     words: frozenset[int] = frozenset()
+    detail: bool = False
 
     @property
     def alignment(self) -> tuple[str, ...]:

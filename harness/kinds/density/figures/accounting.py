@@ -51,5 +51,5 @@ def figures(results: Results) -> dict[str, Figure]:
     unit = next(iter(frame["unit"].dropna()), "nats_per_dim")
     grid[0].set_ylabel(f"validation, {UNITS[unit]} (lower is better)")
     handles = [Line2D([], [], **look) for look in (CLAIMED, TRUE, FAIR, FLOOR)]
-    figure.legend(handles=handles, loc="outside lower center", ncols=2)
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(2, len(rows)))
     return {"accounting": figure}

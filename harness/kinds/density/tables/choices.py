@@ -29,11 +29,8 @@ def choices_table(results: Results) -> Table | None:
             search = found[column].get(row)
             if search is None:
                 cells.append(NOT_TUNED)
-                continue
-            changes = chosen.get((row, column))
-            if changes is None and (number := search.trial.choice(results.records)) is not None:
-                changes = dict(search.tuning.candidates[number])
-            cells.append(_settings(search, changes) + _outcomes(search, states))
+            else:
+                cells.append(_settings(search, chosen[row, column]) + _outcomes(search, states))
         rows.append(tuple(cells))
     edges = any(EDGE in cell for row in rows for cell in row[1:])
     return Table(
@@ -43,14 +40,33 @@ def choices_table(results: Results) -> Table | None:
         tuple(rows),
         (AT_EDGE,) * edges,
         words=frozenset(range(1, len(plan.columns) + 1)),
+        detail=True,
     )
 
 
-def _chosen(results: Results) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return (layer, data set) -> the chosen settings in the records."""
+def at_edges(results: Results) -> int:
+    """Return the number of layers and data sets with a choice at an edge of the values that were tried."""
+    chosen = _chosen(results)
+    return sum(
+        any(search.at_edge(path, value) for path, value in (chosen[row, column] or {}).items())
+        for column, own in searches(results).items()
+        for row, search in own.items()
+    )
+
+
+def _chosen(results: Results) -> dict[tuple[str, str], Mapping[str, Any] | None]:
+    """Return (layer, data set) -> the chosen settings of what was tuned; None where no candidate was chosen."""
     known = results.of_kind("density").dropna(subset="chosen").drop_duplicates(["layer", "dataset"])
     keys = zip(known["layer"], known["dataset"], strict=True)
-    return dict(zip(keys, map(json.loads, known["chosen"]), strict=True))
+    recorded = dict(zip(keys, map(json.loads, known["chosen"]), strict=True))
+    found: dict[tuple[str, str], Mapping[str, Any] | None] = {}
+    for column, own in searches(results).items():
+        for row, search in own.items():
+            number = None if (row, column) in recorded else search.trial.choice(results.records)
+            found[row, column] = recorded.get(
+                (row, column), None if number is None else dict(search.tuning.candidates[number])
+            )
+    return found
 
 
 def _settings(search: Search, changes: Mapping[str, Any] | None) -> str:

@@ -22,7 +22,7 @@ def cost_table(results: Results) -> Table | None:
     )
     rows = tuple((row, *(cells.get(row, EMPTY) for _, cells in columns)) for row in plan.rows)
     header = ("layer", *(head for head, _ in columns))
-    return Table(f"{plan.suite}-cost", caption, header, rows, notes.numbered())
+    return Table(f"{plan.suite}-cost", caption, header, rows, notes.numbered(), detail=True)
 
 
 def _parameter_columns(results: Results) -> list[tuple[str, dict[str, str]]]:

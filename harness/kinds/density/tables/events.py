@@ -35,7 +35,7 @@ def events_table(results: Results) -> Table | None:
         "median is decided by a few events."
     )
     remarks = (*notes.numbered(), *explained(rows))
-    return Table(f"{plan.suite}-events", caption, tuple(header), rows, remarks, tuple(groups))
+    return Table(f"{plan.suite}-events", caption, tuple(header), rows, remarks, tuple(groups), detail=True)
 
 
 def _cell(planned: pd.DataFrame, measure: str, where: str, notes: Notes) -> str:

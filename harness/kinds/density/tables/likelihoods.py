@@ -56,8 +56,7 @@ def likelihoods_table(results: Results, rankings: Mapping[str, Ranking], beside:
                 row: _likelihood(own, f"{row} on {label}", unit, notes)
                 for row, own in of_column(frame, plan, label).items()
             }
-        if competition.winner is not None:
-            bold.add((plan.rows.index(competition.winner), len(header)))
+        bold |= {(plan.rows.index(row), len(header)) for row in competition.bold}
         header.append(heading)
         columns.append(found)
         published = beside is not None and any(label in values for values in beside.values.values())
@@ -113,8 +112,8 @@ def density_caption(results: Results, bold: bool = False) -> str:
     parts.append(tuning_text(results))
     if bold:
         parts.append(
-            f"Bold: below every other row by a paired t test, p < {SIGNIFICANCE:g} after Holm's correction for all "
-            "pairs of rows."
+            "Bold: the lowest mean, and every row that does not differ from it by a paired t test, "
+            f"p < {SIGNIFICANCE:g} after Holm's correction for all pairs of rows."
         )
     return " ".join(parts)
 
@@ -235,6 +234,7 @@ def published_table(plan: Plan, quoted: Published) -> Table:
         ("model", *columns, "source"),
         tuple(rows),
         (f"{QUOTED}: published there, and not trained by this suite",) if any(QUOTED in row for row in rows) else (),
+        detail=True,
     )
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from harness.planning.plan import Plan
 
 HEADING = "Runtime curves"
-ORDER = 1
+ORDER = 0
 
 MIXER = "conv1x1"
 """The layer beside every other one: its parameterisations have a figure of their own."""

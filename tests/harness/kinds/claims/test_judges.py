@@ -5,7 +5,7 @@ import pytest
 from harness.core.records import blank_record
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.kinds.claims.report import JUDGES
-from harness.kinds.claims.verdicts import difference_text, of_outcomes, outcome_of
+from harness.kinds.claims.verdicts import of_outcomes, outcome_of
 from harness.kinds.density.trial import DensityTrial, Tuning
 from harness.kinds.examination.trial import ExaminationTrial
 from harness.kinds.parameters.trial import ParametersTrial
@@ -387,5 +387,5 @@ def test_the_test_decides_from_eight_seeds_on_and_students_interval_from_three()
     assert outcomes == {"for": "for", "against": "against", "range": "open", "two": "open"}
     assert found["range"].estimate.low > 0, "all seeds agree, which of three decides nothing"
     assert outcome_of(None) == outcome_of(judged({"one": [1.0]})["one"]) == "open"
-    assert difference_text(found["for"]) == "+1.000 (Student's 95 % interval of 3 seeds: [+0.752, +1.248])"
-    assert difference_text(found["two"]) == "+1.000 (2 seeds, too few for an interval)"
+    assert found["for"].evidence() == "+1.000 (Student's 95 % interval of 3 seeds: [+0.752, +1.248])"
+    assert found["two"].evidence() == "+1.000 (2 seeds, too few for an interval)"
