@@ -28,10 +28,6 @@ ROW_HEIGHT = 0.36  # inches, of a layer on a vertical axis
 NOTE_LINE, NOTE_CHARACTERS = 0.15, 15  # inches: height of a line of notes; characters in an inch
 LEGEND_LINE, LEGEND_COLUMN = 0.19, 1.8  # inches: height of an entry, width of a column
 
-# Okabe & Ito's palette, which people with any common colour vision tell apart, without its yellow.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-
 RESOLUTION = 160  # of PNG files, in dots per inch
 
 STYLE: dict[str, Any] = {
@@ -60,7 +56,7 @@ STYLE: dict[str, Any] = {
     "legend.frameon": False,
     "legend.fontsize": 9,
     "lines.linewidth": 1.8,
-    "svg.fonttype": "none",  # text stays text: small files, searchable words
+    "svg.fonttype": "path",  # a browser without the font would set text wider, and over its neighbours
     "svg.hashsalt": "invertbench",  # ids of SVG elements are random without it
     "path.simplify": True,
 }
@@ -71,16 +67,6 @@ def style() -> Iterator[None]:
     """Apply matplotlib's own defaults and our style, whatever the user's configuration says."""
     with matplotlib.style.context(["default", STYLE]):
         yield
-
-
-def colour(position: int) -> str:
-    """Return the colour of the row at a position of the plan; more than seven repeat, with another marker."""
-    return COLOURS[position % len(COLOURS)]
-
-
-def marker(position: int) -> str:
-    """Return the marker of the row at a position; it and the colour together repeat after 49 rows."""
-    return MARKERS[(position + position // len(COLOURS)) % len(MARKERS)]
 
 
 def panels(
@@ -104,6 +90,12 @@ def layer_axis(axes: Axes, rows: Sequence[str]) -> None:
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
+
+
+def value_above(axes: Axes, value: float, row: float, text: str, side: str = "center") -> None:
+    """Write a value above its point on a horizontal axis; `side` is the alignment of the text to the point."""
+    look: dict[str, Any] = {"xytext": (0, 6), "textcoords": "offset points", "ha": side, "fontsize": 7}
+    axes.annotate(plain(text), (value, row), **look)
 
 
 def side_legend(figure: Figure, handles: Sequence[Artist]) -> None:

@@ -277,8 +277,8 @@ def test_requested_tables_and_figures_are_on_the_page(density_run, write_run, tm
     words = " ".join(Parts(text).text)
     assert "At equal training steps" in words and "At equal coupling width" in words and "Benchmarks" in words
     names = [path.rpartition("/")[2].removesuffix(".png") for path in report.files if path.endswith(".png")]
-    assert names[:4] == ["likelihood", "pareto", "cost", "training"] and names[-1] == "benchmarks"
-    assert names[4:6] == ["samples-digits", "samples-waveforms"]
+    assert names[:4] == ["ranking", "likelihood", "pareto", "cost"] and names[-1] == "benchmarks"
+    assert names[5:7] == ["samples-digits", "samples-waveforms"]
     images = {image["alt"]: decoded(image["src"]) for tag, image in Parts(text).tags if tag == "img"}
     for name in names:
         file = folder / "figures" / f"{name}.svg"
