@@ -61,9 +61,13 @@ addEventListener("hashchange", reveal);
 addEventListener("beforeprint", () => { for (const part of document.querySelectorAll("details")) part.open = true; });
 reveal();
 
-// What is wider than its place says so.
-const wide = document.querySelectorAll(".scroll, .wide");
-const watch = new ResizeObserver((entries) => {
-  for (const { target } of entries) target.classList.toggle("cut", target.scrollWidth > target.clientWidth + 1);
-});
-for (const one of wide) watch.observe(one);
+// What is wider than its place says so, and fades out where it goes on.
+const mark = (one) => {
+  one.classList.toggle("cut", one.scrollWidth > one.clientWidth + 1);
+  one.classList.toggle("more", one.scrollWidth > one.clientWidth + one.scrollLeft + 1);
+};
+const watch = new ResizeObserver((entries) => entries.forEach(({ target }) => mark(target)));
+for (const one of document.querySelectorAll(".scroll, .wide")) {
+  watch.observe(one);
+  one.addEventListener("scroll", () => mark(one), { passive: true });
+}
