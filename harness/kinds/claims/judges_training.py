@@ -20,7 +20,16 @@ from harness.kinds.claims.verdicts import (
     outcome_of,
 )
 from harness.kinds.density.curves import curve
-from harness.kinds.density.likelihoods import UNITS, by_seed, comparable, density, of_column, ranking, units
+from harness.kinds.density.likelihoods import (
+    UNITS,
+    by_seed,
+    comparable,
+    density,
+    explained,
+    of_column,
+    ranking,
+    units,
+)
 from harness.kinds.density.tuning.searches import tuning_text
 from harness.reporting.frame import Results, groups_of, rows_of
 from harness.reporting.statistics.statistics import Difference, judged
@@ -47,7 +56,7 @@ def accounting(results: Results) -> Verdict:
         (
             line.layer,
             f"{line.claimed:.2f}",
-            f"{line.value:.2f}",
+            f"{line.value:.2f} ± {line.standard_error:.2f}" if pd.notna(line.standard_error) else f"{line.value:.2f}",
             EMPTY if pd.isna(line.floor) else f"{line.floor:.2f}",
             f"{means[line.layer]:.2f}" if line.layer in means else EMPTY,
         )
@@ -55,7 +64,8 @@ def accounting(results: Results) -> Verdict:
     )
     header = ("layer", "claimed", "true, same weights", "floor", "trained on the true one")
     caption = f"Negative log-likelihood on the test split, {unit}, after training on the released accounting."
-    table = Table(f"{results.plan.suite}-claimed", caption, header, rows)
+    notes = explained(rows)
+    table = Table(f"{results.plan.suite}-claimed", caption, header, rows, notes)
     lowest = claimed.sort_values("claimed", kind="stable").iloc[0]
     layer, claim, true = lowest["layer"], lowest["claimed"], lowest["value"]
     below = claimed[claimed["claimed"] < claimed["floor"] - GRANTED * claimed["error"]]

@@ -180,6 +180,7 @@ _LATEX = {
     "†": r"$\dagger$",
     "‡": r"$\ddagger$",
     "§": r"\S{}",
+    "¶": r"\P{}",
     "↓": r"$\downarrow$",
     "↑": r"$\uparrow$",
     "·": r"$\cdot$",

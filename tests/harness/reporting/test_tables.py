@@ -13,6 +13,11 @@ from harness.reporting.tables.rendering import Table, escape_latex, escape_markd
 
 NASTY = r"a_b & 50% #1 $x$ {y} ~ ^ \z <script> | [c] *d* `e` ± × − † ‡ “q” éŁ 日ą→☃"
 
+CHOSEN = (
+    "chosen learning rates: digits: 0.01 (conv1x1, my_layer & co, <script>); waveforms: 0.01 (conv1x1, my_layer & co, "
+    "<script>)"
+)
+
 
 def grid(table):
     """Return {row label: {column header: cell}}."""
@@ -35,7 +40,7 @@ def test_density_table_in_plan_order_with_mean_and_interval(density_run):
     row = grid(table)["my_layer & co"]
     assert row["digits, bits/dim ↓"] == "3.010 [3.000, 3.020]"  # of 3.00, 3.01, 3.02
     assert row["waveforms, nats/dim ↓"] == "-3.010 [-3.020, -3.000]"
-    assert not table.notes and not table.bold
+    assert table.notes == (CHOSEN,) and not table.bold
     assert grid(differences)["my_layer & co"] == {
         "layer": "my_layer & co",
         "digits": "+1.000 [+1.000, +1.000]",  # differences of seeds are equal
@@ -146,6 +151,7 @@ def test_a_failure_is_in_its_cell_and_its_reason_in_the_notes(density_run):
     assert table.notes == (
         "[1] conv1x1 on digits: diverged: loss is nan at step 3",
         "[2] <script> on waveforms: error: ValueError: no (flows/glow.py:3)",
+        CHOSEN.replace(", <script>)", ")").replace("co);", "co, <script>);"),
     )
 
 
@@ -160,7 +166,7 @@ def test_a_failed_audit_is_marked_and_explained(density_run, fault):
     assert cell == "-3.010 [-3.020, -3.000] † [1]"
     reason = fault.get("audit_reason", "below the resolution floor")
     assert table.notes[0] == f"[1] my_layer & co on waveforms: {reason}"
-    assert table.notes[-1].startswith("† not a likelihood to compare")
+    assert table.notes[-2].startswith("† not a likelihood to compare")
     assert sum("†" in cell for row in table.rows for cell in row) == 1
 
 
@@ -172,7 +178,7 @@ def test_an_estimate_is_marked_and_noted_with_its_standard_error(density_run):
     assert grid(table)["my_layer & co"]["waveforms, nats/dim ↓"] == "≈ -3.010 [-3.020, -3.000] [1]"
     assert table.notes[0].startswith("[1] my_layer & co on waveforms: the log-determinant is estimated")
     assert "a standard error of 0.002 nats/dim; audited, and so on" in table.notes[0]
-    assert table.notes[-1].startswith("≈ an estimate of the likelihood")
+    assert table.notes[-2].startswith("≈ an estimate of the likelihood")
     assert sum("≈" in cell for row in table.rows for cell in row) == 1
 
 
@@ -234,6 +240,7 @@ def test_the_notes_of_a_table_describe_its_data(density_run):
         "intervals and p-values include the variation between permutations",
         "<script>: its flow knows the permutation and starts with the inverse: a bound for the other rows",
         "my_layer & co: a control that keeps the 1x1 mixer, so that each step has two linear layers",
+        CHOSEN,
     )
 
 
@@ -241,7 +248,7 @@ def test_a_remark_on_several_data_sets_stands_once(density_run):
     plan, records = density_run
     for record in records[: len(plan.trials) - 2]:
         record.notes = {"data": "generated"}
-    assert made((plan, records))[0].notes == ("digits, waveforms: generated",)
+    assert made((plan, records))[0].notes == ("digits, waveforms: generated", CHOSEN)
 
 
 def test_missing_trials_and_values_are_marked(density_run):
@@ -402,6 +409,26 @@ def test_the_parameters_table_compares_with_published_counts(parameters_run):
     assert table.rows[1][-3:] == ("15,280", "16", "no")
     assert table.rows[2][-3:] == ("–", "–", "–")
     assert "published: A Paper (2022)" in table.notes
+
+
+def test_times_say_whether_they_are_of_kernels_or_of_plain_pytorch(runtime_run, density_run):
+    plan, records = runtime_run
+    for record in records:
+        record.environment = {"backend": "cpp", "kernels": {"build": "b"}}
+        for row in record.rows:
+            row["backend"] = "cpp" if row["layer"] == "conv1x1" else "torch"
+    table = made((plan, records))[0]
+    assert table.notes[-1] == "compiled kernels: conv1x1; the others are plain PyTorch" and "¶" not in markdown(table)
+    records[0].environment = {"backend": "torch", "kernels": {"reason": "no compiler"}}
+    table = made((plan, records))[0]
+    assert "¶ plain PyTorch, as there were no compiled kernels: no compiler" in table.notes
+    assert table.rows[0][1].endswith(" ¶") and "¶" not in table.rows[0][2] and r"\P{}" in latex(table)
+    records[0].environment["kernels"]["reason"] = "no layer asked for a kernel"
+    assert "¶" not in markdown(made((plan, records))[0])
+    plan, records = density_run
+    for record in records[-2:]:
+        record.environment = {"backend": "torch", "kernels": {"reason": "no compiler"}}
+    assert grid(made((plan, records))[3])["conv1x1"]["forward, ms, digits"].endswith(" ¶")
 
 
 def test_the_status_line_counts_trials_by_status(runtime_run):

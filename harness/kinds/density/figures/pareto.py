@@ -18,6 +18,7 @@ from harness.reporting.figures.labels import Label, label_points
 from harness.reporting.figures.looks import Look, looks
 from harness.reporting.figures.outliers import arrow, inner_range
 from harness.reporting.frame import Results
+from harness.reporting.tables.kernels import fallback_note
 
 HEADING = "Likelihood against cost"
 ORDER = 2
@@ -49,7 +50,7 @@ def figures(results: Results) -> dict[str, Figure]:
         notes.append("dashed: Pareto front of the means; grey: not on it")
     if any(model.doubtful or model.exempt for model in models):
         notes.append("hollow: not a likelihood to compare, told the permutation, or not tuned")
-    footnotes(figure, [*notes, tuning_text(results)])
+    footnotes(figure, [*notes, *fallback_note(results, "density"), tuning_text(results)])
     label_points(figure, names)
     return {"pareto": figure}
 

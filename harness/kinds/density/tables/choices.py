@@ -11,6 +11,7 @@ from harness.kinds.density.tuning.searches import Search, candidates_text, searc
 from harness.reporting.frame import Results
 from harness.reporting.tables.rendering import Table
 
+RATE = "training.learning_rate"
 NOT_TUNED = "not tuned"
 EDGE = "*"
 AT_EDGE = f"{EDGE} the lowest or the highest value that was tried, so that a lower loss may lie beyond it"
@@ -54,6 +55,23 @@ def at_edges(results: Results) -> int:
     )
 
 
+def chosen_rates(results: Results) -> list[str]:
+    """Return a remark with the learning rates that validation chose, by data set; none where it chose no rate."""
+    rates: dict[str, dict[str, list[str]]] = {}
+    for (row, column), changes in _chosen(results).items():
+        if changes is not None and RATE in changes:
+            rates.setdefault(column, {}).setdefault(value_text(changes[RATE]), []).append(row)
+    parts = []
+    for column, own in rates.items():
+        listed = [f"{rate} ({', '.join(rows)})" for rate, rows in sorted(own.items(), key=_rate)]
+        parts.append(f"{column}: {', '.join(listed)}")
+    return [f"chosen learning rates: {'; '.join(parts)}"] if parts else []
+
+
+def _rate(item: tuple[str, list[str]]) -> float:
+    return float(item[0])
+
+
 def _chosen(results: Results) -> dict[tuple[str, str], Mapping[str, Any] | None]:
     """Return (layer, data set) -> the chosen settings of what was tuned; None where no candidate was chosen."""
     known = results.of_kind("density").dropna(subset="chosen").drop_duplicates(["layer", "dataset"])
@@ -81,7 +99,7 @@ def _settings(search: Search, changes: Mapping[str, Any] | None) -> str:
 
 def _place(path: str) -> tuple[bool, bool, str]:
     """Return the sort key of a setting: the learning rate first, options of the layer last."""
-    return path.startswith("layer."), path != "training.learning_rate", path
+    return path.startswith("layer."), path != RATE, path
 
 
 def _outcomes(search: Search, states: Mapping[str, str]) -> str:

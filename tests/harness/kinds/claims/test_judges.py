@@ -70,7 +70,7 @@ def test_a_claim_below_the_floor_does_not_hold():
     assert verdict.holds == "does not hold" and "claims -16.00, has -1.75 nats/dim; the floor is -5.40" in verdict.short
     assert "1 of 1 claimed values lie below the resolution floor of -5.40" in verdict.text
     assert "grows by 2.00 nats/dim per 100 steps" in verdict.text, "from a gap of 3 at step 200 to 5 at step 300"
-    assert verdict.tables[0].rows == (("butterfly", "-16.00", "-1.75", "-5.40", "-1.85"),)
+    assert verdict.tables[0].rows == (("butterfly", "-16.00", "-1.75 ± 0.01", "-5.40", "-1.85"),)
 
 
 def test_a_claim_above_the_floor_that_differs_from_the_likelihood_does_not_hold():
