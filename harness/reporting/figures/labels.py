@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
-from matplotlib.transforms import Bbox
 
 FONT = 7.0  # points
 WIDTH, HEIGHT = 0.62, 1.25  # of a character and of a line, in sizes of the font
 POINT = 5.0  # points from the middle of a marker to its edge
 DISTANCES = (7.0, 15.0, 24.0, 36.0)  # points from a marker to its name
 DIRECTIONS = 12
+OUTSIDE = 4.0  # an area outside the panel counts as so much of an area that covers something
 JOINED = 10.0  # a line joins a name to its marker from this distance on
 
 
@@ -35,32 +36,32 @@ def label_points(figure: Figure, panels: Mapping[Axes, Sequence[Label]]) -> None
     scale = figure.dpi / 72
     for axes, labels in panels.items():
         points = [axes.transData.transform((label.x, label.y)) / scale for label in labels]
-        taken = [Bbox.from_bounds(x - POINT, y - POINT, 2 * POINT, 2 * POINT) for x, y in points]
-        taken += [Bbox(text.get_window_extent().get_points() / scale) for text in axes.texts]
-        inside = Bbox(axes.get_window_extent().get_points() / scale)
+        taken = [np.array([x - POINT, y - POINT, x + POINT, y + POINT]) for x, y in points]
+        taken += [np.asarray(text.get_window_extent().extents) / scale for text in axes.texts]
+        inside = np.asarray(axes.get_window_extent().extents) / scale
         for label, (x, y) in zip(labels, points, strict=True):
-            best = min(_places(label.text, x, y), key=lambda place: _cost(place[0], taken, inside) + place[1])
-            taken.append(best[0])
-            _write(axes, label, best[0].x0 - x, best[0].y0 - y, best[1])
+            boxes, distances = _places(label.text, x, y)
+            covered = _shared(boxes, np.stack(taken)).sum(axis=1)
+            outside = _shared(boxes, boxes).diagonal() - _shared(boxes, inside[None])[:, 0]
+            best = int(np.argmin(covered + OUTSIDE * outside + distances))
+            taken.append(boxes[best])
+            _write(axes, label, boxes[best, 0] - x, boxes[best, 1] - y, distances[best])
 
 
-def _places(text: str, x: float, y: float) -> Iterator[tuple[Bbox, float]]:
-    """Yield boxes for a name around its point, each with its distance."""
-    width, height = WIDTH * FONT * len(text), HEIGHT * FONT
-    for distance in DISTANCES:
-        for number in range(DIRECTIONS):
-            angle = 2 * math.pi * number / DIRECTIONS
-            middle_x = x + math.cos(angle) * (distance + width / 2)
-            middle_y = y + math.sin(angle) * (distance + height / 2)
-            yield Bbox.from_bounds(middle_x - width / 2, middle_y - height / 2, width, height), distance
+def _places(text: str, x: float, y: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return boxes (left, bottom, right, top) for a name around its point, and the distance of each."""
+    half = np.array([WIDTH * FONT * len(text), HEIGHT * FONT]) / 2
+    distances = np.repeat(DISTANCES, DIRECTIONS)
+    angles = np.tile(2 * math.pi * np.arange(DIRECTIONS) / DIRECTIONS, len(DISTANCES))
+    middles = np.array([x, y]) + np.stack([np.cos(angles), np.sin(angles)], axis=1) * (distances[:, None] + half)
+    return np.concatenate([middles - half, middles + half], axis=1), distances
 
 
-def _cost(box: Bbox, taken: Sequence[Bbox], inside: Bbox) -> float:
-    """Return the area that a box covers of others, and four times that outside the panel."""
-    covered = sum(shared.width * shared.height for other in taken if (shared := Bbox.intersection(box, other)))
-    within = Bbox.intersection(box, inside)
-    outside = box.width * box.height - (within.width * within.height if within else 0)
-    return float(covered + 4 * outside)
+def _shared(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return the area that each box (N, 4) shares with each other one (M, 4), as (N, M)."""
+    low = np.maximum(boxes[:, None, :2], others[None, :, :2])
+    high = np.minimum(boxes[:, None, 2:], others[None, :, 2:])
+    return np.asarray((high - low).clip(min=0).prod(axis=2))
 
 
 def _write(axes: Axes, label: Label, x: float, y: float, distance: float) -> None:
