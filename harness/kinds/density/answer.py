@@ -150,7 +150,9 @@ def _unranked(results: Results, frame: pd.DataFrame) -> Iterator[str]:
             reasons.setdefault(reason, {}).setdefault(row, []).append(column)
     parts = []
     for reason, rows in reasons.items():
-        names = [row if row in told else f"{row} on {listed(columns)}" for row, columns in rows.items()]
-        parts.append(f"{listed(names)} ({reason})")
+        places: dict[str, list[str]] = {}
+        for row, columns in rows.items():
+            places.setdefault("" if row in told else f" on {listed(columns)}", []).append(row)
+        parts += [f"{listed(names)}{where} ({reason})" for where, names in places.items()]
     if parts:
         yield f"Not ranked: {'; '.join(parts)}."

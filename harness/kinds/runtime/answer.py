@@ -11,6 +11,7 @@ from harness.kinds.runtime.trial import RuntimeTrial
 from harness.reporting.frame import Results, Row, groups_of, rows_of
 from harness.reporting.page.answer import Answer, Finding, listed
 from harness.reporting.tables.cells import OPERATIONS, milliseconds, shape_text
+from harness.reporting.tables.kernels import kernel_remarks
 
 ASKED = (("forward_backward", "forward"), ("inverse",))
 """Operations that stand for a step of training and for a sample, each with what stands in where it was not timed."""
@@ -25,8 +26,9 @@ def answer(results: Results) -> Answer | None:
         f"Layers differ clearly where the spreads of their times do not meet and, where either is marked as unstable, "
         f"lie a factor of {APART} apart.",
     )
+    ran = tuple(f"{text}." for text in kernel_remarks(results, results.of_kind("runtime")))
     left = ("Times of another machine, of other sizes, or of a whole flow.",)
-    return Answer(findings, (("Compared", said), ("Not said", left)))
+    return Answer(findings, (("Compared", said), ("Rests on", ran), ("Not said", left)))
 
 
 def _findings(results: Results) -> Iterator[Finding]:
