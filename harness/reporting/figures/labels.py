@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patheffects import withStroke
 
 FONT = 7.0  # points
 WIDTH, HEIGHT = 0.62, 1.25  # of a character and of a line, in sizes of the font
@@ -75,5 +74,4 @@ def _write(axes: Axes, label: Label, x: float, y: float, distance: float) -> Non
         color=label.colour,
         arrowprops=line if distance > JOINED else None,
     )
-    text.set_path_effects([withStroke(linewidth=2, foreground="white")])
     text.set_in_layout(False)  # the places of the panels stay

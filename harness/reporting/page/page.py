@@ -28,7 +28,7 @@ from harness.reporting.tables.cells import device_text
 from harness.reporting.tables.rendering import Table, one_line
 
 CSS_PIXELS = 96  # per inch
-SAFE = " ,:;=()/!*+@$?[]{}|~^`"  # needs no escape in a data: URI in double quotes
+SAFE = " ',:;=()/!*+@$?[]{}|~^`"  # needs no escape in a data: URI in double quotes
 CSV_SAFE = ",:;=()/!*+@$"  # escapes are shorter than base64, as it is almost all numbers
 LARGEST_INSIDE = 1 << 20  # bytes of raw numbers inside the page; larger files lie beside it
 SUMMARY = "records.json"
@@ -45,7 +45,7 @@ class PageFigure:
 
     name: str
     heading: str
-    source: str  # a data: URI with the SVG file, or with the PNG file of a figure that has no SVG
+    source: str  # a data: URI, without double quotes, of the SVG file, or of the PNG file of a figure that has no SVG
     width: int  # in CSS pixels
     leading: bool = False  # above the tables
 

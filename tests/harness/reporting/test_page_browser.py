@@ -92,7 +92,7 @@ def test_the_content_security_policy_blocks_injected_scripts_and_requests(browse
 def test_every_figure_loads(browser, density_page):
     with Visit(browser, density_page) as visit:
         widths = visit.page.eval_on_selector_all("img", "all => all.map(one => one.complete && one.naturalWidth)")
-        assert len(widths) == 8, "one image per file of the report"
+        assert len(widths) == 9, "one image per file of the report"
         assert min(widths) > 100
 
 
