@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ WIDTH, HEIGHT = 0.62, 1.25  # of a character and of a line, in sizes of the font
 POINT = 5.0  # points from the middle of a marker to its edge
 DISTANCES = (7.0, 15.0, 24.0, 36.0)  # points from a marker to its name
 DIRECTIONS = 12
+THIN = 1.5  # points from a dashed line to the edge of its room
 OUTSIDE = 4.0  # an area outside the panel counts as so much of an area that covers something
 JOINED = 10.0  # a line joins a name to its marker from this distance on
 
@@ -30,12 +32,15 @@ class Label:
 
 
 def label_points(figure: Figure, panels: Mapping[Axes, Sequence[Label]]) -> None:
-    """Write the names of the points of each panel; the figure has all else that takes room."""
+    """Write the names of the points of each panel, clear of dashed lines; the figure has all else that takes room."""
     figure.draw_without_rendering()  # for the places of the panels
     scale = figure.dpi / 72
     for axes, labels in panels.items():
         points = [axes.transData.transform((label.x, label.y)) / scale for label in labels]
         taken = [np.array([x - POINT, y - POINT, x + POINT, y + POINT]) for x, y in points]
+        for line in axes.lines:
+            if line.get_linestyle() == "--":
+                taken += _segments(axes.transData.transform(line.get_xydata()) / scale)
         taken += [np.asarray(text.get_window_extent().extents) / scale for text in axes.texts]
         inside = np.asarray(axes.get_window_extent().extents) / scale
         for label, (x, y) in zip(labels, points, strict=True):
@@ -45,6 +50,12 @@ def label_points(figure: Figure, panels: Mapping[Axes, Sequence[Label]]) -> None
             best = int(np.argmin(covered + OUTSIDE * outside + distances))
             taken.append(boxes[best])
             _write(axes, label, boxes[best, 0] - x, boxes[best, 1] - y, distances[best])
+
+
+def _segments(corners: np.ndarray) -> list[np.ndarray]:
+    """Return a thin box around each part of a line of horizontal and vertical parts."""
+    parts = itertools.pairwise(corners)
+    return [np.concatenate([np.minimum(a, b) - THIN, np.maximum(a, b) + THIN]) for a, b in parts]
 
 
 def _places(text: str, x: float, y: float) -> tuple[np.ndarray, np.ndarray]:

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 REACH = 3.0  # interquartile ranges beyond the quartiles, from where a value is far
-GAIN = 2.0  # the least factor by which leaving out far values must shrink the range
+GAIN = 4.0  # the least factor by which leaving out far values must shrink the range
 LEAST = 4  # values, for quartiles to mean anything
 
 

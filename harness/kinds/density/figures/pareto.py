@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -104,7 +105,8 @@ def _panel(axes: Axes, chosen: Mapping[str, Look], field: Field, cost: str) -> l
             on_front = not best or (x, model.mean) in best
             names.append(Label(x, model.mean, plain(row), INK if on_front else FAINT))
     if best:
-        axes.step(*zip(*best, strict=True), where="post", color="#777777", linewidth=1, linestyle="--")
+        corners = [best[0], *(corner for (_, y), (x, z) in itertools.pairwise(best) for corner in ((x, y), (x, z)))]
+        axes.plot(*zip(*corners, strict=True), color="#777777", linewidth=1, linestyle="--")
     axes.margins(x=0.12, y=0.1)
     axes.set_title(textwrap.fill(plain(field.name), TITLE_CHARACTERS))
     axes.set_xlabel(cost)
