@@ -21,6 +21,7 @@ COMMANDS = (
     "status",
     "report",
     "export",
+    "gallery",
     "compare",
     "list",
     "schema",

@@ -7,6 +7,7 @@ folder that need torch, pandas or matplotlib are imported when they are asked fo
     run.py      run(trial, root, out, progress, checkpoints) -> Record
     tables      tables(results) -> list[Table]; a file or a folder
     figures/    one file per figure (see `harness.reporting.figures.figures`)
+    answer.py   answer(results) -> Answer | None, to the question of the suite
     probe.py    run, as above, of a few steps; seconds(trial, record) -> float: the estimate of all
     trained.py  load(trial, folder, device) -> the trained model, for `harness.load_flow`
     compare.py  measure, the `Measure` by which `compare` judges two results
@@ -76,7 +77,6 @@ class Kind:
             trials belong to suites of another kind.
         trial: the class of its trials' settings.
         alone: whether its trials run when nothing else does, as others beside them would change what they measure.
-        figures_first: whether figures stand above the tables on the page.
         computes: whether its trials run layers, so that the compiled kernels are loaded.
         deterministic: whether its trials use deterministic algorithms where they exist.
         losses: statuses, or "audit failed", with which a trial counts as ok, beside "ok".
@@ -87,7 +87,6 @@ class Kind:
     suite: ClassVar[type[SuiteFile] | None] = None
     trial: ClassVar[type[Trial]]
     alone: ClassVar[bool] = False
-    figures_first: ClassVar[bool] = False
     computes: ClassVar[bool] = True
     deterministic: ClassVar[bool] = False
     losses: ClassVar[frozenset[str]] = frozenset()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -193,6 +193,10 @@ class Dataset(ABC):
     def kind(self, options: Mapping[str, Any]) -> Literal["image", "sequence"]:
         """Return the kind of an event under these options."""
         return self.info.kind
+
+    def channels(self, options: Mapping[str, Any]) -> Sequence[str]:
+        """Return the names of the channels under these options; none where they have no names."""
+        return ()
 
     def event_shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Return `shape`, checked.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -60,6 +60,10 @@ class Mimic(Dataset, name="mimic"):
         """Return (2, 1024), or (channels, length) by the options."""
         chosen = cast(MimicOptions, self.parse(options))
         return (len(chosen.channels), chosen.length)
+
+    def channels(self, options: Mapping[str, Any]) -> Sequence[str]:
+        """Return the names of the signals."""
+        return cast(MimicOptions, self.parse(options)).channels
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, int16 converter units (float32 after a band-pass), mapped from the cache."""

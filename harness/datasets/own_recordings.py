@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Annotated, Any, cast
 
@@ -50,6 +50,10 @@ class OwnRecordings(Dataset, name="wfdb"):
         """Return (channels, length)."""
         chosen = cast(OwnRecordingsOptions, self.parse(options))
         return (len(chosen.channels), chosen.length)
+
+    def channels(self, options: Mapping[str, Any]) -> Sequence[str]:
+        """Return the names of the signals."""
+        return cast(OwnRecordingsOptions, self.parse(options)).channels
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, int16 or int32 converter units (float32 after a band-pass), mapped from the cache."""

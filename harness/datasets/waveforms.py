@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, cast
 
 import numpy as np
@@ -52,6 +52,10 @@ class Waveforms(Dataset, name="waveforms"):
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Return (2, length)."""
         return (2, cast(WaveformOptions, self.parse(options)).length)
+
+    def channels(self, options: Mapping[str, Any]) -> Sequence[str]:
+        """Return PPG and ABP."""
+        return ("PPG", "ABP")
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, int16 converter units; windows do not overlap."""

@@ -14,7 +14,8 @@ from matplotlib.ticker import MaxNLocator
 from pydantic import BaseModel, Field, ValidationError
 
 from harness.core.errors import UserError
-from harness.reporting.figures.figure_style import COLOURS, layer_axis, logarithmic, marker, panels, plain
+from harness.reporting.figures.figure_style import layer_axis, logarithmic, panels, plain
+from harness.reporting.figures.looks import COLOURS, MARKERS
 from harness.reporting.tables.cells import EMPTY, milliseconds
 from harness.reporting.tables.rendering import Table
 
@@ -117,7 +118,7 @@ def benchmark_figure(files: Sequence[Saved]) -> Figure | None:
                 [place + 0.2 * (number - (len(files) - 1) / 2) / max(1, len(files) - 1) for place, _ in known],
                 xerr=[min(time[1] / 2, 0.9 * time[0]) for _, time in known],
                 linestyle="none",
-                marker=marker(number),
+                marker=MARKERS[number % len(MARKERS)],
                 color=COLOURS[number % len(COLOURS)],
                 markersize=5,
                 capsize=2,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from harness.reporting.benchmarks import benchmark_figure, benchmark_table, read
 from harness.reporting.figures.figure_style import style
 from harness.reporting.figures.figures import ReportFigure, drawn, rendered
 from harness.reporting.frame import TABLE, Results, csv_bytes
+from harness.reporting.page.answer import Answer
 from harness.reporting.page.page import LARGEST_INSIDE, SUMMARY, PageFigure, PageSection, numbers, page, page_figures
 from harness.reporting.tables.rendering import Table, escape_markdown, latex, markdown, one_line, plain
 
@@ -38,22 +39,42 @@ class SuiteReport:
         """The figures, in order."""
         return drawn(self.results)
 
+    @cached_property
+    def answer(self) -> Answer | None:
+        """The answer to the question of the suite; None where its kind has none, or nothing has run."""
+        module = kind_of(self.results.plan.kind).part("answer")
+        found: Answer | None = None if module is None else module.answer(self.results)
+        return found
+
     def markdown_paragraphs(self) -> list[str]:
         """Return the paragraphs of table.md below the question."""
-        return [*map(markdown, self.tables), self.results.status_line]
+        answer = "" if self.answer is None else self.answer.markdown()
+        return [answer, *map(markdown, self.tables), self.results.status_line]
 
     def plain_paragraphs(self) -> list[str]:
         """Return the same paragraphs for a terminal."""
-        return [*map(plain, self.tables), self.results.status_line]
+        answer = "" if self.answer is None else self.answer.plain()
+        return [answer, *map(plain, self.tables), self.results.status_line]
 
     def sections(self, figures: Sequence[PageFigure], beside: Sequence[Table]) -> list[PageSection]:
-        """Return the sections of the page; the command asked for the tables `beside` and for the last figures."""
-        by_heading: dict[str, list[PageFigure]] = {}
-        for figure in figures:
-            by_heading.setdefault(figure.heading, []).append(figure)
-        shown = [PageSection(heading, figures=tuple(group)) for heading, group in by_heading.items()]
-        tables = PageSection("Tables", tables=(*self.tables, *beside))
-        return [*shown, tables] if kind_of(self.results.plan.kind).figures_first else [tables, *shown]
+        """Return the sections of the page; the command asked for the tables `beside` and for the last figures.
+
+        What leads stands above the tables; details of the tables and the other figures are folded.
+        """
+        leading = [section for section in by_heading(figures) if any(figure.leading for figure in section.figures)]
+        others = [section for section in by_heading(figures) if section not in leading]
+        shown = PageSection("Tables", tables=(*(table for table in self.tables if not table.detail), *beside))
+        details = PageSection("Further tables", tables=tuple(table for table in self.tables if table.detail))
+        folded = [replace(section, folded=True) for section in (details, *others) if section.tables or section.figures]
+        return [*leading, shown, *folded]
+
+
+def by_heading(figures: Sequence[PageFigure]) -> list[PageSection]:
+    """Return a section for each heading of these figures, in order of first appearance."""
+    groups: dict[str, list[PageFigure]] = {}
+    for figure in figures:
+        groups.setdefault(figure.heading, []).append(figure)
+    return [PageSection(heading, figures=tuple(group)) for heading, group in groups.items()]
 
 
 @dataclass(frozen=True)
@@ -113,10 +134,11 @@ def write_report(
     for name, table in beside.items():
         content[f"table-{name}.md"] = f"{markdown(table)}\n".encode()
         content[f"table-{name}.tex"] = f"{NEEDS}{latex(table)}\n".encode()
-    sections = report.sections(page_figures(figures, images), list(beside.values()))
+    shown = page_figures(figures, images)
+    sections = report.sections(shown, list(beside.values()))
     raw = numbers(results)
     content = {name: data for name, data in raw.items() if len(data) > LARGEST_INSIDE} | content
-    content["index.html"] = page(results, sections, raw)
+    content["index.html"] = page(results, sections, raw, report.answer, shown)
     if archive:
         content[ARCHIVE] = archive_bytes((folder / PLAN).read_bytes(), results.records.values())
     for name, data in content.items():

@@ -15,6 +15,9 @@ from harness.core.provenance.machine import cpu_model, usable_cores
 SOURCE = ("layers", "flows", "csrc", "harness", "suites", "pyproject.toml")
 
 
+NOT_ASKED = "no layer asked for a kernel"
+
+
 def environment(device: str) -> dict[str, Any]:
     """Return versions, hardware and numerical flags of this process, as plain JSON values.
 
@@ -60,7 +63,7 @@ def _backend(device: str) -> dict[str, Any]:
 
     used = kernels.loaded(device)
     if used is None:
-        return {"backend": "torch", "kernels": {"reason": "no layer asked for a kernel"}}
+        return {"backend": "torch", "kernels": {"reason": NOT_ASKED}}
     facts = {"build": used.build, "instructions": used.instructions, "reason": used.reason}
     return {"backend": used.name, "kernels": {name: fact for name, fact in facts.items() if fact is not None}}
 

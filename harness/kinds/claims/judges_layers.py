@@ -18,7 +18,7 @@ from harness.kinds.claims.verdicts import (
     of_outcomes,
 )
 from harness.kinds.examination.tables import power
-from harness.kinds.runtime.points import merged
+from harness.kinds.runtime.points import APART, clearly_faster, merged
 from harness.kinds.runtime.trial import RuntimeTrial
 from harness.reporting.frame import Results, Row, groups_of, rows_of
 from harness.reporting.tables.cells import EMPTY, OPERATIONS, shape_text
@@ -30,7 +30,6 @@ COMPARED = ("emerging", "periodic")  # the layers that the publication times bes
 LISTED = 4
 SPEEDUPS = {"inverse": 1.17, "log_det": 4.31}  # claimed of CDFlow, over a dense matrix
 SPEEDUP_CHANNELS = 96
-APART = 2  # times; one case timed twice on a shared machine differs by up to half as much (docs/timing.md)
 
 
 def parameters(results: Results) -> Verdict:
@@ -222,10 +221,9 @@ def _point(line: Row) -> tuple[str, str, int]:
 
 
 def _faster(subject: Row, other: Row) -> Outcome:
-    margin = APART if subject.unstable or other.unstable else 1
-    if margin * subject.high < other.low:
+    if clearly_faster(subject, other):
         return "for"
-    return "against" if margin * other.high < subject.low else "open"
+    return "against" if clearly_faster(other, subject) else "open"
 
 
 def _smaller(subject: Row, other: Row) -> Outcome | None:

@@ -5,21 +5,19 @@ A row named "X of LIBRARY" is compared with the row X, which applies the same ki
 
 from __future__ import annotations
 
-from harness.kinds.claims.judges_layers import APART
 from harness.kinds.claims.verdicts import (
     FAILS,
     HOLDS,
     IN_PART,
     Outcome,
     Verdict,
-    difference_text,
     nothing_to_judge,
     of_outcomes,
     outcome_of,
 )
 from harness.kinds.conformance.tables import faults_of
 from harness.kinds.density.likelihoods import UNITS, by_seed, comparable, density, of_column, units
-from harness.kinds.runtime.points import merged
+from harness.kinds.runtime.points import APART, merged
 from harness.kinds.runtime.trial import RuntimeTrial
 from harness.reporting.frame import Results, groups_of, rows_of
 from harness.reporting.statistics.statistics import judged
@@ -90,7 +88,7 @@ def same_likelihood(results: Results) -> Verdict:
     if not tested:
         return nothing_to_judge(results)
     differs = [key for key, found in tested.items() if outcome_of(found) != "open"]
-    rows = tuple((row, column, UNITS[names[column]], difference_text(found)) for (row, column), found in tested.items())
+    rows = tuple((row, column, UNITS[names[column]], found.evidence()) for (row, column), found in tested.items())
     header = ("layer", "on", "unit", "its value less ours")
     caption = (
         "Negative log-likelihood of each library's layer less that of the same kind of layer here, by paired seeds."

@@ -15,13 +15,21 @@ from harness.kinds.claims.verdicts import (
     UNDECIDED,
     Outcome,
     Verdict,
-    difference_text,
     nothing_to_judge,
     of_outcomes,
     outcome_of,
 )
 from harness.kinds.density.curves import curve
-from harness.kinds.density.likelihoods import UNITS, by_seed, comparable, density, of_column, ranking, units
+from harness.kinds.density.likelihoods import (
+    UNITS,
+    by_seed,
+    comparable,
+    density,
+    explained,
+    of_column,
+    ranking,
+    units,
+)
 from harness.kinds.density.tuning.searches import tuning_text
 from harness.reporting.frame import Results, groups_of, rows_of
 from harness.reporting.statistics.statistics import Difference, judged
@@ -48,7 +56,7 @@ def accounting(results: Results) -> Verdict:
         (
             line.layer,
             f"{line.claimed:.2f}",
-            f"{line.value:.2f}",
+            f"{line.value:.2f} ± {line.standard_error:.2f}" if pd.notna(line.standard_error) else f"{line.value:.2f}",
             EMPTY if pd.isna(line.floor) else f"{line.floor:.2f}",
             f"{means[line.layer]:.2f}" if line.layer in means else EMPTY,
         )
@@ -56,7 +64,8 @@ def accounting(results: Results) -> Verdict:
     )
     header = ("layer", "claimed", "true, same weights", "floor", "trained on the true one")
     caption = f"Negative log-likelihood on the test split, {unit}, after training on the released accounting."
-    table = Table(f"{results.plan.suite}-claimed", caption, header, rows)
+    notes = explained(rows)
+    table = Table(f"{results.plan.suite}-claimed", caption, header, rows, notes)
     lowest = claimed.sort_values("claimed", kind="stable").iloc[0]
     layer, claim, true = lowest["layer"], lowest["claimed"], lowest["value"]
     below = claimed[claimed["claimed"] < claimed["floor"] - GRANTED * claimed["error"]]
@@ -164,7 +173,7 @@ def ranked_cdflow(results: Results) -> Verdict:
 
 
 def _behind(row: str, found: Difference | None) -> str:
-    return f"{row} {EMPTY if found is None else difference_text(found)}"
+    return f"{row} {EMPTY if found is None else found.evidence()}"
 
 
 def settings(results: Results) -> Verdict:
@@ -201,7 +210,7 @@ def settings(results: Results) -> Verdict:
     for name, (other, own) in pairs.items():
         outcome, text = outcome_of(tested.get(name)), EMPTY
         if name in tested:
-            text = difference_text(tested[name])
+            text = tested[name].evidence()
         elif values[other] or values[own]:
             outcome, without = ("for", other) if values[own] else ("against", own)
             failures = cells[without]["failure"].mask(cells[without]["doubt"].notna(), AUDIT_FAILED)

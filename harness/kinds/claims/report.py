@@ -9,10 +9,11 @@ from functools import cached_property
 from harness.kinds.claims.judges_layers import block_determinant, mixing, parameters, runtime, speedups
 from harness.kinds.claims.judges_libraries import conformance, same_likelihood, same_time
 from harness.kinds.claims.judges_training import accounting, ranked, ranked_cdflow, settings, singularity
-from harness.kinds.claims.verdicts import UNDECIDED, Verdict
+from harness.kinds.claims.verdicts import FAILS, HOLDS, IN_PART, UNDECIDED, Holds, Verdict
 from harness.planning.plan import Section
 from harness.reporting.figures.figures import ReportFigure, drawn
 from harness.reporting.frame import DAMAGED, MISSING, Results
+from harness.reporting.page.answer import Answer, Finding, Tone
 from harness.reporting.page.page import PageFigure, PageSection
 from harness.reporting.report import SuiteReport
 from harness.reporting.tables.rendering import Table, escape_markdown, markdown, one_line, plain
@@ -22,6 +23,8 @@ FIGURES = ("accounting", "singular", "likelihood", "training", "runtime")
 
 SHOWN = ("accounting", "singular")
 """Figures shown in the text, because the claim is about them."""
+
+TONES: dict[Holds, Tone] = {HOLDS: "good", IN_PART: "part", FAILS: "bad", UNDECIDED: "open"}
 
 HEADER = ("claim", "verdict", "in one line")
 
@@ -61,6 +64,12 @@ class ExaminedClaim:
         texts = (about.claim, about.where, about.test, self.verdict.text, f"{self.verdict.holds}.")
         return tuple(zip(("Claim", "Where", "Test", "Found", "Verdict"), map(one_line, texts), strict=True))
 
+    @property
+    def finding(self) -> Finding:
+        """The verdict in one line."""
+        verdict = self.verdict
+        return Finding(self.title, verdict.holds, TONES[verdict.holds], one_line(verdict.short), self.title)
+
 
 def examine(results: Results) -> list[ExaminedClaim]:
     """Judge every claim of a plan by its results."""
@@ -96,6 +105,13 @@ class ClaimsReport(SuiteReport):
     def examined(self) -> list[ExaminedClaim]:
         """The claims after their tests."""
         return examine(self.results)
+
+    @cached_property
+    def answer(self) -> Answer:
+        """The verdicts, with the first figure that a claim is about."""
+        names = [figure.name for figure in self.figures]
+        figure = next((name for shown in SHOWN for name in names if name.endswith(f"-{shown}")), "")
+        return Answer(tuple(claim.finding for claim in self.examined), figure=figure)
 
     @cached_property
     def tables(self) -> list[Table]:
@@ -153,16 +169,16 @@ class ClaimsReport(SuiteReport):
         return "\n\n".join([*parts, *map(markdown, claim.tables), claim.results.status_line])
 
     def sections(self, figures: Sequence[PageFigure], beside: Sequence[Table]) -> list[PageSection]:
-        """Return the verdicts, then for each claim its sentence, test, result, verdict, tables and figures."""
+        """Return for each claim its sentence, test, result, verdict, tables and figures."""
         names = sorted((claim.section.name for claim in self.examined), key=len, reverse=True)
         owned: dict[str, list[PageFigure]] = {}
         for figure in figures:
             owner = next((name for name in names if figure.name.startswith(f"{name}-")), "")
             owned.setdefault(owner, []).append(figure)
-        made = [PageSection("Verdicts", tables=(self.summary,))]
+        made = []
         for claim in self.examined:
             own = tuple(owned.get(claim.section.name, ()))
-            made.append(PageSection(claim.title, claim.paragraphs, claim.tables, own))
+            made.append(PageSection(claim.title, claim.paragraphs, claim.tables, own, claim.finding, folded=True))
         if beside:
             made.append(PageSection("Beside them", tables=tuple(beside), figures=tuple(owned.get("", ()))))
         return made

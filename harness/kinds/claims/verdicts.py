@@ -45,25 +45,9 @@ def outcome_of(difference: Difference | None) -> Outcome:
     The test decides where there are seeds enough for one, else Student's interval; one or two seeds, or nothing to
     compare, leave it open.
     """
-    if difference is None:
+    if difference is None or not difference.separated:
         return "open"
-    significant = difference.significant
-    if difference.p is None and difference.student is not None:
-        low, high = difference.student
-        significant = low > 0 or high < 0
-    return "open" if not significant else "for" if difference.estimate.mean > 0 else "against"
-
-
-def difference_text(found: Difference) -> str:
-    """Return a difference with what decides its outcome: the test, or Student's interval of few seeds."""
-    if found.p is not None:
-        return found.text()
-    seeds = found.estimate.seeds
-    sample = f"{seeds} seed{'s' * (seeds > 1)}"
-    if found.student is None:
-        return f"{found.estimate.mean:+.3f} ({sample}, too few for an interval)"
-    low, high = found.student
-    return f"{found.estimate.mean:+.3f} (Student's 95 % interval of {sample}: [{low:+.3f}, {high:+.3f}])"
+    return "for" if difference.estimate.mean > 0 else "against"
 
 
 def nothing_to_judge(results: Results) -> Verdict:

@@ -22,7 +22,6 @@ from harness.reporting.statistics.statistics import (
     estimate,
     paired_differences,
     spread_text,
-    winner,
 )
 from harness.reporting.tables.cells import EMPTY
 
@@ -235,15 +234,33 @@ class Ranking:
         return {row: statistics.fmean(values.values()) for row, values in self.rows.items()}
 
     @property
-    def best(self) -> str | None:
-        """The row of the lowest mean."""
+    def order(self) -> list[str]:
+        """The rows from the lowest mean to the highest."""
         means = self.means
-        return min(means, key=lambda row: means[row], default=None)
+        return sorted(means, key=lambda row: means[row])
 
     @property
-    def winner(self) -> str | None:
-        """The best row if it differs significantly from every other one."""
-        return winner(self.means, self.differences)
+    def best(self) -> str | None:
+        """The row of the lowest mean."""
+        return next(iter(self.order), None)
+
+    @property
+    def leaders(self) -> list[str]:
+        """The best row, and those that are not shown to differ from it; empty where no lead has an interval."""
+        behind = {row: self.behind(row) for row in self.order}
+        if all(found is None or found.interval is None for found in behind.values()):
+            return []
+        return [row for row, found in behind.items() if found is None or not found.separated]
+
+    @property
+    def bold(self) -> list[str]:
+        """The leaders where tests chose them; empty where all rows lead, which tells nothing."""
+        return self.leaders if self.tested and len(self.leaders) < len(self.rows) else []
+
+    @property
+    def tested(self) -> bool:
+        """True if there are seeds enough for a test of every difference."""
+        return all(difference.p is not None for difference in self.differences.values())
 
     def behind(self, row: str) -> Difference | None:
         """Return the difference of a row from the best one; None for that one, and for one that does not compete."""
@@ -255,9 +272,15 @@ class Ranking:
         return -self.differences[best, row]
 
 
+@lru_cache(maxsize=64)  # tables, figures and the answer ask for the same ones
 def ranking(results: Results, label: str) -> Ranking:
     """Return the competition of one column, an average of columns included."""
-    oracles = {layer.row for trial in results.plan.trials for layer in trial.layers_under_test if layer.oracle}
+    told = oracles(results.plan)
     columns = of_column(density(results), results.plan, label)
-    rows = {row: by_seed(own) for row, own in columns.items() if row not in oracles and competes(own)}
+    rows = {row: by_seed(own) for row, own in columns.items() if row not in told and competes(own)}
     return Ranking(rows, paired_differences(rows))
+
+
+def oracles(plan: Plan) -> set[str]:
+    """Return the rows that know the permutation of the data."""
+    return {layer.row for trial in plan.trials for layer in trial.layers_under_test if layer.oracle}

@@ -39,7 +39,6 @@ class RuntimeKind(Kind, name="runtime"):
     columns |= ORIGIN | {"remark": "string"}
 
     alone = True
-    figures_first = True
 
     def depends_on(self, trial: RuntimeTrial) -> Dependencies:
         """Return the run alone: layers are timed without a flow."""

@@ -16,6 +16,8 @@ LARGEST_DRIFT = 0.1  # from the first half of the rounds to the second
 LARGEST_GAP = 0.15  # from the fastest process to the slowest
 LEAST_CPU_SHARE = 0.9  # of a core that one thread on a CPU should have for itself
 
+APART = 2  # times; one case timed twice on a shared machine differs by up to half as much (docs/timing.md)
+
 FITTED_SPAN = 16  # the largest point of a fit has so many times the entries of the smallest
 
 CASE = ["sweep", "shape", "batch", "layer", "operation"]
@@ -71,6 +73,12 @@ def _complaints(point: Row, threads: int) -> tuple[str, ...]:
         found[f"had {point.cpu_share:.0%} of its core"] = point.cpu_share < LEAST_CPU_SHARE
     found[f"{point.timed:.0f} of {point.processes} processes"] = point.timed < point.processes
     return tuple(text for text, exceeded in found.items() if exceeded)
+
+
+def clearly_faster(one: Row, other: Row) -> bool:
+    """Return whether a point took less time: the spreads do not meet, and lie `APART` where either is unstable."""
+    margin = APART if one.unstable or other.unstable else 1
+    return bool(margin * one.high < other.low)
 
 
 def largest(points: pd.DataFrame) -> pd.DataFrame:

@@ -30,6 +30,7 @@ from harness.reporting.tables.cells import (
     threads_text,
     time_cell,
 )
+from harness.reporting.tables.kernels import fallbacks, kernel_remarks
 from harness.reporting.tables.rendering import Table
 
 UNSTABLE = " †"
@@ -51,7 +52,8 @@ class _Sweep:
     """The points of one sweep, for all of its tables."""
 
     def __init__(self, results: Results, sweep: str) -> None:
-        self.plan, self.sweep = results.plan, sweep
+        self.results, self.plan, self.sweep = results, results.plan, sweep
+        self.fallbacks = fallbacks(results)
         trials = [trial for trial in self.plan.trials if isinstance(trial, RuntimeTrial) and trial.sweep == sweep]
         self.trial = trials[0]
         self.processes = 1 + max(trial.process for trial in trials)
@@ -78,7 +80,7 @@ class _Sweep:
             cells = []
             for point, label in zip(self.points, self.header, strict=True):
                 line = self.by_case.get((operation, row, *point))
-                cells.append(EMPTY if line is None else time_cell(line, notes))
+                cells.append(EMPTY if line is None else time_cell(line, notes, self.fallbacks))
                 if line is not None and pd.notna(line.remark):
                     served.append(f"{row} at {label}: {line.remark}")
                 if line is not None and line.unstable:
@@ -88,7 +90,8 @@ class _Sweep:
         copies = [self._copy(operation, point) for point in self.points]
         if any(copy is not None for copy in copies):
             rows.append(("copy", *(EMPTY if copy is None else milliseconds(copy) for copy in copies)))
-        remarks = (*notes.numbered(), *served)
+        timed = self.measured[self.measured["operation"] == operation]
+        remarks = (*notes.numbered(), *served, *kernel_remarks(self.results, timed))
         if unstable:
             cells_in_all = len(self.points) * len(self.plan.rows)
             remarks += (f"† unstable, {len(unstable)} of {cells_in_all} cells: {BOUNDS}.", *unstable[:MOST_COMPLAINTS])
@@ -135,7 +138,7 @@ class _Sweep:
         header = ("layer", *(OPERATIONS[operation] for operation in self.operations))
         remarks = ("† a fitted time is unstable",) if any(points["unstable"]) else ()
         name = f"{self.plan.suite}-{self.sweep}-growth"
-        return Table(name, caption, header, tuple(rows), (*notes.numbered(), *remarks))
+        return Table(name, caption, header, tuple(rows), (*notes.numbered(), *remarks), detail=True)
 
     def memory(self) -> Table | None:
         """Return the peak memory of every operation, in sizes of the point's tensor."""
@@ -181,7 +184,8 @@ class _Sweep:
                 cells.append(parts[0] if len(set(parts)) == 1 and "[" in parts[0] else " / ".join(parts))
             rows.append((layer_cell(row, self.measured, notes), *cells))
         header = ("layer", *self.header)
-        return Table(f"{self.plan.suite}-{self.sweep}-{name}", caption, header, tuple(rows), notes.numbered())
+        name = f"{self.plan.suite}-{self.sweep}-{name}"
+        return Table(name, caption, header, tuple(rows), notes.numbered(), detail=True)
 
     def _copy(self, operation: str, point: tuple[str, int]) -> float | None:
         found = (self.by_case.get((operation, row, *point)) for row in self.plan.rows)

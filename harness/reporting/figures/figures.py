@@ -1,7 +1,8 @@
 """Find and draw the figures of a report.
 
 A figure is a file in the folder `figures` of its kind, with HEADING, the heading of such figures on the page; ORDER,
-their place among the kind's figures; and `figures(results)`, which returns them by name.
+their place among the kind's figures, of which those of order 0 stand above the tables of the page; and
+`figures(results)`, which returns them by name.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class ReportFigure:
     name: str  # of its files
     heading: str  # on the page
     drawing: Figure
+    leading: bool = False  # above the tables of the page
 
 
 def drawn(results: Results) -> list[ReportFigure]:
@@ -39,7 +41,7 @@ def drawn(results: Results) -> list[ReportFigure]:
     modules = sorted((import_module(file.name) for file in files), key=lambda module: module.ORDER)
     with style():
         return [
-            ReportFigure(name, module.HEADING, figure)
+            ReportFigure(name, module.HEADING, figure, module.ORDER == 0)
             for module in modules
             for name, figure in module.figures(results).items()
         ]

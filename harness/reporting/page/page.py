@@ -15,6 +15,7 @@ from PIL import Image
 from harness.reporting.figures.figure_style import RESOLUTION, slug
 from harness.reporting.figures.figures import ReportFigure
 from harness.reporting.frame import TABLE, Results, csv_bytes
+from harness.reporting.page.answer import Answer, Finding
 from harness.reporting.page.page_facts import (
     environment_rows,
     rebuild_lines,
@@ -27,7 +28,7 @@ from harness.reporting.tables.cells import device_text
 from harness.reporting.tables.rendering import Table, one_line
 
 CSS_PIXELS = 96  # per inch
-SAFE = " ,:;=()/!*+@$?[]{}|~^`"  # needs no escape in a data: URI in double quotes
+SAFE = " ',:;=()/!*+@$?[]{}|~^`"  # needs no escape in a data: URI in double quotes
 CSV_SAFE = ",:;=()/!*+@$"  # escapes are shorter than base64, as it is almost all numbers
 LARGEST_INSIDE = 1 << 20  # bytes of raw numbers inside the page; larger files lie beside it
 SUMMARY = "records.json"
@@ -35,7 +36,7 @@ DOWNLOADS = {
     TABLE: "a line for each measure of each trial",
     SUMMARY: "training curves, audits, notes and times",
 }
-RESERVED = ("trials", "origin", "numbers", "theme")  # ids of the page's own
+RESERVED = ("answer", "trials", "origin", "numbers", "theme", "menu")  # ids of the page's own
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,9 @@ class PageFigure:
 
     name: str
     heading: str
-    source: str  # a data: URI with the SVG file, or with the PNG file of a figure that has no SVG
+    source: str  # a data: URI, without double quotes, of the SVG file, or of the PNG file of a figure that has no SVG
     width: int  # in CSS pixels
+    leading: bool = False  # above the tables
 
     @property
     def drawn(self) -> bool:
@@ -66,6 +68,8 @@ class PageSection:
     facts: tuple[tuple[str, str], ...] = ()  # (term, text), such as the test of a claim
     tables: tuple[Table, ...] = ()
     figures: tuple[PageFigure, ...] = ()
+    verdict: Finding | None = None  # beside the heading
+    folded: bool = False
 
 
 def page_figures(figures: Sequence[ReportFigure], files: Mapping[str, bytes]) -> list[PageFigure]:
@@ -79,7 +83,7 @@ def page_figures(figures: Sequence[ReportFigure], files: Mapping[str, bytes]) ->
             source = f"data:image/svg+xml,{quote(svg, safe=SAFE)}"
         else:
             source = f"data:image/png;base64,{_base64(png)}"
-        made.append(PageFigure(figure.name, figure.heading, source, width))
+        made.append(PageFigure(figure.name, figure.heading, source, width, figure.leading))
     return made
 
 
@@ -90,11 +94,17 @@ def numbers(results: Results) -> dict[str, bytes]:
     return {TABLE: csv_bytes(frame), SUMMARY: records_summary(results.plan, list(results.records.values()))}
 
 
-def page(results: Results, sections: Sequence[PageSection], raw: Mapping[str, bytes]) -> bytes:
+def page(
+    results: Results,
+    sections: Sequence[PageSection],
+    raw: Mapping[str, bytes],
+    answer: Answer | None = None,
+    figures: Sequence[PageFigure] = (),
+) -> bytes:
     """Return the page as bytes of HTML, a function of its arguments alone.
 
     Of the files of `numbers`, `raw`, those above `LARGEST_INSIDE` are not part of the page, which links to them beside
-    itself.
+    itself. Of the `figures`, the one that the answer names stands with it.
 
     Everything that comes from a suite or a record is escaped. A content security policy lets the page's own script
     run and no other, and fetch nothing.
@@ -107,6 +117,7 @@ def page(results: Results, sections: Sequence[PageSection], raw: Mapping[str, by
         lstrip_blocks=True,
     )
     plan, records = results.plan, list(results.records.values())
+    made = anchors(sections)
     script = environment.get_template("page.js").render()
     text = environment.get_template("page.html").render(
         plan=plan,
@@ -115,7 +126,10 @@ def page(results: Results, sections: Sequence[PageSection], raw: Mapping[str, by
         status=results.status_line,
         warnings=list(map(without_paths, results.warnings)),
         sections=[replace(section, tables=tuple(map(_without_paths, section.tables))) for section in sections],
-        anchors=anchors(sections),
+        anchors=made,
+        answer=None if answer is None else _answer_without_paths(answer),
+        places={section.heading: anchor for section, anchor in zip(sections, made, strict=True)},
+        front=[] if answer is None else [figure for figure in figures if figure.name == answer.figure],
         audited=any(trial.steps for trial in plan.trials),
         columns=(*trial_columns(plan), "remarks"),
         trials=trial_rows(results),
@@ -149,6 +163,12 @@ def anchors(sections: Sequence[PageSection]) -> list[str]:
 def _without_paths(table: Table) -> Table:
     rows = tuple(tuple(map(without_paths, row)) for row in table.rows)
     return replace(table, caption=without_paths(table.caption), rows=rows, notes=tuple(map(without_paths, table.notes)))
+
+
+def _answer_without_paths(answer: Answer) -> Answer:
+    findings = tuple(replace(found, text=without_paths(found.text)) for found in answer.findings)
+    remarks = tuple((term, tuple(map(without_paths, texts))) for term, texts in answer.remarks)
+    return replace(answer, findings=findings, remarks=remarks)
 
 
 def _data_uri(name: str, content: bytes) -> str:

@@ -126,6 +126,38 @@ class Difference:
         half = float(stdtrit(degrees, (1 + LEVEL) / 2)) * statistics.stdev(self.values) / math.sqrt(degrees + 1)
         return self.estimate.mean - half, self.estimate.mean + half
 
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval: of the bootstrap where there is a test, else Student's; None with too few seeds."""
+        low, high = self.estimate.low, self.estimate.high
+        return (low, high) if self.p is not None and low is not None and high is not None else self.student
+
+    @property
+    def separated(self) -> bool:
+        """True if the rows are shown to differ: by the test or, with too few seeds for one, by `interval`."""
+        if self.p is not None or self.interval is None:
+            return self.significant
+        low, high = self.interval
+        return low > 0 or high < 0
+
+    def short(self) -> str:
+        """Return the difference with `interval`, and p where there is a test: "+0.148 [+0.140, +0.156], p 0.003"."""
+        text = f"{self.estimate.mean:+.3f}"
+        if self.interval is not None:
+            text += f" [{self.interval[0]:+.3f}, {self.interval[1]:+.3f}]"
+        return text if self.p is None else f"{text}, {p_text(self.p)}"
+
+    def evidence(self) -> str:
+        """Return the difference with what decides whether it is shown: the test, or Student's interval of few seeds."""
+        if self.p is not None:
+            return self.text()
+        seeds = self.estimate.seeds
+        sample = f"{seeds} seed{'s' * (seeds > 1)}"
+        if self.interval is None:
+            return f"{self.estimate.mean:+.3f} ({sample}, too few for an interval)"
+        low, high = self.interval
+        return f"{self.estimate.mean:+.3f} (Student's 95 % interval of {sample}: [{low:+.3f}, {high:+.3f}])"
+
     def __neg__(self) -> Difference:
         """Return second - first."""
         found = self.estimate
@@ -141,9 +173,14 @@ class Difference:
         if low is not None and high is not None:
             text += f" [{low:+.3f}, {high:+.3f}]"
         if self.p is not None:
-            text += f", p {'< 0.001' if self.p < 0.001 else f'{self.p:.3f}'}"
+            text += f", {p_text(self.p)}"
             text += "" if self.effect is None else f", d {self.effect:.1f}"
         return text
+
+
+def p_text(p: float) -> str:
+    """Return "p 0.003"."""
+    return f"p {'< 0.001' if p < 0.001 else f'{p:.3f}'}"
 
 
 def paired_differences(rows: Mapping[str, Mapping[int, float]]) -> dict[tuple[str, str], Difference]:
@@ -188,15 +225,6 @@ def _paired_t(differences: Sequence[float]) -> tuple[float, float | None]:
 
     result = stats.ttest_1samp(differences, 0.0)
     return float(result.pvalue), float(result.statistic) / math.sqrt(len(differences))
-
-
-def winner(means: Mapping[str, float], differences: Mapping[tuple[str, str], Difference]) -> str | None:
-    """Return the row of the lowest mean if it differs significantly from every other one, else None."""
-    if len(means) < 2:
-        return None
-    best = min(means, key=lambda row: means[row])
-    pairs = ((best, row) if (best, row) in differences else (row, best) for row in means if row != best)
-    return best if all(pair in differences and differences[pair].significant for pair in pairs) else None
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 import pandas as pd
 
 from harness.core.run_options import UNCHECKED
 from harness.reporting.frame import MISSING, Row
+from harness.reporting.tables.kernels import FALLBACK
 
 EMPTY = "–"
 
@@ -55,10 +58,11 @@ def count_cell(line: Row | None, measure: str, notes: Notes) -> str:
     return f"{value:,}" if line.status == "ok" and pd.notna(value) else failed_cell(line, notes)
 
 
-def time_cell(line: Row, notes: Notes) -> str:
-    """Return median and interquartile range in milliseconds, "1.23 (0.05)"."""
+def time_cell(line: Row, notes: Notes, lacking: Container[str] = ()) -> str:
+    """Return median and interquartile range in milliseconds, "1.23 (0.05)"; trials `lacking` kernels have a mark."""
     if line.status == "ok" and pd.notna(line.median_ms):
-        return f"{milliseconds(line.median_ms)} ({milliseconds(line.iqr_ms)})"
+        mark = f" {FALLBACK}" if line.id in lacking else ""
+        return f"{milliseconds(line.median_ms)} ({milliseconds(line.iqr_ms)}){mark}"
     return failed_cell(line, notes)
 
 

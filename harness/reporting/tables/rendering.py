@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tabulate import tabulate
 
 LONG = 48  # characters of a cell that does not fit into a line
+UNBROKEN = 32  # characters of a word from which on LaTeX may break it, after a point, colon or slash
+COLUMN = 235  # points: a column of a paper in two
+CHARACTER, GAP = 4.6, 8.0  # points: a character in LaTeX's \small, and the room between two columns of a table
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,7 @@ class Table:
             column below one begins with its text and a comma, which LaTeX does not repeat.
         bold: (row, column) of cells that stand out.
         words: columns of text, not of numbers.
+        detail: whether the page shows it folded, below the others.
     """
 
     name: str
@@ -36,6 +40,7 @@ class Table:
     groups: tuple[tuple[str, int], ...] = ()
     bold: frozenset[tuple[int, int]] = frozenset()
     words: frozenset[int] = frozenset()
+    detail: bool = False
 
     @property
     def alignment(self) -> tuple[str, ...]:
@@ -74,7 +79,11 @@ def plain(table: Table) -> str:
 
 
 def latex(table: Table) -> str:
-    """Return a `table` environment that needs only the packages booktabs and graphicx, which makes a wide one fit."""
+    """Return the table for a document with the packages booktabs and graphicx.
+
+    The environment is `table`, or `table*` for what is wider than the column of a paper in two. What is wider than its
+    place is scaled to fit.
+    """
     above, header = _grouped(table)
     text = tabulate(
         _cells(table, escape_latex, r"\textbf{{{}}}"),
@@ -89,18 +98,27 @@ def latex(table: Table) -> str:
     columns = "".join("p{24em}" if table.is_long(n) else side[0] for n, side in enumerate(table.alignment))
     text = re.sub(r"\\begin{tabular}{[lr]+}", lambda _: rf"\begin{{tabular}}{{{columns}}}", text, count=1)
     notes = [rf"\par\smallskip{{\footnotesize\raggedright {escape_latex(note)}\par}}" for note in table.notes]
+    environment = "table*" if _points(table, header) > COLUMN else "table"
     return "\n".join(
         [
-            r"\begin{table}",
+            rf"\begin{{{environment}}}",
             r"\centering\small\setlength{\tabcolsep}{4pt}",
             rf"\caption{{{escape_latex(table.caption)}}}",
             rf"\label{{tab:{re.sub(r'[^a-z0-9-]+', '-', table.name.lower())}}}",
             r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
             f"{text}}}",
             *notes,
-            r"\end{table}",
+            rf"\end{{{environment}}}",
         ]
     )
+
+
+def _points(table: Table, header: Sequence[str]) -> float:
+    """Return about how wide LaTeX sets the table, in points."""
+    cells = [header, *table.rows]
+    longest = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    widths = [LONG if table.is_long(column) else count for column, count in enumerate(longest)]
+    return sum(CHARACTER * width + GAP for width in widths)
 
 
 def _cells(table: Table, escape: Callable[[str], str], bold: str) -> list[list[str]]:
@@ -162,6 +180,7 @@ _LATEX = {
     "†": r"$\dagger$",
     "‡": r"$\ddagger$",
     "§": r"\S{}",
+    "¶": r"\P{}",
     "↓": r"$\downarrow$",
     "↑": r"$\uparrow$",
     "·": r"$\cdot$",
@@ -195,7 +214,10 @@ def escape_latex(text: str) -> str:
     A sign that pdflatex's fonts may lack would end its run: it is set as its code point.
     """
     text = "".join(_LATEX.get(mark) or _settable(mark) for mark in one_line(text))
-    return re.sub(r"(?<![\w.$}-])-(?=\d)", "$-$", text)
+    text = re.sub(r"(?<![\w.$-])-(?=\d)", "$-$", text)
+    return re.sub(
+        rf"\S{{{UNBROKEN},}}", lambda word: re.sub(r"(?<=\w)[.:/](?=\w)", r"\g<0>\\allowbreak{}", word[0]), text
+    )
 
 
 def _settable(mark: str) -> str:

@@ -39,3 +39,35 @@ theme.addEventListener("click", () => { root.dataset.theme = isDark() ? "light" 
 system.addEventListener("change", label);
 label();
 theme.hidden = false;
+
+// A narrow window has the sections in a menu that opens; a wide one shows them all.
+const menu = document.getElementById("menu");
+const narrow = matchMedia("(max-width: 44rem)");
+const fold = () => { menu.open = !narrow.matches; };
+narrow.addEventListener("change", fold);
+fold();
+
+// A link into a folded section opens it, and so does printing.
+const reveal = () => {
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const folded = target && target.querySelector(":scope > details");
+  if (!folded) return;
+  folded.open = true;
+  target.scrollIntoView();
+};
+menu.addEventListener("click", (event) => { if (event.target.closest("a") && narrow.matches) menu.open = false; });
+document.addEventListener("click", (event) => { if (event.target.closest("a[href^='#']")) setTimeout(reveal); });
+addEventListener("hashchange", reveal);
+addEventListener("beforeprint", () => { for (const part of document.querySelectorAll("details")) part.open = true; });
+reveal();
+
+// What is wider than its place says so, and fades out where it goes on.
+const mark = (one) => {
+  one.classList.toggle("cut", one.scrollWidth > one.clientWidth + 1);
+  one.classList.toggle("more", one.scrollWidth > one.clientWidth + one.scrollLeft + 1);
+};
+const watch = new ResizeObserver((entries) => entries.forEach(({ target }) => mark(target)));
+for (const one of document.querySelectorAll(".scroll, .wide")) {
+  watch.observe(one);
+  one.addEventListener("scroll", () => mark(one), { passive: true });
+}

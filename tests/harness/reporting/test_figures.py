@@ -1,4 +1,5 @@
 import io
+from dataclasses import replace
 
 import matplotlib
 import numpy as np
@@ -7,13 +8,18 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.image import imread
 from matplotlib.lines import Line2D
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 
-from harness.kinds.density.figures import likelihood
+from harness.kinds.density.figures import likelihood, ranking
 from harness.kinds.density.figures.samples import mosaic
 from harness.kinds.density.figures.training import average, limits
 from harness.kinds.runtime.figures.sweeps import sweep_figures, varying
-from harness.reporting.figures.figure_style import COLOURS, MARKERS, colour, marker, panels, side_legend, style
+from harness.reporting.figures.figure_style import panels, side_legend, style
 from harness.reporting.figures.figures import drawn, rendered
+from harness.reporting.figures.labels import Label, label_points
+from harness.reporting.figures.looks import COLOURS, MARKERS, looks
+from harness.reporting.figures.outliers import inner_range
 from harness.reporting.frame import Results
 
 
@@ -26,7 +32,7 @@ def density_files(density_run, write_run):
 
 def test_figures_of_a_density_suite_do_not_depend_on_the_matplotlib_style(density_files):
     files = rendered(drawn(density_files))
-    names = {"likelihood", "pareto", "cost", "training", "samples-waveforms"}
+    names = {"ranking", "likelihood", "pareto", "cost", "training", "samples-waveforms"}
     expected = {f"{name}.{form}" for name in names for form in ("png", "svg")}
     assert set(files) == expected | {"samples-digits.png", "maps-digits.png", "maps-waveforms.png"}, (
         "images have no SVG"
@@ -37,6 +43,7 @@ def test_figures_of_a_density_suite_do_not_depend_on_the_matplotlib_style(densit
             assert 300 < width < 4000 and 200 < height < 4000
         else:
             assert b"<svg" in data and b"dc:date" not in data
+            assert b"<text" not in data, "letters are paths, as a browser may lack the font"
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red", "svg.hashsalt": "other"}):
         assert rendered(drawn(density_files)) == files
 
@@ -84,7 +91,7 @@ def test_the_likelihood_figure_shows_every_seed_and_failed_rows(density_run):
     digits = figure.axes[0]
     assert [text.get_text() for text in digits.get_yticklabels()] == list(plan.rows)
     assert digits.get_ylim()[0] > digits.get_ylim()[1], "the first layer is on top"
-    assert [text.get_text() for text in digits.texts] == ["oom"]
+    assert [text.get_text() for text in digits.texts] == ["2.010", "oom", "4.015"]
     dots = [line for line in digits.lines if len(line.get_xdata()) > 1 and line.get_marker() == "."]
     assert [list(np.round(line.get_xdata(), 6)) for line in dots] == [[2.0, 2.01, 2.02], [4.01, 4.02]]
     assert "bits/dim" in digits.get_xlabel() and "nats/dim" in figure.axes[1].get_xlabel()
@@ -103,7 +110,7 @@ def test_the_likelihood_figure_explains_its_bars_and_marks(density_run):
     assert bars == "bars: ± standard error over test examples, of one seed" and mark.startswith("‡ still improving")
     [reach] = single.axes[0].collections[0].get_segments()
     assert list(np.round(reach[:, 0], 6)) == [1.65, 2.35]
-    assert [text.get_text() for axes in single.axes for text in axes.texts] == ["‡"]
+    assert [text.get_text() for text in single.axes[0].texts] == ["2.000 ‡", "3.000", "4.000"]
 
 
 def test_markers_of_failed_audits_are_hollow(density_run):
@@ -115,9 +122,66 @@ def test_markers_of_failed_audits_are_hollow(density_run):
     assert faces[0] == 0 and faces[1] > 0
 
 
-def test_rows_have_different_colours_or_markers():
-    assert len({(colour(i), marker(i)) for i in range(49)}) == 49
-    assert len(set(COLOURS)) == len(COLOURS) == len(MARKERS)
+def test_a_layer_has_a_colour_and_its_rows_differ_in_their_markers(density_run):
+    plan, _ = density_run
+    trial = plan.trials[0]
+    layers = [
+        ("butterfly", "butterfly"),
+        ("butterfly-twos", "butterfly"),
+        *((f"row {i}", f"layer{i}") for i in range(17)),
+    ]
+    trials = [
+        trial.model_copy(update={"layer": trial.layer.model_copy(update={"row": row, "layer": layer})})
+        for row, layer in layers
+    ]
+    found = looks(plan.model_copy(update={"rows": tuple(row for row, _ in layers), "trials": tuple(trials)}))
+    assert found["butterfly"].colour == found["butterfly-twos"].colour
+    assert found["butterfly"].marker != found["butterfly-twos"].marker
+    assert len({look.colour for look in found.values()}) == 18, "no other two share a colour"
+    assert len(set(COLOURS)) == len(COLOURS) and len(set(MARKERS)) == len(MARKERS)
+
+
+def test_a_far_value_does_not_stretch_a_panel_but_is_named_at_its_edge(density_run):
+    assert inner_range([2.9, 3.0, 3.1, 3.2, 21.6]) == (2.9, 3.2)
+    assert inner_range([1.0, 2.0, 3.0, 9.0]) == (1.0, 9.0), "spread out, with no gap to speak of"
+    assert inner_range([1.0, 50.0]) == (1.0, 50.0), "two values have no middle"
+    plan, records = density_run
+    rows = (*plan.rows, "far", "near")
+    more = [trial for trial in plan.trials[:18] if trial.layer.row == plan.rows[0]]
+    for row, value in (("far", 21.6), ("near", 2.5)):
+        for trial in more:
+            copy = type(trial).model_validate(trial.model_dump() | {"layer": trial.layer.model_dump() | {"row": row}})
+            record = replace(records[0], id=copy.id, trial=copy.model_dump(mode="json"))
+            record.rows = [records[0].rows[0] | {"bits_per_dim": value}]
+            plan, records = plan.model_copy(update={"trials": (*plan.trials, copy)}), [*records, record]
+    results = Results.of(plan.model_copy(update={"rows": rows}), records)
+    digits = likelihood.figures(results)["likelihood"].axes[0]
+    assert digits.get_xlim()[1] < 6
+    assert "21.600" in [text.get_text() for text in digits.texts if getattr(text, "arrow_patch", None)]
+
+
+def test_the_ranking_sorts_by_mean_shades_ties_and_leaves_untuned_data_out(many_seeds):
+    plan, records = many_seeds(8)
+    figure = ranking.figures(Results.of(plan, records))["ranking"]
+    digits, waveforms = figure.axes
+    assert [text.get_text() for text in digits.get_yticklabels()] == list(plan.rows)
+    assert [text.get_text() for text in waveforms.get_yticklabels()] == ["my_layer & co", "<script>", "conv1x1"]
+    heights = [axes.patches[0].get_window_extent().height / axes.bbox.height for axes in (digits, waveforms)]
+    assert [round(3 * height) for height in heights] == [1, 2], "the leaders"
+    assert "bootstrap 95 % interval" in figure.get_supxlabel()
+    assert ranking.figures(Results.of(*many_seeds(2))) == {}, "no lead has an interval"
+
+
+def test_names_of_points_do_not_cover_each_other():
+    with style():
+        figure, (axes,) = panels(1, 4.0, 3.0)
+        axes.plot([1, 1.01, 1.02, 2], [1, 1.01, 1.0, 2], "o")
+        near = [Label(1 + i / 100, 1 + i % 2 / 100, f"layer-{i}", "black") for i in range(3)]
+        label_points(figure, {axes: near})
+        FigureCanvasAgg(figure).draw()
+    boxes = [Text.get_window_extent(text) for text in axes.texts]
+    assert not any(Bbox.intersection(a, b) for i, a in enumerate(boxes) for b in boxes[:i])
+    assert all(axes.get_window_extent().x0 <= box.x0 for box in boxes)
 
 
 def test_training_curves_average_the_seeds_that_reached_the_step():
@@ -133,6 +197,7 @@ def test_training_curves_average_the_seeds_that_reached_the_step():
         ([("3x4x4", 1), ("3x8x8", 1)], "image side, pixels", [4, 8]),
         ([("2x64", 1), ("2x128", 1)], "sequence length", [64, 128]),
         ([("1x8x8", 4), ("96x8x8", 4)], "channels", [1, 96]),
+        ([("3x8x8", 16), ("1x1000", 16)], "D, entries of an event", [192, 1000]),
     ],
 )
 def test_the_axis_of_a_sweep_shows_the_varying_dimension(points, label, values):
@@ -155,16 +220,16 @@ def test_a_side_legend_fits_the_figure_and_does_not_cover_the_panels(rows):
 
 def test_mosaic_places_images_in_reading_order():
     images = np.zeros((30, 3, 16, 16), dtype=np.uint8)
-    images[6, 0] = 255  # second row, second column; red
+    images[5, 0] = 255  # second row, second column; red
     whole = mosaic(images, 255)
-    assert whole.shape == (5 * 17 - 1, 5 * 17 - 1, 3), "the largest square that 30 images fill"
+    assert whole.shape == (4 * 17 - 1, 4 * 17 - 1, 3), "at most 4 x 4"
     assert (whole[17:33, 17:33] == [1, 0, 0]).all()
     assert (whole[16] == 1).all(), "a white line between"
     assert mosaic(images[:3, :2], 255).ndim == 2, "two channels are shown in grey"
     many = np.zeros((121, 1, 8, 8), dtype=np.uint8)
-    many[99] = 255  # the last of 10 x 10
+    many[15] = 255  # the last of 4 x 4
     whole = mosaic(many, 255)
-    assert whole.shape == (89, 89) and (whole[81:, 81:] == 1).all() and (whole[81:, 72:80] == 0).all()
+    assert whole.shape == (35, 35) and (whole[27:, 27:] == 1).all() and (whole[27:, 18:26] == 0).all()
 
 
 def test_missing_sample_files_have_no_figure(density_files):

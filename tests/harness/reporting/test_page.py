@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from harness.planning.overrides import run_command
 from harness.reporting.figures.figures import ReportFigure, rendered
 from harness.reporting.frame import Results, csv_bytes
+from harness.reporting.page.answer import Answer, Finding
 from harness.reporting.page.page import PageFigure, PageSection, anchors, numbers, page, page_figures
 from harness.reporting.page.page_facts import (
     environment_rows,
@@ -213,6 +214,22 @@ def test_absolute_paths_are_removed_from_every_line_of_the_records(density_run):
     assert kept[1]["curves"]["train"] == records[1].curves["train"]
 
 
+def test_the_answer_stands_between_the_question_and_the_tables(parameters_run, tmp_path):
+    findings = tuple(
+        Finding(f"claim {number}", "holds" if number else "<fails>", "good", "as /home/me/x/y says", "It mixes")
+        for number in range(5)
+    )
+    answer = Answer(findings, (("Tuned", ("nothing",)),), "likelihood")
+    results = Results.of(*parameters_run, tmp_path)
+    sections = [PageSection("It mixes", verdict=findings[0], folded=True)]
+    text = page(results, sections, {}, answer, small_figures()).decode()
+    order = [text.index(part) for part in ("<h1>", "4 holds", "<img", "claim 0", "Tuned", "<main>")]
+    assert order == sorted(order)
+    assert "1 &lt;fails&gt;" in text and "as …/y says" in text and text.count("<img") == 1
+    assert text.count('<a href="#it-mixes">claim') == 5
+    assert re.search(r'<details>\n<summary><h2>It mixes</h2> <span class="chip good">&lt;fails&gt;</span>', text)
+
+
 def test_a_section_may_have_any_heading_facts_tables_and_figures(density_run, tmp_path):
     plan, records = density_run
     table = Table("t", "of /home/me/x/y", ("a", "b"), (("r", "<b>1</b>"), ("s", "2")), bold=frozenset({(1, 1)}))
@@ -230,11 +247,15 @@ def test_a_section_may_have_any_heading_facts_tables_and_figures(density_run, tm
     assert [item["alt"] for tag, item in parts.tags if tag == "img"] == [figure.alt for figure in figures]
 
 
-def test_runtime_curves_come_before_their_tables(runtime_run, density_run, tmp_path):
-    for (plan, records), first in ((runtime_run, "Runtime curves"), (density_run, "Tables")):
-        results = Results.of(plan, records, tmp_path)
-        made = SuiteReport(results).sections([PageFigure("runtime-batch", "Runtime curves", "data:", 1)], [])
-        assert made[0].heading == first
+def test_leading_figures_come_first_and_what_is_no_main_table_is_folded(density_run, tmp_path):
+    figures = [PageFigure(name, name, "data:", 1, leading=name == "Ranking") for name in ("Likelihood", "Ranking")]
+    made = SuiteReport(Results.of(*density_run, tmp_path)).sections(figures, [])
+    assert [section.heading for section in made] == ["Ranking", "Tables", "Further tables", "Likelihood"]
+    assert [section.folded for section in made] == [False, False, True, True]
+    assert [table.name for table in made[1].tables] == ["made_up-likelihood"] and len(made[2].tables) == 4
+
+
+def test_anchors_are_unique():
     assert anchors([PageSection("()"), PageSection("–")]) == ["section", "section-2"]
 
 
@@ -256,8 +277,8 @@ def test_requested_tables_and_figures_are_on_the_page(density_run, write_run, tm
     words = " ".join(Parts(text).text)
     assert "At equal training steps" in words and "At equal coupling width" in words and "Benchmarks" in words
     names = [path.rpartition("/")[2].removesuffix(".png") for path in report.files if path.endswith(".png")]
-    assert names[:4] == ["likelihood", "pareto", "cost", "training"] and names[-1] == "benchmarks"
-    assert names[4:6] == ["samples-digits", "samples-waveforms"]
+    assert names[:4] == ["ranking", "likelihood", "pareto", "cost"] and names[-1] == "benchmarks"
+    assert names[5:7] == ["samples-digits", "samples-waveforms"]
     images = {image["alt"]: decoded(image["src"]) for tag, image in Parts(text).tags if tag == "img"}
     for name in names:
         file = folder / "figures" / f"{name}.svg"

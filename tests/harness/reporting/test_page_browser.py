@@ -41,6 +41,7 @@ class Visit:
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.on("requestfailed", lambda request: self.refused.append((request.url, request.failure)))
         self.page.goto(file.as_uri())
+        self.page.evaluate("for (const one of document.querySelectorAll('main details')) one.open = true")
         self.url = file.as_uri()
 
     def __enter__(self):
@@ -91,7 +92,7 @@ def test_the_content_security_policy_blocks_injected_scripts_and_requests(browse
 def test_every_figure_loads(browser, density_page):
     with Visit(browser, density_page) as visit:
         widths = visit.page.eval_on_selector_all("img", "all => all.map(one => one.complete && one.naturalWidth)")
-        assert len(widths) == 8, "one image per file of the report"
+        assert len(widths) == 9, "one image per file of the report"
         assert min(widths) > 100
 
 
@@ -165,6 +166,32 @@ def test_the_page_fits_a_phone_and_a_screen(browser, density_page, width, scheme
         assert wide == []
 
 
+def test_on_a_phone_the_sections_are_a_menu_and_a_link_opens_its_section(browser, density_page):
+    with Visit(browser, density_page, 390) as visit:
+        visit.page.reload()
+        link, section = visit.page.locator("nav a[href='#origin']"), visit.page.locator("#origin > details")
+        assert not link.is_visible() and section.get_attribute("open") is None
+        visit.page.get_by_text("Sections").click()
+        link.click()
+        section.locator("pre").wait_for(state="visible")
+        assert not link.is_visible(), "the menu closes"
+        visit.page.set_viewport_size({"width": 1280, "height": 900})
+        link.wait_for(state="visible")
+
+
+def test_what_is_cut_says_so_and_nothing_else_does(browser, density_page):
+    for width in (390, 1280):
+        with Visit(browser, density_page, width) as visit:
+            visit.page.wait_for_function("document.querySelectorAll('.cut').length > 0 || innerWidth > 400")
+            found = visit.page.evaluate(
+                """Array.from(document.querySelectorAll(".scroll, .wide"), one => [
+                    one.scrollWidth > one.clientWidth + 1, one.classList.contains("cut"),
+                    getComputedStyle(one, "::before").content.includes("scroll sideways")])"""
+            )
+            assert all(cut == marked == told for cut, marked, told in found)
+            assert any(cut for cut, _, _ in found) or width > 390
+
+
 def luminance(colour):
     """Return the luminance of "rgb(r, g, b)" as defined by the Web Content Accessibility Guidelines 2.2."""
     parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
@@ -222,4 +249,8 @@ def test_all_controls_are_reachable_by_keyboard_with_visible_focus(browser, dens
             assert focused[3] == "solid", f"no visible focus on {focused}"
             reached.add((focused[0], focused[2]))
         tags = {tag for tag, _ in reached}
-        assert tags == {"A", "BUTTON", "DIV"} and ("A", "records.json") in reached and ("BUTTON", "layer") in reached
+        assert (
+            tags == {"A", "BUTTON", "DIV", "SUMMARY"}
+            and ("A", "records.json") in reached
+            and ("BUTTON", "layer") in reached
+        )

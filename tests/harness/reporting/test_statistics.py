@@ -8,7 +8,6 @@ import pytest
 from scipy import stats
 
 from harness.reporting.statistics.statistics import (
-    Difference,
     Estimate,
     _holm,
     estimate,
@@ -16,7 +15,6 @@ from harness.reporting.statistics.statistics import (
     paired_differences,
     slope,
     spread_text,
-    winner,
 )
 
 VALUES = [2.31, 2.35, 2.29, 2.40, 2.33, 2.30, 2.36, 2.32, 2.31]
@@ -117,14 +115,15 @@ def test_equal_differences_need_no_standard_deviation():
     assert tested["all"].p == 0.0 and tested["all"].effect is None and tested["all"].significant
 
 
-def test_a_winner_differs_significantly_from_every_other_row():
-    means = {"a": 1.0, "b": 1.1, "c": 2.0}
-    apart, alike = (Difference(Estimate(-0.1, -0.2, 0.0, 8), p) for p in (0.01, 0.2))
-    assert winner(means, {("a", "b"): apart, ("a", "c"): apart, ("b", "c"): alike}) == "a"
-    assert winner(means, {("a", "b"): alike, ("a", "c"): apart, ("b", "c"): apart}) is None
-    assert winner(means, {("a", "c"): apart}) is None, "a pair without a test"
-    assert winner({"c": 3.0, "b": 1.0}, {("c", "b"): apart}) == "b"
-    assert winner({"a": 1.0}, {}) is None
+def test_one_interval_decides_and_is_shown():
+    """The bootstrap's from eight seeds on, where the test decides; Student's from three, where it excludes zero."""
+    eight = judged({"apart": [0.1, 0.12, 0.09, 0.11, 0.1, 0.13, 0.08, 0.1], "alike": [0.1, -0.1] * 4})
+    few = judged({"apart": [0.1, 0.11, 0.09], "alike": [0.1, 0.5, 2.4], "two": [0.1, 0.1]})
+    assert [found.separated for found in (*eight.values(), *few.values())] == [True, False, True, False, False]
+    assert eight["apart"].interval == (eight["apart"].estimate.low, eight["apart"].estimate.high)
+    assert few["apart"].interval == few["apart"].student and few["two"].interval is None
+    assert few["apart"].short() == "+0.100 [+0.075, +0.125]" and few["two"].short() == "+0.100"
+    assert eight["apart"].short().endswith("], p < 0.001")
 
 
 def test_a_slope_has_students_interval():

@@ -9,15 +9,16 @@ from matplotlib.lines import Line2D
 
 from harness.kinds.density.curves import average, curve, trained
 from harness.kinds.density.likelihoods import UNITS
-from harness.reporting.figures.figure_style import INK, colour, panels, plain
+from harness.reporting.figures.figure_style import INK, panels, plain
+from harness.reporting.figures.looks import COLOURS
 from harness.reporting.frame import Results
 
 HEADING = "Claimed and true likelihood"
 ORDER = 4
 
-CLAIMED: dict[str, Any] = {"color": colour(1), "label": "claimed by the released accounting"}
-TRUE: dict[str, Any] = {"color": colour(0), "label": "true, of the same weights"}
-FAIR: dict[str, Any] = {"color": colour(2), "linestyle": ":", "label": "true, trained on it"}
+CLAIMED: dict[str, Any] = {"color": COLOURS[1], "label": "claimed by the released accounting"}
+TRUE: dict[str, Any] = {"color": COLOURS[0], "label": "true, of the same weights"}
+FAIR: dict[str, Any] = {"color": COLOURS[2], "linestyle": ":", "label": "true, trained on it"}
 FLOOR: dict[str, Any] = {"color": INK, "linestyle": "--", "linewidth": 1.2, "label": "resolution floor"}
 
 
@@ -51,5 +52,5 @@ def figures(results: Results) -> dict[str, Figure]:
     unit = next(iter(frame["unit"].dropna()), "nats_per_dim")
     grid[0].set_ylabel(f"validation, {UNITS[unit]} (lower is better)")
     handles = [Line2D([], [], **look) for look in (CLAIMED, TRUE, FAIR, FLOOR)]
-    figure.legend(handles=handles, loc="outside lower center", ncols=2)
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(2, len(rows)))
     return {"accounting": figure}

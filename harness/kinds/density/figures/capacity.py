@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,8 @@ from harness.core.settings import FlowSettings
 from harness.kinds.density.likelihoods import IMPROVING, UNITS, bars_texts, density, ranking, units
 from harness.kinds.density.trial import DensityTrial
 from harness.kinds.density.tuning.searches import tuning_text
-from harness.reporting.figures.figure_style import INK, colour, footnotes, marker, panels, plain, side_legend
+from harness.reporting.figures.figure_style import INK, footnotes, panels, plain, side_legend
+from harness.reporting.figures.looks import Look, looks
 from harness.reporting.frame import Results
 from harness.reporting.statistics.statistics import Difference
 
@@ -56,16 +57,15 @@ def figures(results: Results) -> dict[str, Figure]:
     found = {column: leads(results, column, control) for column in plan.columns}
     if not any(found.values()):
         return {}
-    rows = [row for row in plan.rows if any(row in own for own in found.values())]
+    chosen = {row: look for row, look in looks(plan).items() if any(row in own for own in found.values())}
     figure, grid = panels(len(shown), 3.6, 3.0, columns=2)
     for axes, panel in zip(grid, shown, strict=True):
-        _draw(axes, panel, rows, plan, found)
+        _draw(axes, panel, chosen, found)
         first = next(iter(panel.columns.values()))
         axes.set_ylabel(f"lead, {UNITS[units(results)[first]]} (higher is better)")
     handles = [
-        Line2D([], [], color=colour(i), marker=marker(i), markersize=5, label=plain(row))
-        for i, row in enumerate(plan.rows)
-        if row in rows
+        Line2D([], [], color=look.colour, marker=look.marker, markersize=5, label=plain(row))
+        for row, look in chosen.items()
     ]
     side_legend(figure, [*handles, Line2D([], [], color=INK, linewidth=1, label=plain(control))])
     notes = [f"lead: negative log-likelihood of {control} minus that of the layer, by paired seeds"]
@@ -134,17 +134,16 @@ def _without(flow: FlowSettings, setting: str) -> FlowSettings:
     return flow.model_copy(update={setting: FlowSettings.model_fields[setting].default})
 
 
-def _draw(axes: Axes, panel: Panel, rows: Sequence[str], plan: Plan, found: Mapping[str, Leads]) -> None:
+def _draw(axes: Axes, panel: Panel, rows: Mapping[str, Look], found: Mapping[str, Leads]) -> None:
     """Draw the leads: lines over the columns, and points for other coupling networks right of a dotted line."""
     columns = [*panel.columns.values(), *panel.others.values()]
     last = len(panel.columns)
     axes.axhline(0, color=INK, linewidth=1)
     if panel.others:
         axes.axvline(last - 0.5, color=INK, linewidth=0.8, linestyle=":")
-    for number, row in enumerate(rows):
+    for number, (row, look) in enumerate(rows.items()):
         shift = SPREAD * (number - (len(rows) - 1) / 2)  # so that intervals do not cover one another
         points = [(x, found[column][row].estimate) for x, column in enumerate(columns) if row in found[column]]
-        position = plan.rows.index(row)
         for joined in (True, False):
             own = [(x + shift, lead) for x, lead in points if (x < last) == joined]
             if own:
@@ -153,8 +152,8 @@ def _draw(axes: Axes, panel: Panel, rows: Sequence[str], plan: Plan, found: Mapp
                     [x for x, _ in own],
                     [lead.mean for _, lead in own],
                     yerr=[[low for low, _ in bars], [high for _, high in bars]],
-                    color=colour(position),
-                    marker=marker(position),
+                    color=look.colour,
+                    marker=look.marker,
                     linestyle="-" if joined else "none",
                     linewidth=1.2,
                     markersize=5,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from harness.reporting.figures.figure_style import COLOURS, ROW_HEIGHT, layer_axis, logarithmic, marker, panels, plain
+from harness.reporting.figures.figure_style import ROW_HEIGHT, layer_axis, logarithmic, panels, plain
+from harness.reporting.figures.looks import COLOURS, MARKERS
 from harness.reporting.frame import Results, groups_of
 from harness.reporting.tables.cells import OPERATIONS, shape_text
 
@@ -35,7 +36,7 @@ def figures(results: Results) -> dict[str, Figure]:
                 xerr=list(own["iqr_ms"] / 2),
                 linestyle="none",
                 elinewidth=1.2,
-                marker=marker(number),
+                marker=MARKERS[number],
                 color=COLOURS[number],
                 markersize=6,
                 capsize=2,

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from harness.kinds.density.likelihoods import IMPROVING, UNITS, bars_texts, density, of_column, standard_error, units
 from harness.kinds.density.tuning.searches import tuning_text
-from harness.reporting.figures.figure_style import ROW_HEIGHT, colour, footnotes, layer_axis, marker, panels, plain
+from harness.reporting.figures.figure_style import ROW_HEIGHT, footnotes, layer_axis, panels, plain, value_above
+from harness.reporting.figures.looks import looks
+from harness.reporting.figures.outliers import arrow, inner_range
 from harness.reporting.frame import Results
 from harness.reporting.statistics.statistics import Estimate, estimate
 
@@ -25,12 +28,16 @@ def figures(results: Results) -> dict[str, Figure]:
     height = ROW_HEIGHT * len(plan.rows) + 1.0
     figure, grid = panels(len(plan.columns), 2.6, height, share_y=True)
     shown = list[Estimate]()
+    chosen = list(looks(plan).values())
     hollow = improving = False
     for axes, column in zip(grid, plan.columns, strict=True):
         axes.set_title(plain(column))
         axes.set_xlabel(f"{UNITS[units(results)[column]]} (lower is better)")
         layer_axis(axes, plan.rows)
         axes.xaxis.set_major_locator(MaxNLocator(4))
+        known = frame.loc[(frame["dataset"] == column) & frame["value"].notna()]
+        low, high = limits(known)
+        axes.set_xlim(low, high)
         for position, planned in enumerate(of_column(frame, plan, column).values()):
             good = planned[planned["value"].notna()]
             values = list(good["value"])
@@ -40,20 +47,37 @@ def figures(results: Results) -> dict[str, Figure]:
                 continue
             doubtful = bool(good["doubt"].notna().any() or good["exempt"].any())
             hollow |= doubtful
-            face = "white" if doubtful else colour(position)
-            look: dict[str, Any] = {"color": colour(position), "marker": marker(position), "markerfacecolor": face}
-            if len(values) > 1:
-                axes.plot(values, [position + 0.24] * len(values), ".", color=colour(position), alpha=0.6, markersize=5)
+            colour = chosen[position].colour
             shown.append(estimate(values, standard_error(good)))
-            low, high = shown[-1].bars
-            axes.errorbar(shown[-1].mean, position, xerr=[[low], [high]], markersize=7, capsize=3, **look)
-            if good["improving"].any():
-                improving = True
-                above: dict[str, Any] = {"xytext": (0, 6), "textcoords": "offset points", "ha": "center", "fontsize": 7}
-                axes.annotate(IMPROVING, (shown[-1].mean, position), **above)
+            mean = shown[-1].mean
+            improving |= bool(good["improving"].any())
+            text = f"{mean:.3f}" + (f" {IMPROVING}" if good["improving"].any() else "")
+            if not low <= mean <= high:
+                arrow(axes, position, text, colour, "x", upward=mean > high)
+                continue
+            face = "white" if doubtful else colour
+            look: dict[str, Any] = {"color": colour, "marker": chosen[position].marker, "markerfacecolor": face}
+            if len(values) > 1:
+                axes.plot(values, [position + 0.24] * len(values), ".", color=colour, alpha=0.6, markersize=5)
+            below, above = shown[-1].bars
+            axes.errorbar(mean, position, xerr=[[below], [above]], markersize=7, capsize=3, **look)
+            value_above(axes, mean, position, text)
     notes = bars_texts(shown)
     notes += ["small dots: single seeds"] if any(found.seeds > 1 for found in shown) else []
     notes += [f"{IMPROVING} still improving when training reached its bound"] if improving else []
     notes += ["hollow: not to be compared (audit failed, below the resolution floor, or not tuned)"] if hollow else []
     footnotes(figure, [*notes, tuning_text(results)])
     return {"likelihood": figure}
+
+
+def limits(known: pd.DataFrame) -> tuple[float, float]:
+    """Return a range that shows the seeds of all rows, but of those far from the others."""
+    if known.empty:
+        return 0.0, 1.0
+    means = known.groupby("layer")["value"].mean()
+    low, high = inner_range(list(means))
+    near = known["layer"].map(means).between(low, high)
+    errors = known["standard_error"].where(known.groupby("layer")["value"].transform("size") == 1, 0.0).fillna(0.0)
+    low, high = ((known["value"] + sign * errors)[near].agg(end) for sign, end in ((-1, "min"), (1, "max")))
+    pad = 0.12 * (high - low) or 0.05 * abs(high) or 1.0
+    return float(low - pad), float(high + pad)

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 
 from harness.core.records import MAP
 from harness.kinds.density.figures.samples import arrays_of
-from harness.reporting.figures.figure_style import COLOURS, panels, plain, slug
+from harness.reporting.figures.figure_style import panels, plain, slug
+from harness.reporting.figures.looks import COLOURS
 from harness.reporting.frame import Results
 
 HEADING = "Matrices of trained layers"

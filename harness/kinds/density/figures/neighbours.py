@@ -8,7 +8,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from harness.kinds.density.figures.samples import arrays_of, shades, tiled
-from harness.reporting.figures.figure_style import COLOURS, INK, panels, plain, slug
+from harness.reporting.figures.figure_style import INK, panels, plain, slug
+from harness.reporting.figures.looks import COLOURS
 from harness.reporting.frame import Results
 
 HEADING = "Nearest training examples"

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import textwrap
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from harness.kinds.density.likelihoods import UNITS, bars_texts
 from harness.kinds.density.models import Field, Model, fields
 from harness.kinds.density.tuning.searches import tuning_text
-from harness.reporting.figures.figure_style import colour, footnotes, marker, panels, plain, side_legend
+from harness.reporting.figures.figure_style import INK, footnotes, panels, plain
+from harness.reporting.figures.labels import Label, label_points
+from harness.reporting.figures.looks import Look, looks
+from harness.reporting.figures.outliers import arrow, inner_range
 from harness.reporting.frame import Results
-
-if TYPE_CHECKING:
-    from harness.planning.plan import Plan
+from harness.reporting.tables.kernels import fallback_note
 
 HEADING = "Likelihood against cost"
 ORDER = 2
@@ -29,12 +29,13 @@ COSTS: dict[str, Callable[[Model], float | None]] = {
     "seconds of training": lambda model: model.seconds,
 }
 
+DOMINATED, FAINT = "#b0b0b0", "#6f6f6f"  # the colour of a point that another one dominates, and of its name
 DECADE = 10
 TITLE_CHARACTERS = 32  # of a line of a panel's title
 
 
 def figures(results: Results) -> dict[str, Figure]:
-    """Return a figure of two panels per data set: widths of a row are joined, the front is grey.
+    """Return a figure of two panels per data set: widths of a row are joined, and dominated points are grey.
 
     Models that are not to be compared are hollow, and only tuned ones make a front.
     """
@@ -42,21 +43,16 @@ def figures(results: Results) -> dict[str, Figure]:
     shown = [(field, cost) for field in fields(results) for cost in COSTS if _drawable(field, cost)]
     if not shown:
         return {}
-    figure, grid = panels(len(shown), 3.2, 3.0, columns=2)
-    for axes, (field, cost) in zip(grid, shown, strict=True):
-        _panel(axes, plan, field, cost)
-    handles = [
-        Line2D([], [], color=colour(i), marker=marker(i), linestyle="", label=plain(row))
-        for i, row in enumerate(plan.rows)
-    ]
+    figure, grid = panels(len(shown), 4.4, 3.4, columns=2)
+    names = {axes: _panel(axes, looks(plan), field, cost) for axes, (field, cost) in zip(grid, shown, strict=True)}
     models = [model for field, _ in shown for model in field.models]
-    if any(model.competes for model in models):
-        handles.append(Line2D([], [], color="#777777", linewidth=1, linestyle="--", label="Pareto front"))
-    side_legend(figure, handles)
     notes = bars_texts(model.estimate for model in models)
+    if any(model.competes for model in models):
+        notes.append("dashed: Pareto front of the means; grey: not on it")
     if any(model.doubtful or model.exempt for model in models):
         notes.append("hollow: not a likelihood to compare, told the permutation, or not tuned")
-    footnotes(figure, [*notes, tuning_text(results)])
+    footnotes(figure, [*notes, *fallback_note(results, "density"), tuning_text(results)])
+    label_points(figure, names)
     return {"pareto": figure}
 
 
@@ -76,28 +72,42 @@ def _drawable(field: Field, cost: str) -> bool:
     return len({model.row for model in known}) > 1 and (one_machine or cost == "parameters")
 
 
-def _panel(axes: Axes, plan: Plan, field: Field, cost: str) -> None:
+def _panel(axes: Axes, chosen: Mapping[str, Look], field: Field, cost: str) -> list[Label]:
+    """Draw the models of a data set, and return the names of the points that lie in the panel."""
     known = [(found, model) for model in field.models if (found := COSTS[cost](model)) is not None]
-    for position, row in enumerate(plan.rows):
+    best = front([(x, model.mean) for x, model in known if model.competes])
+    low, high = inner_range([model.mean for _, model in known])
+    names = []
+    for row, look in chosen.items():
         own = sorted(((x, model) for x, model in known if model.row == row), key=lambda point: point[0])
-        if len(own) > 1:
-            axes.plot([x for x, _ in own], [model.mean for _, model in own], color=colour(position), linewidth=0.8)
+        inside = [(x, model) for x, model in own if low <= model.mean <= high]
+        if len(inside) > 1:
+            axes.plot([x for x, _ in inside], [model.mean for _, model in inside], color=DOMINATED, linewidth=0.8)
         for x, model in own:
-            low, high = model.estimate.bars
-            face = "white" if model.doubtful or model.exempt else colour(position)
+            colour = DOMINATED if best and (x, model.mean) not in best else look.colour
+            if not low <= model.mean <= high:
+                arrow(axes, x, f"{plain(row)} {model.mean:.3g}", FAINT, "y", upward=model.mean > high)
+                axes.update_datalim([(x, high)])
+                continue
+            below, above = model.estimate.bars
             axes.errorbar(
                 x,
                 model.mean,
-                yerr=[[low], [high]],
-                color=colour(position),
-                marker=marker(position),
-                markerfacecolor=face,
+                yerr=[[below], [above]],
+                color=colour,
+                marker=look.marker,
+                markerfacecolor="white" if model.doubtful or model.exempt else colour,
                 markersize=6,
                 capsize=2,
             )
-    best = front([(x, model.mean) for x, model in known if model.competes])
+        if inside:
+            x, model = min(inside, key=lambda point: point[1].mean)
+            on_front = not best or (x, model.mean) in best
+            names.append(Label(x, model.mean, plain(row), INK if on_front else FAINT))
     if best:
-        axes.step(*zip(*best, strict=True), where="post", color="#777777", linewidth=1, linestyle="--")
+        corners = [best[0], *(corner for (_, y), (x, z) in itertools.pairwise(best) for corner in ((x, y), (x, z)))]
+        axes.plot(*zip(*corners, strict=True), color="#777777", linewidth=1, linestyle="--")
+    axes.margins(x=0.12, y=0.1)
     axes.set_title(textwrap.fill(plain(field.name), TITLE_CHARACTERS))
     axes.set_xlabel(cost)
     axes.set_ylabel(f"{UNITS[field.unit]} (lower is better)")
@@ -105,8 +115,17 @@ def _panel(axes: Axes, plan: Plan, field: Field, cost: str) -> None:
     if max(costs) >= DECADE * min(costs) > 0:  # a log scale of less has no round numbers to show
         axes.set_xscale("log")
         decades = math.log10(max(costs) / min(costs))
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 1.5 else (1, 3) if decades < 2 else (1,)))
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 2 else (1,)))
         axes.xaxis.set_minor_formatter(NullFormatter())
     else:
         axes.xaxis.set_major_locator(MaxNLocator(4))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axes.xaxis.set_major_formatter(FuncFormatter(_tick))
+    return names
+
+
+def _tick(value: float, _: int | None = None) -> str:
+    """Return a cost in few characters: 20k for 20,000."""
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}"

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from harness.reporting.figures.figure_style import COLOURS, panels, plain, slug
-from harness.reporting.frame import Results
+from harness.core.errors import UserError
+from harness.core.third_party import is_third_party
+from harness.kinds.density.likelihoods import UNITS, density
+from harness.kinds.density.trial import DensityTrial
+from harness.reporting.figures.figure_style import INK, panels, plain, slug
+from harness.reporting.figures.looks import COLOURS
+from harness.reporting.frame import Results, Row, rows_of
 
 HEADING = "Samples"
 ORDER = 7
 
-GRID = 10  # images along a side of a panel, where there are as many
+GRID = 4  # images along a side of a panel, where there are as many
 WAVES = 3  # sequences in a panel
 
 
@@ -23,42 +31,83 @@ def figures(results: Results) -> dict[str, Figure]:
     """Return a figure per data set: the data, then samples of each layer, from the first seed that has any."""
     figures = {}
     for column in results.plan.columns:
-        blocks = sample_blocks(arrays_of(results, column))
+        blocks = sample_blocks(results, column)
         if not blocks:
             continue
-        figure = (image_figure if blocks[0][1].ndim == 4 else wave_figure)(blocks)
+        figure = image_figure(blocks) if blocks[0].events.ndim == 4 else wave_figure(blocks, channels(results, column))
         figure.suptitle(plain(f"{column}: held-out data, and samples of the flow with each layer"), x=0.01, ha="left")
         figures[f"samples-{slug(column)}"] = figure
     return figures
 
 
+@dataclass(frozen=True)
+class Block:
+    """The events of one panel."""
+
+    title: str
+    events: np.ndarray
+    value: str = ""  # the likelihood of the flow that they are samples of
+
+
 def arrays_of(results: Results, column: str) -> dict[str, dict[str, np.ndarray]]:
     """Return the stored arrays of a data set's trials, by row in plan order, each of the first seed that has any."""
-    frame = results.of_kind("density")
-    found: dict[str, dict[str, np.ndarray]] = {}
+    return {line.layer: arrays for line, arrays in stored(results, column)}
+
+
+def stored(results: Results, column: str) -> Iterator[tuple[Row, dict[str, np.ndarray]]]:
+    """Yield for each row its first trial that has arrays, as a row of `density`, with the arrays."""
+    frame = density(results)
+    frame = frame[frame["dataset"] == column]
     for row in results.plan.rows:
-        trials = frame.loc[(frame["dataset"] == column) & (frame["layer"] == row), "id"]
-        arrays = next((arrays for trial in trials if (arrays := results.arrays(trial)) is not None), None)
-        if arrays is not None:
-            found[row] = arrays
-    return found
+        found = ((line, results.arrays(line.id)) for line in rows_of(frame[frame["layer"] == row]))
+        first = next(((line, arrays) for line, arrays in found if arrays is not None), None)
+        if first is not None:
+            yield first
 
 
-def sample_blocks(found: Mapping[str, Mapping[str, np.ndarray]]) -> list[tuple[str, np.ndarray]]:
-    """Return ("data", values), then (row, samples) of each row; empty where there is none."""
-    rows = list(found)
-    return [("data", found[rows[0]]["data"]), *((row, found[row]["samples"]) for row in rows)] if rows else []
+def sample_blocks(results: Results, column: str) -> list[Block]:
+    """Return the data, then the samples of each row, with the test likelihood of their trial; empty without any."""
+    blocks = list[Block]()
+    for line, arrays in stored(results, column):
+        if not blocks:
+            blocks.append(Block("data", arrays["data"]))
+        seed = f", seed {line.seed}" if len(results.plan.seeds) > 1 else ""
+        value = line.failure if pd.isna(line.value) else f"{line.value:.3f} {UNITS[line.measure]}{seed}"
+        blocks.append(Block(line.layer, arrays["samples"], value))
+    return blocks
 
 
-def image_figure(blocks: Sequence[tuple[str, np.ndarray]]) -> Figure:
-    """Return a square of images for each block (title, (N, C, H, W)); one or three channels are shown."""
-    figure, grid = panels(len(blocks), 2.3, 2.6, columns=4)
-    top = max(1, int(blocks[0][1].max()))
-    for axes, (title, images) in zip(grid, blocks, strict=True):
-        axes.set_title(plain(title), fontsize=9)
-        axes.imshow(mosaic(images, top), cmap="gray", vmin=0, vmax=1, interpolation="antialiased")
+def channels(results: Results, column: str) -> list[str]:
+    """Return the names of the channels of a data set of the project; none where they are not known."""
+    data = next(
+        trial.data for trial in results.plan.trials if isinstance(trial, DensityTrial) and trial.data.label == column
+    )
+    if is_third_party(data.name):
+        return []  # a report runs no third-party code
+    from harness.datasets import find_dataset
+
+    try:
+        return list(find_dataset(data.name).channels(dict(data.options)))
+    except UserError:  # a data set of another version
+        return []
+
+
+def image_figure(blocks: Sequence[Block]) -> Figure:
+    """Return a square of images for each block, (N, C, H, W); one or three channels are shown."""
+    figure, grid = panels(len(blocks), 2.3, 2.8, columns=4)
+    top = max(1, int(blocks[0].events.max()))
+    for axes, block in zip(grid, blocks, strict=True):
+        name_panel(axes, block)
+        axes.imshow(mosaic(block.events, top), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
         axes.set_axis_off()
     return figure
+
+
+def name_panel(axes: Axes, block: Block) -> None:
+    """Write the name of a block above its panel, and its value below the name."""
+    axes.set_title(f"{plain(block.title)}\n", fontsize=9)
+    look: dict[str, Any] = {"xytext": (0, 5), "textcoords": "offset points", "fontsize": 8, "color": INK}
+    axes.annotate(plain(block.value), (0, 1), xycoords="axes fraction", **look)
 
 
 def mosaic(images: np.ndarray, top: int) -> np.ndarray:
@@ -84,20 +133,20 @@ def tiled(images: np.ndarray, across: int, pad: int, gap: int) -> np.ndarray:
     return whole[:, :, 0] if channels == 1 else whole
 
 
-def wave_figure(blocks: Sequence[tuple[str, np.ndarray]]) -> Figure:
-    """Return a panel of WAVES sequences, one above the other, for each block (title, (N, C, T))."""
-    figure, grid = panels(len(blocks), 2.6, 2.6, share_y=True, columns=3)
-    data = blocks[0][1].astype(float)
+def wave_figure(blocks: Sequence[Block], names: Sequence[str] = ()) -> Figure:
+    """Return a panel of WAVES sequences, one above the other, for each block, (N, C, T), with names of the channels."""
+    figure, grid = panels(len(blocks), 2.6, 2.8, share_y=True, columns=3)
+    data = blocks[0].events.astype(float)
     low = data.min(axis=(0, 2), keepdims=True)
     span = np.maximum(data.max(axis=(0, 2), keepdims=True) - low, 1)
-    for axes, (title, waves) in zip(grid, blocks, strict=True):
-        axes.set_title(plain(title), fontsize=9)
-        draw_waves(axes, (waves[:WAVES] - low) / span)
+    for axes, block in zip(grid, blocks, strict=True):
+        name_panel(axes, block)
+        draw_waves(axes, (block.events[:WAVES] - low) / span)
         axes.set_xlabel("time step")
     for axes in grid[::3]:
         axes.set_ylabel("scaled to the data's range")
-    names = [f"channel {number}" for number in range(1, data.shape[1] + 1)]
-    figure.legend(grid[0].get_lines()[: len(names)], names, loc="outside right center")
+    known = list(names) or [f"channel {number}" for number in range(1, data.shape[1] + 1)]
+    figure.legend(grid[0].get_lines()[: len(known)], known, loc="outside right center")
     return figure
 
 

@@ -6,7 +6,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from harness.kinds.density.curves import curve, trained
-from harness.reporting.figures.figure_style import INK, colour, marker, panels, plain
+from harness.reporting.figures.figure_style import INK, panels, plain
+from harness.reporting.figures.looks import looks
 from harness.reporting.frame import Results, rows_of
 
 HEADING = "Smallest singular value"
@@ -22,12 +23,13 @@ def figures(results: Results) -> dict[str, Figure]:
     columns = [column for column in plan.columns if (watched["dataset"] == column).any()]
     if not columns:
         return {}
+    shown = looks(plan)
     figure, grid = panels(len(columns), 3.4, 2.9, share_y=True, columns=2)
     for axes, column in zip(grid, columns, strict=True):
         for line in rows_of(watched[watched["dataset"] == column]):
-            position, record = plan.rows.index(line.layer), results.records[line.id]
+            look, record = shown[line.layer], results.records[line.id]
             points = curve(record, "smallest_singular_value")
-            axes.plot(*zip(*points, strict=True), color=colour(position), linewidth=1.2)
+            axes.plot(*zip(*points, strict=True), color=look.colour, linewidth=1.2)
             counts = dict(curve(record, "crossings"))
             values = dict(points)
             crossed = [
@@ -37,15 +39,15 @@ def figures(results: Results) -> dict[str, Figure]:
                 crossed,
                 [values[step] for step in crossed if step in values],
                 linestyle="none",
-                marker=marker(position),
-                color=colour(position),
+                marker=look.marker,
+                color=look.colour,
                 markersize=5,
             )
         axes.set_yscale("log")
         axes.set_title(plain(column))
         axes.set_xlabel("training step")
     figure.supylabel("smallest singular value of any layer", fontsize=9, color=INK)
-    handles = [Line2D([], [], color=colour(i), label=plain(row)) for i, row in enumerate(plan.rows)]
+    handles = [Line2D([], [], color=look.colour, label=plain(row)) for row, look in shown.items()]
     crossing = "a step before crossed a singular matrix"
     handles.append(Line2D([], [], color=INK, linestyle="none", marker="o", label=crossing))
     figure.legend(handles=handles, loc="outside lower center", ncols=2)

@@ -10,7 +10,9 @@ from matplotlib.lines import Line2D
 
 from harness.kinds.density.curves import Curve, average, curve, trained
 from harness.kinds.density.likelihoods import UNITS, units
-from harness.reporting.figures.figure_style import INK, colour, panels, plain, side_legend
+from harness.reporting.figures.figure_style import INK, footnotes, panels, plain, side_legend
+from harness.reporting.figures.looks import looks
+from harness.reporting.figures.outliers import inner_range
 from harness.reporting.frame import Results
 
 HEADING = "Training curves"
@@ -36,34 +38,45 @@ def figures(results: Results) -> dict[str, Figure]:
     columns = [column for column in plan.columns if (frame["dataset"] == column).any()]
     if not columns:
         return {}
+    chosen = {row: look for row, look in looks(plan).items() if (frame["layer"] == row).any()}
+    beyond = []
     figure, grid = panels(len(columns), 3.4, 3.2, columns=3)
     for axes, column in zip(grid, columns, strict=True):
-        shown: list[Curve] = []
-        for position, row in enumerate(plan.rows):
+        shown: dict[str, Curve] = {}
+        for row, look in chosen.items():
             trials = frame.loc[(frame["dataset"] == column) & (frame["layer"] == row), "id"]
             for name, line in (("train", ":"), ("validation", "-")):
                 seeds = [curves[name, trial] for trial in trials if (name, trial) in curves]
                 if not seeds:
                     continue
                 middle = average(seeds)
-                shown.append(middle)
+                shown[f"{row} {name}"] = middle
+                width, at_end = (1.2, "") if name == "train" else (2, look.marker)
                 axes.plot(
-                    *zip(*middle, strict=True), line, color=colour(position), linewidth=1.2 if name == "train" else 2
+                    *zip(*middle, strict=True), line, color=look.colour, linewidth=width, marker=at_end, markevery=[-1]
                 )
                 if name == "validation" and len(seeds) > 1:
-                    thin = LineCollection(seeds, color=colour(position), linewidth=0.6, alpha=0.5)
+                    thin = LineCollection(seeds, color=look.colour, linewidth=0.6, alpha=0.5)
                     thin.set_rasterized(len(seeds) > MOST_DRAWN)
                     axes.add_collection(thin)
-        axes.set_ylim(*limits(shown))
+        lowest, highest = inner_range([points[-1][1] for points in shown.values()])
+        near = [points for points in shown.values() if lowest <= points[-1][1] <= highest]
+        far = [f"{name} {points[-1][1]:.3g}" for name, points in shown.items() if points not in near]
+        beyond += [f"beyond the panel of {column} at the end: {', '.join(far)}"] if far else []
+        axes.set_ylim(*limits(near))
         axes.set_title(plain(column))
         axes.set_xlabel("training step")
         axes.set_ylabel(UNITS[units(results)[column]])
-    handles = [Line2D([], [], color=colour(i), linewidth=2, label=plain(row)) for i, row in enumerate(plan.rows)]
+    handles = [
+        Line2D([], [], color=look.colour, marker=look.marker, linewidth=2, label=plain(row))
+        for row, look in chosen.items()
+    ]
     handles += [
         Line2D([], [], color=INK, linewidth=2, label="validation"),
         Line2D([], [], color=INK, linewidth=1.2, linestyle=":", label="training batches"),
     ]
     side_legend(figure, handles)
+    footnotes(figure, beyond)
     return {"training": figure}
 
 

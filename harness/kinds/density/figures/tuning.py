@@ -11,7 +11,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from harness.kinds.density.likelihoods import UNITS, units
-from harness.reporting.figures.figure_style import colour, footnotes, marker, panels, plain, side_legend
+from harness.reporting.figures.figure_style import footnotes, panels, plain, side_legend
+from harness.reporting.figures.looks import looks
 from harness.reporting.frame import MISSING, Results, groups_of
 from harness.reporting.statistics.expected_best import ExpectedBest, expected_best
 
@@ -34,21 +35,22 @@ def figures(results: Results) -> dict[str, Figure]:
     columns = [column for column in plan.columns if column in curves]
     if not columns:
         return {}
+    shown = looks(plan)
     figure, grid = panels(len(columns), 3.4, 3.2, columns=3)
     for axes, column in zip(grid, columns, strict=True):
         expected = {row: expected_best(values) for row, values in curves[column].items()}
         for row, found in expected.items():
-            position, number = plan.rows.index(row), np.arange(1, len(found.mean) + 1)
-            axes.plot(number, found.mean, color=colour(position), marker=marker(position), markersize=4)
-            axes.fill_between(number, found.low, found.high, color=colour(position), alpha=0.12, linewidth=0)
+            look, number = shown[row], np.arange(1, len(found.mean) + 1)
+            axes.plot(number, found.mean, color=look.colour, marker=look.marker, markersize=4)
+            axes.fill_between(number, found.low, found.high, color=look.colour, alpha=0.12, linewidth=0)
         axes.set_ylim(*limits(list(expected.values())))
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.set_title(plain(column))
         axes.set_xlabel("candidates")
         axes.set_ylabel(UNITS[units(results)[column]])
     handles = [
-        Line2D([], [], color=colour(i), marker=marker(i), markersize=4, label=plain(row))
-        for i, row in enumerate(plan.rows)
+        Line2D([], [], color=look.colour, marker=look.marker, markersize=4, label=plain(row))
+        for row, look in shown.items()
         if any(row in curves[column] for column in columns)
     ]
     side_legend(figure, handles)

@@ -11,6 +11,7 @@ from harness.kinds.density.tuning.searches import Search, candidates_text, searc
 from harness.reporting.frame import Results
 from harness.reporting.tables.rendering import Table
 
+RATE = "training.learning_rate"
 NOT_TUNED = "not tuned"
 EDGE = "*"
 AT_EDGE = f"{EDGE} the lowest or the highest value that was tried, so that a lower loss may lie beyond it"
@@ -29,11 +30,8 @@ def choices_table(results: Results) -> Table | None:
             search = found[column].get(row)
             if search is None:
                 cells.append(NOT_TUNED)
-                continue
-            changes = chosen.get((row, column))
-            if changes is None and (number := search.trial.choice(results.records)) is not None:
-                changes = dict(search.tuning.candidates[number])
-            cells.append(_settings(search, changes) + _outcomes(search, states))
+            else:
+                cells.append(_settings(search, chosen[row, column]) + _outcomes(search, states))
         rows.append(tuple(cells))
     edges = any(EDGE in cell for row in rows for cell in row[1:])
     return Table(
@@ -43,14 +41,50 @@ def choices_table(results: Results) -> Table | None:
         tuple(rows),
         (AT_EDGE,) * edges,
         words=frozenset(range(1, len(plan.columns) + 1)),
+        detail=True,
     )
 
 
-def _chosen(results: Results) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return (layer, data set) -> the chosen settings in the records."""
+def at_edges(results: Results) -> int:
+    """Return the number of layers and data sets with a choice at an edge of the values that were tried."""
+    chosen = _chosen(results)
+    return sum(
+        any(search.at_edge(path, value) for path, value in (chosen[row, column] or {}).items())
+        for column, own in searches(results).items()
+        for row, search in own.items()
+    )
+
+
+def chosen_rates(results: Results) -> list[str]:
+    """Return a remark with the learning rates that validation chose, by data set; none where it chose no rate."""
+    rates: dict[str, dict[str, list[str]]] = {}
+    for (row, column), changes in _chosen(results).items():
+        if changes is not None and RATE in changes:
+            rates.setdefault(column, {}).setdefault(value_text(changes[RATE]), []).append(row)
+    parts = []
+    for column, own in rates.items():
+        listed = [f"{rate} ({', '.join(rows)})" for rate, rows in sorted(own.items(), key=_rate)]
+        parts.append(f"{column}: {', '.join(listed)}")
+    return [f"chosen learning rates: {'; '.join(parts)}"] if parts else []
+
+
+def _rate(item: tuple[str, list[str]]) -> float:
+    return float(item[0])
+
+
+def _chosen(results: Results) -> dict[tuple[str, str], Mapping[str, Any] | None]:
+    """Return (layer, data set) -> the chosen settings of what was tuned; None where no candidate was chosen."""
     known = results.of_kind("density").dropna(subset="chosen").drop_duplicates(["layer", "dataset"])
     keys = zip(known["layer"], known["dataset"], strict=True)
-    return dict(zip(keys, map(json.loads, known["chosen"]), strict=True))
+    recorded = dict(zip(keys, map(json.loads, known["chosen"]), strict=True))
+    found: dict[tuple[str, str], Mapping[str, Any] | None] = {}
+    for column, own in searches(results).items():
+        for row, search in own.items():
+            number = None if (row, column) in recorded else search.trial.choice(results.records)
+            found[row, column] = recorded.get(
+                (row, column), None if number is None else dict(search.tuning.candidates[number])
+            )
+    return found
 
 
 def _settings(search: Search, changes: Mapping[str, Any] | None) -> str:
@@ -65,7 +99,7 @@ def _settings(search: Search, changes: Mapping[str, Any] | None) -> str:
 
 def _place(path: str) -> tuple[bool, bool, str]:
     """Return the sort key of a setting: the learning rate first, options of the layer last."""
-    return path.startswith("layer."), path != "training.learning_rate", path
+    return path.startswith("layer."), path != RATE, path
 
 
 def _outcomes(search: Search, states: Mapping[str, str]) -> str:

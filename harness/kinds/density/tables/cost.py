@@ -7,6 +7,7 @@ from typing import Any
 from harness.kinds.runtime.trial import RuntimeTrial
 from harness.reporting.frame import Results, rows_of
 from harness.reporting.tables.cells import EMPTY, OPERATIONS, Notes, device_text, threads_text, time_cell
+from harness.reporting.tables.kernels import fallbacks, kernel_remarks
 from harness.reporting.tables.rendering import Table
 
 
@@ -20,9 +21,11 @@ def cost_table(results: Results) -> Table | None:
         f"Measured: profile {plan.profile}, {device_text(plan.device, results.frame)}. Parameters: of the whole flow."
         f"{_timing_text(results)}"
     )
+    timed = results.of_kind("runtime")
+    remarks = (*notes.numbered(), *(kernel_remarks(results, timed) if len(timed) else ()))
     rows = tuple((row, *(cells.get(row, EMPTY) for _, cells in columns)) for row in plan.rows)
     header = ("layer", *(head for head, _ in columns))
-    return Table(f"{plan.suite}-cost", caption, header, rows, notes.numbered())
+    return Table(f"{plan.suite}-cost", caption, header, rows, remarks, detail=True)
 
 
 def _parameter_columns(results: Results) -> list[tuple[str, dict[str, str]]]:
@@ -50,13 +53,13 @@ def _time_columns(results: Results, notes: Notes) -> list[tuple[str, dict[str, s
     timed: dict[tuple[Any, ...], list[RuntimeTrial]] = {}
     for trial in _timings(results):
         timed.setdefault((trial.shape, trial.batch, trial.layers), []).append(trial)
-    columns = []
+    columns, lacking = [], fallbacks(results)
     for operation, name in OPERATIONS.items():
         for same in timed.values():
             if operation in same[0].operations:
                 where = "" if len(timed) == 1 else f", {' and '.join(trial.sweep for trial in same)}"
                 own = results.frame[(results.frame["id"] == same[0].id) & (results.frame["operation"] == operation)]
-                cells = {line.layer: time_cell(line, notes) for line in rows_of(own)}
+                cells = {line.layer: time_cell(line, notes, lacking) for line in rows_of(own)}
                 columns.append((f"{name}, ms{where}", cells))
     return columns
 

@@ -41,7 +41,7 @@ def differences_table(results: Results, rankings: Mapping[str, Ranking]) -> Tabl
     caption += f" {tuning_text(results)}"
     remark = f"{EMPTY}: an oracle, a row that was not tuned, or not every seed has a likelihood that may be compared"
     notes = (remark,) if any(EMPTY in row for row in rows) else ()
-    return Table(f"{results.plan.suite}-differences", caption, ("layer", *competing), rows, notes)
+    return Table(f"{results.plan.suite}-differences", caption, ("layer", *competing), rows, notes, detail=True)
 
 
 def _cell(found: Ranking, row: str) -> str:

@@ -33,6 +33,7 @@ from harness.kinds.density.tuning.searches import tuning_text
 from harness.reporting.frame import Results, groups_of
 from harness.reporting.statistics.statistics import spread_text
 from harness.reporting.tables.cells import EMPTY, Notes
+from harness.reporting.tables.kernels import fallback_note
 from harness.reporting.tables.rendering import Table
 
 DOUBT = f"{SUSPECT}; or it is an oracle"
@@ -181,4 +182,6 @@ def _table(
     remarks = (*notes.numbered(), *explained(rows, DOUBT))
     if any(IMPROVING in cell for row in rows for cell in row):
         remarks += improving_remark(density(results))
+    if terms == "seconds":
+        remarks += fallback_note(results, "density")
     return Table(f"{plan.suite}-at-{terms}", caption, tuple(header), rows, remarks)

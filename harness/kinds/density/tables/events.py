@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from harness.kinds.density.likelihoods import UNITS, density, explained, marked, units
-from harness.reporting.frame import Results
+from harness.reporting.frame import Results, rows_of
 from harness.reporting.tables.cells import EMPTY, Notes
 from harness.reporting.tables.rendering import Table
 
@@ -35,7 +35,20 @@ def events_table(results: Results) -> Table | None:
         "median is decided by a few events."
     )
     remarks = (*notes.numbered(), *explained(rows))
-    return Table(f"{plan.suite}-events", caption, tuple(header), rows, remarks, tuple(groups))
+    return Table(f"{plan.suite}-events", caption, tuple(header), rows, remarks, tuple(groups), detail=True)
+
+
+def worst_events(results: Results) -> list[str]:
+    """Return a remark with the worst test event of each data set, over all layers and seeds; none without one."""
+    frame = density(results).dropna(subset=["worst", "value"])
+    parts = []
+    for label in results.plan.columns:
+        own = frame[frame["dataset"] == label]
+        if len(own):
+            line = next(rows_of(own.sort_values("worst", ascending=False, kind="stable")))
+            unit = UNITS[units(results)[label]]
+            parts.append(f"{label} {line.worst:.3f} {unit} ({line.layer}, whose mean is {line.value:.3f})")
+    return [f"worst test event: {'; '.join(parts)}"] if parts else []
 
 
 def _cell(planned: pd.DataFrame, measure: str, where: str, notes: Notes) -> str:

@@ -49,7 +49,8 @@ def fidelity_table(results: Results) -> Table | None:
                 columns.append(cells)
     rows = tuple((row, *(cells[row] for cells in columns)) for row in plan.rows)
     remarks = (*notes.numbered(), *_compared(asked, results.frame))
-    return Table(f"{plan.suite}-fidelity", _caption(results, asked), tuple(header), rows, remarks, groups=tuple(groups))
+    caption = _caption(results, asked)
+    return Table(f"{plan.suite}-fidelity", caption, tuple(header), rows, remarks, tuple(groups), detail=True)
 
 
 def _caption(results: Results, asked: Asked) -> str:

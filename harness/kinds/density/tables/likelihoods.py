@@ -25,6 +25,8 @@ from harness.kinds.density.likelihoods import (
     standard_error,
     units,
 )
+from harness.kinds.density.tables.choices import chosen_rates
+from harness.kinds.density.tables.events import worst_events
 from harness.kinds.density.trial import DensityTrial
 from harness.kinds.density.tuning.searches import tuning_text
 from harness.reporting.frame import MISSING, Results
@@ -56,8 +58,7 @@ def likelihoods_table(results: Results, rankings: Mapping[str, Ranking], beside:
                 row: _likelihood(own, f"{row} on {label}", unit, notes)
                 for row, own in of_column(frame, plan, label).items()
             }
-        if competition.winner is not None:
-            bold.add((plan.rows.index(competition.winner), len(header)))
+        bold |= {(plan.rows.index(row), len(header)) for row in competition.bold}
         header.append(heading)
         columns.append(found)
         published = beside is not None and any(label in values for values in beside.values.values())
@@ -77,6 +78,7 @@ def likelihoods_table(results: Results, rankings: Mapping[str, Ranking], beside:
         remarks.append(f"{PUBLISHED}: {beside.source}")
     if extra:
         remarks.append(f"{QUOTED}: published there, and not trained by this suite")
+    remarks += [*chosen_rates(results), *worst_events(results)]
     return Table(
         f"{plan.suite}-likelihood",
         density_caption(results, bool(bold)),
@@ -113,8 +115,8 @@ def density_caption(results: Results, bold: bool = False) -> str:
     parts.append(tuning_text(results))
     if bold:
         parts.append(
-            f"Bold: below every other row by a paired t test, p < {SIGNIFICANCE:g} after Holm's correction for all "
-            "pairs of rows."
+            "Bold: the lowest mean, and every row that does not differ from it by a paired t test, "
+            f"p < {SIGNIFICANCE:g} after Holm's correction for all pairs of rows."
         )
     return " ".join(parts)
 
@@ -235,6 +237,7 @@ def published_table(plan: Plan, quoted: Published) -> Table:
         ("model", *columns, "source"),
         tuple(rows),
         (f"{QUOTED}: published there, and not trained by this suite",) if any(QUOTED in row for row in rows) else (),
+        detail=True,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -11,7 +13,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from harness.kinds.runtime.points import merged
 from harness.kinds.runtime.trial import RuntimeTrial
-from harness.reporting.figures.figure_style import INK, colour, logarithmic, marker, panels, plain, side_legend, slug
+from harness.reporting.figures.figure_style import INK, logarithmic, panels, plain, side_legend, slug
+from harness.reporting.figures.looks import Look, looks
 from harness.reporting.frame import Results
 from harness.reporting.tables.cells import OPERATIONS, shape_text
 
@@ -19,7 +22,9 @@ if TYPE_CHECKING:
     from harness.planning.plan import Plan
 
 HEADING = "Runtime curves"
-ORDER = 1
+ORDER = 0
+
+CLOSE = 0.1  # of the length of the axis, between two ticks
 
 MIXER = "conv1x1"
 """The layer beside every other one: its parameterisations have a figure of their own."""
@@ -54,13 +59,13 @@ def _figure(plan: Plan, sweep: str, points: pd.DataFrame, which: str) -> Figure:
     places, label, rest = varying(points)
     points = points.assign(place=places).sort_values("place", kind="stable")
     figure, grid = panels(len(operations), 3.1, 3.4, share_y=True)
-    ticks = list(points["place"].unique())
+    ticks, shown = list(points["place"].unique()), looks(plan)
     for axes, operation in zip(grid, operations, strict=True):
         timed = points[points["operation"] == operation]
-        for position, row in enumerate(plan.rows):
+        for row, look in shown.items():
             own = timed[timed["layer"] == row]
             if len(own):
-                _curve(axes, own, position, row)
+                _curve(axes, own, look, row)
         copies = timed.dropna(subset="copy_ms").drop_duplicates("place", keep="last")
         if len(copies):
             axes.plot(list(copies["place"]), list(copies["copy_ms"]), color="#777777", linestyle="--", label="copy")
@@ -68,7 +73,7 @@ def _figure(plan: Plan, sweep: str, points: pd.DataFrame, which: str) -> Figure:
         axes.set_xlabel(label)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
-        axes.xaxis.set_major_locator(FixedLocator(ticks))
+        axes.xaxis.set_major_locator(FixedLocator(apart(ticks)))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         logarithmic(axes.yaxis)
@@ -80,31 +85,45 @@ def _figure(plan: Plan, sweep: str, points: pd.DataFrame, which: str) -> Figure:
     return figure
 
 
-def _curve(axes: Axes, points: pd.DataFrame, position: int, row: str) -> None:
+def _curve(axes: Axes, points: pd.DataFrame, look: Look, row: str) -> None:
     """Draw medians with a band: the interquartile range, or the gap between the processes if that is wider.
 
     A point that is not stable is hollow.
     """
-    look: dict[str, Any] = {"color": colour(position), "marker": marker(position), "markersize": 4.5}
+    line: dict[str, Any] = {"color": look.colour, "marker": look.marker, "markersize": 4.5}
     places, middle = list(points["place"]), list(points["median_ms"])
-    axes.plot(places, middle, label=plain(row), **look)
+    axes.plot(places, middle, label=plain(row), **line)
     shaky = points[points["unstable"].astype(bool)]
     if len(shaky):
-        axes.plot(list(shaky["place"]), list(shaky["median_ms"]), linestyle="", markerfacecolor="white", **look)
+        axes.plot(list(shaky["place"]), list(shaky["median_ms"]), linestyle="", markerfacecolor="white", **line)
     low = list(points["low"].clip(lower=points["median_ms"] / 10))
-    axes.fill_between(places, low, list(points["high"]), color=colour(position), alpha=0.18, linewidth=0)
+    axes.fill_between(places, low, list(points["high"]), color=look.colour, alpha=0.18, linewidth=0)
+
+
+def apart(ticks: Sequence[int]) -> list[int]:
+    """Return the places, in ascending order, without those too near to one before them on a log axis."""
+    least = CLOSE * math.log(ticks[-1] / ticks[0])
+    kept = list(ticks[:1])
+    for tick in ticks[1:]:
+        if math.log(tick / kept[-1]) >= least:
+            kept.append(tick)
+    return kept
 
 
 def varying(points: pd.DataFrame) -> tuple[list[int], str, str]:
     """Return what varies along a sweep: (its value at each point, the axis label, what stays the same)."""
-    shapes = points["shape"].str.split("x")
+    shapes = [tuple(map(int, shape.split("x"))) for shape in points["shape"]]
     smallest, batch = points["shape"].min(), points["batch"].min()
     if points["batch"].nunique() > 1:
         return list(points["batch"]), "batch size", shape_text(smallest)
-    if shapes.str[0].nunique() > 1:
-        spatial = shape_text(smallest.split("x", 1)[1])
-        return [int(shape[0]) for shape in shapes], "channels", f"{spatial} positions, batch {batch}"
-    label = "image side, pixels" if smallest.count("x") == 2 else "sequence length"
-    channels = smallest.split("x")[0]
-    few = f"{channels} channel{'s' if channels != '1' else ''}"
-    return [int(shape[-1]) for shape in shapes], label, f"{few}, batch {batch}"
+    channels, spatial = {shape[0] for shape in shapes}, {shape[1:] for shape in shapes}
+    if len(channels) > 1 and len(spatial) > 1:
+        ordered = sorted(set(shapes), key=lambda shape: (math.prod(shape), shape))
+        listed = ", ".join("×".join(map(str, shape)) for shape in ordered)
+        return [math.prod(shape) for shape in shapes], "D, entries of an event", f"events {listed}; batch {batch}"
+    if len(channels) > 1:
+        positions = shape_text(smallest.split("x", 1)[1])
+        return [shape[0] for shape in shapes], "channels", f"{positions} positions, batch {batch}"
+    label = "image side, pixels" if len(shapes[0]) == 3 else "sequence length"
+    few = f"{shapes[0][0]} channel{'s' * (shapes[0][0] != 1)}"
+    return [shape[-1] for shape in shapes], label, f"{few}, batch {batch}"

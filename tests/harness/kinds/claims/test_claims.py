@@ -163,7 +163,7 @@ def test_a_run_of_claims_and_its_report(done, capsys):
     assert tex.count(r"\toprule") == 1 + 3, "the verdicts, and a table for each kind of examination"
     assert "classes" in (done / "results.csv").read_text().splitlines()[0]
     page = (done / "index.html").read_text()
-    assert re.findall(r'<section id="(.+?)">', page) == ["verdicts", "mixes", "blocks", "trials", "origin", "numbers"]
+    assert re.findall(r'<section id="(.+?)">', page) == ["mixes", "blocks", "trials", "origin", "numbers"]
     assert "It mixes | all &lt;entries&gt;." in page
     assert main(["run", "two.yaml", "--out", "out", "--jobs", "1"]) == 0
     assert "nothing to run" in capsys.readouterr().out
@@ -272,8 +272,8 @@ def test_each_section_of_the_page_has_the_figures_of_its_claim(done):
     names = ("mixes-likelihood", "mixes-too-training", "mixes-singular", "benchmarks")
     figures = [PageFigure(name, "heading", "data:", 1) for name in names]
     table = Table("t", "asked for", ("a",), (("b",),))
-    verdicts, short, long, beside = report.sections(figures, [table])
-    assert verdicts.heading == "Verdicts" and beside.tables == (table,)
+    short, long, beside = report.sections(figures, [table])
+    assert short.folded and short.verdict.verdict == report.examined[0].verdict.holds and beside.tables == (table,)
     assert [figure.name for figure in short.figures] == ["mixes-likelihood", "mixes-singular"]
     assert [figure.name for figure in long.figures] == ["mixes-too-training"]
     assert [figure.name for figure in beside.figures] == ["benchmarks"]

@@ -5,7 +5,7 @@ import pytest
 from harness.core.records import blank_record
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.kinds.claims.report import JUDGES
-from harness.kinds.claims.verdicts import difference_text, of_outcomes, outcome_of
+from harness.kinds.claims.verdicts import of_outcomes, outcome_of
 from harness.kinds.density.trial import DensityTrial, Tuning
 from harness.kinds.examination.trial import ExaminationTrial
 from harness.kinds.parameters.trial import ParametersTrial
@@ -70,7 +70,7 @@ def test_a_claim_below_the_floor_does_not_hold():
     assert verdict.holds == "does not hold" and "claims -16.00, has -1.75 nats/dim; the floor is -5.40" in verdict.short
     assert "1 of 1 claimed values lie below the resolution floor of -5.40" in verdict.text
     assert "grows by 2.00 nats/dim per 100 steps" in verdict.text, "from a gap of 3 at step 200 to 5 at step 300"
-    assert verdict.tables[0].rows == (("butterfly", "-16.00", "-1.75", "-5.40", "-1.85"),)
+    assert verdict.tables[0].rows == (("butterfly", "-16.00", "-1.75 ± 0.01", "-5.40", "-1.85"),)
 
 
 def test_a_claim_above_the_floor_that_differs_from_the_likelihood_does_not_hold():
@@ -387,5 +387,5 @@ def test_the_test_decides_from_eight_seeds_on_and_students_interval_from_three()
     assert outcomes == {"for": "for", "against": "against", "range": "open", "two": "open"}
     assert found["range"].estimate.low > 0, "all seeds agree, which of three decides nothing"
     assert outcome_of(None) == outcome_of(judged({"one": [1.0]})["one"]) == "open"
-    assert difference_text(found["for"]) == "+1.000 (Student's 95 % interval of 3 seeds: [+0.752, +1.248])"
-    assert difference_text(found["two"]) == "+1.000 (2 seeds, too few for an interval)"
+    assert found["for"].evidence() == "+1.000 (Student's 95 % interval of 3 seeds: [+0.752, +1.248])"
+    assert found["two"].evidence() == "+1.000 (2 seeds, too few for an interval)"

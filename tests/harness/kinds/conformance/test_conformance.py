@@ -94,5 +94,6 @@ def test_a_report_lists_the_faults(layers, tmp_path, capsys):
     )
     assert main(["run", str(suite), "--out", str(tmp_path / "out")]) == 0, capsys.readouterr()
     table = (tmp_path / "out/mine/table.md").read_text()
+    assert "- **1 of 2 layers** (faulty): bad." in table and "- **1 of 2 layers** (no fault found): good." in table
     assert "ratio 0.5" in table and "--set twice=true" in table
     assert "| good" in table and table.count("check-layer") == 2, "the caption's, and one command"

@@ -37,6 +37,13 @@ def test_records_without_these_measures_make_no_table(density_run):
     assert not any(table.name.endswith("-events") for table in Results.of(plan, records).tables)
 
 
+def test_the_table_of_likelihoods_names_the_worst_event(measured):
+    plan, records = measured
+    records[1].rows[0]["worst"] = 77.5  # one seed of the second layer on digits
+    note = Results.of(plan, records).tables[0].notes[-1]
+    assert note.startswith("worst test event: digits 77.500 bits/dim (my_layer & co, whose mean is 3.000); waveforms ")
+
+
 def test_three_columns_per_data_set_in_its_unit_over_the_seeds(measured):
     plan, records = measured
     table = events(plan, records)

@@ -10,6 +10,11 @@ from harness.reporting.tables.rendering import latex, markdown
 
 DIGITS, WAVEFORMS = "digits, bits/dim ↓", "waveforms, nats/dim ↓"
 
+CHOSEN = (
+    "chosen learning rates: digits: 0.01 (conv1x1, my_layer & co, <script>); waveforms: 0.01 (conv1x1, my_layer & co, "
+    "<script>)"
+)
+
 
 def made(run):
     return Results.of(*run).tables[0]
@@ -47,7 +52,7 @@ def test_one_seed_has_the_standard_error_over_its_test_examples(density_run):
     table = made((plan, records))
     assert cell(table, "conv1x1", WAVEFORMS) == "-2.000 ± 0.350"
     assert cell(table, "<script>", WAVEFORMS) == "-4.000"
-    assert table.notes == ("± standard error over test examples, of one seed",)
+    assert table.notes == ("± standard error over test examples, of one seed", CHOSEN)
     assert r"$-$2.000 $\pm$ 0.350" in latex(table)
     assert "±" not in markdown(made(density_run)), "of several seeds the spread over seeds counts"
 
@@ -81,4 +86,4 @@ def test_a_row_that_still_improved_at_its_bound_is_marked(density_run, patience,
         "‡ still improving: training reached its bound of 40 steps before validation stopped improving; not on every "
         "seed: conv1x1 on digits (2 of 3)"
     )
-    assert table.notes == (remark,) * improving and (r"$\ddagger$" in latex(table)) == improving
+    assert table.notes == (*(remark,) * improving, CHOSEN) and (r"$\ddagger$" in latex(table)) == improving

@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 
+from harness.kinds.parameters.answer import answer
 from harness.kinds.parameters.run import run as run_parameters
 from harness.planning.suite import load_suite
 from harness.reporting.frame import Results
@@ -60,3 +61,12 @@ def test_every_layer_at_every_width(counts):
     widths = {(column, width) for column, _, width in counts}
     assert widths == {("mimic", 16), ("mimic", 64), ("cifar10", 512), ("permuted-cifar10", 512)}
     assert len(rows) == 5 and len(counts) == len(rows) * len(widths)
+
+
+def test_the_answer_names_the_smallest_models_and_the_counts_as_published(parameters_run):
+    found = answer(Results.of(*parameters_run))
+    assert [(each.verdict, each.tone) for each in found.findings] == [("1 of 2 as published", "part")]
+    everything = "conv1x1, my_layer & co and <script>"
+    text = f"Fewest parameters: at width 16 {everything} with 1,600; at width 64 {everything} with 6,400."
+    assert found.findings[0].text == text
+    assert answer(Results.of(parameters_run[0], [])) is None

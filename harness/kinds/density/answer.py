@@ -1,0 +1,158 @@
+"""The answer of a density suite: on each data set the leading layers, with the interval of their lead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from harness.kinds.density.likelihoods import (
+    IMPROVING,
+    UNITS,
+    Ranking,
+    density,
+    members_of,
+    of_column,
+    oracles,
+    ranking,
+    units,
+)
+from harness.kinds.density.tables.choices import at_edges
+from harness.kinds.density.tuning.searches import searches, setting_name, tuning_text
+from harness.reporting.frame import MISSING, Results
+from harness.reporting.page.answer import Answer, Finding, listed
+from harness.reporting.statistics.statistics import LEAST_FOR_STUDENT, LEAST_SEEDS
+
+
+def answer(results: Results) -> Answer | None:
+    """Return a finding per data set and average; None before any trial has a likelihood."""
+    plan, frame = results.plan, density(results)
+    if frame["value"].isna().all():
+        return None
+    labels = (*plan.columns, *plan.means)
+    findings = tuple(_finding(results, label) for label in labels)
+    rankings = [found for found in (ranking(results, label) for label in labels) if found.leaders]
+    remarks = (
+        ("Intervals", tuple(_intervals(rankings))),
+        ("Tuned", tuple(_tuned(results))),
+        ("Not said", tuple(_not_said(results, frame, rankings))),
+    )
+    return Answer(findings, tuple(remark for remark in remarks if remark[1]))
+
+
+def _finding(results: Results, label: str) -> Finding:
+    found = ranking(results, label)
+    leaders = found.leaders
+    if not leaders:
+        return Finding(label, "not ranked", "open", f"{_why_unranked(results, label, found)}.")
+    unit = UNITS[units(results)[members_of(results.plan, label)[0]]]
+    best, *followers = found.order
+    first = f"{best} {found.means[best]:.3f} {unit}"
+    outside = [row for row in followers if row not in leaders]
+    ahead = f"; next {_behind(found, outside[0])}" if outside else ""
+    if len(leaders) > 1:
+        close = listed([_behind(found, leaders[1]), *leaders[2:]])
+        return Finding(label, "no single leader", "open", f"{first}; not shown to be behind: {close}{ahead}.")
+    if found.tested:
+        return Finding(label, "significant lead", "good", f"{first}{ahead}.")
+    return Finding(label, "lead, no test", "part", f"{first}{ahead}.")
+
+
+def _behind(found: Ranking, row: str) -> str:
+    difference = found.behind(row)
+    return row if difference is None else f"{row} {difference.short()}"
+
+
+def _why_unranked(results: Results, label: str, found: Ranking) -> str:
+    own = [searches(results)[member] for member in members_of(results.plan, label)]
+    if not all(own):
+        return "Nothing was tuned, so no order is given"
+    if len(found.rows) < 2:
+        return f"Fewer than two layers have likelihoods that may be compared ({listed(list(found.rows)) or 'none'})"
+    seeds = min(map(len, found.rows.values()))
+    return f"{seeds} seed{'s' * (seeds > 1)}: no lead has an interval below {LEAST_FOR_STUDENT} seeds"
+
+
+def _intervals(rankings: list[Ranking]) -> Iterator[str]:
+    """Yield what the brackets and p-values are."""
+    counts = sorted({len(seeds) for found in rankings for seeds in found.rows.values()})
+    if counts:
+        kinds = "the bootstrap's" if all(found.tested for found in rankings) else "Student's"
+        if len({found.tested for found in rankings}) > 1:
+            kinds = f"the bootstrap's from {LEAST_SEEDS} seeds on, else Student's"
+        number = " or ".join(map(str, counts))
+        yield f"Distances to the lowest mean with {kinds} 95 % interval, over {number} paired seeds."
+    if any(found.tested for found in rankings):
+        yield "p: paired t test, after Holm's correction for all pairs of layers."
+
+
+def _tuned(results: Results) -> Iterator[str]:
+    """Yield the number of candidates, and the settings among which they chose."""
+    yield tuning_text(results)
+    paths: dict[str, dict[str, None]] = {}
+    for own in searches(results).values():
+        for row, search in own.items():
+            for path in search.tried:
+                paths.setdefault(path, {})[row] = None
+    rows = {row for own in searches(results).values() for row in own}
+    parts = [
+        setting_name(path) + ("" if len(owners) == len(rows) else f" of {listed(list(owners))}")
+        for path, owners in paths.items()
+    ]
+    if parts:
+        yield f"Settings: {'; '.join(parts)}."
+
+
+def _not_said(results: Results, frame: pd.DataFrame, rankings: list[Ranking]) -> Iterator[str]:
+    """Yield what the findings leave open."""
+    plan = results.plan
+    if rankings:
+        yield f"Other data, sizes and budgets than those of profile {plan.profile} may order the layers otherwise."
+    if not all(found.tested for found in rankings):
+        yield f"There is no test below {LEAST_SEEDS} seeds, and no interval is widened for the number of comparisons."
+    ranked = frame[frame["tuned"] & frame["value"].notna()]
+    improving = int(ranked["improving"].sum())
+    if improving:
+        yield (
+            f"{improving} of {len(ranked)} tuned trainings still improved when they reached their bound ({IMPROVING}): "
+            "longer ones may change the order."
+        )
+    edges = at_edges(results)
+    chosen = sum(len(own) for own in searches(results).values())
+    if edges:
+        yield (
+            f"{edges} of {chosen} choices lie at an edge of what was tried: a wider search, or more candidates, may "
+            "change the order."
+        )
+    yield from _unranked(results, frame)
+    if plan.published is not None and plan.profile != "paper":
+        yield "Nothing here compares with a published number: the protocol is another."
+
+
+def _unranked(results: Results, frame: pd.DataFrame) -> Iterator[str]:
+    """Yield the rows that are in no ranking although others on their data set are, by reason."""
+    reasons: dict[str, dict[str, list[str]]] = {}
+    told = oracles(results.plan)
+    for column in results.plan.columns:
+        found = ranking(results, column)
+        for row, own in of_column(frame, results.plan, column).items():
+            if not found.rows or row in found.rows or own.empty:
+                continue
+            failures = own.loc[own["value"].isna(), "failure"]
+            if row in told:
+                reason = "an oracle, which bounds the others"
+            elif len(failures):
+                reason = "/".join(sorted({"not run yet" if state == MISSING else state for state in failures}))
+            elif own["doubt"].notna().any():
+                reason = "no likelihood to compare (†)"
+            else:
+                reason = "not tuned"
+            reasons.setdefault(reason, {}).setdefault(row, []).append(column)
+    parts = []
+    for reason, rows in reasons.items():
+        places: dict[str, list[str]] = {}
+        for row, columns in rows.items():
+            places.setdefault("" if row in told else f" on {listed(columns)}", []).append(row)
+        parts += [f"{listed(names)}{where} ({reason})" for where, names in places.items()]
+    if parts:
+        yield f"Not ranked: {'; '.join(parts)}."

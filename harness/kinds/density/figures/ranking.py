@@ -1,0 +1,83 @@
+"""The tuned layers of each data set by their mean, with their distance to the best one."""
+
+from __future__ import annotations
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from harness.kinds.density.likelihoods import UNITS, Ranking, members_of, ranking, units
+from harness.kinds.density.tuning.searches import tuning_text
+from harness.reporting.figures.figure_style import (
+    INK,
+    PALE,
+    ROW_HEIGHT,
+    footnotes,
+    layer_axis,
+    panels,
+    plain,
+    value_above,
+)
+from harness.reporting.figures.looks import Look, looks
+from harness.reporting.figures.outliers import arrow, inner_range
+from harness.reporting.frame import Results
+
+HEADING = "Ranking"
+ORDER = 0
+
+PAD = 0.12  # of the range, left and right of the points
+
+
+def figures(results: Results) -> dict[str, Figure]:
+    """Return a panel per data set or average whose leads have intervals; none without such a data set."""
+    plan = results.plan
+    found = {label: ranking(results, label) for label in (*plan.columns, *plan.means)}
+    shown = {label: own for label, own in found.items() if own.leaders}
+    if not shown:
+        return {}
+    rows = max(len(own.rows) for own in shown.values())
+    figure, grid = panels(len(shown), 3.6, ROW_HEIGHT * rows + 1.0, columns=3)
+    chosen = looks(plan)
+    for axes, (label, own) in zip(grid, shown.items(), strict=True):
+        unit = UNITS[units(results)[members_of(plan, label)[0]]]
+        axes.set_title(plain(label))
+        axes.set_xlabel(f"behind the lowest mean, {unit}")
+        _draw(axes, own, chosen, unit)
+    tested = {own.tested for own in shown.values()}
+    interval = {True: "bootstrap", False: "Student's", None: "bootstrap or Student's"}[
+        tested.pop() if len(tested) == 1 else None
+    ]
+    notes = [
+        f"bars: {interval} 95 % interval of the distance, over paired seeds",
+        "shaded: not shown to be behind the lowest mean",
+        *(f"not ranked: {label}" for label in found if label not in shown),
+    ]
+    footnotes(figure, [*notes, tuning_text(results)])
+    return {"ranking": figure}
+
+
+def _draw(axes: Axes, found: Ranking, chosen: dict[str, Look], unit: str) -> None:
+    order = found.order
+    behind = {row: difference for row in order if (difference := found.behind(row)) is not None}
+    ends = {row: own.interval or (own.estimate.mean,) * 2 for row, own in behind.items()}
+    low, high = inner_range([0.0, *(own.estimate.mean for own in behind.values())])
+    near = [row for row in behind if behind[row].estimate.mean <= high]
+    low = min([low, *(ends[row][0] for row in near)])
+    high = max([high, *(ends[row][1] for row in near)])
+    pad = PAD * (high - low) or 1e-3
+    axes.set_xlim(low - pad, high + 2 * pad)
+    layer_axis(axes, order)
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.axhspan(-0.5, len(found.leaders) - 0.5, color=PALE, alpha=0.45, linewidth=0)
+    axes.axvline(0, color=INK, linewidth=1)
+    for place, row in enumerate(order):
+        look, mean = chosen[row], 0.0 if row not in behind else behind[row].estimate.mean
+        if row not in behind:
+            axes.plot(0, place, color=look.colour, marker=look.marker, markersize=7)
+            value_above(axes, low - 0.8 * pad, place, f"{found.means[row]:.3f} {unit}", side="left")
+        elif row in near:
+            bars = [[mean - ends[row][0]], [ends[row][1] - mean]]
+            axes.errorbar(mean, place, xerr=bars, color=look.colour, marker=look.marker, markersize=7, capsize=3)
+            value_above(axes, mean, place, f"{mean:+.3f}")
+        else:
+            arrow(axes, place, f"{mean:+.3f}", look.colour, "x", upward=True)

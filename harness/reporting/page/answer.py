@@ -1,0 +1,78 @@
+"""The answer of a report to the question of its suite: findings, what they rest on, and what they do not say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.reporting.tables.rendering import escape_markdown, one_line
+
+Tone = Literal["good", "part", "bad", "open"]
+"""The colour of a verdict."""
+
+COUNTED = 4  # more findings than these have their verdicts counted above them
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One finding.
+
+    Attributes:
+        subject: the data set, the claim or the point that it is about.
+        verdict: the finding in a word or two.
+        tone: the colour of the verdict.
+        text: the finding in a sentence, with its numbers.
+        section: the heading of the section with its evidence; empty where there is none of its own.
+    """
+
+    subject: str
+    verdict: str
+    tone: Tone
+    text: str
+    section: str = ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The findings of a report.
+
+    Attributes:
+        findings: in plan order.
+        remarks: (term, sentences) on what they rest on, and what they do not say.
+        figure: the name of a figure that stands with the answer; empty for none.
+    """
+
+    findings: tuple[Finding, ...]
+    remarks: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    figure: str = ""
+
+    @property
+    def counts(self) -> list[tuple[int, str, Tone]]:
+        """The number of findings of each verdict, the most frequent first; empty where there are few findings."""
+        if len(self.findings) <= COUNTED:
+            return []
+        tones = {finding.verdict: finding.tone for finding in self.findings}
+        counts = Counter(finding.verdict for finding in self.findings)
+        return [(count, verdict, tones[verdict]) for verdict, count in counts.most_common()]
+
+    def markdown(self) -> str:
+        """Return the answer as a list in Markdown."""
+        lines = [
+            f"- **{escape_markdown(found.subject)}** ({escape_markdown(found.verdict)}): {escape_markdown(found.text)}"
+            for found in self.findings
+        ]
+        lines += [f"- *{escape_markdown(term)}*: {escape_markdown(' '.join(texts))}" for term, texts in self.remarks]
+        return "\n".join(lines)
+
+    def plain(self) -> str:
+        """Return the same for a terminal."""
+        lines = [f"{found.subject} ({found.verdict}): {found.text}" for found in self.findings]
+        lines += [f"{term}: {' '.join(texts)}" for term, texts in self.remarks]
+        return "\n".join(map(one_line, lines))
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return "a, b and c"."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

@@ -1,0 +1,79 @@
+"""A page that links the reports below a folder, each with its question, its answer and a figure."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from harness.core.errors import UserError
+from harness.core.records import write_atomically
+
+PAGE, TEXT = "index.html", "table.md"
+
+SHOWN = ("accounting", "ranking", "likelihood", "runtime", "")
+"""Parts of the names of figures, of which a report's first is shown."""
+
+FILES = {PAGE: "page", TEXT: "tables", "results.csv": "numbers", "records.zip": "records"}
+
+_FOUND = re.compile(r"^(?:- \*\*(.+?)\*\* \((.+?)\): (.+)|\| \[(.+?)\]\(#.+?\) \| \*\*(.+?)\*\* \| (.+?) \|)$", re.M)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One report of the gallery."""
+
+    name: str  # of its folder
+    title: str
+    question: str
+    findings: tuple[tuple[str, ...], ...]  # subject, verdict and text of each
+    figure: str | None  # the address of a picture
+    links: tuple[tuple[str, str], ...]  # (address, text), its page first
+
+
+def write_gallery(folder: Path) -> Path:
+    """Write index.html in a folder that holds the folders of reports, and return it.
+
+    Raises:
+        UserError: none of the folders has a report.
+    """
+    entries = [_entry(text.parent) for text in sorted(folder.glob(f"*/{TEXT}"))]
+    if not entries:
+        raise UserError(f"{folder}: none of its folders has a {TEXT}; give a folder in which suites were run")
+    environment = Environment(
+        loader=PackageLoader("harness.reporting"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    css = environment.get_template("page.css").render()
+    write_atomically(folder / PAGE, environment.get_template("gallery.html").render(entries=entries, css=css).encode())
+    return folder / PAGE
+
+
+def _entry(folder: Path) -> Entry:
+    """Return what a report says in its table.md, whose beginning is the same for every kind of suite."""
+    title, question, *others = (folder / TEXT).read_text(encoding="utf-8").split("\n\n")
+    answer = others[0] if others else ""
+    findings = tuple(tuple(_plain(part) for part in found if part) for found in _FOUND.findall(answer))
+    links = tuple((quote(f"{folder.name}/{name}"), text) for name, text in FILES.items() if (folder / name).exists())
+    figure = next(_figures(folder), None)
+    return Entry(folder.name, _plain(title.removeprefix("# ")), _plain(question), findings, figure, links)
+
+
+def _figures(folder: Path) -> Iterator[str]:
+    """Yield the addresses of the figures, the one that says most first."""
+    pictures = sorted((folder / "figures").glob("*.png"))
+    for part in SHOWN:
+        yield from (quote(f"{folder.name}/figures/{path.name}") for path in pictures if part in path.stem)
+
+
+def _plain(text: str) -> str:
+    """Return text of `escape_markdown` as it was."""
+    return html.unescape(re.sub(r"\\(.)", r"\1", text))

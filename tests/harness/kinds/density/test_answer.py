@@ -1,0 +1,64 @@
+"""The answer above a density report: who leads, by how much, and where no order is given."""
+
+from dataclasses import replace
+
+import pytest
+
+from harness.kinds.density.answer import answer
+from harness.reporting.frame import Results
+
+
+def findings(run):
+    found = answer(Results.of(*run))
+    return {each.subject: each for each in found.findings}, dict(found.remarks)
+
+
+def without_tuning(plan, row=None):
+    """Return the plan in which a row, or every row, was not tuned."""
+    trials = [
+        trial.model_copy(update={"tuning": None})
+        if getattr(trial, "tuning", None) and row in (None, trial.layer.row)
+        else trial
+        for trial in plan.trials
+    ]
+    return plan.model_copy(update={"trials": tuple(trials)})
+
+
+def test_a_lead_has_its_interval_and_its_test(many_seeds):
+    found, remarks = findings(many_seeds(8))
+    assert found["digits"].verdict == "significant lead"
+    assert found["digits"].text == "conv1x1 2.035 bits/dim; next my_layer & co +1.000 [+0.990, +1.010], p < 0.001."
+    assert found["waveforms"].verdict == "no single leader"
+    first, close, after = found["waveforms"].text.split("; ")
+    assert first.startswith("my_layer & co -2.") and after.startswith("next conv1x1 +")
+    assert close == "not shown to be behind: <script> +0.002 [-0.007, +0.012], p 0.685"
+    assert remarks["Tuned"] == (
+        "Validation chose each layer's settings among 4 candidates.",
+        "Settings: learning rate.",
+    )
+    assert "paired t test" in remarks["Intervals"][1]
+
+
+@pytest.mark.parametrize(("seeds", "verdict"), [(1, "not ranked"), (2, "not ranked"), (3, "lead, no test")])
+def test_few_seeds_give_no_test_and_fewer_no_order(many_seeds, seeds, verdict):
+    found, remarks = findings(many_seeds(seeds))
+    assert found["digits"].verdict == verdict
+    assert any("no test below 8 seeds" in text for text in remarks["Not said"]) == (seeds == 3)
+
+
+def test_what_was_not_tuned_is_in_no_order(many_seeds):
+    plan, records = many_seeds(8)
+    untuned = without_tuning(plan)
+    found, remarks = findings((untuned, relabelled(untuned, records)))
+    assert {each.verdict for each in found.values()} == {"not ranked"}
+    assert all(each.text == "Nothing was tuned, so no order is given." for each in found.values())
+    assert remarks["Tuned"][0].startswith("Nothing was tuned")
+    exempt = without_tuning(plan, "conv1x1")
+    found, remarks = findings((exempt, relabelled(exempt, records)))
+    assert found["digits"].text.startswith("my_layer & co 3.0")
+    assert "Not ranked: conv1x1 on digits and waveforms (not tuned)." in remarks["Not said"]
+
+
+def relabelled(plan, records):
+    """Return the records under the ids of the plan's trials."""
+    return [replace(record, id=trial.id) for trial, record in zip(plan.trials, records, strict=True)]

@@ -1,0 +1,31 @@
+"""The page that links reports."""
+
+import pytest
+
+from harness.cli.parser import main
+from harness.core.errors import UserError
+from harness.reporting.page.gallery import write_gallery
+from harness.reporting.report import write_report
+
+
+def test_the_gallery_links_every_report_with_its_question_and_answer(hostile_run, write_run, no_figures, tmp_path):
+    folder = write_run(*hostile_run)
+    write_report(folder)
+    other = folder.parent / "claims here"
+    (other / "figures").mkdir(parents=True)
+    for name in ("mimic-accounting", "a-likelihood"):
+        (other / "figures" / f"{name}.png").write_bytes(b"")
+    (other / "table.md").write_text(
+        "# T\n\nWhich\\_ one?\n\n| claim |\n| [it mixes](#m) | **does not hold** | by -2 |\n"
+    )
+    assert main(["gallery", str(folder.parent)]) == 0
+    text = (folder.parent / "index.html").read_text()
+    assert text.index("Which_ one?") < text.index("does not hold") < text.index('src="claims%20here/figures/mimic-acc')
+    assert text.count("<img") == 1 and 'href="claims%20here/table.md"' in text
+    assert "&lt;/title&gt;&lt;script&gt;alert(3)" in text and "<script>" not in text
+    assert f'href="{folder.name}/index.html">page' in text and "lead, no test" in text
+
+
+def test_a_folder_without_reports_has_no_gallery(tmp_path):
+    with pytest.raises(UserError, match=r"none of its folders has a table\.md"):
+        write_gallery(tmp_path)

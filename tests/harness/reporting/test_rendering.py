@@ -1,0 +1,86 @@
+"""Tables as Markdown and LaTeX."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness.reporting.frame import Results
+from harness.reporting.tables.rendering import Table, escape_latex, escape_markdown, latex, markdown
+
+NASTY = r"a_b & 50% #1 $x$ {y} ~ ^ \z <script> | [c] *d* `e` ± × − † ‡ “q” éŁ 日ą→☃"
+
+
+def made(run):
+    plan, records = run
+    return Results.of(plan, records).tables
+
+
+def test_markdown_escapes_markup():
+    table = Table("t", "caption", ("layer", NASTY), ((NASTY, "two\nlines"), ("-x", "1e5")), ("[1] <b>note</b>",))
+    text = markdown(table)
+    lines = text.splitlines()
+    assert all(len(re.findall(r"(?<!\\)\|", line)) == 3 for line in lines if line.startswith("|"))
+    assert "&lt;script>" in text and r"\*d\*" in text and "two lines" in text and "<b>" not in text
+    assert "1e5" in text, "cells are text: no number is reformatted"
+    assert escape_markdown("a_b _c_") == r"a_b \_c\_"
+
+
+def test_latex_escapes_special_characters():
+    text = escape_latex(NASTY)
+    for mark in "&%#_{}$":
+        assert not re.search(
+            rf"(?<!\\)\{mark}", re.sub(r"\$\\?\w*-?\$|\\text\w+\{\}|\\ldots\{\}|\{[\[*]\}", "", text)
+        ), mark
+    assert r"a\_b \& 50\% \#1 \$x\$ \{y\} \textasciitilde{} \textasciicircum{} \textbackslash{}z" in text
+    assert r"\textless{}script\textgreater{}" in text
+    assert escape_latex("[x] *") == "{[}x] {*}", "LaTeX reads these after the end of a row as options"
+    assert escape_latex("-2.34 ± 0.01, 1e-3, a-3") == r"$-$2.34 $\pm$ 0.01, 1e-3, a-3"
+    assert escape_latex("a.b:C") == "a.b:C"
+    assert escape_latex("package.with_names.of.modules:AndItsClass").count(r"\allowbreak{}") == 4
+    assert escape_latex("[-1.438, (-2)") == r"{[}$-$1.438, ($-$2)"
+
+
+def test_latex_has_booktabs_rules():
+    text = latex(Table("My Table", "50% of_all", ("a", "b"), (("[x]", "1"), ("*", "2"))))
+    assert [text.count(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule", r"\hline")] == [1, 1, 1, 0]
+    assert text.index(r"\toprule") < text.index(r"\midrule") < text.index(r"\bottomrule")
+    assert r"\caption{50\% of\_all}" in text and r"\label{tab:my-table}" in text
+
+
+def test_a_table_wider_than_a_column_spans_both():
+    narrow = latex(Table("t", "caption", ("layer", "bits/dim"), (("conv1x1", "2.391 [2.371, 2.403]"),)))
+    assert narrow.startswith(r"\begin{table}") and narrow.endswith(r"\end{table}")
+    wide = latex(Table("t", "caption", ("layer", *"abc"), (("conv1x1", *["2.391 [2.371, 2.403]"] * 3),)))
+    assert wide.startswith(r"\begin{table*}") and wide.endswith(r"\end{table*}")
+
+
+@pytest.mark.system
+def test_every_committed_table_compiles(tmp_path):
+    files = sorted((Path(__file__).parents[3] / "reports").glob("*-*/table*.tex"))
+    assert len(files) > 10
+    compiled(tmp_path, "".join(rf"\input{{{file}}}\clearpage " for file in files))
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("columns", ["onecolumn", "twocolumn"])
+def test_latex_compiles_and_fits_the_page(density_run, many_seeds, runtime_run, parameters_run, tmp_path, columns):
+    plan, records = many_seeds(8)
+    paper = plan.model_copy(update={"profile": "paper"}), records
+    tables = [*made(density_run), *made(paper), *made(runtime_run), *made(parameters_run)]
+    tables.append(Table("nasty", NASTY, ("layer", NASTY), ((NASTY, NASTY), ("[x]", "*")), (NASTY,)))
+    assert "Overfull" not in compiled(tmp_path, "\n".join(map(latex, tables)), columns)
+
+
+def compiled(folder, body, columns="onecolumn"):
+    """Return the log of pdflatex for a document with this body."""
+    if shutil.which("pdflatex") is None:
+        pytest.skip("no pdflatex on this machine")
+    head = rf"\documentclass[{columns}]{{article}}\usepackage{{booktabs,graphicx}}"
+    (folder / "t.tex").write_text(rf"{head}\begin{{document}}{body}\end{{document}}")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout[-3000:]
+    return done.stdout
