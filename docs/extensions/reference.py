@@ -113,7 +113,7 @@ def _text(text: str) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return a text that can stand in a cell of a table."""
+    """Return a text as the cell of a table."""
     return text.replace("|", r"\|").replace("<", "&lt;").replace("\n", " ").replace("*", r"\*")
 
 
