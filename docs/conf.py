@@ -27,12 +27,14 @@ extensions = [
     "reference",
     "gallery",
 ]
-exclude_patterns = ["_build", "generated/*.inc.md", "extensions"]
+exclude_patterns = ["_build", "_static", "extensions", "generated/*.inc.md"]
 highlight_language = "none"
 smartquotes = False
 html_theme = "furo"
 html_title = f"invertbench {release}"
 html_copy_source = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 
 nitpicky = True
 # Links to other libraries would need their inventories, which would have to be fetched. Of our own names, these types
