@@ -87,9 +87,7 @@ def folder(tmp_path_factory):
 
 
 def run(words, folder):
-    """Run a command in a process of its own, with the profile smoke; return its exit code and output."""
-    if words[0] == "run" and "--profile" not in words:
-        words = [*words, "--profile", "smoke"]
+    """Run a command in a process of its own; return its exit code and output."""
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "harness", *words]
     done = subprocess.run(
@@ -98,9 +96,16 @@ def run(words, folder):
     return done.returncode, done.stdout
 
 
+@pytest.fixture(scope="module")
+def done():
+    """Return the set of command lines that have run, so that none runs twice."""
+    return set()
+
+
 @pytest.mark.system
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", [name for name, text in PAGES.items() if commands(text)[0] and name not in NOT_RUN])
-def test_commands_run(name, folder, monkeypatch):
+def test_commands_run(name, folder, done, monkeypatch):
     """Run the commands in the blocks of a page in order, with the suites and files that it makes."""
     monkeypatch.chdir(folder)
     text = PAGES[name]
@@ -115,7 +120,10 @@ def test_commands_run(name, folder, monkeypatch):
         Path("mine.py").write_text(next(code for code in blocks(text, "python") if "class Scale" in code))
         given += [words for words in commands(text)[1] if "mine.py:Scale" in words]
     for words in given:
+        if words[0] == "run" and "--profile" not in words:
+            words = [*words, "--profile", "smoke"]
         line = shlex.join(words)
-        if not PLACEHOLDER.search(line) and not any(part in line for part in ELSEWHERE):
+        if line not in done and not PLACEHOLDER.search(line) and not any(part in line for part in ELSEWHERE):
             code, output = run(words, folder)
             assert code == 0, f"{line}\n{output}"
+            done.add(line)
