@@ -21,9 +21,11 @@ PAGES = {
 }
 NOT_RUN = (
     "docs/tutorials/libraries.md",  # shows layers that fail; tests/docs/test_libraries_page.py checks by which rules
-    "docs/robustness.md",  # damages runs; its table says which tests do
+    "docs/developer/robustness.md",  # damages runs; its table says which tests do
 )
 PYTHON = ("README.md", "docs/layers.md", "docs/tutorials/write-a-layer.md")  # others have tests of their own
+
+ROOMS, SOURCES = ("csrc", "flows", "harness", "layers", "suites", "tests"), (".cpp", ".cu", ".h", ".py", ".yaml")
 
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 INLINE = re.compile(r"`(python -m harness [^`]+)`")
@@ -61,8 +63,11 @@ def test_every_command_can_be_parsed():
 
 
 def test_every_file_of_the_project_that_is_named_exists():
+    """Examine the files that pages name, and the pages that source names."""
     named = {path for text in PAGES.values() for path in re.findall(r"\b(?:tests|examples|suites)/[\w/.-]+\.\w+", text)}
-    assert len(named) > 10 and not [path for path in named if not (ROOT / path).exists()]
+    sources = [path for room in ROOMS for path in (ROOT / room).rglob("*") if path.suffix in SOURCES]
+    named |= {path for file in sources for path in re.findall(r"\bdocs/[\w/.-]+\.md", file.read_text())}
+    assert len(named) > 20 and not sorted(path for path in named if not (ROOT / path).exists())
 
 
 @pytest.mark.parametrize("name", PYTHON)
