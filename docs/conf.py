@@ -29,7 +29,7 @@ extensions = [
 ]
 exclude_patterns = ["_build", "_static", "extensions", "generated/*.inc.md"]
 highlight_language = "none"
-smartquotes = False
+smartquotes = False  # tables of reports have commands with --options
 html_theme = "furo"
 html_title = f"invertbench {release}"
 html_copy_source = False

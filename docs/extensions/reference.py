@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
-from repository import GENERATED, write_if_changed
+import yaml
+from repository import DOCS, GENERATED, write_if_changed
 from sphinx.application import Sphinx
 
 import harness  # noqa: F401  registers the kinds
 from harness.cli import list as listing
 from harness.cli.parser import COMMANDS, make_parser
 from harness.core.kinds import KINDS
-from harness.kinds.density.result import DensityResult
 from harness.planning.schema import suite_schema
 
 FOLDER = GENERATED / "reference"
@@ -100,12 +99,14 @@ def result_columns() -> Iterator[str]:
         "`results.csv`, and the frame of `harness.load_results`, have one line for each measured case of every planned "
         "trial. The types are those of pandas; what was not measured is empty."
     )
+    meanings = yaml.safe_load((DOCS / "reference" / "columns.yaml").read_text())
     for name, kind in KINDS.items():
-        yield f"## {name}"
-        if name == "density":
-            yield inspect.cleandoc(DensityResult.__doc__ or "").partition("\n\n")[2]
-        rows = [f"| `{column}` | {kind_of}|" for column, kind_of in kind.columns.items()]
-        yield "\n".join(["| column | type |", "|---|---|", *rows])
+        if kind.columns:
+            yield f"## {name}"
+            rows = [
+                f"| `{column}` | {kind_of} | {meanings.get(column, '')} |" for column, kind_of in kind.columns.items()
+            ]
+            yield "\n".join(["| column | type | meaning |", "|---|---|---|", *rows])
 
 
 def _text(text: str) -> str:
