@@ -1,8 +1,8 @@
 """The coupling network of images: 3x3 convolution, ELU, 1x1, ELU, 3x3, all weight-normalised and with a bias.
 
-Such networks take most of a training step's time (docs/throughput.md). On a CPU, if the compiled operators can be
-loaded (`layers.kernels.load`), `invertbench::convolutions` computes them: image by image through all layers, in the
-second-level cache, backward as well, with weight normalisation and ELU in the same pass. Otherwise PyTorch does.
+Such networks take most of a training step's time (docs/performance/throughput.md). On a CPU, if the compiled operators
+can be loaded (`layers.kernels.load`), `invertbench::convolutions` computes them: image by image through all layers, in
+the second-level cache, backward as well, with weight normalisation and ELU in the same pass. Otherwise PyTorch does.
 """
 
 from __future__ import annotations

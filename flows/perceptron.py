@@ -1,8 +1,8 @@
 """A perceptron of three layers over the channels of every position, the coupling network of sequences.
 
-Such perceptrons take most of a training step's time (docs/throughput.md). On a CPU, if the compiled operators can be
-loaded (`layers.kernels.load`) and up to a width of `WIDEST`, `invertbench::perceptron` computes them: tiles of
-positions pass through all three layers in the first-level cache, backward as well. Otherwise PyTorch does.
+Such perceptrons take most of a training step's time (docs/performance/throughput.md). On a CPU, if the compiled
+operators can be loaded (`layers.kernels.load`) and up to a width of `WIDEST`, `invertbench::perceptron` computes them:
+tiles of positions pass through all three layers in the first-level cache, backward as well. Otherwise PyTorch does.
 """
 
 from __future__ import annotations

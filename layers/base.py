@@ -95,7 +95,7 @@ class InvertibleLinear(nn.Module):
 
     @property
     def label(self) -> str:
-        """Return the name for messages: the registered one, else the class's."""
+        """Return the name for messages, the registered one or else that of the class."""
         return self.registered_name or type(self).__name__
 
     @property

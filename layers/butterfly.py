@@ -59,12 +59,12 @@ class Butterfly(InvertibleLinear, name="butterfly"):
         log-det: 3 operations for each 2x2 matrix; block-wise, and for odd primes, an addition for each entry of a
         diagonal
     Shapes: every (C, L) and (C, H, W); requested levels must be possible for D
-    Code: which one serves the 2x2 matrices (measured: docs/throughput.md)
+    Code: which one serves the 2x2 matrices (measured: docs/performance/throughput.md)
         CPU, float32 or float64, compiled kernels    csrc: all factors, and the log-det, in one pass
             up to 3 events                           one by one, with the unpacked weight
             more, whole vectors pair in memory       entries as lanes, the weight packed once per call
             else (small or odd strides)              events as lanes
-        CUDA, the same and events in bfloat16        csrc: all factors in one launch, or a few (docs/cuda.md)
+        CUDA, the same and events in bfloat16        csrc: one launch or a few (docs/performance/cuda.md)
         otherwise                                    plain PyTorch, level by level; block-wise and odd primes always
     Parameters:
         2D per factor; shared, 4 * 2^{i-1} for one of level i, so 4 (2^M - 1) for levels 1..M. Block-wise

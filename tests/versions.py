@@ -4,7 +4,7 @@
     python tests/versions.py --lowest python3.11 --tests tests/layers tests/flows
 
 Each interpreter gets a clone of the last commit and a fresh virtual environment, 6 GB that are deleted afterwards.
-Prints the lines of docs/versions.md: versions of what breaks often, and the summary of pytest.
+Prints the lines of docs/developer/versions.md: versions of what breaks often, and the summary of pytest.
 """
 
 from __future__ import annotations

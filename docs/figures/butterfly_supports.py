@@ -15,8 +15,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path as Outline
 
-from harness.reporting.figures.figure_style import COLOURS, PALE, panels, render, style
+from harness.reporting.figures.figure_style import PALE, panels, render, style
 from layers.butterfly import Butterfly
+
+BLUE = "#0072B2"
 
 
 def factor_supports(layer: Butterfly) -> dict[str, np.ndarray]:
@@ -41,7 +43,7 @@ def support_figure(layers: Sequence[Butterfly], columns: int = 4) -> Figure:
         size = len(support)
         corners = np.argwhere(support)[:, None, ::-1] + np.array([(0, 0), (1, 0), (1, 1), (0, 1)])
         cells = Outline.make_compound_path_from_polys(corners.astype(float))
-        axes.add_patch(PathPatch(cells, facecolor=COLOURS[0], linewidth=0))
+        axes.add_patch(PathPatch(cells, facecolor=BLUE, linewidth=0))
         axes.set(title=name, xlim=(0, size), ylim=(size, 0), aspect="equal", xticks=[], yticks=[])
         lines = range(1, size)
         axes.vlines(lines, 0, size, color=PALE, linewidth=0.4)

@@ -111,7 +111,7 @@ class Splits:
 
     @property
     def unit(self) -> Unit:
-        """The unit of results: bits/dim of a level for images, nats/dim on [-1, 1] for sequences."""
+        """Return the unit of results, bits/dim of a level for images and nats/dim on [-1, 1] for sequences."""
         return "nats_per_dim" if self.levels is None else "bits_per_dim"
 
 

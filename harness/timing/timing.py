@@ -1,6 +1,6 @@
 """Time several cases alternately in one process, so that disturbances of the machine affect all of them.
 
-Influences on a time besides the case, and the remedies (docs/timing.md has the measurements behind them):
+Influences on a time besides the case, and the remedies (docs/performance/timing.md has the measurements behind them):
 
 - Load of the machine: every round samples every case, in opposite order every other time.
 - Caches left by the previous case: an untimed call precedes each sample of a fast case.

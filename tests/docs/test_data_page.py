@@ -1,4 +1,4 @@
-"""The examples of docs/data.md: the files that they make are read by the data sets that they name."""
+"""The examples of docs/how-to/data.md: the files that they make are read by the data sets that they name."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from harness.core.errors import DataMissing
 from harness.datasets import Store, find_dataset
 from harness.planning.suite import load_suite
 
-PAGE = Path(__file__).parents[2] / "docs" / "data.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "data.md"
 FETCHED = ("torchvision:FashionMNIST", "wfdb")  # their files cannot be made by an example
 SUITE = {
     "suite": "examples",
@@ -31,7 +31,7 @@ def test_every_example_is_read(tmp_path, monkeypatch):
         else:
             exec(compile(code, "example", "exec"), {})
     datasets = {label: entry for text in blocks("yaml") for label, entry in yaml.safe_load(text).items()}
-    assert len(datasets) == 8
+    assert len(datasets) == 11
     Path("examples.yaml").write_text(yaml.safe_dump(SUITE | {"profiles": {"smoke": {"datasets": datasets}}}))
     store = Store(tmp_path / "no-root", tmp_path / "cache", offline=True)
     suite = load_suite("examples.yaml")

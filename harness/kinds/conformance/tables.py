@@ -43,7 +43,7 @@ def tables(results: Results) -> list[Table]:
     if faults:
         caption = (
             "The first fault found of each layer that does not conform, and the command that shows it. A library may "
-            "document a behaviour that is a fault here: docs/libraries.md."
+            "document a behaviour that is a fault here: docs/tutorials/libraries.md."
         )
         header = ("layer", "library", "fault", "command")
         made.append(Table(f"{results.plan.suite}-faults", caption, header, faults, words=frozenset({1, 2, 3})))

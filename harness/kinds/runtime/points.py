@@ -16,7 +16,7 @@ LARGEST_DRIFT = 0.1  # from the first half of the rounds to the second
 LARGEST_GAP = 0.15  # from the fastest process to the slowest
 LEAST_CPU_SHARE = 0.9  # of a core that one thread on a CPU should have for itself
 
-APART = 2  # times; one case timed twice on a shared machine differs by up to half as much (docs/timing.md)
+APART = 2  # times; one case timed twice on a shared machine differs by up to half as much (docs/performance/timing.md)
 
 FITTED_SPAN = 16  # the largest point of a fit has so many times the entries of the smallest
 

@@ -25,7 +25,7 @@ from harness.kinds.tuning.trial import CandidateTrial
 from harness.planning.plan import Plan
 
 SEED = 3
-README = Path(__file__).parents[4] / "README.md"
+PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "results.md"
 
 
 def toy(kind):
@@ -173,9 +173,9 @@ def test_what_cannot_be_loaded_is_said(trained, tmp_path, monkeypatch):
     refused("has not run")
 
 
-def test_the_readmes_example_runs(trained, tmp_path, capsys):
+def test_the_example_of_the_documentation_runs(trained, tmp_path, capsys):
     _, trial, _, _ = trained("image")
-    (code,) = re.findall(r"```python\n(from harness import load_flow\n.*?)```", README.read_text(), re.S)
+    (code,) = re.findall(r"```python\n(from harness import load_flow\n.*?)```", PAGE.read_text(), re.S)
     code, count = re.subn(r"load_flow\(.*\)", f"load_flow({str(tmp_path)!r}, {trial.id!r})", code)
     exec(code, {})
     assert count == 1 and capsys.readouterr().out.startswith("(16, 1, 4, 4) -")
