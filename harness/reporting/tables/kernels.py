@@ -1,4 +1,4 @@
-"""Whether the layers behind times ran as compiled kernels, as plain PyTorch, or as PyTorch for want of kernels."""
+"""Remarks on which layers behind times ran as compiled kernels, and which as PyTorch for want of them."""
 
 from __future__ import annotations
 
