@@ -14,7 +14,7 @@ DOCS = Path(__file__).parent
 sys.path[:0] = [str(DOCS.parent), str(DOCS / "extensions")]
 
 project = "invertbench"
-author = "The invertbench authors"
+author = copyright = "The invertbench authors"
 release = version = installed_version("invertbench")
 language = "en"
 
