@@ -216,6 +216,13 @@ def bars_texts(found: Iterable[Estimate]) -> list[str]:
     return texts + [f"bars: {STANDARD_ERROR}"] * any(estimate.standard_error is not None for estimate in shown)
 
 
+def interval_texts(found: Iterable[Difference]) -> list[str]:
+    """Return texts that explain the error bars of these differences in a figure."""
+    known = [difference for difference in found if difference.interval is not None]
+    kinds = sorted({"bootstrap" if difference.p is not None else "Student's" for difference in known})
+    return [f"bars: {' or '.join(kinds)} 95 % interval of the difference, over paired seeds"] if kinds else []
+
+
 @dataclass(frozen=True)
 class Ranking:
     """The layers of one column that compete: all their seeds are tuned and have a likelihood that may be compared.

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from harness.core.settings import FlowSettings
-from harness.kinds.density.likelihoods import IMPROVING, UNITS, bars_texts, density, ranking, units
+from harness.kinds.density.likelihoods import IMPROVING, UNITS, density, interval_texts, ranking, units
 from harness.kinds.density.trial import DensityTrial
 from harness.kinds.density.tuning.searches import tuning_text
 from harness.reporting.figures.figure_style import INK, footnotes, panels, plain, side_legend
@@ -69,7 +69,7 @@ def figures(results: Results) -> dict[str, Figure]:
     ]
     side_legend(figure, [*handles, Line2D([], [], color=INK, linewidth=1, label=plain(control))])
     notes = [f"lead: negative log-likelihood of {control} minus that of the layer, by paired seeds"]
-    notes += bars_texts(difference.estimate for own in found.values() for difference in own.values())
+    notes += interval_texts(difference for own in found.values() for difference in own.values())
     if density(results)["improving"].any():
         notes.append(f"some trainings still improved when they reached their bound ({IMPROVING} in the table)")
     footnotes(figure, [*notes, tuning_text(results)])
@@ -143,15 +143,19 @@ def _draw(axes: Axes, panel: Panel, rows: Mapping[str, Look], found: Mapping[str
         axes.axvline(last - 0.5, color=INK, linewidth=0.8, linestyle=":")
     for number, (row, look) in enumerate(rows.items()):
         shift = SPREAD * (number - (len(rows) - 1) / 2)  # so that intervals do not cover one another
-        points = [(x, found[column][row].estimate) for x, column in enumerate(columns) if row in found[column]]
+        points = [(x, found[column][row]) for x, column in enumerate(columns) if row in found[column]]
         for joined in (True, False):
             own = [(x + shift, lead) for x, lead in points if (x < last) == joined]
             if own:
-                bars = [lead.bars for _, lead in own]
+                means = [lead.estimate.mean for _, lead in own]
+                ends = [lead.interval or (mean, mean) for mean, (_, lead) in zip(means, own, strict=True)]
                 axes.errorbar(
                     [x for x, _ in own],
-                    [lead.mean for _, lead in own],
-                    yerr=[[low for low, _ in bars], [high for _, high in bars]],
+                    means,
+                    yerr=[
+                        [mean - low for mean, (low, _) in zip(means, ends, strict=True)],
+                        [high - mean for mean, (_, high) in zip(means, ends, strict=True)],
+                    ],
                     color=look.colour,
                     marker=look.marker,
                     linestyle="-" if joined else "none",

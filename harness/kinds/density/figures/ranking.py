@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from harness.kinds.density.likelihoods import UNITS, Ranking, members_of, ranking, units
+from harness.kinds.density.likelihoods import UNITS, Ranking, interval_texts, members_of, ranking, units
 from harness.kinds.density.tuning.searches import tuning_text
 from harness.reporting.figures.figure_style import (
     INK,
@@ -43,12 +43,8 @@ def figures(results: Results) -> dict[str, Figure]:
         axes.set_title(plain(label))
         axes.set_xlabel(f"behind the lowest mean, {unit}")
         _draw(axes, own, chosen, unit)
-    tested = {own.tested for own in shown.values()}
-    interval = {True: "bootstrap", False: "Student's", None: "bootstrap or Student's"}[
-        tested.pop() if len(tested) == 1 else None
-    ]
     notes = [
-        f"bars: {interval} 95 % interval of the distance, over paired seeds",
+        *interval_texts(difference for own in shown.values() for difference in own.differences.values()),
         "shaded: not shown to be behind the lowest mean",
         *(f"not ranked: {label}" for label in found if label not in shown),
     ]

@@ -15,6 +15,7 @@ from harness.planning.suite import load_suite
 from harness.reporting.frame import Results
 
 CONTROL = "conv1x1-twice"
+QUANTILE = 4.302652729911275  # 0.975 of Student's distribution with two degrees of freedom
 CAPACITIES = {
     "digits, coupling width": ("digits width 4", "digits", "digits attention"),
     "digits, steps per level": ("digits", "digits steps 2", "digits attention"),
@@ -66,12 +67,13 @@ def test_the_figure_shows_paired_differences_from_the_control(run):
             assert [point[0] for point in points] == [0, 1, 2]
             for column, (_, *drawn) in zip(columns, points, strict=True):
                 leads = [value_of(column, CONTROL, seed) - value_of(column, row, seed) for seed in plan.seeds]
-                assert drawn == pytest.approx([statistics.fmean(leads), min(leads), max(leads)]), (column, row)
+                mean, half = statistics.fmean(leads), QUANTILE * statistics.stdev(leads) / 3**0.5
+                assert drawn == pytest.approx([mean, mean - half, mean + half]), (column, row)
         assert list(axes.lines[0].get_ydata()) == [0, 0]
         joined = [container[0].get_linestyle() for container in axes.containers]
         assert joined == ["-", "None"] * len(layers), "attention is a point of its own"
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [*layers, CONTROL]
-    assert "bars over seeds: lowest, highest" in figure.get_supxlabel()
+    assert "bars: Student's 95 % interval of the difference, over paired seeds" in figure.get_supxlabel()
 
 
 def test_a_layer_that_does_not_compete_has_no_lead(run):
