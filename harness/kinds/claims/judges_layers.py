@@ -25,7 +25,7 @@ from harness.reporting.tables.cells import EMPTY, OPERATIONS, shape_text
 from harness.reporting.tables.rendering import Table
 
 FACTOR = 2  # "less than half"
-ROUNDING = 1e-6  # nats; a larger error of a log-determinant in float64 is none of rounding
+ROUNDING = 1e-6  # nats; a larger error of a log-determinant in float64 is not rounding
 COMPARED = ("emerging", "periodic")  # the layers that the publication times beside its own, in the figure of the claim
 LISTED = 4
 SPEEDUPS = {"inverse": 1.17, "log_det": 4.31}  # claimed of CDFlow, over a dense matrix
@@ -227,7 +227,7 @@ def _faster(subject: Row, other: Row) -> Outcome:
 
 
 def _smaller(subject: Row, other: Row) -> Outcome | None:
-    """Compare by the allocator's count, which is the same at every call; None where there is none."""
+    """Compare by the allocator's count, which is the same at every call; None where nothing was counted."""
     if pd.isna(subject.peak_bytes) or pd.isna(other.peak_bytes):
         return None
     if subject.peak_bytes == other.peak_bytes:

@@ -11,6 +11,7 @@ from harness.kinds.density.likelihoods import (
     UNITS,
     Ranking,
     density,
+    interval_kind,
     members_of,
     of_column,
     oracles,
@@ -77,11 +78,9 @@ def _intervals(rankings: list[Ranking]) -> Iterator[str]:
     """Yield what the brackets and p-values are."""
     counts = sorted({len(seeds) for found in rankings for seeds in found.rows.values()})
     if counts:
-        kinds = "the bootstrap's" if all(found.tested for found in rankings) else "Student's"
-        if len({found.tested for found in rankings}) > 1:
-            kinds = f"the bootstrap's from {LEAST_SEEDS} seeds on, else Student's"
+        kind = interval_kind(difference for found in rankings for difference in found.differences.values())
         number = " or ".join(map(str, counts))
-        yield f"Distances to the lowest mean with {kinds} 95 % interval, over {number} paired seeds."
+        yield f"Distances to the lowest mean with {kind} 95 % interval, over {number} paired seeds."
     if any(found.tested for found in rankings):
         yield "p: paired t test, after Holm's correction for all pairs of layers."
 

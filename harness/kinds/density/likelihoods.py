@@ -218,9 +218,14 @@ def bars_texts(found: Iterable[Estimate]) -> list[str]:
 
 def interval_texts(found: Iterable[Difference]) -> list[str]:
     """Return texts that explain the error bars of these differences in a figure."""
+    kind = interval_kind(found)
+    return [f"bars: {kind} 95 % interval of the difference, over paired seeds"] if kind else []
+
+
+def interval_kind(found: Iterable[Difference]) -> str:
+    """Return how the intervals of these differences are made; empty where none has one."""
     known = [difference for difference in found if difference.interval is not None]
-    kinds = sorted({"bootstrap" if difference.p is not None else "Student's" for difference in known})
-    return [f"bars: {' or '.join(kinds)} 95 % interval of the difference, over paired seeds"] if kinds else []
+    return " or ".join(sorted({"bootstrap" if difference.p is not None else "Student's" for difference in known}))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from harness.reporting.tables.cells import OPERATIONS, milliseconds, shape_text
 from harness.reporting.tables.kernels import kernel_remarks
 
 ASKED = (("forward_backward", "forward"), ("inverse",))
-"""Operations that stand for a step of training and for a sample, each with what stands in where it was not timed."""
+"""Operations that stand for a step of training and for a sample, each with the one taken where it was not timed."""
 
 
 def answer(results: Results) -> Answer | None:

@@ -1,4 +1,4 @@
-"""The answer of a report to the question of its suite: findings, what they rest on, and what they do not say."""
+"""The answer of a report to the question of its suite: findings, their evidence, and their limits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Finding:
         verdict: the finding in a word or two.
         tone: the colour of the verdict.
         text: the finding in a sentence, with its numbers.
-        section: the heading of the section with its evidence; empty where there is none of its own.
+        section: the heading of the section with its evidence; empty without a section of its own.
     """
 
     subject: str
@@ -40,7 +40,7 @@ class Answer:
 
     Attributes:
         findings: in plan order.
-        remarks: (term, sentences) on what they rest on, and what they do not say.
+        remarks: (term, sentences) on their evidence and their limits.
         figure: the name of a figure that stands with the answer; empty for none.
     """
 

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from harness.core.errors import UserError
 from harness.core.records import write_atomically
+from harness.reporting.page.templating import rendered_template
 
 PAGE, TEXT = "index.html", "table.md"
 
@@ -45,15 +44,8 @@ def write_gallery(folder: Path) -> Path:
     entries = [_entry(text.parent) for text in sorted(folder.glob(f"*/{TEXT}"))]
     if not entries:
         raise UserError(f"{folder}: none of its folders has a {TEXT}; give a folder in which suites were run")
-    environment = Environment(
-        loader=PackageLoader("harness.reporting"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    css = environment.get_template("page.css").render()
-    write_atomically(folder / PAGE, environment.get_template("gallery.html").render(entries=entries, css=css).encode())
+    text = rendered_template("gallery.html", entries=entries, css=rendered_template("page.css"))
+    write_atomically(folder / PAGE, text.encode())
     return folder / PAGE
 
 

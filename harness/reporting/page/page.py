@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import quote
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from PIL import Image
 
 from harness.reporting.figures.figure_style import RESOLUTION, slug
@@ -24,13 +23,14 @@ from harness.reporting.page.page_facts import (
     trial_rows,
     without_paths,
 )
+from harness.reporting.page.templating import rendered_template
 from harness.reporting.tables.cells import device_text
 from harness.reporting.tables.rendering import Table, one_line
 
 CSS_PIXELS = 96  # per inch
 SAFE = " ',:;=()/!*+@$?[]{}|~^`"  # needs no escape in a data: URI in double quotes
 CSV_SAFE = ",:;=()/!*+@$"  # escapes are shorter than base64, as it is almost all numbers
-LARGEST_INSIDE = 1 << 20  # bytes of raw numbers inside the page; larger files lie beside it
+LARGEST_INSIDE = 1 << 20  # bytes of raw numbers inside the page; larger files stay outside, in its folder
 SUMMARY = "records.json"
 DOWNLOADS = {
     TABLE: "a line for each measure of each trial",
@@ -109,17 +109,11 @@ def page(
     Everything that comes from a suite or a record is escaped. A content security policy lets the page's own script
     run and no other, and fetch nothing.
     """
-    environment = Environment(
-        loader=PackageLoader("harness.reporting"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     plan, records = results.plan, list(results.records.values())
     made = anchors(sections)
-    script = environment.get_template("page.js").render()
-    text = environment.get_template("page.html").render(
+    script = rendered_template("page.js")
+    text = rendered_template(
+        "page.html",
         plan=plan,
         question=one_line(plan.question),
         device=device_text(plan.device, results.frame),
@@ -139,7 +133,7 @@ def page(
             (name, DOWNLOADS[name], name if len(content) > LARGEST_INSIDE else _data_uri(name, content))
             for name, content in raw.items()
         ],
-        css=environment.get_template("page.css").render(),
+        css=rendered_template("page.css"),
         script=script,
         digest=_base64(hashlib.sha256(script.encode()).digest()),
     )

@@ -143,7 +143,7 @@ def test_a_layer_has_a_colour_and_its_rows_differ_in_their_markers(density_run):
 
 def test_a_far_value_does_not_stretch_a_panel_but_is_named_at_its_edge(density_run):
     assert inner_range([2.9, 3.0, 3.1, 3.2, 21.6]) == (2.9, 3.2)
-    assert inner_range([1.0, 2.0, 3.0, 9.0]) == (1.0, 9.0), "spread out, with no gap to speak of"
+    assert inner_range([1.0, 2.0, 3.0, 9.0]) == (1.0, 9.0), "spread out, without a wide gap"
     assert inner_range([1.0, 50.0]) == (1.0, 50.0), "two values have no middle"
     plan, records = density_run
     rows = (*plan.rows, "far", "near")

@@ -41,10 +41,9 @@ void turn(const Sweep& step, bool back, Samples<const T> from, Samples<T> to) {
 template <int C, bool UP, class T>
 struct StepLevels {
   static constexpr int E = 1 << C, H = E / 2, PAIRS = C * H;
-  const int64_t* offsets;
   const V<T>* matrices[PAIRS];
 
-  INVERTBENCH_INLINE StepLevels(const T* packed, const int64_t* offsets) : offsets(offsets) {
+  INVERTBENCH_INLINE StepLevels(const T* packed, const int64_t* offsets) {
     for (int i = 0; i < PAIRS; ++i) matrices[i] = reinterpret_cast<const V<T>*>(packed + offsets[i]);
   }
 

@@ -88,7 +88,7 @@ def leads(results: Results, column: str, control: str) -> dict[str, Difference]:
 
 
 def _control(plan: Plan) -> str | None:
-    """Return the first row with two 1x1 convolutions in each step, in plan order; None if there is none."""
+    """Return the first row with two 1x1 convolutions in each step, in plan order; None without such a row."""
     trials = [trial for trial in plan.trials if isinstance(trial, DensityTrial)]
     rows = {trial.layer.row for trial in trials if trial.layer.layer == "conv1x1" and trial.layer.keep_mixer}
     return next((row for row in plan.rows if row in rows), None)

@@ -73,7 +73,7 @@ def _drawable(field: Field, cost: str) -> bool:
 
 
 def _panel(axes: Axes, chosen: Mapping[str, Look], field: Field, cost: str) -> list[Label]:
-    """Draw the models of a data set, and return the names of the points that lie in the panel."""
+    """Draw the models of a data set, and return the names of the points inside the panel."""
     known = [(found, model) for model in field.models if (found := COSTS[cost](model)) is not None]
     best = front([(x, model.mean) for x, model in known if model.competes])
     low, high = inner_range([model.mean for _, model in known])
