@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 FONT = 7.0  # points
@@ -32,7 +33,10 @@ class Label:
 
 
 def label_points(figure: Figure, panels: Mapping[Axes, Sequence[Label]]) -> None:
-    """Write the names of the points of each panel, clear of dashed lines; the figure has all else that takes room."""
+    """Write the names of the points of each panel, clear of bars and dashed lines.
+
+    The figure has all else that takes room.
+    """
     figure.draw_without_rendering()  # for the places of the panels
     scale = figure.dpi / 72
     for axes, labels in panels.items():
@@ -41,6 +45,10 @@ def label_points(figure: Figure, panels: Mapping[Axes, Sequence[Label]]) -> None
         for line in axes.lines:
             if line.get_linestyle() == "--":
                 taken += _segments(axes.transData.transform(line.get_xydata()) / scale)
+        for bars in axes.collections:
+            if isinstance(bars, LineCollection):
+                for segment in bars.get_segments():
+                    taken += _segments(axes.transData.transform(segment) / scale)
         taken += [np.asarray(text.get_window_extent().extents) / scale for text in axes.texts]
         inside = np.asarray(axes.get_window_extent().extents) / scale
         for label, (x, y) in zip(labels, points, strict=True):

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 REACH = 3.0  # interquartile ranges beyond the quartiles, from where a value is far
 GAIN = 4.0  # the least factor by which leaving out far values must shrink the range
 LEAST = 4  # values, for quartiles to mean anything
+ALIGNED = {"left": 0.0, "center": 0.5, "right": 1.0}
 
 
 def inner_range(values: Sequence[float]) -> tuple[float, float]:
@@ -23,13 +24,14 @@ def inner_range(values: Sequence[float]) -> tuple[float, float]:
     return (min(near), max(near)) if high - low > GAIN * (max(near) - min(near)) > 0 else (low, high)
 
 
-def arrow(axes: Axes, place: float, text: str, colour: str, along: str, upward: bool) -> None:
+def arrow(axes: Axes, place: float, text: str, colour: str, along: str, upward: bool, align: str = "center") -> None:
     """Draw an arrow at the edge of a panel for a value beyond it, with the value.
 
     Args:
         place: the position on the other axis.
         along: the axis that the value leaves, "x" or "y".
         upward: whether it leaves at the upper end.
+        align: the part of the text that is at `place` where the value leaves along "y": "left", "center" or "right".
     """
     edge, back = (1.0, -16) if upward else (0.0, 16)
     if along == "x":
@@ -37,7 +39,8 @@ def arrow(axes: Axes, place: float, text: str, colour: str, along: str, upward: 
         sides = {"ha": "right" if upward else "left", "va": "center"}
     else:
         where, offset, transform = (place, edge), (0, back), axes.get_xaxis_transform()
-        sides = {"ha": "center", "va": "top" if upward else "bottom"}
+        sides = {"ha": align, "va": "top" if upward else "bottom"}
+    start = (ALIGNED[sides["ha"]] if along == "y" else 0.5, 0.5)  # of the line, in the box of the text
     axes.annotate(
         text,
         where,
@@ -46,6 +49,6 @@ def arrow(axes: Axes, place: float, text: str, colour: str, along: str, upward: 
         textcoords="offset points",
         fontsize=7.5,
         color=colour,
-        arrowprops={"arrowstyle": "->", "color": colour, "linewidth": 1.4, "shrinkA": 1, "shrinkB": 0},
+        arrowprops={"arrowstyle": "->", "color": colour, "linewidth": 1.4, "shrinkA": 1, "shrinkB": 0, "relpos": start},
         **sides,  # type: ignore[arg-type]
     )

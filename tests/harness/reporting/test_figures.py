@@ -172,16 +172,18 @@ def test_the_ranking_sorts_by_mean_shades_ties_and_leaves_untuned_data_out(many_
     assert ranking.figures(Results.of(*many_seeds(2))) == {}, "no lead has an interval"
 
 
-def test_names_of_points_do_not_cover_each_other():
+def test_names_of_points_cover_neither_each_other_nor_bars():
     with style():
         figure, (axes,) = panels(1, 4.0, 3.0)
-        axes.plot([1, 1.01, 1.02, 2], [1, 1.01, 1.0, 2], "o")
+        bars = axes.errorbar([1, 1.01, 1.02, 2], [1, 1.01, 1.0, 2], yerr=0.2, fmt="o", ecolor="red")[2][0]
         near = [Label(1 + i / 100, 1 + i % 2 / 100, f"layer-{i}", "black") for i in range(3)]
         label_points(figure, {axes: near})
         FigureCanvasAgg(figure).draw()
     boxes = [Text.get_window_extent(text) for text in axes.texts]
     assert not any(Bbox.intersection(a, b) for i, a in enumerate(boxes) for b in boxes[:i])
     assert all(axes.get_window_extent().x0 <= box.x0 for box in boxes)
+    drawn = [Bbox(axes.transData.transform(bar)) for bar in bars.get_segments()]
+    assert not any(box.x0 < bar.x0 < box.x1 and box.y0 < bar.y1 and bar.y0 < box.y1 for box in boxes for bar in drawn)
 
 
 def test_training_curves_average_the_seeds_that_reached_the_step():

@@ -31,6 +31,7 @@ COSTS: dict[str, Callable[[Model], float | None]] = {
 
 DOMINATED, FAINT = "#b0b0b0", "#6f6f6f"  # the colour of a point that another one dominates, and of its name
 DECADE = 10
+EDGE = 0.25  # of the width of a panel; names of points so near to its sides are aligned with them
 TITLE_CHARACTERS = 32  # of a line of a panel's title
 
 
@@ -86,7 +87,8 @@ def _panel(axes: Axes, chosen: Mapping[str, Look], field: Field, cost: str) -> l
         for x, model in own:
             colour = DOMINATED if best and (x, model.mean) not in best else look.colour
             if not low <= model.mean <= high:
-                arrow(axes, x, f"{plain(row)} {model.mean:.3g}", FAINT, "y", upward=model.mean > high)
+                text, side = f"{plain(row)} {model.mean:.3g}", _side(x, [cost for cost, _ in known])
+                arrow(axes, x, text, FAINT, "y", upward=model.mean > high, align=side)
                 axes.update_datalim([(x, high)])
                 continue
             below, above = model.estimate.bars
@@ -121,6 +123,13 @@ def _panel(axes: Axes, chosen: Mapping[str, Look], field: Field, cost: str) -> l
         axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.xaxis.set_major_formatter(FuncFormatter(_tick))
     return names
+
+
+def _side(place: float, places: Sequence[float]) -> str:
+    """Return how the name of a point is aligned so that it stays inside the panel."""
+    low, high = min(places), max(places)
+    share = (place - low) / (high - low) if high > low else 0.5
+    return "left" if share < EDGE else "right" if share > 1 - EDGE else "center"
 
 
 def _tick(value: float, _: int | None = None) -> str:
