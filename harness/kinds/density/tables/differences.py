@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from harness.kinds.density.likelihoods import Ranking
+from harness.kinds.density.likelihoods import Ranking, interval_kind
 from harness.kinds.density.tuning.searches import tuning_text
 from harness.reporting.frame import Results
-from harness.reporting.statistics.statistics import LEAST_SEEDS, spread_text
+from harness.reporting.statistics.statistics import LEAST_SEEDS
 from harness.reporting.tables.cells import EMPTY
 from harness.reporting.tables.rendering import Table
 
@@ -25,10 +25,11 @@ def differences_table(results: Results, rankings: Mapping[str, Ranking]) -> Tabl
         return None
     differences = [difference for found in competing.values() for difference in found.differences.values()]
     tests = any(difference.p is not None for difference in differences)
-    spread = spread_text(difference.estimate.seeds for difference in differences)
+    kind = interval_kind(differences)
+    brackets = f" [{kind} 95 % interval]" if kind else ", too few for an interval,"
     rows = tuple((row, *(_cell(found, row) for found in competing.values())) for row in results.plan.rows)
     caption = (
-        f"Difference from the row of the lowest mean: mean [{spread}] over paired seeds. Trials of one seed share the "
+        f"Difference from the row of the lowest mean: mean{brackets} over paired seeds. Trials of one seed share the "
         "order of the data, the noise and the initial weights of the backbone."
     )
     if tests:
@@ -48,4 +49,6 @@ def _cell(found: Ranking, row: str) -> str:
     if row == found.best:
         return BEST
     difference = found.behind(row)
-    return EMPTY if difference is None else difference.text()
+    if difference is None:
+        return EMPTY
+    return difference.short() if difference.p is None else difference.text()
