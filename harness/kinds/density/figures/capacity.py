@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from harness.core.settings import FlowSettings
-from harness.kinds.density.likelihoods import IMPROVING, UNITS, density, interval_texts, ranking, units
+from harness.kinds.density.leads import control_of, leads
+from harness.kinds.density.likelihoods import IMPROVING, UNITS, density, interval_texts, units
 from harness.kinds.density.trial import DensityTrial
 from harness.kinds.density.tuning.searches import tuning_text
 from harness.reporting.figures.figure_style import INK, footnotes, panels, plain, side_legend
@@ -51,7 +52,7 @@ def figures(results: Results) -> dict[str, Figure]:
     columns that differ in capacity alone.
     """
     plan = results.plan
-    control, shown = _control(plan), list(_panels(plan))
+    control, shown = control_of(plan), list(_panels(plan))
     if control is None or not shown:
         return {}
     found = {column: leads(results, column, control) for column in plan.columns}
@@ -74,24 +75,6 @@ def figures(results: Results) -> dict[str, Figure]:
         notes.append(f"some trainings still improved when they reached their bound ({IMPROVING} in the table)")
     footnotes(figure, [*notes, tuning_text(results)])
     return {"capacity": figure}
-
-
-def leads(results: Results, column: str, control: str) -> dict[str, Difference]:
-    """Return control - layer over paired seeds, by layer that competes; above zero the layer is better."""
-    found = {}
-    for (first, second), difference in ranking(results, column).differences.items():
-        if control == first:
-            found[second] = difference
-        elif control == second:
-            found[first] = -difference
-    return found
-
-
-def _control(plan: Plan) -> str | None:
-    """Return the first row with two 1x1 convolutions in each step, in plan order; None without such a row."""
-    trials = [trial for trial in plan.trials if isinstance(trial, DensityTrial)]
-    rows = {trial.layer.row for trial in trials if trial.layer.layer == "conv1x1" and trial.layer.keep_mixer}
-    return next((row for row in plan.rows if row in rows), None)
 
 
 def _panels(plan: Plan) -> Iterator[Panel]:

@@ -8,13 +8,14 @@ from harness.kinds.density.tables.cost import cost_table
 from harness.kinds.density.tables.differences import differences_table
 from harness.kinds.density.tables.events import events_table
 from harness.kinds.density.tables.fidelity import fidelity_table
+from harness.kinds.density.tables.leads import leads_table
 from harness.kinds.density.tables.likelihoods import likelihoods_table, published_table
 from harness.reporting.frame import Results
 from harness.reporting.tables.rendering import Table
 
 
 def tables(results: Results) -> list[Table]:
-    """Return likelihoods, test events, differences and costs.
+    """Return likelihoods, test events, differences, leads and costs.
 
     Published numbers stand beside them under the published protocol, otherwise in a table of their own.
     """
@@ -28,6 +29,7 @@ def tables(results: Results) -> list[Table]:
         choices_table(results),
         events_table(results),
         differences_table(results, rankings),
+        leads_table(results),
         fidelity_table(results),
         cost_table(results),
         published_table(plan, quoted) if quoted is not None and beside is None else None,
