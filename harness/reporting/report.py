@@ -144,7 +144,7 @@ def write_report(
     for name, data in content.items():
         write_atomically(folder / name, data)
     for stale in (*(folder / "figures").glob("*"), *folder.glob("table-*"), *folder.glob(SUMMARY)):
-        if stale.suffix in (".png", ".svg", ".md", ".tex", ".json") and str(stale.relative_to(folder)) not in content:
+        if stale.suffix in (".png", ".svg", ".md", ".tex", ".gz") and str(stale.relative_to(folder)) not in content:
             stale.unlink()
     text = _joined([title, question, *report.plain_paragraphs(), *warnings, *map(plain, beside.values())])
     return WrittenReport(tuple(content), f"{text}\n")

@@ -31,7 +31,7 @@ CSS_PIXELS = 96  # per inch
 SAFE = " ',:;=()/!*+@$?[]{}|~^`"  # needs no escape in a data: URI in double quotes
 CSV_SAFE = ",:;=()/!*+@$"  # escapes are shorter than base64, as it is almost all numbers
 LARGEST_INSIDE = 1 << 20  # bytes of raw numbers inside the page; larger files stay outside, in its folder
-SUMMARY = "records.json"
+SUMMARY = "records.json.gz"
 DOWNLOADS = {
     TABLE: "a line for each measure of each trial",
     SUMMARY: "training curves, audits, notes and times",
@@ -168,7 +168,7 @@ def _answer_without_paths(answer: Answer) -> Answer:
 def _data_uri(name: str, content: bytes) -> str:
     if name == TABLE:
         return f"data:text/csv;charset=utf-8,{quote(content, safe=CSV_SAFE)}"
-    return f"data:application/json;charset=utf-8;base64,{_base64(content)}"
+    return f"data:application/gzip;base64,{_base64(content)}"
 
 
 def _base64(content: bytes) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from collections import Counter
@@ -180,7 +181,7 @@ def rebuild_lines(plan: Plan, records: Sequence[Record]) -> list[str]:
 
 
 def records_summary(plan: Plan, records: Sequence[Record]) -> bytes:
-    """Return curves, audits, notes and times of each trial, for which results.csv has no columns, as JSON."""
+    """Return curves, audits, notes and times of each trial, for which results.csv has no columns, as compressed JSON."""
     kept = [
         {
             "id": record.id,
@@ -196,7 +197,8 @@ def records_summary(plan: Plan, records: Sequence[Record]) -> bytes:
     ]
     names = {"suite": without_paths(plan.suite), "profile": without_paths(plan.profile)}
     content = names | {"device": plan.device, "trials": kept}
-    return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return gzip.compress(text.encode(), mtime=0)  # the same records give the same bytes
 
 
 def _all_without_paths(value: Any) -> Any:

@@ -251,6 +251,6 @@ def test_all_controls_are_reachable_by_keyboard_with_visible_focus(browser, dens
         tags = {tag for tag, _ in reached}
         assert (
             tags == {"A", "BUTTON", "DIV", "SUMMARY"}
-            and ("A", "records.json") in reached
+            and ("A", "records.json.gz") in reached
             and ("BUTTON", "layer") in reached
         )

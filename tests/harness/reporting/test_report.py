@@ -1,3 +1,4 @@
+import gzip
 import json
 import re
 
@@ -60,12 +61,13 @@ def test_large_raw_numbers_lie_beside_the_page(density_run, write_run, no_figure
     inside = len((folder / "index.html").read_text())
     with monkeypatch.context() as patch:
         for module in (report, page):
-            patch.setattr(module, "LARGEST_INSIDE", 1000)
+            patch.setattr(module, "LARGEST_INSIDE", 500)
         files = write_report(folder).files
-    assert "records.json" in files and len(json.loads((folder / "records.json").read_bytes())["trials"]) == 20
+    raw = gzip.decompress((folder / "records.json.gz").read_bytes())
+    assert "records.json.gz" in files and len(json.loads(raw)["trials"]) == 20
     text = (folder / "index.html").read_text()
-    assert 'href="records.json"' in text and 'href="results.csv"' in text and len(text) < inside
-    assert "records.json" not in write_report(folder).files and not (folder / "records.json").exists()
+    assert 'href="records.json.gz"' in text and 'href="results.csv"' in text and len(text) < inside
+    assert "records.json.gz" not in write_report(folder).files and not (folder / "records.json.gz").exists()
 
 
 def test_missing_trials_are_rows_and_old_figures_are_removed(runtime_run, write_run):
