@@ -152,11 +152,16 @@ def render(name: str, figure: Figure) -> dict[str, bytes]:
 
 
 def _smaller(svg: bytes) -> bytes:
-    """Return the drawing in fewer bytes: hundredths of a point are enough, and no space or comment is seen.
+    """Return the drawing in fewer bytes: hundredths of a point are enough, and no space, comment or name is seen.
 
     Single quotes need no escape in the page.
     """
     svg = re.sub(rb"<!--.*?-->", b"", svg, flags=re.DOTALL)
     svg = re.sub(rb' (?:d|x|y)="[^"]*"|translate\([^)]*\)', lambda part: re.sub(rb"(\.\d\d)\d+", rb"\1", part[0]), svg)
-    svg = re.sub(rb"\s+", b" ", svg)
+    svg = re.sub(rb"(?<=[:;>]) ", b"", re.sub(rb"\s+", b" ", svg)).replace(b"xlink:href", b"href")
+    referred = set(re.findall(rb"#([\w-]+)", svg))
+    names = dict.fromkeys(re.findall(rb' id="([\w-]+)"', svg))
+    short = {name: b"i%x" % number for number, name in enumerate(name for name in names if name in referred)}
+    svg = re.sub(rb' id="([\w-]+)"', lambda found: b' id="%b"' % short[found[1]] if found[1] in short else b"", svg)
+    svg = re.sub(rb"#([\w-]+)", lambda found: b"#" + short.get(found[1], found[1]), svg)
     return svg if b"'" in svg else svg.replace(b'"', b"'")

@@ -181,7 +181,7 @@ def rebuild_lines(plan: Plan, records: Sequence[Record]) -> list[str]:
 
 
 def records_summary(plan: Plan, records: Sequence[Record]) -> bytes:
-    """Return curves, audits, notes and times of each trial, for which results.csv has no columns, as compressed JSON."""
+    """Return curves, audits, notes and times of each trial, for which results.csv has no columns: compressed JSON."""
     kept = [
         {
             "id": record.id,
