@@ -1,0 +1,90 @@
+"""Likelihoods and other decimals that README, docs and reports quote are those of the committed report they link to."""
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+REPORTS = ROOT / "reports"
+FOLDERS = sorted(path.name for path in REPORTS.iterdir() if path.is_dir())
+PAGES = {
+    str(path.relative_to(ROOT)): path.read_text()
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), REPORTS / "README.md")
+    if not {"_build", "generated"} & set(path.relative_to(ROOT).parts)
+}
+ELSEWHERE = (
+    "docs/performance/",  # beside the commands that measure
+    "docs/developer/",  # likewise
+    "docs/concepts/floor.md",  # computed
+    "docs/how-to/results.md",  # a threshold
+)
+
+LINK = re.compile(r"(?:reports/|\]\(|`)([\w-]+)(?=[/`])")  # in reports/ their folders are named without a path
+FENCED = re.compile(r"^```.*?^```", re.M | re.S)
+VERSIONED = "FrEIA|nflows|normflows|NumPy|pyro|Python|torch|zuko"
+NOT_QUOTED = re.compile(rf"`[^`]*`|(?<=\])\([^)]*\)|\b(?:{VERSIONED}) \d+\.\d+(?:\.\d+)*\b")  # code, addresses, versions
+NUMBER = re.compile(r"(?<![\w.,])[-+−]?(\d[\d,]*\.\d+(?:e[-+]?\d+)?)(?!\w|\.\d)")
+UNIT = re.compile(r"\b(?:nats|bits)\b")
+
+
+def linked(text):
+    return {name for name in LINK.findall(text.replace("](reports/", "reports/")) if name in FOLDERS}
+
+
+def blocks(page):
+    """Return the paragraphs, list items and table rows of a page.
+
+    Each has the reports that it links to, or else those of the last one above it in its section.
+    """
+    found = []
+    for section in re.split(r"^(?=#+ )", FENCED.sub("", PAGES[page]), flags=re.M):
+        reports = set()
+        for part in re.split(r"\n\s*\n|\n(?=\s*[-|>] ?)", section):
+            reports = linked(part) or reports
+            found.append((NOT_QUOTED.sub("", part), reports))
+    return found
+
+
+@cache
+def shown(folder):
+    """Return the decimals of the tables of a report."""
+    texts = [path.read_text().replace("\\", "") for path in (REPORTS / folder).glob("*.md")]
+    return [float(number.replace(",", "")) for text in texts for number in NUMBER.findall(text)]
+
+
+def shows(folder, number):
+    """Return whether a report shows this number, or one of more digits that rounds to it."""
+    digits = len(number.partition("e")[0].partition(".")[2])
+    value, half = float(number.replace(",", "")), 0.5 * 10**-digits + 1e-9
+    return any(abs(other - value) <= half for other in shown(folder))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_numbers_beside_a_link_to_a_report_are_in_its_tables(page):
+    """Signs are not compared: a text says "below" where a table has a minus."""
+    missing = [
+        f"{number} in {' '.join(text.split())[:80]!r}: not in {', '.join(sorted(reports))}"
+        for text, reports in blocks(page)
+        for number in NUMBER.findall(text)
+        if reports and not any(shows(folder, number) for folder in reports)
+    ]
+    assert not missing, "\n".join(missing)
+
+
+@pytest.mark.parametrize("page", [name for name in PAGES if not name.startswith(ELSEWHERE)])
+def test_likelihoods_are_quoted_with_a_link_to_their_report(page):
+    alone = [
+        " ".join(text.split())[:80]
+        for text, reports in blocks(page)
+        if UNIT.search(text) and NUMBER.search(text) and not reports
+    ]
+    assert not alone, "\n".join(alone)
+
+
+def test_a_number_that_no_table_shows_is_found():
+    assert sum(len(shown(folder)) for folder in FOLDERS) > 5000
+    text, reports = next(block for block in blocks("README.md") if "**-17.6**" in block[0])
+    assert reports and all(any(shows(folder, number) for folder in reports) for number in NUMBER.findall(text))
+    assert not any(shows(folder, "17.61") for folder in reports), "one digit more than the table has"
