@@ -24,7 +24,8 @@ ELSEWHERE = (
 LINK = re.compile(r"(?:reports/|\]\(|`)([\w-]+)(?=[/`])")  # in reports/ their folders are named without a path
 FENCED = re.compile(r"^```.*?^```", re.M | re.S)
 VERSIONED = "FrEIA|nflows|normflows|NumPy|pyro|Python|torch|zuko"
-NOT_QUOTED = re.compile(rf"`[^`]*`|(?<=\])\([^)]*\)|\b(?:{VERSIONED}) \d+\.\d+(?:\.\d+)*\b")  # code, addresses, versions
+CODE_OR_ADDRESS = r"`[^`]*`|(?<=\])\([^)]*\)"
+NOT_QUOTED = re.compile(rf"{CODE_OR_ADDRESS}|\b(?:{VERSIONED}) \d+\.\d+(?:\.\d+)*\b")
 NUMBER = re.compile(r"(?<![\w.,])[-+−]?(\d[\d,]*\.\d+(?:e[-+]?\d+)?)(?!\w|\.\d)")
 UNIT = re.compile(r"\b(?:nats|bits)\b")
 

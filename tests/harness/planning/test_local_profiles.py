@@ -8,15 +8,16 @@ from harness.datasets import Store, find_dataset
 from harness.kinds.density.run import run as run_density
 from harness.planning.suite import load_suite
 
+PERMUTED = ("mnist", "cifar10-subset", "tiny-imagenet")
 ROWS = {"conv1x1", "emerging", "periodic", "woodbury", "butterfly", "butterfly-pixels"}
 
 
 @pytest.mark.parametrize(
     ("suite", "columns", "rows", "seeds"),
     [
-        ("density", {"mnist", "cifar10-subset"}, ROWS | set(BASELINES), 1),
+        ("density", {"mnist", "cifar10-subset", "tiny-imagenet"}, ROWS | set(BASELINES), 1),
         ("galaxy", {"galaxy-zoo"}, ROWS, 1),
-        ("permuted", {"permuted-mnist"}, {"conv1x1", "butterfly", "oracle"}, 2),
+        ("permuted", {f"permuted-{name}" for name in PERMUTED}, ROWS - {"periodic"} | {"oracle"}, 2),
     ],
 )
 def test_a_local_profile_compares_its_rows_on_equal_terms(suite, columns, rows, seeds):
@@ -46,8 +47,9 @@ def test_a_trial_on_real_data(suite, row, shape, splits, data_root, tmp_path):
         "training.batch_size=8",
         f"datasets.{column}.options.test=10",
     ]
+    only = [f"layer={row}", f"dataset={column}"]
     small += ["flow.steps=1", "flow.width=4", "flow.levels=1"]
-    _, (trial,) = load_suite(suite).plan("local", "cpu", seeds=1, settings=small, only=[f"layer={row}"])
+    _, (trial,) = load_suite(suite).plan("local", "cpu", seeds=1, settings=small, only=only)
     find_dataset(trial.data.name).check(Store.at(data_root, offline=True), dict(trial.data.options))
     record = run_density(trial, data_root, tmp_path, lambda done, text: None)
     assert (record.status, record.audit["verdict"]) == ("ok", "passed"), record.reason or record.audit["reasons"]
