@@ -28,7 +28,8 @@ def events_table(results: Results) -> Table | None:
                 {row: _cell(own[own["layer"] == row], measure, f"{row} on {label}, {name}", notes) for row in plan.rows}
             )
     rows = tuple((row, *(cells[row] for cells in columns)) for row in plan.rows)
-    over = f", each the mean over {len(plan.seeds)} seeds" if len(plan.seeds) > 1 else ", one seed"
+    counts = sorted(frame.groupby("dataset")["seed"].nunique().unique())
+    over = f", each the mean over {' or '.join(map(str, counts))} seeds" if counts != [1] else ", one seed"
     caption = (
         "Test events: mean, median and worst of the negative log-likelihoods of single test events, each averaged over "
         f"its dequantisation draws{over}; lower is better. Measured: profile {plan.profile}. A mean far above the "

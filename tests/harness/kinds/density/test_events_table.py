@@ -60,6 +60,9 @@ def test_three_columns_per_data_set_in_its_unit_over_the_seeds(measured):
     assert table.notes == () and "mean over 3 seeds" in table.caption
     line = Results.of(plan, records).table.iloc[0]
     assert (line["median"], line["worst"]) == (1.75, 7.0)
+    last = {trial.id for trial in plan.trials if isinstance(trial, DensityTrial) and trial.seed == 2}
+    fewer = [trial for trial in plan.trials if not (trial.id in last and trial.data.label == "waveforms")]
+    assert "each the mean over 2 or 3 seeds" in events(plan.limited(fewer), records).caption
 
 
 def test_markdown_and_latex_of_the_table(measured):
