@@ -64,7 +64,8 @@ def _draw(axes: Axes, found: Ranking, chosen: dict[str, Look], unit: str) -> Non
     axes.set_xlim(low - pad, high + 2 * pad)
     layer_axis(axes, order)
     axes.xaxis.set_major_locator(MaxNLocator(4))
-    axes.axhspan(-0.5, len(found.leaders) - 0.5, color=PALE, alpha=0.45, linewidth=0)
+    for row in found.leaders:
+        axes.axhspan(order.index(row) - 0.5, order.index(row) + 0.5, color=PALE, alpha=0.45, linewidth=0)
     axes.axvline(0, color=INK, linewidth=1)
     for place, row in enumerate(order):
         look, mean = chosen[row], 0.0 if row not in behind else behind[row].estimate.mean
