@@ -27,6 +27,7 @@ VERSIONED = "FrEIA|nflows|normflows|NumPy|pyro|Python|torch|zuko"
 CODE_OR_ADDRESS = r"`[^`]*`|(?<=\])\([^)]*\)"
 NOT_QUOTED = re.compile(rf"{CODE_OR_ADDRESS}|\b(?:{VERSIONED}) \d+\.\d+(?:\.\d+)*\b")
 NUMBER = re.compile(r"(?<![\w.,])[-+−]?(\d[\d,]*\.\d+(?:e[-+]?\d+)?)(?!\w|\.\d)")
+INTERVAL = re.compile(r"([-+]?\d[\d,.]*) \[([-+]?\d[\d,.]*), ([-+]?\d[\d,.]*)\]")  # mean [low, high]
 UNIT = re.compile(r"\b(?:nats|bits)\b")
 
 
@@ -48,18 +49,39 @@ def blocks(page):
     return found
 
 
+def text_of(folder):
+    return "\n".join(path.read_text().replace("\\", "") for path in (REPORTS / folder).glob("*.md"))
+
+
+def size(number):
+    return abs(float(number.replace(",", "")))
+
+
 @cache
 def shown(folder):
     """Return the decimals of the tables of a report."""
-    texts = [path.read_text().replace("\\", "") for path in (REPORTS / folder).glob("*.md")]
-    return [float(number.replace(",", "")) for text in texts for number in NUMBER.findall(text)]
+    return [size(number) for number in NUMBER.findall(text_of(folder))]
+
+
+@cache
+def intervals(folder):
+    """Return mean and bounds of each interval in the tables of a report, and of the negative mean."""
+    found = [tuple(map(size, interval)) for interval in INTERVAL.findall(text_of(folder))]
+    return {*found, *((mean, high, low) for mean, low, high in found)}
+
+
+def rounds_to(value, number):
+    digits = len(number.partition("e")[0].partition(".")[2])
+    return abs(value - size(number)) <= 0.5 * 10**-digits + 1e-9
 
 
 def shows(folder, number):
     """Return whether a report shows this number, or one of more digits that rounds to it."""
-    digits = len(number.partition("e")[0].partition(".")[2])
-    value, half = float(number.replace(",", "")), 0.5 * 10**-digits + 1e-9
-    return any(abs(other - value) <= half for other in shown(folder))
+    return any(rounds_to(value, number) for value in shown(folder))
+
+
+def shows_interval(folder, interval):
+    return any(all(map(rounds_to, values, interval)) for values in intervals(folder))
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -70,6 +92,17 @@ def test_numbers_beside_a_link_to_a_report_are_in_its_tables(page):
         for text, reports in blocks(page)
         for number in NUMBER.findall(text)
         if reports and not any(shows(folder, number) for folder in reports)
+    ]
+    assert not missing, "\n".join(missing)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_an_interval_has_its_mean_and_both_bounds_in_one_cell(page):
+    missing = [
+        f"{mean} [{low}, {high}]: not in {', '.join(sorted(reports))}"
+        for text, reports in blocks(page)
+        for mean, low, high in INTERVAL.findall(text)
+        if reports and not any(shows_interval(folder, (mean, low, high)) for folder in reports)
     ]
     assert not missing, "\n".join(missing)
 
