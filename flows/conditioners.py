@@ -154,10 +154,9 @@ class ZeroConvolution(nn.Module):
 
 
 def _channels_last(x: Tensor) -> Tensor:
-    """Return a batch of images with the channels last in memory on a CPU, where convolutions are faster so.
+    """Return a batch of images with the channels last in memory on a CPU, which makes convolutions faster.
 
-    docs/performance/throughput.md has the times. A single image is unchanged, as the copy would take longer than what
-    it saves, and so are sequences.
+    A single image is unchanged, as the copy would take longer than what it saves, and so are sequences.
     """
     # Within torch.func's transforms, contiguous() does not support other memory formats.
     if x.ndim == 4 and x.is_cpu and x.shape[0] > 1 and not torch._C._are_functorch_transforms_active():

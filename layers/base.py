@@ -18,7 +18,7 @@ class UnsupportedShape(ValueError):
 
 
 class UnknownLayer(LookupError):
-    """Raised where no registered layer has a name."""
+    """No registered layer has the name that was asked for."""
 
 
 LAYERS: dict[str, type[InvertibleLinear]] = {}
@@ -28,11 +28,10 @@ LAYERS: dict[str, type[InvertibleLinear]] = {}
 class InvertibleLinear(nn.Module):
     """An invertible affine map y = W x (+ b) on events of shape (C, *spatial), with 1 or 2 spatial axes.
 
-    Subclass with ``class Mine(InvertibleLinear, name="mine")`` to register a layer; options are keyword
-    arguments with type hints and defaults, which the check of suites uses; a value that the layer's docstring does not
-    allow raises a ValueError. Parameters are created in
-    ``__init__`` and drawn from torch's global generator: the code that builds a model seeds it for each
-    module by (seed, path), so a layer needs no seed of its own.
+    Subclass with ``class Mine(InvertibleLinear, name="mine")`` to register a layer. Its options are keyword arguments
+    with type hints and defaults, against which a suite is checked; raise a ValueError for a value that the docstring of
+    the layer does not allow. Create parameters in ``__init__``, from torch's global generator: the code that builds a
+    model seeds it for each module by (seed, path), so a layer needs no seed of its own.
 
     A subclass defines `forward`, and `inverse` or `inverter`: this class derives the other one, and checks the shape of
     every input before a method of the subclass receives it. Define both only if a single call of `inverse` can be

@@ -59,7 +59,7 @@ class Butterfly(InvertibleLinear, name="butterfly"):
         log-det: 3 operations for each 2x2 matrix; block-wise, and for odd primes, an addition for each entry of a
         diagonal
     Shapes: every (C, L) and (C, H, W); requested levels must be possible for D
-    Code: which one serves the 2x2 matrices (measured: docs/performance/throughput.md)
+    Code: which one serves the 2x2 matrices (measured: docs/performance/butterfly-engines.md)
         CPU, float32 or float64, compiled kernels    csrc: all factors, and the log-det, in one pass
             up to 3 events                           one by one, with the unpacked weight
             more, whole vectors pair in memory       entries as lanes, the weight packed once per call

@@ -11,7 +11,7 @@ EXAMPLES = ("schema", "schema --kind runtime")
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
-    parser.add_argument("--kind", metavar="KIND", help="of suites of this kind alone (default: of all)")
+    parser.add_argument("--kind", metavar="KIND", help="print the schema of one kind of suite (default: of all kinds)")
 
 
 def execute(args: argparse.Namespace) -> int:

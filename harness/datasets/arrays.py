@@ -105,7 +105,7 @@ class Arrays(Dataset, name="npz"):
         title="Your own arrays, from an .npz file",
         kind="image",
         what=(
-            "images (C, H, W) or sequences (C, T) of the arrays x_train, x_test and x_val, integers or floating-point "
+            "images (C, H, W) or sequences (C, L) of the arrays x_train, x_test and x_val, integers or floating-point "
             "numbers. Without x_val, validation is a tenth of x_train (an option). A file may also have one array, "
             "called x or the only one, which the option `shares` splits. Images are chosen by a fixed seed; sequences "
             "are taken to be in the order of time, so train comes first and test last (or shuffle: true). Values on a "

@@ -27,7 +27,7 @@ class DatasetInfo:
 
     Attributes:
         title: one line.
-        kind: images of shape (C, H, W) or sequences of shape (C, T).
+        kind: images of shape (C, H, W) or sequences of shape (C, L).
         what: description of an event, the number of events, and their split.
         size: amount of data to download.
         licence: the terms, as far as they are stated.

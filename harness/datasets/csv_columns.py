@@ -87,7 +87,7 @@ class CsvColumns(Dataset, name="csv"):
         kind="sequence",
         what=(
             "numbers, separated by commas, of the columns that you name. Each row is an event, a vector (D, 1), or "
-            "windows of `length` rows are events (C, T). Rows are taken to be in the order of time: train comes first "
+            "windows of `length` rows are events (C, L). Rows are taken to be in the order of time: train comes first "
             "and test last, and no window crosses from one into another; shuffle: true is for vectors in any order. "
             "Every cell of these columns must be a finite number; a wrong one is named by line and column. Values on "
             "a lattice, such as whole numbers or values of three decimals, become whole numbers by a step that is "

@@ -33,7 +33,7 @@ CSV_SAFE = ",:;=()/!*+@$"  # escapes are shorter than base64, as it is almost al
 LARGEST_INSIDE = 1 << 20  # bytes of raw numbers inside the page; larger files stay outside, in its folder
 SUMMARY = "records.json.gz"
 DOWNLOADS = {
-    TABLE: "a line for each measure of each trial",
+    TABLE: "a line for each measured case of each trial",
     SUMMARY: "training curves, audits, notes and times",
 }
 RESERVED = ("answer", "trials", "origin", "numbers", "theme", "menu")  # ids of the page's own
