@@ -43,8 +43,8 @@ class Sinkhorn(InvertibleLinear, name="sinkhorn"):
 
     Family: permutations
     Cost:
-        forward: relaxed D m multiply-adds after O(iterations m^2); hard D moves after at most m rounds of O(m^2), few if
-        S is near a permutation, each of which waits for the device
+        forward: relaxed D m multiply-adds after O(iterations m^2); hard D moves after at most m rounds of O(m^2), few
+        if S is near a permutation, each of which waits for the device
         inverse: the same, and O(m^3) relaxed
         log-det: O(m^3) relaxed; none hard, it is 0
     Shapes: every (C, L) and (C, H, W); memory for m x m numbers, so with more than some thousand entries permute

@@ -60,7 +60,7 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
         "change a setting, such as training.steps=100 or layers.butterfly.options.levels=3; repeatable",
         dest="settings",
     )
-    add_repeatable(parser, "--layer", "FILE.py:CLASS", "add a third-party layer as a row, also package.module:CLASS; repeatable", dest="layers")
+    add_repeatable(parser, "--layer", "FILE.py:CLASS", "add a third-party layer as a row; repeatable", dest="layers")
 
 
 def add_repeatable(
