@@ -45,7 +45,7 @@ def blocks(page):
         reports = set()
         for part in re.split(r"\n\s*\n|\n(?=\s*[-|>] ?)", section):
             reports = linked(part) or reports
-            found.append((NOT_QUOTED.sub("", part), reports))
+            found.append((" ".join(NOT_QUOTED.sub("", part).split()), reports))
     return found
 
 
@@ -88,7 +88,7 @@ def shows_interval(folder, interval):
 def test_numbers_beside_a_link_to_a_report_are_in_its_tables(page):
     """Signs are not compared: a text says "below" where a table has a minus."""
     missing = [
-        f"{number} in {' '.join(text.split())[:80]!r}: not in {', '.join(sorted(reports))}"
+        f"{number} in {text[:80]!r}: not in {', '.join(sorted(reports))}"
         for text, reports in blocks(page)
         for number in NUMBER.findall(text)
         if reports and not any(shows(folder, number) for folder in reports)
@@ -109,11 +109,7 @@ def test_an_interval_has_its_mean_and_both_bounds_in_one_cell(page):
 
 @pytest.mark.parametrize("page", [name for name in PAGES if not name.startswith(ELSEWHERE)])
 def test_likelihoods_are_quoted_with_a_link_to_their_report(page):
-    alone = [
-        " ".join(text.split())[:80]
-        for text, reports in blocks(page)
-        if UNIT.search(text) and NUMBER.search(text) and not reports
-    ]
+    alone = [text[:80] for text, reports in blocks(page) if UNIT.search(text) and NUMBER.search(text) and not reports]
     assert not alone, "\n".join(alone)
 
 
