@@ -87,7 +87,7 @@ def _panel(axes: Axes, chosen: Mapping[str, Look], field: Field, cost: str) -> l
         for x, model in own:
             colour = DOMINATED if best and (x, model.mean) not in best else look.colour
             if not low <= model.mean <= high:
-                text, side = f"{plain(row)} {model.mean:.3g}", _side(x, [cost for cost, _ in known])
+                text, side = f"{plain(row)} {model.mean:.3g}", _side(x, [place for place, _ in known])
                 arrow(axes, x, text, FAINT, "y", upward=model.mean > high, align=side)
                 axes.update_datalim([(x, high)])
                 continue
