@@ -22,13 +22,8 @@ def control_of(plan: Plan) -> str | None:
 
 def leads(results: Results, column: str, control: str) -> dict[str, Difference]:
     """Return control - layer over paired seeds, by layer that competes; above zero the layer is better."""
-    found = {}
-    for (first, second), difference in ranking(results, column).differences.items():
-        if control == first:
-            found[second] = difference
-        elif control == second:
-            found[first] = -difference
-    return found
+    found = ranking(results, column)
+    return {row: lead for row in found.rows if (lead := found.difference(control, row)) is not None}
 
 
 def shares(results: Results, column: str, control: str) -> dict[str, Difference]:

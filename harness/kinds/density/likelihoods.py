@@ -262,7 +262,7 @@ class Ranking:
         behind = {row: self.behind(row) for row in self.order}
         if all(found is None or found.interval is None for found in behind.values()):
             return []
-        return [row for row, found in behind.items() if found is None or not found.separated]
+        return [row for row, found in behind.items() if row == self.best or (found is not None and not found.separated)]
 
     @property
     def bold(self) -> list[str]:
@@ -276,12 +276,14 @@ class Ranking:
 
     def behind(self, row: str) -> Difference | None:
         """Return the difference of a row from the best one; None for that one, and for one that does not compete."""
-        best = self.best
-        if best is None or row == best or row not in self.rows:
-            return None
-        if (row, best) in self.differences:
-            return self.differences[row, best]
-        return -self.differences[best, row]
+        return None if self.best is None else self.difference(row, self.best)
+
+    def difference(self, first: str, second: str) -> Difference | None:
+        """Return first - second; None for one row alone, and where one does not compete."""
+        if (first, second) in self.differences:
+            return self.differences[first, second]
+        turned = self.differences.get((second, first))
+        return None if turned is None else -turned
 
 
 @lru_cache(maxsize=64)  # tables, figures and the answer ask for the same ones
