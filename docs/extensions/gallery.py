@@ -9,6 +9,7 @@ from pathlib import Path
 import matplotlib
 import torch
 from docstrings import to_markdown
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from repository import GENERATED, write_if_changed
 from sphinx.application import Sphinx
@@ -17,6 +18,7 @@ from harness.cli.list import docstring_fields
 from layers import LAYERS, InvertibleLinear, UnsupportedShape, layer_options
 
 SHAPES = {"image": (2, 4, 4), "sequence": (2, 16)}
+FIVE = ("conv1x1", "emerging", "periodic", "woodbury", "butterfly")
 SPREAD = 0.3  # of the normal numbers that are added to the initial weights, so that every free entry is seen
 FOLDER = GENERATED / "layers"
 
@@ -41,16 +43,29 @@ def draw(cls: type[InvertibleLinear], path: Path) -> list[str]:
             refused.append(str(error))
     figure = Figure(figsize=(3.2 * len(panels), 3.4), layout="constrained")
     for axes, (title, matrix) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-        matrix = matrix.where(matrix.abs() > 1e-9, torch.nan)
-        shown = matrix.sign() * matrix.abs().pow(1 / 3)
-        bound = shown.nan_to_num().abs().max()
-        axes.imshow(shown.numpy(), cmap=matplotlib.colormaps["PuOr"], vmin=-bound, vmax=bound, interpolation="nearest")
-        axes.set_title(title, fontsize=10)
-        axes.set_xticks([])
-        axes.set_yticks([])
+        show_matrix(axes, title, matrix)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110, metadata={"Software": None})
     return refused
+
+
+def draw_five(path: Path) -> None:
+    """Draw the matrices of the five layers of the default comparison on the image, side by side."""
+    figure = Figure(figsize=(2.2 * len(FIVE), 2.4), layout="constrained")
+    for axes, name in zip(figure.subplots(1, len(FIVE)), FIVE, strict=True):
+        show_matrix(axes, name, moved(LAYERS[name], SHAPES["image"]).dense().detach())
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+
+
+def show_matrix(axes: Axes, title: str, matrix: torch.Tensor) -> None:
+    """Show a matrix by the sign and the cube root of its entries, zeros white."""
+    matrix = matrix.where(matrix.abs() > 1e-9, torch.nan)
+    shown = matrix.sign() * matrix.abs().pow(1 / 3)
+    bound = shown.nan_to_num().abs().max()
+    axes.imshow(shown.numpy(), cmap=matplotlib.colormaps["PuOr"], vmin=-bound, vmax=bound, interpolation="nearest")
+    axes.set_title(title, fontsize=10)
+    axes.set_xticks([])
+    axes.set_yticks([])
 
 
 def layer_page(name: str, cls: type[InvertibleLinear]) -> str:
@@ -85,6 +100,7 @@ def write_gallery(app: Sphinx) -> None:
     """Write the pages and the table."""
     for name, cls in LAYERS.items():
         write_if_changed(FOLDER / f"{name}.md", layer_page(name, cls))
+    draw_five(FOLDER / "five.png")
     for page in FOLDER.glob("*.md"):
         if page.stem not in LAYERS:
             page.unlink()

@@ -6,7 +6,6 @@ import statistics
 import pytest
 
 from harness.cli.parser import main
-from harness.core.records import blank_record
 from harness.kinds.density.figures.capacity import figures
 from harness.kinds.density.models import fields
 from harness.kinds.density.run import run as run_density
@@ -27,20 +26,16 @@ def value_of(column, row, seed):
     return random.Random(f"{column}{row}{seed}").uniform(2, 3)
 
 
-def recorded(trial):
-    value = value_of(trial.data.label, trial.layer.row, trial.seed)
-    record = blank_record(trial, "ok", None)
-    measures = {"unit": "bits_per_dim", "bits_per_dim": value, "nats_per_dim": value, "audit": "passed"}
-    chosen = {"candidate": 1, "candidates": 2, "chosen": '{"training.learning_rate": 0.01}'}
-    record.rows = [measures | chosen | {"below_floor": False, "parameters": 10, "train_seconds": 1.0}]
-    return record
-
-
 @pytest.fixture
-def run():
+def run(recorded):
     """Return the smoke profile with three seeds, and records of made-up likelihoods."""
     plan, _ = load_suite("capacity").plan("smoke", "cpu", seeds=3)
-    return plan, [recorded(trial) for trial in plan.trials if isinstance(trial, DensityTrial)]
+    return plan, records_of(plan.trials, recorded)
+
+
+def records_of(trials, recorded):
+    trials = [trial for trial in trials if isinstance(trial, DensityTrial)]
+    return [recorded(trial, value_of(trial.data.label, trial.layer.row, trial.seed)) for trial in trials]
 
 
 def drawn_leads(axes):
@@ -85,12 +80,10 @@ def test_a_layer_that_does_not_compete_has_no_lead(run):
     assert [[len(own) for own in panel] for panel in points] == [[3, 2, 3, 3, 3]] * 2
 
 
-def test_without_several_capacities_or_a_control_there_is_no_figure(run):
+def test_without_several_capacities_or_a_control_there_is_no_figure(recorded):
     for only in ("dataset=digits,digits attention", "layer=emerging,periodic"):
         plan, trials = load_suite("capacity").plan("smoke", "cpu", only=[only], seeds=3)
-        records = [recorded(trial) for trial in trials if isinstance(trial, DensityTrial)]
-        plan = plan.limited(trials)
-        assert figures(Results.of(plan, records)) == {}
+        assert figures(Results.of(plan.limited(trials), records_of(trials, recorded))) == {}
 
 
 def test_models_of_other_coupling_networks_are_compared_apart(run):

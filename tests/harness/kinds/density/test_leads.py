@@ -6,7 +6,6 @@ import statistics
 import pytest
 from scipy import stats
 
-from harness.core.records import blank_record
 from harness.kinds.density.tables.leads import leads_table
 from harness.kinds.density.trial import DensityTrial
 from harness.planning.suite import load_suite
@@ -20,21 +19,20 @@ def value_of(row, seed):
     return random.Random(f"{row}{seed}").uniform(1, 2) - 2 * (row == "oracle")
 
 
-def recorded(trial, **measures):
-    record = blank_record(trial, "ok", None)
-    value = value_of(trial.layer.row, trial.seed)
-    measures = {"unit": "bits_per_dim", "bits_per_dim": value, "nats_per_dim": value, "audit": "passed"} | measures
-    chosen = {"candidate": 1, "candidates": 2, "chosen": '{"training.learning_rate": 0.01}'}
-    record.rows = [measures | chosen | {"below_floor": False, "parameters": 10, "train_seconds": 1.0}]
-    return record
+@pytest.fixture
+def table_of(recorded):
+    """Return a function of seeds that makes the table of the smoke profile; `measures` are changed for the oracle."""
 
+    def table(seeds, only=(), **measures):
+        plan, trials = load_suite("which_layer").plan("smoke", "cpu", seeds=seeds, only=only)
+        trials = [trial for trial in trials if isinstance(trial, DensityTrial)]
+        records = [
+            recorded(trial, value_of(trial.layer.row, trial.seed), **(measures if trial.layer.oracle else {}))
+            for trial in trials
+        ]
+        return leads_table(Results.of(plan.limited(trials), records))
 
-def table_of(seeds, only=(), **measures):
-    """Return the table of the smoke profile with made-up likelihoods; `measures` are changed for the oracle."""
-    plan, trials = load_suite("which_layer").plan("smoke", "cpu", seeds=seeds, only=only)
-    trials = [trial for trial in trials if isinstance(trial, DensityTrial)]
-    records = [recorded(trial, **(measures if trial.layer.oracle else {})) for trial in trials]
-    return leads_table(Results.of(plan.limited(trials), records))
+    return table
 
 
 def numbers(cell):
@@ -47,7 +45,7 @@ def student(values):
     return [statistics.fmean(values), *interval]
 
 
-def test_leads_and_shares_are_of_paired_seeds_with_their_intervals():
+def test_leads_and_shares_are_of_paired_seeds_with_their_intervals(table_of):
     table = table_of(3)
     assert table.header == ("layer", "permuted-digits, bits/dim ↑", "permuted-digits, % of the way to the oracle ↑")
     layers = [row for row, *_ in table.rows]
@@ -61,16 +59,16 @@ def test_leads_and_shares_are_of_paired_seeds_with_their_intervals():
     assert table.caption.count("[Student's 95 % interval]") == 2 and "100 is as good as knowing" in table.caption
 
 
-def test_with_eight_seeds_a_lead_has_its_test():
+def test_with_eight_seeds_a_lead_has_its_test(table_of):
     table = table_of(8)
     assert all(", p " in lead for _, lead, _ in table.rows)
     assert "mean [bootstrap 95 % interval, p as in the differences] over" in table.caption
 
 
-def test_an_oracle_that_fails_its_audit_bounds_nothing():
+def test_an_oracle_that_fails_its_audit_bounds_nothing(table_of):
     assert len(table_of(3, audit="failed").header) == 2
     assert len(table_of(3, bits_per_dim=1.5).header) == 2, "it is worse than the control on some seed"
 
 
-def test_without_the_control_there_is_no_table():
+def test_without_the_control_there_is_no_table(table_of):
     assert table_of(3, only=["layer=emerging,woodbury"]) is None

@@ -1,0 +1,19 @@
+"""Records of tuned trainings with made-up likelihoods."""
+
+import pytest
+
+from harness.core.records import blank_record
+
+
+@pytest.fixture
+def recorded():
+    """Return a function that makes the record of a trial, of a likelihood in bits per dimension and other measures."""
+
+    def record(trial, value, **measures):
+        made = blank_record(trial, "ok", None)
+        chosen = {"candidate": 1, "candidates": 2, "chosen": '{"training.learning_rate": 0.01}'}
+        likelihood = {"unit": "bits_per_dim", "bits_per_dim": value, "nats_per_dim": value, "below_floor": False}
+        made.rows = [chosen | likelihood | {"audit": "passed", "parameters": 10, "train_seconds": 1.0} | measures]
+        return made
+
+    return record
