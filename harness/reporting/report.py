@@ -17,9 +17,10 @@ from harness.reporting.figures.figure_style import style
 from harness.reporting.figures.figures import ReportFigure, drawn, rendered
 from harness.reporting.frame import TABLE, Results, csv_bytes
 from harness.reporting.page.answer import Answer
-from harness.reporting.page.page import LARGEST_INSIDE, SUMMARY, PageFigure, PageSection, numbers, page, page_figures
+from harness.reporting.page.page import SUMMARY, PageFigure, PageSection, numbers, page, page_figures
 from harness.reporting.tables.rendering import Table, escape_markdown, latex, markdown, one_line, plain
 
+LARGEST_INSIDE = 1 << 20  # bytes of raw numbers inside the page; larger files lie beside it
 NEEDS = "% Needs \\usepackage{booktabs,graphicx}.\n"
 
 
@@ -98,7 +99,8 @@ def write_report(
         folder: OUT/<suite>, with plan.json and records/.
         at: terms on which results are to be equal, each for a table of its own, table-at-<terms>.
         benchmarks: files of pytest-benchmark, for a table and a figure of their own.
-        archive: also write plan and records as one file (see `harness.core.archive`).
+        archive: also write plan and records as one file (see `harness.core.archive`), to which the page links in place of
+            raw numbers of its own.
         results: those of the folder, if they have been read.
 
     Raises:
@@ -136,11 +138,14 @@ def write_report(
         content[f"table-{name}.tex"] = f"{NEEDS}{latex(table)}\n".encode()
     shown = page_figures(figures, images)
     sections = report.sections(shown, list(beside.values()))
-    raw = numbers(results)
-    content = {name: data for name, data in raw.items() if len(data) > LARGEST_INSIDE} | content
-    content["index.html"] = page(results, sections, raw, report.answer, shown)
     if archive:
         content[ARCHIVE] = archive_bytes((folder / PLAN).read_bytes(), results.records.values())
+        raw: dict[str, bytes | None] = {TABLE: None, ARCHIVE: None}
+    else:
+        inside = numbers(results)
+        raw = {name: data if len(data) <= LARGEST_INSIDE else None for name, data in inside.items()}
+        content = {name: inside[name] for name, data in raw.items() if data is None} | content
+    content["index.html"] = page(results, sections, raw, report.answer, shown)
     for name, data in content.items():
         write_atomically(folder / name, data)
     for stale in (*(folder / "figures").glob("*"), *folder.glob("table-*"), *folder.glob(SUMMARY)):

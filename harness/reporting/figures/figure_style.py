@@ -142,7 +142,7 @@ def render(name: str, figure: Figure) -> dict[str, bytes]:
     image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
     reduced = image.quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     buffer = io.BytesIO()
-    reduced.save(buffer, "PNG")
+    reduced.save(buffer, "PNG", optimize=True)
     files = {f"{name}.png": buffer.getvalue()}
     if not any(axes.images for axes in figure.axes):
         buffer = io.BytesIO()

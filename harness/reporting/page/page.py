@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import io
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from urllib.parse import quote
 
 from PIL import Image
 
+from harness.core.archive import FILE as ARCHIVE
 from harness.reporting.figures.figure_style import RESOLUTION, slug
 from harness.reporting.figures.figures import ReportFigure
 from harness.reporting.frame import TABLE, Results, csv_bytes
@@ -28,13 +30,12 @@ from harness.reporting.tables.cells import device_text
 from harness.reporting.tables.rendering import Table, one_line
 
 CSS_PIXELS = 96  # per inch
-SAFE = " ',:;=()/!*+@$?[]{}|~^`"  # needs no escape in a data: URI in double quotes
 CSV_SAFE = ",:;=()/!*+@$"  # escapes are shorter than base64, as it is almost all numbers
-LARGEST_INSIDE = 1 << 20  # bytes of raw numbers inside the page; larger files stay outside, in its folder
 SUMMARY = "records.json.gz"
 DOWNLOADS = {
     TABLE: "a line for each measured case of each trial",
     SUMMARY: "training curves, audits, notes and times",
+    ARCHIVE: "plan and records, from which the report can be made again",
 }
 RESERVED = ("answer", "trials", "origin", "numbers", "theme", "menu")  # ids of the page's own
 
@@ -45,14 +46,11 @@ class PageFigure:
 
     name: str
     heading: str
-    source: str  # a data: URI, without double quotes, of the SVG file, or of the PNG file of a figure that has no SVG
+    content: str  # in base64: the SVG file, compressed by gzip, or the PNG file of a figure that has no SVG
+    drawn: bool  # an SVG file, whose colours may be inverted on dark paper
     width: int  # in CSS pixels
+    height: int
     leading: bool = False  # above the tables
-
-    @property
-    def drawn(self) -> bool:
-        """True if the figure is a line drawing, whose colours may be inverted on dark paper."""
-        return self.source.startswith("data:image/svg")
 
     @property
     def alt(self) -> str:
@@ -78,17 +76,14 @@ def page_figures(figures: Sequence[ReportFigure], files: Mapping[str, bytes]) ->
     for figure in figures:
         png, svg = files[f"{figure.name}.png"], files.get(f"{figure.name}.svg")
         with Image.open(io.BytesIO(png)) as image:
-            width = round(image.width * CSS_PIXELS / RESOLUTION)
-        if svg is not None:
-            source = f"data:image/svg+xml,{quote(svg, safe=SAFE)}"
-        else:
-            source = f"data:image/png;base64,{_base64(png)}"
-        made.append(PageFigure(figure.name, figure.heading, source, width, figure.leading))
+            width, height = (round(pixels * CSS_PIXELS / RESOLUTION) for pixels in image.size)
+        content = _base64(png if svg is None else gzip.compress(svg, mtime=0))
+        made.append(PageFigure(figure.name, figure.heading, content, svg is not None, width, height, figure.leading))
     return made
 
 
 def numbers(results: Results) -> dict[str, bytes]:
-    """Return the files of raw numbers that the page offers for download, by name."""
+    """Return the files of raw numbers that a page holds, by name."""
     frame = results.table
     frame = frame.assign(reason=frame["reason"].map(without_paths, na_action="ignore"))
     return {TABLE: csv_bytes(frame), SUMMARY: records_summary(results.plan, list(results.records.values()))}
@@ -97,14 +92,14 @@ def numbers(results: Results) -> dict[str, bytes]:
 def page(
     results: Results,
     sections: Sequence[PageSection],
-    raw: Mapping[str, bytes],
+    raw: Mapping[str, bytes | None],
     answer: Answer | None = None,
     figures: Sequence[PageFigure] = (),
 ) -> bytes:
     """Return the page as bytes of HTML, a function of its arguments alone.
 
-    Of the files of `numbers`, `raw`, those above `LARGEST_INSIDE` are not part of the page, which links to them beside
-    itself. Of the `figures`, the one that the answer names stands with it.
+    It offers the files `raw` for download; one without content lies beside the page. Of the `figures`, the one that the
+    answer names stands with it.
 
     Everything that comes from a suite or a record is escaped. A content security policy lets the page's own script
     run and no other, and fetch nothing.
@@ -130,7 +125,7 @@ def page(
         environment=environment_rows(records),
         commands=rebuild_lines(plan, records),
         downloads=[
-            (name, DOWNLOADS[name], name if len(content) > LARGEST_INSIDE else _data_uri(name, content))
+            (name, DOWNLOADS[name], name if content is None else _data_uri(name, content))
             for name, content in raw.items()
         ],
         css=rendered_template("page.css"),

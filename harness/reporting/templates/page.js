@@ -1,4 +1,11 @@
 "use strict";
+// Drawings are compressed, as they are most of a page.
+for (const image of document.querySelectorAll("img[data-svg]")) {
+  const packed = Uint8Array.from(atob(image.dataset.svg), (character) => character.charCodeAt(0));
+  const drawing = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  new Response(drawing).text().then((svg) => { image.src = `data:image/svg+xml,${encodeURIComponent(svg)}`; });
+}
+
 // Sorting: a click on the head of a column, or Enter or Space on it, orders the rows; once more turns the order round.
 // Cells that begin with a number, or with ≈ and one, are ordered by it; others follow by their text, and empty ones come
 // last both ways.

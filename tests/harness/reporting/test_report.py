@@ -6,7 +6,6 @@ import pytest
 
 from harness.core.errors import UserError
 from harness.reporting import report
-from harness.reporting.page import page
 from harness.reporting.report import write_report
 
 
@@ -60,14 +59,23 @@ def test_large_raw_numbers_lie_beside_the_page(density_run, write_run, no_figure
     write_report(folder)
     inside = len((folder / "index.html").read_text())
     with monkeypatch.context() as patch:
-        for module in (report, page):
-            patch.setattr(module, "LARGEST_INSIDE", 500)
+        patch.setattr(report, "LARGEST_INSIDE", 500)
         files = write_report(folder).files
     raw = gzip.decompress((folder / "records.json.gz").read_bytes())
     assert "records.json.gz" in files and len(json.loads(raw)["trials"]) == 20
     text = (folder / "index.html").read_text()
     assert 'href="records.json.gz"' in text and 'href="results.csv"' in text and len(text) < inside
     assert "records.json.gz" not in write_report(folder).files and not (folder / "records.json.gz").exists()
+
+
+def test_with_an_archive_the_page_links_to_it_and_to_the_table(density_run, write_run, no_figures):
+    folder = write_run(*density_run)
+    write_report(folder)
+    inside = len((folder / "index.html").read_text())
+    write_report(folder, archive=True)
+    text = (folder / "index.html").read_text()
+    assert 'href="records.zip"' in text and 'href="results.csv"' in text and len(text) < inside
+    assert "records.json.gz" not in text and (folder / "records.zip").is_file()
 
 
 def test_missing_trials_are_rows_and_old_figures_are_removed(runtime_run, write_run):

@@ -56,9 +56,9 @@ def _draw(axes: Axes, found: Ranking, chosen: dict[str, Look], unit: str) -> Non
     order = found.order
     behind = {row: difference for row in order if (difference := found.behind(row)) is not None}
     ends = {row: own.interval or (own.estimate.mean,) * 2 for row, own in behind.items()}
-    low, high = inner_range([0.0, *(own.estimate.mean for own in behind.values())])
+    _, high = inner_range([0.0, *(own.estimate.mean for own in behind.values())])
     near = [row for row in behind if behind[row].estimate.mean <= high]
-    low = min([low, *(ends[row][0] for row in near)])
+    low = min([0.0, *(ends[row][0] for row in near)])  # the best one is shown however far ahead
     high = max([high, *(ends[row][1] for row in near)])
     pad = PAD * (high - low) or 1e-3
     axes.set_xlim(low - pad, high + 2 * pad)

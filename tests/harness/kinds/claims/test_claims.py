@@ -270,7 +270,7 @@ def test_each_section_of_the_page_has_the_figures_of_its_claim(done):
         report.examined[1], section=report.examined[1].section.model_copy(update={"name": "mixes-too"})
     )
     names = ("mixes-likelihood", "mixes-too-training", "mixes-singular", "benchmarks")
-    figures = [PageFigure(name, "heading", "data:", 1) for name in names]
+    figures = [PageFigure(name, "heading", "", False, 1, 1) for name in names]
     table = Table("t", "asked for", ("a",), (("b",),))
     short, long, beside = report.sections(figures, [table])
     assert short.folded and short.verdict.verdict == report.examined[0].verdict.holds and beside.tables == (table,)
