@@ -99,8 +99,8 @@ def write_report(
         folder: OUT/<suite>, with plan.json and records/.
         at: terms on which results are to be equal, each for a table of its own, table-at-<terms>.
         benchmarks: files of pytest-benchmark, for a table and a figure of their own.
-        archive: also write plan and records as one file (see `harness.core.archive`), to which the page links in place of
-            raw numbers of its own.
+        archive: also write plan and records as one file (see `harness.core.archive`); the page then links to it and
+            holds no raw numbers.
         results: those of the folder, if they have been read.
 
     Raises:
