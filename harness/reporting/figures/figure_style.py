@@ -92,10 +92,9 @@ def layer_axis(axes: Axes, rows: Sequence[str]) -> None:
     axes.grid(axis="y", visible=False)
 
 
-def value_above(axes: Axes, value: float, row: float, text: str, side: str = "center") -> None:
-    """Write a value above its point on a horizontal axis; `side` is the alignment of the text to the point."""
-    look: dict[str, Any] = {"xytext": (0, 6), "textcoords": "offset points", "ha": side, "fontsize": 7}
-    axes.annotate(plain(text), (value, row), **look)
+def value_above(axes: Axes, value: float, row: float, text: str) -> None:
+    """Write a value above its point on a horizontal axis."""
+    axes.annotate(plain(text), (value, row), xytext=(0, 6), textcoords="offset points", ha="center", fontsize=7)
 
 
 def side_legend(figure: Figure, handles: Sequence[Artist]) -> None:

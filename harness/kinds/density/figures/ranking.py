@@ -71,7 +71,8 @@ def _draw(axes: Axes, found: Ranking, chosen: dict[str, Look], unit: str) -> Non
         look, mean = chosen[row], 0.0 if row not in behind else behind[row].estimate.mean
         if row not in behind:
             axes.plot(0, place, color=look.colour, marker=look.marker, markersize=7)
-            value_above(axes, low - 0.8 * pad, place, f"{found.means[row]:.3f} {unit}", side="left")
+            text = f"{found.means[row]:.3f} {unit}"
+            axes.annotate(text, (0, place), xytext=(8, 0), textcoords="offset points", va="center", fontsize=7)
         elif row in near:
             bars = [[mean - ends[row][0]], [ends[row][1] - mean]]
             axes.errorbar(mean, place, xerr=bars, color=look.colour, marker=look.marker, markersize=7, capsize=3)
