@@ -9,10 +9,10 @@ from layers.base import InvertibleLinear
 
 
 class Scale(InvertibleLinear, name="scale"):
-    """One scale for each of the D entries of an event, y = exp(s) x: places of their own, and nothing mixed.
+    """A scale for each of the D entries of an event, y = exp(s) x; mixes nothing.
 
-    Data whose entries vary by different amounts, as the border and the middle of a digit do, gain from it. A layer with
-    weights for each place has this gain as well, whatever its mixing brings; this control tells the two apart.
+    Data whose entries vary by different amounts, as the border and the middle of a digit do, gain from it. So does any
+    layer with weights of its own for each entry; this control separates that gain from the gain by mixing.
 
     Determinant: log|det| = sum(s).
     Inverse: x = exp(-s) y.
