@@ -43,3 +43,8 @@ class Scale(InvertibleLinear, name="scale"):
     def inverse(self, y: Tensor) -> Tensor:
         """Return exp(-s) y."""
         return y * (-self.log_scale).exp()
+
+    @torch.no_grad()
+    def dense(self) -> Tensor:
+        """Return the diagonal matrix of the scales."""
+        return self.log_scale.exp().flatten().diag()
