@@ -317,6 +317,7 @@ print(result.steps_done, checkpoints.notes["checkpoints lost"])
 """
 
 
+@pytest.mark.system
 @pytest.mark.skipif(sys.platform == "win32", reason="no RLIMIT_FSIZE")
 def test_a_file_size_limit_is_treated_as_a_full_disk(tmp_path):
     """The write itself fails, in the middle of the file."""
