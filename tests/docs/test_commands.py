@@ -87,7 +87,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("clone")
     for part in ("examples", "suites"):
         shutil.copytree(ROOT / part, folder / part)
-    shutil.copytree(ROOT / "reports" / "tuned-2core-xeon", folder / "reports" / "tuned-2core-xeon")
+    shutil.copytree(ROOT / "reports" / "tuned-2core-epyc", folder / "reports" / "tuned-2core-epyc")
     return folder
 
 
