@@ -2,8 +2,8 @@
 
     python docs/extensions/published.py
 
-writes docs/findings/published.md. A value is found in the suites' `published`; what a test of it takes, in the probes of
-their profiles `paper`; what was measured on the nearest data, in the tables of committed reports.
+writes docs/findings/published.md. A value is found in the suites' `published`; what a test of it takes, in the probes
+of their profiles `paper`; what was measured on the nearest data, in the tables of committed reports.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -87,8 +86,8 @@ SECTIONS = (
         "permuted",
         "permuted-local-2core-epyc",
         "Permuted images",
-        "Bits per dimension; all entries of an image in one random order, which the paper does not give. The permutations "
-        "measured here are others, one for each seed.",
+        "Bits per dimension; all entries of an image in one random order, which the paper does not give. The "
+        "permutations measured here are others, one for each seed.",
         (
             Column("permuted-mnist", "MNIST", "70,000 images, free", "permuted-mnist", ("permuted-mnist", 1), MNIST),
             Column(
@@ -113,18 +112,18 @@ SECTIONS = (
         "galaxy",
         "galaxy-local-2core-epyc",
         "Galaxies",
-        "Bits per dimension. The published images are 64x64 pixels; those measured here are of another survey, averaged "
-        "to 32x32.",
+        "Bits per dimension. The published images are 64x64 pixels; those measured here are of another collection, "
+        "averaged to 32x32.",
         (Column("galaxy", "galaxies", "10,000 images, free", "galaxy-zoo", ("galaxy", 1), SMALLER),),
     ),
     Section(
         "mimic",
         "mimic-local-2core-epyc",
         "Waveforms",
-        "Nats per dimension. **None of these values is a likelihood**: the released code counts the log-determinant of the "
-        "1x1 convolution once for a sequence instead of once for each of its positions, on values of a converter that are "
-        "not dequantised ([the claim examined](claims.md)). So they cannot be reproduced by a correct one, whatever the "
-        "data. Measured here at the published coupling widths (64, butterfly 16).",
+        "Nats per dimension. **None of these values is a likelihood**: the released code counts the log-determinant of "
+        "the 1x1 convolution once for a sequence instead of once for each of its positions, on values of a converter "
+        "that are not dequantised ([the claim examined](claims.md)). So no correct implementation reproduces them, "
+        "whatever the data. Measured here at the published coupling widths (64, butterfly 16).",
         tuple(
             Column(
                 name,
@@ -158,18 +157,20 @@ def page() -> Iterator[str]:
     yield "# The published tables, cell by cell"
     yield ""
     yield (
-        f"ButterflyFlow (Meng et al., ICML 2022) prints {sum(len(values(section)) for section in SECTIONS)} measured values "
-        "in five tables. A line for each: the published value; what a test of it takes by our profile `paper`, one seed on "
-        "two cores (data, time and memory, from [probes](../../reports/" + PROBES + "/table.md) of a few training steps); "
-        "what was measured on the nearest data that we have, by the profile `local`; whether that passed the audit; "
-        "whether the two may be compared. **No `paper` profile has been run to its end**, so no published likelihood is "
-        "confirmed or refuted here as a number; [the claims](claims.md) test sentences of the paper instead."
+        f"ButterflyFlow (Meng et al., ICML 2022) prints {sum(len(values(section)) for section in SECTIONS)} measured "
+        "values in five tables. A line for each: the published value; what a test of it takes by our profile `paper`, "
+        "one seed on two cores (data, time and memory, from "
+        f"[probes](../../reports/{PROBES}/table.md) of a few training steps); what was measured on the nearest data "
+        "that we have, by the profile `local`; whether that passed the audit; whether the two may be compared. **No "
+        "`paper` profile has been run to its end**, so no published likelihood is confirmed or refuted here as a "
+        "number; [the claims](claims.md) test sentences of the paper instead. Marks are those of the reports: ± standard "
+        "error of one seed, [lowest, highest] seed, ≈ an estimate, ‡ still improving, § not tuned."
     )
     yield ""
     yield (
-        "Times are for training to the last step; patience may end it earlier, and a GPU is faster. ImageNet's are those "
-        "of CIFAR-10, whose images and models have the same size, times the ratio of the steps. This page is made by "
-        "`python docs/extensions/published.py`."
+        "Times are for training to the last step; patience may end it earlier, and a GPU is faster. ImageNet's are "
+        "those of CIFAR-10, whose images and models have the same size, times the ratio of the steps. This page is "
+        "made by `python docs/extensions/published.py`."
     )
     for lines in found:
         yield from lines
@@ -211,13 +212,13 @@ def nearest(section: Section, column: str, row: str) -> tuple[str, str]:
     """Return the cell of a report and the verdict of the audit; dashes where it has none."""
     if section.suite == "parameters":
         return count(section.report, column, row), "–"
-    for header, cells in tables(section.report):
-        titles = [title.rsplit(", ", 1)[0] for title in header]
-        of_column = [number for number, title in enumerate(header) if title.startswith(f"{column}, ")]
-        own = [line for line in cells if line[0].split(" ")[0] == row]
-        if header[0] == "layer" and own and of_column and titles:
-            unit = header[of_column[0]].split(", ")[1].split(" ")[0]
-            return f"{own[0][of_column[0]]} {unit}", verdict(section.report, column, row)
+    for header, lines in tables(section.report):
+        places = [place for place, title in enumerate(header) if title.startswith(f"{column}, ")]
+        own = [line for line in lines if line[0].split(" ")[0] == row]
+        if header[0] == "layer" and own and places:
+            unit = header[places[0]].split(", ")[1].split(" ")[0]
+            value = re.sub(r" \\\[\d+]$", "", own[0][places[0]])  # a reference to a remark of the report
+            return f"{value} {unit}", verdict(section.report, column, row)
     return "–", "–"
 
 
@@ -240,15 +241,12 @@ def tables(report: str) -> list[tuple[list[str], list[list[str]]]]:
 
 
 def verdict(report: str, column: str, row: str) -> str:
-    """Return the verdict of the audit of the final trials."""
+    """Return the verdicts of the audit of the final trials."""
     with (REPORTS / report / "results.csv").open() as file:
-        found = {line["audit"] or line["status"] for line in csv.DictReader(file) if final(line, column, row)}
-    return ", ".join(sorted(found)) or "–"
-
-
-def final(line: dict[str, Any], column: str, row: str) -> bool:
-    """Return whether a line of results.csv is of a final trial of this cell."""
-    return line["dataset"] == column and line["layer"] == row and not line.get("candidate")
+        own = [line for line in csv.DictReader(file) if (line["dataset"], line["layer"]) == (column, row)]
+    return ", ".join(
+        sorted({line["audit"] for line in own if line["audit"] and line.get("kind", "density") == "density"})
+    )
 
 
 def cost(suite: str, column: str, factor: float, row: str) -> str:

@@ -20,6 +20,8 @@ SHOWN = ("accounting", "ranking", "likelihood", "runtime", "")
 
 FILES = {PAGE: "page", TEXT: "tables", "results.csv": "numbers", "records.zip": "records"}
 
+MOST = 6  # findings of a report that are shown
+
 _FOUND = re.compile(r"^(?:- \*\*(.+?)\*\* \((.+?)\): (.+)|\| \[(.+?)\]\(#.+?\) \| \*\*(.+?)\*\* \| (.+?) \|)$", re.M)
 
 
@@ -30,7 +32,8 @@ class Entry:
     name: str  # of its folder
     title: str
     question: str
-    findings: tuple[tuple[str, ...], ...]  # subject, verdict and text of each
+    findings: tuple[tuple[str, ...], ...]  # subject, verdict and text of the first ones
+    more: int  # findings
     figure: str | None  # the address of a picture
     links: tuple[tuple[str, str], ...]  # (address, text), its page first
 
@@ -56,7 +59,8 @@ def _entry(folder: Path) -> Entry:
     findings = tuple(tuple(_plain(part) for part in found if part) for found in _FOUND.findall(answer))
     links = tuple((quote(f"{folder.name}/{name}"), text) for name, text in FILES.items() if (folder / name).exists())
     figure = next(_figures(folder), None)
-    return Entry(folder.name, _plain(title.removeprefix("# ")), _plain(question), findings, figure, links)
+    heading, more = _plain(title.removeprefix("# ")), max(len(findings) - MOST, 0)
+    return Entry(folder.name, heading, _plain(question), findings[:MOST], more, figure, links)
 
 
 def _figures(folder: Path) -> Iterator[str]:

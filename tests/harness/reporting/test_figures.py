@@ -211,6 +211,7 @@ def test_training_curves_average_the_seeds_that_reached_the_step():
     [
         ([("3x4x4", 1), ("3x4x4", 8)], "batch size", [1, 8]),
         ([("3x4x4", 1), ("3x8x8", 1)], "image side, pixels", [4, 8]),
+        ([("3x4x4", 1), ("3x4x8", 1), ("3x8x8", 1)], "D, entries of an event", [48, 96, 192]),
         ([("2x64", 1), ("2x128", 1)], "sequence length", [64, 128]),
         ([("1x8x8", 4), ("96x8x8", 4)], "channels", [1, 96]),
         ([("3x8x8", 16), ("1x1000", 16)], "D, entries of an event", [192, 1000]),

@@ -4,7 +4,7 @@ import pytest
 
 from harness.cli.parser import main
 from harness.core.errors import UserError
-from harness.reporting.page.gallery import write_gallery
+from harness.reporting.page.gallery import MOST, write_gallery
 from harness.reporting.report import write_report
 
 
@@ -24,6 +24,14 @@ def test_the_gallery_links_every_report_with_its_question_and_answer(hostile_run
     assert text.count("<img") == 1 and 'href="claims%20here/table.md"' in text
     assert "&lt;/title&gt;&lt;script&gt;alert(3)" in text and "<script>" not in text
     assert f'href="{folder.name}/index.html">page' in text and "lead, no test" in text
+
+
+def test_the_gallery_counts_findings_that_it_does_not_show(tmp_path):
+    findings = [f"- **data {number}** (not ranked): nothing" for number in range(MOST + 2)]
+    (tmp_path / "long").mkdir()
+    (tmp_path / "long" / "table.md").write_text("# T\n\nWhich?\n\n" + "\n".join(findings) + "\n")
+    text = write_gallery(tmp_path).read_text()
+    assert text.count("not ranked") == MOST and f"data {MOST}" not in text and "and 2 more" in text
 
 
 def test_a_folder_without_reports_has_no_gallery(tmp_path):

@@ -117,7 +117,8 @@ def varying(points: pd.DataFrame) -> tuple[list[int], str, str]:
     if points["batch"].nunique() > 1:
         return list(points["batch"]), "batch size", shape_text(smallest)
     channels, spatial = {shape[0] for shape in shapes}, {shape[1:] for shape in shapes}
-    if len(channels) > 1 and len(spatial) > 1:
+    oblong = any(len(set(side)) > 1 for side in spatial)
+    if oblong or (len(channels) > 1 and len(spatial) > 1):
         ordered = sorted(set(shapes), key=lambda shape: (math.prod(shape), shape))
         listed = ", ".join("×".join(map(str, shape)) for shape in ordered)
         return [math.prod(shape) for shape in shapes], "D, entries of an event", f"events {listed}; batch {batch}"
