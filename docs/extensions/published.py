@@ -163,8 +163,8 @@ def page() -> Iterator[str]:
         f"[probes](../../reports/{PROBES}/table.md) of a few training steps); what was measured on the nearest data "
         "that we have, by the profile `local`; whether that passed the audit; whether the two may be compared. **No "
         "`paper` profile has been run to its end**, so no published likelihood is confirmed or refuted here as a "
-        "number; [the claims](claims.md) test sentences of the paper instead. Marks are those of the reports: ± standard "
-        "error of one seed, [lowest, highest] seed, ≈ an estimate, ‡ still improving, § not tuned."
+        "number; [the claims](claims.md) test sentences of the paper instead. Marks are those of the reports: ± "
+        "standard error of one seed, [lowest, highest] seed, ≈ an estimate, ‡ still improving, § not tuned."
     )
     yield ""
     yield (
