@@ -89,7 +89,8 @@ SECTIONS = (
         "permuted-local-2core-epyc",
         "Permuted images",
         "Bits per dimension; all entries of an image in one random order, which the paper does not give. The "
-        "permutations measured here are others, one for each seed. Nothing was tuned there; ± is the standard deviation of two seeds.",
+        "permutations measured here are others, one for each seed. Nothing was tuned there; ± is the "
+        "standard deviation of two seeds.",
         (
             Column("permuted-mnist", "MNIST", "70,000 images, free", "permuted-mnist", ("permuted-mnist", 1), MNIST),
             Column(
