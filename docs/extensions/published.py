@@ -167,7 +167,8 @@ def page() -> Iterator[str]:
         "that we have, by the profile `local`; whether that passed the audit; whether the two may be compared. **No "
         "`paper` profile has been run to its end**, so no published likelihood is confirmed or refuted here as a "
         "number; [the claims](claims.md) test sentences of the paper instead. Marks are those of the reports: ± "
-        "standard error of one seed, [lowest, highest] seed, ≈ an estimate, ‡ still improving, § not tuned."
+        "standard error of one seed, [lowest, highest] seed, ≈ an estimate, ‡ still improving, † the audit "
+        "failed, § not tuned."
     )
     yield ""
     yield wrapped(
@@ -182,7 +183,7 @@ def page() -> Iterator[str]:
 def section_lines(section: Section) -> list[str]:
     """Return the lines of one published table."""
     report = f"../../reports/{section.report}/table.md"
-    lines = ["", f"## {section.title}", "", wrapped(f"{section.text} [Measured here]({report})."), ""]
+    lines = ["", f"## {section.title}", "", wrapped(f"{section.text} [The report]({report})."), ""]
     lines += [
         "| data | row | published | a test takes | measured here | audit | comparable |",
         "|:--|:--|--:|:--|:--|:--|:--|",
