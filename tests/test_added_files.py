@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.system
+
 ROOT = Path(__file__).resolve().parents[1]
 ADDED = Path(__file__).with_name("added")  # files at the paths where they are copied
 COMMANDS = """\
@@ -92,7 +94,6 @@ def test_commands_find_added_files(project):
     assert (project / "reports" / "entries" / "figures" / "entries.svg").is_file()
 
 
-@pytest.mark.system  # too long for the default run: pytest in a process of its own
 def test_shared_tests_find_the_added_layer(project):
     files = [path for path in project.glob("tests/**/test_*.py") if "from layers import LAYERS" in path.read_text()]
     text = run_python(project, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-k", TESTS, *map(str, files))

@@ -233,6 +233,7 @@ def test_an_out_folder_that_cannot_be_written_ends_with_2(suite, capsys):
     assert "choose another --out" in capsys.readouterr().err
 
 
+@pytest.mark.system
 def test_a_run_from_start_to_report(suite, capsys, monkeypatch):
     """Run a suite in a process, then the commands that use its records."""
     done = command("run", suite, "--jobs", "1", folder=suite.parent)

@@ -134,6 +134,7 @@ def test_unchecked_runs_refused_layers_and_tables_mark_them(output, capsys):
     assert "--unchecked" in Plan.load(Path("reports/counted")).command
 
 
+@pytest.mark.system
 def test_a_sweep_point_is_measured_without_the_refused_layer():
     assert main(["run", "timed.yaml"]) == 1
     [record] = records("timed").values()

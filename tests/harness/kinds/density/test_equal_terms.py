@@ -190,7 +190,7 @@ def test_columns_of_different_data_are_separate_fields(density_run):
     assert [model.row for model in made[0].models] == list(ROWS) and len(made[0].models[0].values) == 3
 
 
-def test_report_writes_a_table_per_term_and_the_next_report_removes_it(curved, write_run, capsys):
+def test_report_writes_a_table_per_term_and_the_next_report_removes_it(curved, write_run, no_figures, capsys):
     folder = write_run(*curved)
     assert main(["report", str(folder), "--at", "steps", "--at", "width"]) == 0
     assert "At equal training steps" in capsys.readouterr().out

@@ -75,6 +75,7 @@ def suite(tmp_path, monkeypatch):
     return write
 
 
+@pytest.mark.system
 def test_a_candidate_finds_validation_values_alone_in_its_process(suite, tmp_path, no_figures):
     splits = find_dataset("digits").load(Store.at(None, offline=True), {})
     held_out = {
