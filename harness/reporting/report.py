@@ -18,7 +18,7 @@ from harness.reporting.figures.figures import ReportFigure, drawn, rendered
 from harness.reporting.frame import TABLE, Results, csv_bytes
 from harness.reporting.page.answer import Answer
 from harness.reporting.page.page import SUMMARY, PageFigure, PageSection, numbers, page, page_figures
-from harness.reporting.tables.rendering import Table, escape_markdown, latex, markdown, one_line, plain
+from harness.reporting.tables.rendering import Table, escape_markdown, latex, latex_tables, markdown, one_line, plain
 
 LARGEST_INSIDE = 1 << 20  # bytes of raw numbers inside the page; larger files lie beside it
 NEEDS = "% Needs \\usepackage{booktabs,graphicx}.\n"
@@ -130,7 +130,7 @@ def write_report(
     content = {
         TABLE: csv_bytes(results.table),
         "table.md": f"{in_markdown}\n".encode(),
-        "table.tex": (NEEDS + "\n\n".join(map(latex, report.tables)) + "\n").encode(),
+        "table.tex": (NEEDS + latex_tables(report.tables) + "\n").encode(),
     }
     content |= {f"figures/{name}": image for name, image in images.items()}
     for name, table in beside.items():

@@ -12,6 +12,7 @@ from tabulate import tabulate
 LONG = 48  # characters of a cell that does not fit into a line
 UNBROKEN = 32  # characters of a word from which on LaTeX may break it, after a point, colon or slash
 COLUMN = 235  # points: a column of a paper in two
+FLOATS = 30  # tables in a row; LaTeX holds 52 floats of a document that have no place yet, and stops at the next
 CHARACTER, GAP = 4.6, 8.0  # points: a character in LaTeX's \small, and the room between two columns of a table
 
 
@@ -76,6 +77,13 @@ def plain(table: Table) -> str:
     )
     notes = [one_line(note) for note in table.notes] + (["* bold"] if table.bold else [])
     return "\n\n".join(part for part in (one_line(table.caption), text, "\n".join(notes)) if part)
+
+
+def latex_tables(tables: Sequence[Table]) -> str:
+    """Return tables as LaTeX, with a new page before there are more than LaTeX can hold without a place."""
+    written = [latex(table) for table in tables]
+    groups = [written[first : first + FLOATS] for first in range(0, len(written), FLOATS)]
+    return "\n\n\\clearpage\n\n".join("\n\n".join(group) for group in groups)
 
 
 def latex(table: Table) -> str:

@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from harness.reporting.frame import Results
-from harness.reporting.tables.rendering import Table, escape_latex, escape_markdown, latex, markdown
+from harness.reporting.tables.rendering import (
+    FLOATS,
+    Table,
+    escape_latex,
+    escape_markdown,
+    latex,
+    latex_tables,
+    markdown,
+)
 
 NASTY = r"a_b & 50% #1 $x$ {y} ~ ^ \z <script> | [c] *d* `e` ± × − † ‡ “q” éŁ 日ą→☃"
 
@@ -55,6 +63,13 @@ def test_a_table_wider_than_a_column_spans_both():
     assert narrow.startswith(r"\begin{table}") and narrow.endswith(r"\end{table}")
     wide = latex(Table("t", "caption", ("layer", *"abc"), (("conv1x1", *["2.391 [2.371, 2.403]"] * 3),)))
     assert wide.startswith(r"\begin{table*}") and wide.endswith(r"\end{table*}")
+
+
+def test_tables_that_latex_cannot_hold_at_once_have_a_new_page_between_them():
+    table = Table("t", "caption", ("layer", "bits/dim"), (("conv1x1", "2.391"),))
+    parts = latex_tables([table] * (2 * FLOATS + 1)).split("\n\n\\clearpage\n\n")
+    assert [part.count(r"\begin{table}") for part in parts] == [FLOATS, FLOATS, 1]
+    assert latex_tables([table]) == latex(table) and latex_tables([]) == ""
 
 
 @pytest.mark.system
