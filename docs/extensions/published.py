@@ -18,16 +18,12 @@ from pathlib import Path
 
 import yaml
 
-from harness.core.run_options import shown_seconds
-
 PROJECT = Path(__file__).resolve().parents[2]
 REPORTS = PROJECT / "reports"
 PAGE = PROJECT / "docs" / "findings" / "published.md"
 PROBES = "paper-probes-2core-epyc"
 IMAGENET_STEPS = 500_000 / 35_000  # of training, over those of CIFAR-10, whose images and models have the same size
-
 EMPTY = "–"
-UNITS = {"d": 86400, "h": 3600, "min": 60, "s": 1}  # in seconds
 
 
 @dataclass(frozen=True)
@@ -130,18 +126,13 @@ SECTIONS = (
         tuple(
             Column(
                 name,
-                title,
+                name,
                 "MIMIC-III waveforms, free",
                 "icu paper widths",
                 ("patient 1", factor),
                 "no: the published value is no likelihood",
             )
-            for name, title, factor in (
-                ("patient 1", "patient 1", 1),
-                ("patient 2", "patient 2", 1),
-                ("patient 3", "patient 3", 1),
-                ("average", "their average", 3),
-            )
+            for name, factor in (("patient 1", 1), ("patient 2", 1), ("patient 3", 1), ("average", 3))
         ),
     ),
     Section(
@@ -263,18 +254,11 @@ def cost(suite: str, column: str, factor: float, row: str) -> str:
     """Return time and memory of one seed of the profile `paper`, from its probe."""
     if not column:
         return ""
-    for _, cells in tables(PROBES):
-        for own, data, layer, time, memory in cells:
-            if (own, data, layer) == (suite, column, row):
-                return f"{scaled(time, factor)}, {memory}" if memory else time
+    for _, lines in tables(PROBES):
+        for *cell, hours, memory in lines:
+            if cell == [suite, column, row]:
+                return f"{float(hours) * factor:.3g} h, {memory}"
     return "not probed"
-
-
-def scaled(time: str, factor: float) -> str:
-    """Return a duration of a probe, such as "9 h 20 min", times a factor."""
-    parts = time.split(" ")
-    seconds = sum(float(number) * UNITS[unit] for number, unit in zip(parts[::2], parts[1::2], strict=True))
-    return shown_seconds(seconds * factor)
 
 
 if __name__ == "__main__":

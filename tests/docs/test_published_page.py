@@ -27,7 +27,3 @@ def test_every_published_value_has_a_line():
 
 def test_values_keep_their_published_digits(script):
     assert [script.shown(value) for value in (-6.4, -9.623, 3.35, 36032)] == ["-6.40", "-9.623", "3.35", "36,032"]
-
-
-def test_a_probed_time_is_scaled(script):
-    assert script.scaled("9 h 20 min", 1) == "9 h 20 min" and script.scaled("1 d 12 h", 2) == "3 d"

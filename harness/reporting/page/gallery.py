@@ -32,8 +32,7 @@ class Entry:
     name: str  # of its folder
     title: str
     question: str
-    findings: tuple[tuple[str, ...], ...]  # subject, verdict and text of the first ones
-    more: int  # findings
+    findings: tuple[tuple[str, ...], ...]  # subject, verdict and text of each
     figure: str | None  # the address of a picture
     links: tuple[tuple[str, str], ...]  # (address, text), its page first
 
@@ -47,7 +46,7 @@ def write_gallery(folder: Path) -> Path:
     entries = [_entry(text.parent) for text in sorted(folder.glob(f"*/{TEXT}"))]
     if not entries:
         raise UserError(f"{folder}: none of its folders has a {TEXT}; give a folder in which suites were run")
-    text = rendered_template("gallery.html", entries=entries, css=rendered_template("page.css"))
+    text = rendered_template("gallery.html", entries=entries, most=MOST, css=rendered_template("page.css"))
     write_atomically(folder / PAGE, text.encode())
     return folder / PAGE
 
@@ -59,8 +58,7 @@ def _entry(folder: Path) -> Entry:
     findings = tuple(tuple(_plain(part) for part in found if part) for found in _FOUND.findall(answer))
     links = tuple((quote(f"{folder.name}/{name}"), text) for name, text in FILES.items() if (folder / name).exists())
     figure = next(_figures(folder), None)
-    heading, more = _plain(title.removeprefix("# ")), max(len(findings) - MOST, 0)
-    return Entry(folder.name, heading, _plain(question), findings[:MOST], more, figure, links)
+    return Entry(folder.name, _plain(title.removeprefix("# ")), _plain(question), findings, figure, links)
 
 
 def _figures(folder: Path) -> Iterator[str]:
