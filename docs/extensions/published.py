@@ -212,7 +212,7 @@ def shown(value: float) -> str:
 def nearest(section: Section, column: str, row: str) -> tuple[str, str]:
     """Return the cell of a report and the verdict of the audit; dashes where it has none."""
     if section.suite == "parameters":
-        return count(section.report, column, row), EMPTY
+        return count(section.report, row), EMPTY
     for header, lines in tables(section.report):
         places = [place for place, title in enumerate(header) if title.startswith(f"{column}, ")]
         own = [line for line in lines if line[0].split(" ")[0] == row]
@@ -223,13 +223,11 @@ def nearest(section: Section, column: str, row: str) -> tuple[str, str]:
     return EMPTY, EMPTY
 
 
-def count(report: str, column: str, row: str) -> str:
-    """Return the counted parameters at the published width."""
-    for header, cells in tables(report):
-        for line in cells:
-            if line[0] == row and "at width" in header:
-                return line[header.index(f"width {line[header.index('at width')]}")]
-    return EMPTY
+def count(report: str, row: str) -> str:
+    """Return the counted parameters of a waveform model, in the first table of a report, at the published width."""
+    header, lines = tables(report)[0]
+    (line,) = (line for line in lines if line[0] == row)
+    return line[header.index(f"width {line[header.index('at width')]}")]
 
 
 def tables(report: str) -> list[tuple[list[str], list[list[str]]]]:
