@@ -87,8 +87,9 @@ def result_fault(record: Record) -> str | None:
         for name, known in (("unit", get_args(Unit)), ("audit", verdicts)):
             if row.get(name) not in known:
                 return f"{name} {row.get(name)!r:.60} is not one of {', '.join(map(str, known))}"
-        if row.get("parameters") is None:
-            return "a row without parameters"
+        for name in ("parameters", "masked_free"):
+            if row.get(name) is None:
+                return f"a row without {name}"
         if record.audit and record.audit["verdict"] != row.get("audit"):
             return f"audit {row.get('audit')!r} in its row, {record.audit['verdict']!r} in its audit"
     return None

@@ -260,6 +260,7 @@ def test_the_record_is_of_the_trial_that_is_asked_for(tmp_path):
         ({"trial": content["trial"] | {"seed": 1}}, "its settings are not those of its trial"),
         ({"rows": content["rows"] * 2}, "two rows of one case"),
         ({"rows": []}, "it is ok, and has no row"),
+        ({"rows": [content["rows"][0] | {"masked_free": None}]}, "a row without masked_free"),
         ({"audit": {}, "rows": [content["rows"][0] | {"audit": None}]}, "audit None is not one of passed"),
         ({"rows": [content["rows"][0] | {"audit": "failed"}]}, "audit 'failed' in its row, 'passed' in its audit"),
         ({"rows": [content["rows"][0] | {"chosen": "{{"}]}, "are no settings of the trial"),

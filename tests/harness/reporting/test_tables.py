@@ -52,7 +52,8 @@ def test_density_table_in_plan_order_with_mean_and_interval(density_run):
         "inverse, ms, waveforms",
     )
     row = grid(cost)["my_layer & co"]
-    assert row["parameters, digits"] == "1,106"
+    assert row["parameters, digits"] == "1,106 (1,100)", "the second: what no mask hides"
+    assert grid(cost)["conv1x1"]["parameters, digits"] == "1,006", "nothing is masked"
     assert row["forward, ms, digits"] == "1.00 (0.010)"
 
 

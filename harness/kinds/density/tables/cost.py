@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from harness.kinds.runtime.trial import RuntimeTrial
-from harness.reporting.frame import Results, rows_of
+from harness.reporting.frame import Results, Row, rows_of
 from harness.reporting.tables.cells import EMPTY, OPERATIONS, Notes, device_text, threads_text, time_cell
 from harness.reporting.tables.kernels import fallbacks, kernel_remarks
 from harness.reporting.tables.rendering import Table
@@ -18,8 +18,8 @@ def cost_table(results: Results) -> Table | None:
     if not columns:
         return None
     caption = (
-        f"Measured: profile {plan.profile}, {device_text(plan.device, results.frame)}. Parameters: of the whole flow."
-        f"{_timing_text(results)}"
+        f"Measured: profile {plan.profile}, {device_text(plan.device, results.frame)}. Parameters: of the whole flow; "
+        f"in brackets without the entries that a mask hides from the map.{_timing_text(results)}"
     )
     timed = results.of_kind("runtime")
     remarks = (*notes.numbered(), *(kernel_remarks(results, timed) if len(timed) else ()))
@@ -34,7 +34,7 @@ def _parameter_columns(results: Results) -> list[tuple[str, dict[str, str]]]:
     groups: list[tuple[list[str], dict[str, str]]] = []
     for column in results.plan.columns:
         own = counted[counted["dataset"] == column]
-        cells = {row: f"{count:,}" for row, count in zip(own["layer"], own["parameters"], strict=True)}
+        cells = {line.layer: _count(line) for line in rows_of(own)}
         same = next((labels for labels, known in groups if known == cells), None)
         if same is not None:
             same.append(column)
@@ -43,6 +43,12 @@ def _parameter_columns(results: Results) -> list[tuple[str, dict[str, str]]]:
     if len(groups) == 1 and len(groups[0][0]) == len(results.plan.columns):
         return [("parameters", groups[0][1])]
     return [(f"parameters, {' and '.join(labels)}", cells) for labels, cells in groups]
+
+
+def _count(line: Row) -> str:
+    """Return the parameters of a flow, and in brackets those that no mask hides, where these are fewer."""
+    hidden = line.masked_free < line.parameters
+    return f"{line.parameters:,} ({line.masked_free:,})" if hidden else f"{line.parameters:,}"
 
 
 def _time_columns(results: Results, notes: Notes) -> list[tuple[str, dict[str, str]]]:
