@@ -21,19 +21,14 @@ Asked = Mapping[tuple[str, SampleSettings], Sequence[str]]
 
 
 def fidelity_table(results: Results) -> Table | None:
-    """Return a row per model, and four measures for each data set and settings of samples; None without samples.
+    """Return a row per model, and four measures for each data set and settings of samples; None without a number.
 
     Numbers of another extractor or of another count of images do not compare: they have columns of their own, which
     say so.
     """
-    plan = results.plan
-    asked: dict[tuple[str, SampleSettings], list[str]] = {}
-    for trial in plan.trials:
-        if isinstance(trial, DensityTrial) and trial.training.samples is not None:
-            asked.setdefault((trial.data.label, trial.training.samples), []).append(trial.id)
-    if not asked:
+    if not _measured(results.frame).any():
         return None
-    notes = Notes()
+    plan, asked, notes = results.plan, _asked(results), Notes()
     header, groups, columns = ["layer"], [("", 1)], []
     for label in plan.columns:
         variants = [settings for column, settings in asked if column == label]
@@ -51,6 +46,27 @@ def fidelity_table(results: Results) -> Table | None:
     remarks = (*notes.numbered(), *_compared(asked, results.frame))
     caption = _caption(results, asked)
     return Table(f"{plan.suite}-fidelity", caption, tuple(header), rows, remarks, tuple(groups), detail=True)
+
+
+def missing_fidelity(results: Results) -> list[str]:
+    """Return why the samples of no trial were compared with real images; empty where those of one were."""
+    frame = results.frame
+    if not _asked(results) or _measured(frame).any():
+        return []
+    causes = (notes.get("fidelity") for notes in frame.loc[frame["status"] == "ok", "notes"])
+    return list(dict.fromkeys(filter(None, causes)))
+
+
+def _asked(results: Results) -> dict[tuple[str, SampleSettings], list[str]]:
+    asked: dict[tuple[str, SampleSettings], list[str]] = {}
+    for trial in results.plan.trials:
+        if isinstance(trial, DensityTrial) and trial.training.samples is not None:
+            asked.setdefault((trial.data.label, trial.training.samples), []).append(trial.id)
+    return asked
+
+
+def _measured(frame: pd.DataFrame) -> pd.Series[bool]:
+    return frame[list(FORMATS)].notna().any(axis=1)
 
 
 def _caption(results: Results, asked: Asked) -> str:

@@ -27,6 +27,7 @@ from harness.kinds.density.likelihoods import (
 )
 from harness.kinds.density.tables.choices import chosen_rates
 from harness.kinds.density.tables.events import worst_events
+from harness.kinds.density.tables.fidelity import missing_fidelity
 from harness.kinds.density.trial import DensityTrial
 from harness.kinds.density.tuning.searches import tuning_text
 from harness.reporting.frame import MISSING, Results
@@ -78,7 +79,7 @@ def likelihoods_table(results: Results, rankings: Mapping[str, Ranking], beside:
         remarks.append(f"{PUBLISHED}: {beside.source}")
     if extra:
         remarks.append(f"{QUOTED}: published there, and not trained by this suite")
-    remarks += [*chosen_rates(results), *worst_events(results)]
+    remarks += [*chosen_rates(results), *worst_events(results), *missing_fidelity(results)]
     return Table(
         f"{plan.suite}-likelihood",
         density_caption(results, bool(bold)),

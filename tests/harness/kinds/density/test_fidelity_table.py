@@ -69,15 +69,27 @@ def test_every_measure_has_its_column_and_its_source(asked):
     assert (line.samples, line.extractor) == (250, "toy-net")
 
 
-def test_without_weights_of_the_extractor_a_column_is_empty_with_one_note(asked):
+def test_without_weights_of_the_extractor_cells_are_empty_and_without_a_number_there_is_no_table(asked):
     plan, records = asked()
-    for record in records:
-        if "fidelity" in record.notes:
-            record.rows[0] |= dict.fromkeys(("fid", "kid", "kid_sd", "precision", "recall", "samples"))
-            record.notes["fidelity"] = MISSING_WEIGHTS
+    sampled = [record for record in records if "fidelity" in record.notes]
+    for record in sampled:
+        if record.trial["layer"]["row"] != "conv1x1":
+            lose_measures(record)
     table = fidelity(plan, records)
-    assert [row[1:] for row in table.rows] == [("– [1]", "–", "–", "–")] * 3
-    assert table.notes == (f"[1] {MISSING_WEIGHTS}",)
+    assert table.rows[0][1].startswith("11.0 ")
+    assert [row[1:] for row in table.rows[1:]] == [("– [1]", "–", "–", "–")] * 2
+    assert table.notes[0] == f"[1] {MISSING_WEIGHTS}"
+    assert MISSING_WEIGHTS not in Results.of(plan, records).tables[0].notes
+    for record in sampled:
+        lose_measures(record)
+    results = Results.of(plan, records)
+    assert fidelity_table(results) is None
+    assert results.tables[0].notes.count(MISSING_WEIGHTS) == 1, "the first table says why"
+
+
+def lose_measures(record):
+    record.rows[0] |= dict.fromkeys(("fid", "kid", "kid_sd", "precision", "recall", "samples"))
+    record.notes["fidelity"] = MISSING_WEIGHTS
 
 
 def test_failed_trials_and_lost_samples_are_noted(asked):
@@ -94,7 +106,7 @@ def test_failed_trials_and_lost_samples_are_noted(asked):
         "[2] my_layer & co on digits: diverged: loss is nan",
         "[3] <script> on digits: oom: too large",
     )
-    assert {row[1] for row in fidelity(plan, []).rows} == {"missing"}
+    assert fidelity_table(Results.of(plan, [])) is None
 
 
 @pytest.mark.parametrize("other", [{"count": 256, "extractor": "other-net"}, {"count": 128, "extractor": "toy-net"}])
