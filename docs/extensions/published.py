@@ -66,7 +66,8 @@ SECTIONS = (
         "density-local-2core-epyc",
         "Images",
         "Bits per dimension. The paper does not say how long it trained, nor whether means are over seeds; the profile "
-        "`paper` trains for 100 epochs (ImageNet 50), three seeds. Nothing was tuned in what was measured here.",
+        "`paper` trains for 100 epochs (ImageNet 50), three seeds. Measured here is one seed; layers were tuned, the "
+        "flows of other papers not.",
         (
             Column("mnist", "MNIST", "70,000 images, free", "mnist", ("mnist", 1), MNIST),
             Column("cifar10", "CIFAR-10", "60,000 images, free", "cifar10-subset", ("cifar10", 1), SMALLER),
@@ -85,8 +86,7 @@ SECTIONS = (
         "permuted-local-2core-epyc",
         "Permuted images",
         "Bits per dimension; all entries of an image in one random order, which the paper does not give. The "
-        "permutations measured here are others, one for each seed. Nothing was tuned there; ± is the "
-        "standard deviation of two seeds.",
+        "permutations measured here are others, one for each of two seeds.",
         (
             Column("permuted-mnist", "MNIST", "70,000 images, free", "permuted-mnist", ("permuted-mnist", 1), MNIST),
             Column(
