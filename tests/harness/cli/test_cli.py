@@ -70,7 +70,9 @@ def stand_in(monkeypatch, fast_commands):
         for trial in trials:
             asked.append(trial)
             record = blank_record(trial, "ok", None)
-            record.rows = [{"unit": "bits_per_dim", "bits_per_dim": 2.0, "parameters": 3, "audit": "passed"}]
+            record.rows = [
+                {"unit": "bits_per_dim", "bits_per_dim": 2.0, "parameters": 3, "masked_free": 3, "audit": "passed"}
+            ]
             record.environment = provenance(trial)
             record.seconds = 90.0
             write_record(run_options.out / "records", record)

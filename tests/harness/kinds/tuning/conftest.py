@@ -51,7 +51,7 @@ def leave(tmp_path):
 
     def write(trial, value=2.0, status="ok", out=tmp_path, **changes):
         record = blank_record(trial, status, None if status == "ok" else "a reason")
-        row = {"unit": "bits_per_dim", "audit": "passed", "parameters": 9}
+        row = {"unit": "bits_per_dim", "audit": "passed", "parameters": 9, "masked_free": 9}
         if trial.kind == "tuning":
             row |= {"validation": value}
         else:
