@@ -10,24 +10,25 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.audit.events import MOST_EVENTS, SECONDS, Events
+from harness.audit.events import MOST_EVENTS, SECONDS, SMALL_BATCH, Events
 from harness.core.errors import Diverged
 from harness.core.records import Record, blank_record
 from harness.core.settings import Progress
 from harness.evaluation.evaluation import evaluate
 from harness.kinds.density.run import built, load_splits
 from harness.kinds.density.trial import DensityTrial, FlowTrial
+from harness.pipeline.pipeline import Pipeline
 from harness.training.training import fit
 
 if TYPE_CHECKING:
     from flows import Flow
-    from harness.pipeline.pipeline import Pipeline
     from harness.training.checkpoints import Checkpoints
 
 FIRST_STEPS = 2  # the first of them also initialises, and is not counted
 MOST_STEPS = 30
 STEP_SECONDS = 4.0  # of further steps, as far as `MOST_STEPS` allow
 FEW_EVENTS = 64
+EVALUATION_SECONDS = 10.0  # of training on as many events as are evaluated and compared, at least `SMALL_BATCH`
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,9 @@ def run(
         record.status, record.reason = "diverged", str(error)
         return record
     progress(0.8, "evaluation")
+    count = max(SMALL_BATCH, int(EVALUATION_SECONDS / step * settled.training.batch_size))
+    few = replace(few, validation=few.validation[:count], test=few.test[:count])
+    pipeline = Pipeline(few, settled.data, device=pipeline.device, seed=settled.seed)
     begin = time.perf_counter()
     evaluate(flow, pipeline, "test", 1, batch, settled.seed)
     example = (time.perf_counter() - begin) / len(few.test)

@@ -60,6 +60,22 @@ def test_a_probe_measures_parts_of_the_trial(data, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [tmp_path / f"{planned.id}.json"], "no weights, no samples"
 
 
+def test_a_probe_of_a_slow_flow_evaluates_few_events(data, tmp_path, monkeypatch):
+    module, seen = harness.kinds.density.probe, {}
+    evaluate = module.evaluate
+    monkeypatch.setattr(module, "_step_seconds", lambda *_: 10.0)
+    monkeypatch.setattr(
+        module,
+        "evaluate",
+        lambda flow, pipeline, split, *rest: (
+            seen.update({split: len(pipeline.raw(split))}) or evaluate(flow, pipeline, split, *rest)
+        ),
+    )
+    record = run(trial(), None, tmp_path, lambda done, text: None)
+    assert seen == {"test": 16, "validation": 16}, "as many events as are trained on in ten seconds"
+    assert record.curves["test"] == [70] and record.curves["step"] == [10.0]
+
+
 def test_a_probe_has_the_status_of_a_trial_that_cannot_be_built(data, tmp_path):
     record = run(trial(flow=FlowSettings(levels=4, steps=1, width=4)), None, tmp_path, lambda done, text: None)
     assert record.status == "unsupported" and "levels = 4" in record.reason and record.curves == {}
