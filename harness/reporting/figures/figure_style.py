@@ -28,7 +28,9 @@ ROW_HEIGHT = 0.36  # inches, of a layer on a vertical axis
 NOTE_LINE, NOTE_CHARACTERS = 0.15, 15  # inches: height of a line of notes; characters in an inch
 LEGEND_LINE, LEGEND_COLUMN = 0.19, 1.8  # inches: height of an entry, width of a column
 
-RESOLUTION = 160  # of PNG files, in dots per inch
+# Of PNG files: dots per inch, and how 256 colours are chosen. A page shows drawings as SVG: coarse is enough for those.
+DRAWING = (100, Image.Quantize.FASTOCTREE)
+PIXELS = (160, Image.Quantize.MEDIANCUT)
 
 STYLE: dict[str, Any] = {
     "figure.dpi": 100,
@@ -134,16 +136,18 @@ def slug(text: str) -> str:
 
 def render(name: str, figure: Figure) -> dict[str, bytes]:
     """Return the figure as `name.png`, in 256 colours, and as `name.svg` unless it shows pixels."""
-    figure.set_dpi(RESOLUTION)
+    shows_pixels = any(axes.images for axes in figure.axes)
+    resolution, method = PIXELS if shows_pixels else DRAWING
+    figure.set_dpi(resolution)
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     figure.set_layout_engine("none")  # to compute it again for the SVG takes as long as to draw
     image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
-    reduced = image.quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    reduced = image.quantize(256, method, dither=Image.Dither.NONE)
     buffer = io.BytesIO()
-    reduced.save(buffer, "PNG", optimize=True)
+    reduced.save(buffer, "PNG", optimize=True, dpi=(resolution, resolution))
     files = {f"{name}.png": buffer.getvalue()}
-    if not any(axes.images for axes in figure.axes):
+    if not shows_pixels:
         buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
         files[f"{name}.svg"] = _smaller(buffer.getvalue())

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from PIL import Image
 
 from harness.core.archive import FILE as ARCHIVE
-from harness.reporting.figures.figure_style import RESOLUTION, slug
+from harness.reporting.figures.figure_style import slug
 from harness.reporting.figures.figures import ReportFigure
 from harness.reporting.frame import TABLE, Results, csv_bytes
 from harness.reporting.page.answer import Answer, Finding
@@ -76,7 +76,8 @@ def page_figures(figures: Sequence[ReportFigure], files: Mapping[str, bytes]) ->
     for figure in figures:
         png, svg = files[f"{figure.name}.png"], files.get(f"{figure.name}.svg")
         with Image.open(io.BytesIO(png)) as image:
-            width, height = (round(pixels * CSS_PIXELS / RESOLUTION) for pixels in image.size)
+            resolution = image.info["dpi"]
+            width, height = (round(n * CSS_PIXELS / dots) for n, dots in zip(image.size, resolution, strict=True))
         content = _base64(png if svg is None else gzip.compress(svg, mtime=0))
         made.append(PageFigure(figure.name, figure.heading, content, svg is not None, width, height, figure.leading))
     return made
