@@ -255,7 +255,7 @@ def cost(suite: str, column: str, factor: float, row: str) -> str:
     for _, lines in tables(PROBES):
         for *cell, hours, memory in lines:
             if cell == [suite, column, row]:
-                return f"{float(hours) * factor:.3g} h, {memory}"
+                return f"{float(f'{float(hours) * factor:.3g}'):,g} h, {memory}"
     return "not probed"
 
 

@@ -31,7 +31,7 @@ from harness.execution.progress import make_reporter
 if TYPE_CHECKING:
     from harness.training.checkpoints import Checkpoints
 
-TIMEOUT = 600.0  # seconds of one probe
+TIMEOUT = 1200.0  # seconds of one probe
 NO_DATA = "data missing"
 MEMORY = "memory"  # the curve of a probe's record that holds its memory
 

@@ -83,7 +83,7 @@ def run(
     begin = time.perf_counter()
     splits = load_splits(settled, root)
     batch = settled.training.evaluation_batch
-    few = replace(splits, validation=splits.validation[:FEW_EVENTS], test=splits.test[:batch])
+    few = replace(splits, validation=splits.validation[:SMALL_BATCH], test=splits.test[:SMALL_BATCH])
     model = built(settled, few, record)
     if model is None:
         return record
@@ -97,7 +97,7 @@ def run(
         return record
     progress(0.8, "evaluation")
     count = max(SMALL_BATCH, int(EVALUATION_SECONDS / step * settled.training.batch_size))
-    few = replace(few, validation=few.validation[:count], test=few.test[:count])
+    few = replace(few, validation=splits.validation[: min(FEW_EVENTS, count)], test=splits.test[: min(batch, count)])
     pipeline = Pipeline(few, settled.data, device=pipeline.device, seed=settled.seed)
     begin = time.perf_counter()
     evaluate(flow, pipeline, "test", 1, batch, settled.seed)

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 import harness.kinds.density.run
+from harness.audit.events import SMALL_BATCH
 from harness.core.kinds import kind_of
 from harness.core.records import blank_record, read_record, write_record
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.datasets.base import Splits
-from harness.kinds.density.probe import FEW_EVENTS, TrainingCost, run
+from harness.kinds.density.probe import TrainingCost, run
 from harness.kinds.density.trial import DensityTrial, Tuning
 
 SIZES = {"train": 40, "validation": 90, "test": 70}
@@ -56,7 +57,7 @@ def test_a_probe_measures_parts_of_the_trial(data, tmp_path, monkeypatch):
     cost = {name: value for name, (value,) in record.curves.items()}
     assert cost.keys() == asdict(TrainingCost(*range(7))).keys() and all(value > 0 for value in cost.values())
     assert (cost["validation"], cost["test"]) == (90, 70), "the splits of the trial, of which the probe reads a part"
-    assert seen[0] == {"train": 40, "validation": FEW_EVENTS, "test": 32}
+    assert seen[0] == {"train": 40, "validation": SMALL_BATCH, "test": SMALL_BATCH}, "what lies between timed steps"
     assert list(tmp_path.iterdir()) == [tmp_path / f"{planned.id}.json"], "no weights, no samples"
 
 
