@@ -153,7 +153,7 @@ def page() -> Iterator[str]:
     yield wrapped(
         f"ButterflyFlow (Meng et al., ICML 2022) prints {sum(len(values(section)) for section in SECTIONS)} measured "
         "values in five tables. A line for each: the published value; what a test of it takes by our profile `paper`, "
-        "one seed on two cores (data, time and memory, from "
+        "one seed on one core (data, time and memory, from "
         f"[probes](../../reports/{PROBES}/table.md) of a few training steps); what was measured on the nearest data "
         "that we have, by the profile `local`; whether that passed the audit; whether the two may be compared. **No "
         "`paper` profile has been run to its end**, so no published likelihood is confirmed or refuted here as a "

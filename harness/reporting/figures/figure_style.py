@@ -29,7 +29,7 @@ NOTE_LINE, NOTE_CHARACTERS = 0.15, 15  # inches: height of a line of notes; char
 LEGEND_LINE, LEGEND_COLUMN = 0.19, 1.8  # inches: height of an entry, width of a column
 
 # Of PNG files: dots per inch, and how 256 colours are chosen. A page shows drawings as SVG: coarse is enough for those.
-DRAWING = (100, Image.Quantize.FASTOCTREE)
+DRAWING = (96, Image.Quantize.FASTOCTREE)
 PIXELS = (160, Image.Quantize.MEDIANCUT)
 
 STYLE: dict[str, Any] = {
