@@ -164,7 +164,8 @@ def page() -> Iterator[str]:
     yield ""
     yield wrapped(
         "Times are for training to the last step; patience may end it earlier, and a GPU is faster. ImageNet's are "
-        "those of CIFAR-10, whose images and models have the same size, times the ratio of the steps. This page is "
+        "those of CIFAR-10, whose images and models have the same size, times the ratio of the steps. Where a model "
+        "did not fit into memory, which is marked by *above*, the time is that of smaller batches. This page is "
         "made by `python docs/extensions/published.py`."
     )
     for lines in found:
