@@ -86,7 +86,7 @@ SECTIONS = (
         "permuted-local-2core-epyc",
         "Permuted images",
         "Bits per dimension; all entries of an image in one random order, which the paper does not give. The "
-        "permutations measured here are others, one for each of two seeds.",
+        "permutations measured here are others, one for each of three seeds.",
         (
             Column("permuted-mnist", "MNIST", "70,000 images, free", "permuted-mnist", ("permuted-mnist", 1), MNIST),
             Column(
