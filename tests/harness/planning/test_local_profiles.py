@@ -17,7 +17,7 @@ ROWS = {"conv1x1", "emerging", "periodic", "woodbury", "butterfly", "butterfly-p
     [
         ("density", {"mnist", "cifar10-subset", "tiny-imagenet"}, ROWS | set(BASELINES), 1),
         ("galaxy", {"galaxy-zoo"}, ROWS, 1),
-        ("permuted", {f"permuted-{name}" for name in PERMUTED}, ROWS - {"periodic"} | {"oracle"}, 2),
+        ("permuted", {f"permuted-{name}" for name in PERMUTED}, ROWS - {"periodic"} | {"oracle"}, 3),
     ],
 )
 def test_a_local_profile_compares_its_rows_on_equal_terms(suite, columns, rows, seeds):
