@@ -108,7 +108,7 @@ class Flow(nn.Module):
     def terms(self, x: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Return log N(z; 0, I) and log|det dz/dx|, each of shape (N,) in nats; their sum is log p(x)."""
         z, log_det = self(x) if generator is None else self(x, generator)
-        return -0.5 * (z.square().sum(1) + self.dim * math.log(2 * math.pi)), log_det
+        return -0.5 * (torch.linalg.vecdot(z, z) + self.dim * math.log(2 * math.pi)), log_det
 
     def log_prob(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Return log p(x) of shape (N,), in nats; for a flow with unbiased estimates an unbiased estimate of it."""
