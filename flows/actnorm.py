@@ -7,6 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from flows.affine import affine_channels
+
 
 @torch.no_grad()
 def standardisation(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -36,7 +38,7 @@ class ActNorm(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Map (N, C, *spatial) to the same shape; return y and log|det| of shape ()."""
-        y = (x + _per_channel(self.shift, x)) * _per_channel(self.log_scale, x).exp()
+        y = affine_channels(x, self.shift, self.log_scale)
         return y, math.prod(x.shape[2:]) * self.log_scale.sum()
 
     def inverse(self, y: Tensor) -> Tensor:

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from flows.actnorm import ActNorm, standardisation
+from flows.affine import affine_coupling
 from flows.convolutions import convolutions
 from flows.gates import Gate, exponential_gate, sigmoid_gate
-from flows.perceptron import Perceptron
+from flows.perceptron import Perceptron, perceptron_coupling
 
 _CONVOLUTION: dict[int, type[nn.Conv1d] | type[nn.Conv2d]] = {1: nn.Conv1d, 2: nn.Conv2d}
 
@@ -24,6 +25,11 @@ class Conditioner(nn.Module):
     def forward(self, kept: Tensor) -> tuple[Tensor, Tensor]:
         """Return the log-scale and the shift."""
         raise NotImplementedError
+
+    def couple(self, x: Tensor, kept: int) -> tuple[Tensor, Tensor]:
+        """Scale and shift all channels but the first `kept`, (N, C, *spatial); return y and log|det| of shape (N,)."""
+        unchanged, moved = x.split([kept, x.shape[1] - kept], dim=1)
+        return affine_coupling(unchanged, moved, *self(unchanged))
 
     def initialise(self, kept: Tensor) -> None:
         """Initialise on data, from the kept channels, if the network has such an initialisation."""
@@ -115,6 +121,11 @@ class PointwiseConditioner(Conditioner):
         places = kept.flatten(2)
         s, shift = (net(places).unflatten(2, kept.shape[2:]) for net in (self.log_scale, self.shift))
         return self.gate(s), shift
+
+    def couple(self, x: Tensor, kept: int) -> tuple[Tensor, Tensor]:
+        """Do the same as one operation."""
+        y, log_det = perceptron_coupling(x.flatten(2), kept, self.gate, self.log_scale, self.shift)
+        return y.unflatten(2, x.shape[2:]), log_det
 
 
 class GaussianConditioner(Conditioner):

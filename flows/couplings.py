@@ -38,9 +38,7 @@ class AffineCoupling(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Map (N, C, *spatial) to the same shape; return y and log|det| of shape (N,)."""
-        kept, moved = x[:, : self.kept], x[:, self.kept :]
-        log_scale, shift = self.net(kept)
-        return torch.cat([kept, moved * log_scale.exp() + shift], dim=1), log_scale.flatten(1).sum(1)
+        return self.net.couple(x, self.kept)
 
     def inverse(self, y: Tensor) -> Tensor:
         """Return x with x2 = (y2 - shift(y1)) * exp(-log_scale(y1))."""

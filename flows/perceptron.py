@@ -1,4 +1,4 @@
-"""A perceptron of three layers over the channels of every position, the coupling network of sequences.
+"""The coupling networks of sequences: perceptrons of three layers over the channels of every position.
 
 Such perceptrons take most of a training step's time (docs/performance/throughput.md). On a CPU, if the compiled
 operators can be loaded (`layers.kernels.load`) and up to a width of `WIDEST`, `invertbench::perceptron` computes them:
@@ -14,10 +14,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from flows.affine import affine_coupling
+from flows.gates import Gate
 from flows.second_derivatives import differentiable_gradients
 from layers.kernels import load as kernels
 
 WIDEST = 128  # above, a weight matrix exceeds the first-level cache, and a matrix library is faster
+OPERANDS = 6  # weights and biases of a perceptron
+
+Coupled = tuple[Tensor, Tensor]
 
 
 class Perceptron(nn.Sequential):
@@ -37,37 +42,82 @@ class Perceptron(nn.Sequential):
             nn.init.orthogonal_(linear.weight)
             nn.init.zeros_(linear.bias)
         super().__init__(linears[0], activation(), linears[1], activation(), linears[2])
+        self.bounded = activation is nn.Tanh
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (N, inputs, length) to (N, outputs, length)."""
-        bounded = isinstance(self[1], nn.Tanh)
-        weights = [value for layer in self if isinstance(layer, nn.Linear) for value in (layer.weight, layer.bias)]
-        if not _kernel_serves(x, *weights):
-            return _plain(bounded, x, *weights)
-        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (x, *weights)):
-            y: Tensor = _Compiled.apply(bounded, x, *weights)
-            return y
-        y, _ = torch.ops.invertbench.perceptron(x, *weights, bounded, False)
+        weights = self.operands()
+        trained = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (x, *weights))
+        if trained or not _kernel_serves(x, *weights):
+            return _plain(self.bounded, x, *weights)
+        y, _ = torch.ops.invertbench.perceptron(x, *weights, self.bounded, False)
         return y
+
+    def operands(self) -> list[Tensor]:
+        """Return weight and bias of every linear layer, in order."""
+        return [value for layer in self if isinstance(layer, nn.Linear) for value in (layer.weight, layer.bias)]
+
+
+def perceptron_coupling(x: Tensor, kept: int, gate: Gate, log_scale: Perceptron, shift: Perceptron) -> Coupled:
+    """Scale and shift channels by functions of the first `kept`, which are unchanged, at every position.
+
+    Args:
+        x: (N, channels, length).
+        kept: number of unchanged channels.
+        gate: from the output of `log_scale` to the log-scale.
+        log_scale, shift: perceptrons from the kept channels to the others.
+
+    Returns:
+        y as x, and log|det| of shape (N,).
+    """
+    weights = [*log_scale.operands(), *shift.operands()]
+    if _kernel_serves(x, *weights) and log_scale.bounded and not shift.bounded:
+        coupled: Coupled = _Compiled.apply(kept, gate, x, *weights)
+        return coupled
+    return _plain_coupling(kept, gate, x, *weights)
 
 
 class _Compiled(torch.autograd.Function):
-    """`invertbench::perceptron` with its gradient; second derivatives are plain PyTorch's."""
+    """A coupling by `invertbench::perceptron`, with its gradient; second derivatives are plain PyTorch's.
+
+    One function for both perceptrons and what they scale and shift: the gradients of the kept channels are added up in
+    place, and a step calls fewer operators.
+    """
 
     @staticmethod
-    def forward(ctx: Any, bounded: bool, x: Tensor, *weights: Tensor) -> Tensor:
-        y, hidden = torch.ops.invertbench.perceptron(x, *weights, bounded, True)
-        ctx.bounded = bounded
-        ctx.save_for_backward(x, *weights, hidden)
-        return y
+    def forward(ctx: Any, kept: int, gate: Gate, x: Tensor, *weights: Tensor) -> Coupled:
+        unchanged, moved = x[:, :kept], x[:, kept:]
+        keep = any(ctx.needs_input_grad)
+        s, hidden_s = torch.ops.invertbench.perceptron(unchanged, *weights[:OPERANDS], True, keep)
+        shift, hidden_shift = torch.ops.invertbench.perceptron(unchanged, *weights[OPERANDS:], False, keep)
+        y, log_det = torch.ops.invertbench.affine_coupling(unchanged, moved, gate(s), shift)
+        ctx.kept, ctx.gate = kept, gate
+        ctx.save_for_backward(x, *weights, s, hidden_s, hidden_shift)
+        return y, log_det
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        *operands, hidden = ctx.saved_tensors
-        if not torch.is_grad_enabled():
-            return None, *torch.ops.invertbench.perceptron_backward(gradient, *operands, hidden, ctx.bounded)
-        plain = partial(_plain, ctx.bounded)
-        return None, *differentiable_gradients(plain, operands, ctx.needs_input_grad[1:], gradient)
+    def backward(ctx: Any, of_y: Tensor, of_log_det: Tensor) -> tuple[Tensor | None, ...]:
+        x, *weights, s, hidden_s, hidden_shift = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            plain = partial(_plain_coupling, ctx.kept, ctx.gate)
+            needed = ctx.needs_input_grad[2:]
+            return None, None, *differentiable_gradients(plain, (x, *weights), needed, (of_y, of_log_det))
+        unchanged, moved = x[:, : ctx.kept], x[:, ctx.kept :]
+        with torch.enable_grad():
+            s = s.detach().requires_grad_()
+            log_scale = ctx.gate(s)
+        of_x, of_s = torch.ops.invertbench.affine_coupling_backward(of_y, of_log_det, moved, log_scale.detach())
+        if log_scale is not s:
+            (of_s,) = torch.autograd.grad(log_scale, s, of_s)
+        found = []
+        for gradient, operands, hidden, bounded in (
+            (of_s, weights[:OPERANDS], hidden_s, True),
+            (of_y[:, ctx.kept :], weights[OPERANDS:], hidden_shift, False),
+        ):
+            found += torch.ops.invertbench.perceptron_backward(
+                of_x[:, : ctx.kept], gradient, unchanged, *operands, hidden, bounded
+            )
+        return None, None, of_x, *found
 
 
 def _kernel_serves(*tensors: Tensor) -> bool:
@@ -83,3 +133,10 @@ def _plain(bounded: bool, x: Tensor, *weights: Tensor) -> Tensor:
     activation = torch.tanh if bounded else torch.relu
     hidden = activation(F.linear(x.transpose(1, 2), weight1, bias1))
     return F.linear(activation(F.linear(hidden, weight2, bias2)), weight3, bias3).transpose(1, 2)
+
+
+def _plain_coupling(kept: int, gate: Gate, x: Tensor, *weights: Tensor) -> Coupled:
+    """Compute the same in PyTorch."""
+    unchanged, moved = x.split([kept, x.shape[1] - kept], dim=1)
+    s, shift = _plain(True, unchanged, *weights[:OPERANDS]), _plain(False, unchanged, *weights[OPERANDS:])
+    return affine_coupling(unchanged, moved, gate(s), shift)

@@ -9,7 +9,10 @@ from torch import Tensor
 
 
 def differentiable_gradients(
-    plain: Callable[..., Tensor], operands: Sequence[Tensor], needed: Sequence[bool], gradient: Tensor
+    plain: Callable[..., Tensor | tuple[Tensor, ...]],
+    operands: Sequence[Tensor],
+    needed: Sequence[bool],
+    gradient: Tensor | tuple[Tensor, ...],
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients that `plain(*operands)` sends back, in a graph of their own; None where none is needed.
 
@@ -17,7 +20,7 @@ def differentiable_gradients(
         plain: computes in PyTorch what the compiled operator does.
         operands: its arguments, saved by the operator's forward.
         needed: for each operand, whether its gradient is.
-        gradient: of the result.
+        gradient: of the result, or of each of several.
     """
     # Views, because saved tensors may depend on one another in the caller's graph.
     inputs = [operand.view_as(operand) for operand in operands]

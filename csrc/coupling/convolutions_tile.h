@@ -6,7 +6,7 @@
 // whose rows of three places are adjacent in memory. One to few channels would leave a part of its vectors empty: it is
 // a product over places, to nine times as many columns, the sum of which over the window follows.
 
-#include "simd/expm1.h"
+#include "simd/exp.h"
 
 #include "coupling/product.h"
 
@@ -131,12 +131,6 @@ struct Tile {
   T* taps;                       // a plane with `taps_kept` numbers for each place
   const T* zeros;
 };
-
-// Requests numbers from memory that are needed after the next product.
-template <class T>
-void prefetch(const T* values, int64_t count) {
-  for (int64_t i = 0; i < count; i += 64 / int64_t(sizeof(T))) __builtin_prefetch(values + i);
-}
 
 // The gradients of the hidden values and of x, of image number `index` of a tile.
 template <class T>

@@ -2,7 +2,7 @@
 // position, tanh or ReLU between them, on a processor. Differentiated in flows/perceptron.py.
 //
 // Of the hidden values only the second are saved for the backward pass; the first are cheap to recompute.
-// Gradients are sums over SLABS parts of the points, added up in their order: the same for any number of threads.
+// Gradients are sums over up to SLABS parts of the points, added up in their order: the same for any number of threads.
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
@@ -30,7 +30,7 @@
 namespace invertbench {
 namespace {
 
-constexpr int64_t SLABS = 32;
+constexpr int64_t SLABS = 32, TILES_WORTH_A_SLAB = 8;  // the sums of a slab take as long as a few tiles
 constexpr double CYCLES_WORTH_A_THREAD = 30000;
 
 using Weights = const at::Tensor&;
@@ -116,24 +116,26 @@ std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& x, Weights weight1,
   return {y, hidden};
 }
 
-// The gradients of x, and of weights and biases in their order.
-std::vector<at::Tensor> backward(const at::Tensor& gradient, const at::Tensor& x, Weights weight1, Weights bias1,
-                                 Weights weight2, Weights bias2, Weights weight3, Weights bias3,
-                                 const at::Tensor& hidden, bool bounded) {
+// The gradients of weights and biases in their order; that of x is added to `of_x`, part of a tensor of more channels.
+std::vector<at::Tensor> backward(const at::Tensor& of_x, const at::Tensor& gradient, const at::Tensor& x,
+                                 Weights weight1, Weights bias1, Weights weight2, Weights bias2, Weights weight3,
+                                 Weights bias3, const at::Tensor& hidden, bool bounded) {
   check(x, weight1, bias1, weight2, bias2, weight3, bias3);
   const int64_t inputs = weight1.size(1), width = weight1.size(0), outputs = weight3.size(0), all = tiles(x);
   const bool fits = gradient.dim() == 3 && gradient.size(0) == x.size(0) && gradient.size(1) == outputs &&
                     gradient.size(2) == x.size(2) && gradient.scalar_type() == x.scalar_type() &&
                     hidden.is_contiguous() && hidden.sizes() == at::IntArrayRef({all, width, POINTS}) &&
-                    hidden.scalar_type() == x.scalar_type();
+                    hidden.scalar_type() == x.scalar_type() && of_x.sizes() == x.sizes() &&
+                    of_x.scalar_type() == x.scalar_type() && (of_x.numel() == 0 || of_x.select(0, 0).is_contiguous());
   TORCH_CHECK_VALUE(fits, "perceptron_backward: a gradient of shape ", gradient.sizes(), " and hidden values ",
                     hidden.sizes(), " do not fit x of shape ", x.sizes());
-  std::vector<at::Tensor> made{at::empty(x.sizes(), x.options().memory_format(at::MemoryFormat::Contiguous))};
+  std::vector<at::Tensor> made;
   const auto run = [&](auto zero) {
     using T = decltype(zero);
     const Net<T> own(x, weight1, bias1, weight2, bias2, weight3, bias3, bounded);
     const Perceptron<T>& net = own.net;
-    const int64_t slabs = std::clamp<int64_t>(all, 1, SLABS), wide = rounded(width, way<T>().lanes);
+    const int64_t slabs = std::clamp<int64_t>(all / TILES_WORTH_A_SLAB, 1, SLABS);
+    const int64_t wide = rounded(width, way<T>().lanes);
     const std::vector<int64_t> counts{width * inputs, width, width * wide, width, outputs * width, outputs};
     const int64_t size = std::accumulate(counts.begin(), counts.end(), int64_t(0));
     const at::Tensor sums = at::zeros({slabs, size}, x.options());
@@ -144,7 +146,7 @@ std::vector<at::Tensor> backward(const at::Tensor& gradient, const at::Tensor& x
         T* at[6] = {sums.data_ptr<T>() + slab * size};
         for (int i = 1; i < 6; ++i) at[i] = at[i - 1] + counts[i - 1];
         way<T>().backward(net, points_of<T>(x), points_of<T>(gradient), hidden.const_data_ptr<T>(),
-                          made[0].template data_ptr<T>(), {wide, at[0], at[1], at[2], at[3], at[4], at[5]},
+                          of_x.template data_ptr<T>(), of_x.stride(0), {wide, at[0], at[1], at[2], at[3], at[4], at[5]},
                           slab * all / slabs, (slab + 1) * all / slabs);
       }
     });
@@ -165,8 +167,8 @@ std::vector<at::Tensor> backward(const at::Tensor& gradient, const at::Tensor& x
 TORCH_LIBRARY_FRAGMENT(invertbench, m) {
   m.def("perceptron(Tensor x, Tensor weight1, Tensor bias1, Tensor weight2, Tensor bias2, Tensor weight3, "
         "Tensor bias3, bool bounded, bool keep) -> (Tensor, Tensor)");
-  m.def("perceptron_backward(Tensor gradient, Tensor x, Tensor weight1, Tensor bias1, Tensor weight2, Tensor bias2, "
-        "Tensor weight3, Tensor bias3, Tensor hidden, bool bounded) -> Tensor[]");
+  m.def("perceptron_backward(Tensor(a!) of_x, Tensor gradient, Tensor x, Tensor weight1, Tensor bias1, "
+        "Tensor weight2, Tensor bias2, Tensor weight3, Tensor bias3, Tensor hidden, bool bounded) -> Tensor[]");
 }
 TORCH_LIBRARY_IMPL(invertbench, CPU, m) {
   m.impl("perceptron", TORCH_FN(forward));

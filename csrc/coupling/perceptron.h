@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "coupling/scratch.h"
+#include "simd/prefetch.h"
 
 namespace invertbench {
 

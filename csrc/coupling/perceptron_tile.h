@@ -5,9 +5,9 @@
 // A tile has a row of POINTS numbers for each channel or hidden unit, so that vectors hold neighbouring points: no
 // number of units needs padding, and positions that are consecutive in memory stay so.
 
-#include "simd/expm1.h"
+#include "simd/exp.h"
 
-// For `transpose`: its vectors are other types than those of expm1.h.
+// For `transpose`: its vectors are other types than those of exp.h.
 namespace square {
 #include "simd/simd.h"
 }
@@ -174,13 +174,27 @@ void gather(const Points<T>& of, int64_t length, int64_t first, int64_t count, i
   }
 }
 
-// Rows of a tile to (event, channels, length), contiguous.
+// Request the points of the tile that begins with number `first`, as far as they belong to one event.
 template <class T>
-void scatter(const T* tile, int64_t length, int64_t first, int64_t count, int64_t channels, T* out) {
+INVERTBENCH_INLINE void prefetch_points(const Points<T>& of, int64_t length, int64_t first, int64_t channels) {
+  const T* from = of.data + first / length * of.event_stride + first % length * of.place_stride;
+  for (int64_t c = 0; c < channels; ++c, from += of.channel_stride) prefetch(from, POINTS);
+}
+
+// Rows of a tile to (event, channels, length) with contiguous places and channels, or ADD them there.
+template <bool ADD, class T>
+void scatter(const T* tile, int64_t length, int64_t first, int64_t count, int64_t channels, int64_t event_stride,
+             T* out) {
   for (int64_t p = 0; p < count;) {
     const int64_t event = (first + p) / length, place = (first + p) % length, run = std::min(count - p, length - place);
-    for (int64_t c = 0; c < channels; ++c) {
-      std::copy(tile + c * POINTS + p, tile + c * POINTS + p + run, out + (event * channels + c) * length + place);
+    T* to = out + event * event_stride + place;
+    for (int64_t c = 0; c < channels; ++c, to += length) {
+      const T* from = tile + c * POINTS + p;
+      if constexpr (ADD) {
+        for (int64_t i = 0; i < run; ++i) to[i] += from[i];
+      } else {
+        std::copy(from, from + run, to);
+      }
     }
     p += run;
   }
@@ -204,26 +218,50 @@ void transpose_tile(const T* tile, int64_t wide, T* rows) {
 
 // Add the sum over the points of a product of rows to `sums`, for every pair of rows, still a vector each: `add_lanes`
 // adds up the lanes once, after all tiles.
+template <class T, int ROWS>
+void correlate_block(const T* a, int64_t columns, const T* b, T* sums) {
+  constexpr int VECTORS = int(POINTS) / LANES<T>;
+  V<T> own[ROWS][VECTORS];  // a compiler would read a again after every store to the sums
+  _Pragma("GCC unroll 8")
+  for (int m = 0; m < ROWS; ++m) {
+    _Pragma("GCC unroll 24")
+    for (int v = 0; v < VECTORS; ++v) own[m][v] = at(a, m * POINTS + v * LANES<T>);
+  }
+  for (int64_t n = 0; n < columns; ++n, b += POINTS) {
+    V<T> found[ROWS] = {};
+    _Pragma("GCC unroll 24")
+    for (int v = 0; v < VECTORS; ++v) {
+      const V<T> value = at(b, v * LANES<T>);
+      _Pragma("GCC unroll 8")
+      for (int m = 0; m < ROWS; ++m) found[m] += own[m][v] * value;
+    }
+    _Pragma("GCC unroll 8")
+    for (int m = 0; m < ROWS; ++m) at(sums, (m * columns + n) * LANES<T>) += found[m];
+  }
+}
+
 template <class T>
 void correlate(int64_t rows, const T* a, int64_t columns, const T* b, T* sums) {
+  int64_t m = 0;
+  for (; m + 4 <= rows; m += 4) correlate_block<T, 4>(a + m * POINTS, columns, b, sums + m * columns * LANES<T>);
+  for (; m + 2 <= rows; m += 2) correlate_block<T, 2>(a + m * POINTS, columns, b, sums + m * columns * LANES<T>);
+  if (m < rows) correlate_block<T, 1>(a + m * POINTS, columns, b, sums + m * columns * LANES<T>);
+}
+
+// Add the sum over the points of every row in the same way.
+template <class T>
+void add_points(int64_t rows, const T* a, T* sums) {
   for (int64_t m = 0; m < rows; ++m, a += POINTS) {
-    const T* from = b;
-    for (int64_t n = 0; n < columns; ++n, from += POINTS, sums += LANES<T>) {
-      V<T> sum = at(a, 0) * at(from, 0);
-      _Pragma("GCC unroll 24")
-      for (int64_t p = LANES<T>; p < POINTS; p += LANES<T>) sum += at(a, p) * at(from, p);
-      at(sums, 0) += sum;
-    }
+    V<T> sum = at(a, 0);
+    _Pragma("GCC unroll 24")
+    for (int64_t p = LANES<T>; p < POINTS; p += LANES<T>) sum += at(a, p);
+    at(sums, m * LANES<T>) += sum;
   }
 }
 
 template <class T>
 void add_lanes(const T* vectors, int64_t count, T* sums) {
-  for (int64_t i = 0; i < count; ++i, vectors += LANES<T>) {
-    T sum(0);
-    for (int lane = 0; lane < LANES<T>; ++lane) sum += vectors[lane];
-    sums[i] += sum;
-  }
+  for (int64_t i = 0; i < count; ++i) sums[i] += sum_of_lanes<T>(at(vectors, i * LANES<T>));
 }
 
 // Forward for the tiles from `begin` to `end`; `hidden` keeps the second hidden values, tile after tile, if it is not
@@ -244,17 +282,17 @@ void forward_tiles(const Perceptron<T>& net, const Points<T>& x, T* hidden, T* y
     forward_layer(net.bounded, net.width, net.width, net.weight2, net.bias2, hidden1, hidden2);
     multiply_tile(net.outputs, net.width, net.weight3, false, hidden2,
                   [&](int64_t m, int64_t i, V<T> sum) { at(out, i) = sum + net.bias3[m]; });
-    scatter(out, net.length, first, count, net.outputs, y);
+    scatter<false>(out, net.length, first, count, net.outputs, net.outputs * net.length, y);
   }
 }
 
-// Backward for the same; adds to `sums`.
+// Backward for the same; adds to `sums`, and to the gradient of x, whose events are `of_x_stride` apart.
 template <class T>
 void backward_tiles(
     const Perceptron<T>& net, const Points<T>& x, const Points<T>& gradient, const T* hidden, T* of_x,
-    const Sums<T>& sums, int64_t begin, int64_t end) {
+    int64_t of_x_stride, const Sums<T>& sums, int64_t begin, int64_t end) {
   Scratch<T> scratch;
-  const int64_t size = net.width * POINTS, wide = sums.wide;
+  const int64_t size = net.width * POINTS, wide = sums.wide, part = size / 4;
   T* const inputs = scratch.zeros(net.inputs * POINTS);
   T* const seed = scratch.zeros(net.outputs * POINTS);
   T* const hidden1 = scratch.zeros(wide * POINTS);
@@ -267,16 +305,17 @@ void backward_tiles(
   T* const lanes_bias1 = scratch.zeros(net.width * LANES<T>);
   T* const lanes_bias2 = scratch.zeros(net.width * LANES<T>);
   T* const lanes_bias3 = scratch.zeros(net.outputs * LANES<T>);
-  const T* const ones = scratch.ones(POINTS);
   for (int64_t tile = begin; tile < end; ++tile) {
     const int64_t first = tile * POINTS, count = std::min(POINTS, net.points - first);
-    const T* const hidden2 = hidden + tile * size;
+    const T *const hidden2 = hidden + tile * size, *const ahead = hidden2 + size;  // of this tile and the next
+    prefetch(ahead, part);
     gather(x, net.length, first, count, net.inputs, inputs);
     gather(gradient, net.length, first, count, net.outputs, seed);
     forward_layer(net.bounded, net.width, net.inputs, net.weight1, net.bias1, inputs, hidden1);
     backward_layer(net.bounded, net.width, net.outputs, net.weight3, seed, hidden2, of_hidden2);
     correlate(net.outputs, seed, net.width, hidden2, lanes3);
-    correlate(1, ones, net.outputs, seed, lanes_bias3);
+    add_points(net.outputs, seed, lanes_bias3);
+    prefetch(ahead + part, part);
     transpose_tile(hidden1, wide, rows1);
     const auto add = [&](int64_t n) {
       return [&sums, n](int64_t m, int64_t i, V<T> sum) { at(sums.weight2, m * sums.wide + n + i) += sum; };
@@ -289,13 +328,17 @@ void backward_tiles(
       multiply_columns<T, 2>(net.width, of_hidden2, POINTS, 1, rows1 + n, wide, POINTS, add(n));
     }
     if (n < wide) multiply_columns<T, 1>(net.width, of_hidden2, POINTS, 1, rows1 + n, wide, POINTS, add(n));
-    correlate(1, ones, net.width, of_hidden2, lanes_bias2);
+    prefetch(ahead + 2 * part, part);
+    prefetch_points(x, net.length, first + POINTS, net.inputs);
+    add_points(net.width, of_hidden2, lanes_bias2);
     backward_layer(net.bounded, net.width, net.width, net.weight2, of_hidden2, hidden1, of_hidden1);
+    prefetch(ahead + 3 * part, part);
+    prefetch_points(gradient, net.length, first + POINTS, net.outputs);
     correlate(net.inputs, inputs, net.width, of_hidden1, lanes1);
-    correlate(1, ones, net.width, of_hidden1, lanes_bias1);
+    add_points(net.width, of_hidden1, lanes_bias1);
     multiply_tile(net.inputs, net.width, net.weight1, true, of_hidden1,
                   [&](int64_t, int64_t i, V<T> sum) { at(of_inputs, i) = sum; });
-    scatter(of_inputs, net.length, first, count, net.inputs, of_x);
+    scatter<true>(of_inputs, net.length, first, count, net.inputs, of_x_stride, of_x);
   }
   // `lanes1` is (inputs, width), the weight the other way round.
   for (int64_t c = 0; c < net.inputs; ++c) {

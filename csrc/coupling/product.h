@@ -1,6 +1,6 @@
 // Products of matrices whose rows and steps may be anywhere in memory: convolutions and their gradients.
 //
-// Included once for each instruction set, in a separate namespace, with INVERTBENCH_BYTES, after simd/expm1.h, which
+// Included once for each instruction set, in a separate namespace, with INVERTBENCH_BYTES, after simd/exp.h, which
 // defines the vectors: no include guard.
 
 // c[m] = start[m] + sum over groups, runs and steps of a[m] * b, for rows m of whole vectors. Row m of a begins at

@@ -16,19 +16,17 @@ inline int64_t rounded(int64_t count, int64_t lanes) { return (count + lanes - 1
 template <class T>
 class Scratch {
  public:
-  T* zeros(int64_t count) { return filled(count, T(0)); }
-  T* ones(int64_t count) { return filled(count, T(1)); }
+  T* zeros(int64_t count) {
+    T* const data = static_cast<T*>(::operator new[](std::max<int64_t>(count, 1) * sizeof(T), std::align_val_t(64)));
+    held_.emplace_back(data);
+    std::fill(data, data + count, T(0));
+    return data;
+  }
 
  private:
   struct Free {
     void operator()(T* data) const { ::operator delete[](data, std::align_val_t(64)); }
   };
-  T* filled(int64_t count, T value) {
-    T* const data = static_cast<T*>(::operator new[](std::max<int64_t>(count, 1) * sizeof(T), std::align_val_t(64)));
-    held_.emplace_back(data);
-    std::fill(data, data + count, value);
-    return data;
-  }
   std::vector<std::unique_ptr<T, Free>> held_;
 };
 

@@ -137,7 +137,11 @@ KERNEL_EDITS = {  # the edited file, and the trials that it makes stale: layer, 
         "csrc/coupling/perceptron_tile.h",
         {(name, "waveforms", "cpu") for name in ("butterfly", "conv1x1", "emerging")},
     ),
-    "what calls it": (
+    "the affine maps of every flow": (
+        "csrc/affine/rows.h",
+        {(name, data, "cpu") for name in ("butterfly", "conv1x1", "emerging") for data in ("digits", "waveforms")},
+    ),
+    "what calls their kernel": (
         "flows/perceptron.py",
         {(name, "waveforms", device) for name in ("butterfly", "conv1x1", "emerging") for device in ("cpu", "cuda")},
     ),
