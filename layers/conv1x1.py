@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from layers.base import InvertibleLinear, check_choice
 from layers.linalg.householder import householder_vectors, product_of_reflections, reflected
-
-LEAST_CHANNELS = 16  # per position, for products with rows; 12: forward took 12 % longer; 48: half the time
+from layers.linalg.mixing import as_events, as_rows, has_few_positions, mix_channels
 
 
 class Conv1x1(InvertibleLinear, name="conv1x1"):
@@ -163,35 +162,6 @@ class Conv1x1(InvertibleLinear, name="conv1x1"):
             upper = self.upper.triu(1) + one * (self.sign * self.log_s.exp())
             weight = one[self.permutation] @ lower @ upper
         return torch.kron(weight, torch.eye(self.positions, dtype=weight.dtype, device=weight.device))
-
-
-def mix_channels(weight: Tensor, x: Tensor) -> Tensor:
-    """Apply one (C', C) matrix to every position of a batch (N, C, *spatial)."""
-    if has_few_positions(x):
-        return as_events(F.linear(as_rows(x), weight), x)
-    # A batched product with a broadcast weight: `weight @ x` would first transpose and copy the batch.
-    y = torch.bmm(weight.expand(x.shape[0], -1, -1), x.flatten(2))
-    return y.unflatten(2, x.shape[2:])
-
-
-def has_few_positions(x: Tensor) -> bool:
-    """Return whether a matrix is multiplied faster with the rows of a batch (N, C, *spatial) than event by event.
-
-    For a vector nothing is copied; with more positions, the two transpositions pay if the products are larger.
-    """
-    positions = x.shape[2:].numel()
-    return positions == 1 or LEAST_CHANNELS * positions <= x.shape[1]
-
-
-def as_rows(x: Tensor) -> Tensor:
-    """Return the channels of every position of a batch (N, C, *spatial) as a row, (N * n, C)."""
-    return x.flatten(2).transpose(1, 2).flatten(0, 1)
-
-
-def as_events(rows: Tensor, x: Tensor) -> Tensor:
-    """Return rows (N * n, C') as a batch (N, C', *spatial) with the events and positions of x."""
-    y = rows.unflatten(0, (x.shape[0], x.shape[2:].numel())).transpose(1, 2).contiguous()
-    return y.unflatten(2, x.shape[2:])
 
 
 def random_orthogonal(size: int) -> Tensor:

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from layers.base import InvertibleLinear, check_choice
-from layers.conv1x1 import mix_channels, random_orthogonal
+from layers.conv1x1 import random_orthogonal
 from layers.linalg.householder import householder_vectors, product_of_reflections, reflected
+from layers.linalg.mixing import mix_channels
 
 
 class Orthogonal(InvertibleLinear, name="orthogonal"):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from layers.base import InvertibleLinear, check_choice, check_whole
-from layers.conv1x1 import mix_channels
+from layers.linalg.mixing import mix_channels
 
 CERTAINTY = 0.5
 """The diagonal entries of the initial matrix."""

@@ -10,6 +10,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include "dispatch.h"
+
 namespace invertbench {
 namespace {
 
@@ -39,12 +41,6 @@ Two backward_meta(const OptionalTensor&, const OptionalTensor&, const Tensor& x,
 
 Two inverse_backward_meta(const Tensor&, const Tensor& y, const Tensor& weight, IntArrayRef, IntArrayRef, bool) {
   return {like(y), like(weight)};
-}
-
-// Look up an operator by its name, for any device of its tensors.
-template <class Signature>
-auto operator_named(const char* name) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
 }
 
 const auto& forward_op() {

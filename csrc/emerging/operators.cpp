@@ -11,7 +11,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
@@ -27,6 +26,7 @@
 #include <tuple>
 #include <vector>
 
+#include "dispatch.h"
 #include "emerging/operands.h"
 
 namespace invertbench {
@@ -38,10 +38,7 @@ using torch::autograd::variable_list;
 
 at::Tensor call(const at::Tensor& y, const at::Tensor& weight1, const at::Tensor& weight2,
                 const std::optional<at::Tensor>& bias) {
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("invertbench::emerging_inverse", "")
-                             .typed<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                                               const std::optional<at::Tensor>&)>();
+  static const auto op = operator_named<decltype(call)>("invertbench::emerging_inverse");
   return op.call(y, weight1, weight2, bias);
 }
 
@@ -137,10 +134,7 @@ using Results = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
 Results call_forward(const at::Tensor& x, const at::Tensor& weight1, const at::Tensor& weight2,
                      const std::optional<at::Tensor>& bias, bool keep) {
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("invertbench::emerging", "")
-                             .typed<Results(const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                                            const std::optional<at::Tensor>&, bool)>();
+  static const auto op = operator_named<decltype(call_forward)>("invertbench::emerging");
   return op.call(x, weight1, weight2, bias, keep);
 }
 

@@ -18,7 +18,7 @@ INCLUDE = re.compile(r'^\s*#\s*(?:include|define INVERTBENCH_BODY)\s+"([^"]+)"',
 REGISTERED = re.compile(r'\bm\.(?:def|impl)\(\s*"(\w+)')
 FOR_DEVICE = re.compile(r"TORCH_LIBRARY_IMPL\(\s*invertbench\s*,\s*(\w+)")
 SOURCES = (".cpp", ".cu")
-DEVICES = {"CPU", "CUDA"}  # other keys, such as Autograd and Meta, serve every device
+DEVICES = {"CPU", "CUDA"}  # with or without Autograd before them; Autograd alone, Meta and others serve every device
 
 
 def kernel_files(folder: Path, operators: Collection[str], device: str) -> list[Path]:
@@ -43,7 +43,7 @@ def kernel_files(folder: Path, operators: Collection[str], device: str) -> list[
 
 def _serves(text: str, device: str) -> bool:
     """Return whether the operators that a source registers run on a type of device."""
-    keys = set(FOR_DEVICE.findall(text))
+    keys = {key.removeprefix("Autograd") for key in FOR_DEVICE.findall(text)}
     return not keys or bool(keys - DEVICES) or device.upper() in keys
 
 

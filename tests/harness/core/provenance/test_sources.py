@@ -138,7 +138,7 @@ KERNEL_EDITS = {  # the edited file, and the trials that it makes stale: layer, 
         {(name, "waveforms", "cpu") for name in ("butterfly", "conv1x1", "emerging")},
     ),
     "the affine maps of every flow": (
-        "csrc/affine/rows.h",
+        "csrc/affine/scales_rows.h",
         {(name, data, "cpu") for name in ("butterfly", "conv1x1", "emerging") for data in ("digits", "waveforms")},
     ),
     "what calls their kernel": (

@@ -1,0 +1,150 @@
+// `invertbench::mix_channels`, on a processor: one small matrix applied to the channels of every place of a batch. Matrix
+// libraries take such products event by event, far from the speed of memory.
+//
+// The gradient of the matrix is summed over up to SLABS parts of the events, in their order: the same for any number of
+// threads. Derivatives of the gradients are those of PyTorch's operators.
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <tuple>
+
+#include "affine/operands.h"
+#include "dispatch.h"
+#include "simd/cpu.h"
+
+#define INVERTBENCH_BODY "affine/matrix_rows.h"
+#include "simd/each.h"
+
+namespace invertbench {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr int64_t SLABS = 32;
+constexpr int64_t PRODUCTS_WORTH_A_THREAD = 100000;
+
+template <class T>
+struct Way {
+  int64_t lanes;
+  decltype(&portable::mix_event<T>) mix;
+  decltype(&portable::add_event<T>) add;
+  decltype(&portable::add_lanes<T>) add_lanes;
+};
+
+template <class T>
+Way<T> way() {
+#if defined(__x86_64__)
+  switch (instructions()) {
+    case Instructions::avx512:
+      return {avx512::LANES<T>, avx512::mix_event<T>, avx512::add_event<T>, avx512::add_lanes<T>};
+    case Instructions::avx2: return {avx2::LANES<T>, avx2::mix_event<T>, avx2::add_event<T>, avx2::add_lanes<T>};
+    default: break;
+  }
+#endif
+  return {portable::LANES<T>, portable::mix_event<T>, portable::add_event<T>, portable::add_lanes<T>};
+}
+
+void check(const at::Tensor& x, const at::Tensor& weight) {
+  const int64_t least = x.scalar_type() == at::kFloat ? way<float>().lanes : way<double>().lanes;
+  TORCH_CHECK_VALUE(x.dim() == 3 && weight.dim() == 2 && weight.size(1) == x.size(1) && x.size(2) >= least,
+                    "mix_channels: x of shape ", x.sizes(), " does not fit a matrix of shape ", weight.sizes(),
+                    " and at least ", least, " places");
+}
+
+// (N, C, places) -> (N, C', places), by a matrix (C', C).
+at::Tensor mix(const at::Tensor& x, const at::Tensor& weight) {
+  check(x, weight);
+  at::Tensor y = at::empty({x.size(0), weight.size(0), x.size(2)}, x.options());
+  const at::Tensor from = rows(x), matrix = weight.contiguous();
+  in_precision("mix_channels", from, {matrix}, [&](auto zero) {
+    using T = decltype(zero);
+    const int64_t outputs = weight.size(0), inputs = weight.size(1), places = x.size(2);
+    const T *const data = from.const_data_ptr<T>(), *const a = matrix.const_data_ptr<T>();
+    T* const to = y.data_ptr<T>();
+    at::parallel_for(0, x.size(0), grain(outputs * inputs * places, PRODUCTS_WORTH_A_THREAD), [&](int64_t begin, int64_t end) {
+      for (int64_t n = begin; n < end; ++n) {
+        way<T>().mix(outputs, inputs, a, inputs, 1, places, data + n * from.stride(0), to + n * outputs * places);
+      }
+    });
+  });
+  return y;
+}
+
+// The gradients of x and of the matrix.
+std::tuple<at::Tensor, at::Tensor> mix_backward(const at::Tensor& of_y, const at::Tensor& x, const at::Tensor& weight) {
+  const at::Tensor from = rows(x), back = rows(of_y), matrix = weight.contiguous();
+  at::Tensor of_x = at::empty(x.sizes(), x.options()), of_weight;
+  in_precision("mix_channels", from, {matrix, back}, [&](auto zero) {
+    using T = decltype(zero);
+    const Way<T> set = way<T>();
+    const int64_t outputs = weight.size(0), inputs = weight.size(1), places = x.size(2), pairs = outputs * inputs;
+    const int64_t work = 2 * pairs * places * x.size(0);
+    const int64_t slabs = std::clamp<int64_t>(work / PRODUCTS_WORTH_A_THREAD, 1, std::min(SLABS, x.size(0) + 1));
+    const at::Tensor lanes = at::zeros({slabs, pairs * set.lanes}, x.options());
+    const at::Tensor sums = at::zeros({slabs, outputs, inputs}, x.options());
+    const T *const data = from.const_data_ptr<T>(), *const gradient = back.const_data_ptr<T>();
+    const T* const a = matrix.const_data_ptr<T>();
+    at::parallel_for(0, slabs, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t slab = begin; slab < end; ++slab) {
+        T* const own = lanes.data_ptr<T>() + slab * pairs * set.lanes;
+        for (int64_t n = slab * x.size(0) / slabs; n < (slab + 1) * x.size(0) / slabs; ++n) {
+          const T *const g = gradient + n * back.stride(0), *const event = data + n * from.stride(0);
+          set.mix(inputs, outputs, a, 1, inputs, places, g, of_x.data_ptr<T>() + n * inputs * places);
+          set.add(outputs, inputs, places, g, event, own);
+        }
+        set.add_lanes(own, pairs, sums.data_ptr<T>() + slab * pairs);
+      }
+    });
+    of_weight = sums.sum(0);
+  });
+  return {of_x, of_weight};
+}
+
+struct Mix : torch::autograd::Function<Mix> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    context->save_for_backward({x, weight});
+    static const auto op = operator_named<decltype(mix)>("invertbench::mix_channels");
+    return op.call(x, weight);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor &x = saved[0], &weight = saved[1], &of_y = gradients[0];
+    if (!at::GradMode::is_enabled()) {
+      static const auto op = operator_named<decltype(mix_backward)>("invertbench::mix_channels_backward");
+      const auto [of_x, of_weight] = op.call(of_y, x, weight);
+      return {of_x, of_weight};
+    }
+    const at::Tensor back = weight.t().expand({x.size(0), weight.size(1), weight.size(0)});
+    return {at::bmm(back, of_y), at::bmm(of_y, x.transpose(1, 2)).sum(0)};
+  }
+};
+
+at::Tensor with_gradient(const at::Tensor& x, const at::Tensor& weight) { return Mix::apply(x, weight); }
+
+}  // namespace
+
+TORCH_LIBRARY_FRAGMENT(invertbench, m) {
+  m.def("mix_channels(Tensor x, Tensor weight) -> Tensor");
+  m.def("mix_channels_backward(Tensor of_y, Tensor x, Tensor weight) -> (Tensor, Tensor)");
+}
+TORCH_LIBRARY_IMPL(invertbench, CPU, m) {
+  m.impl("mix_channels", TORCH_FN(mix));
+  m.impl("mix_channels_backward", TORCH_FN(mix_backward));
+}
+TORCH_LIBRARY_IMPL(invertbench, AutogradCPU, m) { m.impl("mix_channels", TORCH_FN(with_gradient)); }
+
+}  // namespace invertbench

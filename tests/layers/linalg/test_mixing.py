@@ -1,0 +1,115 @@
+"""One matrix for the channels of every position: the compiled product equals its formula."""
+
+import math
+from functools import partial
+
+import pytest
+import torch
+
+from layers.kernels import load as kernels
+from layers.linalg import mixing
+from layers.linalg.mixing import mix_channels
+
+
+@pytest.fixture(params=["compiled", "plain"], autouse=True)
+def way(request, monkeypatch):
+    """Run a test with the compiled operator and with plain PyTorch."""
+    if request.param == "compiled" and not kernels.load():
+        pytest.skip(f"no compiled kernels: {kernels.backend().reason}")
+    monkeypatch.setattr(mixing, "LEAST_ENTRIES", 0 if request.param == "compiled" else math.inf)
+    return request.param
+
+
+def formula(weight, x):
+    return torch.einsum("oc,nc...->no...", weight, x)
+
+
+def results(function, weight, x, seed):
+    """Return the output and the gradients of the matrix and of the events."""
+    leaves = weight.detach().requires_grad_(), x.detach().requires_grad_()
+    y = function(*leaves)
+    return [y, *torch.autograd.grad(y, leaves, seed)]
+
+
+def agree(weight, x, seed=None):
+    seed = torch.randn(len(x), len(weight), *x.shape[2:], dtype=x.dtype) if seed is None else seed
+    torch.testing.assert_close(*(results(function, weight, x, seed) for function in (mix_channels, formula)))
+
+
+def test_sizes(case):
+    for outputs, inputs in ((1, 1), (2, 3), (4, 4), (5, 9), (12, 12), (13, 12)):
+        for events, *spatial in ((0, 20), (1, 16), (2, 17), (3, 4, 9), (70, 100), (1, 5), (2, 1)):
+            with case(matrix=(outputs, inputs), events=events, spatial=spatial):
+                x = torch.randn(events, inputs, *spatial, dtype=torch.float64)
+                agree(torch.randn(outputs, inputs, dtype=torch.float64), x)
+
+
+def test_operands_may_be_views():
+    weight, x = torch.randn(5, 5, dtype=torch.float64), torch.randn(4, 5, 33, dtype=torch.float64)
+    wide = torch.randn(4, 33, 10, dtype=torch.float64)
+    for view in (wide.mT[:, ::2], wide.mT[:, 5:], x.flip(0)[1:]):
+        agree(weight.T, view)
+    agree(weight[:, :4], x[:, 1:], torch.randn(1, 1, 1, dtype=torch.float64).expand(4, 5, 33))
+    agree(weight, x, torch.randn(4, 33, 5, dtype=torch.float64).mT)
+
+
+def test_second_derivatives():
+    weight, x = torch.randn(3, 2, dtype=torch.float64), torch.randn(2, 2, 16, dtype=torch.float64)
+    operands = weight.requires_grad_(), x.requires_grad_()
+    assert torch.autograd.gradcheck(mix_channels, operands)
+    assert torch.autograd.gradgradcheck(mix_channels, operands)
+
+
+def test_transforms():
+    operands = torch.randn(3, 2, dtype=torch.float64), torch.randn(2, 2, 16, dtype=torch.float64)
+    for transform in (torch.func.jacrev, torch.func.jacfwd):
+        torch.testing.assert_close(*(transform(f, argnums=(0, 1))(*operands) for f in (mix_channels, formula)))
+
+
+def test_the_operator_runs_where_it_is_faster(monkeypatch, way):
+    called = []
+    real = torch.ops.invertbench.mix_channels if kernels.load() else None
+    monkeypatch.setattr(torch.ops.invertbench, "mix_channels", lambda *call: called.append(1) or real(*call))
+    for channels, positions, dtype in ((12, 16, torch.float32), (13, 16, torch.float32), (4, 15, torch.float32)):
+        mix_channels(torch.randn(channels, channels, dtype=dtype), torch.randn(2, channels, positions, dtype=dtype))
+    assert len(called) == (way == "compiled")
+
+
+def test_error_in_single_precision(way):
+    """Compared with double precision, the error is at most twice that of a matrix library."""
+    if way == "plain":
+        pytest.skip("of compiled operators")
+    weight, x, seed = torch.randn(4, 4), torch.randn(300, 4, 600), torch.randn(300, 4, 600)
+    truth = results(formula, weight.double(), x.double(), seed.double())
+    ours, library = (results(function, weight, x, seed) for function in (mix_channels, formula))
+    for name, a, b, true in zip(("y", "weight", "x"), ours, library, truth, strict=True):
+        assert (a.double() - true).norm() <= 2 * (b.double() - true).norm(), name
+
+
+def test_the_same_for_any_number_of_threads(way):
+    if way == "plain":
+        pytest.skip("plain PyTorch's sums are not ours")
+    weight, x, threads, found = torch.randn(4, 4), torch.randn(300, 4, 600), torch.get_num_threads(), []
+    try:
+        for number in (1, 2, 3):
+            torch.set_num_threads(number)
+            found.append(results(mix_channels, weight, x, torch.ones_like(x)))
+    finally:
+        torch.set_num_threads(threads)
+    for result in found[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(found[0], result, strict=True))
+
+
+def test_operands_that_do_not_fit_are_refused(way):
+    if way == "plain":
+        pytest.skip("of compiled operators")
+    mix = partial(torch.ops.invertbench.mix_channels, torch.randn(2, 3, 16))
+    for weight, error in (
+        (torch.randn(3, 2), ValueError),
+        (torch.randn(3), ValueError),
+        (torch.eye(3).double(), TypeError),
+    ):
+        with pytest.raises(error, match="mix_channels"):
+            mix(weight)
+    with pytest.raises(ValueError, match="places"):
+        torch.ops.invertbench.mix_channels(torch.randn(2, 3, 1), torch.eye(3))
