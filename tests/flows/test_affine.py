@@ -45,13 +45,13 @@ def operands_of(name, shape, dtype=torch.float64, kept=2):
     return [torch.randn(size, dtype=dtype) for size in sizes]
 
 
-def results(function, operands, dtype=torch.float64):
+def results(function, operands, dtype=torch.float64, differentiable=False):
     """Return the outputs and all gradients, for seeds that depend on the shapes alone."""
     leaves = [operand.detach().to(dtype).requires_grad_() for operand in operands]
     outputs = function(*leaves)
     torch.manual_seed(1)
     seeds = [torch.randn(output.shape, dtype=torch.float64).to(dtype) for output in outputs]
-    return [*outputs, *torch.autograd.grad(outputs, leaves, seeds)]
+    return [*outputs, *torch.autograd.grad(outputs, leaves, seeds, create_graph=differentiable)]
 
 
 def agree(name, operands):
@@ -96,6 +96,8 @@ def test_second_derivatives(name):
     operands = tuple(operand.requires_grad_() for operand in operands_of(name, (2, 4, 3)))
     assert torch.autograd.gradcheck(MAPS[name][0], operands)
     assert torch.autograd.gradgradcheck(MAPS[name][0], operands)
+    first, differentiable = (results(MAPS[name][0], operands, differentiable=way) for way in (False, True))
+    torch.testing.assert_close(first, differentiable)
 
 
 def test_scales_at_the_ends_of_the_range():

@@ -92,6 +92,9 @@ def test_second_derivatives(gate):
     x = torch.randn(2, 5, 2, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(coupling, x)
     assert torch.autograd.gradgradcheck(coupling, x)
+    loss, leaves = sum(output.square().sum() for output in coupling(x)), [x, *coupling.parameters()]
+    gradients = (torch.autograd.grad(loss, leaves, create_graph=way, retain_graph=True) for way in (False, True))
+    torch.testing.assert_close(*gradients)
 
     def of_weights(x, weight):
         return torch.func.functional_call(coupling, {"net.log_scale.2.weight": weight}, (x,))

@@ -58,6 +58,9 @@ def test_second_derivatives():
     operands = weight.requires_grad_(), x.requires_grad_()
     assert torch.autograd.gradcheck(mix_channels, operands)
     assert torch.autograd.gradgradcheck(mix_channels, operands)
+    y = mix_channels(*operands)
+    gradients = (torch.autograd.grad(y.sum(), operands, create_graph=way, retain_graph=True) for way in (False, True))
+    torch.testing.assert_close(*gradients)
 
 
 def test_transforms():
