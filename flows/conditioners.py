@@ -123,7 +123,7 @@ class PointwiseConditioner(Conditioner):
         return self.gate(s), shift
 
     def couple(self, x: Tensor, kept: int) -> tuple[Tensor, Tensor]:
-        """Do the same as one operation."""
+        """Scale and shift by `perceptron_coupling`, one operation."""
         y, log_det = perceptron_coupling(x.flatten(2), kept, self.gate, self.log_scale, self.shift)
         return y.unflatten(2, x.shape[2:]), log_det
 
