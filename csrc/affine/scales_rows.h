@@ -30,16 +30,17 @@ INVERTBENCH_INLINE void over(int64_t begin, int64_t end, const Each& each) {
   if (i < end) each(i, Part<T>{end - i});
 }
 
-// Numbers whose sum is taken in their own precision, before it is added to others in double precision.
-constexpr int64_t RUN = 1024;
+// Numbers whose sum is taken in their own precision, few to a lane, before it is added to others in double precision.
+template <class T>
+constexpr int64_t RUN = 16 * LANES<T>;
 
 // y = x exp(log_scale) + shift. Returns the sum of log_scale.
 template <class T>
 double forward_entries(int64_t count, const T* x, const T* log_scale, const T* shift, T* y) {
   double total = 0;
-  for (int64_t begin = 0; begin < count; begin += RUN) {
+  for (int64_t begin = 0; begin < count; begin += RUN<T>) {
     V<T> sum{};
-    over<T>(begin, std::min(begin + RUN, count), [&](int64_t i, auto memory) {
+    over<T>(begin, std::min(begin + RUN<T>, count), [&](int64_t i, auto memory) {
       const V<T> s = memory.load(log_scale + i);
       sum += s;
       memory.store(y + i, memory.load(x + i) * exp_of<T>(s) + memory.load(shift + i));
@@ -70,9 +71,9 @@ void forward_channel(int64_t count, const T* x, T shift, T scale, T* y) {
 template <class T>
 void backward_channel(int64_t count, const T* of_y, const T* x, T shift, T scale, T* of_x, double& of_shift,
                       double& of_log_scale) {
-  for (int64_t begin = 0; begin < count; begin += RUN) {
+  for (int64_t begin = 0; begin < count; begin += RUN<T>) {
     V<T> sum{}, product{};
-    over<T>(begin, std::min(begin + RUN, count), [&](int64_t i, auto memory) {
+    over<T>(begin, std::min(begin + RUN<T>, count), [&](int64_t i, auto memory) {
       const V<T> gradient = memory.load(of_y + i) * scale;
       memory.store(of_x + i, gradient);
       sum += gradient;

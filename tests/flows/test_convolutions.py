@@ -1,8 +1,5 @@
 """The compiled network of image couplings equals plain PyTorch."""
 
-import os
-import subprocess
-import sys
 from itertools import product
 
 import pytest
@@ -187,22 +184,3 @@ def test_plain_pytorch_serves_the_rest():
         assert fused(net, x).dtype == torch.bfloat16
     sequences = WeightNormConditioner(2, 3, 5, axes=1)
     assert fused(sequences, x[..., 0]).shape == (2, 6, 4)
-
-
-@pytest.mark.system
-@pytest.mark.parametrize(("capability", "instructions"), [("avx2", "avx2"), ("default", "portable")])
-@pytest.mark.parametrize("way", ["compiled"], indirect=True)
-def test_other_instruction_sets(capability, instructions, way):
-    """Run some of these tests again with narrower instructions, where the processor has wider ones."""
-    if kernels.backend().instructions in (instructions, "portable"):
-        return  # the other tests use them
-    script = f"""
-import pytest, sys
-from layers.kernels import load as kernels
-assert kernels.backend().instructions == {instructions!r}, kernels.backend()
-chosen = "compiled and (test_sizes or single_precision)"
-sys.exit(pytest.main(["-q", "-n", "0", "-p", "no:cacheprovider", "-k", chosen, {__file__!r}]))
-"""
-    environment = os.environ | {"ATEN_CPU_CAPABILITY": capability}
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr

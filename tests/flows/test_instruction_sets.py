@@ -1,0 +1,34 @@
+"""The compiled operators of flows with narrower instructions than the processor's widest."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from layers.kernels import load as kernels
+
+FLOWS = Path(__file__).parent
+FILES = [
+    *(FLOWS / f"test_{name}.py" for name in ("affine", "convolutions", "perceptron")),
+    FLOWS.parent / "layers" / "linalg" / "test_mixing.py",
+]
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(("capability", "instructions"), [("avx2", "avx2"), ("default", "portable")])
+def test_other_instruction_sets(capability, instructions):
+    """Run some tests of the operators again, where the processor has wider instructions."""
+    if kernels.backend().instructions in (None, instructions, "portable"):
+        return  # the other tests use them, or there are no kernels
+    script = f"""
+import pytest, sys
+from layers.kernels import load as kernels
+assert kernels.backend().instructions == {instructions!r}, kernels.backend()
+chosen = "compiled and (sizes or equal or ends_of_the_range or single_precision)"
+sys.exit(pytest.main(["-q", "-n", "0", "-p", "no:cacheprovider", "-k", chosen, *{list(map(str, FILES))!r}]))
+"""
+    environment = os.environ | {"ATEN_CPU_CAPABILITY": capability}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
