@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from flows.affine import affine_channels
+from flows.affine import affine_channels, per_channel
 
 
 @torch.no_grad()
@@ -43,7 +43,7 @@ class ActNorm(nn.Module):
 
     def inverse(self, y: Tensor) -> Tensor:
         """Return x = exp(-log_scale) * y - shift."""
-        return y * _per_channel(-self.log_scale, y).exp() - _per_channel(self.shift, y)
+        return y * per_channel(-self.log_scale, y).exp() - per_channel(self.shift, y)
 
     @torch.no_grad()
     def initialise(self, x: Tensor) -> None:
@@ -56,8 +56,3 @@ class ActNorm(nn.Module):
     def extra_repr(self) -> str:
         """Return the number of channels, for repr()."""
         return f"channels={self.shift.numel()}"
-
-
-def _per_channel(vector: Tensor, x: Tensor) -> Tensor:
-    """Return a vector (C,) as (C, 1, ...), to broadcast against x."""
-    return vector.view(-1, *[1] * (x.ndim - 2))

@@ -39,6 +39,11 @@ def affine_coupling(kept: Tensor, moved: Tensor, log_scale: Tensor, shift: Tenso
     return y, log_det
 
 
+def per_channel(vector: Tensor, x: Tensor) -> Tensor:
+    """Return a vector (C,) as (C, 1, ...), to broadcast against x."""
+    return vector.view(-1, *[1] * (x.ndim - 2))
+
+
 def _kernel_serves(x: Tensor, *others: Tensor) -> bool:
     """Return whether the compiled operators support these and are faster: on a CPU, and in full precision."""
     if x.numel() < LEAST_ENTRIES or not x.is_cpu or torch.is_autocast_enabled("cpu"):
@@ -47,8 +52,7 @@ def _kernel_serves(x: Tensor, *others: Tensor) -> bool:
 
 
 def _plain_channels(x: Tensor, shift: Tensor, log_scale: Tensor) -> Tensor:
-    shift, log_scale = (vector.view(-1, *[1] * (x.ndim - 2)) for vector in (shift, log_scale))
-    return (x + shift) * log_scale.exp()
+    return (x + per_channel(shift, x)) * per_channel(log_scale, x).exp()
 
 
 def _plain_coupling(kept: Tensor, moved: Tensor, log_scale: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:

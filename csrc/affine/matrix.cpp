@@ -1,5 +1,5 @@
-// `invertbench::mix_channels`, on a processor: one small matrix applied to the channels of every place of a batch. Matrix
-// libraries take such products event by event, far from the speed of memory.
+// `invertbench::mix_channels`, on a processor: one small matrix applied to the channels of every place of a batch.
+// Matrix libraries take such products event by event, far from the speed of memory.
 //
 // The gradient of the matrix is summed over up to SLABS parts of the events, in their order: the same for any number of
 // threads. Derivatives of the gradients are those of PyTorch's operators.
@@ -71,11 +71,12 @@ at::Tensor mix(const at::Tensor& x, const at::Tensor& weight) {
   in_precision("mix_channels", from, {matrix}, [&](auto zero) {
     using T = decltype(zero);
     const int64_t outputs = weight.size(0), inputs = weight.size(1), places = x.size(2);
-    const T *const data = from.const_data_ptr<T>(), *const a = matrix.const_data_ptr<T>();
+    const Rows<T> events(from);
+    const T* const a = matrix.const_data_ptr<T>();
     T* const to = y.data_ptr<T>();
     at::parallel_for(0, x.size(0), grain(outputs * inputs * places, PRODUCTS_WORTH_A_THREAD), [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) {
-        way<T>().mix(outputs, inputs, a, inputs, 1, places, data + n * from.stride(0), to + n * outputs * places);
+        way<T>().mix(outputs, inputs, a, inputs, 1, places, events[n], to + n * outputs * places);
       }
     });
   });
@@ -83,7 +84,11 @@ at::Tensor mix(const at::Tensor& x, const at::Tensor& weight) {
 }
 
 // The gradients of x and of the matrix.
-std::tuple<at::Tensor, at::Tensor> mix_backward(const at::Tensor& of_y, const at::Tensor& x, const at::Tensor& weight) {
+std::tuple<at::Tensor, at::Tensor> mix_backward(const at::Tensor& of_y, const at::Tensor& x,
+                                                const at::Tensor& weight) {
+  check(x, weight);
+  TORCH_CHECK_VALUE(of_y.sizes() == at::IntArrayRef({x.size(0), weight.size(0), x.size(2)}),
+                    "mix_channels: a gradient of shape ", of_y.sizes(), " does not fit x of shape ", x.sizes());
   const at::Tensor from = rows(x), back = rows(of_y), matrix = weight.contiguous();
   at::Tensor of_x = at::empty(x.sizes(), x.options()), of_weight;
   in_precision("mix_channels", from, {matrix, back}, [&](auto zero) {
@@ -94,15 +99,14 @@ std::tuple<at::Tensor, at::Tensor> mix_backward(const at::Tensor& of_y, const at
     const int64_t slabs = std::clamp<int64_t>(work / PRODUCTS_WORTH_A_THREAD, 1, std::min(SLABS, x.size(0) + 1));
     const at::Tensor lanes = at::zeros({slabs, pairs * set.lanes}, x.options());
     const at::Tensor sums = at::zeros({slabs, outputs, inputs}, x.options());
-    const T *const data = from.const_data_ptr<T>(), *const gradient = back.const_data_ptr<T>();
+    const Rows<T> events(from), gradients(back);
     const T* const a = matrix.const_data_ptr<T>();
     at::parallel_for(0, slabs, 1, [&](int64_t begin, int64_t end) {
       for (int64_t slab = begin; slab < end; ++slab) {
         T* const own = lanes.data_ptr<T>() + slab * pairs * set.lanes;
         for (int64_t n = slab * x.size(0) / slabs; n < (slab + 1) * x.size(0) / slabs; ++n) {
-          const T *const g = gradient + n * back.stride(0), *const event = data + n * from.stride(0);
-          set.mix(inputs, outputs, a, 1, inputs, places, g, of_x.data_ptr<T>() + n * inputs * places);
-          set.add(outputs, inputs, places, g, event, own);
+          set.mix(inputs, outputs, a, 1, inputs, places, gradients[n], of_x.data_ptr<T>() + n * inputs * places);
+          set.add(outputs, inputs, places, gradients[n], events[n], own);
         }
         set.add_lanes(own, pairs, sums.data_ptr<T>() + slab * pairs);
       }

@@ -46,34 +46,17 @@ void correlate_event(int64_t places, const T* a, const T* b, T* sums, int64_t pi
   }
 }
 
-// Add the products of `rows` channels of a and `columns` of b, summed over the places, to `sums`, (rows, columns), which
-// are still a vector each.
+// Add the products of `rows` channels of a and `columns` of b, summed over the places, to `sums`, (rows, columns),
+// which are still a vector each.
 template <class T>
 void add_event(int64_t rows, int64_t columns, int64_t places, const T* a, const T* b, T* sums) {
-  for (int64_t m = 0; m < rows;) {
-    const int64_t some = rows - m >= 4 ? 4 : 1;
-    for (int64_t c = 0; c < columns;) {
-      const T *of_a = a + m * places, *of_b = b + c * places;
-      T* const to = sums + (m * columns + c) * LANES<T>;
-      if (some == 4 && columns - c >= 4) {
-        correlate_event<T, 4, 4>(places, of_a, of_b, to, columns);
-        c += 4;
-      } else if (some == 4) {
-        correlate_event<T, 4, 1>(places, of_a, of_b, to, columns);
-        ++c;
-      } else if (columns - c >= 4) {
-        correlate_event<T, 1, 4>(places, of_a, of_b, to, columns);
-        c += 4;
-      } else {
-        correlate_event<T, 1, 1>(places, of_a, of_b, to, columns);
-        ++c;
-      }
+  for (int64_t m = 0, some; m < rows; m += some) {
+    some = rows - m >= 4 ? 4 : 1;
+    for (int64_t c = 0, others; c < columns; c += others) {
+      others = columns - c >= 4 ? 4 : 1;
+      const auto correlate = some == 4 ? (others == 4 ? correlate_event<T, 4, 4> : correlate_event<T, 4, 1>)
+                                       : (others == 4 ? correlate_event<T, 1, 4> : correlate_event<T, 1, 1>);
+      correlate(places, a + m * places, b + c * places, sums + (m * columns + c) * LANES<T>, columns);
     }
-    m += some;
   }
-}
-
-template <class T>
-void add_lanes(const T* vectors, int64_t count, T* sums) {
-  for (int64_t i = 0; i < count; ++i) sums[i] = sum_of_lanes<T>(*reinterpret_cast<const V<T>*>(vectors + i * LANES<T>));
 }

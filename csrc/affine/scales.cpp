@@ -1,6 +1,6 @@
 // Scales and shifts of a flow's step, each in one pass over memory, on a processor. `invertbench::actnorm`:
-// (x + shift) exp(log_scale) with a shift and a scale for each channel. `invertbench::affine_coupling`: the kept channels
-// beside x exp(log_scale) + shift of the moved ones, and the sums of log_scale.
+// (x + shift) exp(log_scale) with a shift and a scale for each channel. `invertbench::affine_coupling`: the kept
+// channels beside x exp(log_scale) + shift of the moved ones, and the sums of log_scale.
 //
 // Every event's log-determinant is summed by one thread, and gradients of channels over SLABS parts of the events, in
 // their order: the same for any number of threads. Derivatives of the gradients are those of PyTorch's operators.
@@ -62,11 +62,14 @@ Way<T> way() {
 // (N, kept, *spatial) and (N, moved, *spatial) -> (N, kept + moved, *spatial), and the sums of log_scale, (N,).
 std::tuple<at::Tensor, at::Tensor> coupling(const at::Tensor& kept, const at::Tensor& moved,
                                             const at::Tensor& log_scale, const at::Tensor& shift) {
-  TORCH_CHECK_VALUE(log_scale.sizes() == moved.sizes() && shift.sizes() == moved.sizes(), "affine_coupling: a scale ",
-                    log_scale.sizes(), " and a shift ", shift.sizes(), " do not fit ", moved.sizes());
-  const at::Tensor k = rows(kept), x = rows(moved), s = rows(log_scale), t = rows(shift);
+  TORCH_CHECK_VALUE(moved.dim() > 1 && kept.dim() > 1, "affine_coupling: ", moved.sizes(), " has no channels");
   std::vector<int64_t> sizes = moved.sizes().vec();
-  sizes[1] += kept.size(1);
+  sizes[1] = kept.size(1);
+  TORCH_CHECK_VALUE(log_scale.sizes() == moved.sizes() && shift.sizes() == moved.sizes() && kept.sizes() == sizes,
+                    "affine_coupling: kept channels ", kept.sizes(), ", a scale ", log_scale.sizes(), " and a shift ",
+                    shift.sizes(), " do not fit ", moved.sizes());
+  const at::Tensor k = rows(kept), x = rows(moved), s = rows(log_scale), t = rows(shift);
+  sizes[1] += moved.size(1);
   at::Tensor y = at::empty(sizes, x.options()), log_det = at::empty({x.size(0)}, x.options());
   in_precision("affine_coupling", x, {k, s, t}, [&](auto zero) {
     using T = decltype(zero);
@@ -89,6 +92,11 @@ std::tuple<at::Tensor, at::Tensor> coupling(const at::Tensor& kept, const at::Te
 // The gradients of the kept and the moved channels together, and of `log_scale`; that of `shift` is a part of y's.
 std::tuple<at::Tensor, at::Tensor> coupling_backward(const at::Tensor& of_y, const at::Tensor& of_log_det,
                                                      const at::Tensor& moved, const at::Tensor& log_scale) {
+  TORCH_CHECK_VALUE(moved.dim() > 1 && log_scale.sizes() == moved.sizes() && of_y.dim() == moved.dim() &&
+                        of_y.size(0) == moved.size(0) && of_y.size(1) >= moved.size(1) &&
+                        of_y.sizes().slice(2) == moved.sizes().slice(2) && of_log_det.numel() == moved.size(0),
+                    "affine_coupling: gradients ", of_y.sizes(), " and ", of_log_det.sizes(), " do not fit ",
+                    moved.sizes());
   const at::Tensor g = rows(of_y), x = rows(moved), s = rows(log_scale), sums = of_log_det.contiguous();
   at::Tensor of_x = at::empty(of_y.sizes(), x.options()), of_s = at::empty(moved.sizes(), x.options());
   in_precision("affine_coupling", x, {g, s, sums}, [&](auto zero) {
@@ -108,8 +116,14 @@ std::tuple<at::Tensor, at::Tensor> coupling_backward(const at::Tensor& of_y, con
   return {of_x, of_s};
 }
 
+void check_channels(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& log_scale) {
+  TORCH_CHECK_VALUE(x.dim() > 1 && shift.numel() == x.size(1) && log_scale.numel() == x.size(1), "actnorm: a shift ",
+                    shift.sizes(), " and a scale ", log_scale.sizes(), " do not fit the channels of ", x.sizes());
+}
+
 at::Tensor actnorm(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& log_scale) {
-  const at::Tensor from = rows(x), by = shift.contiguous(), scale = log_scale.exp();
+  check_channels(x, shift, log_scale);
+  const at::Tensor from = rows(x), by = shift.contiguous(), scale = log_scale.contiguous().exp();
   at::Tensor y = at::empty(x.sizes(), x.options());
   in_precision("actnorm", from, {by, scale}, [&](auto zero) {
     using T = decltype(zero);
@@ -131,7 +145,9 @@ at::Tensor actnorm(const at::Tensor& x, const at::Tensor& shift, const at::Tenso
 // The gradients of x, shift and log_scale.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> actnorm_backward(const at::Tensor& of_y, const at::Tensor& x,
                                                                 const at::Tensor& shift, const at::Tensor& log_scale) {
-  const at::Tensor g = rows(of_y), from = rows(x), by = shift.contiguous(), scale = log_scale.exp();
+  check_channels(x, shift, log_scale);
+  TORCH_CHECK_VALUE(of_y.sizes() == x.sizes(), "actnorm: a gradient ", of_y.sizes(), " does not fit ", x.sizes());
+  const at::Tensor g = rows(of_y), from = rows(x), by = shift.contiguous(), scale = log_scale.contiguous().exp();
   at::Tensor of_x = at::empty(x.sizes(), x.options());
   const int64_t channels = x.size(1), all = size_of(x), count = all / std::max<int64_t>(channels, 1);
   const int64_t slabs = std::clamp<int64_t>(x.numel() / NUMBERS_WORTH_A_THREAD, 1, std::min(SLABS, x.size(0) + 1));

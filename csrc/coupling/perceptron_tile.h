@@ -215,11 +215,6 @@ void add_points(int64_t rows, const T* a, T* sums) {
   }
 }
 
-template <class T>
-void add_lanes(const T* vectors, int64_t count, T* sums) {
-  for (int64_t i = 0; i < count; ++i) sums[i] += sum_of_lanes<T>(at(vectors, i * LANES<T>));
-}
-
 // Forward for the tiles from `begin` to `end`; `hidden` keeps the second hidden values, tile after tile, if it is not
 // null.
 template <class T>

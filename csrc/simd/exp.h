@@ -33,6 +33,13 @@ INVERTBENCH_INLINE T sum_of_lanes(V<T> vector) {
   return lanes[0];
 }
 
+// Add the sums of the lanes of `count` vectors to as many numbers.
+template <class T>
+void add_lanes(const T* vectors, int64_t count, T* sums) {
+  const V<T>* const from = reinterpret_cast<const V<T>*>(vectors);
+  for (int64_t i = 0; i < count; ++i) sums[i] += sum_of_lanes<T>(from[i]);
+}
+
 // y = n log 2 + r with |r| <= log 2 / 2, and exp r - 1 to a few units in the last place.
 template <class T>
 struct Reduced {

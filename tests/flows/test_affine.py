@@ -110,11 +110,10 @@ def test_scales_at_the_ends_of_the_range():
         torch.testing.assert_close(y, log_scale.exp(), rtol=tolerance, atol=0, equal_nan=True)
 
 
+@pytest.mark.parametrize("way", ["compiled"], indirect=True)
 @pytest.mark.parametrize("name", MAPS)
 def test_error_in_single_precision(name, way):
     """Compared with double precision, the error is at most twice that of the formulas."""
-    if way == "plain":
-        pytest.skip("of compiled operators")
     operands = operands_of(name, (64, 32, 128), torch.float32)
     truth = results(MAPS[name][1], operands)
     ours, plain = (results(function, operands, torch.float32) for function in MAPS[name])
@@ -122,10 +121,9 @@ def test_error_in_single_precision(name, way):
         assert (a.double() - true).norm() <= 2 * (b.double() - true).norm() + 1e-12, i
 
 
+@pytest.mark.parametrize("way", ["compiled"], indirect=True)
 @pytest.mark.parametrize("name", MAPS)
 def test_the_same_for_any_number_of_threads(name, way):
-    if way == "plain":
-        pytest.skip("plain PyTorch's sums are not ours")
     operands, threads, found = operands_of(name, (50, 4, 900), torch.float32), torch.get_num_threads(), []
     try:
         for number in (1, 2, 3):
@@ -145,11 +143,14 @@ def test_transforms(name):
         torch.testing.assert_close(*found)
 
 
+@pytest.mark.parametrize("way", ["compiled"], indirect=True)
 def test_operands_that_do_not_fit_are_refused(way):
-    if way == "plain":
-        pytest.skip("of compiled operators")
     kept, moved, log_scale, shift = operands_of("coupling", (3, 4, 5))
     coupling = partial(torch.ops.invertbench.affine_coupling, kept, moved)
     for wrong, error in ((log_scale[:, :1], ValueError), (log_scale[1:], ValueError), (log_scale.float(), TypeError)):
         with pytest.raises(error, match="affine_coupling"):
             coupling(wrong, shift)
+    with pytest.raises(ValueError, match="affine_coupling: kept"):
+        torch.ops.invertbench.affine_coupling(kept[:, :, 1:], moved, log_scale, shift)
+    with pytest.raises(ValueError, match="actnorm"):
+        torch.ops.invertbench.actnorm(moved, torch.ones(1, dtype=moved.dtype), torch.ones(2, dtype=moved.dtype))

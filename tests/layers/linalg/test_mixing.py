@@ -78,10 +78,9 @@ def test_the_operator_runs_where_it_is_faster(monkeypatch, way):
     assert len(called) == (way == "compiled")
 
 
+@pytest.mark.parametrize("way", ["compiled"], indirect=True)
 def test_error_in_single_precision(way):
     """Compared with double precision, the error is at most twice that of a matrix library."""
-    if way == "plain":
-        pytest.skip("of compiled operators")
     weight, x, seed = torch.randn(4, 4), torch.randn(300, 4, 600), torch.randn(300, 4, 600)
     truth = results(formula, weight.double(), x.double(), seed.double())
     ours, library = (results(function, weight, x, seed) for function in (mix_channels, formula))
@@ -89,9 +88,8 @@ def test_error_in_single_precision(way):
         assert (a.double() - true).norm() <= 2 * (b.double() - true).norm(), name
 
 
+@pytest.mark.parametrize("way", ["compiled"], indirect=True)
 def test_the_same_for_any_number_of_threads(way):
-    if way == "plain":
-        pytest.skip("plain PyTorch's sums are not ours")
     weight, x, threads, found = torch.randn(4, 4), torch.randn(300, 4, 600), torch.get_num_threads(), []
     try:
         for number in (1, 2, 3):
@@ -103,9 +101,8 @@ def test_the_same_for_any_number_of_threads(way):
         assert all(torch.equal(a, b) for a, b in zip(found[0], result, strict=True))
 
 
+@pytest.mark.parametrize("way", ["compiled"], indirect=True)
 def test_operands_that_do_not_fit_are_refused(way):
-    if way == "plain":
-        pytest.skip("of compiled operators")
     mix = partial(torch.ops.invertbench.mix_channels, torch.randn(2, 3, 16))
     for weight, error in (
         (torch.randn(3, 2), ValueError),
