@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from layers.base import InvertibleLinear, check_choice
 from layers.linalg.householder import householder_vectors, product_of_reflections, reflected
 from layers.linalg.mixing import as_events, as_rows, has_few_positions, mix_channels
+from layers.linalg.weights import log_abs_det, plu_matrix
 
 
 class Conv1x1(InvertibleLinear, name="conv1x1"):
@@ -98,13 +99,17 @@ class Conv1x1(InvertibleLinear, name="conv1x1"):
 
     def matrix(self) -> Tensor:
         """Return W, shape (C, C)."""
-        if self.parameterisation == "dense":
-            return self.weight
-        upper = self._upper()
-        if self.parameterisation == "qr":
-            return product_of_reflections(self.reflections) @ upper
-        # (L + I) U = U + L U saves building the unit diagonal.
-        return torch.addmm(upper, self.lower.tril(-1), upper).index_select(0, self.permutation)
+        return self._matrix_and_log_det()[0]
+
+    def _matrix_and_log_det(self) -> tuple[Tensor, Tensor]:
+        """Return W, shape (C, C), and n log|det W|."""
+        match self.parameterisation:
+            case "plu":
+                weight, log_det = plu_matrix(self.lower, self.upper, self.log_s, self.sign, self.permutation)
+                return weight, self.positions * log_det
+            case "qr":
+                return product_of_reflections(self.reflections) @ self._upper(), self.log_det()
+        return self.weight, self.log_det()
 
     def inverse_matrix(self) -> Tensor:
         """Return W^-1, shape (C, C)."""
@@ -125,12 +130,13 @@ class Conv1x1(InvertibleLinear, name="conv1x1"):
                 return self.positions * self.log_s.sum()
             case "qr":
                 return self.positions * self.s.abs().log().sum()
-        return self.positions * torch.linalg.slogdet(self.weight)[1]
+        return self.positions * log_abs_det(self.weight)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Apply W at every position; see the class for the log-det."""
         if not self._takes_factors(x):
-            return mix_channels(self.matrix(), x), self.log_det()
+            weight, log_det = self._matrix_and_log_det()
+            return mix_channels(weight, x), log_det
         rows = F.linear(as_rows(x), self._upper())
         rows = (rows + F.linear(rows, self.lower.tril(-1))).index_select(1, self.permutation)
         return as_events(rows, x), self.log_det()

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from layers.base import InvertibleLinear, check_choice, check_whole
 from layers.linalg.mixing import mix_channels
+from layers.linalg.weights import log_abs_det
 
 CERTAINTY = 0.5
 """The diagonal entries of the initial matrix."""
@@ -114,7 +115,7 @@ class Sinkhorn(InvertibleLinear, name="sinkhorn"):
         return self._log_det(self.relaxed()) if self.training else self.logits.new_zeros(())
 
     def _log_det(self, matrix: Tensor) -> Tensor:
-        return self.dim // self.places * torch.linalg.slogdet(matrix).logabsdet
+        return self.dim // self.places * log_abs_det(matrix)
 
     def inverter(self) -> Callable[[Tensor], Tensor]:
         """Invert S once in training, p in eval()."""

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from layers.base import InvertibleLinear, check_choice, check_whole
 from layers.chain import Chain
+from layers.linalg.weights import log_abs_det
 
 
 class Woodbury(Chain, name="woodbury"):
@@ -116,7 +117,7 @@ def _identity_plus(matrix: Tensor) -> Tensor:
 def _log_det(u: Tensor, v: Tensor) -> Tensor:
     """Return log|det(I + U V)| on the smaller of its two sides."""
     size, rank = u.shape
-    return torch.linalg.slogdet(_identity_plus(u @ v if size <= rank else v @ u))[1]
+    return log_abs_det(_identity_plus(u @ v if size <= rank else v @ u))
 
 
 def _from_left(u: Tensor, v: Tensor, x: Tensor) -> Tensor:

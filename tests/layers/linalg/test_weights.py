@@ -1,0 +1,131 @@
+"""The compiled matrix from PLU factors, and log-determinant, equal their formulas."""
+
+import pytest
+import torch
+
+from layers.kernels import load as kernels
+from layers.linalg import weights
+from layers.linalg.weights import log_abs_det, plu_matrix
+
+
+@pytest.fixture(params=["compiled", "plain"], autouse=True)
+def way(request, monkeypatch):
+    """Run a test with the compiled operators and with plain PyTorch."""
+    if request.param == "compiled" and not kernels.load():
+        pytest.skip(f"no compiled kernels: {kernels.backend().reason}")
+    monkeypatch.setattr(weights, "MOST_CHANNELS", 1000 if request.param == "compiled" else -1)
+    return request.param
+
+
+def factors(size, dtype=torch.float64):
+    """Return L and U with entries off their triangles, log_s, signs and a permutation."""
+    lower, upper = (0.3 * torch.randn(size, size, dtype=dtype) / max(size, 1) ** 0.5 for _ in range(2))
+    signs = torch.randn(size, dtype=dtype).sign()
+    return [lower, upper, 0.1 * torch.randn(size, dtype=dtype)], [signs, torch.randperm(size)]
+
+
+def plu_formula(lower, upper, log_s, sign, permutation):
+    one = torch.eye(len(log_s), dtype=log_s.dtype)
+    product = (lower.tril(-1) + one) @ (upper.triu(1) + torch.diag(sign * log_s.exp()))
+    return product[permutation], log_s.sum()
+
+
+def formula(matrix):
+    return torch.linalg.slogdet(matrix).logabsdet
+
+
+def results(function, operands, others=(), differentiable=False):
+    """Return the outputs and all gradients, for seeds that depend on the shapes alone."""
+    leaves = [operand.detach().requires_grad_() for operand in operands]
+    outputs = function(*leaves, *others)
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    torch.manual_seed(1)
+    seeds = [torch.randn(output.shape, dtype=torch.float64).to(output.dtype) for output in outputs]
+    return [*outputs, *torch.autograd.grad(outputs, leaves, seeds, create_graph=differentiable)]
+
+
+def test_sizes(case):
+    for size in (0, 1, 2, 3, 12, 33, 64):
+        with case(size=size):
+            learned, fixed = factors(size)
+            torch.testing.assert_close(*(results(f, learned, fixed) for f in (plu_matrix, plu_formula)))
+            matrix = torch.randn(size, size, dtype=torch.float64)
+            torch.testing.assert_close(*(results(f, [matrix]) for f in (log_abs_det, formula)))
+
+
+def test_the_operators_equal_their_formulas_on_views():
+    (lower, upper, _), (sign, permutation) = factors(5)
+    wide = torch.randn(10, dtype=torch.float64)
+    operands = [lower.T, torch.cat([upper, upper], 1)[:, ::2], 0.1 * wide[::2]]
+    torch.testing.assert_close(*(results(f, operands, (sign, permutation)) for f in (plu_matrix, plu_formula)))
+    matrix = torch.randn(8, 4, dtype=torch.float64)[::2].T
+    torch.testing.assert_close(*(results(f, [matrix]) for f in (log_abs_det, formula)))
+
+
+def test_rows_must_be_exchanged():
+    """Zeros and tiny numbers on the diagonal, and permutations that are no exchanges of two rows."""
+    tiny = torch.tensor([[1e-20, 1.0], [1.0, 1.0]], dtype=torch.float64)
+    cycle = torch.eye(5, dtype=torch.float64)[[2, 0, 4, 1, 3]] * torch.tensor([2.0, 3, 4, 5, 6], dtype=torch.float64)
+    for matrix in (tiny, cycle):
+        torch.testing.assert_close(*(results(f, [matrix]) for f in (log_abs_det, formula)))
+
+
+def test_singular_matrices():
+    matrix = torch.ones(3, 3, dtype=torch.float64)
+    assert log_abs_det(matrix) == -torch.inf and log_abs_det(0 * matrix) == -torch.inf
+    assert log_abs_det(torch.full((2, 2), torch.nan)).isnan()
+
+
+@pytest.mark.parametrize("way", ["compiled"], indirect=True)
+def test_a_singular_matrix_has_no_gradient(way):
+    (gradient,) = torch.autograd.grad(log_abs_det(matrix := torch.ones(3, 3, requires_grad=True)), matrix)
+    assert gradient.isnan().all()
+
+
+def test_second_derivatives():
+    learned, fixed = factors(3)
+    learned = [operand.requires_grad_() for operand in learned]
+    for function, leaves in (
+        (lambda *operands: plu_matrix(*operands, *fixed), learned),
+        (log_abs_det, [torch.randn(3, 3, dtype=torch.float64, requires_grad=True)]),
+    ):
+        assert torch.autograd.gradcheck(function, leaves)
+        assert torch.autograd.gradgradcheck(function, leaves)
+        torch.testing.assert_close(*(results(function, leaves, differentiable=graph) for graph in (False, True)))
+
+
+@pytest.mark.parametrize("way", ["compiled"], indirect=True)
+def test_error_in_single_precision(way):
+    """Compared with double precision, the error is at most twice that of the formulas."""
+    learned, fixed = factors(48, torch.float32)
+    for ours, plain, operands, others in (
+        (plu_matrix, plu_formula, learned, fixed),
+        (log_abs_det, formula, [torch.randn(48, 48)], []),
+    ):
+        wide = [other.double() if other.is_floating_point() else other for other in others]
+        truth = results(plain, [operand.double() for operand in operands], wide)
+        found, expected = (results(function, operands, others) for function in (ours, plain))
+        for i, (a, b, true) in enumerate(zip(found, expected, truth, strict=True)):
+            assert (a.double() - true).norm() <= 2 * (b.double() - true).norm() + 1e-7 * true.norm(), i
+
+
+@pytest.mark.parametrize("way", ["compiled"], indirect=True)
+def test_operands_that_do_not_fit_are_refused(way):
+    (lower, upper, log_s), (sign, permutation) = factors(4)
+    plu = torch.ops.invertbench.plu
+    for wrong in (
+        (lower, upper[:3], log_s, sign, permutation),
+        (lower[:3], upper, log_s, sign, permutation),
+        (lower, upper, log_s[:3], sign, permutation),
+        (lower, upper, log_s, sign[:1], permutation),
+        (lower, upper, log_s, sign, permutation.int()),
+    ):
+        with pytest.raises(ValueError, match="plu: L"):
+            plu(*wrong)
+    for row in (-1, 4):
+        with pytest.raises(IndexError, match=f"plu: row {row}"):
+            plu(lower, upper, log_s, sign, torch.tensor([0, 1, 2, row]))
+    with pytest.raises(TypeError, match="plu"):
+        plu(lower, upper.float(), log_s, sign, permutation)
+    with pytest.raises(ValueError, match="not square"):
+        torch.ops.invertbench.log_abs_det(lower[:3])
