@@ -13,6 +13,7 @@ from torch.optim import Adam
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from harness.core.settings import TrainingSettings
+from harness.training.flat import flattened
 
 if TYPE_CHECKING:
     from flows import Flow
@@ -96,12 +97,12 @@ class Updates:
         self._averaged = [(mean, weight) for mean, weight in pairs if mean is not weight and weight.requires_grad]
         self._average = get_ema_multi_avg_fn(settings.ema_decay)
         backbone, layers = _split(live)
-        groups = [{"params": backbone, "of_layers": False}, {"params": layers, "of_layers": True}]
+        groups = [(backbone, False), (layers, True)]
         plan = [(flow, groups[:1]), (live, groups[1:])] if separate else [(live, groups)]
         self._passes = [
-            (model, Adam([group for group in groups if group["params"]], betas=(0.9, 0.999), fused=True))
+            _Pass(model, [(weights, of_layers) for weights, of_layers in groups if weights])
             for model, groups in plan
-            if any(group["params"] for group in groups)
+            if any(weights for weights, _ in groups)
         ]
 
     @property
@@ -113,39 +114,50 @@ class Updates:
         """Return the state besides `flow`: the optimisers, and the live weights if `flow` holds averages."""
         return {
             "models": [model.state_dict() for model in self._apart()],
-            "optimisers": [optimiser.state_dict() for _, optimiser in self._passes],
+            "optimisers": [each.optimiser.state_dict() for each in self._passes],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore that state; `flow` is restored separately."""
         for model, weights in zip(self._apart(), state["models"], strict=True):
             model.load_state_dict(weights)
-        for (_, optimiser), moments in zip(self._passes, state["optimisers"], strict=True):
-            optimiser.load_state_dict(moments)
+        for each, moments in zip(self._passes, state["optimisers"], strict=True):
+            each.optimiser.load_state_dict(moments)
 
     def _apart(self) -> list[Flow]:
-        return [model for model, _ in self._passes if model is not self._flow]
+        return [each.model for each in self._passes if each.model is not self._flow]
 
     def step(self, measure: Measure, number: int) -> Measures:
         """Take step `number` (1, 2, ...) on one batch without waiting for the device; return its first measures."""
         rates = learning_rate(self._settings, number), layer_learning_rate(self._settings, number, self._points)
         first: Measures = {}
-        for model, optimiser in self._passes:
-            weights = [weight for group in optimiser.param_groups for weight in group["params"]]
-            measures = measure(model)
+        for each in self._passes:
+            measures = measure(each.model)
             first = first or measures
-            optimiser.zero_grad()
+            for tensor in each.tensors:
+                cast(Tensor, tensor.grad).zero_()
             # Of two passes, each needs the gradient of its own weights alone.
-            measures["nats_per_dim"].mean().backward(inputs=weights if self.passes > 1 else None)
+            measures["nats_per_dim"].mean().backward(inputs=each.weights if self.passes > 1 else None)
             if self._settings.clip_norm is not None:
-                nn.utils.clip_grad_norm_(weights, self._settings.clip_norm)
-            for group in optimiser.param_groups:
+                nn.utils.clip_grad_norm_(each.tensors, self._settings.clip_norm)
+            for group in each.optimiser.param_groups:
                 group["lr"] = rates[group["of_layers"]]
-            optimiser.step()
+            each.optimiser.step()
         if self._averaged:
             averages, live = map(list, zip(*self._averaged, strict=True))
             self._average(averages, live, 0)
         return first
+
+
+class _Pass:
+    """A flow, and the optimiser of some of its weights, in groups (weights, whether of the layers under test)."""
+
+    def __init__(self, model: Flow, groups: list[tuple[list[nn.Parameter], bool]]) -> None:
+        self.model = model
+        self.weights = [weight for weights, _ in groups for weight in weights]
+        joined = [{"params": flattened(weights), "of_layers": of_layers} for weights, of_layers in groups]
+        self.tensors = [tensor for group in joined for tensor in cast("list[nn.Parameter]", group["params"])]
+        self.optimiser = Adam(joined, betas=(0.9, 0.999), fused=True)
 
 
 def _split(flow: Flow) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
