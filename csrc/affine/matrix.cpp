@@ -10,7 +10,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -20,6 +19,7 @@
 #include <tuple>
 
 #include "affine/operands.h"
+#include "coupling/scratch.h"
 #include "dispatch.h"
 #include "simd/cpu.h"
 
@@ -74,7 +74,8 @@ at::Tensor mix(const at::Tensor& x, const at::Tensor& weight) {
     const Rows<T> events(from);
     const T* const a = matrix.const_data_ptr<T>();
     T* const to = y.data_ptr<T>();
-    at::parallel_for(0, x.size(0), grain(outputs * inputs * places, PRODUCTS_WORTH_A_THREAD), [&](int64_t begin, int64_t end) {
+    const int64_t worth = grain(outputs * inputs * places, PRODUCTS_WORTH_A_THREAD);
+    at::parallel_for(0, x.size(0), worth, [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) {
         way<T>().mix(outputs, inputs, a, inputs, 1, places, events[n], to + n * outputs * places);
       }
@@ -90,28 +91,33 @@ std::tuple<at::Tensor, at::Tensor> mix_backward(const at::Tensor& of_y, const at
   TORCH_CHECK_VALUE(of_y.sizes() == at::IntArrayRef({x.size(0), weight.size(0), x.size(2)}),
                     "mix_channels: a gradient of shape ", of_y.sizes(), " does not fit x of shape ", x.sizes());
   const at::Tensor from = rows(x), back = rows(of_y), matrix = weight.contiguous();
-  at::Tensor of_x = at::empty(x.sizes(), x.options()), of_weight;
+  at::Tensor of_x = at::empty(x.sizes(), x.options()), of_weight = at::empty(weight.sizes(), x.options());
   in_precision("mix_channels", from, {matrix, back}, [&](auto zero) {
     using T = decltype(zero);
     const Way<T> set = way<T>();
     const int64_t outputs = weight.size(0), inputs = weight.size(1), places = x.size(2), pairs = outputs * inputs;
     const int64_t work = 2 * pairs * places * x.size(0);
     const int64_t slabs = std::clamp<int64_t>(work / PRODUCTS_WORTH_A_THREAD, 1, std::min(SLABS, x.size(0) + 1));
-    const at::Tensor lanes = at::zeros({slabs, pairs * set.lanes}, x.options());
-    const at::Tensor sums = at::zeros({slabs, outputs, inputs}, x.options());
+    Scratch<T> scratch;
+    T* const lanes = scratch.zeros(slabs * pairs * set.lanes);
+    T* const sums = scratch.zeros(slabs * pairs);
     const Rows<T> events(from), gradients(back);
     const T* const a = matrix.const_data_ptr<T>();
     at::parallel_for(0, slabs, 1, [&](int64_t begin, int64_t end) {
       for (int64_t slab = begin; slab < end; ++slab) {
-        T* const own = lanes.data_ptr<T>() + slab * pairs * set.lanes;
+        T* const own = lanes + slab * pairs * set.lanes;
         for (int64_t n = slab * x.size(0) / slabs; n < (slab + 1) * x.size(0) / slabs; ++n) {
           set.mix(inputs, outputs, a, 1, inputs, places, gradients[n], of_x.data_ptr<T>() + n * inputs * places);
           set.add(outputs, inputs, places, gradients[n], events[n], own);
         }
-        set.add_lanes(own, pairs, sums.data_ptr<T>() + slab * pairs);
+        set.add_lanes(own, pairs, sums + slab * pairs);
       }
     });
-    of_weight = sums.sum(0);
+    for (int64_t i = 0; i < pairs; ++i) {
+      T sum(0);
+      for (int64_t slab = 0; slab < slabs; ++slab) sum += sums[slab * pairs + i];
+      of_weight.data_ptr<T>()[i] = sum;
+    }
   });
   return {of_x, of_weight};
 }

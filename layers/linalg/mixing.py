@@ -11,7 +11,6 @@ from layers.kernels import load as kernels
 LEAST_CHANNELS = 16  # per position, for products with rows; 12: forward took 12 % longer; 48: half the time
 MOST_CHANNELS = 12  # of the compiled product; with 16, forward and backward took as long as a matrix library's
 LEAST_POSITIONS = 16  # of the same: a vector
-LEAST_ENTRIES = 2**18  # of a batch, for the same: of smaller ones the call takes longest
 
 
 def mix_channels(weight: Tensor, x: Tensor) -> Tensor:
@@ -33,7 +32,7 @@ def mix_channels(weight: Tensor, x: Tensor) -> Tensor:
 
 def _kernel_serves(weight: Tensor, x: Tensor) -> bool:
     """Return whether the compiled operator supports these and is faster: on a CPU, in full precision."""
-    if x.numel() < LEAST_ENTRIES or not x.is_cpu or torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
+    if not x.is_cpu or torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
         return False
     return max(weight.shape) <= MOST_CHANNELS and x.shape[2] >= LEAST_POSITIONS and kernels.serve(weight, x)
 
