@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
@@ -38,8 +36,7 @@ class ActNorm(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Map (N, C, *spatial) to the same shape; return y and log|det| of shape ()."""
-        y = affine_channels(x, self.shift, self.log_scale)
-        return y, math.prod(x.shape[2:]) * self.log_scale.sum()
+        return affine_channels(x, self.shift, self.log_scale)
 
     def inverse(self, y: Tensor) -> Tensor:
         """Return x = exp(-log_scale) * y - shift."""

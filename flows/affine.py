@@ -1,8 +1,8 @@
 """The affine maps of a flow's step: of every channel (ActNorm), and of a coupling's moved channels.
 
-Passes over memory are most of their cost. On large batches on a CPU, if the compiled operators can be loaded
-(`layers.kernels.load`), `invertbench::actnorm` and `invertbench::affine_coupling` take one pass in either direction.
-Otherwise PyTorch computes them.
+Calls and passes over memory are most of their cost. On a CPU, if the compiled operators can be loaded
+(`layers.kernels.load`), `invertbench::actnorm` is one call with one pass in either direction, and so is the coupling of
+a compiled network (flows/coupled.py). Otherwise PyTorch computes them.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ from torch import Tensor
 
 from layers.kernels import load as kernels
 
-LEAST_ENTRIES = 2**16  # of a batch; of smaller ones the call takes longest
 
+def affine_channels(x: Tensor, shift: Tensor, log_scale: Tensor) -> tuple[Tensor, Tensor]:
+    """Return (x + shift) * exp(log_scale), x (N, C, *spatial), and log|det| = n * sum(log_scale) of n positions, ().
 
-def affine_channels(x: Tensor, shift: Tensor, log_scale: Tensor) -> Tensor:
-    """Return (x + shift) * exp(log_scale), x (N, C, *spatial), with a shift and a scale for each channel, (C,)."""
+    Args:
+        x: (N, C, *spatial).
+        shift, log_scale: of every channel, (C,).
+    """
     if not _kernel_serves(x, shift, log_scale):
         return _plain_channels(x, shift, log_scale)
-    y: Tensor = torch.ops.invertbench.actnorm(x, shift, log_scale)
-    return y
+    y, log_det = torch.ops.invertbench.actnorm(x, shift, log_scale)
+    return y, log_det
 
 
 def affine_coupling(kept: Tensor, moved: Tensor, log_scale: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
@@ -33,10 +36,7 @@ def affine_coupling(kept: Tensor, moved: Tensor, log_scale: Tensor, shift: Tenso
     Returns:
         (N, kept + moved, *spatial), and (N,).
     """
-    if not _kernel_serves(moved, kept, log_scale, shift):
-        return _plain_coupling(kept, moved, log_scale, shift)
-    y, log_det = torch.ops.invertbench.affine_coupling(kept, moved, log_scale, shift)
-    return y, log_det
+    return torch.cat([kept, moved * log_scale.exp() + shift], dim=1), log_scale.flatten(1).sum(1)
 
 
 def per_channel(vector: Tensor, x: Tensor) -> Tensor:
@@ -45,15 +45,10 @@ def per_channel(vector: Tensor, x: Tensor) -> Tensor:
 
 
 def _kernel_serves(x: Tensor, *others: Tensor) -> bool:
-    """Return whether the compiled operators support these and are faster: on a CPU, and in full precision."""
-    if x.numel() < LEAST_ENTRIES or not x.is_cpu or torch.is_autocast_enabled("cpu"):
-        return False
-    return kernels.serve(x, *others)
+    """Return whether the compiled operator supports these: on a CPU, and in full precision."""
+    return x.is_cpu and not torch.is_autocast_enabled("cpu") and kernels.serve(x, *others)
 
 
-def _plain_channels(x: Tensor, shift: Tensor, log_scale: Tensor) -> Tensor:
-    return (x + per_channel(shift, x)) * per_channel(log_scale, x).exp()
-
-
-def _plain_coupling(kept: Tensor, moved: Tensor, log_scale: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.cat([kept, moved * log_scale.exp() + shift], dim=1), log_scale.flatten(1).sum(1)
+def _plain_channels(x: Tensor, shift: Tensor, log_scale: Tensor) -> tuple[Tensor, Tensor]:
+    y = (x + per_channel(shift, x)) * per_channel(log_scale, x).exp()
+    return y, x.shape[2:].numel() * log_scale.sum()

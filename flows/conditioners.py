@@ -11,9 +11,10 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from flows.actnorm import ActNorm, standardisation
 from flows.affine import affine_coupling
-from flows.convolutions import convolutions
+from flows.convolutions import convolutions, operands
+from flows.coupled import couple
 from flows.gates import Gate, exponential_gate, sigmoid_gate
-from flows.perceptron import Perceptron, perceptron_coupling
+from flows.perceptron import Perceptron
 
 _CONVOLUTION: dict[int, type[nn.Conv1d] | type[nn.Conv2d]] = {1: nn.Conv1d, 2: nn.Conv2d}
 
@@ -55,6 +56,10 @@ class WeightNormConditioner(Conditioner):
         """Return log gate(s) and mu."""
         shift, s = convolutions(kept, self.first, self.second, self.last).chunk(2, dim=1)
         return self.gate(s), shift
+
+    def couple(self, x: Tensor, kept: int) -> tuple[Tensor, Tensor]:
+        """Scale and shift by one operation."""
+        return couple("convolutions", x, kept, self.gate, operands(self.first, self.second, self.last))
 
     @torch.no_grad()
     def initialise(self, kept: Tensor) -> None:
@@ -123,8 +128,9 @@ class PointwiseConditioner(Conditioner):
         return self.gate(s), shift
 
     def couple(self, x: Tensor, kept: int) -> tuple[Tensor, Tensor]:
-        """Scale and shift by `perceptron_coupling`, one operation."""
-        y, log_det = perceptron_coupling(x.flatten(2), kept, self.gate, self.log_scale, self.shift)
+        """Scale and shift by one operation."""
+        weights = self.log_scale.operands() + self.shift.operands()
+        y, log_det = couple("perceptrons", x.flatten(2), kept, self.gate, weights)
         return y.unflatten(2, x.shape[2:]), log_det
 
 

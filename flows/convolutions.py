@@ -13,7 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from flows.second_derivatives import differentiable_gradients
 from layers.kernels import load as kernels
 
 WIDEST = 512  # the widest coupling of a split step
@@ -26,41 +25,30 @@ def convolutions(x: Tensor, *layers: nn.Module) -> Tensor:
         x: the images or sequences.
         layers: three weight-normalised "same" convolutions, of kernel sizes 3, 1 and 3.
     """
-    weights = [tensor for layer in layers for tensor in _parameters(layer)]
-    if not _kernel_serves(x, *weights):
-        y = _plain(x, *weights)
-    elif torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (x, *weights)):
-        y = _Compiled.apply(x, *weights)
-    else:
-        y, _ = torch.ops.invertbench.convolutions(x, weights, False)
+    weights = operands(*layers)
+    trained = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (x, *weights))
+    if trained or not kernel_serves(x, *weights):
+        return _plain(x, *weights)
+    y, _ = torch.ops.invertbench.convolutions(x, weights, False)
     return y
 
 
-def _parameters(layer: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
-    """Return gain, direction and bias of a weight-normalised convolution."""
-    weight: Any = layer.get_submodule("parametrizations.weight")
-    return weight.original0, weight.original1, cast(Tensor, layer.bias)
+def operands(*layers: nn.Module) -> list[Tensor]:
+    """Return gain, direction and bias of every weight-normalised convolution, in order."""
+    found = []
+    for layer in layers:
+        weight: Any = cast(Any, layer).parametrizations.weight
+        found += [weight.original0, weight.original1, cast(Tensor, layer.bias)]
+    return found
 
 
-class _Compiled(torch.autograd.Function):
-    """`invertbench::convolutions` with its gradient; second derivatives are plain PyTorch's."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, *weights: Tensor) -> Tensor:
-        y, saved = torch.ops.invertbench.convolutions(x, weights, True)
-        ctx.save_for_backward(x, *weights, saved)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        *operands, saved = ctx.saved_tensors
-        if not torch.is_grad_enabled():
-            x, *weights = operands
-            return tuple(torch.ops.invertbench.convolutions_backward(gradient, x, weights, saved))
-        return differentiable_gradients(_plain, operands, ctx.needs_input_grad, gradient)
+def s_and_shift(kept: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the two outputs of a coupling's network in PyTorch: of its channels, the first half is the shift."""
+    shift, s = _plain(kept, *weights).chunk(2, dim=1)
+    return s, shift
 
 
-def _kernel_serves(*tensors: Tensor) -> bool:
+def kernel_serves(*tensors: Tensor) -> bool:
     """Return whether the compiled operator supports these: images on a CPU, not too wide, in full precision."""
     if tensors[0].ndim != 4 or not tensors[0].is_cpu or torch.is_autocast_enabled("cpu"):
         return False

@@ -41,3 +41,7 @@ def bounded_gate(s: Tensor) -> Tensor:
     (AISTATS 2021). 0.5 + sigmoid(s) = 1 + tanh(s / 2) / 2, whose second term is in [-0.5, 0.5], and 0 if s is.
     """
     return torch.log1p(torch.tanh(s / 2) / 2)
+
+
+COMPILED: tuple[Gate, ...] = (exponential_gate, sigmoid_gate, bounded_gate)
+"""The gates of `invertbench::affine_coupling` (csrc/affine/gates.h), in the order of their numbers."""

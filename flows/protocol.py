@@ -71,8 +71,7 @@ class Flow(nn.Module):
                 torch's global generator. Only a flow with estimates ever receives one.
         """
         self._check(x, self.shape)
-        log_det = x.new_zeros(len(x))
-        hidden, pieces = x, []
+        hidden, pieces, terms = x, [], [x.new_zeros(len(x))]
         parts = self.parts()
         for level, bijections in enumerate(parts):
             for path, bijection in bijections:
@@ -80,15 +79,20 @@ class Flow(nn.Module):
                     hidden, term = bijection(hidden, generator)
                 else:
                     hidden, term = bijection(hidden)
-                if term.ndim and term.shape != log_det.shape:
+                if term.ndim and term.shape != (len(x),):
                     raise ValueError(
                         f"{path} ({type(bijection).__name__}) returned a log-determinant of shape "
-                        f"{tuple(term.shape)}; it must be () or (N,) = {tuple(log_det.shape)}"
+                        f"{tuple(term.shape)}; it must be () or (N,) = ({len(x)},)"
                     )
-                log_det = log_det + term
+                terms.append(term)
             if self.splits and level < len(parts) - 1:
                 hidden, left = hidden.chunk(2, dim=1)
                 pieces.append(left.flatten(1))
+        # Two sums of many terms take less time than as many additions.
+        log_det = torch.stack([term for term in terms if term.ndim]).sum(0)
+        shared = [term for term in terms if not term.ndim]
+        if shared:
+            log_det = log_det + torch.stack(shared).sum()
         return torch.cat([*pieces, hidden.flatten(1)], dim=1), log_det
 
     def inverse(self, z: Tensor) -> Tensor:

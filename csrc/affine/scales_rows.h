@@ -4,10 +4,13 @@
 
 #include "simd/exp.h"
 
+#include "affine/gates.h"
+
 template <class T>
 struct Whole {
   static INVERTBENCH_INLINE V<T> load(const T* from) { return *reinterpret_cast<const V<T>*>(from); }
   static INVERTBENCH_INLINE void store(T* to, V<T> value) { *reinterpret_cast<V<T>*>(to) = value; }
+  static INVERTBENCH_INLINE V<T> only(V<T> value) { return value; }
 };
 
 // The first `size` lanes; the others are zero.
@@ -20,6 +23,7 @@ struct Part {
     return value;
   }
   void store(T* to, V<T> value) const { std::memcpy(to, &value, size_t(size) * sizeof(T)); }
+  V<T> only(V<T> value) const { return load(reinterpret_cast<const T*>(&value)); }
 };
 
 // Call each(i, memory) for the vectors that begin at number i of a row; `memory` loads and stores them.
@@ -34,30 +38,30 @@ INVERTBENCH_INLINE void over(int64_t begin, int64_t end, const Each& each) {
 template <class T>
 constexpr int64_t RUN = 16 * LANES<T>;
 
-// y = x exp(log_scale) + shift. Returns the sum of log_scale.
-template <class T>
-double forward_entries(int64_t count, const T* x, const T* log_scale, const T* shift, T* y) {
+// y = x scale(s) + shift. Returns the sum of the log-scales.
+template <class Gate, class T>
+double forward_entries(int64_t count, const T* x, const T* s, const T* shift, T* y) {
   double total = 0;
   for (int64_t begin = 0; begin < count; begin += RUN<T>) {
     V<T> sum{};
     over<T>(begin, std::min(begin + RUN<T>, count), [&](int64_t i, auto memory) {
-      const V<T> s = memory.load(log_scale + i);
-      sum += s;
-      memory.store(y + i, memory.load(x + i) * exp_of<T>(s) + memory.load(shift + i));
+      const Scale<T> scale = Gate::template at<T>(memory.load(s + i));
+      sum += memory.only(scale.log);
+      memory.store(y + i, memory.load(x + i) * scale.value + memory.load(shift + i));
     });
     total += sum_of_lanes<T>(sum);
   }
   return total;
 }
 
-// The gradients of x and of log_scale, from those of y and of the sum.
-template <class T>
-void backward_entries(int64_t count, const T* of_y, T of_sum, const T* x, const T* log_scale, T* of_x,
-                      T* of_log_scale) {
+// The gradients of x and of s, from those of y and of the sum.
+template <class Gate, class T>
+void backward_entries(int64_t count, const T* of_y, T of_sum, const T* x, const T* s, T* of_x, T* of_s) {
   over<T>(0, count, [&](int64_t i, auto memory) {
-    const V<T> scaled = memory.load(of_y + i) * exp_of<T>(memory.load(log_scale + i));
+    const Scale<T> scale = Gate::template at<T>(memory.load(s + i));
+    const V<T> scaled = memory.load(of_y + i) * scale.value;
     memory.store(of_x + i, scaled);
-    memory.store(of_log_scale + i, scaled * memory.load(x + i) + of_sum);
+    memory.store(of_s + i, (scaled * memory.load(x + i) + of_sum) * scale.slope);
   });
 }
 

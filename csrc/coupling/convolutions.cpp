@@ -13,12 +13,12 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <tuple>
 #include <vector>
 
 #include "coupling/convolutions.h"
-#include "coupling/weight_norm.h"
 
 #define INVERTBENCH_BODY "coupling/convolutions_tile.h"
 #include "simd/each.h"
@@ -37,23 +37,41 @@ struct Way {
   int64_t lanes;
   decltype(&portable::forward_images<T>) forward;
   decltype(&portable::backward_images<T>) backward;
+  decltype(&portable::pack<T>) pack;
+  decltype(&portable::unpack_gradients<T>) unpack;
 };
 
 template <class T>
 Way<T> way() {
+#define INVERTBENCH_WAY(set)                                                                          \
+  Way<T> {                                                                                            \
+    set::LANES<T>, set::forward_images<T>, set::backward_images<T>, set::pack<T>, set::unpack_gradients<T> \
+  }
 #if defined(__x86_64__)
   switch (instructions()) {
-    case Instructions::avx512: return {avx512::LANES<T>, avx512::forward_images<T>, avx512::backward_images<T>};
-    case Instructions::avx2: return {avx2::LANES<T>, avx2::forward_images<T>, avx2::backward_images<T>};
+    case Instructions::avx512: return INVERTBENCH_WAY(avx512);
+    case Instructions::avx2: return INVERTBENCH_WAY(avx2);
     default: break;
   }
 #endif
-  return {portable::LANES<T>, portable::forward_images<T>, portable::backward_images<T>};
+  return INVERTBENCH_WAY(portable);
+#undef INVERTBENCH_WAY
+}
+
+// Call each(begin, end) for blocks of the outputs of a weight.
+template <class T, class Each>
+void for_blocks(const WeightNorm<T>& of, const Each& each) {
+  const int64_t blocks = (of.outputs + TOGETHER - 1) / TOGETHER, grain = 20000 / (TOGETHER * of.row() + 1) + 1;
+  at::parallel_for(0, blocks, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block) {
+      each(block * TOGETHER, std::min(of.outputs, (block + 1) * TOGETHER));
+    }
+  });
 }
 
 template <class T>
 Images<T> images_of(const at::Tensor& x) {
-  return {x.const_data_ptr<T>(), x.stride(0), x.stride(1), x.stride(2), x.stride(3)};
+  return {x.const_data_ptr<T>(), x.size(1), x.stride(0), x.stride(1), x.stride(2), x.stride(3)};
 }
 
 // One of the three convolutions of a call.
@@ -79,7 +97,7 @@ class Packed {
     lay_out(x.size(2), x.size(3));
     const auto packed = [&](const WeightNorm<T>& of, const Order& order, int64_t size) {
       T* const to = scratch_.zeros(size);
-      pack(of, order, to);
+      for_blocks(of, [&](int64_t begin, int64_t end) { way<T>().pack(of, order, to, begin, end); });
       return to;
     };
     const int64_t wide = net.wide;
@@ -203,30 +221,43 @@ std::vector<at::Tensor> gradients_of(
   for (int64_t number = 0; number < 3; ++number) {
     for (int64_t i = 0; i < 3; ++i) made.push_back(at::empty_like(weights[3 * number + i]));
     const WeightNorm<T> of = layer<T>(weights, number);
-    unpack_gradients(of, orders[number], of_weights[number], made[3 * number].template data_ptr<T>(),
-                     made[3 * number + 1].template data_ptr<T>());
+    T* const of_gain = made[3 * number].template data_ptr<T>();
+    T* const of_v = made[3 * number + 1].template data_ptr<T>();
+    for_blocks(of, [&](int64_t begin, int64_t end) {
+      way<T>().unpack(of, orders[number], of_weights[number], of_gain, of_v, begin, end);
+    });
     std::copy_n(biases[number], of.outputs, made[3 * number + 2].template data_ptr<T>());
   }
   return made;
 }
 
-// The gradients of x and of the weights.
-std::vector<at::Tensor> backward(
-    const at::Tensor& gradient, const at::Tensor& x, at::TensorList weights, const at::Tensor& saved) {
+// Whether this may be the gradient of some channels of the output.
+bool fits_output(const at::Tensor& gradient, const at::Tensor& x) {
+  return gradient.dim() == 4 && gradient.size(0) == x.size(0) && gradient.sizes().slice(2) == x.sizes().slice(2) &&
+         gradient.scalar_type() == x.scalar_type();
+}
+
+// The gradients of the weights; that of x is added to `of_x`, part of a tensor of more channels. Those of the outputs
+// are in two tensors, for some channels and then the others.
+std::vector<at::Tensor> backward(const at::Tensor& of_x, const at::Tensor& of_some, const at::Tensor& of_others,
+                                 const at::Tensor& x, at::TensorList weights, const at::Tensor& saved) {
   check(x, weights);
-  const bool fits = gradient.sizes() == at::IntArrayRef({x.size(0), weights[7].size(0), x.size(2), x.size(3)}) &&
-                    gradient.scalar_type() == x.scalar_type() && saved.dim() == 2 && saved.size(0) == x.size(0) &&
-                    saved.is_contiguous() && saved.scalar_type() == x.scalar_type();
-  TORCH_CHECK_VALUE(fits, "convolutions_backward: a gradient of shape ", gradient.sizes(), " and hidden values ",
-                    saved.sizes(), " do not fit x of shape ", x.sizes());
-  std::vector<at::Tensor> made{at::empty(x.sizes(), x.options().memory_format(at::MemoryFormat::Contiguous))};
+  const bool fits = fits_output(of_some, x) && fits_output(of_others, x) &&
+                    of_some.size(1) + of_others.size(1) == weights[7].size(0) && saved.dim() == 2 &&
+                    saved.size(0) == x.size(0) && saved.is_contiguous() && saved.scalar_type() == x.scalar_type() &&
+                    of_x.sizes() == x.sizes() && of_x.scalar_type() == x.scalar_type() &&
+                    (of_x.numel() == 0 || of_x.select(0, 0).is_contiguous());
+  TORCH_CHECK_VALUE(fits, "convolutions_backward: gradients of shapes ", of_some.sizes(), " and ", of_others.sizes(),
+                    ", hidden values ", saved.sizes(), " and a sum ", of_x.sizes(), " do not fit x of shape ",
+                    x.sizes());
+  std::vector<at::Tensor> made;
   const std::vector<at::Tensor> held = contiguous(weights);
   const auto run = [&](auto zero) {
     using T = decltype(zero);
     const Packed<T> packed(x, held, true);
     const Network<T>& net = packed.net;
     TORCH_CHECK_VALUE(saved.size(1) == net.saved(), "convolutions_backward: hidden values in rows of ", saved.size(1));
-    const int64_t images = gradient.numel() > 0 ? x.size(0) : 0, places = std::max<int64_t>(net.grid.count(), 1);
+    const int64_t images = x.numel() > 0 ? x.size(0) : 0, places = std::max<int64_t>(net.grid.count(), 1);
     const int64_t together = std::clamp<int64_t>(PLACES / places, 1, std::max<int64_t>(images, 1));
     const Sums<T> layout(net);
     const int64_t most = std::clamp(NUMBERS_OF_PARTS / layout.size, FEWEST_PARTS, MOST_PARTS);
@@ -235,29 +266,16 @@ std::vector<at::Tensor> backward(
     const int64_t grain = int64_t(WORTH_A_THREAD / (2 * work(net) * double(images) / double(parts) + 1)) + 1;
     at::parallel_for(0, parts, grain, [&](int64_t begin, int64_t end) {
       for (int64_t part = begin; part < end; ++part) {
-        way<T>().backward(net, images_of<T>(x), images_of<T>(gradient), saved.const_data_ptr<T>(),
-                          made[0].template data_ptr<T>(), layout.in(sums.data_ptr<T>() + part * layout.size), together,
-                          part * images / parts, (part + 1) * images / parts);
+        way<T>().backward(net, images_of<T>(x), {images_of<T>(of_some), images_of<T>(of_others)},
+                          saved.const_data_ptr<T>(), of_x.data_ptr<T>(), of_x.stride(0),
+                          layout.in(sums.data_ptr<T>() + part * layout.size), together, part * images / parts,
+                          (part + 1) * images / parts);
       }
     });
-    const at::Tensor total = sums.sum(0);
-    for (at::Tensor& one : gradients_of<T>(held, net, layout.in(total.const_data_ptr<T>()))) made.push_back(one);
+    const at::Tensor total = parts == 1 ? sums : sums.sum(0);
+    made = gradients_of<T>(held, net, layout.in(total.const_data_ptr<T>()));
   };
   x.scalar_type() == at::kFloat ? run(0.0F) : run(0.0);
-  return made;
-}
-
-std::tuple<at::Tensor, at::Tensor> shapes_only(const at::Tensor& x, at::TensorList weights, bool keep) {
-  const c10::SymInt places = x.sym_size(2) * x.sym_size(3), lanes = 64 / x.element_size();
-  const c10::SymInt wide = (weights[1].sym_size(0) + lanes - 1) / lanes * lanes;
-  return {at::empty_symint({x.sym_size(0), weights[7].sym_size(0), x.sym_size(2), x.sym_size(3)}, x.options()),
-          at::empty_symint({keep ? x.sym_size(0) : c10::SymInt(0), 2 * places * wide}, x.options())};
-}
-
-std::vector<at::Tensor> gradient_shapes(
-    const at::Tensor&, const at::Tensor& x, at::TensorList weights, const at::Tensor&) {
-  std::vector<at::Tensor> made{at::empty_symint(x.sym_sizes(), x.options())};
-  for (const at::Tensor& weight : weights) made.push_back(at::empty_symint(weight.sym_sizes(), weight.options()));
   return made;
 }
 
@@ -265,15 +283,11 @@ std::vector<at::Tensor> gradient_shapes(
 
 TORCH_LIBRARY_FRAGMENT(invertbench, m) {
   m.def("convolutions(Tensor x, Tensor[] weights, bool keep) -> (Tensor, Tensor)");
-  m.def("convolutions_backward(Tensor gradient, Tensor x, Tensor[] weights, Tensor saved) -> Tensor[]");
+  m.def("convolutions_backward(Tensor(a!) of_x, Tensor of_some, Tensor of_others, Tensor x, Tensor[] weights, "
+        "Tensor saved) -> Tensor[]");
 }
 TORCH_LIBRARY_IMPL(invertbench, CPU, m) {
   m.impl("convolutions", TORCH_FN(forward));
   m.impl("convolutions_backward", TORCH_FN(backward));
 }
-TORCH_LIBRARY_IMPL(invertbench, Meta, m) {
-  m.impl("convolutions", TORCH_FN(shapes_only));
-  m.impl("convolutions_backward", TORCH_FN(gradient_shapes));
-}
-
 }  // namespace invertbench

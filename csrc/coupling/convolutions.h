@@ -1,6 +1,7 @@
 // The operands of one call of an image coupling's network, the same for every instruction set.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "coupling/scratch.h"
@@ -25,8 +26,26 @@ struct Grid {
 template <class T>
 struct Images {
   const T* data;
-  int64_t image_stride, channel_stride, row_stride, column_stride;
+  int64_t channels, image_stride, channel_stride, row_stride, column_stride;
 };
+
+// A convolution's weight, gain * direction / |direction| per output channel.
+template <class T>
+struct WeightNorm {
+  const T *gain, *direction;  // (outputs), (outputs, inputs, taps)
+  int64_t outputs, inputs, taps;
+
+  int64_t row() const { return inputs * taps; }
+};
+
+// Entry (output, input, tap) of a weight is at output * by_output + input * by_input + tap * by_tap, with the taps from
+// the last to the first if `turned`.
+struct Order {
+  int64_t by_output, by_input, by_tap;
+  bool turned;
+};
+
+constexpr int64_t TOGETHER = 16;  // output channels whose entries are moved together, as many as share a cache line
 
 // The weights, in the order in which products read them. Rows are padded with zeros to whole vectors: `wide`,
 // `taps_kept` and `taps_out` are the number of hidden channels, and nine times those of inputs and outputs, rounded up.

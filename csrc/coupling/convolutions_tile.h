@@ -9,25 +9,26 @@
 #include "simd/exp.h"
 
 #include "coupling/product.h"
+#include "coupling/weight_norm.h"
 
 // Places that pass through all products together.
 constexpr int64_t CHUNK = 24;
 
-// An image to the inside of a plane.
+// An image to the inside of a plane, whose places have `together` numbers.
 template <class T>
-void gather(const Images<T>& of, int64_t image, const Grid& grid, int64_t channels, T* plane) {
+void gather(const Images<T>& of, int64_t image, const Grid& grid, int64_t together, T* plane) {
   for (int64_t row = 0; row < grid.rows; ++row) {
-    T* const to = plane + (grid.inside() + row * grid.pitch()) * channels;
-    for (int64_t channel = 0; channel < channels; ++channel) {
+    T* const to = plane + (grid.inside() + row * grid.pitch()) * together;
+    for (int64_t channel = 0; channel < of.channels; ++channel) {
       const T* const from = of.data + image * of.image_stride + channel * of.channel_stride + row * of.row_stride;
-      for (int64_t x = 0; x < grid.columns; ++x) to[x * channels + channel] = from[x * of.column_stride];
+      for (int64_t x = 0; x < grid.columns; ++x) to[x * together + channel] = from[x * of.column_stride];
     }
   }
 }
 
-// Every window's sum over its taps, plus the bias, to an image (channels, places), contiguous. A place of the plane has
-// `columns` numbers: the channels of the first tap, those of the second, and so on.
-template <class T>
+// Every window's sum over its taps, plus the bias, to an image (channels, places), contiguous, or ADD it there. A place
+// of the plane has `columns` numbers: the channels of the first tap, those of the second, and so on.
+template <bool ADD, class T>
 void add_windows(const Grid& grid, const T* plane, int64_t columns, int64_t channels, const T* bias, T* image) {
   for (int64_t n = 0; n < channels; n += LANES<T>) {
     const int64_t some = std::min<int64_t>(LANES<T>, channels - n);
@@ -38,7 +39,10 @@ void add_windows(const Grid& grid, const T* plane, int64_t columns, int64_t chan
       for (int64_t y = 0; y < 3; ++y, row += grid.pitch() * columns + 3 * channels) {
         for (int64_t x = 0; x < 3; ++x) sum += *reinterpret_cast<const V<T>*>(row + x * (columns + channels));
       }
-      for (int64_t channel = 0; channel < some; ++channel) image[(n + channel) * grid.count() + p] = sum[channel];
+      for (int64_t channel = 0; channel < some; ++channel) {
+        T& place = image[(n + channel) * grid.count() + p];
+        place = ADD ? place + sum[channel] : sum[channel];
+      }
     }
   }
 }
@@ -119,7 +123,7 @@ void forward_images(const Network<T>& net, const Images<T>& x, T* saved, T* y, i
       transform(count, hidden2, wide, net.width, net.third, zeros, taps + grid.inside() * net.taps_out,
                 grid.corners + first, net.taps_out, grid.numbers);
     }
-    add_windows(grid, taps, net.taps_out, net.outputs, net.bias3, y + image * net.outputs * grid.count());
+    add_windows<false>(grid, taps, net.taps_out, net.outputs, net.bias3, y + image * net.outputs * grid.count());
   }
 }
 
@@ -132,7 +136,7 @@ struct Tile {
   const T* zeros;
 };
 
-// The gradients of the hidden values and of x, of image number `index` of a tile.
+// The gradients of the hidden values, of image number `index` of a tile; adds that of x.
 template <class T>
 void backward_image(
     const Network<T>& net, const Tile<T>& tile, int64_t index, const T* saved, T* of_x, const Gradients<T>& sums) {
@@ -154,7 +158,7 @@ void backward_image(
     transform(count, of_hidden1, wide, net.width, net.first_back, tile.zeros, tile.taps + grid.inside() * net.taps_kept,
               grid.corners + first, net.taps_kept, grid.numbers);
   }
-  add_windows(grid, tile.taps, net.taps_kept, net.kept, tile.zeros, of_x);
+  add_windows<true>(grid, tile.taps, net.taps_kept, net.kept, tile.zeros, of_x);
 }
 
 // Places of which a product of weight gradients takes one block of columns after the other, so that the columns stay in
@@ -201,9 +205,8 @@ void add_place_gradient(
 }
 
 template <class T>
-void add_last_bias_gradient(const Network<T>& net, const Images<T>& gradient, int64_t image, T* sums) {
-  const Grid& grid = net.grid;
-  for (int64_t channel = 0; channel < net.outputs; ++channel) {
+void add_last_bias_gradient(const Grid& grid, const Images<T>& gradient, int64_t image, T* sums) {
+  for (int64_t channel = 0; channel < gradient.channels; ++channel) {
     T sum(0);
     const T* const from = gradient.data + image * gradient.image_stride + channel * gradient.channel_stride;
     for (int64_t y = 0; y < grid.rows; ++y) {
@@ -215,11 +218,12 @@ void add_last_bias_gradient(const Network<T>& net, const Images<T>& gradient, in
   }
 }
 
-// Backward for the images from `begin` to `end`, `together` at a time; adds to `sums`.
+// Backward for the images from `begin` to `end`, `together` at a time; adds to `sums`, and to the gradient of x, whose
+// images are `of_x_stride` apart. The gradients of the outputs are those of some channels, then of the others.
 template <class T>
 void backward_images(
-    const Network<T>& net, const Images<T>& x, const Images<T>& gradient, const T* saved, T* of_x,
-    const Gradients<T>& sums, int64_t together, int64_t begin, int64_t end) {
+    const Network<T>& net, const Images<T>& x, const std::array<Images<T>, 2>& gradients, const T* saved, T* of_x,
+    int64_t of_x_stride, const Gradients<T>& sums, int64_t together, int64_t begin, int64_t end) {
   const Grid& grid = net.grid;
   const int64_t size = grid.count() * net.wide;
   Scratch<T> scratch;
@@ -235,9 +239,13 @@ void backward_images(
     for (int64_t index = 0; index < images; ++index) {
       const int64_t image = first + index;
       gather(x, image, grid, net.kept, tile.x + index * grid.plane() * net.kept);
-      gather(gradient, image, grid, net.outputs, tile.of_y + index * grid.plane() * net.outputs);
-      add_last_bias_gradient(net, gradient, image, sums.bias3);
-      backward_image(net, tile, index, hidden + index * net.saved(), of_x + image * net.kept * grid.count(), sums);
+      int64_t channel = 0;
+      for (const Images<T>& gradient : gradients) {
+        gather(gradient, image, grid, net.outputs, tile.of_y + index * grid.plane() * net.outputs + channel);
+        add_last_bias_gradient(grid, gradient, image, sums.bias3 + channel);
+        channel += gradient.channels;
+      }
+      backward_image(net, tile, index, hidden + index * net.saved(), of_x + image * of_x_stride, sums);
     }
     add_window_gradient(net, images, tile.x, net.kept, tile.of_hidden1, size, sums.first);
     add_place_gradient(net, images, tile.of_hidden2, hidden, net.saved(), sums.second);

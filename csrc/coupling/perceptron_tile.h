@@ -13,7 +13,8 @@ namespace square {
 #include "simd/simd.h"
 }
 
-// The product of `a` with a tile (see simd/columns.h). `a` has `rows` rows and `depth` columns, or is the transpose of such a matrix.
+// The product of `a` with a tile (see simd/columns.h). `a` has `rows` rows and `depth` columns, or is the transpose of
+// such a matrix.
 template <class T, class Finish>
 INVERTBENCH_INLINE void multiply_tile(
     int64_t rows, int64_t depth, const T* a, bool transposed, const T* tile, const Finish& finish) {

@@ -1,14 +1,7 @@
 // Weight-normalised convolutions, weight = gain * direction / |direction| per output channel, in the order in which
 // products read them, and the gradients of gain and direction.
-#pragma once
-
-#include <ATen/Parallel.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-
-namespace invertbench {
+//
+// Included once for each instruction set, in a separate namespace: no include guard.
 
 // In double precision, as several sums, which the compiler computes as vectors.
 template <class T>
@@ -25,28 +18,6 @@ double inner_product(const T* a, const T* b, int64_t count) {
   return sum;
 }
 
-template <class T>
-struct WeightNorm {
-  const T *gain, *direction;  // (outputs), (outputs, inputs, taps)
-  int64_t outputs, inputs, taps;
-
-  int64_t row() const { return inputs * taps; }
-
-  double norm(int64_t output) const {
-    const T* const v = direction + output * row();
-    return std::sqrt(inner_product(v, v, row()));
-  }
-};
-
-// Entry (output, input, tap) of a weight is at output * by_output + input * by_input + tap * by_tap, with the taps from
-// the last to the first if `turned`.
-struct Order {
-  int64_t by_output, by_input, by_tap;
-  bool turned;
-};
-
-constexpr int64_t TOGETHER = 16;  // output channels whose entries are moved together, as many as share a cache line
-
 // Calls each(output, number of the entry in `direction`, number in `order`) for the outputs from `begin` to `end`.
 template <class T, class Each>
 void for_entries(const WeightNorm<T>& of, const Order& order, int64_t begin, int64_t end, const Each& each) {
@@ -61,43 +32,33 @@ void for_entries(const WeightNorm<T>& of, const Order& order, int64_t begin, int
   }
 }
 
-template <class Each>
-void for_blocks(int64_t outputs, int64_t row, const Each& each) {
-  const int64_t blocks = (outputs + TOGETHER - 1) / TOGETHER, grain = 20000 / (TOGETHER * row + 1) + 1;
-  at::parallel_for(0, blocks, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t block = begin; block < end; ++block) {
-      each(block * TOGETHER, std::min(outputs, (block + 1) * TOGETHER));
-    }
-  });
-}
-
 template <class T>
-void pack(const WeightNorm<T>& of, const Order& order, T* to) {
-  for_blocks(of.outputs, of.row(), [&](int64_t begin, int64_t end) {
-    T scales[TOGETHER];
-    for (int64_t output = begin; output < end; ++output) scales[output - begin] = T(of.gain[output] / of.norm(output));
-    for_entries(of, order, begin, end, [&](int64_t output, int64_t entry, int64_t at) {
-      to[at] = scales[output - begin] * of.direction[entry];
-    });
-  });
+double norm(const WeightNorm<T>& of, int64_t output) {
+  const T* const v = of.direction + output * of.row();
+  return std::sqrt(inner_product(v, v, of.row()));
 }
 
-// The gradients of gain and direction from that of the weight, which is in `order`.
+// The weights of the outputs from `begin` to `end`, at most TOGETHER.
 template <class T>
-void unpack_gradients(const WeightNorm<T>& of, const Order& order, const T* of_weight, T* of_gain, T* of_direction) {
-  for_blocks(of.outputs, of.row(), [&](int64_t begin, int64_t end) {
-    for_entries(of, order, begin, end, [&](int64_t, int64_t entry, int64_t at) {
-      of_direction[entry] = of_weight[at];
-    });
-    for (int64_t output = begin; output < end; ++output) {
-      const T* const v = of.direction + output * of.row();
-      T* const g = of_direction + output * of.row();
-      const double norm = of.norm(output), along = inner_product(g, v, of.row()) / norm;
-      of_gain[output] = T(along);
-      const T scale = T(of.gain[output] / norm), back = T(along / norm);
-      for (int64_t i = 0; i < of.row(); ++i) g[i] = scale * (g[i] - back * v[i]);
-    }
+void pack(const WeightNorm<T>& of, const Order& order, T* to, int64_t begin, int64_t end) {
+  T scales[TOGETHER];
+  for (int64_t output = begin; output < end; ++output) scales[output - begin] = T(of.gain[output] / norm(of, output));
+  for_entries(of, order, begin, end, [&](int64_t output, int64_t entry, int64_t at) {
+    to[at] = scales[output - begin] * of.direction[entry];
   });
 }
 
-}  // namespace invertbench
+// The gradients of gain and direction from that of the weight, which is in `order`, for the same.
+template <class T>
+void unpack_gradients(const WeightNorm<T>& of, const Order& order, const T* of_weight, T* of_gain, T* of_direction,
+                      int64_t begin, int64_t end) {
+  for_entries(of, order, begin, end, [&](int64_t, int64_t entry, int64_t at) { of_direction[entry] = of_weight[at]; });
+  for (int64_t output = begin; output < end; ++output) {
+    const T* const v = of.direction + output * of.row();
+    T* const g = of_direction + output * of.row();
+    const double size = norm(of, output), along = inner_product(g, v, of.row()) / size;
+    of_gain[output] = T(along);
+    const T scale = T(of.gain[output] / size), back = T(along / size);
+    for (int64_t i = 0; i < of.row(); ++i) g[i] = scale * (g[i] - back * v[i]);
+  }
+}

@@ -1,13 +1,13 @@
 """The affine maps of a step by compiled operators equal their formulas."""
 
-import math
 from functools import partial
 
 import pytest
 import torch
 
 from flows import affine
-from flows.affine import affine_channels, affine_coupling
+from flows.affine import affine_channels
+from flows.gates import COMPILED
 from layers.kernels import load as kernels
 
 
@@ -16,24 +16,42 @@ def way(request, monkeypatch):
     """Run a test with the compiled operators and with plain PyTorch."""
     if request.param == "compiled" and not kernels.load():
         pytest.skip(f"no compiled kernels: {kernels.backend().reason}")
-    monkeypatch.setattr(affine, "LEAST_ENTRIES", 0 if request.param == "compiled" else math.inf)
+    if request.param == "plain":
+        monkeypatch.setattr(affine, "_kernel_serves", lambda *tensors: False)
     return request.param
+
+
+class Gated(torch.autograd.Function):
+    """The operators of a coupling around given s and shift; compiled networks add their own (test_coupled.py)."""
+
+    @staticmethod
+    def forward(ctx, gate, kept, moved, s, shift):
+        ctx.save_for_backward(moved, s)
+        ctx.gate, ctx.kept = COMPILED.index(gate), kept.shape[1]
+        return torch.ops.invertbench.affine_coupling(kept, moved, s, shift, ctx.gate)
+
+    @staticmethod
+    def backward(ctx, of_y, of_log_det):
+        of_x, of_s = torch.ops.invertbench.affine_coupling_backward(of_y, of_log_det, *ctx.saved_tensors, ctx.gate)
+        return None, of_x[:, : ctx.kept], of_x[:, ctx.kept :], of_s, of_y[:, ctx.kept :]
 
 
 def channels_formula(x, shift, log_scale):
     columns = (1, -1, *[1] * (x.ndim - 2))
-    return ((x + shift.view(columns)) * log_scale.view(columns).exp(),)
+    y = (x + shift.view(columns)) * log_scale.view(columns).exp()
+    return y, x.shape[2:].numel() * log_scale.sum()
 
 
-def coupling_formula(kept, moved, log_scale, shift):
+def coupling_formula(gate, kept, moved, s, shift):
+    log_scale = gate(s)
     return torch.cat([kept, moved * log_scale.exp() + shift], 1), log_scale.flatten(1).sum(1)
 
 
-def channels(*operands):
-    return (affine_channels(*operands),)
-
-
-MAPS = {"channels": (channels, channels_formula), "coupling": (affine_coupling, coupling_formula)}
+GATED = {gate.__name__: (partial(Gated.apply, gate), partial(coupling_formula, gate)) for gate in COMPILED}
+MAPS = {"channels": (affine_channels, channels_formula), **GATED}
+COMPILED_MAPS = [(name, "compiled") for name in MAPS]
+every_map = pytest.mark.parametrize(("name", "way"), [("channels", "plain"), *COMPILED_MAPS], indirect=["way"])
+compiled_map = pytest.mark.parametrize(("name", "way"), COMPILED_MAPS, indirect=["way"])
 
 
 def operands_of(name, shape, dtype=torch.float64, kept=2):
@@ -58,16 +76,16 @@ def agree(name, operands):
     torch.testing.assert_close(*(results(function, operands) for function in MAPS[name]))
 
 
-@pytest.mark.parametrize("name", MAPS)
-def test_the_operators_equal_their_formulas(name, case):
+@every_map
+def test_the_operators_equal_their_formulas(name, way, case):
     few = [(0, 3, 4), (2, 3, 0), (1, 3, 1), (5, 9), (3, 5, 7), (2, 6, 3, 5)]
     for shape in (*few, (70, 4, 16), (3, 4, 40, 41), (1, 3, 3000)):
         with case(shape=shape):
             agree(name, operands_of(name, shape))
 
 
-@pytest.mark.parametrize("name", MAPS)
-def test_operands_may_be_views(name):
+@every_map
+def test_operands_may_be_views(name, way):
     operands = operands_of(name, (4, 6, 3, 5))
     events = [operand for operand in operands if operand.ndim == 4]
     for view in (
@@ -79,8 +97,8 @@ def test_operands_may_be_views(name):
         agree(name, [view(one) if any(one is other for other in events) else one for one in operands])
 
 
-@pytest.mark.parametrize("name", MAPS)
-def test_gradients_may_be_views(name):
+@every_map
+def test_gradients_may_be_views(name, way):
     function, formula = MAPS[name]
     operands = [operand.requires_grad_() for operand in operands_of(name, (3, 5, 4))]
     found = []
@@ -91,27 +109,32 @@ def test_gradients_may_be_views(name):
     torch.testing.assert_close(*found)
 
 
-@pytest.mark.parametrize("name", MAPS)
-def test_second_derivatives(name):
-    operands = tuple(operand.requires_grad_() for operand in operands_of(name, (2, 4, 3)))
-    assert torch.autograd.gradcheck(MAPS[name][0], operands)
-    assert torch.autograd.gradgradcheck(MAPS[name][0], operands)
-    first, differentiable = (results(MAPS[name][0], operands, differentiable=way) for way in (False, True))
+def test_second_derivatives():
+    operands = tuple(operand.requires_grad_() for operand in operands_of("channels", (2, 4, 3)))
+    assert torch.autograd.gradcheck(affine_channels, operands)
+    assert torch.autograd.gradgradcheck(affine_channels, operands)
+    first, differentiable = (results(affine_channels, operands, differentiable=way) for way in (False, True))
     torch.testing.assert_close(first, differentiable)
 
 
-def test_scales_at_the_ends_of_the_range():
-    """The scale overflows and underflows where `exp` does, and NaN stays."""
-    for dtype, tolerance in ((torch.float32, 1e-6), (torch.float64, 1e-14)):
-        points = [-760.0, -745, -104, -103, -88, -87, -1e-20, 0, 1e-20, 88, 88.7, 89, 709, 710, -torch.inf, torch.inf]
-        log_scale = torch.tensor([*points, torch.nan], dtype=dtype)[None, None]
-        ones, zeros = torch.ones_like(log_scale), torch.zeros_like(log_scale)
-        y, _ = affine_coupling(ones[:, :0], ones, log_scale, zeros)
-        torch.testing.assert_close(y, log_scale.exp(), rtol=tolerance, atol=0, equal_nan=True)
-
-
 @pytest.mark.parametrize("way", ["compiled"], indirect=True)
-@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.parametrize("gate", COMPILED)
+def test_gates_at_the_ends_of_the_range(gate, way):
+    """Scale, log-scale and its derivative; the scale overflows and underflows where `exp` does, and NaN stays."""
+    for dtype, tolerance in ((torch.float32, 2e-6), (torch.float64, 4e-15)):
+        points = [-760.0, -745, -104, -103, -88, -87, -20, -2, -1e-20, 0, 1e-20, 9, 88, 88.7, 89, 709, 710]
+        s = torch.tensor([*points, -torch.inf, torch.inf, torch.nan], dtype=dtype)[:, None, None].requires_grad_()
+        ones = torch.ones_like(s)
+        operands = (ones[:, :0], ones, s, 0 * ones)
+        (scale, log_scale), (_, expected) = (function(*operands) for function in GATED[gate.__name__])
+        close = partial(torch.testing.assert_close, rtol=tolerance, equal_nan=True)
+        close(scale, gate(s.double()).exp().to(dtype), atol=0)
+        close(log_scale, expected, atol=tolerance)
+        slopes = [torch.autograd.grad(found.sum(), s)[0][scale.isfinite()] for found in (log_scale, expected)]
+        close(*slopes, atol=tolerance)
+
+
+@compiled_map
 def test_error_in_single_precision(name, way):
     """Compared with double precision, the error is at most twice that of the formulas."""
     operands = operands_of(name, (64, 32, 128), torch.float32)
@@ -121,8 +144,7 @@ def test_error_in_single_precision(name, way):
         assert (a.double() - true).norm() <= 2 * (b.double() - true).norm() + 1e-12, i
 
 
-@pytest.mark.parametrize("way", ["compiled"], indirect=True)
-@pytest.mark.parametrize("name", MAPS)
+@compiled_map
 def test_the_same_for_any_number_of_threads(name, way):
     operands, threads, found = operands_of(name, (50, 4, 900), torch.float32), torch.get_num_threads(), []
     try:
@@ -135,22 +157,28 @@ def test_the_same_for_any_number_of_threads(name, way):
         assert all(torch.equal(a, b) for a, b in zip(found[0], result, strict=True))
 
 
-@pytest.mark.parametrize("name", MAPS)
-def test_transforms(name):
-    operands = operands_of(name, (2, 4, 3))
+def test_transforms():
+    operands = operands_of("channels", (2, 4, 3))
     for transform in (torch.func.jacrev, torch.func.jacfwd):
-        found = (transform(function, argnums=(0, 1, 2))(*operands) for function in MAPS[name])
+        found = (transform(function, argnums=(0, 1, 2))(*operands) for function in MAPS["channels"])
         torch.testing.assert_close(*found)
 
 
 @pytest.mark.parametrize("way", ["compiled"], indirect=True)
 def test_operands_that_do_not_fit_are_refused(way):
-    kept, moved, log_scale, shift = operands_of("coupling", (3, 4, 5))
-    coupling = partial(torch.ops.invertbench.affine_coupling, kept, moved)
-    for wrong, error in ((log_scale[:, :1], ValueError), (log_scale[1:], ValueError), (log_scale.float(), TypeError)):
+    kept, moved, s, shift = operands_of("coupling", (3, 4, 5))
+    forward, backward = (torch.ops.invertbench.affine_coupling, torch.ops.invertbench.affine_coupling_backward)
+    for wrong, error in ((s[:, :1], ValueError), (s[1:], ValueError), (s.float(), TypeError)):
         with pytest.raises(error, match="affine_coupling"):
-            coupling(wrong, shift)
+            forward(kept, moved, wrong, shift, 0)
+        with pytest.raises(error, match="affine_coupling"):
+            backward(torch.cat([kept, moved], 1), torch.ones(3, dtype=s.dtype), moved, wrong, 0)
     with pytest.raises(ValueError, match="affine_coupling: kept"):
-        torch.ops.invertbench.affine_coupling(kept[:, :, 1:], moved, log_scale, shift)
+        forward(kept[:, :, 1:], moved, s, shift, 0)
+    for gate in (-1, 3):
+        with pytest.raises(ValueError, match=f"affine_coupling: gate {gate}"):
+            forward(kept, moved, s, shift, gate)
+        with pytest.raises(ValueError, match=f"affine_coupling: gate {gate}"):
+            backward(torch.cat([kept, moved], 1), torch.ones(3, dtype=s.dtype), moved, s, gate)
     with pytest.raises(ValueError, match="actnorm"):
         torch.ops.invertbench.actnorm(moved, torch.ones(1, dtype=moved.dtype), torch.ones(2, dtype=moved.dtype))
