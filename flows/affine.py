@@ -20,7 +20,7 @@ def affine_channels(x: Tensor, shift: Tensor, log_scale: Tensor) -> tuple[Tensor
         x: (N, C, *spatial).
         shift, log_scale: of every channel, (C,).
     """
-    if not _kernel_serves(x, shift, log_scale):
+    if not kernels.serve_on_processor(x, shift, log_scale):
         return _plain_channels(x, shift, log_scale)
     y, log_det = torch.ops.invertbench.actnorm(x, shift, log_scale)
     return y, log_det
@@ -42,11 +42,6 @@ def affine_coupling(kept: Tensor, moved: Tensor, log_scale: Tensor, shift: Tenso
 def per_channel(vector: Tensor, x: Tensor) -> Tensor:
     """Return a vector (C,) as (C, 1, ...), to broadcast against x."""
     return vector.view(-1, *[1] * (x.ndim - 2))
-
-
-def _kernel_serves(x: Tensor, *others: Tensor) -> bool:
-    """Return whether the compiled operator supports these: on a CPU, and in full precision."""
-    return x.is_cpu and not torch.is_autocast_enabled("cpu") and kernels.serve(x, *others)
 
 
 def _plain_channels(x: Tensor, shift: Tensor, log_scale: Tensor) -> tuple[Tensor, Tensor]:

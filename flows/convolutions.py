@@ -50,9 +50,7 @@ def s_and_shift(kept: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
 
 def kernel_serves(*tensors: Tensor) -> bool:
     """Return whether the compiled operator supports these: images on a CPU, not too wide, in full precision."""
-    if tensors[0].ndim != 4 or not tensors[0].is_cpu or torch.is_autocast_enabled("cpu"):
-        return False
-    return tensors[1].shape[0] <= WIDEST and kernels.serve(*tensors)
+    return tensors[0].ndim == 4 and tensors[1].shape[0] <= WIDEST and kernels.serve_on_processor(*tensors)
 
 
 def _plain(x: Tensor, *weights: Tensor) -> Tensor:

@@ -56,10 +56,8 @@ def s_and_shift(kept: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def kernel_serves(*tensors: Tensor) -> bool:
-    """Return whether the compiled operator supports these: on a CPU, not too wide, and without lowered precision."""
-    if not tensors[0].is_cpu or tensors[1].shape[0] > WIDEST or torch.is_autocast_enabled("cpu"):
-        return False
-    return kernels.serve(*tensors)
+    """Return whether the compiled operator supports these: on a CPU, not too wide, in full precision."""
+    return tensors[1].shape[0] <= WIDEST and kernels.serve_on_processor(*tensors)
 
 
 def _plain(bounded: bool, x: Tensor, *weights: Tensor) -> Tensor:

@@ -72,6 +72,16 @@ def serve(*tensors: Tensor) -> bool:
     return alike and first.device.type in ("cpu", "cuda") and load(first.device.type)
 
 
+def serve_on_processor(*tensors: Tensor) -> bool:
+    """Return whether operators that are written for a processor alone support these tensors.
+
+    They have no other precision for autocast, and no shapes for torch.compile: under both, plain PyTorch runs.
+    """
+    if not tensors[0].is_cpu or torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
+        return False
+    return serve(*tensors)
+
+
 def serve_bfloat16(x: Tensor, weight: Tensor) -> bool:
     """Return whether the operators support bfloat16 events with a float32 weight, computing in float32: on CUDA."""
     if x.dtype != torch.bfloat16 or weight.dtype != torch.float32 or torch._C._are_functorch_transforms_active():

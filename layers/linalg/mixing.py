@@ -32,9 +32,8 @@ def mix_channels(weight: Tensor, x: Tensor) -> Tensor:
 
 def _kernel_serves(weight: Tensor, x: Tensor) -> bool:
     """Return whether the compiled operator supports these and is faster: on a CPU, in full precision."""
-    if not x.is_cpu or torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
-        return False
-    return max(weight.shape) <= MOST_CHANNELS and x.shape[2] >= LEAST_POSITIONS and kernels.serve(weight, x)
+    few = max(weight.shape) <= MOST_CHANNELS and x.shape[2] >= LEAST_POSITIONS
+    return few and kernels.serve_on_processor(weight, x)
 
 
 def has_few_positions(x: Tensor) -> bool:

@@ -41,6 +41,4 @@ def log_abs_det(matrix: Tensor) -> Tensor:
 
 def _kernel_serves(*tensors: Tensor) -> bool:
     """Return whether the compiled operators support these and are faster: few channels on a CPU, in full precision."""
-    if not tensors[0].is_cpu or len(tensors[0]) > MOST_CHANNELS or torch.compiler.is_compiling():
-        return False
-    return not torch.is_autocast_enabled("cpu") and kernels.serve(*tensors)
+    return len(tensors[0]) <= MOST_CHANNELS and kernels.serve_on_processor(*tensors)

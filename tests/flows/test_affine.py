@@ -5,7 +5,6 @@ from functools import partial
 import pytest
 import torch
 
-from flows import affine
 from flows.affine import affine_channels
 from flows.gates import COMPILED
 from layers.kernels import load as kernels
@@ -17,7 +16,7 @@ def way(request, monkeypatch):
     if request.param == "compiled" and not kernels.load():
         pytest.skip(f"no compiled kernels: {kernels.backend().reason}")
     if request.param == "plain":
-        monkeypatch.setattr(affine, "_kernel_serves", lambda *tensors: False)
+        monkeypatch.setattr(kernels, "serve_on_processor", lambda *tensors: False)
     return request.param
 
 
