@@ -19,8 +19,8 @@
 #include <tuple>
 
 #include "affine/operands.h"
-#include "coupling/scratch.h"
 #include "dispatch.h"
+#include "scratch.h"
 #include "simd/cpu.h"
 
 #define INVERTBENCH_BODY "affine/matrix_rows.h"

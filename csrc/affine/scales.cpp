@@ -3,8 +3,8 @@
 // channels beside x scale + shift of the moved ones, whose scale is a gate of s, and the sums of the log-scales.
 //
 // Every event's log-determinant is summed by one thread, and gradients of channels over SLABS parts of the events, in
-// their order: the same for any number of threads. The coupling is differentiated in flows/coupled.py. Derivatives of
-// ActNorm's gradients are those of PyTorch's operators.
+// their order: the same for any number of threads. The coupling is differentiated in coupling/coupling.cpp. Derivatives
+// of ActNorm's gradients are those of PyTorch's operators.
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>

@@ -1,6 +1,6 @@
 // `invertbench::convolutions` and `invertbench::convolutions_backward`: 3x3 convolution, ELU, 1x1, ELU, 3x3, the
 // network of an image coupling, all weight-normalised and with a bias, on a processor. Differentiated in
-// flows/convolutions.py.
+// coupling.cpp.
 //
 // `weights` are gain, direction and bias of the three, in this order. Gradients are sums over parts of the images,
 // which are added up in their order: the same for any number of threads.
@@ -43,8 +43,8 @@ struct Way {
 
 template <class T>
 Way<T> way() {
-#define INVERTBENCH_WAY(set)                                                                          \
-  Way<T> {                                                                                            \
+#define INVERTBENCH_WAY(set)                                                                               \
+  Way<T> {                                                                                                 \
     set::LANES<T>, set::forward_images<T>, set::backward_images<T>, set::pack<T>, set::unpack_gradients<T> \
   }
 #if defined(__x86_64__)

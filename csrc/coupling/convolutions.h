@@ -4,7 +4,7 @@
 #include <array>
 #include <cstdint>
 
-#include "coupling/scratch.h"
+#include "scratch.h"
 #include "simd/prefetch.h"
 
 namespace invertbench {

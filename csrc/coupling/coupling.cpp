@@ -35,6 +35,8 @@ struct Outputs {
 };
 
 struct Convolutions {
+  static constexpr size_t weights = 9;
+
   static Outputs forward(const at::Tensor& kept, at::TensorList weights, bool keep) {
     static const auto op = operator_named<Pair(const at::Tensor&, at::TensorList, bool)>("invertbench::convolutions");
     const auto [y, hidden] = op.call(kept, weights, keep);
@@ -53,6 +55,8 @@ struct Convolutions {
 
 // s by the first, with tanh, and the shift by the second, with ReLU.
 struct Perceptrons {
+  static constexpr size_t weights = 12;
+
   static Outputs forward(const at::Tensor& kept, at::TensorList w, bool keep) {
     using Signature = Pair(const at::Tensor&, Weight, Weight, Weight, Weight, Weight, Weight, bool, bool);
     static const auto op = operator_named<Signature>("invertbench::perceptron");
@@ -77,15 +81,18 @@ struct Perceptrons {
   }
 };
 
-// Call with(network) with the network of this name, for as many weights as it has.
+// Call with(network) with the network of this name, which must have as many weights as these.
 template <class With>
 auto with_network(std::string_view name, at::TensorList weights, const With& with) {
-  const bool images = name == "convolutions";
-  TORCH_CHECK_VALUE(images || name == "perceptrons", "coupling: network '", name,
+  const auto checked = [&](auto network) {
+    TORCH_CHECK_VALUE(weights.size() == network.weights, "coupling: ", weights.size(), " weights; ", name, " have ",
+                      network.weights);
+    return with(network);
+  };
+  if (name == "convolutions") return checked(Convolutions{});
+  TORCH_CHECK_VALUE(name == "perceptrons", "coupling: network '", name,
                     "' is not known; use convolutions or perceptrons");
-  TORCH_CHECK_VALUE(weights.size() == (images ? 9 : 12), "coupling: ", weights.size(), " weights; ", name, " have ",
-                    images ? 9 : 12);
-  return images ? with(Convolutions{}) : with(Perceptrons{});
+  return checked(Perceptrons{});
 }
 
 Pair scaled(const at::Tensor& kept, const at::Tensor& moved, const Outputs& by, int64_t gate) {
@@ -123,6 +130,7 @@ struct Coupling : torch::autograd::Function<Coupling> {
     context->save_for_backward(std::move(saved));
     context->saved_data["kept"] = kept;
     context->saved_data["gate"] = gate;
+    context->saved_data["weights"] = int64_t(weights.size());
     context->saved_data["network"] = std::string(network);
     return {y, log_det};
   }
@@ -131,7 +139,7 @@ struct Coupling : torch::autograd::Function<Coupling> {
     const variable_list saved = context->get_saved_variables();
     const int64_t kept = context->saved_data["kept"].toInt(), gate = context->saved_data["gate"].toInt();
     const std::string network = context->saved_data["network"].toStringRef();
-    const size_t count = network == "convolutions" ? 9 : 12;
+    const auto count = size_t(context->saved_data["weights"].toInt());
     const at::Tensor& x = saved[0];
     const at::TensorList weights(saved.data() + 1, count), hidden(saved.data() + count + 2, saved.size() - count - 2);
     variable_list found = at::GradMode::is_enabled()

@@ -1,5 +1,5 @@
 // `invertbench::perceptron` and `invertbench::perceptron_backward`: three linear layers over the channels of every
-// position, tanh or ReLU between them, on a processor. Differentiated in flows/perceptron.py.
+// position, tanh or ReLU between them, on a processor. Differentiated in coupling.cpp.
 //
 // Of the hidden values only the second are saved for the backward pass; the first are cheap to recompute.
 // Gradients are sums over up to SLABS parts of the points, added up in their order: the same for any number of threads.

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "coupling/scratch.h"
+#include "scratch.h"
 #include "simd/prefetch.h"
 
 namespace invertbench {
