@@ -13,6 +13,7 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from layers import LAYERS, InvertibleLinear, UnsupportedShape
+from layers.kernels import load as kernels
 from layers.kernels.build import cache_folder
 
 # Tests use a temporary cache instead of the user's.
@@ -79,6 +80,16 @@ def case() -> Callable[..., contextlib.AbstractContextManager[None]]:
             raise
 
     return named
+
+
+@pytest.fixture(params=["compiled", "plain"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run a test with the compiled operators that serve a processor alone, and with plain PyTorch."""
+    if request.param == "plain":
+        monkeypatch.setattr(kernels, "serve_on_processor", lambda *tensors: False)
+    elif not kernels.load():
+        pytest.skip(f"no compiled kernels: {kernels.backend().reason}")
+    return str(request.param)
 
 
 @pytest.fixture(scope="session")

@@ -7,17 +7,8 @@ import torch
 
 from flows.affine import affine_channels
 from flows.gates import COMPILED
-from layers.kernels import load as kernels
 
-
-@pytest.fixture(params=["compiled", "plain"], autouse=True)
-def way(request, monkeypatch):
-    """Run a test with the compiled operators and with plain PyTorch."""
-    if request.param == "compiled" and not kernels.load():
-        pytest.skip(f"no compiled kernels: {kernels.backend().reason}")
-    if request.param == "plain":
-        monkeypatch.setattr(kernels, "serve_on_processor", lambda *tensors: False)
-    return request.param
+pytestmark = pytest.mark.usefixtures("way")
 
 
 class Gated(torch.autograd.Function):

@@ -6,22 +6,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from flows import convolutions as module
 from flows.conditioners import WeightNormConditioner
 from flows.convolutions import convolutions, operands
 from flows.couplings import AffineCoupling
 from flows.gates import bounded_gate, doubled_gate, sigmoid_gate
-from layers.kernels import load as kernels
 
-
-@pytest.fixture(params=["compiled", "plain"], autouse=True)
-def way(request, monkeypatch):
-    """Run a test with the compiled operator and with plain PyTorch."""
-    if request.param == "plain":
-        monkeypatch.setattr(module, "WIDEST", 0)
-    elif not kernels.load():
-        pytest.skip(f"no compiled kernels: {kernels.backend().reason}")
-    return request.param
+pytestmark = pytest.mark.usefixtures("way")
 
 
 def made(kept=2, moved=3, width=5, dtype=torch.float64, gate=sigmoid_gate):

@@ -11,22 +11,12 @@ import pytest
 import torch
 from torch import nn
 
-from flows import perceptron
 from flows.conditioners import PointwiseConditioner
 from flows.couplings import AffineCoupling
 from flows.gates import bounded_gate, exponential_gate
 from flows.perceptron import Perceptron
-from layers.kernels import load as kernels
 
-
-@pytest.fixture(params=["compiled", "plain"], autouse=True)
-def way(request, monkeypatch):
-    """Run a test with the compiled operator and with plain PyTorch."""
-    if request.param == "plain":
-        monkeypatch.setattr(perceptron, "WIDEST", 0)
-    elif not kernels.load():
-        pytest.skip(f"no compiled kernels: {kernels.backend().reason}")
-    return request.param
+pytestmark = pytest.mark.usefixtures("way")
 
 
 def layer_after_layer(net, x):

@@ -6,18 +6,9 @@ import pytest
 import torch
 
 from layers.kernels import load as kernels
-from layers.linalg import mixing
 from layers.linalg.mixing import mix_channels
 
-
-@pytest.fixture(params=["compiled", "plain"], autouse=True)
-def way(request, monkeypatch):
-    """Run a test with the compiled operator and with plain PyTorch."""
-    if request.param == "compiled" and not kernels.load():
-        pytest.skip(f"no compiled kernels: {kernels.backend().reason}")
-    if request.param == "plain":
-        monkeypatch.setattr(mixing, "MOST_CHANNELS", 0)
-    return request.param
+pytestmark = pytest.mark.usefixtures("way")
 
 
 def formula(weight, x):

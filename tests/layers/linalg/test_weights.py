@@ -3,18 +3,9 @@
 import pytest
 import torch
 
-from layers.kernels import load as kernels
-from layers.linalg import weights
 from layers.linalg.weights import log_abs_det, plu_matrix
 
-
-@pytest.fixture(params=["compiled", "plain"], autouse=True)
-def way(request, monkeypatch):
-    """Run a test with the compiled operators and with plain PyTorch."""
-    if request.param == "compiled" and not kernels.load():
-        pytest.skip(f"no compiled kernels: {kernels.backend().reason}")
-    monkeypatch.setattr(weights, "MOST_CHANNELS", 1000 if request.param == "compiled" else -1)
-    return request.param
+pytestmark = pytest.mark.usefixtures("way")
 
 
 def factors(size, dtype=torch.float64):
