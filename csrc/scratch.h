@@ -16,9 +16,14 @@ inline int64_t rounded(int64_t count, int64_t lanes) { return (count + lanes - 1
 template <class T>
 class Scratch {
  public:
-  T* zeros(int64_t count) {
+  T* numbers(int64_t count) {
     T* const data = static_cast<T*>(::operator new[](std::max<int64_t>(count, 1) * sizeof(T), std::align_val_t(64)));
     held_.emplace_back(data);
+    return data;
+  }
+
+  T* zeros(int64_t count) {
+    T* const data = numbers(count);
     std::fill(data, data + count, T(0));
     return data;
   }

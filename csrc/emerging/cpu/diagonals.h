@@ -1,7 +1,7 @@
 // Both triangular solves of an Emerging convolution, vectorised over the pixels of an anti-diagonal, which do not
 // depend on one another: for batches too small to fill vectors with events.
 //
-// Included after emerging/cpu/solve.h, with its macros, once for each kind of instructions.
+// Included after emerging/cpu/events.h, with its macros, once for each kind of instructions.
 
 namespace invertbench::ISA_NAMESPACE {
 
@@ -12,10 +12,10 @@ struct DiagonalTile {
   static constexpr int64_t group = WIDTH * LANES<T>;
   int64_t height, width, channels, count, margin, stride, lane_margin;
 
-  explicit DiagonalTile(const Inversion<T>& work)
+  explicit DiagonalTile(const Problem<T>& work)
       : height(work.height), width(work.width), channels(work.channels), count(height + width - 1),
-        margin(work.first.rows + work.first.columns - 2),
-        stride((height + group - 1) / group * group + 2 * (work.first.rows - 1)), lane_margin(work.first.rows - 1) {}
+        margin(work.rows() + work.columns() - 2),
+        stride((height + group - 1) / group * group + 2 * (work.rows() - 1)), lane_margin(work.rows() - 1) {}
 
   int64_t size() const { return (count + 2 * margin) * channels * stride; }
   int64_t row(int64_t diagonal, int64_t place) const {
@@ -26,7 +26,7 @@ struct DiagonalTile {
 };
 
 template <typename T, int WIDTH>
-int64_t diagonals_tile(const Inversion<T>& work) {
+int64_t diagonals_tile(const Problem<T>& work) {
   return DiagonalTile<T, WIDTH>(work).size();
 }
 
@@ -38,13 +38,13 @@ ISA_TARGET void solve_diagonal(
   const int64_t row_step = shape.channels * step + (backwards ? -1 : 1);
   T* pixels = tile + shape.row(diagonal, backwards ? shape.channels - 1 : 0);
   for (int64_t r = shape.low(diagonal) / shape.group * shape.group; r < shape.end(diagonal); r += shape.group) {
-    solve_pixel<T, WIDTH>(taps, pixels + r, step, row_step, taps.rows - 1, taps.columns - 1);
+    convert_pixel<T, false, WIDTH>(taps, pixels + r, step, row_step, taps.rows - 1, taps.columns - 1);
   }
 }
 
 // Invert one event.
 template <typename T, int WIDTH>
-ISA_TARGET void invert_diagonals(const Inversion<T>& work, int64_t event, T* tile) {
+ISA_TARGET void invert_diagonals(const Tiled<T>& work, int64_t event, T* tile) {
   const DiagonalTile<T, WIDTH> shape(work);
   const int64_t channels = work.channels, pixels = work.height * work.width;
   std::fill(tile, tile + shape.size(), T(0));

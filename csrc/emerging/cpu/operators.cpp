@@ -14,17 +14,18 @@
 #include <tuple>
 #include <vector>
 
-#include "simd/cpu.h"
-#include "emerging/cpu/application.h"
-#include "emerging/cpu/problem.h"
+#include "emerging/cpu/plane_problem.h"
+#include "emerging/cpu/tiles.h"
 #include "emerging/operands.h"
+#include "scratch.h"
+#include "simd/cpu.h"
 
 #define ISA_NAMESPACE portable
 #define ISA_TARGET
 #define ISA_BYTES 16
-#include "emerging/cpu/solve.h"
+#include "emerging/cpu/events.h"
 #include "emerging/cpu/diagonals.h"
-#include "emerging/cpu/apply.h"
+#include "emerging/cpu/planes.h"
 #undef ISA_NAMESPACE
 #undef ISA_TARGET
 #undef ISA_BYTES
@@ -33,9 +34,9 @@
 #define ISA_NAMESPACE avx2
 #define ISA_TARGET __attribute__((target("avx2,fma")))
 #define ISA_BYTES 32
-#include "emerging/cpu/solve.h"
+#include "emerging/cpu/events.h"
 #include "emerging/cpu/diagonals.h"
-#include "emerging/cpu/apply.h"
+#include "emerging/cpu/planes.h"
 #undef ISA_NAMESPACE
 #undef ISA_TARGET
 #undef ISA_BYTES
@@ -43,9 +44,9 @@
 #define ISA_NAMESPACE avx512
 #define ISA_TARGET __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma")))
 #define ISA_BYTES 64
-#include "emerging/cpu/solve.h"
+#include "emerging/cpu/events.h"
 #include "emerging/cpu/diagonals.h"
-#include "emerging/cpu/apply.h"
+#include "emerging/cpu/planes.h"
 #undef ISA_NAMESPACE
 #undef ISA_TARGET
 #undef ISA_BYTES
@@ -54,20 +55,36 @@
 namespace invertbench {
 namespace {
 
-// One way to do the work: `run` inverts `events` events at a time in a tile of `numbers` numbers.
+// One way to do the work in tiles: `run` serves `events` events at a time in a tile of `numbers` numbers; `cost` is in
+// cycles, at first of one tile, then of all of them.
 template <typename T>
 struct Way {
   int64_t events, numbers;
-  void (*run)(const Inversion<T>&, int64_t, T*);
+  void (*run)(const Tiled<T>&, int64_t, T*);
   double cost;
 };
 
 // Rough cycles of a pixel's solve for `width` vectors: multiply-adds at two a cycle, the weights that are loaded for
 // them, and the chain of dependent operations through the channels.
-template <typename T>
-double pixel_cycles(const Inversion<T>& work, double taps, int width) {
-  const double channels = static_cast<double>(work.channels);
+double solve_cycles(const Sizes& sizes, double taps, int width) {
+  const double channels = static_cast<double>(sizes.channels);
   return channels * channels * taps * (width + 0.4) / 2 + 10 * channels + 20;
+}
+
+// The same for both convolutions of a pixel, which have no chain: multiply-adds, and copies into and out of the tile.
+double apply_cycles(const Sizes& sizes, double taps, int width, int64_t lanes) {
+  const double channels = static_cast<double>(sizes.channels);
+  return channels * channels * (taps - 0.5) * (width + 0.1) + 2 * channels * static_cast<double>(width * lanes);
+}
+
+// The same for both convolutions of an event in planes, which are laid out.
+template <typename T>
+double plane_cycles(const Planes<T>& work, int64_t lanes) {
+  const double channels = static_cast<double>(work.channels);
+  const double taps = static_cast<double>(work.rows() * work.columns()) - 0.5;
+  const double weights = channels * (channels * taps + static_cast<double>(LARGEST_BLOCK) / 2);
+  const double vectors = static_cast<double>((work.pixels + lanes - 1) / lanes);
+  return weights * vectors * 1.1 + channels * static_cast<double>(work.height * work.width + 150);
 }
 
 // Keep the way that takes the fewest cycles until the last of `threads` is done.
@@ -78,22 +95,24 @@ void consider(Way<T>& best, const Way<T>& way, int64_t events, int64_t threads) 
   if (best.run == nullptr || cost < best.cost) best = {way.events, way.numbers, way.run, cost};
 }
 
-#define INVERTBENCH_CONSIDER(ISA, WIDTH)                                                                      \
-  consider<T>(best,                                                                                           \
-              {WIDTH * ISA::LANES<T>, ISA::events_tile<T, WIDTH>(work), ISA::invert_events<T, WIDTH>,         \
-               pixels * pixel_cycles(work, inside, WIDTH)},                                                   \
-              work.events, threads);                                                                          \
-  if (shorter > 1) {                                                                                          \
-    consider<T>(best,                                                                                         \
-                {1, ISA::diagonals_tile<T, WIDTH>(work), ISA::invert_diagonals<T, WIDTH>,                     \
-                 diagonals * std::ceil(shorter / (WIDTH * ISA::LANES<T>)) * pixel_cycles(work, all, WIDTH)},  \
-                work.events, threads);                                                                        \
+#define INVERTBENCH_CONSIDER(ISA, WIDTH)                                                                    \
+  consider<T>(best,                                                                                         \
+              {WIDTH * ISA::LANES<T>, ISA::events_tile<T, WIDTH>(work),                                     \
+               inverse ? ISA::invert_events<T, WIDTH> : ISA::apply_events<T, WIDTH>,                        \
+               pixels * (inverse ? solve_cycles(work, inside, WIDTH)                                        \
+                                 : apply_cycles(work, inside, WIDTH, ISA::LANES<T>))},                      \
+              work.events, threads);                                                                        \
+  if (inverse && shorter > 1) {                                                                             \
+    consider<T>(best,                                                                                       \
+                {1, ISA::diagonals_tile<T, WIDTH>(work), ISA::invert_diagonals<T, WIDTH>,                   \
+                 diagonals * std::ceil(shorter / (WIDTH * ISA::LANES<T>)) * solve_cycles(work, all, WIDTH)}, \
+                work.events, threads);                                                                      \
   }
 
 template <typename T>
-Way<T> choose(const Inversion<T>& work, int64_t threads) {
+Way<T> choose(const Problem<T>& work, int64_t threads, bool inverse) {
   const double height = static_cast<double>(work.height), width = static_cast<double>(work.width);
-  const double rows = static_cast<double>(work.first.rows), columns = static_cast<double>(work.first.columns);
+  const double rows = static_cast<double>(work.rows()), columns = static_cast<double>(work.columns());
   const double pixels = height * width, diagonals = height + width - 1, shorter = std::min(height, width);
   const double all = rows * columns;
   // Of these lie inside the event, in the mean over its pixels:
@@ -115,121 +134,136 @@ Way<T> choose(const Inversion<T>& work, int64_t threads) {
   return best;
 }
 
-// Below this, a second thread costs more than it saves.
-constexpr double CYCLES_WORTH_A_THREAD = 30000;
+// The number of threads for work of so many cycles; below a limit, a second one costs more than it saves.
+int64_t threads_for(double cycles) {
+  constexpr double worth_a_thread = 30000;
+  return cycles < worth_a_thread || at::in_parallel_region() ? 1 : at::get_num_threads();
+}
+
+// Call run(task, memory) for each task, with `numbers` of the numbers of `memory` for each thread. The caller allocates
+// one block for all threads, which the allocator can reuse next time: allocations by threads would be returned.
+template <typename T, typename Run>
+void share(int64_t tasks, int64_t threads, int64_t numbers, T* memory, const Run& run) {
+  at::parallel_for(0, tasks, threads == 1 ? tasks : 1, [&](int64_t begin, int64_t end) {
+    T* const own = memory + (threads == 1 ? 0 : at::get_thread_num()) * numbers;
+    for (int64_t task = begin; task < end; ++task) run(task, own);
+  });
+}
 
 template <typename T>
-void invert(const Inversion<T>& work) {
-  Way<T> way = choose(work, 1);
-  const bool alone = way.cost < CYCLES_WORTH_A_THREAD || at::in_parallel_region() || at::get_num_threads() == 1;
-  const int64_t threads = alone ? 1 : at::get_num_threads();
-  if (!alone) way = choose(work, threads);
-  const int64_t count = (work.events + way.events - 1) / way.events;
-  // All tiles in one block, which the allocator can reuse next time: allocations by threads would be returned.
-  const std::unique_ptr<T[]> tiles(new T[std::min(threads, count) * way.numbers]);
-  at::parallel_for(0, count, alone ? count : 1, [&](int64_t begin, int64_t end) {
-    T* tile = tiles.get() + at::get_thread_num() * way.numbers;
-    for (int64_t t = begin; t < end; ++t) way.run(work, t * way.events, tile);
-  });
+void run_tiles(const Problem<T>& problem, const Way<T>& way, int64_t threads) {
+  const Tiled<T> work{problem, pack_taps(problem, problem.weight1, false),
+                      pack_taps(problem, problem.weight2, true)};
+  const int64_t tiles = (work.events + way.events - 1) / way.events;
+  Scratch<T> scratch;
+  share(tiles, threads, way.numbers, scratch.numbers(std::min(threads, tiles) * way.numbers),
+        [&](int64_t tile, T* memory) { way.run(work, tile * way.events, memory); });
+}
+
+template <typename T>
+void run_planes(Planes<T>& work, int64_t threads) {
+  work.first = pack_blocks(work, work.weight1, false);
+  work.second = pack_blocks(work, work.weight2, true);
+  void (*run)(const Planes<T>&, int64_t, T*) = portable::apply_event<T>;
+#if defined(__x86_64__)
+  if (instructions() == Instructions::avx512) run = avx512::apply_event<T>;
+  if (instructions() == Instructions::avx2) run = avx2::apply_event<T>;
+#endif
+  Scratch<T> scratch;
+  share(work.events, threads, work.numbers(), scratch.zeros(std::min(threads, work.events) * work.numbers()),
+        [&](int64_t event, T* memory) { run(work, event, memory); });
+}
+
+template <typename T>
+int64_t lanes() {
+#if defined(__x86_64__)
+  if (instructions() == Instructions::avx512) return avx512::LANES<T>;
+  if (instructions() == Instructions::avx2) return avx2::LANES<T>;
+#endif
+  return portable::LANES<T>;
+}
+
+template <typename T>
+void invert(const Problem<T>& problem) {
+  const int64_t threads = threads_for(choose(problem, 1, true).cost);
+  run_tiles(problem, choose(problem, threads, true), threads);
+}
+
+// Apply both convolutions in planes or in tiles, whichever takes fewer cycles.
+template <typename T>
+void apply(const Problem<T>& problem) {
+  Planes<T> planes{problem};
+  lay_out(planes);
+  const double cycles = plane_cycles(planes, lanes<T>());  // of one event
+  const double all_cycles = cycles * static_cast<double>(planes.events);
+  const int64_t threads = threads_for(std::min(all_cycles, choose(problem, 1, false).cost));
+  const Way<T> way = choose(problem, threads, false);
+  if (way.cost < cycles * static_cast<double>((planes.events + threads - 1) / threads)) {
+    run_tiles(problem, way, threads);
+  } else {
+    run_planes(planes, threads);
+  }
+}
+
+// n times the sum of the logarithms of both diagonals.
+template <typename T>
+double log_det_of(const Problem<T>& problem) {
+  const int64_t taps = problem.kernel_rows * problem.kernel_columns;
+  double sum = 0;
+  for (int64_t c = 0; c < problem.channels; ++c) {
+    const int64_t at = c * (problem.channels + 1) * taps + taps / 2;
+    for (const T* weight : {problem.weight1, problem.weight2}) {
+      sum += std::log(std::abs(static_cast<double>(weight[at])));
+    }
+  }
+  return static_cast<double>(problem.height * problem.width) * sum;
+}
+
+// Call run(problem) with the problem of these tensors, in their precision. `between` has no entries if not wanted.
+template <typename Run>
+void with_problem(const at::Tensor& events, const at::Tensor& weight1, const at::Tensor& weight2,
+                   const std::optional<at::Tensor>& bias, const at::Tensor& output, const at::Tensor& between,
+                   const Run& run) {
+  const at::Tensor input = events.contiguous(), first = weight1.contiguous(), second = weight2.contiguous();
+  const at::Tensor offset = bias.has_value() ? bias->contiguous() : at::Tensor();
+  const bool image = input.dim() == 4;
+  const Sizes sizes{input.size(0),  input.size(1), image ? input.size(2) : 1,
+                    input.size(-1), image ? first.size(2) : 1, first.size(-1)};
+  const auto call = [&](auto zero) {
+    using T = decltype(zero);
+    run(Problem<T>{sizes, input.const_data_ptr<T>(), first.const_data_ptr<T>(), second.const_data_ptr<T>(),
+                    offset.defined() ? offset.const_data_ptr<T>() : nullptr, output.data_ptr<T>(),
+                    between.numel() > 0 ? between.data_ptr<T>() : nullptr});
+  };
+  if (input.scalar_type() == at::kFloat) {
+    call(0.0F);
+  } else {
+    call(0.0);
+  }
 }
 
 at::Tensor emerging_inverse(const at::Tensor& y, const at::Tensor& weight1, const at::Tensor& weight2,
                             const std::optional<at::Tensor>& bias) {
   check_emerging_operands("emerging_inverse", y, weight1, weight2, bias);
-  const at::Tensor input = y.contiguous(), first = weight1.contiguous(), second = weight2.contiguous();
-  const at::Tensor offset = bias.has_value() ? bias->contiguous() : at::Tensor();
-  at::Tensor output = at::empty(y.sizes(), y.options().memory_format(at::MemoryFormat::Contiguous));
-  if (output.numel() == 0) return output;
-  const bool image = y.dim() == 4;
-  const int64_t channels = y.size(1), height = image ? y.size(2) : 1, width = y.size(-1);
-  const int64_t rows = image ? first.size(2) : 1, columns = first.size(-1);
-  const auto run = [&](auto zero) {
-    using T = decltype(zero);
-    invert<T>({y.size(0), channels, height, width, input.const_data_ptr<T>(),
-               offset.defined() ? offset.const_data_ptr<T>() : nullptr, output.data_ptr<T>(),
-               pack_taps(first.const_data_ptr<T>(), channels, rows, columns, height, width, false),
-               pack_taps(second.const_data_ptr<T>(), channels, rows, columns, height, width, true)});
-  };
-  if (y.scalar_type() == at::kFloat) {
-    run(0.0F);
-  } else {
-    run(0.0);
-  }
-  return output;
-}
-
-template <typename T>
-void apply(const Application<T>& work) {
-  void (*run)(const Application<T>&, int64_t, T*) = portable::apply_event<T>;
-#if defined(__x86_64__)
-  if (instructions() == Instructions::avx512) run = avx512::apply_event<T>;
-  if (instructions() == Instructions::avx2) run = avx2::apply_event<T>;
-#endif
-  // Some multiply-adds of a vector take a cycle, as do a few numbers that are copied.
-  double cycles = 0;
-  for (const auto* blocks : {&work.first, &work.second}) {
-    for (const auto& block : *blocks) cycles += static_cast<double>(block.weights.size());
-  }
-  cycles = (cycles / 16 + static_cast<double>(work.channels)) * static_cast<double>(work.pixels * work.events);
-  const bool alone = cycles < CYCLES_WORTH_A_THREAD || at::in_parallel_region() || at::get_num_threads() == 1;
-  const int64_t threads = alone ? 1 : std::min<int64_t>(at::get_num_threads(), work.events);
-  const int64_t numbers = work.numbers();
-  const std::unique_ptr<T[]> planes(new T[threads * numbers]());
-  at::parallel_for(0, work.events, alone ? work.events : 1, [&](int64_t begin, int64_t end) {
-    T* own = planes.get() + (alone ? 0 : at::get_thread_num()) * numbers;
-    for (int64_t event = begin; event < end; ++event) run(work, event, own);
+  const auto options = y.options().memory_format(at::MemoryFormat::Contiguous);
+  const at::Tensor output = at::empty(y.sizes(), options);
+  with_problem(y, weight1, weight2, bias, output, at::empty({0}, options), [&](const auto& problem) {
+    if (output.numel() > 0) invert(problem);
   });
-}
-
-// n times the sum of the logarithms of both diagonals.
-template <typename T>
-double log_det_of(const T* weight1, const T* weight2, int64_t channels, int64_t taps, int64_t positions) {
-  double sum = 0;
-  for (int64_t c = 0; c < channels; ++c) {
-    const int64_t at = c * (channels + 1) * taps + taps / 2;
-    sum += std::log(std::abs(static_cast<double>(weight1[at]))) + std::log(std::abs(static_cast<double>(weight2[at])));
-  }
-  return static_cast<double>(positions) * sum;
+  return output;
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> emerging(const at::Tensor& x, const at::Tensor& weight1,
                                                         const at::Tensor& weight2,
                                                         const std::optional<at::Tensor>& bias, bool keep) {
   check_emerging_operands("emerging", x, weight1, weight2, bias);
-  const at::Tensor input = x.contiguous(), first = weight1.contiguous(), second = weight2.contiguous();
-  const at::Tensor offset = bias.has_value() ? bias->contiguous() : at::Tensor();
   const auto options = x.options().memory_format(at::MemoryFormat::Contiguous);
   const at::Tensor output = at::empty(x.sizes(), options), log_det = at::empty({}, x.options());
   const at::Tensor between = keep ? at::empty(x.sizes(), options) : at::empty({0}, x.options());
-  const bool image = x.dim() == 4;
-  const int64_t channels = x.size(1), height = image ? x.size(2) : 1, width = x.size(-1);
-  const int64_t kernel_rows = image ? first.size(2) : 1, kernel_columns = first.size(-1);
-  const auto run = [&](auto zero) {
-    using T = decltype(zero);
-    const T *const w1 = first.const_data_ptr<T>(), *const w2 = second.const_data_ptr<T>();
-    *log_det.data_ptr<T>() =
-        static_cast<T>(log_det_of(w1, w2, channels, kernel_rows * kernel_columns, height * width));
-    if (output.numel() == 0) return;
-    Application<T> work{};
-    work.events = x.size(0);
-    work.channels = channels;
-    work.height = height;
-    work.width = width;
-    work.input = input.const_data_ptr<T>();
-    work.bias = offset.defined() ? offset.const_data_ptr<T>() : nullptr;
-    work.output = output.data_ptr<T>();
-    work.between = keep ? between.data_ptr<T>() : nullptr;
-    const int64_t rows = std::min(kernel_rows / 2 + 1, height), columns = std::min(kernel_columns / 2 + 1, width);
-    lay_out(work, rows, columns);
-    work.first = pack_applied(work, w1, kernel_rows, kernel_columns, rows, columns, false);
-    work.second = pack_applied(work, w2, kernel_rows, kernel_columns, rows, columns, true);
-    apply(work);
-  };
-  if (x.scalar_type() == at::kFloat) {
-    run(0.0F);
-  } else {
-    run(0.0);
-  }
+  with_problem(x, weight1, weight2, bias, output, between, [&](const auto& problem) {
+    log_det.fill_(log_det_of(problem));
+    if (output.numel() > 0) apply(problem);
+  });
   return {output, log_det, between};
 }
 

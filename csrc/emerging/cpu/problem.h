@@ -1,89 +1,35 @@
-// The operands of one call of the Emerging inverse, the same for every instruction set and for either precision.
+// The operands of one call of an Emerging convolution or of its inverse.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <vector>
-
-// Entries of two vectors, picked by number, as a vector; INDEX is the integer type of the entries' size.
-#if defined(__clang__)
-#define INVERTBENCH_SHUFFLE(INDEX, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#else
-#define INVERTBENCH_SHUFFLE(INDEX, a, b, ...) \
-  __builtin_shuffle(a, b, (INDEX __attribute__((vector_size(16)))){__VA_ARGS__})
-#endif
 
 // Loops over sums that shall stay in registers.
 #define INVERTBENCH_UNROLL _Pragma("GCC unroll 8")
 
 namespace invertbench {
 
-// Channels of one pixel that are solved together. Their weights are packed in the order in which they are read, a
-// run of inputs for each row of taps: at ((i * columns + j) * channels + input) * size + output, where i counts rows
-// up and j columns from the leftmost tap on, all in the order of the solve.
-template <typename T>
-struct Block {
-  int64_t first, size;
-  const T* weights;
-  const T* reciprocals;  // of the diagonal
-};
-
-// A causal convolution with a lower triangular centre: y[r, s] = sum over 0 <= i < rows, 0 <= j < columns of
-// A[i, j] x[r - i, s - j].
-template <typename T>
-struct CausalTaps {
-  int64_t channels, rows, columns;
-  std::vector<T> numbers;
-  std::vector<Block<T>> blocks;
-};
-
-// Events as (event, channel, row, column), contiguous.
-template <typename T>
-struct Inversion {
-  int64_t events, channels, height, width;
-  const T* input;
-  const T* bias;  // nullptr for none
-  T* output;
-  CausalTaps<T> first, second;
-};
-
 // The most channels for which the sums of two vectors each stay in 16 registers.
 constexpr int64_t LARGEST_BLOCK = 6;
 
-// Pack the taps of a masked kernel (channels, channels, kernel_rows, kernel_columns) that the mask keeps and that
-// an event can reach; masked entries are not read. w1 looks down and to the right and is solved from the last pixel
-// to the first, w2 (`turned`) the other way about, with the channels downwards.
+// A batch of events (event, channel, row, column) and the size of both kernels.
+struct Sizes {
+  int64_t events, channels, height, width, kernel_rows, kernel_columns;
+
+  // The taps that the mask keeps and that an event can reach.
+  int64_t rows() const { return std::min(kernel_rows / 2 + 1, height); }
+  int64_t columns() const { return std::min(kernel_columns / 2 + 1, width); }
+};
+
+// All contiguous.
 template <typename T>
-CausalTaps<T> pack_taps(const T* weight, int64_t channels, int64_t kernel_rows, int64_t kernel_columns, int64_t height,
-                        int64_t width, bool turned) {
-  const int64_t rows = std::min(kernel_rows / 2 + 1, height), columns = std::min(kernel_columns / 2 + 1, width);
-  const int64_t taps = kernel_rows * kernel_columns, count = rows * columns * channels * channels;
-  const auto entry = [=](int64_t output, int64_t input, int64_t i, int64_t j) {
-    if (turned) {
-      output = channels - 1 - output;
-      input = channels - 1 - input;
-    }
-    const int64_t away = i * kernel_columns + j;
-    return weight[(output * channels + input) * taps + taps / 2 + (turned ? -away : away)];
-  };
-  CausalTaps<T> packed{channels, rows, columns, std::vector<T>(count + channels), {}};
-  T* next = packed.numbers.data();
-  T* reciprocals = next + count;
-  for (int64_t output = 0; output < channels; ++output) reciprocals[output] = T(1) / entry(output, output, 0, 0);
-  const int64_t parts = (channels + LARGEST_BLOCK - 1) / LARGEST_BLOCK;
-  for (int64_t part = 0; part < parts; ++part) {
-    const int64_t first = part * channels / parts, end = (part + 1) * channels / parts;
-    packed.blocks.push_back({first, end - first, next, reciprocals + first});
-    for (int64_t i = 0; i < rows; ++i) {
-      for (int64_t j = columns - 1; j >= 0; --j) {
-        for (int64_t input = 0; input < channels; ++input) {
-          // The centre's upper triangle is masked; no solve reads it.
-          for (int64_t output = first; output < end; ++output) *next++ = entry(output, input, i, j);
-        }
-      }
-    }
-  }
-  return packed;
-}
+struct Problem : Sizes {
+  const T* input;
+  const T* weight1;
+  const T* weight2;
+  const T* bias;  // nullptr for none
+  T* output;
+  T* between;  // w1 * x; nullptr if not wanted
+};
 
 }  // namespace invertbench

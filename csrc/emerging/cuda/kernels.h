@@ -1,7 +1,7 @@
 // The inverse of an Emerging convolution on a device: bodies of its kernels for a block of threads (see cuda/block.h),
 // and their launches.
 //
-// Either solve is a causal convolution with a lower triangular centre T (see `pack_taps` in emerging/cpu/problem.h,
+// Either solve is a causal convolution with a lower triangular centre T (see `pack_taps` in emerging/cpu/tiles.h,
 // which also defines how the second kernel is reversed to become one):
 //   sum over 0 <= i < rows, 0 <= j < columns of A[i, j] x[r - i, s - j] = y[r, s],   A[0, 0] = T.
 // `prepare_column` solves T for the columns of the identity and of all other taps, once per call. With these

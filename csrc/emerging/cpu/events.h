@@ -1,6 +1,7 @@
-// Both triangular solves of an Emerging convolution, vectorised over the events of a batch.
+// Both masked convolutions of an Emerging convolution, or both triangular solves of its inverse, vectorised over the
+// events of a batch.
 //
-// Included once for each kind of instructions, as is emerging/cpu/diagonals.h after it, with the macros
+// Included once for each kind of instructions, as are diagonals.h and planes.h after it, with the macros
 //   ISA_NAMESPACE  namespace of its functions,
 //   ISA_TARGET     the attribute that lets the compiler use the instructions, or nothing,
 //   ISA_BYTES      the width of a vector.
@@ -41,49 +42,63 @@ ISA_TARGET inline __attribute__((always_inline)) void add_run(
   }
 }
 
-// Solve for one block of channels; lower channels, `up` rows above and `left` columns to the left are solved.
+// sums = the taps' share of one block of channels, without its own triangle; `up` rows above and `left` columns to the
+// left exist.
 //
 // The sums start from zero and not from the right-hand side: the error is then a third where they are long.
 template <typename T, int OUTPUTS, int WIDTH>
-ISA_TARGET void solve_block(
-    const CausalTaps<T>& taps, const Block<T>& block, T* pixel, int64_t step, int64_t row_step, int64_t up,
-    int64_t left) {
+ISA_TARGET inline __attribute__((always_inline)) void add_taps(
+    Vector<T> (&sums)[OUTPUTS][WIDTH], const CausalTaps<T>& taps, const Block<T>& block, const T* pixel, int64_t step,
+    int64_t row_step, int64_t up, int64_t left) {
   const int64_t channels = taps.channels;
   const T* weights = block.weights + (taps.columns - 1 - left) * channels * OUTPUTS;
   const T* leftmost = pixel - left * channels * step;
-  Vector<T> sums[OUTPUTS][WIDTH] = {};
   for (int64_t i = up; i >= 0; --i) {
     const int64_t length = left * channels + (i > 0 ? channels : block.first);
     add_run<T, OUTPUTS, WIDTH>(
         sums, weights + i * taps.columns * channels * OUTPUTS, leftmost - i * row_step, step, length);
   }
-  const T* triangle = block.weights + ((taps.columns - 1) * channels + block.first) * OUTPUTS;
+}
+
+// Solve for one block of channels, or with `APPLY` replace it by the convolution. Pixels above and to the left, and
+// lower channels, are solved; those that a convolution reads are not replaced yet.
+template <typename T, bool APPLY, int OUTPUTS, int WIDTH>
+ISA_TARGET void convert_block(
+    const CausalTaps<T>& taps, const Block<T>& block, T* pixel, int64_t step, int64_t row_step, int64_t up,
+    int64_t left) {
+  Vector<T> sums[OUTPUTS][WIDTH] = {};
+  add_taps<T, OUTPUTS, WIDTH>(sums, taps, block, pixel, step, row_step, up, left);
+  const T* triangle = block.weights + ((taps.columns - 1) * taps.channels + block.first) * OUTPUTS;
   T* own = pixel + block.first * step;
   INVERTBENCH_UNROLL
   for (int o = 0; o < OUTPUTS; ++o) {
     INVERTBENCH_UNROLL
     for (int v = 0; v < WIDTH; ++v) {
       Vector<T>& entry = reinterpret_cast<Vector<T>*>(own + o * step)[v];
-      const Vector<T> solved = (entry - sums[o][v]) * block.reciprocals[o];
+      const Vector<T> value = APPLY ? entry : (entry - sums[o][v]) * block.reciprocals[o];
       INVERTBENCH_UNROLL
-      for (int later = o + 1; later < OUTPUTS; ++later) sums[later][v] += triangle[o * OUTPUTS + later] * solved;
-      entry = solved;
+      for (int later = o + (APPLY ? 0 : 1); later < OUTPUTS; ++later) {
+        sums[later][v] += triangle[o * OUTPUTS + later] * value;
+      }
+      entry = APPLY ? sums[o][v] : value;
     }
   }
 }
 
-template <typename T, int WIDTH>
-ISA_TARGET void solve_pixel(
+template <typename T, bool APPLY, int WIDTH>
+ISA_TARGET void convert_pixel(
     const CausalTaps<T>& taps, T* pixel, int64_t step, int64_t row_step, int64_t up, int64_t left) {
   static_assert(LARGEST_BLOCK == 6);
-  for (const Block<T>& block : taps.blocks) {
+  const int64_t count = static_cast<int64_t>(taps.blocks.size());
+  for (int64_t b = 0; b < count; ++b) {
+    const Block<T>& block = taps.blocks[APPLY ? count - 1 - b : b];
     switch (block.size) {
-      case 1: solve_block<T, 1, WIDTH>(taps, block, pixel, step, row_step, up, left); break;
-      case 2: solve_block<T, 2, WIDTH>(taps, block, pixel, step, row_step, up, left); break;
-      case 3: solve_block<T, 3, WIDTH>(taps, block, pixel, step, row_step, up, left); break;
-      case 4: solve_block<T, 4, WIDTH>(taps, block, pixel, step, row_step, up, left); break;
-      case 5: solve_block<T, 5, WIDTH>(taps, block, pixel, step, row_step, up, left); break;
-      default: solve_block<T, 6, WIDTH>(taps, block, pixel, step, row_step, up, left);
+      case 1: convert_block<T, APPLY, 1, WIDTH>(taps, block, pixel, step, row_step, up, left); break;
+      case 2: convert_block<T, APPLY, 2, WIDTH>(taps, block, pixel, step, row_step, up, left); break;
+      case 3: convert_block<T, APPLY, 3, WIDTH>(taps, block, pixel, step, row_step, up, left); break;
+      case 4: convert_block<T, APPLY, 4, WIDTH>(taps, block, pixel, step, row_step, up, left); break;
+      case 5: convert_block<T, APPLY, 5, WIDTH>(taps, block, pixel, step, row_step, up, left); break;
+      default: convert_block<T, APPLY, 6, WIDTH>(taps, block, pixel, step, row_step, up, left);
     }
   }
 }
@@ -109,15 +124,16 @@ ISA_TARGET inline __attribute__((always_inline)) void transpose(
   }
 }
 
-// Bring the pixels from `start` to `stop` of the events from `first_event` on into the tile, without the bias. Where
-// fewer events are left than the tile holds, the last is repeated.
+// Bring the pixels from `start` to `stop` of the events from `first_event` on into the tile, less a bias if there is
+// one. Where fewer events are left than the tile holds, the last is repeated.
 template <typename T, int WIDTH>
-ISA_TARGET void load_events(const Inversion<T>& work, int64_t first_event, int64_t start, int64_t stop, T* tile) {
+ISA_TARGET void load_events(
+    const Tiled<T>& work, const T* bias, int64_t first_event, int64_t start, int64_t stop, T* tile) {
   using Row = typename VectorOf<T, 16>::type;
   constexpr int64_t side = 16 / sizeof(T), events = WIDTH * LANES<T>;
   const int64_t pixels = work.height * work.width, channels = work.channels, whole = stop - (stop - start) % side;
   for (int64_t channel = 0; channel < channels; ++channel) {
-    const T offset = work.bias == nullptr ? T(0) : work.bias[channel];
+    const T offset = bias == nullptr ? T(0) : bias[channel];
     T* column = tile + (channels - 1 - channel) * events;
     for (int64_t event = 0; event < events; event += side, column += side) {
       const T* sources[side];
@@ -141,24 +157,25 @@ ISA_TARGET void load_events(const Inversion<T>& work, int64_t first_event, int64
   }
 }
 
-// Copy the pixels from `start` to `stop` from the tile to their places in the events.
+// Copy the pixels from `start` to `stop` from the tile to their places in `output`, and add a bias if there is one.
 template <typename T, int WIDTH>
 ISA_TARGET void store_events(
-    const Inversion<T>& work, int64_t first_event, int64_t start, int64_t stop, const T* tile) {
+    const Tiled<T>& work, const T* bias, int64_t first_event, int64_t start, int64_t stop, const T* tile, T* output) {
   using Row = typename VectorOf<T, 16>::type;
   constexpr int64_t side = 16 / sizeof(T), events = WIDTH * LANES<T>;
   const int64_t pixels = work.height * work.width, channels = work.channels, whole = stop - (stop - start) % side;
   const int64_t held = std::min(events, work.events - first_event);
   for (int64_t channel = 0; channel < channels; ++channel) {
+    const T offset = bias == nullptr ? T(0) : bias[channel];
     const T* column = tile + (channels - 1 - channel) * events;
     for (int64_t event = 0; event < held; event += side, column += side) {
-      T* target = work.output + ((first_event + event) * channels + channel) * pixels;
+      T* target = output + ((first_event + event) * channels + channel) * pixels;
       const int64_t count = std::min(side, held - event);
       int64_t pixel = start;
       for (; pixel < whole; pixel += side) {
         Row rows[side];
         for (int64_t p = 0; p < side; ++p) {
-          rows[p] = *reinterpret_cast<const Row*>(column + (pixel + p) * channels * events);
+          rows[p] = *reinterpret_cast<const Row*>(column + (pixel + p) * channels * events) + offset;
         }
         transpose<T>(rows);
         for (int64_t e = 0; e < count; ++e) {
@@ -167,16 +184,16 @@ ISA_TARGET void store_events(
       }
       for (; pixel < stop; ++pixel) {
         for (int64_t e = 0; e < count; ++e) {
-          target[e * channels * pixels + pixel] = column[pixel * channels * events + e];
+          target[e * channels * pixels + pixel] = column[pixel * channels * events + e] + offset;
         }
       }
     }
   }
 }
 
-// Return how many numbers the tile of `invert_events` holds.
+// Return how many numbers the tile of `invert_events` and `apply_events` holds.
 template <typename T, int WIDTH>
-int64_t events_tile(const Inversion<T>& work) {
+int64_t events_tile(const Problem<T>& work) {
   return work.height * work.width * work.channels * WIDTH * LANES<T>;
 }
 
@@ -187,7 +204,7 @@ ISA_TARGET void solve_pixels(
   const int64_t pixel_step = taps.channels * step;
   for (; count > 0; --count, pixel += pixel_step) {
     const int64_t up = std::min(taps.rows - 1, row), left = std::min(taps.columns - 1, column);
-    solve_pixel<T, WIDTH>(taps, pixel, step, width * pixel_step, up, left);
+    convert_pixel<T, false, WIDTH>(taps, pixel, step, width * pixel_step, up, left);
     if (++column == width) {
       column = 0;
       ++row;
@@ -195,17 +212,33 @@ ISA_TARGET void solve_pixels(
   }
 }
 
+// Apply a convolution in place to `count` pixels from (row, column) on, against the order of the solve, and go back to
+// the one before.
+template <typename T, int WIDTH>
+ISA_TARGET void apply_pixels(
+    const CausalTaps<T>& taps, T*& pixel, int64_t& row, int64_t& column, int64_t count, int64_t width, int64_t step) {
+  const int64_t pixel_step = taps.channels * step;
+  for (; count > 0; --count, pixel -= pixel_step) {
+    const int64_t up = std::min(taps.rows - 1, row), left = std::min(taps.columns - 1, column);
+    convert_pixel<T, true, WIDTH>(taps, pixel, step, width * pixel_step, up, left);
+    if (--column < 0) {
+      column = width - 1;
+      --row;
+    }
+  }
+}
+
 // Invert the events from `first_event` on that fit into WIDTH vectors. Pixels are transposed soon before they are
 // solved, and back soon after; in stretches long enough for the processor to fetch memory ahead of its use.
 template <typename T, int WIDTH>
-ISA_TARGET void invert_events(const Inversion<T>& work, int64_t first_event, T* tile) {
+ISA_TARGET void invert_events(const Tiled<T>& work, int64_t first_event, T* tile) {
   constexpr int64_t group = 2048 / sizeof(T), step = WIDTH * LANES<T>;
   const int64_t pixels = work.height * work.width;
   T* pixel = tile;
   int64_t row = 0, column = 0;
   for (int64_t start = 0; start < pixels; start += group) {
     const int64_t stop = std::min(pixels, start + group);
-    load_events<T, WIDTH>(work, first_event, start, stop, tile);
+    load_events<T, WIDTH>(work, work.bias, first_event, start, stop, tile);
     solve_pixels<T, WIDTH>(work.second, pixel, row, column, stop - start, work.width, step);
   }
   pixel -= step;
@@ -213,7 +246,32 @@ ISA_TARGET void invert_events(const Inversion<T>& work, int64_t first_event, T* 
   for (int64_t start = 0; start < pixels; start += group) {
     const int64_t stop = std::min(pixels, start + group);
     solve_pixels<T, WIDTH>(work.first, pixel, row, column, stop - start, work.width, -step);
-    store_events<T, WIDTH>(work, first_event, pixels - stop, pixels - start, tile);
+    store_events<T, WIDTH>(work, nullptr, first_event, pixels - stop, pixels - start, tile, work.output);
+  }
+}
+
+// Apply both convolutions to these events: w1 from the first pixel on, w2 from the last.
+template <typename T, int WIDTH>
+ISA_TARGET void apply_events(const Tiled<T>& work, int64_t first_event, T* tile) {
+  constexpr int64_t group = 2048 / sizeof(T), step = WIDTH * LANES<T>;
+  const int64_t pixels = work.height * work.width;
+  const int64_t ahead = (work.first.rows - 1) * work.width + work.first.columns - 1;  // what w1 reads beyond a pixel
+  T* pixel = tile + (work.channels - 1) * step;
+  int64_t row = work.height - 1, column = work.width - 1, loaded = 0;
+  for (int64_t start = 0; start < pixels; start += group) {
+    const int64_t stop = std::min(pixels, start + group), end = std::min(pixels, stop + ahead);
+    load_events<T, WIDTH>(work, nullptr, first_event, loaded, end, tile);
+    loaded = end;
+    apply_pixels<T, WIDTH>(work.first, pixel, row, column, stop - start, work.width, -step);
+    if (work.between != nullptr) store_events<T, WIDTH>(work, nullptr, first_event, start, stop, tile, work.between);
+  }
+  pixel = tile + (pixels - 1) * work.channels * step;
+  row = work.height - 1;
+  column = work.width - 1;
+  for (int64_t start = 0; start < pixels; start += group) {
+    const int64_t stop = std::min(pixels, start + group);
+    apply_pixels<T, WIDTH>(work.second, pixel, row, column, stop - start, work.width, step);
+    store_events<T, WIDTH>(work, work.bias, first_event, pixels - stop, pixels - start, tile, work.output);
   }
 }
 

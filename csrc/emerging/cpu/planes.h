@@ -1,6 +1,6 @@
 // Both masked convolutions of an Emerging convolution, vectorised over the pixels of an event.
 //
-// Included after emerging/cpu/solve.h, with its macros, once for each kind of instructions.
+// Included after emerging/cpu/events.h, with its macros, once for each kind of instructions.
 //
 // A plane holds one channel of an event, row after row, with `columns` - 1 zeros behind each row and margins before the
 // first and behind the last: a tap is then one distance for every pixel, and none needs bounds of its own. Pixels
@@ -14,7 +14,7 @@ constexpr int APPLIED = ISA_BYTES == 64 ? 4 : 2;
 
 // One block of output channels at `WIDTH` vectors of pixels from `source` and `target` on.
 template <typename T, int OUTPUTS, int WIDTH>
-ISA_TARGET void apply_block(const AppliedBlock<T>& block, const T* source, T* target, int64_t plane) {
+ISA_TARGET void apply_block(const PlaneBlock<T>& block, const T* source, T* target, int64_t plane) {
   Vector<T> sums[OUTPUTS][WIDTH] = {};
   const T* weights = block.weights.data();
   for (const int64_t distance : block.distances) {
@@ -37,7 +37,7 @@ ISA_TARGET void apply_block(const AppliedBlock<T>& block, const T* source, T* ta
 
 template <typename T, int OUTPUTS>
 ISA_TARGET void apply_outputs(
-    const AppliedBlock<T>& block, const T* source, T* target, int64_t plane, int64_t vectors) {
+    const PlaneBlock<T>& block, const T* source, T* target, int64_t plane, int64_t vectors) {
   constexpr int64_t lanes = LANES<T>;
   int64_t at = 0;
   for (; at + APPLIED <= vectors; at += APPLIED) {
@@ -52,10 +52,10 @@ ISA_TARGET void apply_outputs(
 // Apply one convolution to all planes; `source` and `target` are the first pixels of their first planes.
 template <typename T>
 ISA_TARGET void apply_taps(
-    const std::vector<AppliedBlock<T>>& blocks, const T* source, T* target, int64_t plane, int64_t pixels) {
+    const std::vector<PlaneBlock<T>>& blocks, const T* source, T* target, int64_t plane, int64_t pixels) {
   static_assert(LARGEST_BLOCK == 6);
   const int64_t vectors = (pixels + LANES<T> - 1) / LANES<T>;
-  for (const AppliedBlock<T>& block : blocks) {
+  for (const PlaneBlock<T>& block : blocks) {
     switch (block.size) {
       case 1: apply_outputs<T, 1>(block, source, target, plane, vectors); break;
       case 2: apply_outputs<T, 2>(block, source, target, plane, vectors); break;
@@ -69,7 +69,7 @@ ISA_TARGET void apply_taps(
 
 // Write copies 1, 2, ... of one plane: each pixel's neighbour to the right or, `turned`, to the left; zero beyond the row.
 template <typename T>
-ISA_TARGET void copy_neighbours(const Application<T>& work, T* plane, bool turned) {
+ISA_TARGET void copy_neighbours(const Planes<T>& work, T* plane, bool turned) {
   const int64_t width = work.width;
   for (int64_t j = 1; j < work.copies; ++j) {
     T* const copy = plane + j * work.channels * work.plane;
@@ -81,7 +81,7 @@ ISA_TARGET void copy_neighbours(const Application<T>& work, T* plane, bool turne
 
 // Apply both convolutions to one event, in two sets of planes whose margins are zero.
 template <typename T>
-ISA_TARGET void apply_event(const Application<T>& work, int64_t event, T* planes) {
+ISA_TARGET void apply_event(const Planes<T>& work, int64_t event, T* planes) {
   // Without gaps a plane is one long row.
   const int64_t rows = work.copies > 1 ? 1 : work.height, width = work.height * work.width / rows;
   const int64_t start = event * work.channels * rows * width, gap = work.stride - work.width;
@@ -95,8 +95,7 @@ ISA_TARGET void apply_event(const Application<T>& work, int64_t event, T* planes
       std::copy(source, source + width, row);
       std::fill(row + width, row + width + gap, T(0));
     }
-    T* const end = plane + work.height * work.stride;
-    std::fill(end, end + MOST_LANES<T>, T(0));  // of results of the event before
+    std::fill(plane + work.pixels, plane + rounded(work.pixels, MOST_LANES<T>), T(0));  // of the event before
     copy_neighbours(work, plane, false);
   }
   apply_taps(work.first, first, second, work.plane, work.pixels);

@@ -1,4 +1,5 @@
-// The operands of one call of the Emerging forward pass, the same for every instruction set and for either precision.
+// The operands of an Emerging convolution in planes (see emerging/cpu/planes.h), the same for every instruction set and
+// for either precision.
 #pragma once
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "emerging/cpu/problem.h"
+#include "scratch.h"
 
 namespace invertbench {
 
@@ -17,33 +19,30 @@ constexpr int64_t MOST_LANES = 64 / sizeof(T);
 // Channels that are computed together. For each entry that is read: its distance from the output's pixel in the first
 // plane, and one weight for each output.
 template <typename T>
-struct AppliedBlock {
+struct PlaneBlock {
   int64_t first, size;
   std::vector<int64_t> distances;
   std::vector<T> weights;
 };
 
-// Events as (event, channel, row, column), contiguous. A set of planes holds one event: a plane for each channel,
-// `plane` numbers apart, rows `stride` apart; the first pixel is `margin` numbers from the start. With more than one
-// copy, rows follow each other without a gap, and copy j of the planes holds each pixel's neighbour j columns away.
+// A set of planes holds one event: a plane for each channel, `plane` numbers apart, rows `stride` apart; the first
+// pixel is `margin` numbers from the start. With more than one copy, rows follow each other without a gap, and copy j of
+// the planes holds each pixel's neighbour j columns away.
 template <typename T>
-struct Application {
-  int64_t events, channels, height, width, margin, stride, pixels, plane, copies;
-  const T* input;
-  const T* bias;  // nullptr for none
-  T* output;
-  T* between;  // nullptr if not wanted
-  std::vector<AppliedBlock<T>> first, second;
+struct Planes : Problem<T> {
+  int64_t margin, stride, pixels, plane, copies;
+  std::vector<PlaneBlock<T>> first, second;
 
   // Return how many numbers a set of planes holds.
-  int64_t set() const { return copies * channels * plane; }
+  int64_t set() const { return copies * this->channels * plane; }
   // Return how many numbers both sets of planes hold, with what vectors read and write beyond their ends.
   int64_t numbers() const { return 2 * set() + margin + MOST_LANES<T>; }
 };
 
-// Set the sizes of the planes for kernels of which the mask keeps rows x columns taps that an event can reach.
+// Set the sizes of the planes.
 template <typename T>
-void lay_out(Application<T>& work, int64_t rows, int64_t columns) {
+void lay_out(Planes<T>& work) {
+  const int64_t rows = work.rows(), columns = work.columns();
   const auto vectors = [&] { return (work.pixels + MOST_LANES<T> - 1) / MOST_LANES<T>; };
   work.copies = 1;
   work.stride = work.width + columns - 1;
@@ -58,23 +57,23 @@ void lay_out(Application<T>& work, int64_t rows, int64_t columns) {
       work.pixels = pixels;
     }
   }
-  work.margin = (rows - 1) * work.stride + (work.copies > 1 ? 0 : columns - 1);
-  // The margin before a plane is the one behind its predecessor.
-  work.plane = work.height * work.stride + work.margin + MOST_LANES<T>;
+  // The margin before a plane is the one behind its predecessor. All planes begin at a cache line.
+  work.margin = rounded((rows - 1) * work.stride + (work.copies > 1 ? 0 : columns - 1), MOST_LANES<T>);
+  work.plane = rounded(work.pixels, MOST_LANES<T>) + work.margin;
 }
 
 // Pack the taps of a masked kernel (channels, channels, kernel_rows, kernel_columns) that the mask keeps and that an
 // event can reach; masked entries are not read. w1 looks down and to the right, with the lower triangle of its centre;
 // w2 (`turned`) the other way about.
 template <typename T>
-std::vector<AppliedBlock<T>> pack_applied(const Application<T>& work, const T* weight, int64_t kernel_rows,
-                                          int64_t kernel_columns, int64_t rows, int64_t columns, bool turned) {
-  const int64_t channels = work.channels, taps = kernel_rows * kernel_columns;
+std::vector<PlaneBlock<T>> pack_blocks(const Planes<T>& work, const T* weight, bool turned) {
+  const int64_t channels = work.channels, rows = work.rows(), columns = work.columns();
+  const int64_t kernel_columns = work.kernel_columns, taps = work.kernel_rows * kernel_columns;
   const int64_t parts = (channels + LARGEST_BLOCK - 1) / LARGEST_BLOCK;
-  std::vector<AppliedBlock<T>> blocks;
+  std::vector<PlaneBlock<T>> blocks;
   for (int64_t part = 0; part < parts; ++part) {
     const int64_t first = part * channels / parts, end = (part + 1) * channels / parts;
-    AppliedBlock<T> block{first, end - first, {}, {}};
+    PlaneBlock<T> block{first, end - first, {}, {}};
     block.distances.reserve(rows * columns * channels);
     block.weights.reserve(rows * columns * channels * block.size);
     for (int64_t i = rows - 1; i >= 0; --i) {  // the centre, which is the largest, last: its rounding is not summed
@@ -83,7 +82,8 @@ std::vector<AppliedBlock<T>> pack_applied(const Application<T>& work, const T* w
         const int64_t sign = turned ? -1 : 1, away = sign * (i * kernel_columns + j);
         const int64_t aside = work.copies > 1 ? j * channels * work.plane : sign * j;
         const int64_t least = centre && turned ? first : 0, most = centre && !turned ? end : channels;
-        for (int64_t input = least; input < most; ++input) {
+        for (int64_t k = 0; k < most - least; ++k) {
+          const int64_t input = turned ? most - 1 - k : least + k;  // the order of sums in tiles
           block.distances.push_back(input * work.plane + sign * i * work.stride + aside);
           for (int64_t output = first; output < end; ++output) {
             const bool masked = centre && (turned ? input < output : input > output);
