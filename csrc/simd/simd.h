@@ -18,6 +18,8 @@ struct Simd;
 
 #if INVERTBENCH_BYTES == 64
 
+// Only here: `pick` takes entries of two vectors by number, those of b after those of a, from aligned places;
+// `store_quarters` stores the first 2 to 4 quarters of a vector.
 template <>
 struct Simd<float> {
   using V = __m512;
@@ -46,6 +48,15 @@ struct Simd<float> {
     _mm_storeu_ps(x[8] + at, _mm512_extractf32x4_ps(v, 2));
     _mm_storeu_ps(x[12] + at, _mm512_extractf32x4_ps(v, 3));
   }
+  using Place = int32_t;
+  static INVERTBENCH_INLINE V pick(V a, V b, const Place* places) {
+    return _mm512_permutex2var_ps(a, _mm512_load_si512(places), b);
+  }
+  static INVERTBENCH_INLINE void store_quarters(V v, int quarters, float* to) {
+    if (quarters == 4) return _mm512_storeu_ps(to, v);
+    _mm256_storeu_ps(to, _mm512_castps512_ps256(v));
+    if (quarters == 3) _mm_storeu_ps(to + 8, _mm512_extractf32x4_ps(v, 2));
+  }
 };
 
 template <>
@@ -69,6 +80,15 @@ struct Simd<double> {
     _mm_storeu_pd(x[2] + at, _mm512_extractf64x2_pd(v, 1));
     _mm_storeu_pd(x[4] + at, _mm512_extractf64x2_pd(v, 2));
     _mm_storeu_pd(x[6] + at, _mm512_extractf64x2_pd(v, 3));
+  }
+  using Place = int64_t;
+  static INVERTBENCH_INLINE V pick(V a, V b, const Place* places) {
+    return _mm512_permutex2var_pd(a, _mm512_load_si512(places), b);
+  }
+  static INVERTBENCH_INLINE void store_quarters(V v, int quarters, double* to) {
+    if (quarters == 4) return _mm512_storeu_pd(to, v);
+    _mm256_storeu_pd(to, _mm512_castpd512_pd256(v));
+    if (quarters == 3) _mm_storeu_pd(to + 4, _mm512_extractf64x2_pd(v, 2));
   }
 };
 

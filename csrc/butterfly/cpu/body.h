@@ -5,4 +5,5 @@
 #include "butterfly/cpu/example_lanes/run.h"
 #include "butterfly/cpu/entry_lanes/lanes.h"
 #include "butterfly/cpu/entry_lanes/lanes_backward.h"
+#include "butterfly/cpu/one_by_one.h"
 #include "butterfly/cpu/table.h"

@@ -31,7 +31,7 @@ template <class T>
 struct ButterflyKernels {
   int lanes;  // numbers in a vector
   double (*log_abs_dets)(const T* weight, int64_t pitch, int64_t count);
-  void (*add_log_abs_det_gradient)(const Butterfly&, const T* weight, T scale, T* gradient);
+  void (*log_abs_det_gradient)(const Butterfly&, const T* weight, T scale, T* gradient);
   void (*invert)(const T* weight, int64_t count, T* inverse);
   void (*invert_gradient)(const T* inverse, int64_t count, T* gradient);
   void (*pack)(const Problem&, const Pass&, const Butterfly&, const T* weight, T* packed);

@@ -135,12 +135,13 @@ void backward_through(const Butterfly& butterfly, const Layout& layout, const Te
 template <class T>
 Two backward_of(const OptionalTensor& dy, const OptionalTensor& dlog_det, const Tensor& x, const Tensor& weight,
                 Butterfly butterfly, const Layout& layout) {
-  Tensor dx = dy ? at::empty_like(x) : at::zeros_like(x), gradient = at::zeros_like(weight);
+  Tensor dx = dy ? at::empty_like(x) : at::zeros_like(x);
+  Tensor gradient = dlog_det ? at::empty_like(weight) : at::zeros_like(weight);
   const T* w = weight.const_data_ptr<T>();
   T* g = gradient.mutable_data_ptr<T>();
   if (dlog_det) {
     const T scale = *dlog_det->const_data_ptr<T>();
-    butterfly_kernels<T>().add_log_abs_det_gradient(butterfly, w, scale, g);
+    butterfly_kernels<T>().log_abs_det_gradient(butterfly, w, scale, g);
   }
   if (dy) backward_through<T>(butterfly, layout, x, w, dy->contiguous(), dx, g);
   return {dx, gradient};

@@ -43,22 +43,9 @@ double log_abs_dets(const T* weight, int64_t pitch, int64_t count) {
   return total;
 }
 
+// Write scale times the gradient of the log-determinant, for every matrix.
 template <class T>
-double log_abs_det(const Butterfly& butterfly, const T* weight) {
-  double total = 0;
-  for (const Part& part : butterfly.parts) {
-    for (const Factor& factor : part.factors) {
-      const int64_t count = part.size / 2 / (butterfly.shared ? factor.half : 1);
-      const double sum = log_abs_dets(weight + factor.weight, butterfly.matrices, count);
-      total += butterfly.shared ? sum * double(factor.half) : sum;
-    }
-  }
-  return total;
-}
-
-// Add scale times the gradient of `log_abs_det`.
-template <class T>
-void add_log_abs_det_gradient(const Butterfly& butterfly, const T* weight, T scale, T* gradient) {
+void log_abs_det_gradient(const Butterfly& butterfly, const T* weight, T scale, T* gradient) {
   const int64_t pitch = butterfly.matrices;
   for (const Part& part : butterfly.parts) {
     for (const Factor& factor : part.factors) {
@@ -69,10 +56,10 @@ void add_log_abs_det_gradient(const Butterfly& butterfly, const T* weight, T sca
 #pragma GCC ivdep
       for (int64_t i = 0; i < count; ++i) {
         const T each = factor_scale / (a[i] * d[i] - b[i] * c[i]);
-        e[i] += d[i] * each;
-        f[i] -= c[i] * each;
-        g[i] -= b[i] * each;
-        h[i] += a[i] * each;
+        e[i] = d[i] * each;
+        f[i] = -c[i] * each;
+        g[i] = -b[i] * each;
+        h[i] = a[i] * each;
       }
     }
   }
