@@ -105,8 +105,8 @@ class Conv1x1(InvertibleLinear, name="conv1x1"):
         """Return W, shape (C, C), and n log|det W|."""
         match self.parameterisation:
             case "plu":
-                weight, log_det = plu_matrix(self.lower, self.upper, self.log_s, self.sign, self.permutation)
-                return weight, self.positions * log_det
+                factors = self.lower, self.upper, self.log_s, self.sign, self.permutation
+                return plu_matrix(*factors, self.positions)
             case "qr":
                 return product_of_reflections(self.reflections) @ self._upper(), self.log_det()
         return self.weight, self.log_det()
@@ -130,7 +130,7 @@ class Conv1x1(InvertibleLinear, name="conv1x1"):
                 return self.positions * self.log_s.sum()
             case "qr":
                 return self.positions * self.s.abs().log().sum()
-        return self.positions * log_abs_det(self.weight)
+        return log_abs_det(self.weight, self.positions)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Apply W at every position; see the class for the log-det."""

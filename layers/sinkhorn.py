@@ -115,7 +115,7 @@ class Sinkhorn(InvertibleLinear, name="sinkhorn"):
         return self._log_det(self.relaxed()) if self.training else self.logits.new_zeros(())
 
     def _log_det(self, matrix: Tensor) -> Tensor:
-        return self.dim // self.places * log_abs_det(matrix)
+        return log_abs_det(matrix, self.dim // self.places)
 
     def inverter(self) -> Callable[[Tensor], Tensor]:
         """Invert S once in training, p in eval()."""

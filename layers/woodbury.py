@@ -82,8 +82,9 @@ class LowRankUpdate(InvertibleLinear):
         return self._update(self.u, self.v, x), self.log_det()
 
     def log_det(self) -> Tensor:
-        """Return log|det(I + U V)|, times the number of vectors along the axis."""
-        return self.dim // len(self.u) * _log_det(self.u, self.v)
+        """Return log|det(I + U V)| on the smaller of its two sides, times the number of vectors along the axis."""
+        smaller = self.u @ self.v if len(self.u) <= self.rank else self.v @ self.u
+        return log_abs_det(_identity_plus(smaller), self.dim // len(self.u))
 
     def inverter(self) -> Callable[[Tensor], Tensor]:
         """Solve the small system once; the callable applies the inverse update."""
@@ -112,12 +113,6 @@ class LowRankUpdate(InvertibleLinear):
 
 def _identity_plus(matrix: Tensor) -> Tensor:
     return matrix + torch.eye(matrix.shape[0], dtype=matrix.dtype, device=matrix.device)
-
-
-def _log_det(u: Tensor, v: Tensor) -> Tensor:
-    """Return log|det(I + U V)| on the smaller of its two sides."""
-    size, rank = u.shape
-    return log_abs_det(_identity_plus(u @ v if size <= rank else v @ u))
 
 
 def _from_left(u: Tensor, v: Tensor, x: Tensor) -> Tensor:

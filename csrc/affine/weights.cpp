@@ -1,5 +1,5 @@
 // The weight of a 1x1 convolution of few channels, on a processor: `invertbench::plu`, a matrix from its factors with
-// its log-determinant, and `invertbench::log_abs_det` of a matrix. Each takes less time than one call of a library, of
+// its log-determinant, and `invertbench::log_abs_det` of a matrix, both times the number of positions. Each takes less time than one call of a library, of
 // which they would need several. Called by layers/linalg/weights.py.
 //
 // Derivatives of the gradients are those of PyTorch's operators.
@@ -78,8 +78,8 @@ void check_row(int64_t row, int64_t size) {
   TORCH_CHECK_INDEX(0 <= row && row < size, "plu: row ", row, " of a permutation of ", size);
 }
 
-// W and log|det W|.
-Pair plu(Factor lower, Factor upper, Factor log_s, Factor sign, Factor permutation) {
+// W and n log|det W|.
+Pair plu(Factor lower, Factor upper, Factor log_s, Factor sign, Factor permutation, int64_t positions) {
   check_factors(lower, upper, log_s, sign, permutation);
   at::Tensor weight = at::empty(lower.sizes(), lower.options()), log_det = at::empty({}, lower.options());
   in_precision("plu", lower, {upper, log_s, sign}, [&](auto zero) {
@@ -95,14 +95,14 @@ Pair plu(Factor lower, Factor upper, Factor log_s, Factor sign, Factor permutati
     }
     double sum = 0;
     for (int64_t i = 0; i < n; ++i) sum += of.log_s[i];
-    *log_det.data_ptr<T>() = T(sum);
+    *log_det.data_ptr<T>() = T(double(positions) * sum);
   });
   return {weight, log_det};
 }
 
 // The gradients of L, U and log_s.
 Triple plu_backward(Factor of_weight, Factor of_log_det, Factor lower, Factor upper, Factor log_s, Factor sign,
-                    Factor permutation) {
+                    Factor permutation, int64_t positions) {
   check_factors(lower, upper, log_s, sign, permutation);
   TORCH_CHECK_VALUE(of_weight.sizes() == lower.sizes() && of_log_det.numel() == 1, "plu: gradients ",
                     of_weight.sizes(), " and ", of_log_det.sizes(), " do not fit L ", lower.sizes());
@@ -131,7 +131,7 @@ Triple plu_backward(Factor of_weight, Factor of_log_det, Factor lower, Factor up
     }
     for (int64_t i = 0; i < n; ++i) {
       T& diagonal = to_upper[i * n + i];
-      of_log_s.data_ptr<T>()[i] = diagonal * of.diagonal[i] + *of_log_det.const_data_ptr<T>();
+      of_log_s.data_ptr<T>()[i] = diagonal * of.diagonal[i] + T(positions) * *of_log_det.const_data_ptr<T>();
       diagonal = T(0);
     }
   });
@@ -140,32 +140,35 @@ Triple plu_backward(Factor of_weight, Factor of_log_det, Factor lower, Factor up
 
 struct FromFactors : torch::autograd::Function<FromFactors> {
   static variable_list forward(AutogradContext* context, Factor lower, Factor upper, Factor log_s, Factor sign,
-                               Factor permutation) {
+                               Factor permutation, int64_t positions) {
     const at::AutoDispatchBelowADInplaceOrView below;
     context->save_for_backward({lower, upper, log_s, sign, permutation});
+    context->saved_data["positions"] = positions;
     static const auto op = operator_named<decltype(plu)>("invertbench::plu");
-    const auto [weight, log_det] = op.call(lower, upper, log_s, sign, permutation);
+    const auto [weight, log_det] = op.call(lower, upper, log_s, sign, permutation, positions);
     return {weight, log_det};
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor &lower = saved[0], &upper = saved[1], &log_s = saved[2], &sign = saved[3], &rows = saved[4];
+    const int64_t positions = context->saved_data["positions"].toInt();
     if (!at::GradMode::is_enabled()) {
       static const auto op = operator_named<decltype(plu_backward)>("invertbench::plu_backward");
       const auto [of_lower, of_upper, of_log_s] =
-          op.call(gradients[0], gradients[1], lower, upper, log_s, sign, rows);
-      return {of_lower, of_upper, of_log_s, {}, {}};
+          op.call(gradients[0], gradients[1], lower, upper, log_s, sign, rows, positions);
+      return {of_lower, of_upper, of_log_s, {}, {}, {}};
     }
     const at::Tensor diagonal = sign * log_s.exp(), u = upper.triu(1) + diagonal.diag();
     const at::Tensor of_product = at::index_copy(at::zeros_like(gradients[0]), 0, rows, gradients[0]);
     const at::Tensor of_u = at::addmm(of_product, lower.tril(-1).t(), of_product);
-    return {at::mm(of_product, u.t()).tril(-1), of_u.triu(1), of_u.diagonal() * diagonal + gradients[1], {}, {}};
+    return {at::mm(of_product, u.t()).tril(-1), of_u.triu(1), of_u.diagonal() * diagonal + positions * gradients[1], {}, {},
+            {}};
   }
 };
 
-Pair plu_with_gradient(Factor lower, Factor upper, Factor log_s, Factor sign, Factor permutation) {
-  const variable_list results = FromFactors::apply(lower, upper, log_s, sign, permutation);
+Pair plu_with_gradient(Factor lower, Factor upper, Factor log_s, Factor sign, Factor permutation, int64_t positions) {
+  const variable_list results = FromFactors::apply(lower, upper, log_s, sign, permutation, positions);
   return {results[0], results[1]};
 }
 
@@ -203,8 +206,8 @@ double eliminate(int64_t n, double* a, bool invert) {
   return log_det;
 }
 
-// log|det|, and with `keep` its gradient, the transpose of the inverse.
-Pair eliminated(const at::Tensor& matrix, bool keep) {
+// n log|det|, and with `keep` its gradient, n times the transpose of the inverse.
+Pair eliminated(const at::Tensor& matrix, int64_t positions, bool keep) {
   TORCH_CHECK_VALUE(matrix.dim() == 2 && matrix.size(0) == matrix.size(1), "log_abs_det: a matrix of shape ",
                     matrix.sizes(), " is not square");
   const int64_t n = matrix.size(0);
@@ -213,42 +216,47 @@ Pair eliminated(const at::Tensor& matrix, bool keep) {
   in_precision("log_abs_det", matrix, {}, [&](auto zero) {
     using T = decltype(zero);
     std::vector<double> a(from.const_data_ptr<T>(), from.const_data_ptr<T>() + n * n);
-    *value.data_ptr<T>() = T(eliminate(n, a.data(), keep));
+    *value.data_ptr<T>() = T(double(positions) * eliminate(n, a.data(), keep));
     for (int64_t i = 0; i < slope.size(0); ++i) {
-      for (int64_t j = 0; j < n; ++j) slope.data_ptr<T>()[i * n + j] = T(a[j * n + i]);
+      for (int64_t j = 0; j < n; ++j) slope.data_ptr<T>()[i * n + j] = T(double(positions) * a[j * n + i]);
     }
   });
   return {value, slope};
 }
 
-at::Tensor log_abs_det(const at::Tensor& matrix) { return std::get<0>(eliminated(matrix, false)); }
+at::Tensor log_abs_det(const at::Tensor& matrix, int64_t positions) {
+  return std::get<0>(eliminated(matrix, positions, false));
+}
 
 struct LogAbsDet : torch::autograd::Function<LogAbsDet> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& matrix) {
-    const auto [value, slope] = eliminated(matrix, true);
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& matrix, int64_t positions) {
+    const auto [value, slope] = eliminated(matrix, positions, true);
     context->save_for_backward({matrix, slope});
+    context->saved_data["positions"] = positions;
     return value;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
-    if (at::GradMode::is_enabled()) return {std::get<0>(at::linalg_inv_ex(saved[0])).t() * gradients[0]};
-    return {saved[1] * gradients[0]};
+    if (!at::GradMode::is_enabled()) return {saved[1] * gradients[0], {}};
+    const at::Tensor inverse = std::get<0>(at::linalg_inv_ex(saved[0]));
+    return {inverse.t() * (context->saved_data["positions"].toInt() * gradients[0]), {}};
   }
 };
 
-at::Tensor log_abs_det_with_gradient(const at::Tensor& matrix) {
-  if (at::GradMode::is_enabled() && matrix.requires_grad()) return LogAbsDet::apply(matrix);
-  return log_abs_det(matrix);
+at::Tensor log_abs_det_with_gradient(const at::Tensor& matrix, int64_t positions) {
+  if (at::GradMode::is_enabled() && matrix.requires_grad()) return LogAbsDet::apply(matrix, positions);
+  return log_abs_det(matrix, positions);
 }
 
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(invertbench, m) {
-  m.def("plu(Tensor lower, Tensor upper, Tensor log_s, Tensor sign, Tensor permutation) -> (Tensor, Tensor)");
+  m.def("plu(Tensor lower, Tensor upper, Tensor log_s, Tensor sign, Tensor permutation, int positions) -> "
+        "(Tensor, Tensor)");
   m.def("plu_backward(Tensor of_weight, Tensor of_log_det, Tensor lower, Tensor upper, Tensor log_s, Tensor sign, "
-        "Tensor permutation) -> (Tensor, Tensor, Tensor)");
-  m.def("log_abs_det(Tensor matrix) -> Tensor");
+        "Tensor permutation, int positions) -> (Tensor, Tensor, Tensor)");
+  m.def("log_abs_det(Tensor matrix, int positions) -> Tensor");
 }
 TORCH_LIBRARY_IMPL(invertbench, CPU, m) {
   m.impl("plu", TORCH_FN(plu));

@@ -9,7 +9,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -31,6 +30,7 @@ constexpr int64_t PLACES = 256;
 // Parts of the images with a sum of their own. Adding up those of large weights takes long.
 constexpr int64_t FEWEST_PARTS = 4, MOST_PARTS = 8, NUMBERS_OF_PARTS = 1 << 18;
 constexpr double WORTH_A_THREAD = 1e6;  // multiply-adds
+constexpr int64_t NUMBERS_WORTH_A_THREAD = 8192;
 
 template <class T>
 struct Way {
@@ -262,18 +262,26 @@ std::vector<at::Tensor> backward(const at::Tensor& of_x, const at::Tensor& of_so
     const Sums<T> layout(net);
     const int64_t most = std::clamp(NUMBERS_OF_PARTS / layout.size, FEWEST_PARTS, MOST_PARTS);
     const int64_t parts = std::clamp<int64_t>(images / together, 1, most);
-    const at::Tensor sums = at::zeros({parts, layout.size}, x.options());
+    const at::Tensor sums = at::empty({parts, layout.size}, x.options());
+    T* const total = sums.data_ptr<T>();
     const int64_t grain = int64_t(WORTH_A_THREAD / (2 * work(net) * double(images) / double(parts) + 1)) + 1;
     at::parallel_for(0, parts, grain, [&](int64_t begin, int64_t end) {
       for (int64_t part = begin; part < end; ++part) {
+        T* const own = total + part * layout.size;
+        std::fill(own, own + layout.size, T(0));
         way<T>().backward(net, images_of<T>(x), {images_of<T>(of_some), images_of<T>(of_others)},
                           saved.const_data_ptr<T>(), of_x.data_ptr<T>(), of_x.stride(0),
-                          layout.in(sums.data_ptr<T>() + part * layout.size), together, part * images / parts,
+                          layout.in(own), together, part * images / parts,
                           (part + 1) * images / parts);
       }
     });
-    const at::Tensor total = parts == 1 ? sums : sums.sum(0);
-    made = gradients_of<T>(held, net, layout.in(total.const_data_ptr<T>()));
+    at::parallel_for(0, layout.size, NUMBERS_WORTH_A_THREAD, [&](int64_t begin, int64_t end) {
+      for (int64_t part = 1; part < parts; ++part) {
+        const T* const own = total + part * layout.size;
+        for (int64_t i = begin; i < end; ++i) total[i] += own[i];
+      }
+    });
+    made = gradients_of<T>(held, net, layout.in(static_cast<const T*>(total)));
   };
   x.scalar_type() == at::kFloat ? run(0.0F) : run(0.0);
   return made;

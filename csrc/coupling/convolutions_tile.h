@@ -107,7 +107,7 @@ void forward_images(const Network<T>& net, const Images<T>& x, T* saved, T* y, i
   const int64_t wide = net.wide, size = grid.count() * wide;
   Scratch<T> scratch;
   T* const plane = scratch.zeros(grid.plane() * net.kept);
-  T* const own = scratch.zeros(2 * CHUNK * wide);
+  T* const own = scratch.numbers(2 * CHUNK * wide);
   T* const taps = scratch.zeros(grid.plane() * net.taps_out + LANES<T>);
   const T* const zeros = scratch.zeros(net.taps_out);
   for (int64_t image = begin; image < end; ++image) {
@@ -229,8 +229,8 @@ void backward_images(
   Scratch<T> scratch;
   const Tile<T> tile{scratch.zeros(together * grid.plane() * net.kept),
                      scratch.zeros(together * grid.plane() * net.outputs),
-                     scratch.zeros(together * size),
-                     scratch.zeros(together * size),
+                     scratch.numbers(together * size),
+                     scratch.numbers(together * size),
                      scratch.zeros(grid.plane() * net.taps_kept + LANES<T>),
                      scratch.zeros(std::max(net.wide, net.taps_kept))};
   for (int64_t first = begin; first < end; first += together) {

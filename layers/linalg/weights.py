@@ -15,28 +15,31 @@ from layers.kernels import load as kernels
 MOST_CHANNELS = 64  # of the compiled operators; a library is faster with larger matrices
 
 
-def plu_matrix(lower: Tensor, upper: Tensor, log_s: Tensor, sign: Tensor, permutation: Tensor) -> tuple[Tensor, Tensor]:
-    """Return W = P (L o strictly-lower + I) (U o strictly-upper + diag(sign * exp(log_s))), and log|det W|, ().
+def plu_matrix(
+    lower: Tensor, upper: Tensor, log_s: Tensor, sign: Tensor, permutation: Tensor, positions: int
+) -> tuple[Tensor, Tensor]:
+    """Return W = P (L o strictly-lower + I) (U o strictly-upper + diag(sign * exp(log_s))), and n log|det W|, ().
 
     Args:
         lower, upper: L and U, (C, C).
         log_s, sign: of the diagonal, (C,).
         permutation: row i of W is row permutation[i] of the product, (C,).
+        positions: n, the number of places that W maps.
     """
     if _kernel_serves(lower, upper, log_s, sign):
-        weight, log_det = torch.ops.invertbench.plu(lower, upper, log_s, sign, permutation)
+        weight, log_det = torch.ops.invertbench.plu(lower, upper, log_s, sign, permutation, positions)
         return weight, log_det
     u = upper.triu(1) + torch.diag(sign * log_s.exp())
     # (L + I) U = U + L U saves building the unit diagonal.
-    return torch.addmm(u, lower.tril(-1), u).index_select(0, permutation), log_s.sum()
+    return torch.addmm(u, lower.tril(-1), u).index_select(0, permutation), positions * log_s.sum()
 
 
-def log_abs_det(matrix: Tensor) -> Tensor:
-    """Return log|det| of a real (C, C) matrix, (); -inf if it is singular."""
+def log_abs_det(matrix: Tensor, positions: int) -> Tensor:
+    """Return n log|det| of a real (C, C) matrix that maps n positions, (); -inf if it is singular."""
     if _kernel_serves(matrix):
-        value: Tensor = torch.ops.invertbench.log_abs_det(matrix)
+        value: Tensor = torch.ops.invertbench.log_abs_det(matrix, positions)
         return value
-    return torch.linalg.slogdet(matrix).logabsdet
+    return positions * torch.linalg.slogdet(matrix).logabsdet
 
 
 def _kernel_serves(*tensors: Tensor) -> bool:

@@ -9,20 +9,20 @@ pytestmark = pytest.mark.usefixtures("way")
 
 
 def factors(size, dtype=torch.float64):
-    """Return L and U with entries off their triangles, log_s, signs and a permutation."""
+    """Return L and U with entries off their triangles and log_s; signs, a permutation and a number of positions."""
     lower, upper = (0.3 * torch.randn(size, size, dtype=dtype) / max(size, 1) ** 0.5 for _ in range(2))
     signs = torch.randn(size, dtype=dtype).sign()
-    return [lower, upper, 0.1 * torch.randn(size, dtype=dtype)], [signs, torch.randperm(size)]
+    return [lower, upper, 0.1 * torch.randn(size, dtype=dtype)], [signs, torch.randperm(size), 7]
 
 
-def plu_formula(lower, upper, log_s, sign, permutation):
+def plu_formula(lower, upper, log_s, sign, permutation, positions):
     one = torch.eye(len(log_s), dtype=log_s.dtype)
     product = (lower.tril(-1) + one) @ (upper.triu(1) + torch.diag(sign * log_s.exp()))
-    return product[permutation], log_s.sum()
+    return product[permutation], positions * log_s.sum()
 
 
-def formula(matrix):
-    return torch.linalg.slogdet(matrix).logabsdet
+def formula(matrix, positions):
+    return positions * torch.linalg.slogdet(matrix).logabsdet
 
 
 def results(function, operands, others=(), differentiable=False):
@@ -41,16 +41,16 @@ def test_sizes(case):
             learned, fixed = factors(size)
             torch.testing.assert_close(*(results(f, learned, fixed) for f in (plu_matrix, plu_formula)))
             matrix = torch.randn(size, size, dtype=torch.float64)
-            torch.testing.assert_close(*(results(f, [matrix]) for f in (log_abs_det, formula)))
+            torch.testing.assert_close(*(results(f, [matrix], [7]) for f in (log_abs_det, formula)))
 
 
 def test_the_operators_equal_their_formulas_on_views():
-    (lower, upper, _), (sign, permutation) = factors(5)
+    (lower, upper, _), fixed = factors(5)
     wide = torch.randn(10, dtype=torch.float64)
     operands = [lower.T, torch.cat([upper, upper], 1)[:, ::2], 0.1 * wide[::2]]
-    torch.testing.assert_close(*(results(f, operands, (sign, permutation)) for f in (plu_matrix, plu_formula)))
+    torch.testing.assert_close(*(results(f, operands, fixed) for f in (plu_matrix, plu_formula)))
     matrix = torch.randn(8, 4, dtype=torch.float64)[::2].T
-    torch.testing.assert_close(*(results(f, [matrix]) for f in (log_abs_det, formula)))
+    torch.testing.assert_close(*(results(f, [matrix], [7]) for f in (log_abs_det, formula)))
 
 
 def test_rows_must_be_exchanged():
@@ -58,18 +58,18 @@ def test_rows_must_be_exchanged():
     tiny = torch.tensor([[1e-20, 1.0], [1.0, 1.0]], dtype=torch.float64)
     cycle = torch.eye(5, dtype=torch.float64)[[2, 0, 4, 1, 3]] * torch.tensor([2.0, 3, 4, 5, 6], dtype=torch.float64)
     for matrix in (tiny, cycle):
-        torch.testing.assert_close(*(results(f, [matrix]) for f in (log_abs_det, formula)))
+        torch.testing.assert_close(*(results(f, [matrix], [7]) for f in (log_abs_det, formula)))
 
 
 def test_singular_matrices():
     matrix = torch.ones(3, 3, dtype=torch.float64)
-    assert log_abs_det(matrix) == -torch.inf and log_abs_det(0 * matrix) == -torch.inf
-    assert log_abs_det(torch.full((2, 2), torch.nan)).isnan()
+    assert log_abs_det(matrix, 7) == -torch.inf and log_abs_det(0 * matrix, 7) == -torch.inf
+    assert log_abs_det(torch.full((2, 2), torch.nan), 7).isnan()
 
 
 @pytest.mark.parametrize("way", ["compiled"], indirect=True)
 def test_a_singular_matrix_has_no_gradient(way):
-    (gradient,) = torch.autograd.grad(log_abs_det(matrix := torch.ones(3, 3, requires_grad=True)), matrix)
+    (gradient,) = torch.autograd.grad(log_abs_det(matrix := torch.ones(3, 3, requires_grad=True), 7), matrix)
     assert gradient.isnan().all()
 
 
@@ -78,7 +78,7 @@ def test_second_derivatives():
     learned = [operand.requires_grad_() for operand in learned]
     for function, leaves in (
         (lambda *operands: plu_matrix(*operands, *fixed), learned),
-        (log_abs_det, [torch.randn(3, 3, dtype=torch.float64, requires_grad=True)]),
+        (lambda matrix: log_abs_det(matrix, 7), [torch.randn(3, 3, dtype=torch.float64, requires_grad=True)]),
     ):
         assert torch.autograd.gradcheck(function, leaves)
         assert torch.autograd.gradgradcheck(function, leaves)
@@ -91,9 +91,9 @@ def test_error_in_single_precision(way):
     learned, fixed = factors(48, torch.float32)
     for ours, plain, operands, others in (
         (plu_matrix, plu_formula, learned, fixed),
-        (log_abs_det, formula, [torch.randn(48, 48)], []),
+        (log_abs_det, formula, [torch.randn(48, 48)], [7]),
     ):
-        wide = [other.double() if other.is_floating_point() else other for other in others]
+        wide = [other.double() if torch.is_tensor(other) and other.is_floating_point() else other for other in others]
         truth = results(plain, [operand.double() for operand in operands], wide)
         found, expected = (results(function, operands, others) for function in (ours, plain))
         for i, (a, b, true) in enumerate(zip(found, expected, truth, strict=True)):
@@ -102,7 +102,7 @@ def test_error_in_single_precision(way):
 
 @pytest.mark.parametrize("way", ["compiled"], indirect=True)
 def test_operands_that_do_not_fit_are_refused(way):
-    (lower, upper, log_s), (sign, permutation) = factors(4)
+    (lower, upper, log_s), (sign, permutation, n) = factors(4)
     plu = torch.ops.invertbench.plu
     for wrong in (
         (lower, upper[:3], log_s, sign, permutation),
@@ -112,11 +112,11 @@ def test_operands_that_do_not_fit_are_refused(way):
         (lower, upper, log_s, sign, permutation.int()),
     ):
         with pytest.raises(ValueError, match="plu: L"):
-            plu(*wrong)
+            plu(*wrong, n)
     for row in (-1, 4):
         with pytest.raises(IndexError, match=f"plu: row {row}"):
-            plu(lower, upper, log_s, sign, torch.tensor([0, 1, 2, row]))
+            plu(lower, upper, log_s, sign, torch.tensor([0, 1, 2, row]), n)
     with pytest.raises(TypeError, match="plu"):
-        plu(lower, upper.float(), log_s, sign, permutation)
+        plu(lower, upper.float(), log_s, sign, permutation, n)
     with pytest.raises(ValueError, match="not square"):
-        torch.ops.invertbench.log_abs_det(lower[:3])
+        torch.ops.invertbench.log_abs_det(lower[:3], n)
