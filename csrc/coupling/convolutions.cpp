@@ -30,7 +30,7 @@ constexpr int64_t PLACES = 256;
 // Parts of the images with a sum of their own. Adding up those of large weights takes long.
 constexpr int64_t FEWEST_PARTS = 4, MOST_PARTS = 8, NUMBERS_OF_PARTS = 1 << 18;
 constexpr double WORTH_A_THREAD = 1e6;  // multiply-adds
-constexpr int64_t NUMBERS_WORTH_A_THREAD = 8192;
+constexpr int64_t WEIGHTS_WORTH_A_THREAD = 60000, SUMS_WORTH_A_THREAD = 8192;
 
 template <class T>
 struct Way {
@@ -61,7 +61,8 @@ Way<T> way() {
 // Call each(begin, end) for blocks of the outputs of a weight.
 template <class T, class Each>
 void for_blocks(const WeightNorm<T>& of, const Each& each) {
-  const int64_t blocks = (of.outputs + TOGETHER - 1) / TOGETHER, grain = 20000 / (TOGETHER * of.row() + 1) + 1;
+  const int64_t blocks = (of.outputs + TOGETHER - 1) / TOGETHER;
+  const int64_t grain = WEIGHTS_WORTH_A_THREAD / (TOGETHER * of.row() + 1) + 1;
   at::parallel_for(0, blocks, grain, [&](int64_t begin, int64_t end) {
     for (int64_t block = begin; block < end; ++block) {
       each(block * TOGETHER, std::min(of.outputs, (block + 1) * TOGETHER));
@@ -275,7 +276,7 @@ std::vector<at::Tensor> backward(const at::Tensor& of_x, const at::Tensor& of_so
                           (part + 1) * images / parts);
       }
     });
-    at::parallel_for(0, layout.size, NUMBERS_WORTH_A_THREAD, [&](int64_t begin, int64_t end) {
+    at::parallel_for(0, layout.size, SUMS_WORTH_A_THREAD, [&](int64_t begin, int64_t end) {
       for (int64_t part = 1; part < parts; ++part) {
         const T* const own = total + part * layout.size;
         for (int64_t i = begin; i < end; ++i) total[i] += own[i];
