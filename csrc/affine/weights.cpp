@@ -1,6 +1,6 @@
 // The weight of a 1x1 convolution of few channels, on a processor: `invertbench::plu`, a matrix from its factors with
-// its log-determinant, and `invertbench::log_abs_det` of a matrix, both times the number of positions. Each takes less time than one call of a library, of
-// which they would need several. Called by layers/linalg/weights.py.
+// its log-determinant, and `invertbench::log_abs_det` of a matrix, both times the number of positions. Each takes less
+// time than one call of a library, of which they would need several. Called by layers/linalg/weights.py.
 //
 // Derivatives of the gradients are those of PyTorch's operators.
 
@@ -162,8 +162,8 @@ struct FromFactors : torch::autograd::Function<FromFactors> {
     const at::Tensor diagonal = sign * log_s.exp(), u = upper.triu(1) + diagonal.diag();
     const at::Tensor of_product = at::index_copy(at::zeros_like(gradients[0]), 0, rows, gradients[0]);
     const at::Tensor of_u = at::addmm(of_product, lower.tril(-1).t(), of_product);
-    return {at::mm(of_product, u.t()).tril(-1), of_u.triu(1), of_u.diagonal() * diagonal + positions * gradients[1], {}, {},
-            {}};
+    const at::Tensor of_log_s = of_u.diagonal() * diagonal + positions * gradients[1];
+    return {at::mm(of_product, u.t()).tril(-1), of_u.triu(1), of_log_s, {}, {}, {}};
   }
 };
 

@@ -4,9 +4,9 @@
 
 #if INVERTBENCH_BYTES == 64
 
-// The pairs of a factor whose stride is less than a vector and 2^k or 3 * 2^k. A step takes up to two vectors of entries:
-// of whole blocks, the first entries of all pairs become one vector, the second entries another, in the order of the
-// matrices. No store reaches into the next step, whose loads would wait for it.
+// The pairs of a factor whose stride is less than a vector and 2^k or 3 * 2^k. A step takes up to two vectors of
+// entries: of whole blocks, the first entries of all pairs become one vector, the second entries another, in the order
+// of the matrices. No store reaches into the next step, whose loads would wait for it.
 template <class T>
 struct NarrowPairs {
   static constexpr int L = LANES<T>;
@@ -46,8 +46,8 @@ struct NarrowPairs {
   }
 };
 
-// One factor on one sample, from `x` to `y`, which may be `x`. Returns the number of pairs done: not the last, nor those
-// of other strides.
+// One factor on one sample, from `x` to `y`, which may be `x`. Returns the number of pairs done: not the last, nor
+// those of other strides.
 template <bool INVERSE, class T>
 int64_t apply_narrow(const Factor& factor, int64_t size, const T* weight, int64_t pitch, const T* x, T* y) {
   const NarrowPairs<T> narrow(factor.half);

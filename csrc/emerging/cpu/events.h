@@ -42,33 +42,24 @@ ISA_TARGET inline __attribute__((always_inline)) void add_run(
   }
 }
 
-// sums = the taps' share of one block of channels, without its own triangle; `up` rows above and `left` columns to the
-// left exist.
+// Solve for one block of channels, or with `APPLY` replace it by the convolution; `up` rows above and `left` columns to
+// the left exist. These, and lower channels, are solved; those that a convolution reads are not replaced yet.
 //
 // The sums start from zero and not from the right-hand side: the error is then a third where they are long.
-template <typename T, int OUTPUTS, int WIDTH>
-ISA_TARGET inline __attribute__((always_inline)) void add_taps(
-    Vector<T> (&sums)[OUTPUTS][WIDTH], const CausalTaps<T>& taps, const Block<T>& block, const T* pixel, int64_t step,
-    int64_t row_step, int64_t up, int64_t left) {
+template <typename T, bool APPLY, int OUTPUTS, int WIDTH>
+ISA_TARGET void convert_block(
+    const CausalTaps<T>& taps, const Block<T>& block, T* pixel, int64_t step, int64_t row_step, int64_t up,
+    int64_t left) {
   const int64_t channels = taps.channels;
   const T* weights = block.weights + (taps.columns - 1 - left) * channels * OUTPUTS;
   const T* leftmost = pixel - left * channels * step;
+  Vector<T> sums[OUTPUTS][WIDTH] = {};
   for (int64_t i = up; i >= 0; --i) {
     const int64_t length = left * channels + (i > 0 ? channels : block.first);
     add_run<T, OUTPUTS, WIDTH>(
         sums, weights + i * taps.columns * channels * OUTPUTS, leftmost - i * row_step, step, length);
   }
-}
-
-// Solve for one block of channels, or with `APPLY` replace it by the convolution. Pixels above and to the left, and
-// lower channels, are solved; those that a convolution reads are not replaced yet.
-template <typename T, bool APPLY, int OUTPUTS, int WIDTH>
-ISA_TARGET void convert_block(
-    const CausalTaps<T>& taps, const Block<T>& block, T* pixel, int64_t step, int64_t row_step, int64_t up,
-    int64_t left) {
-  Vector<T> sums[OUTPUTS][WIDTH] = {};
-  add_taps<T, OUTPUTS, WIDTH>(sums, taps, block, pixel, step, row_step, up, left);
-  const T* triangle = block.weights + ((taps.columns - 1) * taps.channels + block.first) * OUTPUTS;
+  const T* triangle = block.weights + ((taps.columns - 1) * channels + block.first) * OUTPUTS;
   T* own = pixel + block.first * step;
   INVERTBENCH_UNROLL
   for (int o = 0; o < OUTPUTS; ++o) {

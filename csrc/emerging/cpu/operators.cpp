@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <tuple>
 #include <vector>
@@ -63,6 +62,22 @@ struct Way {
   void (*run)(const Tiled<T>&, int64_t, T*);
   double cost;
 };
+
+// The same in planes, one event at a time.
+template <typename T>
+struct PlaneWay {
+  int64_t lanes;
+  void (*run)(const Planes<T>&, int64_t, T*);
+};
+
+template <typename T>
+PlaneWay<T> plane_way() {
+#if defined(__x86_64__)
+  if (instructions() == Instructions::avx512) return {avx512::LANES<T>, avx512::apply_event<T>};
+  if (instructions() == Instructions::avx2) return {avx2::LANES<T>, avx2::apply_event<T>};
+#endif
+  return {portable::LANES<T>, portable::apply_event<T>};
+}
 
 // Rough cycles of a pixel's solve for `width` vectors: multiply-adds at two a cycle, the weights that are loaded for
 // them, and the chain of dependent operations through the channels.
@@ -161,26 +176,12 @@ void run_tiles(const Problem<T>& problem, const Way<T>& way, int64_t threads) {
 }
 
 template <typename T>
-void run_planes(Planes<T>& work, int64_t threads) {
+void run_planes(Planes<T>& work, const PlaneWay<T>& way, int64_t threads) {
   work.first = pack_blocks(work, work.weight1, false);
   work.second = pack_blocks(work, work.weight2, true);
-  void (*run)(const Planes<T>&, int64_t, T*) = portable::apply_event<T>;
-#if defined(__x86_64__)
-  if (instructions() == Instructions::avx512) run = avx512::apply_event<T>;
-  if (instructions() == Instructions::avx2) run = avx2::apply_event<T>;
-#endif
   Scratch<T> scratch;
   share(work.events, threads, work.numbers(), scratch.zeros(std::min(threads, work.events) * work.numbers()),
-        [&](int64_t event, T* memory) { run(work, event, memory); });
-}
-
-template <typename T>
-int64_t lanes() {
-#if defined(__x86_64__)
-  if (instructions() == Instructions::avx512) return avx512::LANES<T>;
-  if (instructions() == Instructions::avx2) return avx2::LANES<T>;
-#endif
-  return portable::LANES<T>;
+        [&](int64_t event, T* memory) { way.run(work, event, memory); });
 }
 
 template <typename T>
@@ -194,14 +195,15 @@ template <typename T>
 void apply(const Problem<T>& problem) {
   Planes<T> planes{problem};
   lay_out(planes);
-  const double cycles = plane_cycles(planes, lanes<T>());  // of one event
+  const PlaneWay<T> by_planes = plane_way<T>();
+  const double cycles = plane_cycles(planes, by_planes.lanes);  // of one event
   const double all_cycles = cycles * static_cast<double>(planes.events);
   const int64_t threads = threads_for(std::min(all_cycles, choose(problem, 1, false).cost));
   const Way<T> way = choose(problem, threads, false);
   if (way.cost < cycles * static_cast<double>((planes.events + threads - 1) / threads)) {
     run_tiles(problem, way, threads);
   } else {
-    run_planes(planes, threads);
+    run_planes(planes, by_planes, threads);
   }
 }
 
@@ -222,8 +224,8 @@ double log_det_of(const Problem<T>& problem) {
 // Call run(problem) with the problem of these tensors, in their precision. `between` has no entries if not wanted.
 template <typename Run>
 void with_problem(const at::Tensor& events, const at::Tensor& weight1, const at::Tensor& weight2,
-                   const std::optional<at::Tensor>& bias, const at::Tensor& output, const at::Tensor& between,
-                   const Run& run) {
+                  const std::optional<at::Tensor>& bias, const at::Tensor& output, const at::Tensor& between,
+                  const Run& run) {
   const at::Tensor input = events.contiguous(), first = weight1.contiguous(), second = weight2.contiguous();
   const at::Tensor offset = bias.has_value() ? bias->contiguous() : at::Tensor();
   const bool image = input.dim() == 4;
@@ -232,8 +234,8 @@ void with_problem(const at::Tensor& events, const at::Tensor& weight1, const at:
   const auto call = [&](auto zero) {
     using T = decltype(zero);
     run(Problem<T>{sizes, input.const_data_ptr<T>(), first.const_data_ptr<T>(), second.const_data_ptr<T>(),
-                    offset.defined() ? offset.const_data_ptr<T>() : nullptr, output.data_ptr<T>(),
-                    between.numel() > 0 ? between.data_ptr<T>() : nullptr});
+                   offset.defined() ? offset.const_data_ptr<T>() : nullptr, output.data_ptr<T>(),
+                   between.numel() > 0 ? between.data_ptr<T>() : nullptr});
   };
   if (input.scalar_type() == at::kFloat) {
     call(0.0F);

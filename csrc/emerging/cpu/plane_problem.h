@@ -26,8 +26,8 @@ struct PlaneBlock {
 };
 
 // A set of planes holds one event: a plane for each channel, `plane` numbers apart, rows `stride` apart; the first
-// pixel is `margin` numbers from the start. With more than one copy, rows follow each other without a gap, and copy j of
-// the planes holds each pixel's neighbour j columns away.
+// pixel is `margin` numbers from the start. With more than one copy, rows follow each other without a gap, and copy j
+// of the planes holds each pixel's neighbour j columns away.
 template <typename T>
 struct Planes : Problem<T> {
   int64_t margin, stride, pixels, plane, copies;

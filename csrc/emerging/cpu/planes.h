@@ -67,7 +67,8 @@ ISA_TARGET void apply_taps(
   }
 }
 
-// Write copies 1, 2, ... of one plane: each pixel's neighbour to the right or, `turned`, to the left; zero beyond the row.
+// Write copies 1, 2, ... of one plane: each pixel's neighbour to the right or, `turned`, to the left; zero beyond the
+// row.
 template <typename T>
 ISA_TARGET void copy_neighbours(const Planes<T>& work, T* plane, bool turned) {
   const int64_t width = work.width;
