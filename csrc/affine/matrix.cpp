@@ -18,8 +18,8 @@
 #include <cstring>
 #include <tuple>
 
-#include "affine/operands.h"
 #include "dispatch.h"
+#include "operands.h"
 #include "scratch.h"
 #include "simd/cpu.h"
 

@@ -21,8 +21,8 @@
 #include <tuple>
 #include <vector>
 
-#include "affine/operands.h"
 #include "dispatch.h"
+#include "operands.h"
 #include "simd/cpu.h"
 
 #define INVERTBENCH_BODY "affine/scales_rows.h"

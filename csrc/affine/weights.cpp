@@ -25,8 +25,8 @@
 #include <utility>
 #include <vector>
 
-#include "affine/operands.h"
 #include "dispatch.h"
+#include "operands.h"
 
 namespace invertbench {
 namespace {

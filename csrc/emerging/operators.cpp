@@ -8,6 +8,9 @@
 // x = W1^-1 W2^-1 (y - bias), and with the gradient g of x, that of y is W2^-T W1^-T g. The gradients of the kernels are
 // correlations of both stages, x and W1 x, with minus the gradients of their right-hand sides, W2^T (gradient of y)
 // and the gradient of y. All of these are differentiable operators: so is backward.
+//
+// `invertbench::emerging_weight`, on a processor: the gradient of one kernel, that of the log-det included, in one call,
+// where it need not be differentiable.
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -177,6 +180,18 @@ at::Tensor log_det_gradient(const at::Tensor& weight, const at::Tensor& scaled) 
   return at::constant_pad_nd(gradient, around);
 }
 
+at::Tensor weight_shape(const at::Tensor& x, const at::Tensor&, const at::Tensor& weight,
+                        const std::optional<at::Tensor>&, bool) {
+  check_emerging_operands("emerging_weight", x, weight, weight, std::nullopt);
+  return at::empty_symint(weight.sym_sizes(), x.options().memory_format(at::MemoryFormat::Contiguous));
+}
+
+at::Tensor call_weight(const at::Tensor& x, const at::Tensor& of_y, const at::Tensor& weight,
+                       const std::optional<at::Tensor>& of_log_det, bool turned) {
+  static const auto op = operator_named<decltype(call_weight)>("invertbench::emerging_weight");
+  return op.call(x, of_y, weight, of_log_det, turned);
+}
+
 struct EmergingForward : torch::autograd::Function<EmergingForward> {
   static variable_list forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight1,
                                const at::Tensor& weight2, const std::optional<at::Tensor>& bias) {
@@ -204,7 +219,12 @@ struct EmergingForward : torch::autograd::Function<EmergingForward> {
       std::tie(of_x, std::ignore, of_between) =
           call_forward(of_y, transposed_kernel(weight2), transposed_kernel(weight1), std::nullopt, first);
     }
-    if ((first && of_between.defined()) || (second && of_y.defined())) {
+    const bool together = !at::GradMode::is_enabled() && x.is_cpu() && of_y.defined();
+    const auto given = of_log_det.defined() ? std::optional(of_log_det) : std::nullopt;
+    if (together) {
+      if (first) of_weight1 = call_weight(x, of_between, weight1, given, false);
+      if (second) of_weight2 = call_weight(between, of_y, weight2, given, true);
+    } else if ((first && of_between.defined()) || (second && of_y.defined())) {
       const at::Tensor hidden1 = hidden_from_first(weight1);
       if (first && of_between.defined()) {
         of_weight1 = kept_gradient(x, of_between, weight1, false).masked_fill(hidden1, 0);
@@ -213,7 +233,7 @@ struct EmergingForward : torch::autograd::Function<EmergingForward> {
         of_weight2 = kept_gradient(between, of_y, weight2, true).masked_fill(hidden1.flip(all_axes(hidden1, 0)), 0);
       }
     }
-    if (of_log_det.defined()) {
+    if (of_log_det.defined() && !together) {
       int64_t positions = 1;
       for (int64_t axis = 2; axis < x.dim(); ++axis) positions *= fixed_size(x, axis);
       const at::Tensor scaled = of_log_det * positions;
@@ -259,6 +279,7 @@ Results forward_shapes(const at::Tensor& x, const at::Tensor& weight1, const at:
 TORCH_LIBRARY_FRAGMENT(invertbench, m) {
   m.def("emerging(Tensor x, Tensor weight1, Tensor weight2, Tensor? bias, bool keep) -> (Tensor, Tensor, Tensor)");
   m.def("emerging_inverse(Tensor y, Tensor weight1, Tensor weight2, Tensor? bias) -> Tensor");
+  m.def("emerging_weight(Tensor x, Tensor of_y, Tensor weight, Tensor? of_log_det, bool turned) -> Tensor");
 }
 TORCH_LIBRARY_IMPL(invertbench, Autograd, m) {
   m.impl("emerging", TORCH_FN(forward_with_gradient));
@@ -267,6 +288,7 @@ TORCH_LIBRARY_IMPL(invertbench, Autograd, m) {
 TORCH_LIBRARY_IMPL(invertbench, Meta, m) {
   m.impl("emerging", TORCH_FN(forward_shapes));
   m.impl("emerging_inverse", TORCH_FN(shape_only));
+  m.impl("emerging_weight", TORCH_FN(weight_shape));
 }
 
 }  // namespace invertbench

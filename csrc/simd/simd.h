@@ -187,6 +187,18 @@ using V = typename Simd<T>::V;
 template <class T>
 constexpr int LANES = INVERTBENCH_BYTES / int(sizeof(T));
 
+template <class T>
+INVERTBENCH_INLINE V<T> load(const T* from) {
+  V<T> v;
+  std::memcpy(&v, from, sizeof v);
+  return v;
+}
+
+template <class T>
+INVERTBENCH_INLINE void store(T* to, V<T> v) {
+  std::memcpy(to, &v, sizeof v);
+}
+
 // Numbers in a 16-byte lane.
 template <class T>
 constexpr int PIECE = 16 / int(sizeof(T));

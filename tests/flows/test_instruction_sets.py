@@ -12,7 +12,7 @@ from layers.kernels import load as kernels
 FLOWS = Path(__file__).parent
 FILES = [
     *(FLOWS / f"test_{name}.py" for name in ("affine", "convolutions", "perceptron")),
-    FLOWS.parent / "layers" / "linalg" / "test_mixing.py",
+    *(FLOWS.parent / "layers" / "linalg" / f"test_{name}.py" for name in ("mixing", "circular_convolution")),
 ]
 
 
@@ -26,7 +26,7 @@ def test_other_instruction_sets(capability, instructions):
 import pytest, sys
 from layers.kernels import load as kernels
 assert kernels.backend().instructions == {instructions!r}, kernels.backend()
-chosen = "compiled and (sizes or equal or ends_of_the_range or single_precision)"
+chosen = "(compiled or circular) and (sizes or equal or ends_of_the_range or single_precision)"
 sys.exit(pytest.main(["-q", "-n", "0", "-p", "no:cacheprovider", "-k", chosen, *{list(map(str, FILES))!r}]))
 """
     environment = os.environ | {"ATEN_CPU_CAPABILITY": capability}

@@ -50,7 +50,7 @@ def by_shifting(layer, x):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @torch.no_grad()
-def test_forward(shape, case, monkeypatch):
+def test_forward(shape, way, case, monkeypatch):
     for kernel_size, largest_direct in itertools.product(KERNELS, (0, 100)):  # by FFT, and directly
         with case(kernel_size=kernel_size, largest_direct=largest_direct):
             monkeypatch.setattr(periodic, "LARGEST_DIRECT", largest_direct)
@@ -70,7 +70,7 @@ def test_odd_kernels_agree_with_torchs_circular_padding(kernel_size):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @torch.no_grad()
-def test_against_dense(shape, case):
+def test_against_dense(shape, way, case):
     for kernel_size in KERNELS:
         with case(kernel_size=kernel_size):
             layer = perturbed(shape, kernel_size)
@@ -86,7 +86,7 @@ def test_against_dense(shape, case):
 
 @pytest.mark.parametrize("spatial", [*itertools.product([1, 2, 3], [1, 2, 3, 4, 5]), (1,), (2,), (3,), (4,), (5,)])
 @torch.no_grad()
-def test_every_frequency_counts_once(spatial):
+def test_every_frequency_counts_once(spatial, way):
     """Far from orthogonal, where the determinants of the frequencies differ."""
     for kernel_size in (2, 3, 6):
         torch.manual_seed(kernel_size)
@@ -133,7 +133,7 @@ def test_initialisation(shape, kernel_size):
 
 
 @pytest.mark.parametrize(("shape", "kernel_size"), [((2, 2, 3), 3), ((1, 2, 3), 5), ((2, 5), 3), ((1, 4), 18)])
-def test_gradients(shape, kernel_size):
+def test_gradients(shape, kernel_size, way):
     layer = perturbed(shape, kernel_size)
     x = torch.randn(1, *shape, dtype=torch.float64, requires_grad=True)
     for module in (layer, PeriodicInverse(layer)):

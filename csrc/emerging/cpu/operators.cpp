@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <tuple>
 #include <vector>
 
+#include "convolution/correlate.h"
 #include "emerging/cpu/plane_problem.h"
 #include "emerging/cpu/tiles.h"
 #include "emerging/operands.h"
@@ -269,8 +271,42 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> emerging(const at::Tensor& x, con
   return {output, log_det, between};
 }
 
+// The gradient of one kernel, with that of the log-det if it is given.
+at::Tensor emerging_weight(const at::Tensor& x, const at::Tensor& of_y, const at::Tensor& weight,
+                           const std::optional<at::Tensor>& of_log_det, bool turned) {
+  check_emerging_operands("emerging_weight", x, weight, weight, std::nullopt);
+  std::vector<int64_t> sizes, before;
+  for (int64_t axis = 2; axis < weight.dim(); ++axis) {
+    sizes.push_back(std::min(weight.size(axis) / 2 + 1, x.size(axis)));
+    before.push_back(turned ? sizes.back() - 1 : 0);
+  }
+  const Frame frame = frame_of(x, sizes, before, false);
+  const at::Tensor found = correlate(x, of_y, frame), kernel = weight.contiguous();
+  at::Tensor gradient = at::zeros(weight.sizes(), x.options().memory_format(at::MemoryFormat::Contiguous));
+  const int64_t channels = x.size(1), columns = weight.size(-1), taps = kernel[0][0].numel();
+  const auto fill = [&](auto zero) {
+    using T = decltype(zero);
+    const T *from = found.const_data_ptr<T>(), *const own = kernel.const_data_ptr<T>();
+    const T scale = of_log_det ? of_log_det->item<T>() * T(frame.height * frame.width) : T(0);
+    for (int64_t output = 0; output < channels; ++output) {
+      for (int64_t input = 0; input < channels; ++input, from += frame.rows * frame.columns) {
+        T* const centre = gradient.data_ptr<T>() + (output * channels + input) * taps + taps / 2;
+        T* const first = centre - frame.above * columns - frame.left;
+        for (int64_t a = 0; a < frame.rows; ++a) {
+          std::copy_n(from + a * frame.columns, frame.columns, first + a * columns);
+        }
+        if (turned ? input < output : input > output) *centre = T(0);
+        if (input == output && of_log_det) *centre += scale / own[centre - gradient.data_ptr<T>()];
+      }
+    }
+  };
+  x.scalar_type() == at::kFloat ? fill(0.0F) : fill(0.0);
+  return gradient;
+}
+
 TORCH_LIBRARY_IMPL(invertbench, CPU, m) {
   m.impl("emerging", TORCH_FN(emerging));
+  m.impl("emerging_weight", TORCH_FN(emerging_weight));
   m.impl("emerging_inverse", TORCH_FN(emerging_inverse));
 }
 

@@ -3,18 +3,6 @@
 // Included once for each instruction set, in a separate namespace: no include guard.
 
 template <class T>
-INVERTBENCH_INLINE V<T> load(const T* from) {
-  V<T> v;
-  std::memcpy(&v, from, sizeof v);
-  return v;
-}
-
-template <class T>
-INVERTBENCH_INLINE void store(T* to, V<T> v) {
-  std::memcpy(to, &v, sizeof v);
-}
-
-template <class T>
 void pack_tile(const Stage& stage, int64_t tile, const T* weight, int64_t pitch, T* packed) {
   constexpr int L = LANES<T>;
   const int64_t* const numbers = stage.numbers.data() + tile * int64_t(stage.levels.size());

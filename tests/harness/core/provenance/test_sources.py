@@ -133,6 +133,10 @@ KERNEL_EDITS = {  # the edited file, and the trials that it makes stale: layer, 
         "csrc/emerging/operators.cpp",
         {("emerging", data, device) for data in ("digits", "waveforms") for device in ("cpu", "cuda")},
     ),
+    "the gradient of a convolution's kernel": (
+        "csrc/convolution/correlate_planes.h",
+        {("emerging", data, "cpu") for data in ("digits", "waveforms")},
+    ),
     "the couplings of sequences": (
         "csrc/coupling/perceptron_tile.h",
         {(name, "waveforms", "cpu") for name in ("butterfly", "conv1x1", "emerging")},

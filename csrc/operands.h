@@ -1,4 +1,4 @@
-// What the affine maps of a flow have in common: events whose entries are contiguous, in single or double precision.
+// What operators on a processor have in common: events whose entries are contiguous, in single or double precision.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,0 +1,208 @@
+// `invertbench::circular`, on a processor: a convolution of events that repeat at their borders,
+//     y[o, p] = sum over i and t of weight[o, i, t] x[i, (p + t - before) mod size] + bias[o],
+// and `invertbench::circular_weight`, the gradient of its weight. Libraries' convolutions of few channels or small
+// events are many times slower than their arithmetic, and would need a padded copy of the events.
+//
+// The gradient of x is a circular convolution again, with the transposed kernel turned about; so are those of
+// `circular_weight`, which is bilinear. All derivatives are hence these two operators.
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "convolution/correlate.h"
+#include "dispatch.h"
+#include "operands.h"
+
+#define INVERTBENCH_BODY "convolution/convolve_planes.h"
+#include "simd/each.h"
+
+namespace invertbench {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr int64_t PRODUCTS_WORTH_A_THREAD = 500000;
+
+template <class T>
+struct Way {
+  int64_t lanes;
+  decltype(&portable::convolve<T>) convolve;
+};
+
+template <class T>
+Way<T> way() {
+#if defined(__x86_64__)
+  switch (instructions()) {
+    case Instructions::avx512: return {avx512::LANES<T>, avx512::convolve<T>};
+    case Instructions::avx2: return {avx2::LANES<T>, avx2::convolve<T>};
+    default: break;
+  }
+#endif
+  return {portable::LANES<T>, portable::convolve<T>};
+}
+
+std::vector<int64_t> spatial(const at::Tensor& weight) { return weight.sizes().slice(2).vec(); }
+
+std::vector<int64_t> on_each_axis(const at::Tensor& x, int64_t before) {
+  return std::vector<int64_t>(x.dim() - 2, before);
+}
+
+void check_circular(const at::Tensor& x, int64_t inputs, at::IntArrayRef sizes, int64_t before) {
+  bool fits = (x.dim() == 3 || x.dim() == 4) && int64_t(sizes.size()) == x.dim() - 2 && x.size(1) == inputs;
+  for (size_t axis = 0; fits && axis < sizes.size(); ++axis) {
+    const int64_t after = sizes[axis] - 1 - before;
+    fits = 0 <= std::min(before, after) && std::max(before, after) <= x.size(int64_t(axis) + 2);
+  }
+  TORCH_CHECK_VALUE(fits, "circular: events of shape ", x.sizes(), " do not fit a kernel of ", inputs,
+                    " channels and size ", sizes, ", ", before, " of it before a position; the padding must not be "
+                    "larger than the event");
+}
+
+at::Tensor circular(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                    int64_t before) {
+  TORCH_CHECK_VALUE(weight.dim() == x.dim() && (!bias || bias->sizes() == weight.sizes().slice(0, 1)),
+                    "circular: a weight of shape ", weight.sizes(), " does not fit events of shape ", x.sizes(),
+                    ", or its bias");
+  check_circular(x, weight.size(1), weight.sizes().slice(2), before);
+  std::vector<int64_t> shape = x.sizes().vec();
+  shape[1] = weight.size(0);
+  at::Tensor y = at::empty(shape, x.options().memory_format(at::MemoryFormat::Contiguous));
+  const at::Tensor events = rows(x), kernel = weight.contiguous();
+  const at::Tensor offset = bias ? bias->contiguous() : kernel.new_zeros({kernel.size(0)});
+  const Frame frame = frame_of(x, spatial(weight), on_each_axis(x, before), true);
+  in_precision("circular", events, {kernel, offset}, [&](auto zero) {
+    using T = decltype(zero);
+    const Way<T> set = way<T>();
+    const int64_t inputs = weight.size(1), outputs = weight.size(0), count = inputs * frame.rows * frame.columns;
+    const int64_t plane = frame.plane(set.lanes), pitch = frame.results(set.lanes), places = frame.height * frame.width;
+    const std::vector<int64_t> distances = frame.distances(inputs, set.lanes);
+    Scratch<T> scratch;
+    T* const weights = scratch.numbers(count * outputs);
+    const T *const given = kernel.const_data_ptr<T>(), *const shift = offset.const_data_ptr<T>();
+    for (int64_t o = 0; o < outputs; ++o) {
+      for (int64_t e = 0; e < count; ++e) weights[e * outputs + o] = given[o * count + e];
+    }
+    const int64_t size = inputs * plane + outputs * pitch;
+    T *const memory = scratch.numbers(size * at::get_num_threads()), *const to = y.data_ptr<T>();
+    const Rows<T> from(events);
+    const int64_t worth = grain(count * outputs * pitch, PRODUCTS_WORTH_A_THREAD);
+    at::parallel_for(0, x.size(0), worth, [&](int64_t begin, int64_t end) {
+      T *const padded = memory + at::get_thread_num() * size, *const results = padded + inputs * plane;
+      for (int64_t n = begin; n < end; ++n) {
+        for (int64_t i = 0; i < inputs; ++i) pad(frame, from[n] + i * places, plane, padded + i * plane);
+        set.convolve(distances, weights, outputs, padded, results, pitch);
+        for (int64_t o = 0; o < outputs; ++o) {
+          T* row = to + (n * outputs + o) * places;
+          for (int64_t r = 0; r < frame.height; ++r, row += frame.width) {
+            const T* const found = results + o * pitch + r * frame.stride();
+            for (int64_t s = 0; s < frame.width; ++s) row[s] = found[s] + shift[o];
+          }
+        }
+      }
+    });
+  });
+  return y;
+}
+
+at::Tensor circular_weight(const at::Tensor& x, const at::Tensor& of_y, at::IntArrayRef sizes, int64_t before) {
+  check_circular(x, x.size(1), sizes, before);
+  std::vector<int64_t> shape{of_y.size(1), x.size(1)};
+  shape.insert(shape.end(), sizes.begin(), sizes.end());
+  return correlate(x, of_y, frame_of(x, sizes, on_each_axis(x, before), true)).reshape(shape);
+}
+
+at::Tensor transposed(const at::Tensor& weight) {
+  std::vector<int64_t> axes;
+  for (int64_t axis = 2; axis < weight.dim(); ++axis) axes.push_back(axis);
+  return weight.transpose(0, 1).flip(axes);
+}
+
+at::Tensor call(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias, int64_t before) {
+  static const auto op = operator_named<decltype(circular)>("invertbench::circular");
+  return op.call(x, weight, bias, before);
+}
+
+at::Tensor call_weight(const at::Tensor& x, const at::Tensor& of_y, at::IntArrayRef sizes, int64_t before) {
+  static const auto op = operator_named<decltype(circular_weight)>("invertbench::circular_weight");
+  return op.call(x, of_y, sizes, before);
+}
+
+struct Circular : torch::autograd::Function<Circular> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
+                            const std::optional<at::Tensor>& bias, int64_t before) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    context->save_for_backward({x, weight});
+    context->saved_data["before"] = before;
+    context->saved_data["has_bias"] = bias.has_value();
+    return call(x, weight, bias, before);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor &x = saved[0], &weight = saved[1], &of_y = gradients[0];
+    const int64_t before = context->saved_data["before"].toInt();
+    at::Tensor of_x, of_weight, of_bias;
+    if (context->needs_input_grad(0)) of_x = call(of_y, transposed(weight), std::nullopt, weight.size(2) - 1 - before);
+    if (context->needs_input_grad(1)) of_weight = call_weight(x, of_y, weight.sizes().slice(2), before);
+    if (context->saved_data["has_bias"].toBool() && context->needs_input_grad(2)) of_bias = of_y.flatten(2).sum({0, 2});
+    return {of_x, of_weight, of_bias, {}};
+  }
+};
+
+struct CircularWeight : torch::autograd::Function<CircularWeight> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& of_y,
+                            at::IntArrayRef sizes, int64_t before) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    context->save_for_backward({x, of_y});
+    context->saved_data["before"] = before;
+    return call_weight(x, of_y, sizes, before);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor &x = saved[0], &of_y = saved[1], &weight = gradients[0];
+    const int64_t before = context->saved_data["before"].toInt();
+    return {call(of_y, transposed(weight), std::nullopt, weight.size(2) - 1 - before),
+            call(x, weight, std::nullopt, before), {}, {}};
+  }
+};
+
+at::Tensor with_gradient(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                         int64_t before) {
+  return Circular::apply(x, weight, bias, before);
+}
+
+at::Tensor weight_with_gradient(const at::Tensor& x, const at::Tensor& of_y, at::IntArrayRef sizes, int64_t before) {
+  return CircularWeight::apply(x, of_y, sizes, before);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_FRAGMENT(invertbench, m) {
+  m.def("circular(Tensor x, Tensor weight, Tensor? bias, int before) -> Tensor");
+  m.def("circular_weight(Tensor x, Tensor of_y, int[] sizes, int before) -> Tensor");
+}
+TORCH_LIBRARY_IMPL(invertbench, CPU, m) {
+  m.impl("circular", TORCH_FN(circular));
+  m.impl("circular_weight", TORCH_FN(circular_weight));
+}
+TORCH_LIBRARY_IMPL(invertbench, AutogradCPU, m) {
+  m.impl("circular", TORCH_FN(with_gradient));
+  m.impl("circular_weight", TORCH_FN(weight_with_gradient));
+}
+
+}  // namespace invertbench

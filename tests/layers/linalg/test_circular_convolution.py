@@ -1,0 +1,244 @@
+"""The compiled circular convolution, and the log-determinant by frequencies, equal their formulas."""
+
+import itertools
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from layers.kernels import load as kernels
+from layers.periodic import Periodic
+
+SHAPES = [(1, 1, 1), (2, 4, 4), (3, 5, 4), (2, 1, 9), (2, 9, 1), (7, 3, 21), (13, 6, 5), (2, 35, 34), (1, 6), (4, 61)]
+
+
+@pytest.fixture(autouse=True)
+def _compiled():
+    if not kernels.load():
+        pytest.skip(f"no compiled kernels: {kernels.backend().reason}")
+
+
+def circular(x, weight, bias, before):
+    return torch.ops.invertbench.circular(x, weight, bias, before)
+
+
+def circular_formula(x, weight, bias, before):
+    after = weight.shape[2] - 1 - before
+    convolve = F.conv2d if x.ndim == 4 else F.conv1d
+    return convolve(F.pad(x, [before, after] * (x.ndim - 2), mode="circular"), weight, bias)
+
+
+def log_det(layer):
+    return torch.ops.invertbench.spectral_log_det(layer.weight, layer._waves(), layer.shape[-1])
+
+
+def log_det_formula(layer):
+    return layer._log_det(layer._spectrum())
+
+
+def operands(shape, outputs, kernel_size, events=3, dtype=torch.float64):
+    """Return events, a weight, a bias and a gradient of y."""
+    channels, *spatial = shape
+    return (
+        torch.randn(events, *shape, dtype=dtype),
+        torch.randn(outputs, channels, *[kernel_size] * len(spatial), dtype=dtype),
+        torch.randn(outputs, dtype=dtype),
+        torch.randn(events, outputs, *spatial, dtype=dtype),
+    )
+
+
+def results(function, x, weight, bias, seed, before):
+    leaves = [operand.detach().requires_grad_() for operand in (x, weight, bias)]
+    y = function(*leaves, before)
+    return [y, *torch.autograd.grad(y, leaves, seed)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_sizes_of_kernels_and_batches(shape, case):
+    for kernel_size, outputs in itertools.product((1, 2, 3, 4), (shape[0], 1, 5)):
+        for before in range(kernel_size):
+            if max(before, kernel_size - 1 - before) > min(shape[1:]):
+                continue
+            for events in (1, 3):
+                with case(kernel_size=kernel_size, outputs=outputs, before=before, events=events):
+                    given = operands(shape, outputs, kernel_size, events)
+                    found, expected = (results(f, *given, before) for f in (circular, circular_formula))
+                    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_an_empty_batch_has_gradients_of_zero():
+    y, *gradients = results(circular, *operands((3, 4, 5), 2, 3, events=0), 1)
+    assert y.shape == (0, 2, 4, 5)
+    assert not any(gradient.any() for gradient in gradients)
+
+
+def test_batches_that_are_summed_in_parts():
+    given = operands((3, 20, 21), 3, 3, events=150)
+    torch.testing.assert_close(*(results(f, *given, 1) for f in (circular, circular_formula)))
+
+
+def test_operands_may_be_views():
+    x, weight, bias, seed = operands((4, 6, 7), 4, 3)
+    views = x.transpose(2, 3).contiguous().transpose(2, 3), weight.transpose(0, 1), torch.cat([bias, bias])[::2]
+    seed = seed[:1, :1, :1, :1].expand_as(seed)
+    torch.testing.assert_close(*(results(f, *views, seed, 1) for f in (circular, circular_formula)))
+
+
+def test_second_derivatives_of_the_convolution():
+    x, weight, bias, seed = operands((2, 3, 4), 2, 3, events=2)
+    leaves = [operand.requires_grad_() for operand in (x, weight, bias)]
+    assert torch.autograd.gradcheck(lambda *given: circular(*given, 1), leaves)
+    assert torch.autograd.gradgradcheck(lambda *given: circular(*given, 1), leaves)
+    y = circular(*leaves, 1)
+    gradients = (torch.autograd.grad(y, leaves, seed, create_graph=way, retain_graph=True) for way in (False, True))
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_non_finite_values_stay_in_their_example(dtype):
+    x, weight, bias, _ = operands((3, 9, 10), 3, 3, events=4, dtype=dtype)
+    whole = circular(x, weight, bias, 1)
+    x[1, 0, 0, 0], x[2, 1, 8, 9] = torch.nan, torch.inf
+    y = circular(x, weight, bias, 1)
+    assert torch.equal(y[[0, 3]], whole[[0, 3]])
+    reached = [(row % 9, column % 10) for row in (-1, 0, 1) for column in (-1, 0, 1)]
+    expected = torch.zeros(9, 10, dtype=torch.bool)
+    for place in reached:
+        expected[place] = True
+    assert torch.equal(y[1].isnan().all(0), expected)
+    assert torch.equal(y[1].isnan().any(0), expected)
+
+
+@pytest.mark.parametrize(("shape", "kernel_size"), [((3, 32, 32), 3), ((12, 16, 16), 3), ((4, 512), 51)])
+def test_error_in_single_precision(shape, kernel_size):
+    """Compared with double precision, the error is at most twice that of a library."""
+    given = operands(shape, shape[0], kernel_size, events=64, dtype=torch.float32)
+    before = kernel_size // 2
+    truth = results(circular_formula, *(operand.double() for operand in given), before)
+    ours, library = (results(function, *given, before) for function in (circular, circular_formula))
+    for name, a, b, true in zip(("y", "x", "weight", "bias"), ours, library, truth, strict=True):
+        assert (a.double() - true).norm() <= 2 * (b.double() - true).norm(), name
+
+
+def test_the_same_for_any_number_of_threads():
+    given = operands((3, 32, 32), 3, 3, events=70, dtype=torch.float32)
+    threads = torch.get_num_threads()
+    found = []
+    for count in (1, 2, 3):
+        torch.set_num_threads(count)
+        found.append(results(circular, *given, 1))
+    torch.set_num_threads(threads)
+    for others in found[1:]:
+        assert all(map(torch.equal, found[0], others))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"x": torch.zeros(2, 3, 4, 4)}, r"\[2, 3, 4, 4\].* 2 channels"),
+        ({"x": torch.zeros(2, 2, 4)}, r"weight of shape \[2, 2, 3, 3\] does not fit"),
+        ({"x": torch.zeros(2, 2, 1, 4), "before": 2}, "padding must not be larger"),
+        ({"before": 3}, "3 of it before"),
+        ({"bias": torch.zeros(3)}, "bias"),
+    ],
+)
+def test_operands_that_do_not_fit_are_refused(change, message):
+    given = {"x": torch.zeros(2, 2, 4, 4), "weight": torch.zeros(2, 2, 3, 3), "bias": None, "before": 1} | change
+    with pytest.raises(ValueError, match=message):
+        circular(**given)
+
+
+def test_gradients_of_other_events_are_refused():
+    with pytest.raises(ValueError, match=r"\[2, 2, 4, 5\] do not fit events of shape \[2, 2, 4, 4\]"):
+        torch.ops.invertbench.circular_weight(torch.zeros(2, 2, 4, 4), torch.zeros(2, 2, 4, 5), [3, 3], 1)
+
+
+def periodic(shape, kernel_size, dtype=torch.float64):
+    torch.manual_seed(0)
+    layer = Periodic(shape, kernel_size=kernel_size).to(dtype)
+    with torch.no_grad():
+        layer.weight.add_(0.5 * torch.randn_like(layer.weight))
+    return layer
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_log_det_of_all_sizes(shape, case):
+    for kernel_size in (1, 2, 3, 4):
+        with case(kernel_size=kernel_size):
+            layer = periodic(shape, kernel_size)
+            found, expected = (
+                [value, *torch.autograd.grad(value, layer.weight)] for value in (log_det(layer), log_det_formula(layer))
+            )
+            torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_rows_of_the_log_det_must_be_exchanged():
+    layer = periodic((3, 4, 4), 1)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[1e-20, 2.0, 0], [0, 0, 3.0], [4.0, 1.0, 0]])[:, :, None, None])
+    value = log_det(layer)
+    torch.testing.assert_close(value.item(), 16 * math.log(24))
+    (gradient,) = torch.autograd.grad(value, layer.weight)
+    torch.testing.assert_close(gradient[:, :, 0, 0], 16 * layer.weight[:, :, 0, 0].detach().inverse().T)
+
+
+def test_singular_weights_have_no_finite_log_det():
+    layer = periodic((2, 3, 4), 1)
+    with torch.no_grad():
+        layer.weight.zero_()
+    value = log_det(layer)
+    assert value.item() == -torch.inf
+    assert not torch.autograd.grad(value, layer.weight)[0].isfinite().any()
+
+
+def test_second_derivatives_of_the_log_det():
+    for shape in ((2, 3, 4), (2, 4, 3), (3, 5)):
+        layer = periodic(shape, 3)
+
+        def call(weight, layer=layer):
+            return torch.ops.invertbench.spectral_log_det(weight, layer._waves(), layer.shape[-1])
+
+        assert torch.autograd.gradcheck(call, layer.weight)
+        assert torch.autograd.gradgradcheck(call, layer.weight)
+        gradients = (torch.autograd.grad(call(layer.weight), layer.weight, create_graph=way) for way in (False, True))
+        torch.testing.assert_close(*gradients)
+
+
+def test_error_of_the_log_det_in_single_precision():
+    layer = periodic((8, 16, 16), 3, torch.float32)
+    exact = Periodic((8, 16, 16)).double()
+    exact.load_state_dict(layer.state_dict())
+    with torch.no_grad():
+        truth, ours, library = (
+            float(value) for value in (log_det_formula(exact), log_det(layer), log_det_formula(layer))
+        )
+    assert abs(ours - truth) <= 2 * abs(library - truth) + torch.finfo(torch.float32).eps * abs(truth)
+
+
+def test_waves_of_another_kernel_are_refused():
+    layer = periodic((2, 4, 4), 3)
+    with pytest.raises(ValueError, match="do not fit a weight of shape"):
+        torch.ops.invertbench.spectral_log_det(layer.weight[:, :, :2], layer._waves(), 4)
+
+
+def test_the_operators_run_where_they_are_faster(monkeypatch):
+    called = []
+    for name in ("circular", "spectral_log_det"):
+        real = getattr(torch.ops.invertbench, name)
+        monkeypatch.setattr(
+            torch.ops.invertbench, name, lambda *call, name=name, real=real: called.append(name) or real(*call)
+        )
+    expected = {
+        ((3, 8, 8), 3): ["circular", "spectral_log_det"],
+        ((2, 2, 2), 3): ["circular", "spectral_log_det"],
+        ((4, 64), 51): ["circular"],  # too many taps for sums over them
+        ((24, 4, 4), 3): ["spectral_log_det"],
+        ((25, 4, 4), 3): [],
+        ((2, 2, 2), 4): ["circular", "spectral_log_det"],
+        ((2, 1, 4), 4): [],  # the kernel wraps around twice
+    }
+    for (shape, kernel_size), operators in expected.items():
+        called.clear()
+        Periodic(shape, kernel_size=kernel_size)(torch.randn(2, *shape))
+        assert called == operators, shape
