@@ -24,7 +24,9 @@ LEAST_INTERLEAVED = 2**20
 # Multiply-adds for an entry of y, up to which the compiled convolution is faster (4 channels and 51 taps: 1.1 of the
 # FFT's time forward, 0.7 forward and backward; 8 channels and 51 taps: 1.7 and 1.6).
 MOST_PRODUCTS = 208
-MOST_CHANNELS = 24  # of the compiled log-det; a library is faster with larger matrices
+# Complex multiply-adds of all eliminations, up to which the compiled log-det is faster on one thread, where the forward
+# pass already computes the gradient (12x16x16 included, 16x16x16 and 12x32x32 not).
+MOST_ELIMINATED = 2**18
 
 
 class Periodic(InvertibleLinear, name="periodic"):
@@ -94,9 +96,11 @@ class Periodic(InvertibleLinear, name="periodic"):
 
     def log_det(self) -> Tensor:
         """Return the sum of log|det What(f)| over all frequencies."""
-        if self.few_taps and self.channels <= MOST_CHANNELS and kernels.serve_on_processor(self.weight):
-            value: Tensor = torch.ops.invertbench.spectral_log_det(self.weight, self._waves(), self.shape[-1])
-            return value
+        if self.few_taps and kernels.serve_on_processor(self.weight):
+            waves = self._waves()
+            if waves.shape[1] * self.channels**3 <= MOST_ELIMINATED:
+                value: Tensor = torch.ops.invertbench.spectral_log_det(self.weight, waves, self.shape[-1])
+                return value
         return self._log_det(self._spectrum())
 
     def inverse(self, y: Tensor) -> Tensor:

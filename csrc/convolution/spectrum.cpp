@@ -6,6 +6,7 @@
 // The gradient of w[o, i, t] is the sum over f of Re(W(f)^-1[i, o] exp(i angle(f, t))). Its derivatives are those of
 // PyTorch's operators.
 
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -36,6 +37,9 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
+
+constexpr int64_t SLABS = 8;  // parts of the frequencies, whose sums are added in their order
+constexpr int64_t PRODUCTS_WORTH_A_THREAD = 100000;
 
 // A complex matrix, row by row: all real parts, then all imaginary ones.
 struct Complex {
@@ -119,37 +123,49 @@ std::tuple<at::Tensor, at::Tensor> examine(const at::Tensor& weight, const at::T
   const at::Tensor given = weight.contiguous(), angles = waves.contiguous();
   in_precision("spectral_log_det", weight, {}, [&](auto zero) {
     using T = decltype(zero);
-    const int64_t frequencies = waves.size(1);
+    const int64_t frequencies = waves.size(1), work = frequencies * (channels + 2 * taps) * pairs;
     const double *const cosines = angles.const_data_ptr<double>(), *const sines = cosines + frequencies * taps;
     const T* const w = given.const_data_ptr<T>();
-    std::vector<double> turned(taps * pairs), sums(keep ? taps * pairs : 0);  // (taps, channels, channels)
+    std::vector<double> turned(taps * pairs);  // (taps, channels, channels)
     for (int64_t pair = 0; pair < pairs; ++pair) {
       for (int64_t t = 0; t < taps; ++t) turned[t * pairs + pair] = w[pair * taps + t];
     }
-    Complex matrix(channels);
+    const int64_t slabs = std::clamp<int64_t>(work / PRODUCTS_WORTH_A_THREAD, 1, std::min(SLABS, frequencies));
+    std::vector<double> totals(slabs), slopes(keep ? slabs * taps * pairs : 0);  // of transposed matrices
+    at::parallel_for(0, slabs, 1, [&](int64_t begin, int64_t end) {
+      Complex matrix(channels);
+      for (int64_t slab = begin; slab < end; ++slab) {
+        for (int64_t f = slab * frequencies / slabs; f < (slab + 1) * frequencies / slabs; ++f) {
+          std::fill(matrix.real.begin(), matrix.real.end(), 0);
+          std::fill(matrix.imaginary.begin(), matrix.imaginary.end(), 0);
+          for (int64_t t = 0; t < taps; ++t) {
+            const double c = cosines[f * taps + t], s = sines[f * taps + t];
+            const double* const part = turned.data() + t * pairs;
+            for (int64_t pair = 0; pair < pairs; ++pair) matrix.real[pair] += c * part[pair];
+            for (int64_t pair = 0; pair < pairs; ++pair) matrix.imaginary[pair] += s * part[pair];
+          }
+          const double count = count_of(f, width);
+          totals[slab] += count * eliminate(matrix, keep);
+          for (int64_t t = 0; keep && t < taps; ++t) {
+            const double c = count * cosines[f * taps + t], s = count * sines[f * taps + t];
+            double* const sum = slopes.data() + (slab * taps + t) * pairs;
+            for (int64_t pair = 0; pair < pairs; ++pair) {
+              sum[pair] += c * matrix.real[pair] - s * matrix.imaginary[pair];
+            }
+          }
+        }
+      }
+    });
     double total = 0;
-    for (int64_t f = 0; f < frequencies; ++f) {
-      std::fill(matrix.real.begin(), matrix.real.end(), 0);
-      std::fill(matrix.imaginary.begin(), matrix.imaginary.end(), 0);
-      for (int64_t t = 0; t < taps; ++t) {
-        const double c = cosines[f * taps + t], s = sines[f * taps + t];
-        const double* const part = turned.data() + t * pairs;
-        for (int64_t pair = 0; pair < pairs; ++pair) matrix.real[pair] += c * part[pair];
-        for (int64_t pair = 0; pair < pairs; ++pair) matrix.imaginary[pair] += s * part[pair];
-      }
-      const double count = count_of(f, width);
-      total += count * eliminate(matrix, keep);
-      for (int64_t t = 0; keep && t < taps; ++t) {
-        const double c = count * cosines[f * taps + t], s = count * sines[f * taps + t];
-        double* const sum = sums.data() + t * pairs;  // of transposed matrices
-        for (int64_t pair = 0; pair < pairs; ++pair) sum[pair] += c * matrix.real[pair] - s * matrix.imaginary[pair];
-      }
+    for (int64_t slab = 0; slab < slabs; ++slab) {
+      total += totals[slab];
+      for (int64_t i = 0; slab > 0 && keep && i < taps * pairs; ++i) slopes[i] += slopes[slab * taps * pairs + i];
     }
     *value.data_ptr<T>() = T(total);
     for (int64_t o = 0; keep && o < channels; ++o) {
       for (int64_t i = 0; i < channels; ++i) {
         T* const to = slope.data_ptr<T>() + (o * channels + i) * taps;
-        for (int64_t t = 0; t < taps; ++t) to[t] = T(sums[t * pairs + i * channels + o]);
+        for (int64_t t = 0; t < taps; ++t) to[t] = T(slopes[t * pairs + i * channels + o]);
       }
     }
   });
