@@ -55,8 +55,6 @@ Way<T> way() {
   return {portable::LANES<T>, portable::convolve<T>};
 }
 
-std::vector<int64_t> spatial(const at::Tensor& weight) { return weight.sizes().slice(2).vec(); }
-
 std::vector<int64_t> on_each_axis(const at::Tensor& x, int64_t before) {
   return std::vector<int64_t>(x.dim() - 2, before);
 }
@@ -65,11 +63,12 @@ void check_circular(const at::Tensor& x, int64_t inputs, at::IntArrayRef sizes, 
   bool fits = (x.dim() == 3 || x.dim() == 4) && int64_t(sizes.size()) == x.dim() - 2 && x.size(1) == inputs;
   for (size_t axis = 0; fits && axis < sizes.size(); ++axis) {
     const int64_t after = sizes[axis] - 1 - before;
-    fits = 0 <= std::min(before, after) && std::max(before, after) <= x.size(int64_t(axis) + 2);
+    fits = sizes[axis] == sizes[0] && 0 <= std::min(before, after) &&
+           std::max(before, after) <= x.size(int64_t(axis) + 2);
   }
   TORCH_CHECK_VALUE(fits, "circular: events of shape ", x.sizes(), " do not fit a kernel of ", inputs,
-                    " channels and size ", sizes, ", ", before, " of it before a position; the padding must not be "
-                    "larger than the event");
+                    " channels and size ", sizes, ", ", before, " of it before a position; its sizes must be equal, "
+                    "and the padding not larger than the event");
 }
 
 at::Tensor circular(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
@@ -83,7 +82,7 @@ at::Tensor circular(const at::Tensor& x, const at::Tensor& weight, const std::op
   at::Tensor y = at::empty(shape, x.options().memory_format(at::MemoryFormat::Contiguous));
   const at::Tensor events = rows(x), kernel = weight.contiguous();
   const at::Tensor offset = bias ? bias->contiguous() : kernel.new_zeros({kernel.size(0)});
-  const Frame frame = frame_of(x, spatial(weight), on_each_axis(x, before), true);
+  const Frame frame = frame_of(x, weight.sizes().slice(2), on_each_axis(x, before), true);
   in_precision("circular", events, {kernel, offset}, [&](auto zero) {
     using T = decltype(zero);
     const Way<T> set = way<T>();

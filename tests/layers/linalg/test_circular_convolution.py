@@ -139,7 +139,8 @@ def test_the_same_for_any_number_of_threads():
     [
         ({"x": torch.zeros(2, 3, 4, 4)}, r"\[2, 3, 4, 4\].* 2 channels"),
         ({"x": torch.zeros(2, 2, 4)}, r"weight of shape \[2, 2, 3, 3\] does not fit"),
-        ({"x": torch.zeros(2, 2, 1, 4), "before": 2}, "padding must not be larger"),
+        ({"x": torch.zeros(2, 2, 1, 4), "before": 2}, "padding not larger"),
+        ({"weight": torch.zeros(2, 2, 3, 1), "before": 0}, "sizes must be equal"),
         ({"before": 3}, "3 of it before"),
         ({"bias": torch.zeros(3)}, "bias"),
     ],
