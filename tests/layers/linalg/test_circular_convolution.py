@@ -85,12 +85,13 @@ def test_operands_may_be_views():
     torch.testing.assert_close(*(results(f, *views, seed, 1) for f in (circular, circular_formula)))
 
 
-def test_second_derivatives_of_the_convolution():
-    x, weight, bias, seed = operands((2, 3, 4), 2, 3, events=2)
+@pytest.mark.parametrize(("kernel_size", "before"), [(3, 1), (2, 0), (3, 2)])
+def test_second_derivatives_of_the_convolution(kernel_size, before):
+    x, weight, bias, seed = operands((2, 3, 4), 2, kernel_size, events=2)
     leaves = [operand.requires_grad_() for operand in (x, weight, bias)]
-    assert torch.autograd.gradcheck(lambda *given: circular(*given, 1), leaves)
-    assert torch.autograd.gradgradcheck(lambda *given: circular(*given, 1), leaves)
-    y = circular(*leaves, 1)
+    assert torch.autograd.gradcheck(lambda *given: circular(*given, before), leaves)
+    assert torch.autograd.gradgradcheck(lambda *given: circular(*given, before), leaves)
+    y = circular(*leaves, before)
     gradients = (torch.autograd.grad(y, leaves, seed, create_graph=way, retain_graph=True) for way in (False, True))
     torch.testing.assert_close(*gradients)
 
