@@ -162,7 +162,7 @@ def _build(make: Callable[[Path], None], library: Path) -> None:
 
 def _compile(compiler: Sequence[str], sources: Sequence[Path], folder: Path) -> None:
     """Compile every source and link them."""
-    print("invertbench: building the CPU kernels (once, about a minute) ...", file=sys.stderr, flush=True)
+    print("invertbench: building the CPU kernels (once, one to two minutes) ...", file=sys.stderr, flush=True)
     commands, objects = [], []
     for source in sources:
         if source.suffix == ".cpp":
