@@ -23,8 +23,8 @@ class ForgottenPositions(Conv1x1):
 class FrequenciesOnce(Periodic):
     """Count columns of the real FFT that represent two frequencies only once."""
 
-    def _log_det(self, spectrum):
-        return torch.linalg.slogdet(spectrum).logabsdet.sum()
+    def log_det(self):
+        return torch.linalg.slogdet(self._spectrum()).logabsdet.sum()
 
 
 class WrongMask(Emerging):
