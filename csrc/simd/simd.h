@@ -13,6 +13,12 @@
 #define INVERTBENCH_KEEP(v) (void)(v)
 #endif
 
+#if defined(__clang__)
+#define INVERTBENCH_SHUFFLE(I, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define INVERTBENCH_SHUFFLE(I, a, b, ...) __builtin_shuffle(a, b, (I){__VA_ARGS__})
+#endif
+
 template <class T>
 struct Simd;
 
@@ -140,12 +146,6 @@ struct Simd<double> {
 
 #else  // 16 bytes: available on every processor
 
-#if defined(__clang__)
-#define INVERTBENCH_SHUFFLE(I, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#else
-#define INVERTBENCH_SHUFFLE(I, a, b, ...) __builtin_shuffle(a, b, (I){__VA_ARGS__})
-#endif
-
 template <>
 struct Simd<float> {
   typedef float V __attribute__((vector_size(16)));
@@ -178,7 +178,6 @@ struct Simd<double> {
   static INVERTBENCH_INLINE void split(V v, double* const* x, int64_t at) { std::memcpy(x[0] + at, &v, sizeof v); }
 };
 
-#undef INVERTBENCH_SHUFFLE
 #endif
 
 template <class T>
@@ -198,6 +197,15 @@ template <class T>
 INVERTBENCH_INLINE void store(T* to, V<T> v) {
   std::memcpy(to, &v, sizeof v);
 }
+
+// Entries N of two vectors, those of b after those of a.
+template <class T, int... N>
+INVERTBENCH_INLINE V<T> shuffle(V<T> a, V<T> b) {
+  typedef std::conditional_t<sizeof(T) == 4, int32_t, int64_t> I __attribute__((vector_size(INVERTBENCH_BYTES)));
+  return INVERTBENCH_SHUFFLE(I, a, b, N...);
+}
+
+#undef INVERTBENCH_SHUFFLE
 
 // Numbers in a 16-byte lane.
 template <class T>

@@ -3,18 +3,17 @@
 // Included once for each instruction set, in a separate namespace: no include guard.
 
 template <class T>
-void pack_tile(const Stage& stage, int64_t tile, const T* weight, int64_t pitch, T* packed) {
+void pack_tile(const Stage& stage, int64_t tile, const T* weight, T* packed) {
   constexpr int L = LANES<T>;
-  const int64_t* const numbers = stage.numbers.data() + tile * int64_t(stage.levels.size());
+  const int64_t *const numbers = stage.numbers.data() + tile * int64_t(stage.levels.size()), *at = stage.sources.data();
   T* to = packed + stage.packed + tile * stage.tile_packed;
-  for (const PackedPair& pair : stage.pairs) {
-    const T* from = weight + numbers[pair.level] + pair.number;
-    const int64_t step = stage.levels[pair.level].step;
-    for (int j = 0; j < 4; ++j, from += pitch, to += L) {
-      if (step == 1) {
-        store(to, load(from));
+  for (const Packed& each : stage.order) {
+    const T* const from = weight + numbers[each.level];
+    for (int i = 0; i < each.vectors; ++i, at += L, to += L) {
+      if (each.run) {
+        store(to, load(from + at[0]));
       } else {
-        for (int k = 0; k < L; ++k) to[k] = from[k * step];
+        for (int k = 0; k < L; ++k) to[k] = from[at[k]];
       }
     }
   }
@@ -22,61 +21,59 @@ void pack_tile(const Stage& stage, int64_t tile, const T* weight, int64_t pitch,
 
 // Add the sums over the shares of a gradient in packed order, `packed` numbers each, to one in the weight's order.
 template <class T>
-void unpack_tile(const Stage& stage, int64_t tile, const T* sums, int64_t shares, int64_t packed, int64_t pitch,
-                 T* gradient) {
+void unpack_tile(const Stage& stage, int64_t tile, const T* sums, int64_t shares, int64_t packed, T* gradient) {
   constexpr int L = LANES<T>;
-  const int64_t* const numbers = stage.numbers.data() + tile * int64_t(stage.levels.size());
+  const int64_t *const numbers = stage.numbers.data() + tile * int64_t(stage.levels.size()), *at = stage.sources.data();
   const T* from = sums + stage.packed + tile * stage.tile_packed;
-  for (const PackedPair& pair : stage.pairs) {
-    T* to = gradient + numbers[pair.level] + pair.number;
-    const int64_t step = stage.levels[pair.level].step;
-    for (int j = 0; j < 4; ++j, to += pitch, from += L) {
+  for (const Packed& each : stage.order) {
+    T* const to = gradient + numbers[each.level];
+    for (int i = 0; i < each.vectors; ++i, at += L, from += L) {
       double total[L];
       for (int k = 0; k < L; ++k) total[k] = from[k];
-      for (int64_t i = 1; i < shares; ++i) {
-        for (int k = 0; k < L; ++k) total[k] += from[i * packed + k];
+      for (int64_t j = 1; j < shares; ++j) {
+        for (int k = 0; k < L; ++k) total[k] += from[j * packed + k];
       }
-      if (step == 1) {
+      if (each.run) {
         V<T> sum;
         for (int k = 0; k < L; ++k) sum[k] = T(total[k]);
-        store(to, load(to) + sum);
+        store(to + at[0], load(to + at[0]) + sum);
       } else {
-        for (int k = 0; k < L; ++k) to[k * step] += T(total[k]);
+        for (int k = 0; k < L; ++k) to[at[k]] += T(total[k]);
       }
     }
   }
 }
 
-// The same for one level of matrices that several lanes and tiles share.
+// The same for one level of matrices that several lanes and tiles share; `pitch` apart are the entries of a matrix.
 template <class T>
 void unpack_shared(const Stage& stage, int level, const T* sums, int64_t shares, int64_t packed, int64_t pitch,
                    T* gradient) {
   constexpr int L = LANES<T>;
-  const int64_t levels = int64_t(stage.levels.size()), step = stage.levels[level].step;
-  const int64_t first = stage.levels[level].factor.weight, count = stage.levels[level].count;
-  std::vector<double> totals(4 * count);
+  const int64_t levels = int64_t(stage.levels.size()), first = stage.levels[level].factor.weight;
+  std::vector<double> totals(4 * pitch);
   for (int64_t tile = 0; tile < int64_t(stage.tiles.size()); ++tile) {
     const T* from = sums + stage.packed + tile * stage.tile_packed;
-    for (const PackedPair& pair : stage.pairs) {
-      const int64_t number = stage.numbers[tile * levels + pair.level] + pair.number - first;
-      for (int j = 0; j < 4; ++j, from += L) {
-        if (pair.level != level) continue;
+    const int64_t* at = stage.sources.data();
+    for (const Packed& each : stage.order) {
+      for (int i = 0; i < each.vectors; ++i, at += L, from += L) {
+        if (each.level != level) continue;
         for (int k = 0; k < L; ++k) {
           double total = 0;
-          for (int64_t i = 0; i < shares; ++i) total += from[i * packed + k];
-          totals[j * count + number + k * step] += total;
+          for (int64_t j = 0; j < shares; ++j) total += from[j * packed + k];
+          totals[stage.numbers[tile * levels + level] + at[k]] += total;
         }
       }
     }
   }
-  for (int64_t i = 0; i < count; ++i) {
-    for (int j = 0; j < 4; ++j) gradient[j * pitch + first + i] += T(totals[j * count + i]);
+  const int64_t count = stage.levels[level].count;
+  for (int64_t at = first; at < 4 * pitch; at += pitch) {
+    for (int64_t i = at; i < at + count; ++i) gradient[i] += T(totals[i]);
   }
 }
 
-// C levels on E vectors of each of U samples; bit C - 1 of a vector's index belongs to the largest stride.
+// C wide levels on E vectors of each of U samples; bit C - 1 of a vector's index belongs to the largest stride.
 template <int U, int E, int C, bool UP, class T>
-INVERTBENCH_INLINE void apply_levels(V<T> (&x)[U][E], const T* matrices) {
+INVERTBENCH_INLINE void apply_wide(V<T> (&x)[U][E], const T* matrices) {
 #pragma GCC unroll 4
   for (int i = 0; i < C; ++i) {
     const int bit = 1 << (UP ? i : C - 1 - i);
@@ -102,6 +99,92 @@ INVERTBENCH_INLINE void apply_levels(V<T> (&x)[U][E], const T* matrices) {
   }
 }
 
+// The partners of the entries of vector J at a distance of S, in a block of W vectors.
+template <int W, int S, int J, class T>
+struct Partners {
+  static constexpr int L = LANES<T>;
+
+  static constexpr int partner(int lane) {
+    const int entry = J * L + lane;
+    return entry / S % 2 ? entry - S : entry + S;
+  }
+
+  static constexpr bool in(int vector) {
+    for (int k = 0; k < L; ++k) {
+      if (partner(k) / L == vector) return true;
+    }
+    return false;
+  }
+
+  static constexpr int next(int vector) {  // that has partners
+    while (vector < W && !in(vector)) ++vector;
+    return vector;
+  }
+
+  // Entries picked so far stay, those of vector I come in.
+  template <int I, int... K>
+  static INVERTBENCH_INLINE V<T> with(V<T> picked, V<T> x, std::integer_sequence<int, K...>) {
+    return shuffle<T, (partner(K) / L == I ? L + partner(K) % L : K)...>(picked, x);
+  }
+
+  template <int I, int N, int... K>
+  static INVERTBENCH_INLINE V<T> first(V<T> x, V<T> y, std::integer_sequence<int, K...>) {
+    return shuffle<T, (partner(K) / L == I ? partner(K) % L : partner(K) / L == N ? L + partner(K) % L : 0)...>(x, y);
+  }
+
+  static INVERTBENCH_INLINE V<T> of(const V<T> (&x)[W]) {
+    using Lanes = std::make_integer_sequence<int, L>;
+    constexpr int A = next(0), B = next(A + 1) < W ? next(A + 1) : A, C = next(B + 1), D = C < W ? next(C + 1) : W;
+    V<T> picked = first<A, B>(x[A], x[B], Lanes());
+    if constexpr (C < W) picked = with<C>(picked, x[C], Lanes());
+    if constexpr (D < W) picked = with<D>(picked, x[D], Lanes());
+    return picked;
+  }
+};
+
+template <int W, int S, class T, int... J>
+INVERTBENCH_INLINE void partners(const V<T> (&x)[W], V<T> (&found)[W], std::integer_sequence<int, J...>) {
+  ((found[J] = Partners<W, S, J, T>::of(x)), ...);
+}
+
+template <int W, int S, class T>
+INVERTBENCH_INLINE void partners(const V<T> (&x)[W], V<T> (&found)[W]) {
+  partners<W, S, T>(x, found, std::make_integer_sequence<int, W>());
+}
+
+// Call body with the stride W 2^shift of a narrow level as a constant.
+template <int W, class T, class Body>
+INVERTBENCH_INLINE void with_stride(int shift, const Body& body) {
+  constexpr int L = LANES<T>;
+  if constexpr (L > 8) {
+    if (shift == 3) return body(std::integral_constant<int, 8 * W>());
+  }
+  if constexpr (L > 4) {
+    if (shift == 2) return body(std::integral_constant<int, 4 * W>());
+  }
+  if constexpr (L > 2) {
+    if (shift == 1) return body(std::integral_constant<int, 2 * W>());
+  }
+  body(std::integral_constant<int, W>());
+}
+
+template <int U, int W, int S, class T>
+INVERTBENCH_INLINE void apply_narrow(V<T> (&x)[U][W], const T* matrices) {
+  V<T> others[U][W];
+#pragma GCC unroll 4
+  for (int u = 0; u < U; ++u) partners<W, S, T>(x[u], others[u]);
+#pragma GCC unroll 16
+  for (int j = 0; j < W; ++j) {
+    V<T> own = load(matrices + 2 * j * LANES<T>), other = load(matrices + (2 * j + 1) * LANES<T>);
+    if constexpr (U > 1) {
+      INVERTBENCH_KEEP(own);
+      INVERTBENCH_KEEP(other);
+    }
+#pragma GCC unroll 4
+    for (int u = 0; u < U; ++u) x[u][j] = own * x[u][j] + other * others[u][j];
+  }
+}
+
 // Positions of the E vectors of a group: row e is row e % 4 and row e / 4 * 4 together, which takes fewer registers.
 template <int E>
 struct Rows {
@@ -116,22 +199,40 @@ struct Rows {
   }
 };
 
-template <int U, int C, bool UP, int TURN, int E, class T>
-INVERTBENCH_INLINE void sweep_group(const Rows<E>& from_rows, const T* from, int64_t from_pitch, const Rows<E>& to_rows,
-                                    T* to, int64_t to_pitch, const T* matrices) {
+// The levels of a sweep on E vectors of U samples.
+template <int C, bool UP>
+struct Wide {
+  static constexpr int E = 1 << C, KEPT = E;  // vectors of a sample in registers
+  template <int U, class T>
+  static INVERTBENCH_INLINE void apply(const Sweep&, V<T> (&x)[U][E], const T* matrices) {
+    apply_wide<U, E, C, UP, T>(x, matrices);
+  }
+};
+
+template <int W>
+struct Narrow {
+  static constexpr int E = W, KEPT = 2 * W;
+  template <int U, class T>
+  static INVERTBENCH_INLINE void apply(const Sweep& sweep, V<T> (&x)[U][E], const T* matrices) {
+    for (const int shift : sweep.shifts) {
+      with_stride<W, T>(shift, [&](auto stride) __attribute__((always_inline)) {
+        apply_narrow<U, W, stride, T>(x, matrices);
+      });
+      matrices += 2 * W * LANES<T>;
+    }
+  }
+};
+
+template <class Levels, int U, int E, class T>
+INVERTBENCH_INLINE void sweep_group(const Sweep& sweep, const Rows<E>& from_rows, const T* from, int64_t from_pitch,
+                                    const Rows<E>& to_rows, T* to, int64_t to_pitch, const T* matrices) {
   V<T> x[U][E];
 #pragma GCC unroll 4
   for (int u = 0; u < U; ++u) {
 #pragma GCC unroll 16
     for (int e = 0; e < E; ++e) x[u][e] = load(from_rows.at(from + u * from_pitch, e));
   }
-  if constexpr (TURN == Sweep::before) {
-    for (int u = 0; u < U; ++u) transpose<T>(x[u]);
-  }
-  apply_levels<U, E, C, UP, T>(x, matrices);
-  if constexpr (TURN == Sweep::after) {
-    for (int u = 0; u < U; ++u) transpose<T>(x[u]);
-  }
+  Levels::template apply<U, T>(sweep, x, matrices);
 #pragma GCC unroll 4
   for (int u = 0; u < U; ++u) {
 #pragma GCC unroll 16
@@ -139,20 +240,31 @@ INVERTBENCH_INLINE void sweep_group(const Rows<E>& from_rows, const T* from, int
   }
 }
 
-template <int C, bool UP, int TURN, class T>
+template <class Levels, class T>
 void run_sweep(const Sweep& sweep, int samples, const T* from, int64_t from_pitch, T* to, int64_t to_pitch,
                const T* matrices) {
-  constexpr int E = TURN == Sweep::none ? 1 << C : LANES<T>, REGISTERS = INVERTBENCH_BYTES == 64 ? 32 : 16;
-  constexpr int U = 4 * E <= REGISTERS ? 2 : 1;  // samples that share each read of the matrices
+  constexpr int E = Levels::E, FREE = (INVERTBENCH_BYTES == 64 ? 32 : 16) - 4;
+  constexpr int U = 2 * Levels::KEPT <= FREE ? 2 : 1;  // samples that share each read of the matrices
   const Rows<E> from_rows(sweep.from_rows), to_rows(sweep.to_rows);
   for (const Sweep::Group& group : sweep.groups) {
     const T *source = from + group.from, *m = matrices + group.packed;
     T* target = to + group.to;
     int n = 0;
     for (; n + U <= samples; n += U, source += U * from_pitch, target += U * to_pitch) {
-      sweep_group<U, C, UP, TURN>(from_rows, source, from_pitch, to_rows, target, to_pitch, m);
+      sweep_group<Levels, U>(sweep, from_rows, source, from_pitch, to_rows, target, to_pitch, m);
     }
-    if (n < samples) sweep_group<1, C, UP, TURN>(from_rows, source, from_pitch, to_rows, target, to_pitch, m);
+    if (n < samples) sweep_group<Levels, 1>(sweep, from_rows, source, from_pitch, to_rows, target, to_pitch, m);
+  }
+}
+
+// Call body with the vectors W of a block of a narrow sweep as a constant.
+template <class Body>
+void with_block(const Sweep& sweep, const Body& body) {
+  switch (sweep.from_rows.size()) {
+    case 1: return body(std::integral_constant<int, 1>());
+    case 3: return body(std::integral_constant<int, 3>());
+    case 5: return body(std::integral_constant<int, 5>());
+    default: return body(std::integral_constant<int, 7>());
   }
 }
 
@@ -161,21 +273,17 @@ using RunSweep = void (*)(const Sweep&, int, const T*, int64_t, T*, int64_t, con
 
 template <class T>
 RunSweep<T> runner(const Sweep& sweep) {
-  constexpr int TURNED = LANES<T> == 2 ? 1 : LANES<T> == 4 ? 2 : LANES<T> == 8 ? 3 : 4;  // log2 L
-  if (sweep.turn != Sweep::none) {
-    if (sweep.levels == 0) return run_sweep<0, false, Sweep::after, T>;
-    if (sweep.turn == Sweep::after) {
-      return sweep.up ? run_sweep<TURNED, true, Sweep::after, T> : run_sweep<TURNED, false, Sweep::after, T>;
-    }
-    return sweep.up ? run_sweep<TURNED, true, Sweep::before, T> : run_sweep<TURNED, false, Sweep::before, T>;
+  if (!sweep.shifts.empty()) {
+    RunSweep<T> found;
+    with_block(sweep, [&](auto block) { found = run_sweep<Narrow<block>, T>; });
+    return found;
   }
-  if (sweep.levels == 1) return run_sweep<1, false, Sweep::none, T>;
-  if (sweep.levels == 2) return sweep.up ? run_sweep<2, true, Sweep::none, T> : run_sweep<2, false, Sweep::none, T>;
-  if (sweep.levels == 3) return sweep.up ? run_sweep<3, true, Sweep::none, T> : run_sweep<3, false, Sweep::none, T>;
-  return sweep.up ? run_sweep<4, true, Sweep::none, T> : run_sweep<4, false, Sweep::none, T>;
+  if (sweep.levels == 1) return run_sweep<Wide<1, false>, T>;
+  if (sweep.levels == 2) return sweep.up ? run_sweep<Wide<2, true>, T> : run_sweep<Wide<2, false>, T>;
+  return sweep.up ? run_sweep<Wide<3, true>, T> : run_sweep<Wide<3, false>, T>;
 }
 
-// A stage on all samples of a chunk, tile by tile. `scratch` has room for two tiles of SAMPLES samples.
+// A stage on all samples of a chunk, tile by tile. `scratch` has room for a tile of SAMPLES samples.
 template <class T>
 void apply_stage(const Stage& stage, int64_t dim, int64_t samples, const T* packed, const T* x, T* y, T* scratch) {
   const int64_t pitch = stage.vectors * LANES<T>;
@@ -183,11 +291,9 @@ void apply_stage(const Stage& stage, int64_t dim, int64_t samples, const T* pack
   for (const int64_t tile : stage.tiles) {
     for (int64_t first = 0; first < samples; first += SAMPLES) {
       const int count = int(std::min(SAMPLES, samples - first));
-      T *at = scratch, *other = scratch + SAMPLES * pitch;
       for (const Sweep& sweep : stage.sweeps) {
-        const T* from = sweep.from_event ? x + first * dim + tile : at;
-        if (sweep.turn != Sweep::none && !sweep.from_event) std::swap(at, other);
-        T* to = sweep.to_event ? y + first * dim + tile : at;
+        const T* from = sweep.from_event ? x + first * dim + tile : scratch;
+        T* to = sweep.to_event ? y + first * dim + tile : scratch;
         const int64_t from_pitch = sweep.from_event ? dim : pitch, to_pitch = sweep.to_event ? dim : pitch;
         runner<T>(sweep)(sweep, count, from, from_pitch, to, to_pitch, matrices);
       }
@@ -196,26 +302,15 @@ void apply_stage(const Stage& stage, int64_t dim, int64_t samples, const T* pack
   }
 }
 
-// Where the first stage that touches x reads it: a wide stage a copy in y, since a processor prefetches sequential
-// reads, but not the rows of such a stage.
-template <class T>
-const T* source(const Stage& stage, int64_t dim, int64_t samples, const T* x, T* y) {
-  if (!stage.wide) return x;
-  const int64_t begin = stage.tiles.front(), size = stage.vectors * LANES<T> * int64_t(stage.tiles.size());
-  for (int64_t at = begin; at < samples * dim; at += dim) std::memcpy(y + at, x + at, size_t(size) * sizeof(T));
-  return y;
-}
-
-// Samples, `chunk` at a time, so that the output of one stage is in the cache when the next reads it.
+// Samples, `chunk` at a time, so that the output of one stage is in the cache when the next reads it. The first stage
+// reads a copy: a processor prefetches sequential reads, but not the rows of tiles.
 template <class T>
 void apply_staged(const StagedButterfly& staged, const T* packed, int64_t samples, int64_t chunk, const T* x, T* y,
                   T* scratch) {
   const int64_t dim = staged.butterfly.dim;
   for (int64_t first = 0; first < samples; first += chunk) {
     const int64_t count = std::min(chunk, samples - first), at = first * dim;
-    for (const Stage& stage : staged.stages) {
-      const T* from = stage.first ? source(stage, dim, count, x + at, y + at) : y + at;
-      apply_stage(stage, dim, count, packed, from, y + at, scratch);
-    }
+    std::copy(x + at, x + at + count * dim, y + at);
+    for (const Stage& stage : staged.stages) apply_stage(stage, dim, count, packed, y + at, y + at, scratch);
   }
 }

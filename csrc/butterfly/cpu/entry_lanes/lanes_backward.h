@@ -1,9 +1,9 @@
 // Backward pass of a staged butterfly: gradients of the samples, and of the matrices in packed order.
 //
-// Included once for each instruction set, in a separate namespace: no include guard. S samples are processed
-// together; in scratch memory every vector is stored side by side for all of them.
+// Included once for each instruction set, in a separate namespace: no include guard. Up to SAMPLES samples are
+// processed together; in scratch memory every vector is stored side by side for all of them.
 
-// Memory of S samples: entry `position` of sample s is base[position * scale + s * pitch].
+// Memory of samples: entry `position` of sample s is base[position * scale + s * pitch].
 template <class T>
 struct Samples {
   T* base;
@@ -16,35 +16,14 @@ INVERTBENCH_INLINE void scale_rows(const std::vector<int64_t>& rows, int64_t sca
   for (int e = 0; e < E; ++e) scaled[e] = rows[e] * scale;
 }
 
-// Transpose vectors, or transpose them back.
-template <int S, class T>
-void turn(const Sweep& step, bool back, Samples<const T> from, Samples<T> to) {
-  constexpr int L = LANES<T>;
-  int64_t from_rows[L], to_rows[L];
-  scale_rows(back ? step.to_rows : step.from_rows, from.scale, from_rows);
-  scale_rows(back ? step.from_rows : step.to_rows, to.scale, to_rows);
-  for (const Sweep::Group& group : step.groups) {
-    for (int s = 0; s < S; ++s) {
-      const T* x = from.at(back ? group.to : group.from, s);
-      T* y = to.at(back ? group.from : group.to, s);
-      V<T> v[L];
-#pragma GCC unroll 16
-      for (int i = 0; i < L; ++i) v[i] = load(x + from_rows[i]);
-      transpose<T>(v);
-#pragma GCC unroll 16
-      for (int i = 0; i < L; ++i) store(y + to_rows[i], v[i]);
-    }
-  }
-}
+// C levels of a step on the E vectors of a group: the inputs of all levels, and the gradients of their coefficients.
+template <int C_, bool UP, class T>
+struct WideStep {
+  static constexpr int C = C_, E = 1 << C, H = E / 2, COUNT = C * H, VECTORS = 4;  // coefficients, in vectors
+  const V<T>* matrices[COUNT];
 
-// C levels of a step on 2^C vectors; the matrices of their pairs follow each other level by level.
-template <int C, bool UP, class T>
-struct StepLevels {
-  static constexpr int E = 1 << C, H = E / 2, PAIRS = C * H;
-  const V<T>* matrices[PAIRS];
-
-  INVERTBENCH_INLINE StepLevels(const T* packed, const int64_t* offsets) {
-    for (int i = 0; i < PAIRS; ++i) matrices[i] = reinterpret_cast<const V<T>*>(packed + offsets[i]);
+  INVERTBENCH_INLINE WideStep(const Sweep&, const T* packed, const int64_t* offsets) {
+    for (int i = 0; i < COUNT; ++i) matrices[i] = reinterpret_cast<const V<T>*>(packed + offsets[i]);
   }
 
   // The rows of pair k of level i.
@@ -65,150 +44,187 @@ struct StepLevels {
       }
     }
   }
+
+  // From the gradient of the output that of the input; those of the coefficients are added to `sum`.
+  INVERTBENCH_INLINE void back(const V<T> (*x)[E], V<T> (&grad)[E], V<T> (*sum)[VECTORS]) const {
+#pragma GCC unroll 2
+    for (int i = C - 1; i >= 0; --i) {
+#pragma GCC unroll 2
+      for (int k = 0; k < H; ++k) {
+        const V<T>* m = matrices[i * H + k];
+        const V<T> p = x[i][first(i, k)], q = x[i][second(i, k)], u = grad[first(i, k)], v = grad[second(i, k)];
+        V<T>* const total = sum[i * H + k];
+        total[0] += u * p;
+        total[1] += u * q;
+        total[2] += v * p;
+        total[3] += v * q;
+        grad[first(i, k)] = m[0] * u + m[2] * v;
+        grad[second(i, k)] = m[1] * u + m[3] * v;
+      }
+    }
+  }
 };
 
-template <int S, int C, bool UP, class T>
-void apply_step(const Sweep& step, const T* packed, Samples<const T> from, Samples<T> to) {
-  using Levels = StepLevels<C, UP, T>;
-  int64_t from_rows[Levels::E], to_rows[Levels::E];
+// The same for narrow levels: the transpose of y = own x + other P x, with the symmetric permutation P of partners, is
+// own dy + P (other dy).
+template <int C_, int W, class T>
+struct NarrowStep {
+  static constexpr int C = C_, E = W, COUNT = C * W, VECTORS = 2;
+  const V<T>* matrices[COUNT];
+  int shifts[C];
+
+  INVERTBENCH_INLINE NarrowStep(const Sweep& step, const T* packed, const int64_t* offsets) {
+    for (int i = 0; i < COUNT; ++i) matrices[i] = reinterpret_cast<const V<T>*>(packed + offsets[i]);
+    for (int i = 0; i < C; ++i) shifts[i] = step.shifts[i];
+  }
+
+  static INVERTBENCH_INLINE void partners_of(const V<T> (&x)[W], int shift, V<T> (&found)[W]) {
+    with_stride<W, T>(shift, [&](auto stride) __attribute__((always_inline)) { partners<W, stride, T>(x, found); });
+  }
+
+  INVERTBENCH_INLINE void apply(V<T> (*x)[E], int count) const {
+#pragma GCC unroll 2
+    for (int i = 0; i < count; ++i) {
+      V<T> others[W];
+      partners_of(x[i], shifts[i], others);
+#pragma GCC unroll 16
+      for (int j = 0; j < W; ++j) x[i + 1][j] = matrices[i * W + j][0] * x[i][j] + matrices[i * W + j][1] * others[j];
+    }
+  }
+
+  INVERTBENCH_INLINE void back(const V<T> (*x)[E], V<T> (&grad)[E], V<T> (*sum)[VECTORS]) const {
+#pragma GCC unroll 2
+    for (int i = C - 1; i >= 0; --i) {
+      V<T> others[W], back[W];
+      partners_of(x[i], shifts[i], others);
+#pragma GCC unroll 16
+      for (int j = 0; j < W; ++j) {
+        V<T>* const total = sum[i * W + j];
+        total[0] += grad[j] * x[i][j];
+        total[1] += grad[j] * others[j];
+        back[j] = matrices[i * W + j][1] * grad[j];
+      }
+      partners_of(back, shifts[i], others);
+#pragma GCC unroll 16
+      for (int j = 0; j < W; ++j) grad[j] = matrices[i * W + j][0] * grad[j] + others[j];
+    }
+  }
+};
+
+template <class Levels, class T>
+void apply_step(const Sweep& step, int samples, const T* packed, Samples<const T> from, Samples<T> to) {
+  constexpr int E = Levels::E;
+  int64_t from_rows[E], to_rows[E];
   scale_rows(step.from_rows, from.scale, from_rows);
   scale_rows(step.to_rows, to.scale, to_rows);
-  const int64_t* offsets = step.pairs.data();
+  const int64_t* offsets = step.packed.data();
   for (const Sweep::Group& group : step.groups) {
-    const Levels levels(packed, offsets);
-    offsets += Levels::PAIRS;
-#pragma GCC unroll 8
-    for (int s = 0; s < S; ++s) {
+    const Levels levels(step, packed, offsets);
+    offsets += Levels::COUNT;
+    for (int s = 0; s < samples; ++s) {
       const T* x = from.at(group.from, s);
       T* y = to.at(group.to, s);
-      V<T> values[C + 1][Levels::E];
-#pragma GCC unroll 4
-      for (int e = 0; e < Levels::E; ++e) values[0][e] = load(x + from_rows[e]);
-      levels.apply(values, C);
-#pragma GCC unroll 4
-      for (int e = 0; e < Levels::E; ++e) store(y + to_rows[e], values[C][e]);
+      V<T> values[Levels::C + 1][E];
+#pragma GCC unroll 16
+      for (int e = 0; e < E; ++e) values[0][e] = load(x + from_rows[e]);
+      levels.apply(values, Levels::C);
+#pragma GCC unroll 16
+      for (int e = 0; e < E; ++e) store(y + to_rows[e], values[Levels::C][e]);
     }
   }
 }
 
 // The input of the step is `input`. The sums over the samples of the gradients of the matrices are added to `sums`.
-template <int S, int C, bool UP, class T>
-void step_back(const Sweep& step, const T* packed, Samples<const T> input, Samples<const T> dy, Samples<T> dx,
-               T* sums) {
-  using Levels = StepLevels<C, UP, T>;
-  constexpr int E = Levels::E, H = Levels::H;
+template <class Levels, class T>
+void step_back(const Sweep& step, int samples, const T* packed, Samples<const T> input, Samples<const T> dy,
+               Samples<T> dx, T* sums) {
+  constexpr int C = Levels::C, E = Levels::E;
   int64_t input_rows[E], dy_rows[E], dx_rows[E];
   scale_rows(step.from_rows, input.scale, input_rows);
   scale_rows(step.to_rows, dy.scale, dy_rows);
   scale_rows(step.from_rows, dx.scale, dx_rows);
-  const int64_t* offsets = step.pairs.data();
+  const int64_t* offsets = step.packed.data();
   for (const Sweep::Group& group : step.groups) {
-    const Levels levels(packed, offsets);
-    V<T> sum[Levels::PAIRS][4] = {};
-#pragma GCC unroll 8
-    for (int s = 0; s < S; ++s) {
+    const Levels levels(step, packed, offsets);
+    V<T> sum[Levels::COUNT][Levels::VECTORS] = {};
+    for (int s = 0; s < samples; ++s) {
       const T *x = input.at(group.from, s), *from = dy.at(group.to, s);
       T* to = dx.at(group.from, s);
       V<T> values[C + 1][E], grad[E];
-#pragma GCC unroll 4
+#pragma GCC unroll 16
       for (int e = 0; e < E; ++e) values[0][e] = load(x + input_rows[e]);
       levels.apply(values, C - 1);
-#pragma GCC unroll 4
+#pragma GCC unroll 16
       for (int e = 0; e < E; ++e) grad[e] = load(from + dy_rows[e]);
-#pragma GCC unroll 2
-      for (int i = C - 1; i >= 0; --i) {
-#pragma GCC unroll 2
-        for (int k = 0; k < H; ++k) {
-          const int first = Levels::first(i, k), second = Levels::second(i, k);
-          const V<T>* m = levels.matrices[i * H + k];
-          const V<T> p = values[i][first], q = values[i][second], u = grad[first], v = grad[second];
-          V<T>* const total = sum[i * H + k];
-          total[0] = s ? total[0] + u * p : u * p;
-          total[1] = s ? total[1] + u * q : u * q;
-          total[2] = s ? total[2] + v * p : v * p;
-          total[3] = s ? total[3] + v * q : v * q;
-          grad[first] = m[0] * u + m[2] * v;
-          grad[second] = m[1] * u + m[3] * v;
-        }
-      }
-#pragma GCC unroll 4
+      levels.back(values, grad, sum);
+#pragma GCC unroll 16
       for (int e = 0; e < E; ++e) store(to + dx_rows[e], grad[e]);
     }
-#pragma GCC unroll 4
-    for (int i = 0; i < Levels::PAIRS; ++i) {
+#pragma GCC unroll 32
+    for (int i = 0; i < Levels::COUNT; ++i) {
       V<T>* const total = reinterpret_cast<V<T>*>(sums + offsets[i]);
 #pragma GCC unroll 4
-      for (int j = 0; j < 4; ++j) total[j] += sum[i][j];
+      for (int j = 0; j < Levels::VECTORS; ++j) total[j] += sum[i][j];
     }
-    offsets += Levels::PAIRS;
+    offsets += Levels::COUNT;
   }
 }
 
-// A tile of a stage on S samples, back: `x` is the input of the stage, `dy` the gradient of its output, `dx` receives
-// that of its input.
-template <int S, class T>
-void tile_back(const Stage& stage, const T* matrices, Samples<const T> x, Samples<const T> dy, Samples<T> dx, T* sums,
-               T* scratch) {
-  const int64_t size = stage.vectors * LANES<T> * S, count = int64_t(stage.steps.size());
-  const auto tile = [](T* base) { return Samples<T>{base, S, LANES<T>}; };
-  const auto read = [](Samples<T> memory) { return Samples<const T>{memory.base, memory.scale, memory.pitch}; };
-  T *now = scratch, *other = now + size, *free = other + size;
-  Samples<T> tiles[2 * MOST_LEVELS + 2];  // the inputs of all steps but the first
-  int64_t last = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    const bool level = stage.steps[i].levels > 0;
-    tiles[i] = tile(level ? free : other);
-    if (level && i > 0) free += size;
-    if (level) last = i;
+// Call body with the type of the levels of a step.
+template <class T, class Body>
+void with_levels(const Sweep& step, const Body& body) {
+  if (!step.shifts.empty()) {
+    return with_block(step, [&](auto block) {
+      if (step.levels == 1) body(std::type_identity<NarrowStep<1, block, T>>());
+      else body(std::type_identity<NarrowStep<2, block, T>>());
+    });
   }
-  const auto input = [&](int64_t i) { return i == 0 ? x : read(tiles[i]); };
-  for (int64_t i = 0; i < last; ++i) {
-    const Sweep& step = stage.steps[i];
-    if (step.levels == 0) turn<S>(step, false, input(i), tiles[i + 1]);
-    else if (step.levels == 1) apply_step<S, 1, false>(step, matrices, input(i), tiles[i + 1]);
-    else if (step.up) apply_step<S, 2, true>(step, matrices, input(i), tiles[i + 1]);
-    else apply_step<S, 2, false>(step, matrices, input(i), tiles[i + 1]);
-  }
-  Samples<const T> from = dy;
-  for (int64_t i = count - 1; i >= 0; --i) {
-    const Sweep& step = stage.steps[i];
-    if (step.levels == 0 && from.base == now) std::swap(now, other);
-    const Samples<T> to = i == 0 ? dx : tile(now);
-    if (step.levels == 0) turn<S>(step, true, from, to);
-    else if (step.levels == 1) step_back<S, 1, false>(step, matrices, input(i), from, to, sums);
-    else if (step.up) step_back<S, 2, true>(step, matrices, input(i), from, to, sums);
-    else step_back<S, 2, false>(step, matrices, input(i), from, to, sums);
-    from = read(to);
-  }
+  if (step.levels == 1) body(std::type_identity<WideStep<1, false, T>>());
+  else if (step.up) body(std::type_identity<WideStep<2, true, T>>());
+  else body(std::type_identity<WideStep<2, false, T>>());
 }
 
-// Backward pass of one stage for all samples of a chunk.
+// A tile of a stage, back: `x` is the input of the stage; `gradient` is that of its output, then of its input.
 template <class T>
-void stage_back(const Stage& stage, int64_t dim, int64_t samples, bool begins, const T* packed, const T* x,
-                const T* dy, T* dx, T* sums, T* scratch) {
+void tile_back(const Stage& stage, int samples, const T* matrices, Samples<const T> x, Samples<T> gradient, T* sums,
+               T* scratch) {
+  const int64_t size = stage.vectors * LANES<T> * samples, count = int64_t(stage.steps.size());
+  const auto tile = [&](int64_t i) { return Samples<T>{scratch + i * size, samples, LANES<T>}; };
+  const auto read = [](Samples<T> memory) { return Samples<const T>{memory.base, memory.scale, memory.pitch}; };
+  const auto input = [&](int64_t i) { return i == 0 ? x : read(tile(i)); };
+  for (int64_t i = 0; i + 1 < count; ++i) {
+    with_levels<T>(stage.steps[i], [&]<class Levels>(std::type_identity<Levels>) {
+      apply_step<Levels>(stage.steps[i], samples, matrices, input(i), tile(i + 1));
+    });
+  }
+  for (int64_t i = count - 1; i >= 0; --i) {
+    with_levels<T>(stage.steps[i], [&]<class Levels>(std::type_identity<Levels>) {
+      const Samples<T> dy = i == count - 1 ? gradient : tile(0), dx = i == 0 ? gradient : tile(0);
+      step_back<Levels>(stage.steps[i], samples, matrices, input(i), read(dy), dx, sums);
+    });
+  }
+}
+
+// Backward pass of one stage for all samples of a chunk: `dx` holds the gradient of its output, then of its input.
+template <class T>
+void stage_back(const Stage& stage, int64_t dim, int64_t samples, bool begins, const T* packed, const T* x, T* dx,
+                T* sums, T* scratch) {
   const T* matrices = packed + stage.packed;
-  T *sum = sums + stage.packed, *own = scratch + (2 + MOST_LEVELS) * stage.vectors * LANES<T> * SAMPLES_BACK;
+  T* sum = sums + stage.packed;
   for (const int64_t tile : stage.tiles) {
-    std::fill(own, own + stage.tile_packed, T(0));
-    for (int64_t first = 0; first < samples;) {
+    if (begins) std::fill(sum, sum + stage.tile_packed, T(0));
+    for (int64_t first = 0; first < samples; first += SAMPLES) {
       const int64_t at = first * dim + tile;
-      const Samples<const T> input{x + at, 1, dim}, from{dy + at, 1, dim};
-      const Samples<T> to{dx + at, 1, dim};
-      const int64_t rest = samples - first;
-      if (rest >= SAMPLES_BACK) tile_back<SAMPLES_BACK>(stage, matrices, input, from, to, own, scratch);
-      else tile_back<1>(stage, matrices, input, from, to, own, scratch);
-      first += rest >= SAMPLES_BACK ? SAMPLES_BACK : 1;
+      const Samples<const T> input{x + at, 1, dim};
+      tile_back<T>(stage, int(std::min(SAMPLES, samples - first)), matrices, input, {dx + at, 1, dim}, sum, scratch);
     }
-    if (begins) std::copy(own, own + stage.tile_packed, sum);
-    else std::transform(own, own + stage.tile_packed, sum, sum, std::plus<>());
     matrices += stage.tile_packed;
     sum += stage.tile_packed;
   }
 }
 
-// The gradients of the matrices, summed over the samples, are written to `sums` in packed order: first over
-// SAMPLES_BACK samples, then over those of a chunk, then over the chunks, so that no sum is long. `between` has room
-// for the outputs of all stages but the last on a chunk.
+// The gradients of the matrices, summed over the samples, SAMPLES of them first, are written to `sums` in packed
+// order. `between` has room for the outputs of all stages but the last on a chunk.
 template <class T>
 void staged_back(const StagedButterfly& staged, const T* packed, int64_t samples, int64_t chunk, const T* x,
                  const T* dy, T* dx, T* sums, T* between, T* scratch) {
@@ -216,15 +232,15 @@ void staged_back(const StagedButterfly& staged, const T* packed, int64_t samples
   const std::vector<Stage>& stages = staged.stages;
   for (int64_t first = 0; first < samples; first += chunk) {
     const int64_t count = std::min(chunk, samples - first), at = first * dim;
+    std::copy(dy + at, dy + at + count * dim, dx + at);
     for (size_t begin = 0, end; begin < stages.size(); begin = end) {  // those of one part
       for (end = begin + 1; end < stages.size() && !stages[end].first; ++end) {}
       const auto input = [&](size_t i) { return i == begin ? x + at : between + (i - begin - 1) * pitch; };
       for (size_t i = begin; i + 1 < end; ++i) {
         apply_stage(stages[i], dim, count, packed, input(i), between + (i - begin) * pitch, scratch);
       }
-      const T* from = source(stages[end - 1], dim, count, dy + at, dx + at);
-      for (size_t i = end; i-- > begin; from = dx + at) {
-        stage_back(stages[i], dim, count, first == 0, packed, input(i), from, dx + at, sums, scratch);
+      for (size_t i = end; i-- > begin;) {
+        stage_back(stages[i], dim, count, first == 0, packed, input(i), dx + at, sums, scratch);
       }
     }
   }

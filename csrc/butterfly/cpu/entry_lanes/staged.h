@@ -13,7 +13,7 @@ constexpr int64_t CHUNK_BYTES = 400 << 10;       // of the samples of a chunk: o
 constexpr int64_t CHUNK_BYTES_BACK = 200 << 10;  // their inputs to two stages and their gradients
 constexpr int64_t LEAST_CHUNK = 16;              // samples that share each read of the weight
 constexpr int64_t MOST_CHUNK = 64;
-constexpr int64_t MOST_SUMMED = 512;             // samples over which gradients are summed in single precision
+constexpr int64_t MOST_SUMMED = 128;             // samples over which gradients are summed in single precision
 
 // A batch in its memory order, and the weight in the order of its use.
 template <class T>
@@ -26,7 +26,7 @@ class Staged {
       const int64_t tiles = int64_t(stage.tiles.size());
       at::parallel_for(0, tiles, grain(tiles, double(staged.packed)), [&](int64_t begin, int64_t end) {
         for (int64_t tile = begin; tile < end; ++tile) {
-          kernels.pack_tile(stage, tile, weight, staged.butterfly.matrices, packed);
+          kernels.pack_tile(stage, tile, weight, packed);
         }
       });
     }
@@ -34,7 +34,7 @@ class Staged {
 
   void apply(const at::Tensor& x, at::Tensor& y) const {
     const int64_t batch = x.size(0), dim = staged.butterfly.dim, least = grain(batch, nanoseconds);
-    const int64_t size = 2 * SAMPLES * staged.vectors * kernels.lanes;
+    const int64_t size = SAMPLES * staged.vectors * kernels.lanes;
     T* scratch;
     const at::Tensor memory = aligned<T>(size * at::get_num_threads(), x, scratch);
     const T* from = x.const_data_ptr<T>();
@@ -53,14 +53,12 @@ class Staged {
     int64_t shares = std::min(threads, (batch + least - 1) / least);
     if (shares == threads) shares *= (batch + MOST_SUMMED * threads - 1) / (MOST_SUMMED * threads);
     size_t stages = 1, within = 0;
-    int64_t tile_packed = 0;
     for (const Stage& stage : staged.stages) {
       within = stage.first ? 0 : within + 1;
       stages = std::max(stages, within);
-      tile_packed = std::max(tile_packed, stage.tile_packed);
     }
     const int64_t tile = staged.vectors * kernels.lanes, alone = ALIGNMENT / int64_t(sizeof(T));
-    const int64_t scratch = std::max(2 * SAMPLES * tile, (2 + MOST_LEVELS) * SAMPLES_BACK * tile + tile_packed);
+    const int64_t scratch = MOST_LEVELS * SAMPLES * tile;
     const int64_t size = (scratch + int64_t(stages) * chunk * dim + alone - 1) / alone * alone;
     T *own, *sums;
     const at::Tensor memory = aligned<T>(size * threads, x, own);
@@ -93,7 +91,7 @@ class Staged {
           if (butterfly.shared) {
             kernels.unpack_shared(stage, int(i), sums, shares, staged.packed, butterfly.matrices, gradient);
           } else {
-            kernels.unpack_tile(stage, i, sums, shares, staged.packed, butterfly.matrices, gradient);
+            kernels.unpack_tile(stage, i, sums, shares, staged.packed, gradient);
           }
         }
       });

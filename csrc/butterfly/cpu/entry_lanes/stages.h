@@ -1,8 +1,9 @@
 // Apply a butterfly with its entries side by side in vectors, in their memory order.
 //
 // A factor pairs entries a fixed stride apart. Where that is a multiple of the L numbers of a vector (a wide level)
-// whole vectors pair, and so do the matrices between them. The narrow levels need L blocks of B consecutive entries at once:
-// transposed so that every vector has one entry of each block, they pair whole vectors too.
+// whole vectors pair, and so do the matrices between them. The strides of narrow levels are W 1, W 2, ..., W L / 2 with
+// an odd W: they pair entries within blocks of W vectors. Every entry has two coefficients there, of itself and of its
+// partner, and the partners of a vector's entries are picked from the vectors of the block.
 //
 // A stage is a run of levels that act within small tiles of vectors, so that the matrices of a tile stay in the first
 // cache while all samples of a chunk go through it. The weight is packed once per call, in the order of its use.
@@ -20,53 +21,53 @@
 
 namespace invertbench {
 
-constexpr int64_t TILE_VECTORS = 32;   // vectors in a tile of a wide stage
-constexpr int64_t MOST_VECTORS = 256;  // the same for a narrow one, which depends on the odd factor of D
-constexpr int MOST_LEVELS = 8;         // levels in a stage
-constexpr int64_t SAMPLES = 8;         // processed together in a sweep
-constexpr int64_t SAMPLES_BACK = 4;    // the same, backward
-constexpr int MOST_TOGETHER = 3;       // levels on vectors that stay in registers
-constexpr size_t MOST_BACK = 2;        // the same, backward, beside the sums of the gradients of their matrices
+constexpr int64_t SMALL_TILE = 16;   // vectors in a tile; with W = 1 or 3 it has pairs of wide levels, the fastest
+constexpr int64_t LARGE_TILE = 32;   // the same, where that makes fewer stages
+constexpr int64_t MOST_BLOCK = 7;    // W: more do not fit in registers
+constexpr int MOST_LEVELS = 8;       // in a stage
+constexpr int64_t SAMPLES = 8;       // processed together in a tile
+constexpr size_t MOST_TOGETHER = 3;  // wide levels on vectors that stay in registers
+constexpr size_t MOST_BACK = 2;      // levels, backward, beside the sums of the gradients of their matrices
 
 struct Level {
   Factor factor;
   int64_t stride;  // between the entries of a pair, in memory
-  int64_t step;    // between the matrices of neighbouring lanes of a vector
   int64_t count;   // of its matrices
 };
 
-// Some levels on groups of vectors in registers, and the transposition of L vectors before or after them.
+// Some levels, all wide or all narrow, on groups of vectors in registers.
 struct Sweep {
-  enum Turn { none, before, after };
   struct Group {
     int64_t from, to;  // positions of its first vector
     int64_t packed;    // offset of its matrices in those of the tile
   };
   int levels = 0;
-  bool up = false;  // the smallest stride first
-  Turn turn = none;
+  bool up = false;                            // wide: the smallest stride first
+  std::vector<int> shifts;                    // narrow: log2 (stride / W) of every level
   bool from_event = false, to_event = false;  // else the vectors of a tile follow each other in scratch memory
   std::vector<int64_t> from_rows, to_rows;    // of the vectors of a group, from its first
   std::vector<Group> groups;
-  std::vector<int64_t> pairs;  // of a step: the offsets of the matrices of every pair of every group, level by level
+  std::vector<int64_t> packed;  // of a step: the offsets of the matrices of every group, level by level
 };
 
-struct PackedPair {  // the matrices between two vectors: a, b, c, d of every lane
+// The coefficients of two vectors between which matrices act, a, b, c and d; or of one vector, own and other.
+struct Packed {
   int level;
-  int64_t number;  // of the first lane's matrix, from the first of the tile
+  int vectors;  // of coefficients: 4 or 2
+  bool run;     // those of neighbouring lanes are neighbours in the weight
 };
 
 struct Stage {
-  bool first = true;                  // of its part
-  bool wide = false;                  // whole vectors pair in all of its levels
+  bool first = true;  // of its part
   std::vector<Level> levels;
-  int64_t vectors = 0;                // of a tile
-  std::vector<int64_t> places;        // of the vectors in the event, from the tile's first
-  std::vector<int64_t> tiles;         // their offsets in the event
-  std::vector<int64_t> numbers;       // of the first matrix of every tile and level in the weight
-  std::vector<PackedPair> pairs;      // of a tile, in packed order
-  std::vector<Sweep> sweeps;          // from the event and back to it
-  std::vector<Sweep> steps;           // the same, one or two levels at a time, for the backward pass
+  int64_t vectors = 0;           // of a tile
+  std::vector<int64_t> places;   // of the vectors in the event, from the tile's first
+  std::vector<int64_t> tiles;    // their offsets in the event
+  std::vector<int64_t> numbers;  // of the first matrix of every tile and level in the weight
+  std::vector<Packed> order;     // of the packed weight of a tile
+  std::vector<int64_t> sources;  // of every coefficient of a tile in the weight, from the first matrix of its level
+  std::vector<Sweep> sweeps;     // from the event and back to it
+  std::vector<Sweep> steps;      // the same, one or two levels at a time, for the backward pass
   int64_t packed = 0, tile_packed = 0;  // offset of its matrices in the packed weight; numbers for one tile
 };
 
@@ -80,23 +81,19 @@ struct StagedButterfly {
 // The levels of one part in memory order, cut into stages.
 class StageMaker {
  public:
-  StageMaker(const Part& part, const Layout& layout, bool shared, int64_t lanes)
-      : part_(part), layout_(layout), shared_(shared), lanes_(lanes) {
-    while ((int64_t(1) << turned_levels_) < lanes) ++turned_levels_;
-  }
+  StageMaker(const Part& part, const Layout& layout, bool shared, int64_t matrices, int64_t lanes)
+      : part_(part), layout_(layout), shared_(shared), matrices_(matrices), lanes_(lanes) {}
 
   // Append to `stages`; return false if vectors of so many lanes are not usable.
   bool make(std::vector<Stage>& stages) {
     if (!find_levels()) return false;
-    for (size_t at = 0; at < levels_.size();) {
-      const bool narrow = leads_to_narrow(at);
-      const size_t end = narrow ? end_of_narrow(at) : end_of_wide(at);
+    tile_ = stages_of(LARGE_TILE) < stages_of(SMALL_TILE) ? LARGE_TILE : SMALL_TILE;
+    for (size_t at = 0, end; at < levels_.size(); at = end) {
+      end = end_of_stage(at, tile_);
       Stage stage;
       stage.first = at == 0;
-      stage.wide = !narrow;
       stage.levels.assign(levels_.begin() + at, levels_.begin() + end);
-      if (narrow) lay_narrow_tiles(stage);
-      else lay_wide_tiles(stage);
+      lay_tiles(stage);
       find_sweeps(stage);
       for (const int64_t tile : stage.tiles) {
         for (const Level& level : stage.levels) {
@@ -105,7 +102,6 @@ class StageMaker {
       }
       for (int64_t& tile : stage.tiles) tile += part_.start;
       stages.push_back(std::move(stage));
-      at = end;
     }
     return true;
   }
@@ -119,6 +115,8 @@ class StageMaker {
     return matrix_of(factor, entry, shared_) - factor.weight;
   }
 
+  bool narrow(const Level& level) const { return level.stride % lanes_ != 0; }
+
   bool find_levels() {
     const int64_t channels = layout_.groups, n = layout_.positions;
     if (!layout_.own() && (layout_.colours != 1 || n % lanes_)) return false;
@@ -130,74 +128,54 @@ class StageMaker {
         else if (channels % (2 * half) == 0) stride = half * n;
         else return false;
       }
-      levels_.push_back({factor, stride, 0, part_.size / (shared_ ? 2 * half : 2)});
+      levels_.push_back({factor, stride, part_.size / (shared_ ? 2 * half : 2)});
+      if (narrow(levels_.back())) block_ = std::lcm(block_ * lanes_, 2 * stride) / lanes_;
     }
-    block_ = lanes_;
-    for (const Level& level : levels_) {
-      if (is_narrow(level)) block_ = std::lcm(block_, 2 * level.stride);
-    }
-    const int64_t whole = layout_.own() ? part_.size : n;
-    bool narrow = false;
-    for (Level& level : levels_) {
-      narrow = narrow || is_narrow(level);
-      level.step = number(level.factor, is_narrow(level) ? block_ : 1);
-    }
-    return !narrow || (whole % (block_ * lanes_) == 0 && block_ <= MOST_VECTORS);
+    whole_ = layout_.own() ? part_.size : n;
+    return whole_ % (block_ * lanes_) == 0 && block_ <= MOST_BLOCK;
   }
 
-  bool is_narrow(const Level& level) const { return level.stride % lanes_ != 0; }
-
-  bool fits_narrow(const Level& level) const {
-    return is_narrow(level) || (level.stride % block_ == 0 && block_ * lanes_ % (2 * level.stride) == 0);
+  int64_t stages_of(int64_t tile) const {
+    int64_t count = 0;
+    for (size_t at = 0; at < levels_.size(); at = end_of_stage(at, tile)) ++count;
+    return count;
   }
 
-  size_t end_of_narrow(size_t at) const {
+  // Wide strides that divide each other and, with them, whole blocks if there are narrow levels.
+  size_t end_of_stage(size_t at, int64_t tile) const {
     const size_t most = std::min(levels_.size(), at + MOST_LEVELS);
-    while (at < most && fits_narrow(levels_[at])) ++at;
-    return at;
-  }
-
-  bool leads_to_narrow(size_t at) const {
-    for (const size_t end = end_of_narrow(at); at < end; ++at) {
-      if (is_narrow(levels_[at])) return true;
-    }
-    return false;
-  }
-
-  size_t end_of_wide(size_t at) const {
-    const size_t most = std::min(levels_.size(), at + MOST_LEVELS);
-    std::vector<int64_t> strides{levels_[at].stride};  // from the largest on
-    for (++at; at < most && !is_narrow(levels_[at]) && !leads_to_narrow(at); ++at) {
+    std::vector<int64_t> strides;  // from the largest on
+    for (int64_t columns = 1; at < most; ++at) {
       const int64_t stride = levels_[at].stride;
+      if (narrow(levels_[at])) {
+        columns = block_;
+        if (columns << strides.size() > tile) break;
+        continue;
+      }
       const auto next = std::lower_bound(strides.begin(), strides.end(), stride, std::greater<>());
       if (next != strides.end() && *next == stride) continue;
       const bool nested = (next == strides.end() || stride % (2 * *next) == 0) &&
                           (next == strides.begin() || *(next - 1) % (2 * stride) == 0);
-      if (!nested || int64_t(2) << strides.size() > TILE_VECTORS) break;
+      if (!nested || columns << (strides.size() + 1) > tile) break;
       strides.insert(next, stride);
     }
     return at;
   }
 
-  // L blocks of B entries each.
-  void lay_narrow_tiles(Stage& stage) {
-    stage.vectors = block_;
-    for (int64_t v = 0; v < block_; ++v) stage.places.push_back(v * lanes_);
-    for (int64_t at = 0; at < part_.size; at += block_ * lanes_) stage.tiles.push_back(at);
-    strides_.clear();
-    for (const Level& level : stage.levels) strides_.push_back(is_narrow(level) ? level.stride : level.stride / lanes_);
-  }
-
-  // A row for every choice of entries along the strides; some neighbouring vectors of each.
-  void lay_wide_tiles(Stage& stage) {
+  // A row for every choice of entries along the wide strides; some neighbouring vectors of each.
+  void lay_tiles(Stage& stage) {
     std::vector<int64_t> strides;
-    for (const Level& level : stage.levels) strides.push_back(level.stride);
+    for (const Level& level : stage.levels) {
+      if (!narrow(level)) strides.push_back(level.stride);
+    }
     std::sort(strides.begin(), strides.end(), std::greater<>());
     strides.erase(std::unique(strides.begin(), strides.end()), strides.end());
-    const int64_t rows = int64_t(1) << strides.size();
-    const int64_t run = layout_.own() ? strides.back() : std::min(strides.back(), layout_.positions);
-    int64_t width = std::max<int64_t>(TILE_VECTORS / rows, 1);
-    while (run % (width * lanes_)) --width;
+    const auto is_narrow = [&](const Level& level) { return narrow(level); };
+    const bool blocks = std::any_of(stage.levels.begin(), stage.levels.end(), is_narrow);
+    const int64_t rows = int64_t(1) << strides.size(), unit = blocks ? block_ : 1;
+    const int64_t run = strides.empty() ? whole_ : std::min(strides.back(), whole_);
+    int64_t width = tile_ / rows / unit * unit;
+    while (run % (width * lanes_)) width -= unit;
     stage.vectors = rows * width;
     for (int64_t row = 0; row < rows; ++row) {
       int64_t place = 0;
@@ -221,53 +199,39 @@ class StageMaker {
     times(above / (width * lanes_), width * lanes_);
     strides_.clear();
     for (const Level& level : stage.levels) {
-      int64_t stride = width << (strides.size() - 1);
-      for (size_t i = 0; strides[i] != level.stride; ++i) stride /= 2;
+      int64_t stride = width << strides.size() >> 1;
+      for (size_t i = 0; !narrow(level) && strides[i] != level.stride; ++i) stride /= 2;
       strides_.push_back(stride);
     }
   }
 
-  // The vectors v of a tile from which no stride leads back: the first of every group.
-  std::vector<int64_t> first_of_groups(const Stage& stage, const std::vector<int64_t>& strides) const {
-    std::vector<int64_t> found;
-    for (int64_t v = 0; v < stage.vectors; ++v) {
-      bool first = true;
-      for (const int64_t stride : strides) first = first && v / stride % 2 == 0;
-      if (first) found.push_back(v);
-    }
-    return found;
-  }
-
-  // Levels first, ..., first + count - 1 of a stage on vectors in scratch memory.
+  // Levels first, ..., first + count - 1 of a stage, all wide or all narrow, on vectors in scratch memory.
   Sweep levels_sweep(const Stage& stage, size_t first, size_t count) const {
-    std::vector<int64_t> strides(strides_.begin() + first, strides_.begin() + first + count);
     Sweep sweep;
     sweep.levels = int(count);
-    sweep.up = count > 1 && strides[1] > strides[0];
-    if (sweep.up) std::reverse(strides.begin(), strides.end());
-    for (int64_t row = 0; row < int64_t(1) << count; ++row) {
-      int64_t v = 0;
-      for (size_t i = 0; i < count; ++i) v += (row >> (count - 1 - i) & 1) * strides[i];
-      sweep.from_rows.push_back(v);
+    if (narrow(stage.levels[first])) {
+      for (size_t i = first; i < first + count; ++i) {
+        int shift = 0;
+        while (block_ << shift < stage.levels[i].stride) ++shift;
+        sweep.shifts.push_back(shift);
+      }
+      for (int64_t v = 0; v < block_; ++v) sweep.from_rows.push_back(v);
+      for (int64_t v = 0; v < stage.vectors; v += block_) sweep.groups.push_back({v, v, 0});
+    } else {
+      std::vector<int64_t> strides(strides_.begin() + first, strides_.begin() + first + count);
+      sweep.up = count > 1 && strides[1] > strides[0];
+      if (sweep.up) std::reverse(strides.begin(), strides.end());
+      for (int64_t row = 0; row < int64_t(1) << count; ++row) {
+        int64_t v = 0;
+        for (size_t i = 0; i < count; ++i) v += (row >> (count - 1 - i) & 1) * strides[i];
+        sweep.from_rows.push_back(v);
+      }
+      for (int64_t v = 0; v < stage.vectors; ++v) {  // from the vectors from which no stride leads back
+        const auto low = [v](int64_t stride) { return v / stride % 2 == 0; };
+        if (std::all_of(strides.begin(), strides.end(), low)) sweep.groups.push_back({v, v, 0});
+      }
     }
     sweep.to_rows = sweep.from_rows;
-    for (const int64_t v : first_of_groups(stage, strides)) sweep.groups.push_back({v, v, 0});
-    return sweep;
-  }
-
-  // Vectors of L entries of a block to vectors of an entry of L blocks each, or back.
-  Sweep turn_sweep(bool back) const {
-    Sweep sweep;
-    sweep.turn = Sweep::after;
-    for (int64_t i = 0; i < lanes_; ++i) {
-      sweep.from_rows.push_back(i * (block_ / lanes_));
-      sweep.to_rows.push_back(i);
-    }
-    for (int64_t v = 0; v < block_ / lanes_; ++v) sweep.groups.push_back({v, v * lanes_, 0});
-    if (back) {
-      std::swap(sweep.from_rows, sweep.to_rows);
-      for (Sweep::Group& group : sweep.groups) std::swap(group.from, group.to);
-    }
     return sweep;
   }
 
@@ -284,44 +248,60 @@ class StageMaker {
     }
   }
 
+  // Levels of one kind from `at` on that stay in registers: narrow ones, or wide ones with strides that only fall or
+  // only grow.
+  size_t end_of_sweep(const Stage& stage, size_t at) const {
+    const bool narrow = this->narrow(stage.levels[at]);
+    size_t end = at + 1;
+    while (end < stage.levels.size() && this->narrow(stage.levels[end]) == narrow &&
+           (narrow || (strides_[end] != strides_[end - 1] &&
+                       (end == at + 1 || (strides_[end] > strides_[end - 1]) == (strides_[at + 1] > strides_[at]))))) {
+      ++end;
+    }
+    if (narrow) return end;
+    return at + (end - at == MOST_TOGETHER + 1 ? 2 : std::min(end - at, MOST_TOGETHER));
+  }
+
+  // Append the coefficients of vector v, and of its pair, at a level of the stage to the packed order.
+  void pack(Stage& stage, size_t level, int64_t v) const {
+    const Level& found = stage.levels[level];
+    const int64_t stride = found.stride, place = stage.places[v];
+    const auto append = [&](int64_t entry, int64_t at) {
+      stage.sources.push_back(entry * matrices_ + number(found.factor, at));
+    };
+    if (narrow(found)) {
+      for (int64_t j = 0; j < 2; ++j) {  // of the entry itself, then of its partner
+        for (int64_t at = place; at < place + lanes_; ++at) {
+          const bool second = at / stride % 2;
+          append(j == 0 ? 3 * second : 1 + second, second ? at - stride : at);
+        }
+      }
+      stage.order.push_back({int(level), 2, false});
+    } else {
+      for (int64_t j = 0; j < 4; ++j) {
+        for (int64_t at = place; at < place + lanes_; ++at) append(j, at);
+      }
+      stage.order.push_back({int(level), 4, number(found.factor, 1) == 1});
+    }
+  }
+
   void find_sweeps(Stage& stage) const {
     const size_t count = stage.levels.size();
-    bool turned = false;
-    const auto turn = [&] {
-      Sweep sweep = turn_sweep(turned);
-      stage.steps.push_back(sweep);
-      Sweep* const last = stage.sweeps.empty() ? nullptr : &stage.sweeps.back();
-      if (last && last->turn == Sweep::none && last->levels == turned_levels_ && last->from_rows == sweep.from_rows) {
-        last->turn = Sweep::after;
-        last->to_rows = sweep.to_rows;
-        for (size_t i = 0; i < sweep.groups.size(); ++i) last->groups[i].to = sweep.groups[i].to;
-      } else {
-        stage.sweeps.push_back(std::move(sweep));
-      }
-      turned = !turned;
-    };
     std::vector<int64_t> packed_at(count * stage.vectors);
-    for (size_t at = 0; at < count;) {
-      if (is_narrow(stage.levels[at]) != turned) turn();
-      size_t end = at + 1;  // the longest run of levels of one kind, with strides that only fall or only grow
-      while (end < count && is_narrow(stage.levels[end]) == turned && strides_[end] != strides_[end - 1] &&
-             (end == at + 1 || (strides_[end] > strides_[end - 1]) == (strides_[at + 1] > strides_[at]))) {
-        ++end;
-      }
-      if (end - at != size_t(turned_levels_)) {
-        const size_t left = end - at;
-        end = at + (left == MOST_TOGETHER + 1 ? 2 : std::min<size_t>(left, MOST_TOGETHER));
-      }
+    const auto begins = [&](size_t level, int64_t v) {  // a pair, or its own partners
+      return narrow(stage.levels[level]) || v / strides_[level] % 2 == 0;
+    };
+    for (size_t at = 0, end; at < count; at = end) {
+      end = end_of_sweep(stage, at);
       Sweep sweep = levels_sweep(stage, at, end - at);
       for (Sweep::Group& group : sweep.groups) {
-        group.packed = int64_t(stage.pairs.size()) * 4 * lanes_;
+        group.packed = int64_t(stage.sources.size());
         for (size_t i = at; i < end; ++i) {
-          for (size_t row = 0; row < sweep.from_rows.size(); ++row) {
-            const int64_t v = group.from + sweep.from_rows[row];
-            if (v / strides_[i] % 2) continue;
-            packed_at[i * stage.vectors + v] = int64_t(stage.pairs.size()) * 4 * lanes_;
-            const int64_t place = turned ? v : stage.places[v];
-            stage.pairs.push_back({int(i), number(stage.levels[i].factor, place)});
+          for (const int64_t row : sweep.from_rows) {
+            const int64_t v = group.from + row;
+            if (!begins(i, v)) continue;
+            packed_at[i * stage.vectors + v] = int64_t(stage.sources.size());
+            pack(stage, i, v);
           }
         }
       }
@@ -331,37 +311,29 @@ class StageMaker {
           for (size_t level = i; level < i + size_t(step.levels); ++level) {
             for (const int64_t row : step.from_rows) {
               const int64_t v = group.from + row;
-              if (v / strides_[level] % 2 == 0) step.pairs.push_back(packed_at[level * stage.vectors + v]);
+              if (begins(level, v)) step.packed.push_back(packed_at[level * stage.vectors + v]);
             }
           }
         }
         stage.steps.push_back(std::move(step));
       }
-      Sweep* const last = stage.sweeps.empty() ? nullptr : &stage.sweeps.back();
-      if (last && last->levels == 0 && sweep.levels == turned_levels_ && last->to_rows == sweep.from_rows) {
-        sweep.turn = Sweep::before;
-        sweep.from_rows = last->from_rows;
-        for (size_t i = 0; i < sweep.groups.size(); ++i) sweep.groups[i].from = last->groups[i].from;
-        *last = std::move(sweep);
-      } else {
-        stage.sweeps.push_back(std::move(sweep));
-      }
-      at = end;
+      stage.sweeps.push_back(std::move(sweep));
     }
-    if (turned) turn();
     place_sweeps(stage, stage.sweeps);
     place_sweeps(stage, stage.steps);
-    stage.tile_packed = int64_t(stage.pairs.size()) * 4 * lanes_;
+    stage.tile_packed = int64_t(stage.sources.size());
   }
 
   const Part& part_;
   const Layout& layout_;
   const bool shared_;
+  const int64_t matrices_;  // P
   const int64_t lanes_;
-  int turned_levels_ = 0;  // log2 L
-  int64_t block_ = 0;      // B, a multiple of L and of twice every narrow stride
+  int64_t block_ = 1;  // W
+  int64_t whole_ = 0;  // consecutive entries
+  int64_t tile_ = 0;   // the most vectors in one
   std::vector<Level> levels_;
-  std::vector<int64_t> strides_;  // of the levels of a stage, in vectors of a tile
+  std::vector<int64_t> strides_;  // of the wide levels of a stage, in vectors of a tile
 };
 
 // Return nothing if vectors of so many lanes are not usable: a part is too small, or pairs are not a
@@ -370,7 +342,8 @@ inline std::optional<StagedButterfly> stage_butterfly(const Butterfly& butterfly
   StagedButterfly staged{butterfly, {}, 0, 0};
   if (!layout.own() && butterfly.parts.size() > 1) return std::nullopt;
   for (const Part& part : butterfly.parts) {
-    if (part.factors.empty() || !StageMaker(part, layout, butterfly.shared, lanes).make(staged.stages)) {
+    if (part.factors.empty() ||
+        !StageMaker(part, layout, butterfly.shared, butterfly.matrices, lanes).make(staged.stages)) {
       return std::nullopt;
     }
   }
