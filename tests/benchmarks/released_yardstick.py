@@ -30,10 +30,11 @@ from layers.conv1x1 import Conv1x1
 
 
 class EagerButterfly(nn.Module):
-    """The factors one by one: per level, x is viewed as (N, B, 1, 2, h) and y = (W[None] * x).sum(3).
+    """The factors one by one: per level, x is viewed as (N, B, 2, h, 1) and y = (x * W[None]).sum(2), (N, B, h, 2).
 
-    The weights of a level are (B, 2 out, 2 in, h), with h = 1 if its pairs share them; its log-det is the sum of
-    log|ad - bc|. The inverse inverts every 2x2 matrix in closed form. Entries are in the order of the event.
+    The weights of a level are (B, 2 in, h, 2 out), with h = 1 if its pairs share them, and the outputs of a pair, last
+    in y, are moved before h again; its log-det is the sum of log|ad - bc|. The inverse inverts every 2x2 matrix in
+    closed form. Entries are in the order of the event.
     """
 
     def __init__(self, layer: Butterfly) -> None:
@@ -41,30 +42,34 @@ class EagerButterfly(nn.Module):
         pieces = zip(layer.weight.detach().split(layer.plan.lengths, 2), layer.plan.factors, strict=True)
         self.halves = [half for _, half in layer.plan.factors]
         self.weights = nn.ParameterList(
-            piece.unflatten(2, (blocks, -1)).permute(2, 0, 1, 3).contiguous() for piece, (blocks, _) in pieces
+            piece.unflatten(2, (blocks, -1)).permute(2, 1, 3, 0).contiguous() for piece, (blocks, _) in pieces
         )
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         y, log_det = x, x.new_zeros(())
         for weight, half in zip(self.weights, self.halves, strict=True):
-            y = (weight[None] * y.reshape(len(x), len(weight), 1, 2, half)).sum(3)
-            (a, b), (c, d) = weight.permute(1, 2, 0, 3)
-            log_det = log_det + (a * d - b * c).abs().log().sum() * (half // weight.shape[3])
+            y = self._product(weight, half, y)
+            (a, c), (b, d) = weight.permute(1, 3, 0, 2)
+            log_det = log_det + (a * d - b * c).abs().log().sum() * (half // weight.shape[2])
         return y.reshape(x.shape), log_det
 
     def inverse(self, y: Tensor) -> Tensor:
         x = y
         for weight, half in zip(reversed(self.weights), reversed(self.halves), strict=True):
-            (a, b), (c, d) = weight.permute(1, 2, 0, 3)
-            adjugate = torch.stack((torch.stack((d, -b), 1), torch.stack((-c, a), 1)), 1)
-            inverses = adjugate / (a * d - b * c)[:, None, None]
-            x = (inverses[None] * x.reshape(len(y), len(weight), 1, 2, half)).sum(3)
+            (a, c), (b, d) = weight.permute(1, 3, 0, 2)
+            adjugate = torch.stack((torch.stack((d, -c), 2), torch.stack((-b, a), 2)), 1)
+            x = self._product(adjugate / (a * d - b * c)[:, None, :, None], half, x)
         return x.reshape(y.shape)
+
+    @staticmethod
+    def _product(weight: Tensor, half: int, x: Tensor) -> Tensor:
+        pairs = x.flatten(1).view(len(x), len(weight), 2, half, 1)  # without flatten, mul and sum take 1.7 of their time
+        return (pairs * weight[None]).sum(2).permute(0, 1, 3, 2)
 
 
 def joined(weights: list[Tensor]) -> Tensor:
     """Return levels of an EagerButterfly, or their gradients, as our layer holds them: (2, 2, P)."""
-    return torch.cat([weight.permute(1, 2, 0, 3).flatten(2) for weight in weights], 2)
+    return torch.cat([weight.permute(3, 1, 0, 2).flatten(2) for weight in weights], 2)
 
 
 class Plain(nn.Module):
@@ -108,7 +113,8 @@ class PlainImageCoupling(Plain):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         net = self.own.net
         kept, moved = x[:, : self.own.kept], x[:, self.own.kept :]
-        shift, s = net.last(F.elu(net.second(F.elu(net.first(kept))))).chunk(2, 1)
+        first = F.elu(net.first(kept), inplace=True)
+        shift, s = net.last(F.elu(net.second(first), inplace=True)).chunk(2, 1)
         scale = torch.sigmoid(s + 2)
         return torch.cat((kept, moved * scale + shift), 1), scale.log().flatten(1).sum(1)
 
