@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -66,7 +66,8 @@ class Evaluation:
         split, batch, seed, dtype: as given to `evaluate`.
         prior: log N(z; 0, I) of each example in the first draw, (N,), float64 on the CPU.
         log_det: log|det dz/dx| likewise.
-        changed: names of the parameters and buffers that the evaluation changed; empty for a correct flow.
+        changed: names of the parameters and buffers that the evaluation changed, empty for a correct flow; None if
+            `likelihood` alone was called, which does not look for them.
     """
 
     bits_per_dim: float
@@ -83,7 +84,7 @@ class Evaluation:
     dtype: torch.dtype
     prior: Tensor
     log_det: Tensor
-    changed: tuple[str, ...]
+    changed: tuple[str, ...] | None = None
 
     @property
     def non_finite(self) -> int:
@@ -132,7 +133,26 @@ def evaluate(
     seed: int,
     dtype: torch.dtype = torch.float32,
 ) -> Evaluation:
-    """Evaluate the likelihood of every example of a split, the last, smaller batch included.
+    """Evaluate the likelihood of every example of a split, and find out whether this changes the flow.
+
+    Args: see `likelihood`.
+    """
+    before = state_of(flow)
+    found = likelihood(flow, pipeline, split, draws, batch, seed, dtype)
+    return replace(found, changed=changed_state(before, state_of(flow)))
+
+
+@torch.no_grad()
+def likelihood(
+    flow: Flow,
+    pipeline: Pipeline,
+    split: Split,
+    draws: int,
+    batch: int,
+    seed: int,
+    dtype: torch.dtype = torch.float32,
+) -> Evaluation:
+    """Return the likelihood of every example of a split, the last, smaller batch included.
 
     Args:
         flow: the model, in `dtype`; it is put into eval().
@@ -146,7 +166,6 @@ def evaluate(
     raw = pipeline.raw(split)
     noise = evaluated_noise(pipeline, split, seed)
     estimate_draws = generator(torch.device("cpu"), seed, f"evaluation estimates of {split}")
-    before = state_of(flow)
     flow.eval()
     estimated = has_estimates(flow)
     # One tensor for all passes: small ones that outlive their pass would prevent the allocator from reusing the memory
@@ -192,7 +211,6 @@ def evaluate(
         dtype=dtype,
         prior=prior[0],
         log_det=log_det[0],
-        changed=changed_state(before, state_of(flow)),
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from torch import Tensor
 from harness.core.errors import Diverged
 from harness.core.records import finite
 from harness.core.settings import Progress, TrainingSettings
-from harness.evaluation.evaluation import evaluate, generator, has_estimates
+from harness.evaluation.evaluation import generator, has_estimates, likelihood
 from harness.training.accounting import uncounted
 from harness.training.updates import Measures, Updates, smallest_log_det
 from harness.training.watch import Watch
@@ -237,7 +236,7 @@ def _evaluate(
     course.waited += 1
     if value < course.best:
         course.best, course.best_step, course.waited = value, step, 0
-        course.best_weights = deepcopy(flow.state_dict())
+        course.best_weights = {name: weight.clone() for name, weight in flow.state_dict().items()}
     course.stopped_early = (
         settings.patience is not None and course.waited >= settings.patience and step < settings.steps
     )
@@ -266,7 +265,7 @@ def _validate(
     flow: Flow, pipeline: Pipeline, settings: TrainingSettings, seed: int, step: int, curves: Curves
 ) -> float:
     """Return the validation split's value in the data's unit, under the same noise at every step."""
-    result = evaluate(flow, pipeline, "validation", 1, settings.evaluation_batch, seed)
+    result = likelihood(flow, pipeline, "validation", 1, settings.evaluation_batch, seed)
     if result.non_finite:
         raise Diverged(
             f"validation likelihood is not finite at step {step} for {result.non_finite} "
