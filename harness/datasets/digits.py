@@ -40,7 +40,7 @@ class Digits(Dataset, name="digits"):
         source="E. Alpaydin and C. Kaynak (1998), UCI Machine Learning Repository, https://doi.org/10.24432/C50P49",
         how_to_get="nothing to do",
     )
-    imports = ("sklearn.datasets",)
+    imports = ("harness.datasets._images.scikit_digits",)
 
     def shape(self, options: Mapping[str, Any]) -> tuple[int, ...]:
         """Return (1, 8, 8)."""
@@ -48,13 +48,12 @@ class Digits(Dataset, name="digits"):
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, uint8."""
-        from sklearn.datasets import load_digits
+        from harness.datasets._images.scikit_digits import CLASSES, IMAGES
 
         self.parse(options)
-        digits = load_digits()
-        images = digits.images.astype(np.uint8)[:, None]
+        images = IMAGES[:, None]
         order = np.argsort(np.random.Generator(np.random.PCG64(SPLIT_SEED)).random(len(images)), kind="stable")
-        by_class = [order[digits.target[order] == digit] for digit in range(10)]
+        by_class = [order[CLASSES[order] == digit] for digit in range(10)]
 
         def part(start: int, stop: int | None) -> np.ndarray:
             return images[np.sort(np.concatenate([indices[start:stop] for indices in by_class]))]
