@@ -55,10 +55,10 @@ def support_figure(layers: Sequence[Butterfly], columns: int = 4) -> Figure:
 def write_supports(folder: Path) -> None:
     """Write the paper's two figures in one, B(i, 16) and B(i, 24, 3), into a folder."""
     with style():
-        files = render("butterfly-supports", support_figure([Butterfly((1, 16)), Butterfly((3, 8), block_size=3)]))
+        images = render(support_figure([Butterfly((1, 16)), Butterfly((3, 8), block_size=3)]))
     folder.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
+    for suffix, image in images.items():
+        (folder / f"butterfly-supports{suffix}").write_bytes(image)
 
 
 if __name__ == "__main__":

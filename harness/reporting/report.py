@@ -13,8 +13,8 @@ from harness.core.kinds import kind_of
 from harness.core.records import write_atomically
 from harness.planning.plan import FILE as PLAN
 from harness.reporting.benchmarks import benchmark_figure, benchmark_table, read_benchmarks
-from harness.reporting.figures.figure_style import style
-from harness.reporting.figures.figures import ReportFigure, drawn, rendered
+from harness.reporting.figures.figure_style import render, style
+from harness.reporting.figures.figures import ReportFigure, drawn, image_files
 from harness.reporting.frame import TABLE, Results, csv_bytes
 from harness.reporting.page.answer import Answer
 from harness.reporting.page.page import SUMMARY, PageFigure, PageSection, numbers, page, page_figures
@@ -38,7 +38,7 @@ class SuiteReport:
     @cached_property
     def figures(self) -> list[ReportFigure]:
         """The figures, in order."""
-        return drawn(self.results)
+        return drawn([self.results])[0]
 
     @cached_property
     def answer(self) -> Answer | None:
@@ -111,12 +111,9 @@ def write_report(
     plan = results.plan
     report = kind_of(plan.kind).report(results) or SuiteReport(results)
     beside = {f"at-{terms}": kind_of(plan.kind).table_at(results, terms) for terms in dict.fromkeys(at)}
-    figures = [*report.figures]
+    further: list[ReportFigure] = []
     if benchmarks:
-        table, figure = _benchmarks(benchmarks)
-        beside["benchmarks"] = table
-        figures += figure
-    images = rendered(figures)
+        beside["benchmarks"], further = _benchmarks(benchmarks)
     title, question = one_line(plan.title), one_line(plan.question)
     warnings = [f"{one_line(text)}." for text in results.warnings]
     in_markdown = _joined(
@@ -132,11 +129,12 @@ def write_report(
         "table.md": f"{in_markdown}\n".encode(),
         "table.tex": (NEEDS + latex_tables(report.tables) + "\n").encode(),
     }
-    content |= {f"figures/{name}": image for name, image in images.items()}
+    figures = [*report.figures, *further]  # after the tables: their processes then know what those have computed
+    content |= {f"figures/{name}": image for name, image in image_files(figures).items()}
     for name, table in beside.items():
         content[f"table-{name}.md"] = f"{markdown(table)}\n".encode()
         content[f"table-{name}.tex"] = f"{NEEDS}{latex(table)}\n".encode()
-    shown = page_figures(figures, images)
+    shown = page_figures(figures)
     sections = report.sections(shown, list(beside.values()))
     if archive:
         content[ARCHIVE] = archive_bytes((folder / PLAN).read_bytes(), results.records.values())
@@ -163,4 +161,5 @@ def _benchmarks(paths: Sequence[Path]) -> tuple[Table, list[ReportFigure]]:
     files = [read_benchmarks(path) for path in paths]
     with style():
         figure = benchmark_figure(files)
-    return benchmark_table(files), [] if figure is None else [ReportFigure("benchmarks", "Benchmarks", figure)]
+        figures = [] if figure is None else [ReportFigure("benchmarks", "Benchmarks", render(figure))]
+    return benchmark_table(files), figures

@@ -121,11 +121,11 @@ class ClaimsReport(SuiteReport):
     @cached_property
     def figures(self) -> list[ReportFigure]:
         """The figures of every claim; their names begin with that of the claim."""
+        own = drawn([claim.results for claim in self.examined], FIGURES)
         return [
             replace(figure, name=f"{claim.section.name}-{figure.name}")
-            for claim in self.examined
-            for figure in drawn(claim.results)
-            if figure.name.startswith(FIGURES)
+            for claim, figures in zip(self.examined, own, strict=True)
+            for figure in figures
         ]
 
     @property

@@ -134,8 +134,8 @@ def slug(text: str) -> str:
     return re.sub(r"\W+", "-", text.lower()).strip("-")
 
 
-def render(name: str, figure: Figure) -> dict[str, bytes]:
-    """Return the figure as `name.png`, in 256 colours, and as `name.svg` unless it shows pixels."""
+def render(figure: Figure) -> dict[str, bytes]:
+    """Return the figure as ".png", in 256 colours, and as ".svg" unless it shows pixels."""
     shows_pixels = any(axes.images for axes in figure.axes)
     resolution, method = PIXELS if shows_pixels else DRAWING
     figure.set_dpi(resolution)
@@ -145,13 +145,13 @@ def render(name: str, figure: Figure) -> dict[str, bytes]:
     image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
     reduced = image.quantize(256, method, dither=Image.Dither.NONE)
     buffer = io.BytesIO()
-    reduced.save(buffer, "PNG", optimize=True, dpi=(resolution, resolution))
-    files = {f"{name}.png": buffer.getvalue()}
+    reduced.save(buffer, "PNG", compress_level=8, dpi=(resolution, resolution))  # 9: twice the time for 1 % fewer bytes
+    images = {".png": buffer.getvalue()}
     if not shows_pixels:
         buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
-        files[f"{name}.svg"] = _smaller(buffer.getvalue())
-    return files
+        images[".svg"] = _smaller(buffer.getvalue())
+    return images
 
 
 def _smaller(svg: bytes) -> bytes:

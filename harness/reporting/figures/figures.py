@@ -15,8 +15,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
 from pkgutil import iter_modules
-
-from matplotlib.figure import Figure
+from types import ModuleType
 
 from harness.core.kinds import kind_of
 from harness.core.provenance.machine import usable_cores
@@ -30,50 +29,57 @@ class ReportFigure:
 
     name: str  # of its files
     heading: str  # on the page
-    drawing: Figure
+    images: dict[str, bytes]  # suffix -> content: ".png", and ".svg" unless it shows pixels
     leading: bool = False  # above the tables of the page
 
 
-def drawn(results: Results) -> list[ReportFigure]:
-    """Return every figure of a plan."""
-    folder = kind_of(results.plan.kind).part("figures")
-    files = [] if folder is None else iter_modules(folder.__path__, f"{folder.__name__}.")
-    modules = sorted((import_module(file.name) for file in files), key=lambda module: module.ORDER)
-    with style():
-        return [
-            ReportFigure(name, module.HEADING, figure, module.ORDER == 0)
-            for module in modules
-            for name, figure in module.figures(results).items()
-        ]
-
-
-def rendered(figures: Sequence[ReportFigure]) -> dict[str, bytes]:
-    """Return the files of the figures: every figure as PNG and, but for pictures, SVG; made on all cores of Linux.
+def drawn(parts: Sequence[Results], names: tuple[str, ...] = ("",)) -> list[list[ReportFigure]]:
+    """Return the figures of each part whose names begin with one of `names`; made on all cores of Linux.
 
     On other systems a forked process may not use the system's libraries.
     """
-    processes = min(usable_cores(), len(figures)) if sys.platform == "linux" else 1
+    jobs = [(number, module) for number, results in enumerate(parts) for module in _modules(results)]
+    processes = min(usable_cores(), len(jobs)) if sys.platform == "linux" else 1
     if processes < 2:
-        parts = [_files(figure) for figure in figures]
+        made = [_figures(parts[number], module, names) for number, module in jobs]
     else:
-        fork = multiprocessing.get_context("fork")  # as figures cannot be pickled
-        with ProcessPoolExecutor(processes, fork, _begin, (figures,)) as pool:
-            parts = list(pool.map(_begun_files, range(len(figures))))
-    return {name: content for files in parts for name, content in files.items()}
+        fork = multiprocessing.get_context("fork")  # so that results, and what is known of them, need no pickling
+        with ProcessPoolExecutor(processes, fork, _begin, (parts, names)) as pool:
+            made = list(pool.map(_begun_figures, [(number, module.__name__) for number, module in jobs]))
+    figures: list[list[ReportFigure]] = [[] for _ in parts]
+    for (number, _), own in zip(jobs, made, strict=True):
+        figures[number] += own
+    return figures
 
 
-_begun: list[ReportFigure] = []  # the figures of `rendered`, in the processes that it starts
+def image_files(figures: Sequence[ReportFigure]) -> dict[str, bytes]:
+    """Return the files of the figures by name."""
+    return {f"{figure.name}{suffix}": image for figure in figures for suffix, image in figure.images.items()}
 
 
-def _begin(figures: Sequence[ReportFigure]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes, and this one's parent reports it
-    _begun.extend(figures)
+def _modules(results: Results) -> list[ModuleType]:
+    folder = kind_of(results.plan.kind).part("figures")
+    files = [] if folder is None else iter_modules(folder.__path__, f"{folder.__name__}.")
+    return sorted((import_module(file.name) for file in files), key=lambda module: module.ORDER)
 
 
-def _begun_files(number: int) -> dict[str, bytes]:
-    return _files(_begun[number])
-
-
-def _files(figure: ReportFigure) -> dict[str, bytes]:
+def _figures(results: Results, module: ModuleType, names: tuple[str, ...]) -> list[ReportFigure]:
     with style():
-        return render(figure.name, figure.drawing)
+        return [
+            ReportFigure(name, module.HEADING, render(figure), module.ORDER == 0)
+            for name, figure in module.figures(results).items()
+            if name.startswith(names)
+        ]
+
+
+_begun: list[tuple[Sequence[Results], tuple[str, ...]]] = []  # arguments of `drawn`, in the processes that it starts
+
+
+def _begin(parts: Sequence[Results], names: tuple[str, ...]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes, and this one's parent reports it
+    _begun.append((parts, names))
+
+
+def _begun_figures(job: tuple[int, str]) -> list[ReportFigure]:
+    ((parts, names),) = _begun
+    return _figures(parts[job[0]], import_module(job[1]), names)

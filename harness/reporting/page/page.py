@@ -70,11 +70,11 @@ class PageSection:
     folded: bool = False
 
 
-def page_figures(figures: Sequence[ReportFigure], files: Mapping[str, bytes]) -> list[PageFigure]:
-    """Return the figures for the page; `files` holds a PNG file of each, and an SVG file of each drawing."""
+def page_figures(figures: Sequence[ReportFigure]) -> list[PageFigure]:
+    """Return the figures for the page."""
     made = []
     for figure in figures:
-        png, svg = files[f"{figure.name}.png"], files.get(f"{figure.name}.svg")
+        png, svg = figure.images[".png"], figure.images.get(".svg")
         with Image.open(io.BytesIO(png)) as image:
             resolution = image.info["dpi"]
             width, height = (round(n * CSS_PIXELS / dots) for n, dots in zip(image.size, resolution, strict=True))

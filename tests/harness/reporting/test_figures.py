@@ -16,7 +16,7 @@ from harness.kinds.density.figures.samples import mosaic
 from harness.kinds.density.figures.training import average, limits
 from harness.kinds.runtime.figures.sweeps import sweep_figures, varying
 from harness.reporting.figures.figure_style import panels, side_legend, style
-from harness.reporting.figures.figures import drawn, rendered
+from harness.reporting.figures.figures import drawn, image_files
 from harness.reporting.figures.labels import Label, label_points
 from harness.reporting.figures.looks import COLOURS, MARKERS, looks
 from harness.reporting.figures.outliers import inner_range
@@ -31,7 +31,7 @@ def density_files(density_run, write_run):
 
 
 def test_figures_of_a_density_suite_do_not_depend_on_the_matplotlib_style(density_files):
-    files = rendered(drawn(density_files))
+    files = image_files(drawn([density_files])[0])
     names = {"ranking", "likelihood", "pareto", "cost", "training", "samples-waveforms"}
     expected = {f"{name}.{form}" for name in names for form in ("png", "svg")}
     assert set(files) == expected | {"samples-digits.png", "maps-digits.png", "maps-waveforms.png"}, (
@@ -45,20 +45,27 @@ def test_figures_of_a_density_suite_do_not_depend_on_the_matplotlib_style(densit
             assert b"<svg" in data and b"dc:date" not in data
             assert b"<text" not in data, "letters are paths, as a browser may lack the font"
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red", "svg.hashsalt": "other"}):
-        assert rendered(drawn(density_files)) == files
+        assert image_files(drawn([density_files])[0]) == files
 
 
 def test_without_records_there_are_no_figures(density_run, tmp_path):
-    assert rendered(drawn(Results.of(density_run[0], [], tmp_path))) == {}
+    assert image_files(drawn([Results.of(density_run[0], [], tmp_path)])[0]) == {}
 
 
 def test_a_runtime_suite_has_two_figures_per_sweep(runtime_run, tmp_path):
     """The 1x1 convolution has its own figure."""
     plan, records = runtime_run
     names = {f"runtime-{sweep}{suffix}" for sweep in ("spatial", "batch") for suffix in ("", "-conv1x1")}
-    assert set(rendered(drawn(Results.of(plan, records, tmp_path)))) == {
+    assert set(image_files(drawn([Results.of(plan, records, tmp_path)])[0])) == {
         f"{name}.{form}" for name in names for form in ("png", "svg")
     }
+
+
+def test_every_part_has_its_own_figures_of_the_names_asked_for(runtime_run, parameters_run):
+    """A report of claims asks for the figures of many suites at once."""
+    parts = [Results.of(*parameters_run), Results.of(*runtime_run)]
+    nothing, figures = drawn(parts, ("runtime-batch", "other"))
+    assert nothing == [] and [figure.name for figure in figures] == ["runtime-batch", "runtime-batch-conv1x1"]
 
 
 def test_runtime_curves_are_medians_and_include_the_copy(runtime_run):
@@ -79,7 +86,7 @@ def test_runtime_curves_are_medians_and_include_the_copy(runtime_run):
 
 
 def test_a_parameters_suite_has_no_figure(parameters_run, tmp_path):
-    assert rendered(drawn(Results.of(*parameters_run, tmp_path))) == {}
+    assert image_files(drawn([Results.of(*parameters_run, tmp_path)])[0]) == {}
 
 
 def test_the_likelihood_figure_shows_every_seed_and_failed_rows(density_run):
@@ -252,5 +259,5 @@ def test_mosaic_places_images_in_reading_order():
 def test_missing_sample_files_have_no_figure(density_files):
     for path in density_files.folder.glob("*.npz"):
         path.unlink()
-    assert not any(name.startswith("samples") for name in rendered(drawn(density_files)))
+    assert not any(name.startswith("samples") for name in image_files(drawn([density_files])[0]))
     assert all(density_files.records[trial].arrays for trial in density_files.of_kind("density")["id"])

@@ -12,7 +12,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from harness.planning.overrides import run_command
-from harness.reporting.figures.figures import ReportFigure, rendered
+from harness.reporting.figures.figure_style import render
+from harness.reporting.figures.figures import ReportFigure
 from harness.reporting.frame import Results, csv_bytes
 from harness.reporting.page.answer import Answer, Finding
 from harness.reporting.page.page import PageFigure, PageSection, anchors, numbers, page, page_figures
@@ -73,8 +74,11 @@ def small_figures():
     drawing, picture = Figure(figsize=(2, 1)), Figure(figsize=(2, 1))
     drawing.subplots().plot([1, 2])
     picture.subplots().imshow([[0, 1]])
-    figures = [ReportFigure("likelihood", "Likelihood", drawing), ReportFigure("samples-digits", "Samples", picture)]
-    return page_figures(figures, rendered(figures))
+    figures = [
+        ReportFigure("likelihood", "Likelihood", render(drawing)),
+        ReportFigure("samples-digits", "Samples", render(picture)),
+    ]
+    return page_figures(figures)
 
 
 def shown(image):
