@@ -172,6 +172,7 @@ class Suite(SuiteFile):
     profiles: Annotated[Mapping[ProfileName, Profile], Field(min_length=1)]
 
     _built: dict[tuple[Any, ...], str | None] = PrivateAttr(default_factory=dict)
+    _faults: dict[tuple[Any, ...], list[tuple[str, str]]] = PrivateAttr(default_factory=dict)
 
     def expand(self, scope: Scope, common: Mapping[str, Any]) -> Iterator[Trial]:
         """Yield the trials of a profile in their order; `common` holds the settings that trials of all kinds have."""
@@ -243,6 +244,11 @@ class Suite(SuiteFile):
     def built(self) -> dict[tuple[Any, ...], str | None]:
         """The layers that checks have built: layer, options and shape -> the reason why it failed, or None."""
         return self._built
+
+    @property
+    def faults(self) -> dict[tuple[Any, ...], list[tuple[str, str]]]:
+        """The options that checks have read: layer, row's type and options -> (option, message) of each fault."""
+        return self._faults
 
     def plan_settings(self, scope: Scope) -> dict[str, Any]:
         """Return further fields of the plan, for the reports of this kind."""

@@ -132,8 +132,12 @@ def _option_faults(scope: Scope, cell: Cell) -> list[tuple[str, str]]:
     if cls is None:
         return []
     faults: dict[str, str] = {}
+    known = scope.suite.faults
     for options in scope.suite.option_sets(cell):
-        for option, message in cell.spec.option_faults(cls, options):
+        checked = (cls, type(cell.spec), repr(options))
+        if checked not in known:
+            known[checked] = cell.spec.option_faults(cls, options)
+        for option, message in known[checked]:
             faults.setdefault(option, message)
     return list(faults.items())
 
