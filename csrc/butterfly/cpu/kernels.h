@@ -38,8 +38,9 @@ struct ButterflyKernels {
   void (*add_unpacked)(const Problem&, const Pass&, const Butterfly&, const double* packed, T* weight);
   // The weight of a tile in packed order, and back: the sums over the shares of a gradient, `size` numbers each, are
   // added to it, for a tile or for a level of shared matrices.
-  void (*pack_tile)(const Stage&, int64_t tile, const T* weight, T* packed);
-  void (*unpack_tile)(const Stage&, int64_t tile, const T* sums, int64_t shares, int64_t size, T* gradient);
+  void (*pack_tile)(const Stage&, int64_t tile, const T* weight, int64_t pitch, T* packed);
+  void (*unpack_tile)(const Stage&, int64_t tile, const T* sums, int64_t shares, int64_t size, int64_t pitch,
+                      T* gradient);
   void (*unpack_shared)(const Stage&, int level, const T* sums, int64_t shares, int64_t size, int64_t pitch,
                         T* gradient);
   // Samples x, one after the other, to y; and back, with the gradients of the matrices in packed order.

@@ -3,16 +3,17 @@
 // Included once for each instruction set, in a separate namespace: no include guard.
 
 template <class T>
-void pack_tile(const Stage& stage, int64_t tile, const T* weight, T* packed) {
+void pack_tile(const Stage& stage, int64_t tile, const T* weight, int64_t pitch, T* packed) {
   constexpr int L = LANES<T>;
   const int64_t *const numbers = stage.numbers.data() + tile * int64_t(stage.levels.size()), *at = stage.sources.data();
   T* to = packed + stage.packed + tile * stage.tile_packed;
   for (const Packed& each : stage.order) {
-    const T* const from = weight + numbers[each.level];
-    for (int i = 0; i < each.vectors; ++i, at += L, to += L) {
-      if (each.run) {
-        store(to, load(from + at[0]));
-      } else {
+    const T* from = weight + numbers[each.level];
+    if (each.run) {
+      from += *at++;
+      for (int i = 0; i < 4; ++i, from += pitch, to += L) store(to, load(from));
+    } else {
+      for (int i = 0; i < each.vectors; ++i, at += L, to += L) {
         for (int k = 0; k < L; ++k) to[k] = from[at[k]];
       }
     }
@@ -21,13 +22,14 @@ void pack_tile(const Stage& stage, int64_t tile, const T* weight, T* packed) {
 
 // Add the sums over the shares of a gradient in packed order, `packed` numbers each, to one in the weight's order.
 template <class T>
-void unpack_tile(const Stage& stage, int64_t tile, const T* sums, int64_t shares, int64_t packed, T* gradient) {
+void unpack_tile(const Stage& stage, int64_t tile, const T* sums, int64_t shares, int64_t packed, int64_t pitch,
+                 T* gradient) {
   constexpr int L = LANES<T>;
   const int64_t *const numbers = stage.numbers.data() + tile * int64_t(stage.levels.size()), *at = stage.sources.data();
   const T* from = sums + stage.packed + tile * stage.tile_packed;
   for (const Packed& each : stage.order) {
-    T* const to = gradient + numbers[each.level];
-    for (int i = 0; i < each.vectors; ++i, at += L, from += L) {
+    T* to = gradient + numbers[each.level] + (each.run ? *at++ : 0);
+    for (int i = 0; i < each.vectors; ++i, from += L) {
       double total[L];
       for (int k = 0; k < L; ++k) total[k] = from[k];
       for (int64_t j = 1; j < shares; ++j) {
@@ -36,9 +38,11 @@ void unpack_tile(const Stage& stage, int64_t tile, const T* sums, int64_t shares
       if (each.run) {
         V<T> sum;
         for (int k = 0; k < L; ++k) sum[k] = T(total[k]);
-        store(to + at[0], load(to + at[0]) + sum);
+        store(to, load(to) + sum);
+        to += pitch;
       } else {
         for (int k = 0; k < L; ++k) to[at[k]] += T(total[k]);
+        at += L;
       }
     }
   }

@@ -26,7 +26,7 @@ class Staged {
       const int64_t tiles = int64_t(stage.tiles.size());
       at::parallel_for(0, tiles, grain(tiles, double(staged.packed)), [&](int64_t begin, int64_t end) {
         for (int64_t tile = begin; tile < end; ++tile) {
-          kernels.pack_tile(stage, tile, weight, packed);
+          kernels.pack_tile(stage, tile, weight, staged.butterfly.matrices, packed);
         }
       });
     }
@@ -91,7 +91,7 @@ class Staged {
           if (butterfly.shared) {
             kernels.unpack_shared(stage, int(i), sums, shares, staged.packed, butterfly.matrices, gradient);
           } else {
-            kernels.unpack_tile(stage, i, sums, shares, staged.packed, gradient);
+            kernels.unpack_tile(stage, i, sums, shares, staged.packed, butterfly.matrices, gradient);
           }
         }
       });

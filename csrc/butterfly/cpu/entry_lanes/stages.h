@@ -54,7 +54,7 @@ struct Sweep {
 struct Packed {
   int level;
   int vectors;  // of coefficients: 4 or 2
-  bool run;     // those of neighbouring lanes are neighbours in the weight
+  bool run;     // of neighbouring lanes: neighbours in the weight. Only the first a has a source.
 };
 
 struct Stage {
@@ -65,7 +65,7 @@ struct Stage {
   std::vector<int64_t> tiles;    // their offsets in the event
   std::vector<int64_t> numbers;  // of the first matrix of every tile and level in the weight
   std::vector<Packed> order;     // of the packed weight of a tile
-  std::vector<int64_t> sources;  // of every coefficient of a tile in the weight, from the first matrix of its level
+  std::vector<int64_t> sources;  // of the coefficients of a tile in the weight, from the first matrix of their level
   std::vector<Sweep> sweeps;     // from the event and back to it
   std::vector<Sweep> steps;      // the same, one or two levels at a time, for the backward pass
   int64_t packed = 0, tile_packed = 0;  // offset of its matrices in the packed weight; numbers for one tile
@@ -269,19 +269,18 @@ class StageMaker {
     const auto append = [&](int64_t entry, int64_t at) {
       stage.sources.push_back(entry * matrices_ + number(found.factor, at));
     };
-    if (narrow(found)) {
-      for (int64_t j = 0; j < 2; ++j) {  // of the entry itself, then of its partner
-        for (int64_t at = place; at < place + lanes_; ++at) {
-          const bool second = at / stride % 2;
-          append(j == 0 ? 3 * second : 1 + second, second ? at - stride : at);
-        }
+    const bool pairs = !narrow(found), run = pairs && !shared_ && number(found.factor, 1) == 1;
+    stage.order.push_back({int(level), pairs ? 4 : 2, run});
+    stage.tile_packed += (pairs ? 4 : 2) * lanes_;
+    if (run) append(0, place);
+    for (int64_t j = 0; pairs && !run && j < 4; ++j) {
+      for (int64_t at = place; at < place + lanes_; ++at) append(j, at);
+    }
+    for (int64_t j = 0; !pairs && j < 2; ++j) {  // of every entry itself, then of its partner
+      for (int64_t at = place; at < place + lanes_; ++at) {
+        const bool second = at / stride % 2;
+        append(j == 0 ? 3 * second : 1 + second, second ? at - stride : at);
       }
-      stage.order.push_back({int(level), 2, false});
-    } else {
-      for (int64_t j = 0; j < 4; ++j) {
-        for (int64_t at = place; at < place + lanes_; ++at) append(j, at);
-      }
-      stage.order.push_back({int(level), 4, number(found.factor, 1) == 1});
     }
   }
 
@@ -295,12 +294,12 @@ class StageMaker {
       end = end_of_sweep(stage, at);
       Sweep sweep = levels_sweep(stage, at, end - at);
       for (Sweep::Group& group : sweep.groups) {
-        group.packed = int64_t(stage.sources.size());
+        group.packed = stage.tile_packed;
         for (size_t i = at; i < end; ++i) {
           for (const int64_t row : sweep.from_rows) {
             const int64_t v = group.from + row;
             if (!begins(i, v)) continue;
-            packed_at[i * stage.vectors + v] = int64_t(stage.sources.size());
+            packed_at[i * stage.vectors + v] = stage.tile_packed;
             pack(stage, i, v);
           }
         }
@@ -321,7 +320,6 @@ class StageMaker {
     }
     place_sweeps(stage, stage.sweeps);
     place_sweeps(stage, stage.steps);
-    stage.tile_packed = int64_t(stage.sources.size());
   }
 
   const Part& part_;
