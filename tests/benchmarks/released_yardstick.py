@@ -63,7 +63,7 @@ class EagerButterfly(nn.Module):
 
     @staticmethod
     def _product(weight: Tensor, half: int, x: Tensor) -> Tensor:
-        pairs = x.flatten(1).view(len(x), len(weight), 2, half, 1)  # without flatten, mul and sum take 1.7 of their time
+        pairs = x.flatten(1).view(len(x), len(weight), 2, half, 1)  # without flatten: 1.5 times as long
         return (pairs * weight[None]).sum(2).permute(0, 1, 3, 2)
 
 
