@@ -157,7 +157,7 @@ def _finite(errors: Tensor) -> Tensor:
 def audit_state(result: Audit, evaluation: Evaluation) -> None:
     """Check that evaluation does not change the model: the values of later batches would be of another model."""
     if evaluation.changed is None:
-        raise ValueError("the evaluation did not look for changes of the flow; audit one of `evaluate`")
+        raise ValueError("the evaluation did not compare the state of the flow; audit one with compare=True")
     if evaluation.changed:
         names = ", ".join(evaluation.changed[:3]) + (", ..." if len(evaluation.changed) > 3 else "")
         result.reasons.append(f"evaluation changes the state of the flow: {names}")

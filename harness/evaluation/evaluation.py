@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -66,8 +66,8 @@ class Evaluation:
         split, batch, seed, dtype: as given to `evaluate`.
         prior: log N(z; 0, I) of each example in the first draw, (N,), float64 on the CPU.
         log_det: log|det dz/dx| likewise.
-        changed: names of the parameters and buffers that the evaluation changed, empty for a correct flow; None if
-            `likelihood` alone was called, which does not look for them.
+        changed: names of the parameters and buffers that the evaluation changed, empty for a correct flow; None if it
+            did not compare them.
     """
 
     bits_per_dim: float
@@ -84,7 +84,7 @@ class Evaluation:
     dtype: torch.dtype
     prior: Tensor
     log_det: Tensor
-    changed: tuple[str, ...] | None = None
+    changed: tuple[str, ...] | None
 
     @property
     def non_finite(self) -> int:
@@ -132,27 +132,9 @@ def evaluate(
     batch: int,
     seed: int,
     dtype: torch.dtype = torch.float32,
+    compare: bool = True,
 ) -> Evaluation:
-    """Evaluate the likelihood of every example of a split, and find out whether this changes the flow.
-
-    Args: see `likelihood`.
-    """
-    before = state_of(flow)
-    found = likelihood(flow, pipeline, split, draws, batch, seed, dtype)
-    return replace(found, changed=changed_state(before, state_of(flow)))
-
-
-@torch.no_grad()
-def likelihood(
-    flow: Flow,
-    pipeline: Pipeline,
-    split: Split,
-    draws: int,
-    batch: int,
-    seed: int,
-    dtype: torch.dtype = torch.float32,
-) -> Evaluation:
-    """Return the likelihood of every example of a split, the last, smaller batch included.
+    """Evaluate the likelihood of every example of a split, the last, smaller batch included.
 
     Args:
         flow: the model, in `dtype`; it is put into eval().
@@ -162,10 +144,12 @@ def likelihood(
         batch: examples per pass.
         seed: seed of the dequantisation noise; equal seeds give equal noise, whatever the model.
         dtype: of the flow's input.
+        compare: find out whether the evaluation changes the state of the flow, which takes two copies of it.
     """
     raw = pipeline.raw(split)
     noise = evaluated_noise(pipeline, split, seed)
     estimate_draws = generator(torch.device("cpu"), seed, f"evaluation estimates of {split}")
+    before = state_of(flow) if compare else None
     flow.eval()
     estimated = has_estimates(flow)
     # One tensor for all passes: small ones that outlive their pass would prevent the allocator from reusing the memory
@@ -211,6 +195,7 @@ def likelihood(
         dtype=dtype,
         prior=prior[0],
         log_det=log_det[0],
+        changed=None if before is None else changed_state(before, state_of(flow)),
     )
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from harness.core.errors import Diverged
 from harness.core.records import finite
 from harness.core.settings import Progress, TrainingSettings
-from harness.evaluation.evaluation import generator, has_estimates, likelihood
+from harness.evaluation.evaluation import evaluate, generator, has_estimates
 from harness.training.accounting import uncounted
 from harness.training.updates import Measures, Updates, smallest_log_det
 from harness.training.watch import Watch
@@ -265,7 +265,7 @@ def _validate(
     flow: Flow, pipeline: Pipeline, settings: TrainingSettings, seed: int, step: int, curves: Curves
 ) -> float:
     """Return the validation split's value in the data's unit, under the same noise at every step."""
-    result = likelihood(flow, pipeline, "validation", 1, settings.evaluation_batch, seed)
+    result = evaluate(flow, pipeline, "validation", 1, settings.evaluation_batch, seed, compare=False)
     if result.non_finite:
         raise Diverged(
             f"validation likelihood is not finite at step {step} for {result.non_finite} "

@@ -1,7 +1,7 @@
 """The released code of ButterflyFlow in plain, eager PyTorch: the yardstick of the butterfly and of training steps.
 
-It is written anew from a description of that code, and takes the weights of a flow of ours. Assumed where the
-description leaves a choice, and chosen for speed:
+It is written anew, with the operations of that code (alexzhou907/butterflyflow), and takes the weights of a flow of
+ours. Details:
 
 - Sequences stay in (N, T, C) throughout, so that the couplings' linear layers read them without a transposition.
 - Weight normalisation is torch's own; an image coupling scales by sigmoid(s + 2), whose logs it sums.

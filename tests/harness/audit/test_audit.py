@@ -12,7 +12,7 @@ from flows import Glow, convolutions
 from harness.audit.audit import audit
 from harness.audit.events import Events
 from harness.core.layer_classes import resolve_layer
-from harness.evaluation.evaluation import evaluate, likelihood
+from harness.evaluation.evaluation import evaluate
 from harness.timing.operations import perturb
 from layers import LAYERS
 from layers.conv1x1 import Conv1x1
@@ -217,8 +217,8 @@ def test_a_large_split_is_sampled(monkeypatch, make_data, make_flow, audited):
     assert audited(make_flow(data), data).events == 8, "the first batch is examined whatever the time"
 
 
-def test_an_evaluation_that_did_not_look_for_changes_cannot_be_audited(make_data, make_flow):
+def test_an_evaluation_that_did_not_compare_the_state_cannot_be_audited(make_data, make_flow):
     data = make_data()
     flow = make_flow(data)
-    with pytest.raises(ValueError, match="did not look for changes"):
-        audit(flow, data, likelihood(flow, data, "test", 1, 4, 0))
+    with pytest.raises(ValueError, match="did not compare the state"):
+        audit(flow, data, evaluate(flow, data, "test", 1, 4, 0, compare=False))

@@ -131,6 +131,7 @@ struct Partners {
     return shuffle<T, (partner(K) / L == I ? L + partner(K) % L : K)...>(picked, x);
   }
 
+  // Entries of vectors I and N; those of others are not picked yet.
   template <int I, int N, int... K>
   static INVERTBENCH_INLINE V<T> first(V<T> x, V<T> y, std::integer_sequence<int, K...>) {
     return shuffle<T, (partner(K) / L == I ? partner(K) % L : partner(K) / L == N ? L + partner(K) % L : 0)...>(x, y);

@@ -23,7 +23,7 @@ namespace invertbench {
 
 constexpr int64_t SMALL_TILE = 16;   // vectors in a tile; with W = 1 or 3 it has pairs of wide levels, the fastest
 constexpr int64_t LARGE_TILE = 32;   // the same, where that makes fewer stages
-constexpr int64_t MOST_BLOCK = 7;    // W: more do not fit in registers
+constexpr int64_t MOST_BLOCK = 7;    // W: more do not fit in registers; `with_block` has a case for each
 constexpr int MOST_LEVELS = 8;       // in a stage
 constexpr int64_t SAMPLES = 8;       // processed together in a tile
 constexpr size_t MOST_TOGETHER = 3;  // wide levels on vectors that stay in registers
@@ -269,17 +269,15 @@ class StageMaker {
     const auto append = [&](int64_t entry, int64_t at) {
       stage.sources.push_back(entry * matrices_ + number(found.factor, at));
     };
-    const bool pairs = !narrow(found), run = pairs && !shared_ && number(found.factor, 1) == 1;
-    stage.order.push_back({int(level), pairs ? 4 : 2, run});
-    stage.tile_packed += (pairs ? 4 : 2) * lanes_;
-    if (run) append(0, place);
-    for (int64_t j = 0; pairs && !run && j < 4; ++j) {
-      for (int64_t at = place; at < place + lanes_; ++at) append(j, at);
-    }
-    for (int64_t j = 0; !pairs && j < 2; ++j) {  // of every entry itself, then of its partner
+    const int vectors = narrow(found) ? 2 : 4;
+    const bool run = vectors == 4 && !shared_ && number(found.factor, 1) == 1;
+    stage.order.push_back({int(level), vectors, run});
+    stage.tile_packed += vectors * lanes_;
+    if (run) return append(0, place);
+    for (int64_t j = 0; j < vectors; ++j) {
       for (int64_t at = place; at < place + lanes_; ++at) {
-        const bool second = at / stride % 2;
-        append(j == 0 ? 3 * second : 1 + second, second ? at - stride : at);
+        const bool second = vectors == 2 && at / stride % 2;  // of its pair: own d and other c in place of a and b
+        append(second ? 3 - j : j, at - second * stride);
       }
     }
   }
