@@ -25,6 +25,7 @@
 #include "convolution/correlate.h"
 #include "dispatch.h"
 #include "operands.h"
+#include "thread_memory.h"
 
 #define INVERTBENCH_BODY "convolution/convolve_planes.h"
 #include "simd/each.h"
@@ -95,12 +96,12 @@ at::Tensor circular(const at::Tensor& x, const at::Tensor& weight, const std::op
     for (int64_t o = 0; o < outputs; ++o) {
       for (int64_t e = 0; e < count; ++e) weights[e * outputs + o] = given[o * count + e];
     }
-    const int64_t size = inputs * plane + outputs * pitch;
-    T *const memory = scratch.numbers(size * at::get_num_threads()), *const to = y.data_ptr<T>();
+    const ThreadMemory<T> memory(inputs * plane + outputs * pitch, at::get_num_threads());
+    T* const to = y.data_ptr<T>();
     const Rows<T> from(events);
     const int64_t worth = grain(count * outputs * pitch, PRODUCTS_WORTH_A_THREAD);
     at::parallel_for(0, x.size(0), worth, [&](int64_t begin, int64_t end) {
-      T *const padded = memory + at::get_thread_num() * size, *const results = padded + inputs * plane;
+      T *const padded = memory.own(), *const results = padded + inputs * plane;
       for (int64_t n = begin; n < end; ++n) {
         for (int64_t i = 0; i < inputs; ++i) pad(frame, from[n] + i * places, plane, padded + i * plane);
         set.convolve(distances, weights, outputs, padded, results, pitch);

@@ -13,6 +13,7 @@
 #endif
 
 #include "operands.h"
+#include "thread_memory.h"
 
 #define INVERTBENCH_BODY "convolution/correlate_planes.h"
 #include "simd/each.h"
@@ -70,13 +71,12 @@ at::Tensor correlate(const at::Tensor& x, const at::Tensor& of_y, const Frame& f
     const int64_t x_event = inputs * plane, g_event = outputs * pitch, event = x_event + g_event;
     const int64_t together = std::clamp<int64_t>(BYTES_TOGETHER / (event * int64_t(sizeof(T))), 1,
                                                  (count + slabs - 1) / slabs + 1);
-    Scratch<T> scratch;
     Scratch<double> totals;
-    T* const memory = scratch.numbers(event * together * at::get_num_threads());
+    const ThreadMemory<T> memory(event * together, at::get_num_threads());
     double* const sums = totals.zeros(slabs * outputs * entries);
     const Rows<T> from(events), gradients(given);
     at::parallel_for(0, slabs, 1, [&](int64_t begin, int64_t end) {
-      T *const padded = memory + at::get_thread_num() * event * together, *const spreads = padded + x_event * together;
+      T *const padded = memory.own(), *const spreads = padded + x_event * together;
       for (int64_t slab = begin; slab < end; ++slab) {
         const int64_t last = (slab + 1) * count / slabs;
         for (int64_t first = slab * count / slabs, some; first < last; first += some) {

@@ -32,7 +32,7 @@ struct ButterflyKernels {
   int lanes;  // numbers in a vector
   double (*log_abs_dets)(const T* weight, int64_t pitch, int64_t count);
   void (*log_abs_det_gradient)(const Butterfly&, const T* weight, T scale, T* gradient);
-  void (*invert)(const T* weight, int64_t count, T* inverse);
+  void (*invert)(const T* weight, int64_t pitch, int64_t begin, int64_t end, T* inverse);  // matrices begin to end - 1
   void (*invert_gradient)(const T* inverse, int64_t count, T* gradient);
   void (*pack)(const Problem&, const Pass&, const Butterfly&, const T* weight, T* packed);
   void (*add_unpacked)(const Problem&, const Pass&, const Butterfly&, const double* packed, T* weight);
@@ -44,10 +44,9 @@ struct ButterflyKernels {
   void (*unpack_shared)(const Stage&, int level, const T* sums, int64_t shares, int64_t size, int64_t pitch,
                         T* gradient);
   // Samples x, one after the other, to y; and back, with the gradients of the matrices in packed order.
-  void (*apply_staged)(const StagedButterfly&, const T* packed, int64_t samples, int64_t chunk, const T* x, T* y,
-                       T* scratch);
-  void (*staged_back)(const StagedButterfly&, const T* packed, int64_t samples, int64_t chunk, const T* x, const T* dy,
-                      T* dx, T* sums, T* between, T* scratch);
+  void (*apply_staged)(const StagedButterfly&, const T* packed, int64_t samples, const T* x, T* y, T* scratch);
+  void (*staged_back)(const StagedButterfly&, const T* packed, int64_t samples, const T* x, const T* dy, T* dx,
+                      T* sums, T* between, T* scratch);
   // Items begin, ..., end - 1 of tiles that have `vectors` vectors, 1 or 2, of samples: a tile, or a panel of a tile.
   // `scratch` has `scratch_size` numbers, aligned to 64 bytes.
   void (*apply)(const Job<T>&, int vectors, int64_t begin, int64_t end, T* scratch);

@@ -50,6 +50,13 @@ double log_abs_det(const Butterfly& butterfly, const auto& kernels, const auto* 
   return total;
 }
 
+template <class T>
+Tensor inverse_weight(const Tensor& weight, int64_t matrices) {
+  Tensor inverse = at::empty_like(weight);
+  butterfly_kernels<T>().invert(weight.const_data_ptr<T>(), matrices, 0, matrices, inverse.mutable_data_ptr<T>());
+  return inverse;
+}
+
 // The stages of a butterfly, or nothing, by its plan: a layer needs the same ones in every call.
 std::shared_ptr<const StagedButterfly> find_stages(const Butterfly& butterfly, const Layout& layout, int64_t lanes) {
   static std::mutex mutex;
@@ -69,13 +76,14 @@ std::shared_ptr<const StagedButterfly> find_stages(const Butterfly& butterfly, c
   return kept;
 }
 
-// Call body(ready): a batch cut into tiles for the kernels, and the weight in the order of its use.
+// Call body(ready): a batch cut into tiles for the kernels, and the weight, or its inverse, in the order of its use.
 template <class T, class Body>
-void prepared(const Butterfly& butterfly, const Layout& layout, int64_t batch, const Tensor& like, const T* weight,
+void prepared(const Butterfly& butterfly, const Layout& layout, bool inverted, int64_t batch, const Tensor& weight,
               const Body& body) {
   const auto staged = find_stages(butterfly, layout, butterfly_kernels<T>().lanes);
-  if (staged) body(Staged<T>(*staged, batch, like, weight));
-  else body(Tiled<T>(butterfly, layout, batch, like, weight));
+  if (staged) return body(Staged<T>(*staged, inverted, batch, weight));
+  const Tensor used = inverted ? inverse_weight<T>(weight, butterfly.matrices) : weight;
+  body(Tiled<T>(butterfly, layout, batch, used.const_data_ptr<T>()));
 }
 
 template <class T>
@@ -91,7 +99,7 @@ Two forward_of(const Tensor& x, const Tensor& weight, Butterfly butterfly, const
     kernels.apply_few(butterfly, false, runs_of(layout, butterfly.dim), w, batch, x.const_data_ptr<T>(),
                       y.mutable_data_ptr<T>(), row.mutable_data_ptr<T>());
   } else {
-    prepared<T>(butterfly, layout, batch, x, w, [&](const auto& ready) { ready.apply(x, y); });
+    prepared<T>(butterfly, layout, false, batch, weight, [&](const auto& ready) { ready.apply(x, y); });
   }
   return {y, log_det};
 }
@@ -109,26 +117,23 @@ Tensor inverse_of(const Tensor& y, const Tensor& weight, Butterfly butterfly, co
     kernels.apply_few(butterfly, true, runs_of(layout, butterfly.dim), w, batch, y.const_data_ptr<T>(),
                       x.mutable_data_ptr<T>(), row.mutable_data_ptr<T>());
   } else {
-    const Tensor inverse = at::empty_like(weight);
-    kernels.invert(w, butterfly.matrices, inverse.mutable_data_ptr<T>());
-    const T* v = inverse.const_data_ptr<T>();
-    prepared<T>(butterfly, layout, batch, y, v, [&](const auto& ready) { ready.apply(y, x); });
+    prepared<T>(butterfly, layout, true, batch, weight, [&](const auto& ready) { ready.apply(y, x); });
   }
   return x;
 }
 
 // Add the gradient of the matrices to `gradient`, (2, 2, P), and write that of the samples to `dx`.
 template <class T>
-void backward_through(const Butterfly& butterfly, const Layout& layout, const Tensor& x, const T* weight,
+void backward_through(const Butterfly& butterfly, const Layout& layout, const Tensor& x, const Tensor& weight,
                       const Tensor& dy, Tensor& dx, T* gradient) {
   if (x.size(0) > FEW || (butterfly.shared && x.size(0))) {
-    prepared<T>(butterfly, layout, x.size(0), x, weight,
+    prepared<T>(butterfly, layout, false, x.size(0), weight,
                 [&](const auto& ready) { ready.backward(x, dy, dx, gradient); });
   } else if (x.size(0)) {
     const Tensor scratch = at::empty({few_scratch(butterfly)}, x.options());
-    butterfly_kernels<T>().backward_few(butterfly, runs_of(layout, butterfly.dim), weight, x.size(0),
-                                        x.const_data_ptr<T>(), dy.const_data_ptr<T>(), dx.mutable_data_ptr<T>(),
-                                        gradient, scratch.mutable_data_ptr<T>());
+    butterfly_kernels<T>().backward_few(butterfly, runs_of(layout, butterfly.dim), weight.const_data_ptr<T>(),
+                                        x.size(0), x.const_data_ptr<T>(), dy.const_data_ptr<T>(),
+                                        dx.mutable_data_ptr<T>(), gradient, scratch.mutable_data_ptr<T>());
   }
 }
 
@@ -137,29 +142,24 @@ Two backward_of(const OptionalTensor& dy, const OptionalTensor& dlog_det, const 
                 Butterfly butterfly, const Layout& layout) {
   Tensor dx = dy ? at::empty_like(x) : at::zeros_like(x);
   Tensor gradient = dlog_det ? at::empty_like(weight) : at::zeros_like(weight);
-  const T* w = weight.const_data_ptr<T>();
   T* g = gradient.mutable_data_ptr<T>();
   if (dlog_det) {
     const T scale = *dlog_det->const_data_ptr<T>();
-    butterfly_kernels<T>().log_abs_det_gradient(butterfly, w, scale, g);
+    butterfly_kernels<T>().log_abs_det_gradient(butterfly, weight.const_data_ptr<T>(), scale, g);
   }
-  if (dy) backward_through<T>(butterfly, layout, x, w, dy->contiguous(), dx, g);
+  if (dy) backward_through<T>(butterfly, layout, x, weight, dy->contiguous(), dx, g);
   return {dx, gradient};
 }
 
 template <class T>
 Two inverse_backward_of(const Tensor& dx, const Tensor& y, const Tensor& weight, Butterfly butterfly,
                         const Layout& layout) {
-  const auto& kernels = butterfly_kernels<T>();
-  const int64_t count = butterfly.matrices;
   Tensor dy = at::empty_like(y), gradient = at::zeros_like(weight);
-  const Tensor inverse = at::empty_like(weight);
+  const Tensor inverse = inverse_weight<T>(weight, butterfly.matrices);
   reverse(butterfly);
-  kernels.invert(weight.const_data_ptr<T>(), count, inverse.mutable_data_ptr<T>());
-  const T* w = inverse.const_data_ptr<T>();
   T* g = gradient.mutable_data_ptr<T>();
-  backward_through<T>(butterfly, layout, y, w, dx, dy, g);
-  kernels.invert_gradient(w, count, g);
+  backward_through<T>(butterfly, layout, y, inverse, dx, dy, g);
+  butterfly_kernels<T>().invert_gradient(inverse.const_data_ptr<T>(), butterfly.matrices, g);
   return {dy, gradient};
 }
 

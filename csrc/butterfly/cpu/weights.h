@@ -66,11 +66,11 @@ void log_abs_det_gradient(const Butterfly& butterfly, const T* weight, T scale, 
 }
 
 template <class T>
-void invert(const T* weight, int64_t count, T* inverse) {
-  const T *a = weight, *b = a + count, *c = b + count, *d = c + count;
-  T *e = inverse, *f = e + count, *g = f + count, *h = g + count;
+void invert(const T* weight, int64_t pitch, int64_t begin, int64_t end, T* inverse) {
+  const T *a = weight, *b = a + pitch, *c = b + pitch, *d = c + pitch;
+  T *e = inverse, *f = e + pitch, *g = f + pitch, *h = g + pitch;
 #pragma GCC ivdep
-  for (int64_t i = 0; i < count; ++i) {
+  for (int64_t i = begin; i < end; ++i) {
     const T det = a[i] * d[i] - b[i] * c[i];
     e[i] = d[i] / det;
     f[i] = -b[i] / det;

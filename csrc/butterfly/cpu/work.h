@@ -1,9 +1,5 @@
-// Memory and threads for the butterfly on the processor.
+// The work of a butterfly on the processor, and the threads that it is worth.
 #pragma once
-
-#include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -14,15 +10,6 @@ namespace invertbench {
 
 constexpr double NANOSECONDS = 0.1;     // rough time for one entry of one sample and one factor
 constexpr double WORTH_A_THREAD = 1e5;  // nanoseconds of work that justify another thread
-constexpr int64_t ALIGNMENT = 64;
-
-template <class T>
-at::Tensor aligned(int64_t size, const at::Tensor& like, T*& begin) {
-  at::Tensor memory = at::empty({int64_t(size * sizeof(T) + ALIGNMENT)}, like.options().dtype(at::kByte));
-  const auto address = reinterpret_cast<uintptr_t>(memory.mutable_data_ptr());
-  begin = reinterpret_cast<T*>((address + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
-  return memory;
-}
 
 // Return the least number of `count` equal tasks, of so many nanoseconds together, for one thread.
 inline int64_t grain(int64_t count, double nanoseconds) {

@@ -18,8 +18,8 @@
 #include "emerging/cpu/plane_problem.h"
 #include "emerging/cpu/tiles.h"
 #include "emerging/operands.h"
-#include "scratch.h"
 #include "simd/cpu.h"
+#include "thread_memory.h"
 
 #define ISA_NAMESPACE portable
 #define ISA_TARGET
@@ -157,12 +157,11 @@ int64_t threads_for(double cycles) {
   return cycles < worth_a_thread || at::in_parallel_region() ? 1 : at::get_num_threads();
 }
 
-// Call run(task, memory) for each task, with `numbers` of the numbers of `memory` for each thread. The caller allocates
-// one block for all threads, which the allocator can reuse next time: allocations by threads would be returned.
+// Call run(task, memory) for each task, with memory of the thread.
 template <typename T, typename Run>
-void share(int64_t tasks, int64_t threads, int64_t numbers, T* memory, const Run& run) {
+void share(int64_t tasks, int64_t threads, const ThreadMemory<T>& memory, const Run& run) {
   at::parallel_for(0, tasks, threads == 1 ? tasks : 1, [&](int64_t begin, int64_t end) {
-    T* const own = memory + (threads == 1 ? 0 : at::get_thread_num()) * numbers;
+    T* const own = memory.own();
     for (int64_t task = begin; task < end; ++task) run(task, own);
   });
 }
@@ -172,8 +171,7 @@ void run_tiles(const Problem<T>& problem, const Way<T>& way, int64_t threads) {
   const Tiled<T> work{problem, pack_taps(problem, problem.weight1, false),
                       pack_taps(problem, problem.weight2, true)};
   const int64_t tiles = (work.events + way.events - 1) / way.events;
-  Scratch<T> scratch;
-  share(tiles, threads, way.numbers, scratch.numbers(std::min(threads, tiles) * way.numbers),
+  share(tiles, threads, ThreadMemory<T>(way.numbers, std::min(threads, tiles)),
         [&](int64_t tile, T* memory) { way.run(work, tile * way.events, memory); });
 }
 
@@ -181,8 +179,7 @@ template <typename T>
 void run_planes(Planes<T>& work, const PlaneWay<T>& way, int64_t threads) {
   work.first = pack_blocks(work, work.weight1, false);
   work.second = pack_blocks(work, work.weight2, true);
-  Scratch<T> scratch;
-  share(work.events, threads, work.numbers(), scratch.zeros(std::min(threads, work.events) * work.numbers()),
+  share(work.events, threads, ThreadMemory<T>(work.numbers(), std::min(threads, work.events), true),
         [&](int64_t event, T* memory) { way.run(work, event, memory); });
 }
 

@@ -288,33 +288,30 @@ RunSweep<T> runner(const Sweep& sweep) {
   return sweep.up ? run_sweep<Wide<3, true>, T> : run_sweep<Wide<3, false>, T>;
 }
 
-// A stage on all samples of a chunk, tile by tile. `scratch` has room for a tile of SAMPLES samples.
+// A stage on up to SAMPLES samples, tile by tile. `scratch` has room for a tile.
 template <class T>
-void apply_stage(const Stage& stage, int64_t dim, int64_t samples, const T* packed, const T* x, T* y, T* scratch) {
+void apply_stage(const Stage& stage, int64_t dim, int samples, const T* packed, const T* x, T* y, T* scratch) {
   const int64_t pitch = stage.vectors * LANES<T>;
   const T* matrices = packed + stage.packed;
   for (const int64_t tile : stage.tiles) {
-    for (int64_t first = 0; first < samples; first += SAMPLES) {
-      const int count = int(std::min(SAMPLES, samples - first));
-      for (const Sweep& sweep : stage.sweeps) {
-        const T* from = sweep.from_event ? x + first * dim + tile : scratch;
-        T* to = sweep.to_event ? y + first * dim + tile : scratch;
-        const int64_t from_pitch = sweep.from_event ? dim : pitch, to_pitch = sweep.to_event ? dim : pitch;
-        runner<T>(sweep)(sweep, count, from, from_pitch, to, to_pitch, matrices);
-      }
+    for (const Sweep& sweep : stage.sweeps) {
+      const T* from = sweep.from_event ? x + tile : scratch;
+      T* to = sweep.to_event ? y + tile : scratch;
+      const int64_t from_pitch = sweep.from_event ? dim : pitch, to_pitch = sweep.to_event ? dim : pitch;
+      runner<T>(sweep)(sweep, samples, from, from_pitch, to, to_pitch, matrices);
     }
     matrices += stage.tile_packed;
   }
 }
 
-// Samples, `chunk` at a time, so that the output of one stage is in the cache when the next reads it. The first stage
-// reads a copy: a processor prefetches sequential reads, but not the rows of tiles.
+// All stages on some samples, then the next ones, so that the output of one stage is in the second cache when the next
+// reads it. The first stage reads a copy: a processor prefetches sequential reads, but not the rows of tiles.
 template <class T>
-void apply_staged(const StagedButterfly& staged, const T* packed, int64_t samples, int64_t chunk, const T* x, T* y,
-                  T* scratch) {
+void apply_staged(const StagedButterfly& staged, const T* packed, int64_t samples, const T* x, T* y, T* scratch) {
   const int64_t dim = staged.butterfly.dim;
-  for (int64_t first = 0; first < samples; first += chunk) {
-    const int64_t count = std::min(chunk, samples - first), at = first * dim;
+  for (int64_t first = 0; first < samples; first += SAMPLES) {
+    const int count = int(std::min(SAMPLES, samples - first));
+    const int64_t at = first * dim;
     std::copy(x + at, x + at + count * dim, y + at);
     for (const Stage& stage : staged.stages) apply_stage(stage, dim, count, packed, y + at, y + at, scratch);
   }

@@ -205,33 +205,30 @@ void tile_back(const Stage& stage, int samples, const T* matrices, Samples<const
   }
 }
 
-// Backward pass of one stage for all samples of a chunk: `dx` holds the gradient of its output, then of its input.
+// Backward pass of one stage: `dx` holds the gradient of its output, then of its input.
 template <class T>
-void stage_back(const Stage& stage, int64_t dim, int64_t samples, bool begins, const T* packed, const T* x, T* dx,
+void stage_back(const Stage& stage, int64_t dim, int samples, bool begins, const T* packed, const T* x, T* dx,
                 T* sums, T* scratch) {
   const T* matrices = packed + stage.packed;
   T* sum = sums + stage.packed;
   for (const int64_t tile : stage.tiles) {
     if (begins) std::fill(sum, sum + stage.tile_packed, T(0));
-    for (int64_t first = 0; first < samples; first += SAMPLES) {
-      const int64_t at = first * dim + tile;
-      const Samples<const T> input{x + at, 1, dim};
-      tile_back<T>(stage, int(std::min(SAMPLES, samples - first)), matrices, input, {dx + at, 1, dim}, sum, scratch);
-    }
+    tile_back<T>(stage, samples, matrices, {x + tile, 1, dim}, {dx + tile, 1, dim}, sum, scratch);
     matrices += stage.tile_packed;
     sum += stage.tile_packed;
   }
 }
 
 // The gradients of the matrices, summed over the samples, SAMPLES of them first, are written to `sums` in packed
-// order. `between` has room for the outputs of all stages but the last on a chunk.
+// order. `between` has room for the outputs of all stages but the last on that many.
 template <class T>
-void staged_back(const StagedButterfly& staged, const T* packed, int64_t samples, int64_t chunk, const T* x,
-                 const T* dy, T* dx, T* sums, T* between, T* scratch) {
-  const int64_t dim = staged.butterfly.dim, pitch = chunk * dim;
+void staged_back(const StagedButterfly& staged, const T* packed, int64_t samples, const T* x, const T* dy, T* dx,
+                 T* sums, T* between, T* scratch) {
+  const int64_t dim = staged.butterfly.dim, pitch = SAMPLES * dim;
   const std::vector<Stage>& stages = staged.stages;
-  for (int64_t first = 0; first < samples; first += chunk) {
-    const int64_t count = std::min(chunk, samples - first), at = first * dim;
+  for (int64_t first = 0; first < samples; first += SAMPLES) {
+    const int count = int(std::min(SAMPLES, samples - first));
+    const int64_t at = first * dim;
     std::copy(dy + at, dy + at + count * dim, dx + at);
     for (size_t begin = 0, end; begin < stages.size(); begin = end) {  // those of one part
       for (end = begin + 1; end < stages.size() && !stages[end].first; ++end) {}

@@ -6,42 +6,38 @@
 
 #include "butterfly/cpu/kernels.h"
 #include "butterfly/cpu/work.h"
+#include "thread_memory.h"
 
 namespace invertbench {
 
-constexpr int64_t CHUNK_BYTES = 400 << 10;       // of the samples of a chunk: of a second cache of 1024
-constexpr int64_t CHUNK_BYTES_BACK = 200 << 10;  // their inputs to two stages and their gradients
-constexpr int64_t LEAST_CHUNK = 16;              // samples that share each read of the weight
-constexpr int64_t MOST_CHUNK = 64;
-constexpr int64_t MOST_SUMMED = 128;             // samples over which gradients are summed in single precision
+constexpr int64_t MOST_SUMMED = 128;     // samples over which gradients are summed in single precision
+constexpr int64_t OWN_BYTES = 1 << 20;  // of a packed weight, up to which every thread packs its own
 
-// A batch in its memory order, and the weight in the order of its use.
+// A batch in its memory order, and the weight, or its inverse, in the order of its use. Packing takes less time than
+// reading what another thread has just packed, as long as the result stays in the second cache.
 template <class T>
 class Staged {
  public:
-  Staged(const StagedButterfly& staged, int64_t batch, const at::Tensor& like, const T* weight)
-      : staged(staged), nanoseconds(nanoseconds_of(staged.butterfly, batch)) {
-    memory = aligned<T>(staged.packed, like, packed);
-    for (const Stage& stage : staged.stages) {
-      const int64_t tiles = int64_t(stage.tiles.size());
-      at::parallel_for(0, tiles, grain(tiles, double(staged.packed)), [&](int64_t begin, int64_t end) {
-        for (int64_t tile = begin; tile < end; ++tile) {
-          kernels.pack_tile(stage, tile, weight, staged.butterfly.matrices, packed);
-        }
-      });
-    }
+  Staged(const StagedButterfly& staged, bool inverted, int64_t batch, const at::Tensor& weight)
+      : staged(staged),
+        inverted(inverted),
+        each(staged.packed * int64_t(sizeof(T)) <= OWN_BYTES),
+        weight(weight.const_data_ptr<T>()),
+        nanoseconds(nanoseconds_of(staged.butterfly, batch)),
+        memory(staged.packed + (inverted ? 4 * staged.butterfly.matrices : 0), each ? at::get_num_threads() : 1) {
+    if (each) return;
+    prepare(memory.own(), [&](int64_t count, const auto& body) {
+      at::parallel_for(0, count, grain(count, double(staged.packed)), body);
+    });
   }
 
   void apply(const at::Tensor& x, at::Tensor& y) const {
     const int64_t batch = x.size(0), dim = staged.butterfly.dim, least = grain(batch, nanoseconds);
-    const int64_t size = SAMPLES * staged.vectors * kernels.lanes;
-    T* scratch;
-    const at::Tensor memory = aligned<T>(size * at::get_num_threads(), x, scratch);
+    const ThreadMemory<T> scratch(SAMPLES * staged.vectors * kernels.lanes, at::get_num_threads());
     const T* from = x.const_data_ptr<T>();
     T* to = y.mutable_data_ptr<T>();
     at::parallel_for(0, batch, least, [&](int64_t begin, int64_t end) {
-      kernels.apply_staged(staged, packed, end - begin, chunk(CHUNK_BYTES), from + begin * dim, to + begin * dim,
-                           scratch + at::get_thread_num() * size);
+      kernels.apply_staged(staged, ready(), end - begin, from + begin * dim, to + begin * dim, scratch.own());
     });
   }
 
@@ -49,7 +45,7 @@ class Staged {
   // the number of threads alone, added in order: equal numbers of threads give equal bits.
   void backward(const at::Tensor& x, const at::Tensor& dy, at::Tensor& dx, T* gradient) const {
     const int64_t batch = x.size(0), dim = staged.butterfly.dim, threads = at::get_num_threads();
-    const int64_t least = grain(batch, 3 * nanoseconds), chunk = std::min(batch, this->chunk(CHUNK_BYTES_BACK));
+    const int64_t least = grain(batch, 3 * nanoseconds);
     int64_t shares = std::min(threads, (batch + least - 1) / least);
     if (shares == threads) shares *= (batch + MOST_SUMMED * threads - 1) / (MOST_SUMMED * threads);
     size_t stages = 1, within = 0;
@@ -57,31 +53,50 @@ class Staged {
       within = stage.first ? 0 : within + 1;
       stages = std::max(stages, within);
     }
-    const int64_t tile = staged.vectors * kernels.lanes, alone = ALIGNMENT / int64_t(sizeof(T));
-    const int64_t scratch = MOST_LEVELS * SAMPLES * tile;
-    const int64_t size = (scratch + int64_t(stages) * chunk * dim + alone - 1) / alone * alone;
-    T *own, *sums;
-    const at::Tensor memory = aligned<T>(size * threads, x, own);
-    const at::Tensor summed = aligned<T>(staged.packed * shares, x, sums);
+    const int64_t between = int64_t(stages) * SAMPLES * dim;  // first: beyond its end, whole events ahead are prefetched
+    const ThreadMemory<T> memory(between + MOST_LEVELS * SAMPLES * staged.vectors * kernels.lanes, threads);
+    const int64_t pitch = apart<T>(staged.packed);
+    Scratch<T> summed;
+    T* const sums = summed.numbers(pitch * shares);
     const T *from = x.const_data_ptr<T>(), *back = dy.const_data_ptr<T>();
     T* to = dx.mutable_data_ptr<T>();
     at::parallel_for(0, shares, 1, [&](int64_t first, int64_t last) {
-      T* mine = own + at::get_thread_num() * size;
+      const T* const packed = ready();
+      T* const own = memory.own();
       for (int64_t i = first; i < last; ++i) {
         const int64_t begin = batch * i / shares, count = batch * (i + 1) / shares - begin, at = begin * dim;
-        kernels.staged_back(staged, packed, count, chunk, from + at, back + at, to + at, sums + i * staged.packed,
-                            mine + scratch, mine);
+        kernels.staged_back(staged, packed, count, from + at, back + at, to + at, sums + i * pitch, own, own + between);
       }
     });
-    unpack(sums, shares, gradient);
+    unpack(sums, shares, pitch, gradient);
   }
 
  private:
-  int64_t chunk(int64_t bytes) const {
-    return std::clamp(bytes / (staged.butterfly.dim * int64_t(sizeof(T))), LEAST_CHUNK, MOST_CHUNK);
+  // Write the weight to `to` in packed order, by loop(count, body): body(begin, end) for parts of `count`.
+  template <class Loop>
+  void prepare(T* to, const Loop& loop) const {
+    const int64_t matrices = staged.butterfly.matrices;
+    T* const inverse = to + staged.packed;
+    if (inverted) {
+      loop(matrices, [&](int64_t begin, int64_t end) { kernels.invert(weight, matrices, begin, end, inverse); });
+    }
+    for (const Stage& stage : staged.stages) {
+      loop(int64_t(stage.tiles.size()), [&](int64_t begin, int64_t end) {
+        for (int64_t tile = begin; tile < end; ++tile) {
+          kernels.pack_tile(stage, tile, inverted ? inverse : weight, matrices, to);
+        }
+      });
+    }
   }
 
-  void unpack(const T* sums, int64_t shares, T* gradient) const {
+  // Return the packed weight, for the calling thread.
+  const T* ready() const {
+    T* const packed = memory.own();
+    if (each) prepare(packed, [](int64_t count, const auto& body) { body(0, count); });
+    return packed;
+  }
+
+  void unpack(const T* sums, int64_t shares, int64_t pitch, T* gradient) const {
     const Butterfly& butterfly = staged.butterfly;
     for (const Stage& stage : staged.stages) {
       const int64_t count = int64_t(butterfly.shared ? stage.levels.size() : stage.tiles.size());
@@ -89,9 +104,9 @@ class Staged {
       at::parallel_for(0, count, grain(count, work), [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
           if (butterfly.shared) {
-            kernels.unpack_shared(stage, int(i), sums, shares, staged.packed, butterfly.matrices, gradient);
+            kernels.unpack_shared(stage, int(i), sums, shares, pitch, butterfly.matrices, gradient);
           } else {
-            kernels.unpack_tile(stage, i, sums, shares, staged.packed, butterfly.matrices, gradient);
+            kernels.unpack_tile(stage, i, sums, shares, pitch, butterfly.matrices, gradient);
           }
         }
       });
@@ -100,9 +115,10 @@ class Staged {
 
   const ButterflyKernels<T>& kernels = butterfly_kernels<T>();
   const StagedButterfly& staged;
-  double nanoseconds;  // for the whole batch
-  at::Tensor memory;
-  T* packed;
+  const bool inverted, each;  // thread packs the weight
+  const T* const weight;
+  const double nanoseconds;      // for the whole batch
+  const ThreadMemory<T> memory;  // of the packed weight, and of the inverse from which it is packed
 };
 
 }  // namespace invertbench

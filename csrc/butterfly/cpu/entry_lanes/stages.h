@@ -5,8 +5,8 @@
 // an odd W: they pair entries within blocks of W vectors. Every entry has two coefficients there, of itself and of its
 // partner, and the partners of a vector's entries are picked from the vectors of the block.
 //
-// A stage is a run of levels that act within small tiles of vectors, so that the matrices of a tile stay in the first
-// cache while all samples of a chunk go through it. The weight is packed once per call, in the order of its use.
+// A stage is a run of levels that act within small tiles of vectors, so that a tile of some samples and its matrices
+// stay in the first cache. The weight is packed in the order of its use, once per call.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ constexpr int64_t SMALL_TILE = 16;   // vectors in a tile; with W = 1 or 3 it ha
 constexpr int64_t LARGE_TILE = 32;   // the same, where that makes fewer stages
 constexpr int64_t MOST_BLOCK = 7;    // W: more do not fit in registers; `with_block` has a case for each
 constexpr int MOST_LEVELS = 8;       // in a stage
-constexpr int64_t SAMPLES = 8;       // processed together in a tile
+constexpr int64_t SAMPLES = 8;       // processed together
 constexpr size_t MOST_TOGETHER = 3;  // wide levels on vectors that stay in registers
 constexpr size_t MOST_BACK = 2;      // levels, backward, beside the sums of the gradients of their matrices
 

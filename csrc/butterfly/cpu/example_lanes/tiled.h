@@ -7,6 +7,7 @@
 
 #include "butterfly/cpu/kernels.h"
 #include "butterfly/cpu/work.h"
+#include "thread_memory.h"
 
 namespace invertbench {
 
@@ -27,7 +28,7 @@ void for_each_pass(const Schedule& schedule, const Body& body) {
 template <class T>
 class Tiled {
  public:
-  Tiled(Butterfly butterfly, const Layout& layout, int64_t batch, const at::Tensor& like, const T* weight) {
+  Tiled(Butterfly butterfly, const Layout& layout, int64_t batch, const T* weight) {
     // Two vectors share each read of the weight, if enough tiles remain for every thread.
     vectors = batch >= 2 * kernels.lanes * at::get_num_threads() ? 2 : 1;
     samples = vectors * kernels.lanes;
@@ -35,7 +36,7 @@ class Tiled {
     runs = runs_of(layout, schedule.butterfly.dim);
     items = items_of(schedule, batch, samples);
     nanoseconds = nanoseconds_of(schedule.butterfly, batch);
-    memory = aligned<T>(schedule.packed, like, packed);
+    packed = memory.numbers(schedule.packed);
     for_each_pass(schedule, [&](const Problem& problem, const Pass& pass) {
       kernels.pack(problem, pass, schedule.butterfly, weight, packed);
     });
@@ -44,11 +45,10 @@ class Tiled {
   void apply(const at::Tensor& x, at::Tensor& y) const {
     const int64_t size = scratch_size(schedule, samples, false), least = grain(items, nanoseconds);
     const int64_t threads = std::min<int64_t>(at::get_num_threads(), (items + least - 1) / least);
-    T* scratch;
-    const at::Tensor memory = aligned<T>(size * threads, x, scratch);
+    const ThreadMemory<T> scratch(size, threads);
     const Job<T> job{schedule, runs, packed, x.size(0), x.const_data_ptr<T>(), y.mutable_data_ptr<T>()};
     at::parallel_for(0, items, least, [&](int64_t begin, int64_t end) {
-      kernels.apply(job, vectors, begin, end, scratch + at::get_thread_num() * size);
+      kernels.apply(job, vectors, begin, end, scratch.own());
     });
   }
 
@@ -57,8 +57,7 @@ class Tiled {
   void backward(const at::Tensor& x, const at::Tensor& dy, at::Tensor& dx, T* gradient) const {
     const int64_t least = grain(items, 3 * nanoseconds), size = scratch_size(schedule, samples, true);
     const int64_t shares = std::min<int64_t>(at::get_num_threads(), (items + least - 1) / least);
-    T* scratch;
-    const at::Tensor memory = aligned<T>(size * shares, x, scratch);
+    const ThreadMemory<T> scratch(size, shares);
     const at::Tensor sums = at::zeros({shares, schedule.packed}, x.options().dtype(at::kDouble));
     const at::Tensor zeros = at::zeros({schedule.butterfly.dim}, x.options());
     const Job<T> job{schedule, runs, packed, x.size(0), x.const_data_ptr<T>(), dx.mutable_data_ptr<T>(),
@@ -66,7 +65,7 @@ class Tiled {
     double* sum = sums.mutable_data_ptr<double>();
     at::parallel_for(0, shares, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        kernels.backward(job, vectors, items * i / shares, items * (i + 1) / shares, scratch + i * size,
+        kernels.backward(job, vectors, items * i / shares, items * (i + 1) / shares, scratch.own(),
                          sum + i * schedule.packed);
       }
     });
@@ -85,7 +84,7 @@ class Tiled {
   double nanoseconds;  // for the whole batch
   Schedule schedule;
   std::vector<Run> runs;
-  at::Tensor memory;
+  Scratch<T> memory;
   T* packed;
 };
 
