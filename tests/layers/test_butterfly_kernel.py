@@ -130,6 +130,22 @@ def test_gradients_of_a_batch_that_is_summed_in_several_shares():
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-2)
 
 
+@pytest.mark.parametrize("case", ["ten levels", "twelve levels", "shared", "an odd number of positions"])
+def test_values_and_gradients_do_not_depend_on_threads(case):
+    layer = made(case)
+    x = torch.randn(300, *layer.shape, dtype=torch.float64, requires_grad=True)
+    before, results = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 5):
+            torch.set_num_threads(threads)
+            y, log_det = layer(x)
+            results.append((y, layer.inverse(x), *torch.autograd.grad((y**2).sum() + log_det, (x, layer.weight))))
+    finally:
+        torch.set_num_threads(before)
+    for found in results[1:]:
+        torch.testing.assert_close(found, results[0], rtol=1e-9, atol=1e-9)
+
+
 def test_strides_do_not_matter():
     layer = made("ten levels", torch.float32)
     x = torch.randn(6, 3, 32, 32)

@@ -53,7 +53,7 @@ class Staged {
       within = stage.first ? 0 : within + 1;
       stages = std::max(stages, within);
     }
-    const int64_t between = int64_t(stages) * SAMPLES * dim;  // first: beyond its end, whole events ahead are prefetched
+    const int64_t between = int64_t(stages) * SAMPLES * dim;  // first, as beyond its end whole events are prefetched
     const ThreadMemory<T> memory(between + MOST_LEVELS * SAMPLES * staged.vectors * kernels.lanes, threads);
     const int64_t pitch = apart<T>(staged.packed);
     Scratch<T> summed;
