@@ -119,7 +119,7 @@ class Conv1x1(InvertibleLinear, name="conv1x1"):
             transposed = product_of_reflections(self.reflections).T
             return torch.linalg.solve_triangular(self._upper(), transposed, upper=True)
         p_transposed = torch.eye(self.channels, dtype=self.sign.dtype, device=self.sign.device)
-        p_transposed = p_transposed[self.permutation].T
+        p_transposed = p_transposed.index_select(0, self.permutation).T
         y = torch.linalg.solve_triangular(self.lower.tril(-1), p_transposed, upper=False, unitriangular=True)
         return torch.linalg.solve_triangular(self._upper(), y, upper=True)
 

@@ -10,6 +10,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
+#include <c10/util/accumulate.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -17,6 +18,7 @@
 #include <cstdint>
 #include <cstring>
 #include <tuple>
+#include <vector>
 
 #include "dispatch.h"
 #include "operands.h"
@@ -56,28 +58,39 @@ Way<T> way() {
   return {portable::LANES<T>, portable::mix_event<T>, portable::add_event<T>, portable::add_lanes<T>};
 }
 
+// Places of an event (N, C, *spatial).
+int64_t places_of(const at::Tensor& x) { return c10::multiply_integers(x.sizes().slice(2)); }
+
+// The sizes of x with other channels.
+std::vector<int64_t> sizes_of(const at::Tensor& x, int64_t channels) {
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes[1] = channels;
+  return sizes;
+}
+
 void check(const at::Tensor& x, const at::Tensor& weight) {
   const int64_t least = x.scalar_type() == at::kFloat ? way<float>().lanes : way<double>().lanes;
-  TORCH_CHECK_VALUE(x.dim() == 3 && weight.dim() == 2 && weight.size(1) == x.size(1) && x.size(2) >= least,
+  TORCH_CHECK_VALUE(x.dim() >= 3 && weight.dim() == 2 && weight.size(1) == x.size(1) && places_of(x) >= least,
                     "mix_channels: x of shape ", x.sizes(), " does not fit a matrix of shape ", weight.sizes(),
                     " and at least ", least, " places");
 }
 
-// (N, C, places) -> (N, C', places), by a matrix (C', C).
+// (N, C, *spatial) -> (N, C', *spatial), by a matrix (C', C).
 at::Tensor mix(const at::Tensor& x, const at::Tensor& weight) {
   check(x, weight);
-  at::Tensor y = at::empty({x.size(0), weight.size(0), x.size(2)}, x.options());
-  const at::Tensor from = rows(x), matrix = weight.contiguous();
-  in_precision("mix_channels", from, {matrix}, [&](auto zero) {
+  at::Tensor y = at::empty(sizes_of(x, weight.size(0)), x.options());
+  const at::Tensor from = rows(x);
+  in_precision("mix_channels", from, {weight}, [&](auto zero) {
     using T = decltype(zero);
-    const int64_t outputs = weight.size(0), inputs = weight.size(1), places = x.size(2);
+    const int64_t outputs = weight.size(0), inputs = weight.size(1), places = places_of(x);
     const Rows<T> events(from);
-    const T* const a = matrix.const_data_ptr<T>();
+    const T* const a = weight.const_data_ptr<T>();
     T* const to = y.data_ptr<T>();
     const int64_t worth = grain(outputs * inputs * places, PRODUCTS_WORTH_A_THREAD);
     at::parallel_for(0, x.size(0), worth, [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) {
-        way<T>().mix(outputs, inputs, a, inputs, 1, places, events[n], to + n * outputs * places);
+        way<T>().mix(outputs, inputs, a, weight.stride(0), weight.stride(1), places, events[n],
+                     to + n * outputs * places);
       }
     });
   });
@@ -88,26 +101,27 @@ at::Tensor mix(const at::Tensor& x, const at::Tensor& weight) {
 std::tuple<at::Tensor, at::Tensor> mix_backward(const at::Tensor& of_y, const at::Tensor& x,
                                                 const at::Tensor& weight) {
   check(x, weight);
-  TORCH_CHECK_VALUE(of_y.sizes() == at::IntArrayRef({x.size(0), weight.size(0), x.size(2)}),
+  TORCH_CHECK_VALUE(of_y.sizes() == at::IntArrayRef(sizes_of(x, weight.size(0))),
                     "mix_channels: a gradient of shape ", of_y.sizes(), " does not fit x of shape ", x.sizes());
-  const at::Tensor from = rows(x), back = rows(of_y), matrix = weight.contiguous();
+  const at::Tensor from = rows(x), back = rows(of_y);
   at::Tensor of_x = at::empty(x.sizes(), x.options()), of_weight = at::empty(weight.sizes(), x.options());
-  in_precision("mix_channels", from, {matrix, back}, [&](auto zero) {
+  in_precision("mix_channels", from, {weight, back}, [&](auto zero) {
     using T = decltype(zero);
     const Way<T> set = way<T>();
-    const int64_t outputs = weight.size(0), inputs = weight.size(1), places = x.size(2), pairs = outputs * inputs;
+    const int64_t outputs = weight.size(0), inputs = weight.size(1), places = places_of(x), pairs = outputs * inputs;
     const int64_t work = 2 * pairs * places * x.size(0);
     const int64_t slabs = std::clamp<int64_t>(work / PRODUCTS_WORTH_A_THREAD, 1, std::min(SLABS, x.size(0) + 1));
     Scratch<T> scratch;
     T* const lanes = scratch.zeros(slabs * pairs * set.lanes);
     T* const sums = scratch.zeros(slabs * pairs);
     const Rows<T> events(from), gradients(back);
-    const T* const a = matrix.const_data_ptr<T>();
+    const T* const a = weight.const_data_ptr<T>();
     at::parallel_for(0, slabs, 1, [&](int64_t begin, int64_t end) {
       for (int64_t slab = begin; slab < end; ++slab) {
         T* const own = lanes + slab * pairs * set.lanes;
         for (int64_t n = slab * x.size(0) / slabs; n < (slab + 1) * x.size(0) / slabs; ++n) {
-          set.mix(inputs, outputs, a, 1, inputs, places, gradients[n], of_x.data_ptr<T>() + n * inputs * places);
+          set.mix(inputs, outputs, a, weight.stride(1), weight.stride(0), places, gradients[n],
+                  of_x.data_ptr<T>() + n * inputs * places);
           set.add(outputs, inputs, places, gradients[n], events[n], own);
         }
         set.add_lanes(own, pairs, sums + slab * pairs);
@@ -138,8 +152,8 @@ struct Mix : torch::autograd::Function<Mix> {
       const auto [of_x, of_weight] = op.call(of_y, x, weight);
       return {of_x, of_weight};
     }
-    const at::Tensor back = weight.t().expand({x.size(0), weight.size(1), weight.size(0)});
-    return {at::bmm(back, of_y), at::bmm(of_y, x.transpose(1, 2)).sum(0)};
+    const at::Tensor flat = of_y.flatten(2), back = weight.t().expand({x.size(0), weight.size(1), weight.size(0)});
+    return {at::bmm(back, flat).view(x.sizes()), at::bmm(flat, x.flatten(2).transpose(1, 2)).sum(0)};
   }
 };
 

@@ -66,10 +66,13 @@ def serve(*tensors: Tensor) -> bool:
     torch.func's transforms cannot differentiate operators written in C++: under them, plain PyTorch runs.
     """
     first = tensors[0]
-    if first.dtype not in (torch.float32, torch.float64) or torch._C._are_functorch_transforms_active():
+    dtype, on_cpu = first.dtype, first.is_cpu
+    if dtype not in (torch.float32, torch.float64) or torch._C._are_functorch_transforms_active():
         return False
-    alike = all(tensor.device == first.device and tensor.dtype == first.dtype for tensor in tensors)
-    return alike and first.device.type in ("cpu", "cuda") and load(first.device.type)
+    for tensor in tensors:  # layers ask in every call: a generator, or comparing devices, would take twice as long
+        if tensor.dtype != dtype or not (tensor.is_cpu if on_cpu else tensor.device == first.device):
+            return False
+    return (on_cpu or first.is_cuda) and load("cpu" if on_cpu else "cuda")
 
 
 def serve_on_processor(*tensors: Tensor) -> bool:

@@ -21,18 +21,15 @@ def mix_channels(weight: Tensor, x: Tensor) -> Tensor:
     """
     if has_few_positions(x):
         return as_events(F.linear(as_rows(x), weight), x)
-    events = x.flatten(2)
-    if _kernel_serves(weight, events):
-        y = torch.ops.invertbench.mix_channels(events, weight)
-    else:
-        # A batched product with a broadcast weight: `weight @ x` would first transpose and copy the batch.
-        y = torch.bmm(weight.expand(x.shape[0], -1, -1), events)
-    return y.unflatten(2, x.shape[2:])
+    if _kernel_serves(weight, x):
+        return torch.ops.invertbench.mix_channels(x, weight)
+    # A batched product with a broadcast weight: `weight @ x` would first transpose and copy the batch.
+    return torch.bmm(weight.expand(x.shape[0], -1, -1), x.flatten(2)).unflatten(2, x.shape[2:])
 
 
 def _kernel_serves(weight: Tensor, x: Tensor) -> bool:
     """Return whether the compiled operator supports these and is faster: on a CPU, in full precision."""
-    few = max(weight.shape) <= MOST_CHANNELS and x.shape[2] >= LEAST_POSITIONS
+    few = max(weight.shape) <= MOST_CHANNELS and x.shape[2:].numel() >= LEAST_POSITIONS
     return few and kernels.serve_on_processor(weight, x)
 
 
