@@ -86,7 +86,7 @@ at::Tensor mix(const at::Tensor& x, const at::Tensor& weight) {
     const Rows<T> events(from);
     const T* const a = weight.const_data_ptr<T>();
     T* const to = y.data_ptr<T>();
-    const int64_t worth = grain(outputs * inputs * places, PRODUCTS_WORTH_A_THREAD);
+    const int64_t worth = grain((outputs * inputs + outputs + inputs) * places, PRODUCTS_WORTH_A_THREAD);
     at::parallel_for(0, x.size(0), worth, [&](int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) {
         way<T>().mix(outputs, inputs, a, weight.stride(0), weight.stride(1), places, events[n],
