@@ -1,10 +1,10 @@
 // Temporary memory of a kernel, in whole vectors.
 #pragma once
 
+#include <c10/core/CPUAllocator.h>
+
 #include <algorithm>
 #include <cstdint>
-#include <memory>
-#include <new>
 #include <vector>
 
 namespace invertbench {
@@ -12,14 +12,13 @@ namespace invertbench {
 // `count` rounded up to a multiple of `lanes`.
 inline int64_t rounded(int64_t count, int64_t lanes) { return (count + lanes - 1) / lanes * lanes; }
 
-// Numbers on boundaries of cache lines, for as long as the object lives.
+// Numbers on boundaries of cache lines, for as long as the object lives, from torch's allocator, which measures memory.
 template <class T>
 class Scratch {
  public:
   T* numbers(int64_t count) {
-    T* const data = static_cast<T*>(::operator new[](std::max<int64_t>(count, 1) * sizeof(T), std::align_val_t(64)));
-    held_.emplace_back(data);
-    return data;
+    held_.push_back(c10::GetCPUAllocator()->allocate(std::max<int64_t>(count, 1) * sizeof(T)));
+    return static_cast<T*>(held_.back().get());
   }
 
   T* zeros(int64_t count) {
@@ -29,10 +28,7 @@ class Scratch {
   }
 
  private:
-  struct Free {
-    void operator()(T* data) const { ::operator delete[](data, std::align_val_t(64)); }
-  };
-  std::vector<std::unique_ptr<T, Free>> held_;
+  std::vector<c10::DataPtr> held_;
 };
 
 }  // namespace invertbench
