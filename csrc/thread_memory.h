@@ -9,8 +9,8 @@
 
 namespace invertbench {
 
-// Numbers from the beginning of `count` numbers of one thread to those of the next. A processor prefetches some KB beyond
-// what a thread reads, and would take the lines that the next thread has just written.
+// Numbers from the first of `count` that one thread uses to the first of the next thread's. A processor prefetches some
+// KB beyond what a thread reads, and would take the lines that the next thread has just written.
 template <class T>
 int64_t apart(int64_t count) {
   constexpr int64_t prefetched = 16 << 10;
@@ -22,8 +22,7 @@ int64_t apart(int64_t count) {
 template <class T>
 class ThreadMemory {
  public:
-  ThreadMemory(int64_t count, int64_t threads, bool zeros = false)
-      : pitch_(threads == 1 ? 0 : apart<T>(count)) {
+  ThreadMemory(int64_t count, int64_t threads, bool zeros = false) : pitch_(threads == 1 ? 0 : apart<T>(count)) {
     const int64_t all = count + (threads - 1) * pitch_;
     begin_ = zeros ? scratch_.zeros(all) : scratch_.numbers(all);
   }

@@ -10,7 +10,7 @@
 
 namespace invertbench {
 
-constexpr int64_t MOST_SUMMED = 128;     // samples over which gradients are summed in single precision
+constexpr int64_t MOST_SUMMED = 128;    // samples over which gradients are summed in single precision
 constexpr int64_t OWN_BYTES = 1 << 20;  // of a packed weight, up to which every thread packs its own
 
 // A batch in its memory order, and the weight, or its inverse, in the order of its use. Packing takes less time than
@@ -115,7 +115,8 @@ class Staged {
 
   const ButterflyKernels<T>& kernels = butterfly_kernels<T>();
   const StagedButterfly& staged;
-  const bool inverted, each;  // thread packs the weight
+  const bool inverted;
+  const bool each;  // thread packs the weight
   const T* const weight;
   const double nanoseconds;      // for the whole batch
   const ThreadMemory<T> memory;  // of the packed weight, and of the inverse from which it is packed
