@@ -9,20 +9,15 @@
 
 namespace invertbench {
 
-// Numbers from the first of `count` that one thread uses to the first of the next thread's. A processor prefetches some
-// KB beyond what a thread reads, and would take the lines that the next thread has just written.
-template <class T>
-int64_t apart(int64_t count) {
-  constexpr int64_t prefetched = 16 << 10;
-  return rounded(count + prefetched / int64_t(sizeof(T)), 64);
-}
-
 // `count` numbers for each thread, in one block, which the allocator can reuse next time: allocations by threads would
-// be returned.
+// be returned. A processor prefetches some KB beyond what a thread reads, and would take the lines that the next thread
+// has just written: so much lies between them.
 template <class T>
 class ThreadMemory {
  public:
-  ThreadMemory(int64_t count, int64_t threads, bool zeros = false) : pitch_(threads == 1 ? 0 : apart<T>(count)) {
+  // Within a parallel region another one would run on the calling thread alone.
+  ThreadMemory(int64_t count, int64_t threads, bool zeros = false)
+      : pitch_(threads == 1 || at::in_parallel_region() ? 0 : rounded(count + PREFETCHED / int64_t(sizeof(T)), 64)) {
     const int64_t all = count + (threads - 1) * pitch_;
     begin_ = zeros ? scratch_.zeros(all) : scratch_.numbers(all);
   }
@@ -30,6 +25,7 @@ class ThreadMemory {
   T* own() const { return begin_ + at::get_thread_num() * pitch_; }
 
  private:
+  static constexpr int64_t PREFETCHED = 16 << 10;  // bytes
   int64_t pitch_;
   Scratch<T> scratch_;
   T* begin_;

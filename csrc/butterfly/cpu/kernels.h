@@ -36,12 +36,12 @@ struct ButterflyKernels {
   void (*invert_gradient)(const T* inverse, int64_t count, T* gradient);
   void (*pack)(const Problem&, const Pass&, const Butterfly&, const T* weight, T* packed);
   void (*add_unpacked)(const Problem&, const Pass&, const Butterfly&, const double* packed, T* weight);
-  // The weight of a tile in packed order, and back: the sums over the shares of a gradient, `apart` from each other,
-  // are added to it, for a tile or for a level of shared matrices.
+  // The weight of a tile in packed order, and back: the sums over the shares of a gradient, `size` numbers each, are
+  // added to it, for a tile or for a level of shared matrices.
   void (*pack_tile)(const Stage&, int64_t tile, const T* weight, int64_t pitch, T* packed);
-  void (*unpack_tile)(const Stage&, int64_t tile, const T* sums, int64_t shares, int64_t apart, int64_t pitch,
+  void (*unpack_tile)(const Stage&, int64_t tile, const T* sums, int64_t shares, int64_t size, int64_t pitch,
                       T* gradient);
-  void (*unpack_shared)(const Stage&, int level, const T* sums, int64_t shares, int64_t apart, int64_t pitch,
+  void (*unpack_shared)(const Stage&, int level, const T* sums, int64_t shares, int64_t size, int64_t pitch,
                         T* gradient);
   // Samples x, one after the other, to y; and back, with the gradients of the matrices in packed order.
   void (*apply_staged)(const StagedButterfly&, const T* packed, int64_t samples, const T* x, T* y, T* scratch);

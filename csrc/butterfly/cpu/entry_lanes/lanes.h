@@ -20,9 +20,9 @@ void pack_tile(const Stage& stage, int64_t tile, const T* weight, int64_t pitch,
   }
 }
 
-// Add the sums over the shares of a gradient in packed order, `apart` from each other, to one in the weight's order.
+// Add the sums over the shares of a gradient in packed order, `packed` numbers each, to one in the weight's order.
 template <class T>
-void unpack_tile(const Stage& stage, int64_t tile, const T* sums, int64_t shares, int64_t apart, int64_t pitch,
+void unpack_tile(const Stage& stage, int64_t tile, const T* sums, int64_t shares, int64_t packed, int64_t pitch,
                  T* gradient) {
   constexpr int L = LANES<T>;
   const int64_t *const numbers = stage.numbers.data() + tile * int64_t(stage.levels.size()), *at = stage.sources.data();
@@ -33,7 +33,7 @@ void unpack_tile(const Stage& stage, int64_t tile, const T* sums, int64_t shares
       double total[L];
       for (int k = 0; k < L; ++k) total[k] = from[k];
       for (int64_t j = 1; j < shares; ++j) {
-        for (int k = 0; k < L; ++k) total[k] += from[j * apart + k];
+        for (int k = 0; k < L; ++k) total[k] += from[j * packed + k];
       }
       if (each.run) {
         V<T> sum;
@@ -50,7 +50,7 @@ void unpack_tile(const Stage& stage, int64_t tile, const T* sums, int64_t shares
 
 // The same for one level of matrices that several lanes and tiles share; `pitch` apart are the entries of a matrix.
 template <class T>
-void unpack_shared(const Stage& stage, int level, const T* sums, int64_t shares, int64_t apart, int64_t pitch,
+void unpack_shared(const Stage& stage, int level, const T* sums, int64_t shares, int64_t packed, int64_t pitch,
                    T* gradient) {
   constexpr int L = LANES<T>;
   const int64_t levels = int64_t(stage.levels.size()), first = stage.levels[level].factor.weight;
@@ -63,7 +63,7 @@ void unpack_shared(const Stage& stage, int level, const T* sums, int64_t shares,
         if (each.level != level) continue;
         for (int k = 0; k < L; ++k) {
           double total = 0;
-          for (int64_t j = 0; j < shares; ++j) total += from[j * apart + k];
+          for (int64_t j = 0; j < shares; ++j) total += from[j * packed + k];
           totals[stage.numbers[tile * levels + level] + at[k]] += total;
         }
       }

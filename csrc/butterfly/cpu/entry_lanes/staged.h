@@ -10,8 +10,8 @@
 
 namespace invertbench {
 
-constexpr int64_t MOST_SUMMED = 128;    // samples over which gradients are summed in single precision
-constexpr int64_t OWN_BYTES = 1 << 20;  // of a packed weight, up to which every thread packs its own
+constexpr int64_t MOST_SUMMED = 128;  // samples over which gradients are summed in single precision
+constexpr int64_t MOST_BYTES_PER_THREAD = 1 << 20;  // of a packed weight, up to which every thread packs its own
 
 // A batch in its memory order, and the weight, or its inverse, in the order of its use. Packing takes less time than
 // reading what another thread has just packed, as long as the result stays in the second cache.
@@ -21,12 +21,12 @@ class Staged {
   Staged(const StagedButterfly& staged, bool inverted, int64_t batch, const at::Tensor& weight)
       : staged(staged),
         inverted(inverted),
-        each(staged.packed * int64_t(sizeof(T)) <= OWN_BYTES),
+        per_thread(staged.packed * int64_t(sizeof(T)) <= MOST_BYTES_PER_THREAD),
         weight(weight.const_data_ptr<T>()),
         nanoseconds(nanoseconds_of(staged.butterfly, batch)),
-        memory(staged.packed + (inverted ? 4 * staged.butterfly.matrices : 0), each ? at::get_num_threads() : 1) {
-    if (each) return;
-    prepare(memory.own(), [&](int64_t count, const auto& body) {
+        memory(staged.packed + (inverted ? 4 * staged.butterfly.matrices : 0), per_thread ? at::get_num_threads() : 1) {
+    if (per_thread) return;
+    pack(memory.own(), [&](int64_t count, const auto& body) {
       at::parallel_for(0, count, grain(count, double(staged.packed)), body);
     });
   }
@@ -37,7 +37,7 @@ class Staged {
     const T* from = x.const_data_ptr<T>();
     T* to = y.mutable_data_ptr<T>();
     at::parallel_for(0, batch, least, [&](int64_t begin, int64_t end) {
-      kernels.apply_staged(staged, ready(), end - begin, from + begin * dim, to + begin * dim, scratch.own());
+      kernels.apply_staged(staged, packed_weight(), end - begin, from + begin * dim, to + begin * dim, scratch.own());
     });
   }
 
@@ -53,28 +53,29 @@ class Staged {
       within = stage.first ? 0 : within + 1;
       stages = std::max(stages, within);
     }
-    const int64_t between = int64_t(stages) * SAMPLES * dim;  // first, as beyond its end whole events are prefetched
+    // What has a stride of whole events comes first: beyond its end more is prefetched than lies between threads.
+    const int64_t between = int64_t(stages) * SAMPLES * dim;
     const ThreadMemory<T> memory(between + MOST_LEVELS * SAMPLES * staged.vectors * kernels.lanes, threads);
-    const int64_t pitch = apart<T>(staged.packed);
     Scratch<T> summed;
-    T* const sums = summed.numbers(pitch * shares);
+    T* const sums = summed.numbers(staged.packed * shares);
     const T *from = x.const_data_ptr<T>(), *back = dy.const_data_ptr<T>();
     T* to = dx.mutable_data_ptr<T>();
     at::parallel_for(0, shares, 1, [&](int64_t first, int64_t last) {
-      const T* const packed = ready();
+      const T* const packed = packed_weight();
       T* const own = memory.own();
       for (int64_t i = first; i < last; ++i) {
         const int64_t begin = batch * i / shares, count = batch * (i + 1) / shares - begin, at = begin * dim;
-        kernels.staged_back(staged, packed, count, from + at, back + at, to + at, sums + i * pitch, own, own + between);
+        kernels.staged_back(staged, packed, count, from + at, back + at, to + at, sums + i * staged.packed, own,
+                            own + between);
       }
     });
-    unpack(sums, shares, pitch, gradient);
+    unpack(sums, shares, gradient);
   }
 
  private:
   // Write the weight to `to` in packed order, by loop(count, body): body(begin, end) for parts of `count`.
   template <class Loop>
-  void prepare(T* to, const Loop& loop) const {
+  void pack(T* to, const Loop& loop) const {
     const int64_t matrices = staged.butterfly.matrices;
     T* const inverse = to + staged.packed;
     if (inverted) {
@@ -90,13 +91,13 @@ class Staged {
   }
 
   // Return the packed weight, for the calling thread.
-  const T* ready() const {
+  const T* packed_weight() const {
     T* const packed = memory.own();
-    if (each) prepare(packed, [](int64_t count, const auto& body) { body(0, count); });
+    if (per_thread) pack(packed, [](int64_t count, const auto& body) { body(0, count); });
     return packed;
   }
 
-  void unpack(const T* sums, int64_t shares, int64_t pitch, T* gradient) const {
+  void unpack(const T* sums, int64_t shares, T* gradient) const {
     const Butterfly& butterfly = staged.butterfly;
     for (const Stage& stage : staged.stages) {
       const int64_t count = int64_t(butterfly.shared ? stage.levels.size() : stage.tiles.size());
@@ -104,9 +105,9 @@ class Staged {
       at::parallel_for(0, count, grain(count, work), [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
           if (butterfly.shared) {
-            kernels.unpack_shared(stage, int(i), sums, shares, pitch, butterfly.matrices, gradient);
+            kernels.unpack_shared(stage, int(i), sums, shares, staged.packed, butterfly.matrices, gradient);
           } else {
-            kernels.unpack_tile(stage, i, sums, shares, pitch, butterfly.matrices, gradient);
+            kernels.unpack_tile(stage, i, sums, shares, staged.packed, butterfly.matrices, gradient);
           }
         }
       });
@@ -116,7 +117,7 @@ class Staged {
   const ButterflyKernels<T>& kernels = butterfly_kernels<T>();
   const StagedButterfly& staged;
   const bool inverted;
-  const bool each;  // thread packs the weight
+  const bool per_thread;  // packed weight
   const T* const weight;
   const double nanoseconds;      // for the whole batch
   const ThreadMemory<T> memory;  // of the packed weight, and of the inverse from which it is packed
