@@ -4,13 +4,16 @@ import contextlib
 import os
 import signal
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 # The tests' tensors are small, so a second thread does not pay. Set before torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
 
 from layers import LAYERS, InvertibleLinear, UnsupportedShape
 from layers.kernels import load as kernels
@@ -90,6 +93,23 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     elif not kernels.load():
         pytest.skip(f"no compiled kernels: {kernels.backend().reason}")
     return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def by_threads() -> Callable[..., list[Any]]:
+    """Return a function that calls another one with several numbers of torch's threads, and returns its results."""
+
+    def call(function: Callable[[], Any], numbers: Iterable[int] = (1, 2, 3)) -> list[Any]:
+        before, found = torch.get_num_threads(), []
+        try:
+            for number in numbers:
+                torch.set_num_threads(number)
+                found.append(function())
+        finally:
+            torch.set_num_threads(before)
+        return found
+
+    return call
 
 
 @pytest.fixture(scope="session")

@@ -135,14 +135,9 @@ def test_error_in_single_precision(name, way):
 
 
 @compiled_map
-def test_the_same_for_any_number_of_threads(name, way):
-    operands, threads, found = operands_of(name, (50, 4, 900), torch.float32), torch.get_num_threads(), []
-    try:
-        for number in (1, 2, 3):
-            torch.set_num_threads(number)
-            found.append(results(MAPS[name][0], operands, torch.float32))
-    finally:
-        torch.set_num_threads(threads)
+def test_the_same_for_any_number_of_threads(name, way, by_threads):
+    operands = operands_of(name, (50, 4, 900), torch.float32)
+    found = by_threads(lambda: results(MAPS[name][0], operands, torch.float32))
     for result in found[1:]:
         assert all(torch.equal(a, b) for a, b in zip(found[0], result, strict=True))
 

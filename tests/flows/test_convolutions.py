@@ -169,18 +169,11 @@ def test_small_and_saturated_values(dtype):
 
 
 @pytest.mark.parametrize("way", ["compiled"], indirect=True)
-def test_the_same_for_any_number_of_threads(way):
+def test_the_same_for_any_number_of_threads(way, by_threads):
     """Bitwise equal, including gradients: the compiled sums have a fixed order."""
     coupling, x = made(3, 3, 32, torch.float32), torch.randn(40, 6, 16, 16, requires_grad=True)
     seeds = [torch.randn(40, 6, 16, 16), torch.randn(40)]
-    threads = torch.get_num_threads()
-    found = []
-    try:
-        for number in (1, 2, 3):
-            torch.set_num_threads(number)
-            found.append(results(apply, coupling, x, seeds))
-    finally:
-        torch.set_num_threads(threads)
+    found = by_threads(lambda: results(apply, coupling, x, seeds))
     for result in found[1:]:
         assert all(torch.equal(a, b) for a, b in zip(found[0], result, strict=True))
 

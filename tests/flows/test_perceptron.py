@@ -170,19 +170,16 @@ def test_nan_propagates():
 
 
 @pytest.mark.parametrize("way", ["compiled"], indirect=True)
-def test_the_same_for_any_number_of_threads(way):
+def test_the_same_for_any_number_of_threads(way, by_threads):
     """Bitwise equal, including gradients: the compiled sums have a fixed order."""
     coupling, x = made(16, torch.float32), torch.randn(40, 5, 300)
-    threads = torch.get_num_threads()
-    found = []
-    try:
-        for number in (1, 2, 3):
-            torch.set_num_threads(number)
-            y, log_det = coupling(x)
-            loss = y.square().sum() + log_det.sum()
-            found.append([y, log_det, *torch.autograd.grad(loss, list(coupling.parameters()))])
-    finally:
-        torch.set_num_threads(threads)
+
+    def values():
+        y, log_det = coupling(x)
+        loss = y.square().sum() + log_det.sum()
+        return [y, log_det, *torch.autograd.grad(loss, list(coupling.parameters()))]
+
+    found = by_threads(values)
     for result in found[1:]:
         assert all(torch.equal(a, b) for a, b in zip(found[0], result, strict=True))
 

@@ -131,19 +131,17 @@ def test_gradients_of_a_batch_that_is_summed_in_several_shares():
 
 
 @pytest.mark.parametrize("case", ["ten levels", "twelve levels", "shared", "an odd number of positions"])
-def test_values_and_gradients_do_not_depend_on_threads(case):
+def test_values_and_gradients_do_not_depend_on_threads(case, by_threads):
     layer = made(case)
     x = torch.randn(300, *layer.shape, dtype=torch.float64, requires_grad=True)
-    before, results = torch.get_num_threads(), []
-    try:
-        for threads in (1, 2, 5):
-            torch.set_num_threads(threads)
-            y, log_det = layer(x)
-            results.append((y, layer.inverse(x), *torch.autograd.grad((y**2).sum() + log_det, (x, layer.weight))))
-    finally:
-        torch.set_num_threads(before)
-    for found in results[1:]:
-        torch.testing.assert_close(found, results[0], rtol=1e-9, atol=1e-9)
+
+    def values():
+        y, log_det = layer(x)
+        return y, layer.inverse(x), *torch.autograd.grad((y**2).sum() + log_det, (x, layer.weight))
+
+    expected, *others = by_threads(values, (1, 2, 5))
+    for found in others:
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_strides_do_not_matter():

@@ -85,17 +85,12 @@ def test_an_event_does_not_depend_on_its_batch(shape, kernel_size):
 
 @pytest.mark.parametrize("batch", [3, 67])
 @torch.no_grad()
-def test_an_event_does_not_depend_on_threads(batch):
+def test_an_event_does_not_depend_on_threads(batch, by_threads):
     layer = gentle((8, 24, 24), 3, torch.float32)
     y = torch.randn(batch, 8, 24, 24)
     expected = operator(y, *operands(layer))
-    before = torch.get_num_threads()
-    try:
-        for threads in (1, 2, 5):
-            torch.set_num_threads(threads)
-            assert torch.equal(operator(y, *operands(layer)), expected)
-    finally:
-        torch.set_num_threads(before)
+    for found in by_threads(lambda: operator(y, *operands(layer)), (1, 2, 5)):
+        assert torch.equal(found, expected)
 
 
 @pytest.mark.parametrize(

@@ -122,15 +122,14 @@ def test_error_in_single_precision(shape, kernel_size):
         assert (a.double() - true).norm() <= 2 * (b.double() - true).norm(), name
 
 
-def test_the_same_for_any_number_of_threads():
+def test_the_same_for_any_number_of_threads(by_threads):
     given, layer = operands((3, 32, 32), 3, 3, events=70, dtype=torch.float32), periodic((8, 16, 16), 3, torch.float32)
-    threads = torch.get_num_threads()
-    found = []
-    for count in (1, 2, 3):
-        torch.set_num_threads(count)
+
+    def values():
         value = log_det(layer)
-        found.append([*results(circular, *given, 1), value, *torch.autograd.grad(value, layer.weight)])
-    torch.set_num_threads(threads)
+        return [*results(circular, *given, 1), value, *torch.autograd.grad(value, layer.weight)]
+
+    found = by_threads(values)
     for others in found[1:]:
         assert all(map(torch.equal, found[0], others))
 

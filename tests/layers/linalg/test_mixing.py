@@ -80,14 +80,9 @@ def test_error_in_single_precision(way):
 
 
 @pytest.mark.parametrize("way", ["compiled"], indirect=True)
-def test_the_same_for_any_number_of_threads(way):
-    weight, x, threads, found = torch.randn(4, 4), torch.randn(300, 4, 600), torch.get_num_threads(), []
-    try:
-        for number in (1, 2, 3):
-            torch.set_num_threads(number)
-            found.append(results(mix_channels, weight, x, torch.ones_like(x)))
-    finally:
-        torch.set_num_threads(threads)
+def test_the_same_for_any_number_of_threads(way, by_threads):
+    weight, x = torch.randn(4, 4), torch.randn(300, 4, 600)
+    found = by_threads(lambda: results(mix_channels, weight, x, torch.ones_like(x)))
     for result in found[1:]:
         assert all(torch.equal(a, b) for a, b in zip(found[0], result, strict=True))
 
