@@ -1,5 +1,6 @@
 // The butterfly on the processor: the same source compiled for each instruction set.
 
+#include <bit>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>

@@ -190,17 +190,22 @@ INVERTBENCH_INLINE void apply_narrow(V<T> (&x)[U][W], const T* matrices) {
   }
 }
 
-// Positions of the E vectors of a group: row e is row e % 4 and row e / 4 * 4 together, which takes fewer registers.
-template <int E>
+// Positions of the E vectors of a group, from its first: those of narrow levels follow each other; row e of wide ones
+// is, from 4 on, row 4 and row e - 4 together, which takes fewer registers. Positions are multiplied by `scale`.
+template <int E, class T>
 struct Rows {
-  int64_t low[4], high[(E + 3) / 4];
-  explicit INVERTBENCH_INLINE Rows(const std::vector<int64_t>& rows) {
-    for (int e = 0; e < 4; ++e) low[e] = e < E ? rows[e] : 0;
-    for (int e = 0; e < E; e += 4) high[e / 4] = rows[e];
+  static constexpr bool WIDE = std::has_single_bit(unsigned(E));
+  int64_t low[4] = {}, high = 0;
+  explicit INVERTBENCH_INLINE Rows(const std::vector<int64_t>& rows, int64_t scale = 1) {
+    low[1] = LANES<T> * scale;
+    for (int e = 1; WIDE && e < std::min(E, 4); ++e) low[e] = rows[e] * scale;
+    if (WIDE && E > 4) high = rows[4] * scale;
   }
-  template <class T>
-  INVERTBENCH_INLINE T* at(T* begin, int e) const {
-    return begin + high[e / 4] + low[e % 4];
+  template <class P>
+  INVERTBENCH_INLINE P* at(P* begin, int e) const {
+    if (!WIDE) return begin + e * low[1];
+    if (e >= 4) begin += high;
+    return e % 4 == 0 ? begin : begin + low[e % 4];
   }
 };
 
@@ -229,8 +234,8 @@ struct Narrow {
 };
 
 template <class Levels, int U, int E, class T>
-INVERTBENCH_INLINE void sweep_group(const Sweep& sweep, const Rows<E>& from_rows, const T* from, int64_t from_pitch,
-                                    const Rows<E>& to_rows, T* to, int64_t to_pitch, const T* matrices) {
+INVERTBENCH_INLINE void sweep_group(const Sweep& sweep, const Rows<E, T>& from_rows, const T* from, int64_t from_pitch,
+                                    const Rows<E, T>& to_rows, T* to, int64_t to_pitch, const T* matrices) {
   V<T> x[U][E];
 #pragma GCC unroll 4
   for (int u = 0; u < U; ++u) {
@@ -250,7 +255,7 @@ void run_sweep(const Sweep& sweep, int samples, const T* from, int64_t from_pitc
                const T* matrices) {
   constexpr int E = Levels::E, FREE = (INVERTBENCH_BYTES == 64 ? 32 : 16) - 4;
   constexpr int U = 2 * Levels::KEPT <= FREE ? 2 : 1;  // samples that share each read of the matrices
-  const Rows<E> from_rows(sweep.from_rows), to_rows(sweep.to_rows);
+  const Rows<E, T> from_rows(sweep.from_rows), to_rows(sweep.to_rows);
   for (const Sweep::Group& group : sweep.groups) {
     const T *source = from + group.from, *m = matrices + group.packed;
     T* target = to + group.to;

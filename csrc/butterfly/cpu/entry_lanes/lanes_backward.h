@@ -1,20 +1,15 @@
 // Backward pass of a staged butterfly: gradients of the samples, and of the matrices in packed order.
 //
-// Included once for each instruction set, in a separate namespace: no include guard. Up to SAMPLES samples are
-// processed together; in scratch memory every vector is stored side by side for all of them.
+// Included once for each instruction set, in a separate namespace: no include guard. Up to SAMPLES_BACK samples
+// are processed together; in scratch memory every vector is stored side by side for all of them.
 
 // Memory of samples: entry `position` of sample s is base[position * scale + s * pitch].
 template <class T>
 struct Samples {
   T* base;
   int64_t scale, pitch;
-  INVERTBENCH_INLINE T* at(int64_t position, int s) const { return base + position * scale + s * pitch; }
+  INVERTBENCH_INLINE T* at(int64_t position) const { return base + position * scale; }  // of the first sample
 };
-
-template <int E>
-INVERTBENCH_INLINE void scale_rows(const std::vector<int64_t>& rows, int64_t scale, int64_t (&scaled)[E]) {
-  for (int e = 0; e < E; ++e) scaled[e] = rows[e] * scale;
-}
 
 // C levels of a step on the E vectors of a group: the inputs of all levels, and the gradients of their coefficients.
 template <int C_, bool UP, class T>
@@ -114,22 +109,20 @@ struct NarrowStep {
 template <class Levels, class T>
 void apply_step(const Sweep& step, int samples, const T* packed, Samples<const T> from, Samples<T> to) {
   constexpr int E = Levels::E;
-  int64_t from_rows[E], to_rows[E];
-  scale_rows(step.from_rows, from.scale, from_rows);
-  scale_rows(step.to_rows, to.scale, to_rows);
+  const Rows<E, T> from_rows(step.from_rows, from.scale), to_rows(step.to_rows, to.scale);
   const int64_t* offsets = step.packed.data();
   for (const Sweep::Group& group : step.groups) {
     const Levels levels(step, packed, offsets);
     offsets += Levels::COUNT;
-    for (int s = 0; s < samples; ++s) {
-      const T* x = from.at(group.from, s);
-      T* y = to.at(group.to, s);
+    const T* x = from.at(group.from);
+    T* y = to.at(group.to);
+    for (int s = 0; s < samples; ++s, x += from.pitch, y += to.pitch) {
       V<T> values[Levels::C + 1][E];
 #pragma GCC unroll 16
-      for (int e = 0; e < E; ++e) values[0][e] = load(x + from_rows[e]);
+      for (int e = 0; e < E; ++e) values[0][e] = load(from_rows.at(x, e));
       levels.apply(values, Levels::C);
 #pragma GCC unroll 16
-      for (int e = 0; e < E; ++e) store(y + to_rows[e], values[Levels::C][e]);
+      for (int e = 0; e < E; ++e) store(to_rows.at(y, e), values[Levels::C][e]);
     }
   }
 }
@@ -139,26 +132,24 @@ template <class Levels, class T>
 void step_back(const Sweep& step, int samples, const T* packed, Samples<const T> input, Samples<const T> dy,
                Samples<T> dx, T* sums) {
   constexpr int C = Levels::C, E = Levels::E;
-  int64_t input_rows[E], dy_rows[E], dx_rows[E];
-  scale_rows(step.from_rows, input.scale, input_rows);
-  scale_rows(step.to_rows, dy.scale, dy_rows);
-  scale_rows(step.from_rows, dx.scale, dx_rows);
+  const Rows<E, T> input_rows(step.from_rows, input.scale), dy_rows(step.to_rows, dy.scale);
+  const Rows<E, T> dx_rows(step.from_rows, dx.scale);
   const int64_t* offsets = step.packed.data();
   for (const Sweep::Group& group : step.groups) {
     const Levels levels(step, packed, offsets);
     V<T> sum[Levels::COUNT][Levels::VECTORS] = {};
-    for (int s = 0; s < samples; ++s) {
-      const T *x = input.at(group.from, s), *from = dy.at(group.to, s);
-      T* to = dx.at(group.from, s);
+    const T *x = input.at(group.from), *from = dy.at(group.to);
+    T* to = dx.at(group.from);
+    for (int s = 0; s < samples; ++s, x += input.pitch, from += dy.pitch, to += dx.pitch) {
       V<T> values[C + 1][E], grad[E];
 #pragma GCC unroll 16
-      for (int e = 0; e < E; ++e) values[0][e] = load(x + input_rows[e]);
+      for (int e = 0; e < E; ++e) values[0][e] = load(input_rows.at(x, e));
       levels.apply(values, C - 1);
 #pragma GCC unroll 16
-      for (int e = 0; e < E; ++e) grad[e] = load(from + dy_rows[e]);
+      for (int e = 0; e < E; ++e) grad[e] = load(dy_rows.at(from, e));
       levels.back(values, grad, sum);
 #pragma GCC unroll 16
-      for (int e = 0; e < E; ++e) store(to + dx_rows[e], grad[e]);
+      for (int e = 0; e < E; ++e) store(dx_rows.at(to, e), grad[e]);
     }
 #pragma GCC unroll 32
     for (int i = 0; i < Levels::COUNT; ++i) {
@@ -219,15 +210,15 @@ void stage_back(const Stage& stage, int64_t dim, int samples, bool begins, const
   }
 }
 
-// The gradients of the matrices, summed over the samples, SAMPLES of them first, are written to `sums` in packed
+// The gradients of the matrices, summed over the samples, SAMPLES_BACK of them first, are written to `sums` in packed
 // order. `between` has room for the outputs of all stages but the last on that many.
 template <class T>
 void staged_back(const StagedButterfly& staged, const T* packed, int64_t samples, const T* x, const T* dy, T* dx,
                  T* sums, T* between, T* scratch) {
-  const int64_t dim = staged.butterfly.dim, pitch = SAMPLES * dim;
+  const int64_t dim = staged.butterfly.dim, pitch = SAMPLES_BACK * dim;
   const std::vector<Stage>& stages = staged.stages;
-  for (int64_t first = 0; first < samples; first += SAMPLES) {
-    const int count = int(std::min(SAMPLES, samples - first));
+  for (int64_t first = 0; first < samples; first += SAMPLES_BACK) {
+    const int count = int(std::min(SAMPLES_BACK, samples - first));
     const int64_t at = first * dim;
     std::copy(dy + at, dy + at + count * dim, dx + at);
     for (size_t begin = 0, end; begin < stages.size(); begin = end) {  // those of one part

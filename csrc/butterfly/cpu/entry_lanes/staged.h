@@ -54,8 +54,8 @@ class Staged {
       stages = std::max(stages, within);
     }
     // What has a stride of whole events comes first: beyond its end more is prefetched than lies between threads.
-    const int64_t between = int64_t(stages) * SAMPLES * dim;
-    const ThreadMemory<T> memory(between + MOST_LEVELS * SAMPLES * staged.vectors * kernels.lanes, threads);
+    const int64_t between = int64_t(stages) * SAMPLES_BACK * dim;
+    const ThreadMemory<T> memory(between + MOST_LEVELS * SAMPLES_BACK * staged.vectors * kernels.lanes, threads);
     Scratch<T> summed;
     T* const sums = summed.numbers(staged.packed * shares);
     const T *from = x.const_data_ptr<T>(), *back = dy.const_data_ptr<T>();

@@ -21,13 +21,14 @@
 
 namespace invertbench {
 
-constexpr int64_t SMALL_TILE = 16;   // vectors in a tile; with W = 1 or 3 it has pairs of wide levels, the fastest
-constexpr int64_t LARGE_TILE = 32;   // the same, where that makes fewer stages
-constexpr int64_t MOST_BLOCK = 7;    // W: more do not fit in registers; `with_block` has a case for each
-constexpr int MOST_LEVELS = 8;       // in a stage
-constexpr int64_t SAMPLES = 8;       // processed together
-constexpr size_t MOST_TOGETHER = 3;  // wide levels on vectors that stay in registers
-constexpr size_t MOST_BACK = 2;      // levels, backward, beside the sums of the gradients of their matrices
+constexpr int64_t SMALL_TILE = 16;    // vectors in a tile; with W = 1 or 3 it has pairs of wide levels, the fastest
+constexpr int64_t LARGE_TILE = 32;    // the same, where that makes fewer stages
+constexpr int64_t MOST_BLOCK = 7;     // W: more do not fit in registers; `with_block` has a case for each
+constexpr int MOST_LEVELS = 8;        // in a stage
+constexpr int64_t SAMPLES = 8;        // processed together
+constexpr int64_t SAMPLES_BACK = 12;  // the same, backward, where the sums of gradients are read and written as well
+constexpr size_t MOST_TOGETHER = 3;   // wide levels on vectors that stay in registers
+constexpr size_t MOST_BACK = 2;       // levels, backward, beside the sums of the gradients of their matrices
 
 struct Level {
   Factor factor;
