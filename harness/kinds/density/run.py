@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -118,7 +119,7 @@ def train(
     record: Record,
     held_out: Literal["validation", "test"],
     root: Path | None,
-    out: Path,
+    out: Path | None,
     progress: Progress,
     checkpoints: Checkpoints | None,
     chosen: Chosen | None = None,
@@ -130,6 +131,7 @@ def train(
 
     Args:
         held_out: "validation" leaves the values of the test split out of the pipeline, so that nothing can read them.
+        out: folder for the weights, which the audit then reads back; None: they are not kept.
         chosen: the choice of the trial's tuning, whose settings replace the planned ones.
     """
     trial = planned
@@ -167,15 +169,16 @@ def train(
         record.status, record.reason, record.curves = "diverged", str(error), error.curves
         return None
     record.curves = training.curves
-    saved = save_flow(flow, planned, out, {} if chosen is None else chosen.changes, pipeline.values)
+    reload = None
+    if out is not None:
+        saved = save_flow(flow, planned, out, {} if chosen is None else chosen.changes, pipeline.values)
+        reload = partial(load_flow, planned, saved)
     progress(TRAINING_SHARE, f"{held_out} likelihood")
     draws = trial.training.draws if held_out == "test" else 1
     evaluation = evaluate(flow, pipeline, held_out, draws, trial.training.evaluation_batch, trial.seed)
     progress(0.93, "audit")
     begin = time.perf_counter()
-    findings = audit(
-        flow, pipeline, evaluation, lambda old, shape: _rebuild(trial, old, shape), lambda: load_flow(planned, saved)
-    )
+    findings = audit(flow, pipeline, evaluation, partial(_rebuild, trial), reload)
     audit_seconds = time.perf_counter() - begin
     floor = pipeline.floor()
     fault = below_floor(evaluation, pipeline, floor)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from harness.core.records import Record, blank_record
 from harness.core.settings import Progress
 from harness.kinds.density.run import train
-from harness.kinds.density.weights import weights_path
 from harness.kinds.tuning.result import MEASURES
 from harness.kinds.tuning.trial import CandidateTrial
 
@@ -30,10 +29,7 @@ def run(
         examples, in the data's unit; the size, the audit and the costs as in a density trial. No weights are kept.
     """
     record = blank_record(trial, "ok", None)
-    try:
-        trained = train(trial, record, "validation", root, out, progress, checkpoints)
-    finally:
-        weights_path(trial, out).unlink(missing_ok=True)
+    trained = train(trial, record, "validation", root, None, progress, checkpoints)
     if trained is not None:
         record.rows = [trained.result.row()]
         record.notes = trained.result.notes() | record.notes
