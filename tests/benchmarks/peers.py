@@ -1,17 +1,17 @@
-"""Compare layers and training steps with their peers, in one table.
+"""Compare layers and training steps with their peers, and measure the commands.
 
-    python tests/benchmarks/peers.py [--threads 2] [--rounds 15] [--rows image butterfly ...] [--processes]
+    python tests/benchmarks/peers.py [--threads 2] [--rounds 15] [--rows image butterfly ... processes]
 
 Each row's operation of ours and the peer's, a yardstick in a file of its own here, take turns in one process that keeps
 freed memory, as trials do (`harness.timing.timing.measure`). Times are medians over the rounds; a ratio is the peer's
 time over ours, the median of the rounds' ratios with its quartiles; an aim is the least ratio wanted. With one thread
-the times are processor time, which other processes disturb less. `--processes` measures the commands and the quickstart
-instead (`processes.py`), which takes minutes.
+the times are processor time, which other processes disturb less.
 
 The rows: `image` and `waveform`, a training step of the released backbones against their released code; `butterfly`,
 the layer against the released code; `multiply`, against the C++ of the original butterfly repository, which has no
 log-det; `periodic`, against its formulas in plain PyTorch; `emerging`, its forward against its own inverse, and its
-inverse against a scalar loop in C++.
+inverse against a scalar loop in C++. `processes` is a table of its own: the commands, and a quickstart beside its
+training (`processes.py`), in three minutes.
 """
 
 from __future__ import annotations
@@ -177,33 +177,38 @@ def cells(row: Row, measured: dict[str, Measurement], clock: str) -> tuple[str, 
     return row.name, *times, f"{middle:.3g} ({low:.3g} to {high:.3g})", aim
 
 
+def compare(names: list[str], timing: TimingSettings, threads: int) -> str:
+    """Measure the rows of these names, and return the table."""
+    torch.set_num_threads(threads)
+    keep_freed_memory()
+    clock = "cpu_seconds" if threads == 1 else "seconds"
+    lines = []
+    for row in itertools.chain.from_iterable(ROWS[name]() for name in names):
+        measured = measure({"ours": row.ours, "peer": row.peer}, timing, torch.device("cpu"))
+        lines.append(cells(row, measured, clock))
+    unit = "ms of processor time" if threads == 1 else "ms"
+    headers = ("operation", f"ours, {unit}", f"peer, {unit}", "peer / ours (quartiles)", "aim, at least")
+    return tabulate(lines, headers, tablefmt="github", disable_numparse=True)
+
+
 def main() -> None:
     """Measure and print."""
+    names = [*ROWS, "processes"]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=15, help="fewer of a row that takes more than a minute")
-    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), metavar="ROW", help=", ".join(ROWS))
-    parser.add_argument("--processes", action="store_true", help="measure the commands and the quickstart instead")
+    parser.add_argument("--rows", nargs="+", choices=names, default=names, metavar="ROW", help=", ".join(names))
     args = parser.parse_args()
-    print(f"{datetime.now(UTC):%Y-%m-%d}, {cpu_model()}, torch {torch.__version__}", end="")
-    if args.processes:
-        print(f"\n\n{processes.table()}")
-        return
-    torch.set_num_threads(args.threads)
-    keep_freed_memory()
-    clock = "cpu_seconds" if args.threads == 1 else "seconds"
-    timing = TimingSettings(warmup=3, warmup_seconds=0.5, rounds=args.rounds, min_sample_ms=2.0)
     print(
-        f" ({torch.backends.cpu.get_cpu_capability()}), kernels {kernels.backend().instructions}, "
-        f"{args.threads} thread{'s' * (args.threads > 1)}, {args.rounds} rounds, float32\n"
+        f"{datetime.now(UTC):%Y-%m-%d}, {cpu_model()}, torch {torch.__version__} "
+        f"({torch.backends.cpu.get_cpu_capability()}), kernels {kernels.backend().instructions}, "
+        f"{args.threads} thread{'s' * (args.threads > 1)}, {args.rounds} rounds, float32"
     )
-    lines = []
-    for row in itertools.chain.from_iterable(ROWS[name]() for name in args.rows):
-        measured = measure({"ours": row.ours, "peer": row.peer}, timing, torch.device("cpu"))
-        lines.append(cells(row, measured, clock))
-    unit = "ms of processor time" if args.threads == 1 else "ms"
-    headers = ("operation", f"ours, {unit}", f"peer, {unit}", "peer / ours (quartiles)", "aim, at least")
-    print(tabulate(lines, headers, tablefmt="github", disable_numparse=True))
+    if compared := [name for name in args.rows if name in ROWS]:
+        timing = TimingSettings(warmup=3, warmup_seconds=0.5, rounds=args.rounds, min_sample_ms=2.0)
+        print(f"\n{compare(compared, timing, args.threads)}", flush=True)
+    if "processes" in args.rows:
+        print(f"\n{processes.table()}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Measure the time of the commands, and of a quickstart without its training: `peers.py --processes`."""
+"""Measure the time of the commands, and of a quickstart beside its training: `peers.py --rows processes`."""
 
 from __future__ import annotations
 
