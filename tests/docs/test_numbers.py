@@ -1,6 +1,7 @@
 """Likelihoods and other decimals that README, docs and reports quote are those of the committed report they link to."""
 
 import re
+import subprocess
 from functools import cache
 from pathlib import Path
 
@@ -8,7 +9,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 REPORTS = ROOT / "reports"
-FOLDERS = sorted(path.name for path in REPORTS.iterdir() if path.is_dir())
+COMMITTED = subprocess.run(
+    ["git", "ls-files", "reports/*/*"], cwd=ROOT, capture_output=True, text=True, check=True
+).stdout.splitlines()
+FOLDERS = sorted({line.split("/")[1] for line in COMMITTED})  # reports/ has what was run in this clone, too
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text()
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), REPORTS / "README.md")
