@@ -11,6 +11,7 @@ from layers.base import (
     InvertibleLinear,
     UnknownLayer,
     UnsupportedShape,
+    count_entries,
     free_parameters,
     layer_options,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "InvertibleLinear",
     "UnknownLayer",
     "UnsupportedShape",
+    "count_entries",
     "free_parameters",
     "layer_options",
 ]

@@ -6,7 +6,7 @@ import functools
 import inspect
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -240,15 +240,20 @@ def check_whole(layer: str, option: str, value: Any, least: int = 1) -> None:
         raise ValueError(f"{layer}: {option} = {value!r} is not allowed; use a whole number from {least} up")
 
 
+def count_entries(tensors: Iterable[Tensor]) -> int:
+    """Return how many real numbers tensors hold; a complex entry counts twice."""
+    return sum(tensor.numel() * (2 if tensor.is_complex() else 1) for tensor in tensors)
+
+
 def free_parameters(module: nn.Module) -> int:
-    """Return how many trained entries can change the map: all but those that a buffer ``<name>_mask`` hides."""
+    """Return how many trained numbers can change the map: all but those that a buffer ``<name>_mask`` hides."""
     buffers = dict(module.named_buffers())
     count = 0
     for name, parameter in module.named_parameters():
         if not parameter.requires_grad:
             continue
         mask = buffers.get(f"{name}_mask")
-        count += parameter.numel() if mask is None else int(mask.expand_as(parameter).sum())
+        count += count_entries([parameter if mask is None else parameter[mask.expand_as(parameter)]])
     return count
 
 

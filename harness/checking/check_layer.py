@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from harness.checking import layer_checks, layer_module_checks
+from harness.checking import layer_checks, layer_module_checks, training_checks
 from harness.checking.events import Begins, Collector, Done, Rules, Served, Tell, bounded
 from harness.checking.large_checks import LARGE_SHAPES, large_events
 from harness.checking.layer_case import LayerCase
@@ -27,19 +27,22 @@ SHAPES: tuple[tuple[int, ...], ...] = (
     (3, 5, 4),
     (2, 3, 7),
     (1, 4, 6),
+    (8, 2, 2),
     (6, 1, 1),
+    (16, 1),
+    (2, 64),
     (4, 8),
     (3, 7),
     (1, 8),
     (5, 1),
 )
-"""Powers of two, odd sizes, rectangles, one channel, one position; images, sequences and a vector."""
+"""Powers of two, odd sizes, rectangles, one channel, one position, many of either; images, sequences and vectors."""
 
 DTYPES = (torch.float64, torch.float32)
 
 CHECKS: dict[str, Check] = {
     check.__name__.replace("_", "-"): check
-    for check in (*layer_checks.CHECKS, *layer_module_checks.CHECKS, large_events)
+    for check in (*layer_checks.CHECKS, *layer_module_checks.CHECKS, *training_checks.CHECKS, large_events)
 }
 """Name -> check of every rule, in the order in which they are reported."""
 

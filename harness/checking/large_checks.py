@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from harness.audit.stochastic_log_det import LogDetEstimate, stochastic_log_det
-from harness.checking.layer_case import MARGIN, LayerCase, relative_error
+from harness.checking.layer_case import LayerCase, offset_size, relative_error, tolerance
+from harness.checking.layer_checks import gradient_faults
 from harness.checking.layer_faults import explain_log_det, shown_apart
+from harness.checking.layer_module_checks import mask_faults
 from harness.checking.report import Remark
+from harness.checking.training_checks import BATCHES, step_faults
 from layers import InvertibleLinear
 from layers.base import push_identity
 
-LARGE_SHAPES: tuple[tuple[int, ...], ...] = ((2, 512), (3, 32, 32), (3, 64, 64))
-"""Shapes in the order of checking: D = 1024, 3072 and 12,288."""
+LARGE_SHAPES: tuple[tuple[int, ...], ...] = ((2, 512), (48, 4, 4), (3, 32, 32), (3, 64, 64))
+"""Shapes in the order of checking: D = 1024, 768, 3072 and 12,288."""
 
 EXACT_LIMIT = 4096  # D up to which the matrix is formed: 0.1 GB and a second
+DENSE_LIMIT = 1024  # D up to which dense() is checked
 SLOWEST_PASS = 0.5  # limit in seconds for a forward pass of 16 events; a slower layer is not checked on larger events
 EVENTS = 16
+FEW = 8  # events of which the reference of a training step takes a step at a time
 SCALES = (0.1, 0.03, 0.01)
 WORST_CONDITION = 1e6
 ROUNDING = 1e-14  # nats per entry: the error of slogdet itself if log|det W| is near 0
@@ -38,12 +44,20 @@ def large_events(case: LayerCase) -> Iterator[str]:
     if seconds > SLOWEST_PASS:
         yield Remark(f"not checked: a forward pass of {EVENTS} events takes {seconds:.1f} s")
         return
-    tolerance = MARGIN * torch.finfo(case.dtype).eps * condition
-    yield from _maps(layer, x, tolerance)
+    offset = offset_size(layer, x[:1], float(layer(x)[0].detach().abs().max()))
+    allowed = tolerance(case.dtype, condition, offset)
+    yield from _maps(layer, x, allowed)
+    yield from _samples(case, layer, allowed)
     if layer.dim <= EXACT_LIMIT:
-        yield from _exact(case, layer, tolerance)
+        yield from _exact(case, layer, allowed)
     else:
         yield from _stochastic(case, layer)
+    for dtype in (torch.float64, torch.float32) if case.device == "cpu" else (torch.float64,):
+        step = replace(case, dtype=dtype, training=True)
+        narrow = step.copy(layer)
+        reference = step.copy(narrow).double()
+        allowed = tolerance(dtype, condition, offset)
+        yield from step_faults(step, narrow, reference, BATCHES[0], allowed, few=FEW)
 
 
 def _conditioned(case: LayerCase) -> tuple[InvertibleLinear, float]:
@@ -88,6 +102,23 @@ def _maps(layer: InvertibleLinear, x: Tensor, tolerance: float) -> Iterator[str]
         error = relative_error(value, expected)
         if error > tolerance:
             yield f"{what} by {error:.2g} (relative)"
+
+
+def _samples(case: LayerCase, layer: InvertibleLinear, allowed: float) -> Iterator[str]:
+    """Check gradients, log_det(), dense() and masks, which may depend on the size of an event otherwise."""
+    x = case.events(2)
+    yield from gradient_faults(layer, x)
+    value = _claimed(layer, x)
+    error = abs(float(layer.log_det().detach().double().flatten()[0]) - value)
+    if not error <= allowed * (1 + abs(value)) + ROUNDING * layer.dim:
+        yield f"log_det() differs from the log-det of forward by {error:.3g}"
+    if layer.dim <= DENSE_LIMIT and type(layer).dense is not InvertibleLinear.dense:
+        with torch.no_grad():
+            y = layer(x)[0] - layer(torch.zeros_like(x))[0]
+            error = relative_error(y.flatten(1), x.flatten(1) @ layer.dense().T)
+        if error > allowed:
+            yield f"forward(x) differs from dense() @ x + b by {error:.2g} (relative)"
+    yield from mask_faults(case.copy(layer), x, allowed)
 
 
 def _exact(case: LayerCase, layer: InvertibleLinear, tolerance: float) -> Iterator[str]:

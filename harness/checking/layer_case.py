@@ -24,6 +24,9 @@ WELL_CONDITIONED = 1e3
 MARGIN = 300.0
 """Allowed error in multiples of condition * eps. The faults that the checks look for are far larger."""
 
+OFFSET_MARGIN = 16.0
+"""The same for the rounding of a sum with a large offset b, in multiples of condition * eps * |b| / |W|."""
+
 
 @dataclass(frozen=True)
 class LayerCase:
@@ -40,11 +43,34 @@ class LayerCase:
         mode = "" if self.training else ", in eval()"
         return f"shape {self.shape}, {str(self.dtype).removeprefix('torch.')}{mode}"
 
+    @property
+    def dim(self) -> int:
+        """D, the number of entries of an event."""
+        return math.prod(self.shape)
+
     def initial(self, seed: int = 0) -> InvertibleLinear:
-        """Return the layer as constructed, its initial weights drawn from `seed`."""
-        with seeded(seed, "layer"):
-            layer = self.cls(self.shape, **self.options)
+        """Return the layer as constructed, its initial weights drawn from `seed`.
+
+        It is constructed in its precision: a matrix drawn in float32, such as the base of an orthogonal
+        parametrisation, has the rounding of float32 also after a conversion to float64.
+        """
+        usual = torch.get_default_dtype()
+        torch.set_default_dtype(self.dtype)
+        try:
+            with seeded(seed, "layer"):
+                layer = self.cls(self.shape, **self.options)
+        finally:
+            torch.set_default_dtype(usual)
         return layer.to(device=self.device, dtype=self.dtype).train(self.training)
+
+    @torch.no_grad()
+    def copy(self, layer: InvertibleLinear) -> InvertibleLinear:
+        """Return a new layer with the parameters and buffers of another one, and nothing else of it."""
+        fresh = self.initial()
+        held = dict([*layer.named_parameters(), *layer.named_buffers()])
+        for name, value in (*fresh.named_parameters(), *fresh.named_buffers()):
+            value.copy_(held[name])
+        return fresh
 
     def perturbed(self, scale: float) -> InvertibleLinear:
         """Return the layer with noise on its weights, before any call."""
@@ -53,13 +79,15 @@ class LayerCase:
         return layer
 
     @cached_property
-    def _conditioning(self) -> tuple[float, float]:
-        """The scale of the noise that `build` adds, and the resulting condition number of W."""
+    def _conditioning(self) -> tuple[float, float, float]:
+        """The scale of the noise that `build` adds, the resulting condition number of W, and the size of b."""
         for scale in SCALES:
-            condition = torch.linalg.cond(matrix(self.perturbed(scale), self.dtype)).item()
+            layer = self.perturbed(scale)
+            w = matrix(layer, self.dtype)
+            condition = torch.linalg.cond(w).item()
             if condition < WELL_CONDITIONED:
                 break
-        return scale, condition
+        return scale, condition, offset_size(layer, self.events(1), float(w.abs().max()))
 
     def build(self) -> InvertibleLinear:
         """Return the layer with weights away from initialisation: at an identity most faults are invisible."""
@@ -71,14 +99,25 @@ class LayerCase:
         return self._conditioning[1]
 
     def tolerance(self, dtype: torch.dtype | None = None) -> float:
-        """Return the relative error that rounding explains for the built layer: a multiple of condition * eps."""
-        return MARGIN * torch.finfo(dtype or self.dtype).eps * self.condition
+        """Return the relative error that rounding explains for the built layer."""
+        return tolerance(dtype or self.dtype, self.condition, self._conditioning[2])
 
     def events(self, n: int = 3, seed: int = 1) -> Tensor:
         """Return a batch of n standard normal events."""
         generator = torch.Generator().manual_seed(seed)
         x = torch.randn(n, *self.shape, generator=generator, dtype=torch.float64)
         return x.to(device=self.device, dtype=self.dtype)
+
+
+def tolerance(dtype: torch.dtype, condition: float, offset: float) -> float:
+    """Return the relative error that rounding explains, for an `offset_size` and a condition number of W."""
+    return torch.finfo(dtype).eps * condition * (MARGIN + OFFSET_MARGIN * offset)
+
+
+@torch.no_grad()
+def offset_size(layer: InvertibleLinear, like: Tensor, size: float) -> float:
+    """Return the largest |b| over the size of W x, or of W's entries."""
+    return float(layer(torch.zeros_like(like))[0].abs().max()) / size if size > 0 else 0.0
 
 
 def matrix(layer: InvertibleLinear, dtype: torch.dtype) -> Tensor:

@@ -33,6 +33,16 @@ def options(case: LayerCase) -> Iterator[str]:
             yield f"option {name!r} has no default"
 
 
+def real_parameters(case: LayerCase) -> Iterator[str]:
+    """Check that no parameter or buffer is complex: a conversion to a real dtype drops its imaginary part."""
+    for name, value in state_of(case.cls(case.shape, **case.options)).items():
+        if value.is_complex():
+            yield (
+                f"{name!r} is complex, and .to({case.dtype}) drops its imaginary part: keep "
+                "torch.view_as_real of it, with a last axis of two, and apply torch.view_as_complex in forward"
+            )
+
+
 def refusals(case: LayerCase) -> Iterator[str]:
     """Check that construction refuses shapes that are not event shapes."""
     shapes: tuple[Any, ...] = ((), (4,), (2, 3, 4, 5), (0, 4, 4), (4, -1), (2, 2.5))
@@ -85,19 +95,22 @@ def modes(case: LayerCase) -> Iterator[str]:
         variants["after train()"] = _results(layer.train(), x)
         variants["in eval() from the start"] = _results(case.build().eval(), x)
     for what, values in variants.items():
-        for part, error in _differences(case, first, values):
+        for part, error in _differences(case.tolerance(), first, values):
             yield f"{part} differs by {error:.2g} (relative) {what}"
 
 
 def masks(case: LayerCase) -> Iterator[str]:
     """Check that entries hidden by a ``<name>_mask`` buffer do not affect the map, and receive no gradient."""
-    layer, x = case.build(), case.events()
+    yield from mask_faults(case.build(), case.events(), case.tolerance())
+
+
+def mask_faults(layer: InvertibleLinear, x: Tensor, tolerance: float) -> Iterator[str]:
+    """Yield each fault of the masks of a layer, whose hidden entries are changed."""
     buffers = dict(layer.named_buffers())
-    before = _results(layer, x)
-    for name, parameter in layer.named_parameters():
-        mask = buffers.get(f"{name}_mask")
-        if mask is None:
-            continue
+    masked = {name: value for name, value in layer.named_parameters() if f"{name}_mask" in buffers}
+    before = _results(layer, x) if masked else {}
+    for name, parameter in masked.items():
+        mask = buffers[f"{name}_mask"]
         if mask.dtype != torch.bool:
             yield f"'{name}_mask' is {mask.dtype}, not boolean"
             continue
@@ -109,7 +122,7 @@ def masks(case: LayerCase) -> Iterator[str]:
             yield f"entries of {name!r} that its mask hides receive a gradient"
         with torch.no_grad():
             parameter[hidden] += 1
-        for what, _ in _differences(case, before, _results(layer, x)):
+        for what, _ in _differences(tolerance, before, _results(layer, x)):
             yield f"entries of {name!r} that its mask hides change {what}"
 
 
@@ -122,7 +135,7 @@ def reload(case: LayerCase) -> Iterator[str]:
     other.load_state_dict(torch.load(file, map_location=case.device, weights_only=True))
     plain = [name for name, value in vars(layer).items() if isinstance(value, Tensor)]
     hint = f"; plain tensor attributes are lost: {', '.join(plain)}" if plain else ""
-    for what, error in _differences(case, _results(layer, x), _results(other, x)):
+    for what, error in _differences(case.tolerance(), _results(layer, x), _results(other, x)):
         yield f"{what} differs after reload by {error:.2g} (relative): keep it as a parameter or buffer{hint}"
 
 
@@ -130,10 +143,10 @@ def copies(case: LayerCase) -> Iterator[str]:
     """Check that a deep copy gives the same map and shares no weights."""
     layer, x = case.build(), case.events()
     before, twin = _results(layer, x), copy.deepcopy(layer)
-    for what, error in _differences(case, before, _results(twin, x)):
+    for what, error in _differences(case.tolerance(), before, _results(twin, x)):
         yield f"{what} of a deep copy differs by {error:.2g} (relative)"
     perturb(twin, 0.1, torch.Generator().manual_seed(5))
-    if any(_differences(case, before, _results(layer, x), tolerance=0.0)):
+    if any(_differences(0.0, before, _results(layer, x))):
         yield "a deep copy shares state with the original: changing one changes the other"
 
 
@@ -146,7 +159,7 @@ def precision(case: LayerCase) -> Iterator[str]:
     for what, value in after.items():
         if value.dtype != target:
             yield f"{what} is {value.dtype} after a change to {target}: a constant was left behind"
-    for what, error in _differences(case, before, after, case.tolerance(torch.float32)):
+    for what, error in _differences(case.tolerance(torch.float32), before, after):
         yield f"{what} differs by {error:.2g} (relative) after a change to {target}"
 
 
@@ -171,7 +184,7 @@ def batches(case: LayerCase) -> Iterator[str]:
     }
     for what, (places, variant) in variants.items():
         known = {part: expected[part][places] for part in ("y", "inverse")} | {"log-det": expected["log-det"]}
-        for part, error in _differences(case, known, variant):
+        for part, error in _differences(case.tolerance(), known, variant):
             yield f"{part} of events {what} differs by {error:.2g} (relative) from that in a batch of {MANY}"
 
 
@@ -300,6 +313,7 @@ def wrong_input(case: LayerCase) -> Iterator[str]:
 
 CHECKS: tuple[Check, ...] = (
     options,
+    real_parameters,
     refusals,
     seeding,
     unchanged_state,
@@ -322,14 +336,12 @@ def _results(layer: InvertibleLinear, x: Tensor) -> dict[str, Tensor]:
     return {"y": y, "log-det": log_det.flatten()[0], "inverse": layer.inverse(x)}
 
 
-def _differences(
-    case: LayerCase, before: dict[str, Tensor], after: dict[str, Tensor], tolerance: float | None = None
-) -> Iterator[tuple[str, float]]:
+def _differences(tolerance: float, before: dict[str, Tensor], after: dict[str, Tensor]) -> Iterator[tuple[str, float]]:
     """Yield the results that differ by more than the tolerance, and by how much; log-dets relative to 1 + |log-det|."""
     for what, value in before.items():
         if what == "log-det":
             error = (after[what] - value).abs().max().item() / (1 + value.abs().max().item())
         else:
             error = relative_error(after[what].double(), value.double())
-        if not error <= (case.tolerance() if tolerance is None else tolerance):
+        if not error <= tolerance:
             yield what, error

@@ -28,7 +28,7 @@ from harness.kinds.density.weights import load_flow, save_flow
 from harness.pipeline.models import build_flow, make_layer
 from harness.pipeline.pipeline import Pipeline
 from harness.training.training import Fit, claimed_shift, fit
-from layers import LAYERS, InvertibleLinear, UnsupportedShape, free_parameters
+from layers import LAYERS, InvertibleLinear, UnsupportedShape, count_entries, free_parameters
 
 if TYPE_CHECKING:
     from harness.training.checkpoints import Checkpoints
@@ -150,7 +150,7 @@ def train(
     record.notes |= layer_notes(flow)
     size = DensityResult(
         unit=pipeline.unit,
-        parameters=sum(parameter.numel() for parameter in flow.parameters() if parameter.requires_grad),
+        parameters=count_entries(parameter for parameter in flow.parameters() if parameter.requires_grad),
         masked_free=free_parameters(flow),
         learning_rate=trial.training.learning_rate,
         options=as_text(dict(trial.layer.options)),

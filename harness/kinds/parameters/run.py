@@ -8,7 +8,7 @@ from harness.core.records import Record, blank_record
 from harness.core.settings import Progress
 from harness.kinds.parameters.trial import ParametersTrial
 from harness.pipeline.models import build_flow
-from layers import free_parameters
+from layers import count_entries, free_parameters
 
 
 def run(trial: ParametersTrial, root: Path | None, out: Path, progress: Progress, checkpoints: object = None) -> Record:
@@ -20,7 +20,7 @@ def run(trial: ParametersTrial, root: Path | None, out: Path, progress: Progress
             "layer": trial.layer.row,
             "dataset": trial.label,
             "width": trial.flow.width,
-            "parameters": sum(parameter.numel() for parameter in flow.parameters()),
+            "parameters": count_entries(flow.parameters()),
             "masked_free": free_parameters(flow),
         }
     ]

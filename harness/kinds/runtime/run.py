@@ -17,7 +17,7 @@ from harness.pipeline.models import make_layer
 from harness.timing.operations import backend_of, events, inverse_error, perturb, prepare
 from harness.timing.peak_memory import peak_bytes
 from harness.timing.timing import Measurement, measure
-from layers import UnsupportedShape
+from layers import UnsupportedShape, count_entries
 
 Cases = dict[str | None, Callable[[], object]]
 """The calls that are timed alternately: those of the rows, and under None a copy of the point's tensor."""
@@ -83,7 +83,7 @@ def _case(ref: LayerRef, operation: Operation, x: Tensor, row: dict[str, Any]) -
     """Return the call to be timed, on the events x; facts that need no clock go into the row."""
     layer = make_layer(ref, tuple(x.shape[1:]), seed=0)
     perturb(layer, 0.05, torch.Generator().manual_seed(0))
-    row["parameters"] = sum(parameter.numel() for parameter in layer.parameters())
+    row["parameters"] = count_entries(layer.parameters())
     if layer.remark is not None:
         row["remark"] = layer.remark
     call = prepare(layer, len(x), operation, dtype=x.dtype, device=x.device)
