@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from harness.audit.stochastic_log_det import LogDetEstimate, stochastic_log_det
-from harness.checking.layer_case import LayerCase, offset_size, relative_error, tolerance
+from harness.checking.layer_case import LayerCase, log_det_tolerance, offset_size, relative_error, tolerance
 from harness.checking.layer_checks import gradient_faults
 from harness.checking.layer_faults import explain_log_det, shown_apart
 from harness.checking.layer_module_checks import mask_faults
@@ -29,7 +29,6 @@ EVENTS = 16
 FEW = 8  # events of which the reference of a training step takes a step at a time
 SCALES = (0.1, 0.03, 0.01)
 WORST_CONDITION = 1e6
-ROUNDING = 1e-14  # nats per entry: the error of slogdet itself if log|det W| is near 0
 SHARE = 0.1  # in nats per D: the log-det to which the weights are moved, so that a wrong factor is detected
 
 
@@ -110,7 +109,7 @@ def _samples(case: LayerCase, layer: InvertibleLinear, allowed: float) -> Iterat
     yield from gradient_faults(layer, x)
     value = _claimed(layer, x)
     error = abs(float(layer.log_det().detach().double().flatten()[0]) - value)
-    if not error <= allowed * (1 + abs(value)) + ROUNDING * layer.dim:
+    if not error <= log_det_tolerance(allowed, value, layer.dim):
         yield f"log_det() differs from the log-det of forward by {error:.3g}"
     if layer.dim <= DENSE_LIMIT and type(layer).dense is not InvertibleLinear.dense:
         with torch.no_grad():
@@ -125,7 +124,7 @@ def _exact(case: LayerCase, layer: InvertibleLinear, tolerance: float) -> Iterat
     truth = float(torch.linalg.slogdet(push_identity(layer, dtype=case.dtype))[1])
     for batch in (1, EVENTS):
         claimed = _claimed(layer, case.events(batch))
-        if not abs(claimed - truth) <= tolerance * (1 + abs(truth)) + ROUNDING * layer.dim:
+        if not abs(claimed - truth) <= log_det_tolerance(tolerance, truth, layer.dim):
             claim, expected = shown_apart(claimed, truth)
             yield f"log-det is {claim} but slogdet of the map is {expected}{explain_log_det(claimed, truth, layer)}"
             return

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from harness.checking.layer_case import MARGIN, LayerCase, matrix, relative_error
+from harness.checking.layer_case import MARGIN, LayerCase, inverse_matrix, log_det_tolerance, matrix, relative_error
 from harness.checking.layer_faults import explain_dense, explain_inverse, explain_log_det, shown_apart
 from harness.timing.operations import perturb
 from layers import InvertibleLinear
@@ -85,7 +85,7 @@ def log_det(case: LayerCase) -> Iterator[str]:
     layer = case.build()
     claimed = _log_det(layer, case.events())
     truth = torch.linalg.slogdet(matrix(layer, case.dtype))[1].item()
-    if not abs(claimed - truth) <= case.tolerance() * (1 + abs(truth)):
+    if not abs(claimed - truth) <= log_det_tolerance(case.tolerance(), truth, case.dim):
         claim, expected = shown_apart(claimed, truth)
         yield f"log-det is {claim} but slogdet of the map is {expected}{explain_log_det(claimed, truth, layer)}"
 
@@ -98,9 +98,9 @@ def reverse_log_det(case: LayerCase) -> Iterator[str]:
         return
     claimed = found.detach().double().flatten()[0].item()
     truth = -torch.linalg.slogdet(matrix(layer, case.dtype))[1].item()
-    if not abs(claimed - truth) <= case.tolerance() * (1 + abs(truth)):
+    if not abs(claimed - truth) <= log_det_tolerance(case.tolerance(), truth, case.dim):
         claim, expected = shown_apart(claimed, truth)
-        same = abs(claimed + truth) <= case.tolerance() * (1 + abs(truth))
+        same = abs(claimed + truth) <= log_det_tolerance(case.tolerance(), truth, case.dim)
         why = ": it is that of forward, with its sign" if same else ""
         yield f"log-det of the reverse direction is {claim} but minus slogdet of the map is {expected}{why}"
 
@@ -126,7 +126,7 @@ def log_det_method(case: LayerCase) -> Iterator[str]:
     layer = case.build()
     found, value = layer.log_det(), _log_det(layer, case.events())
     error = abs(found.detach().double().flatten()[0].item() - value)
-    if not error <= case.tolerance() * (1 + abs(value)):
+    if not error <= log_det_tolerance(case.tolerance(), value, case.dim):
         yield f"log_det() differs from the log-det of forward by {error:.3g}"
 
 
@@ -161,23 +161,27 @@ def scales(case: LayerCase) -> Iterator[str]:
 
 
 def unusual_events(case: LayerCase) -> Iterator[str]:
-    """Check that events unlike noise, alone and among others, have the map's own matrix and log-det.
+    """Check that events unlike noise, alone and among others, are mapped by the same matrices, with the same log-det.
 
     Data are smooth, sparse, of one sign or saturated; a layer that treats such events otherwise has no likelihood.
     """
     layer, normal = case.build(), case.events()
-    w, tolerance = matrix(layer, case.dtype), case.tolerance()
+    tolerance, constant = case.tolerance(), _log_det(layer, normal)
     with torch.no_grad():
-        offset, constant = layer(torch.zeros_like(normal[:1]))[0], _log_det(layer, normal)
+        origin = torch.zeros_like(normal[:1])
+        maps = (
+            ("y", lambda x: layer(x)[0], matrix(layer, case.dtype), layer(origin)[0]),
+            ("the inverse", layer.inverse, inverse_matrix(layer, case.dtype), layer.inverse(origin)),
+        )
         for kind, x in _unusual(normal).items():
             for batch in (x, torch.cat([normal, x])):
-                y, log_det = layer(batch)
-                expected = (batch.double().flatten(1) @ w.T).reshape(y.shape) + offset
-                for what, value, truth in (("y", y, expected), ("the inverse", layer.inverse(y), batch)):
-                    error = relative_error(value[-len(x) :].double(), truth[-len(x) :].double())
+                for what, function, w, offset in maps:
+                    expected = (x.double().flatten(1) @ w.T).reshape(x.shape) + offset
+                    error = relative_error(function(batch)[-len(x) :].double(), expected)
                     if not error <= tolerance:
                         yield f"{what} of {kind} events differs by {error:.2g} (relative) from that of a linear map"
-                if not float((log_det.double() - constant).abs().max()) <= tolerance * (1 + abs(constant)):
+                log_det = layer(batch)[1].double()
+                if not float((log_det - constant).abs().max()) <= log_det_tolerance(tolerance, constant, case.dim):
                     yield f"the log-det of {kind} events is {float(log_det.flatten()[0]):.6g}, of others {constant:.6g}"
 
 

@@ -10,14 +10,16 @@ from torch import Tensor, nn
 from torch.optim import Adam
 
 from harness.audit.training_step import compare_step, moved, reference_step, take_step, tensors_of
-from harness.checking.layer_case import LayerCase, relative_error
+from harness.checking.layer_case import LayerCase, log_det_tolerance, relative_error
 from harness.checking.layer_checks import Check, every_result
+from harness.evaluation.evaluation import state_of
 from harness.training.flat import flattened
 from layers import InvertibleLinear
 
 BATCHES = (33, 64)  # events; odd, and even
 LARGE_BATCH = 320  # only in float32, as in training, and up to D = `SMALL`
 SMALL = 32
+STEP_MARGIN = 10.0  # gradients pass more operations than results, and matrix functions lose digits in float32
 UPDATES = 100
 VALIDATED = 20  # updates between two validations
 RATE = 1e-3
@@ -55,7 +57,7 @@ def step_faults(
         layer: in train(), and in the precision of the case.
         reference: the same layer in float64.
         size: number of events.
-        tolerance: allowed relative error.
+        tolerance: allowed relative error of results.
         threads: number of threads of torch for a second step.
         few: number of events of which the reference takes a step at a time.
     """
@@ -65,14 +67,15 @@ def step_faults(
     take_step(layer, x, weights)  # what a first step may set up, such as a cache of these weights, is no change
     before = tensors_of(layer)
     step = take_step(layer, x, weights)
-    yield from _moves(before, layer, f"a training step of {size} events")
-    yield from compare_step(step, expected, tolerance)
+    for name in moved(before, tensors_of(layer)):
+        yield f"{name!r} moves during a training step of {size} events without the optimiser"
+    yield from compare_step(step, expected, STEP_MARGIN * tolerance)
     if not torch.equal(step.x, x):
         yield f"a training step of {size} events overwrites its input"
     if threads > 1:
         with _threads(threads):
             again = take_step(layer, x, weights)
-        for fault in compare_step(again, expected, tolerance):
+        for fault in compare_step(again, expected, STEP_MARGIN * tolerance):
             yield f"with {threads} threads, {fault}"
     if not layer.hardens:
         with torch.no_grad():
@@ -81,7 +84,8 @@ def step_faults(
         error = relative_error(y, step.y)
         if not error <= tolerance:
             yield f"y of {size} events in eval() differs by {error:.2g} (relative) from that of a training step"
-        if not abs(float(log_det.flatten()[0]) - float(step.log_det)) <= tolerance * (1 + abs(float(step.log_det))):
+        error = abs(float(log_det.flatten()[0]) - float(step.log_det))
+        if not error <= log_det_tolerance(tolerance, float(step.log_det), case.dim):
             yield f"the log-det of {size} events in eval() differs from that of a training step"
 
 
@@ -110,12 +114,12 @@ def updates(case: LayerCase) -> Iterator[str]:
     expected = [nn.Parameter(tensor.detach().clone()) for tensor in joined]
     optimiser, expected_optimiser = (Adam(tensors, lr=RATE, fused=True) for tensors in (joined, expected))
     every_result(layer, x)
-    before = {name: value for name, value in tensors_of(layer).items() if not _is_trained(layer, name)}
+    before = _not_trained(layer)
     for number in range(1, UPDATES + 1):
         for tensor in joined:
             tensor.grad.zero_()  # type: ignore[union-attr]
         y, log_det = layer(x * 1.0)
-        ((0.5 * y.square().sum() / len(x) - log_det.sum()) / layer.dim).backward()
+        ((0.5 * y.square().sum() / len(x) - log_det.mean()) / layer.dim).backward()
         for tensor, other in zip(joined, expected, strict=True):
             other.grad = tensor.grad.clone()  # type: ignore[union-attr]
         optimiser.step()
@@ -126,7 +130,8 @@ def updates(case: LayerCase) -> Iterator[str]:
         if number % VALIDATED == 0:
             every_result(layer.eval(), x)
             layer.train()
-    yield from _moves(before, layer, f"{UPDATES} updates")
+    for name in moved(before, _not_trained(layer)):
+        yield f"{name!r} moves during {UPDATES} updates without the optimiser"
     yield from _compare_fresh(case, layer, x)
 
 
@@ -143,18 +148,13 @@ def _compare_fresh(case: LayerCase, layer: InvertibleLinear, x: Tensor) -> Itera
             )
     weights = step_weights(x)
     expected = reference_step(fresh.double().train(), x.double(), weights.double())
-    for fault in compare_step(take_step(layer.train(), x, weights), expected, case.tolerance()):
+    for fault in compare_step(take_step(layer.train(), x, weights), expected, STEP_MARGIN * case.tolerance()):
         yield f"after {UPDATES} updates, {fault}"
 
 
-def _moves(before: dict[str, Tensor], layer: nn.Module, during: str) -> Iterator[str]:
-    for name in moved(before, tensors_of(layer)):
-        yield f"{name!r} moves during {during} without the optimiser"
-
-
-def _is_trained(layer: nn.Module, name: str) -> bool:
-    parameter = dict(layer.named_parameters()).get(name)
-    return parameter is not None and parameter.requires_grad
+def _not_trained(layer: nn.Module) -> dict[str, Tensor]:
+    trained = {name for name, parameter in layer.named_parameters() if parameter.requires_grad}
+    return {name: value for name, value in state_of(layer).items() if name not in trained}
 
 
 @contextmanager
