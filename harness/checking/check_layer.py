@@ -6,6 +6,7 @@ import inspect
 import math
 import traceback
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,10 @@ import torch
 
 from harness.checking import layer_checks, layer_module_checks, training_checks
 from harness.checking.events import Begins, Collector, Done, Rules, Served, Tell, bounded
-from harness.checking.large_checks import LARGE_SHAPES, large_events
+from harness.checking.large_checks import EXACT_LIMIT, LARGE_SHAPES, SMALL, large_events, smaller_shapes
 from harness.checking.layer_case import LayerCase
 from harness.checking.layer_checks import Check
-from harness.checking.report import CONSTRUCTION, CheckReport
+from harness.checking.report import CONSTRUCTION, CheckReport, Remark, Unanswered
 from harness.core.layer_classes import check_options, resolve_layer
 from harness.core.provenance.environment import package_version
 from layers import InvertibleLinear, UnsupportedShape
@@ -40,11 +41,14 @@ SHAPES: tuple[tuple[int, ...], ...] = (
 
 DTYPES = (torch.float64, torch.float32)
 
+SLOW = (layer_checks.gradients, layer_module_checks.batches, *training_checks.CHECKS, large_events)
+
 CHECKS: dict[str, Check] = {
     check.__name__.replace("_", "-"): check
-    for check in (*layer_checks.CHECKS, *layer_module_checks.CHECKS, *training_checks.CHECKS, large_events)
+    for check in (*(check for check in (*layer_checks.CHECKS, *layer_module_checks.CHECKS) if check not in SLOW), *SLOW)
 }
-"""Name -> check of every rule, in the order in which they are reported."""
+"""Name -> check of every rule, in the order in which they are checked and reported: slow ones last, so that a check
+that runs out of time has answered the others."""
 
 
 def check_layer(
@@ -54,6 +58,7 @@ def check_layer(
     *,
     shapes: Sequence[tuple[int, ...]] = SHAPES,
     large: bool = True,
+    batches: Sequence[int] = (),
     device: str = "cpu",
     tell: Tell | None = None,
 ) -> CheckReport:
@@ -65,8 +70,11 @@ def check_layer(
         spec: a registered name, ``FILE.py:CLASS`` or ``package.module:CLASS``.
         options: options of the layer's constructor.
         folder: searched for a relative FILE.py before the working directory.
-        shapes: event shapes to try; small, since a check builds D x D matrices.
-        large: whether to check `LARGE_SHAPES` too.
+        shapes: event shapes to try. On those of more than `SMALL` entries only the rule on large events is checked, as
+            the others build D x D matrices; if the layer serves no smaller one, all rules are checked on the smallest.
+        large: whether to check `LARGE_SHAPES` too; each that the layer refuses is replaced by the largest one tried
+            that it serves.
+        batches: sizes of batches to try besides those of the rules.
         device: where to run, such as "cuda"; float64 only there, since convolutions may round to TF32.
         tell: callback for each event of the check, such as the start or the end of a rule on a case.
 
@@ -77,7 +85,8 @@ def check_layer(
     dtypes = DTYPES if device == "cpu" else (torch.float64,)
     precisions = [str(dtype).removeprefix("torch.") for dtype in dtypes]
     versions = {"torch": str(torch.__version__), "invertbench": package_version("invertbench")}
-    names = [name for name, check in CHECKS.items() if large or check is not large_events]
+    large_shapes = [*(LARGE_SHAPES if large else ()), *(shape for shape in shapes if math.prod(shape) > SMALL)]
+    names = [name for name, check in CHECKS.items() if large_shapes or check is not large_events]
     collector.take(
         Rules(
             rules=[CONSTRUCTION, *names],
@@ -88,27 +97,36 @@ def check_layer(
     collector.take(Begins(rule=CONSTRUCTION, place="import"))
     cls = resolve_layer(spec, folder)
     options = check_options(cls, options or {})
-    served, faulty = [], False
+    served, refused, faulty = [], set(), False
     for shape in shapes:
         collector.take(Begins(rule=CONSTRUCTION, place=f"shape {shape}"))
         reason, faults = construct(cls, shape, options)
         faulty |= collector.answer(faults)
         if reason is not None or not faults:
             collector.take(Served(shape=list(shape), refusal=None if reason is None else bounded(reason)))
-        if reason is None and not faults:
+        if reason is not None:
+            refused.add(shape)
+        elif not faults:
             served.append(shape)
     if not served and not faulty:
         collector.take(Begins(rule=CONSTRUCTION, place="all shapes"))
         collector.answer(["the layer serves none of the shapes tried"])
+    small = [shape for shape in served if math.prod(shape) <= SMALL]
+    if not small:
+        small = sorted((shape for shape in served if math.prod(shape) <= EXACT_LIMIT), key=math.prod)[:1]
     cases = [
-        LayerCase(cls, shape, dtype, options, device, training)
-        for shape, dtype, training in product(served, dtypes, (True, False))
+        LayerCase(cls, shape, dtype, options, device, training, tuple(batches))
+        for shape, dtype, training in product(small, dtypes, (True, False))
     ]
     sound: list[LayerCase] = []  # cases on which forward, the first check, passes; the other checks need it
     for name in names:
         if CHECKS[name] is large_events:
-            if sound:
-                _check_large(cls, options, device, collector)
+            if sound or (served and not cases):
+                large_cases = [
+                    LayerCase(cls, shape, torch.float64, options, device, training=False, batches=tuple(batches))
+                    for shape in sorted(set(large_shapes) - refused, key=math.prod)
+                ]
+                _check_large(large_cases, collector)
             continue
         for case in cases if name == "forward" else sound:
             collector.take(Begins(rule=name, place=str(case)))
@@ -119,16 +137,31 @@ def check_layer(
     return collector.report()
 
 
-def _check_large(cls: type[InvertibleLinear], options: Mapping[str, Any], device: str, collector: Collector) -> None:
-    """Check events of some thousand entries, smaller ones first, until one has a fault or takes too long."""
-    for shape in LARGE_SHAPES:
-        case = LayerCase(cls, shape, torch.float64, options, device, training=False)
+def _check_large(cases: Sequence[LayerCase], collector: Collector) -> None:
+    """Check large events in the order of the cases until one has a fault or takes too long; name those left then."""
+    checked: set[tuple[int, ...]] = set()
+    slow = False
+    collector.take(Begins(rule="large-events", place="all shapes"))
+    for case in cases:
         collector.take(Begins(rule="large-events", place=str(case)))
-        reason, _ = construct(cls, shape, options)
-        found = [] if reason is not None else run_check("large-events", case)
-        collector.answer(found)
-        if found:
+        if slow:
+            collector.answer([Unanswered("not tried, as there is no answer on smaller events")])
+            continue
+        reason, _ = construct(case.cls, case.shape, case.options)
+        if reason is not None:
+            tried = smaller_shapes(case.shape)
+            shape = next((shape for shape in tried if construct(case.cls, shape, case.options)[0] is None), None)
+            instead = f"{shape} is checked instead, the largest" if shape else "so are all"
+            collector.answer([Remark(f"refused: {reason}; {instead} of {len(tried)} shapes tried")])
+            if shape is None or shape in checked:
+                continue
+            case = replace(case, shape=shape)
+            collector.take(Begins(rule="large-events", place=str(case)))
+        checked.add(case.shape)
+        found = run_check("large-events", case)
+        if collector.answer(found):
             return
+        slow = any(isinstance(message, Unanswered) for message in found)
 
 
 def construct(

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from harness.checking.report import CONSTRUCTION, CheckReport, Remark, RuleFinding, Severity
+from harness.checking.report import CONSTRUCTION, CheckReport, Remark, RuleFinding, Severity, Unanswered
 from harness.core.isolation.messages import BadMessage, shortened, visible
 
 LONGEST_TEXT = 2000  # characters of a finding or a reason, so that an event fits into a message
@@ -39,7 +39,7 @@ class Begins(_Event):
 
 
 class Found(_Event):
-    """A finding of the current check."""
+    """A finding of the current check, or the reason why it has no answer."""
 
     event: Literal["found"] = "found"
     message: str
@@ -110,6 +110,7 @@ class Collector:
         self._findings: list[RuleFinding] = []
         self._current: Begins | None = None
         self._begun: set[str] = set()
+        self._told: frozenset[str] = frozenset()
 
     def take(self, event: Event) -> None:
         """Receive one event."""
@@ -135,34 +136,53 @@ class Collector:
         """Receive the findings of the current check; return whether a fault is among them."""
         faulty = False
         for message in found:
-            remark = isinstance(message, Remark)
-            faulty |= not remark
-            self.take(Found(message=bounded(message), severity="remark" if remark else "fault"))
+            severity: Severity = "fault"
+            if isinstance(message, (Remark, Unanswered)):
+                severity = "remark" if isinstance(message, Remark) else "unanswered"
+            faulty |= severity == "fault"
+            self.take(Found(message=bounded(message), severity=severity))
         return faulty
+
+    def news(self) -> list[str]:
+        """Return the lines of the report on the rules that were answered since the last call."""
+        new = self._answered - self._told
+        if not new:
+            return []
+        report = self.report()
+        lines = [] if self._told else report.heading()
+        self._told |= new
+        return [*lines, *(line for rule in report.rules if rule in new for line in report.rule_lines(rule))]
 
     @property
     def at(self) -> str:
         """The rule and the case of the last check that began."""
         return "before its import" if self._current is None else f"{self._current.rule}, {self._current.place}"
 
-    def report(self, ended: str = "", log: str = "", seconds: float = 0.0) -> CheckReport:
+    @property
+    def _answered(self) -> frozenset[str]:
+        """The rules whose checks have ended on every case."""
+        running = set() if self.over or self._current is None else {self._current.rule}
+        return frozenset(self._begun - running)
+
+    def report(self, ended: str = "", log: str = "", seconds: float = 0.0, *, overtime: bool = False) -> CheckReport:
         """Return the report of the events so far.
 
         Args:
             ended: why the check ended early; "": it did not.
             log: the last output of its process.
             seconds: duration of the check.
+            overtime: whether it ended early because its time was over.
         """
-        unanswered = set() if self.over or self._current is None else {self._current.rule}
         return CheckReport(
             spec=self.spec,
             rules=tuple(self._about.rules),
-            answered=frozenset(self._begun - unanswered),
+            answered=self._answered,
             served=tuple(shape for shape, refusal in self._served.items() if refusal is None),
             dtypes=tuple(self._about.dtypes),
             refused={shape: refusal for shape, refusal in self._served.items() if refusal is not None},
             findings=tuple(self._findings),
             ended=ended,
+            overtime=overtime,
             log=log,
             seconds=seconds,
             versions=self._about.versions,

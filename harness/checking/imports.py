@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from harness.checking.isolated import check_in_process
-from harness.core.errors import UserError
+from harness.core.errors import Undecided, UserError
 
 
 def try_imports(specs: Iterable[tuple[str, Path | None]]) -> None:
@@ -19,11 +19,12 @@ def try_imports(specs: Iterable[tuple[str, Path | None]]) -> None:
         specs: FILE.py:CLASS or package.module:CLASS, each with the folder where its file is looked for first.
 
     Raises:
-        UserError: an import ended its process, or did not end in time.
+        UserError: an import ended its process.
+        Undecided: an import did not end in time.
     """
     for spec, folder in dict.fromkeys(specs):
-        ended = ""
+        report = None
         with contextlib.suppress(UserError):
-            ended = check_in_process(spec, {}, folder, shapes=()).ended
-        if ended:
-            raise UserError(ended)
+            report = check_in_process(spec, {}, folder, shapes=(), large=False)
+        if report is not None and report.ended:
+            raise Undecided(report.ended) if report.overtime else UserError(report.ended)

@@ -9,7 +9,7 @@ import itertools
 import signal
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
@@ -37,17 +37,20 @@ def check_in_process(
     options: Mapping[str, Any],
     folder: Path | None = None,
     timeout: float = CHECK_SECONDS,
-    shapes: Sequence[tuple[int, ...]] | None = None,
+    show: Callable[[list[str]], None] | None = None,
+    **extent: Any,
 ) -> CheckReport:
     """Run every check of a layer in its own process.
 
     If the process ends before every rule was answered, for whatever reason, the report is not ok, says how the process
-    ended, and includes its output.
+    ended, and includes its output. A check that is ended after `timeout` is undecided, unless it has found a fault: a
+    hang cannot be distinguished from a slow machine.
 
     Args:
         spec, options, folder: see `harness.checking.check_layer.check_layer`.
         timeout: seconds after which the check is ended.
-        shapes: shapes to check it on; None: those of check-layer.
+        show: callback for the lines of the report above `CheckReport.closing`, each rule's as soon as it is answered.
+        extent: `shapes`, `large` and `batches` of `check_layer`; by default those of the command check-layer.
 
     Raises:
         UserError: the layer or one of its options does not exist.
@@ -56,11 +59,11 @@ def check_in_process(
     collector = Collector(spec)
     with tempfile.TemporaryDirectory(prefix="invertbench-check-") as place, Reaper() as reaper:
         log = Path(place) / "log"
-        child = start(context, _check, (spec, dict(options), folder, shapes), log=log, name=f"check {spec}")
+        child = start(context, _check, (spec, dict(options), folder, extent), log=log, name=f"check {spec}")
         begin = time.monotonic()
         try:
             reaper.watch(child)
-            how = _listen(child, collector, begin, timeout)
+            how, overtime = _listen(child, collector, begin, timeout, show)
         finally:
             child.end()
             child.clear()
@@ -72,11 +75,13 @@ def check_in_process(
         if not how:
             return collector.report(seconds=seconds)
         ended = f"check-layer {spec} ended early ({collector.at}): {how}"
-        return collector.report(ended, _shown_log(log), seconds)
+        return collector.report(ended, _shown_log(log), seconds, overtime=overtime)
 
 
-def _listen(child: Child, collector: Collector, begin: float, timeout: float) -> str:
-    """Receive the events until the check is over; return how it ended before that, or ""."""
+def _listen(
+    child: Child, collector: Collector, begin: float, timeout: float, show: Callable[[list[str]], None] | None
+) -> tuple[str, bool]:
+    """Receive the events until the check is over; return how it ended before that, or "", and whether by the clock."""
     numbers = itertools.count()
     while (left := begin + timeout - time.monotonic()) > 0:
         handles: list[Any] = [child.process.sentinel]
@@ -86,15 +91,17 @@ def _listen(child: Child, collector: Collector, begin: float, timeout: float) ->
         try:
             for message in child.messages.receive():
                 collector.take(event_of(message, next(numbers)))
+                if show is not None and (lines := collector.news()):
+                    show(lines)
         except BadMessage as error:
-            return f"it wrote {error}, to the pipe of its messages, and was ended"
+            return f"it wrote {error}, to the pipe of its messages, and was ended", False
         if collector.over or collector.wrong is not None:
-            return ""
+            return "", False
         if ended:  # after reading the rest of the pipe, which one read can hold
             child.process.join()
             memory = "; if no user sent it, the system was out of memory" if child.exit_code == -signal.SIGKILL else ""
-            return f"{ending_text(child.exit_code)} before every rule was answered{memory}"
-    return f"it took longer than {shown_seconds(timeout)}, the time limit (--timeout), and was ended"
+            return f"{ending_text(child.exit_code)} before every rule was answered{memory}", False
+    return f"it took longer than {shown_seconds(timeout)}, the time limit (--timeout), and was ended", True
 
 
 def _shown_log(log: Path) -> str:
@@ -106,13 +113,13 @@ def _check(
     spec: str,
     options: dict[str, Any],
     folder: Path | None,
-    shapes: Sequence[tuple[int, ...]] | None,
+    extent: dict[str, Any],
     sender: Sender,
 ) -> None:
     """The main function of the process."""
     import torch
 
-    from harness.checking.check_layer import SHAPES, check_layer
+    from harness.checking.check_layer import check_layer
 
     ignore_deprecations_of_peers()  # a check that ends early shows the log of its process
     torch.set_num_threads(1)  # the tensors of most checks are small, and other work may share the cores
@@ -123,6 +130,6 @@ def _check(
         sender.send({"number": next(numbers), "event": event.model_dump()})
 
     try:
-        check_layer(spec, options, folder, shapes=SHAPES if shapes is None else shapes, tell=tell)
+        check_layer(spec, options, folder, tell=tell, **extent)
     except UserError as error:
         tell(Wrong(message=bounded(str(error))))

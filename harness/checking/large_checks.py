@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,7 +15,7 @@ from harness.checking.layer_case import LayerCase, log_det_tolerance, offset_siz
 from harness.checking.layer_checks import gradient_faults
 from harness.checking.layer_faults import explain_log_det, shown_apart
 from harness.checking.layer_module_checks import mask_faults
-from harness.checking.report import Remark
+from harness.checking.report import Unanswered
 from harness.checking.training_checks import BATCHES, step_faults
 from layers import InvertibleLinear
 from layers.base import push_identity
@@ -22,11 +23,14 @@ from layers.base import push_identity
 LARGE_SHAPES: tuple[tuple[int, ...], ...] = ((2, 512), (48, 4, 4), (3, 32, 32), (3, 64, 64))
 """Shapes in the order of checking: D = 1024, 768, 3072 and 12,288."""
 
+SMALL = 256  # entries of the largest event on which every rule is checked; the rule of this file takes over above
+CHANNELS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16)  # of shapes that replace a refused one
 EXACT_LIMIT = 4096  # D up to which the matrix is formed: 0.1 GB and a second
 DENSE_LIMIT = 1024  # D up to which dense() is checked
-SLOWEST_PASS = 0.5  # limit in seconds for a forward pass of 16 events; a slower layer is not checked on larger events
-EVENTS = 16
 FEW = 8  # events of which the reference of a training step takes a step at a time
+SLOWEST_PASS = 0.5  # limit in seconds for a forward pass of 16 events; on larger events there is no answer
+EVENTS = 16
+MOST_NUMBERS = 1 << 26  # in a batch: half a GB in float64, of which a check holds several
 SCALES = (0.1, 0.03, 0.01)
 WORST_CONDITION = 1e6
 SHARE = 0.1  # in nats per D: the log-det to which the weights are moved, so that a wrong factor is detected
@@ -34,19 +38,23 @@ SHARE = 0.1  # in nats per D: the log-det to which the weights are moved, so tha
 
 def large_events(case: LayerCase) -> Iterator[str]:
     """Check that log-det, inverse and linearity hold on events of some thousand entries, in any batch."""
+    seconds = _seconds(case)
+    if seconds > SLOWEST_PASS:
+        yield Unanswered(f"a forward pass of {EVENTS} events takes {seconds:.1f} s, and the limit is {SLOWEST_PASS} s")
+        return
     layer, condition = _conditioned(case)
     x = case.events(EVENTS)
-    begin = time.perf_counter()
-    with torch.no_grad():
-        layer(x)
-    seconds = time.perf_counter() - begin
-    if seconds > SLOWEST_PASS:
-        yield Remark(f"not checked: a forward pass of {EVENTS} events takes {seconds:.1f} s")
-        return
     offset = offset_size(layer, x[:1], float(layer(x)[0].detach().abs().max()))
     allowed = tolerance(case.dtype, condition, offset)
     yield from _maps(layer, x, allowed)
     yield from _samples(case, layer, allowed)
+    sizes = []
+    for size in case.batches:
+        if size * layer.dim > MOST_NUMBERS:
+            yield Unanswered(f"a batch of {size} events has more than {MOST_NUMBERS:,} numbers")
+        else:
+            sizes.append(size)
+            yield from _batch(layer, case.events(size), allowed)
     if layer.dim <= EXACT_LIMIT:
         yield from _exact(case, layer, allowed)
     else:
@@ -56,7 +64,37 @@ def large_events(case: LayerCase) -> Iterator[str]:
         narrow = step.copy(layer)
         reference = step.copy(narrow).double()
         allowed = tolerance(dtype, condition, offset)
-        yield from step_faults(step, narrow, reference, BATCHES[0], allowed, few=FEW)
+        for size in (BATCHES[0], *sizes):
+            yield from step_faults(step, narrow, reference, size, allowed, few=FEW)
+
+
+def smaller_shapes(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Return images, sequences and vectors to try in place of a shape that a layer refuses.
+
+    They have at most as many entries as the shape and more than `SMALL`; those with the most come first, among these
+    those of the same number of axes.
+    """
+    entries = math.prod(shape)
+    sides = range(2, math.isqrt(entries) + 1)
+    shapes: set[tuple[int, ...]] = {(channels, side, side) for channels in CHANNELS for side in sides}
+    shapes |= {(channels, side * side) for channels in CHANNELS for side in sides}
+    shapes |= {(side * side, 1) for side in sides} | {(entries, 1)}
+    kept = [other for other in shapes if SMALL < math.prod(other) <= entries]
+    return sorted(kept, key=lambda other: (-math.prod(other), len(other) != len(shape), other))
+
+
+@torch.no_grad()
+def _seconds(case: LayerCase) -> float:
+    """Return the duration of a forward pass; the second one counts if the first is slow, as it may prepare others."""
+    layer, x = case.initial(), case.events(EVENTS)
+    seconds = 0.0
+    for _ in range(2):
+        begin = time.perf_counter()
+        layer(x)
+        seconds = time.perf_counter() - begin
+        if seconds <= SLOWEST_PASS:
+            break
+    return seconds
 
 
 def _conditioned(case: LayerCase) -> tuple[InvertibleLinear, float]:
@@ -120,9 +158,19 @@ def _samples(case: LayerCase, layer: InvertibleLinear, allowed: float) -> Iterat
     yield from mask_faults(case.copy(layer), x, allowed)
 
 
+@torch.no_grad()
+def _batch(layer: InvertibleLinear, x: Tensor, tolerance: float) -> Iterator[str]:
+    """Compare a batch of the size in use with its parts."""
+    parts = x.split(EVENTS)
+    for what, function in (("forward", lambda value: layer(value)[0]), ("inverse", layer.inverse)):
+        error = relative_error(function(x), torch.cat([function(part) for part in parts]))
+        if error > tolerance:
+            yield f"{what} of a batch of {len(x)} differs from that of batches of {EVENTS} by {error:.2g} (relative)"
+
+
 def _exact(case: LayerCase, layer: InvertibleLinear, tolerance: float) -> Iterator[str]:
     truth = float(torch.linalg.slogdet(push_identity(layer, dtype=case.dtype))[1])
-    for batch in (1, EVENTS):
+    for batch in _batches(case):
         claimed = _claimed(layer, case.events(batch))
         if not abs(claimed - truth) <= log_det_tolerance(tolerance, truth, layer.dim):
             claim, expected = shown_apart(claimed, truth)
@@ -131,9 +179,18 @@ def _exact(case: LayerCase, layer: InvertibleLinear, tolerance: float) -> Iterat
 
 
 def _stochastic(case: LayerCase, layer: InvertibleLinear) -> Iterator[str]:
-    estimate, claimed = _estimate(layer), _claimed(layer, case.events(1))
-    if estimate.excludes(claimed):
-        yield estimate.contradiction(claimed) + explain_log_det(claimed, estimate.value, layer)
+    estimate = _estimate(layer)
+    for batch in _batches(case):
+        claimed = _claimed(layer, case.events(batch))
+        if estimate.excludes(claimed):
+            yield estimate.contradiction(claimed) + explain_log_det(claimed, estimate.value, layer)
+            return
+
+
+def _batches(case: LayerCase) -> list[int]:
+    """Return the sizes of batches whose log-det is checked."""
+    entries = math.prod(case.shape)
+    return [1, EVENTS, *(size for size in case.batches if size * entries <= MOST_NUMBERS)]
 
 
 def _estimate(layer: InvertibleLinear, **options: int) -> LogDetEstimate:

@@ -30,7 +30,10 @@ OFFSET_MARGIN = 16.0
 
 @dataclass(frozen=True)
 class LayerCase:
-    """One layer class with its options on one event shape, in one dtype, on one device, in training or in eval()."""
+    """One layer class with its options on one event shape, in one dtype, on one device, in training or in eval().
+
+    `batches` are sizes in which the layer will be used, which the rules on batches try besides their own.
+    """
 
     cls: type[InvertibleLinear]
     shape: tuple[int, ...]
@@ -38,6 +41,7 @@ class LayerCase:
     options: Mapping[str, Any] = field(default_factory=dict)
     device: str = "cpu"
     training: bool = True
+    batches: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         mode = "" if self.training else ", in eval()"

@@ -169,23 +169,24 @@ FEW = 12
 
 def batches(case: LayerCase) -> Iterator[str]:
     """Check that events are independent: size, order and memory order of a batch change neither results nor log-det."""
-    layer, x = case.build(), case.events(MANY)
+    layer, x = case.build(), case.events(max((MANY, *case.batches)))
     expected = _results(layer, x)
-    few = x[:: MANY // FEW]
+    few = x[: MANY : MANY // FEW]
     backwards = _results(layer, x.flip(0))
     backwards = {what: value.flip(0) if value.ndim else value for what, value in backwards.items()}
     strided = x.transpose(1, -1).contiguous().transpose(1, -1)
     variants: dict[str, tuple[slice, dict[str, Tensor]]] = {
-        "one by one": (slice(None, None, MANY // FEW), _split(layer, few, 1)),
-        "by sevens": (slice(None), _split(layer, x, 7)),
+        "one by one": (slice(0, MANY, MANY // FEW), _split(layer, few, 1)),
+        "by sevens": (slice(0, MANY), _split(layer, x[:MANY], 7)),
         "in reverse order": (slice(None), backwards),
         "in other memory order": (slice(None), _results(layer, strided)),
         "as every second of a batch": (slice(0, FEW), _results(layer, x[:FEW].repeat_interleave(2, dim=0)[::2])),
     }
+    variants |= {f"by {size}": (slice(None), _split(layer, x, size)) for size in case.batches if size < len(x)}
     for what, (places, variant) in variants.items():
         known = {part: expected[part][places] for part in ("y", "inverse")} | {"log-det": expected["log-det"]}
         for part, error in _differences(case.tolerance(), known, variant):
-            yield f"{part} of events {what} differs by {error:.2g} (relative) from that in a batch of {MANY}"
+            yield f"{part} of events {what} differs by {error:.2g} (relative) from that in a batch of {len(x)}"
 
 
 def _split(layer: InvertibleLinear, x: Tensor, size: int) -> dict[str, Tensor]:

@@ -11,7 +11,8 @@ from harness.core.isolation.messages import visible
 CONSTRUCTION = "construction"
 """The first rule: the layer is imported and built on every shape."""
 
-Severity = Literal["fault", "remark"]
+Severity = Literal["fault", "remark", "unanswered"]
+Verdict = Literal["ok", "refused", "undecided"]
 
 SHOWN = 3
 """Number of distinct findings that a report shows for each rule."""
@@ -21,9 +22,13 @@ class Remark(str):
     """A finding for which the layer is not refused; a check yields it in place of a str."""
 
 
+class Unanswered(str):
+    """The reason why a rule has no answer on a case, such as its duration; a check yields it in place of a str."""
+
+
 @dataclass(frozen=True)
 class RuleFinding:
-    """One finding: the rule, the shape and precision of the case, and the fault or remark."""
+    """One finding: the rule, the shape and precision of the case, and the fault, the remark or the missing answer."""
 
     check: str
     place: str
@@ -41,8 +46,9 @@ class CheckReport:
         answered: the rules that were checked on every case that they apply to.
         served: the shapes that the layer was checked on, each in every one of `dtypes`.
         refused: shape -> the layer's reason for not serving it.
-        findings: every fault and remark, in the order of the rules.
+        findings: every fault and remark, and every reason for a missing answer, in the order of the rules.
         ended: why the check ended early; "": it did not.
+        overtime: whether it ended early because its time was over, which is no fault of the layer.
         log: the last output of the check's process, if it ended early.
         seconds: duration of the checks.
         versions: of torch and invertbench.
@@ -56,6 +62,7 @@ class CheckReport:
     refused: Mapping[tuple[int, ...], str]
     findings: tuple[RuleFinding, ...]
     ended: str = ""
+    overtime: bool = False
     log: str = ""
     seconds: float = 0.0
     versions: Mapping[str, str | None] = field(default_factory=dict)
@@ -71,45 +78,81 @@ class CheckReport:
         return tuple(finding for finding in self.findings if finding.severity == "remark")
 
     @property
+    def unanswered(self) -> tuple[str, ...]:
+        """The rules without an answer on at least one case, and without a fault."""
+        return tuple(rule for rule in self.rules if self.verdict(rule) == "not answered")
+
+    @property
     def ok(self) -> bool:
         """True if every rule was answered without a fault."""
-        return not self.faults and not self.ended and self.answered == set(self.rules)
+        return self.outcome == "ok"
+
+    @property
+    def outcome(self) -> Verdict:
+        """The verdict on the layer.
+
+        ok: every rule was answered without a fault. refused: there is a fault, or the process of the check ended by
+        itself. undecided: rules were not answered because the check, or a pass of the layer, takes too long.
+        """
+        if self.faults or (self.ended and not self.overtime):
+            return "refused"
+        return "undecided" if self.ended or self.unanswered else "ok"
 
     def verdict(self, rule: str) -> str:
         """Return "failed", "passed" or "not answered"."""
-        if any(finding.check == rule for finding in self.faults):
+        severities = {finding.severity for finding in self.findings if finding.check == rule}
+        if "fault" in severities:
             return "failed"
-        return "passed" if rule in self.answered else "not answered"
+        return "passed" if rule in self.answered and "unanswered" not in severities else "not answered"
 
     def lines(self) -> list[str]:
         """Return the report as text: one line per rule, and below a failed one its distinct faults."""
+        return [*self.heading(), *(line for rule in self.rules for line in self.rule_lines(rule)), *self.closing()]
+
+    def heading(self) -> list[str]:
+        """Return the lines above those of the rules: the shapes, known once the rule `CONSTRUCTION` is answered."""
         lines = [f"{self.spec}: {len(self.served)} shapes, {' and '.join(self.dtypes)}"]
         lines += [f"  not served  {shape}: {reason}" for shape, reason in self.refused.items()]
-        by_verdict: dict[str, list[str]] = {"failed": [], "passed": [], "not answered": []}
-        for rule in self.rules:
-            verdict = self.verdict(rule)
-            by_verdict[verdict].append(rule)
-            if verdict == "failed":
-                lines.append(f"  FAIL  {rule}")
-                lines += _distinct(finding for finding in self.faults if finding.check == rule)
-            elif verdict == "passed":
-                lines.append(f"  pass  {rule}")
-        failed, unanswered = by_verdict["failed"], by_verdict["not answered"]
-        if self.remarks:
-            lines.append("  remarks")
-            for rule in dict.fromkeys(finding.check for finding in self.remarks):
-                lines += _distinct((finding for finding in self.remarks if finding.check == rule), f"{rule}, ")
+        return [visible(line) for line in lines]
+
+    def rule_lines(self, rule: str) -> list[str]:
+        """Return the verdict on a rule, and below a failed one its distinct faults; nothing if it is not answered."""
+        match self.verdict(rule):
+            case "failed":
+                faults = _distinct(finding for finding in self.faults if finding.check == rule)
+                return [visible(line) for line in (f"  FAIL  {rule}", *faults)]
+            case "passed":
+                return [visible(f"  pass  {rule}")]
+        return []
+
+    def closing(self) -> list[str]:
+        """Return the lines below those of the rules: remarks, the rules that are not answered, and the verdict."""
+        lines = ["  remarks"] if self.remarks else []
+        lines += self._reasons("remark")
+        unanswered = self.unanswered
         if unanswered:
             lines.append(f"  not answered  {', '.join(unanswered)}")
+        lines += self._reasons("unanswered")
         if self.ended:
             lines.append(f"  {self.ended}")
         if self.log:
             lines += ["  printed last:", *(f"    {line}" for line in self.log.split("\n"))]
+        failed = [rule for rule in self.rules if self.verdict(rule) == "failed"]
         parts = [f"{len(failed)} failed: {', '.join(failed)}"] if failed else []
-        if self.ended or (unanswered and not failed):
-            parts.append(f"refused, as {len(unanswered)} rules were not answered")
+        if unanswered and (self.ended or not failed):
+            count = f"{len(unanswered)} rule{'s were' if len(unanswered) > 1 else ' was'} not answered"
+            parts.append(count if failed else f"{self.outcome}, as {count}")
         lines.append(f"{self.spec}: " + ("ok" if self.ok else "; ".join(parts)))
         return [visible(line) for line in lines]
+
+    def _reasons(self, severity: Severity) -> list[str]:
+        findings = [finding for finding in self.findings if finding.severity == severity]
+        rules = dict.fromkeys(finding.check for finding in findings)
+        return [
+            line
+            for rule in rules
+            for line in _distinct((finding for finding in findings if finding.check == rule), f"{rule}, ")
+        ]
 
     def document(self) -> dict[str, Any]:
         """Return the report as the JSON document of `--json`."""
@@ -117,15 +160,21 @@ class CheckReport:
             {
                 "rule": rule,
                 "verdict": self.verdict(rule),
-                "findings": [_place_and_message(finding) for finding in self.faults if finding.check == rule],
+                "findings": [
+                    _place_and_message(finding)
+                    for finding in self.findings
+                    if finding.check == rule and finding.severity != "remark"
+                ],
             }
             for rule in self.rules
         ]
         refused = [{"shape": list(shape), "reason": reason} for shape, reason in self.refused.items()]
         return {
             "layer": self.spec,
-            "verdict": "ok" if self.ok else "refused",
+            "verdict": self.outcome,
+            "error": None,  # the key of the message if the command is wrong
             "rules": rules,
+            "not_answered": list(self.unanswered),
             "shapes": {"served": [list(shape) for shape in self.served], "refused": refused},
             "remarks": [{"rule": finding.check} | _place_and_message(finding) for finding in self.remarks],
             "ended": self.ended or None,
@@ -135,10 +184,10 @@ class CheckReport:
         }
 
     def reason(self, most: int = 2) -> str:
-        """Return how the check ended early, if it did, and the first fault of each of the first failed rules."""
+        """Return how the process ended, if by itself, and the first fault of each of the first failed rules."""
         first = {finding.check: finding for finding in reversed(self.faults)}
         failed = [rule for rule in self.rules if rule in first]
-        parts = [self.ended] if self.ended else []
+        parts = [self.ended] if self.ended and not self.overtime else []
         parts += [f"{rule}, {first[rule].place}: {first[rule].message}" for rule in failed[:most]]
         if len(failed) > most:
             parts.append(f"and {', '.join(failed[most:])}")

@@ -31,7 +31,8 @@ def training_step(case: LayerCase) -> Iterator[str]:
         return
     layer = case.build()
     reference = case.copy(layer).double()
-    sizes = (*BATCHES, LARGE_BATCH) if case.dim <= SMALL and case.dtype == torch.float32 else BATCHES
+    small = case.dim <= SMALL and case.dtype == torch.float32
+    sizes = (*BATCHES, *(size for size in case.batches if size < LARGE_BATCH), LARGE_BATCH) if small else BATCHES
     for size in sizes:
         faults = list(
             step_faults(case, layer, reference, size, case.tolerance(), threads=2 if size == sizes[-1] else 1)

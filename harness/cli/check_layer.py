@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import TextIO
 
 from harness.cli.shared.options import add_repeatable, quantity
+from harness.core.errors import Undecided
 from harness.core.run_options import CHECK_SECONDS, parse_timeout, shown_seconds
 
 HELP = "check a layer by every rule of the interface"
@@ -28,11 +33,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Return 0 if the layer obeys every rule, else 1."""
+    """Return 0 if the layer obeys every rule, 1 if it is refused, 4 if rules were not answered and none has failed."""
     from harness.checking.isolated import check_in_process, start_check_server
     from harness.planning.overrides import parse_options
 
     start_check_server()
-    report = check_in_process(args.layer, parse_options(args.settings), Path.cwd(), args.timeout)
-    print(json.dumps(report.document(), indent=1) if args.json else "\n".join(report.lines()))
-    return 0 if report.ok else 1
+    stream = sys.stderr if args.json else sys.stdout
+    show = None if args.json and not (stream and stream.isatty()) else partial(_show, stream)
+    report = check_in_process(args.layer, parse_options(args.settings), Path.cwd(), args.timeout, show)
+    if args.json:
+        print(json.dumps(report.document(), indent=1))
+    else:
+        _show(stream, report.closing())
+    return {"ok": 0, "refused": 1, "undecided": Undecided.exit_code}[report.outcome]
+
+
+def _show(stream: TextIO, lines: Sequence[str]) -> None:
+    print("\n".join(lines), file=stream, flush=True)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import io
+import json
 import os
 import sys
 import warnings
 from collections.abc import Sequence
+from typing import NoReturn
 
 from harness.core.errors import UserError
 from harness.core.third_party import ignore_deprecations_of_peers
@@ -36,8 +38,17 @@ PROGRAM = "python -m harness"
 INTERRUPTED = 130
 BROKEN_PIPE = 141  # exit code that a shell reports for a program ended by SIGPIPE
 
-EPILOG = """exit codes: 0 all trials ok; 1 some trial is not; 2 the command or the suite is wrong;
-3 data is missing; 130 interrupted"""
+EPILOG = """exit codes: 0 all trials ok, or the layer is; 1 some trial is not, or the layer has a fault;
+2 the command or the suite is wrong; 3 data is missing; 4 undecided, as time ran out; 130 interrupted"""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that raises a `UserError` for a wrong command, below the usage on standard error."""
+
+    def error(self, message: str) -> NoReturn:
+        """See `argparse.ArgumentParser.error`."""
+        self.print_usage(sys.stderr)
+        raise UserError(f"{self.prog}: error: {message}")
 
 
 class ShowVersion(argparse.Action):
@@ -54,25 +65,30 @@ class ShowVersion(argparse.Action):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command of `argv` (by default, of the process), and return its exit code.
 
-    An error that the user can correct is one message on standard error; any other exception is a fault of this program
-    and propagates.
+    An error that the user can correct is one message on standard error, under `--json` also a document on standard
+    output; any other exception is a fault of this program and propagates.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # so that an arrow in a table does not end a run on an ASCII terminal
+    as_json = "--json" in (sys.argv[1:] if argv is None else argv)
+    args = argparse.Namespace(command=None)
     try:
         args = make_parser().parse_args(argv)
-    except SystemExit as end:  # argparse has printed its message or its help
-        return end.code if isinstance(end.code, int) else 2
-    try:
         with warnings.catch_warnings():
             ignore_deprecations_of_peers()
             code: int = args.execute(args)
         sys.stdout.flush()
+    except SystemExit as end:  # argparse has printed its help
+        return end.code if isinstance(end.code, int) else 2
     except UserError as error:
         print(error, file=sys.stderr)
+        if as_json:
+            _print_error(str(error))
         return error.exit_code
     except KeyboardInterrupt:
+        if as_json:
+            _print_error("interrupted")
         rest = "; finished trials keep their records, and the same command resumes" if args.command == "run" else ""
         print(f"interrupted{rest}", file=sys.stderr)
         return INTERRUPTED
@@ -83,9 +99,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+def _print_error(message: str) -> None:
+    print(json.dumps({"verdict": None, "error": message}, indent=1), flush=True)
+
+
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=PROGRAM,
         description="Train, time and count invertible linear layers in one shared backbone.",
         epilog=EPILOG,

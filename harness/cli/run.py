@@ -104,7 +104,7 @@ def _start_imports(suite: SuiteFile, profile: str) -> None:
 
 
 def _run_remaining(request: Request, root: Path | None, args: argparse.Namespace) -> None:
-    from harness.execution.gate import check_layers, leave_out_refused
+    from harness.execution.gate import Gate, leave_out_refused
     from harness.execution.local.slots import make_slots
     from harness.execution.local.supervisor import run_trials
     from harness.execution.progress import QuietReporter, Reporter, VerboseReporter, make_reporter
@@ -159,11 +159,11 @@ def _run_remaining(request: Request, root: Path | None, args: argparse.Namespace
 
     stop_at = (lambda record: not good(record)) if args.fail_fast else None
     attempted = {trial.id for trial in attached}
+    gate = Gate(args.unchecked)
     # What a trial waits for, such as the candidates of its tuning, runs in an earlier pass.
     while (wave := ready(entries, choice, attempted)) or attached:
         attempted |= {trial.id for trial in wave}
-        checks = check_layers(wave, args.unchecked, run_options.checks)
-        run_options = replace(run_options, checks=checks)
+        run_options = replace(run_options, checks=gate.check(wave))
         with writing(folder):
             trials = leave_out_refused(wave, run_options, provenance.of)
         if args.fail_fast and len(trials) < len(wave):

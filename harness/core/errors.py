@@ -14,6 +14,12 @@ class SuiteError(UserError):
     """The suite file is wrong; the message lists every fault as `file:line:column: value, rule, way out`."""
 
 
+class Undecided(UserError):
+    """Time ran out before there was an answer: this refuses nothing, and more time may give one."""
+
+    exit_code = 4
+
+
 class DataMissing(UserError):
     """A data set that the plan needs is missing; raised before any training."""
 

@@ -20,7 +20,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 CHECKPOINT_SECONDS = 60.0
 CHECK_SECONDS = 300.0  # limit for all rules of check-layer on one layer
 
-PASSED, UNCHECKED = "passed", "unchecked"
+PASSED, UNCHECKED, NOT_FULLY_CHECKED = "passed", "unchecked", "not fully checked:"
 
 _SECONDS = {"": 1, "s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600, "hours": 3600, "d": 86400, "days": 86400}
 _BYTES = {
@@ -44,7 +44,8 @@ class RunOptions:
         stale: whether training resumes from a checkpoint of changed source.
         host: whether records name the machine.
         checks: outcome of check-layer for third-party layers: `LayerRef.check_key` -> PASSED, UNCHECKED if the layer
-            was not checked, or the reason for which it was refused; a refused layer must not run.
+            was not checked, NOT_FULLY_CHECKED with the rules that were not answered, or the reason for which it was
+            refused; a refused layer must not run.
     """
 
     out: Path

@@ -70,6 +70,16 @@ class Trial(Settings):
         return self.layers_under_test
 
     @property
+    def layer_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the events that its layers receive."""
+        return ()
+
+    @property
+    def layer_batches(self) -> tuple[int, ...]:
+        """The sizes of the batches that its layers receive, except incomplete ones."""
+        return ()
+
+    @property
     def open_ended(self) -> bool:
         """True if the records of its prerequisites may call for further ones."""
         return False

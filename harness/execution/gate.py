@@ -1,5 +1,8 @@
 """Before a run: check every third-party layer with check-layer; trials of a refused layer do not start.
 
+A layer is checked on small events and on those that the trials give it. If time runs out before a fault is found, its
+trials run, and tables say "not fully checked": the clock of a busy machine is no fault of a layer.
+
 The column `check` of results has the outcome for each of these layers. Outcomes are passed on as
 `harness.core.run_options.RunOptions.checks`.
 """
@@ -7,15 +10,16 @@ The column `check` of results has the outcome for each of these layers. Outcomes
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.core.errors import UserError
 from harness.core.isolation.messages import shortened, visible
 from harness.core.records import Record, blank_record, write_record
-from harness.core.run_options import PASSED, UNCHECKED, RunOptions, shown_seconds
+from harness.core.run_options import NOT_FULLY_CHECKED, PASSED, UNCHECKED, RunOptions, shown_seconds
 from harness.core.settings import LayerRef
 from harness.core.trial import Trial
 
@@ -27,24 +31,75 @@ LONGEST_FAULT = 180  # characters, so that tables, which shorten reasons, still 
 WAY_OUT = "fix the layer, or run it anyway: --unchecked with --retry-failed"
 
 
-def check_layers(trials: Iterable[Trial], unchecked: bool, known: Mapping[str, str]) -> dict[str, str]:
-    """Return `RunOptions.checks` with those known: check each third-party layer once per set of options; print it."""
-    layers = {layer.check_key: layer for trial in trials for layer in trial.layers_to_check}
-    new = {key: layer for key, layer in layers.items() if key is not None and key not in known}
-    return dict(known) | {key: UNCHECKED if unchecked else _check(layer) for key, layer in new.items()}
+@dataclass
+class _Events:
+    """The shapes and the sizes of batches on which a layer is, or was, checked."""
+
+    shapes: set[tuple[int, ...]] = field(default_factory=set)
+    batches: set[int] = field(default_factory=set)
 
 
-def _check(layer: LayerRef) -> str:
-    from harness.checking.isolated import check_in_process  # here: trials import this module, and check nothing
+class Gate:
+    """Check third-party layers, each once per set of options, and again only on events of further shapes or batches.
 
+    Args:
+        unchecked: whether layers run without a check.
+    """
+
+    def __init__(self, unchecked: bool) -> None:
+        self._unchecked = unchecked
+        self._outcomes: dict[str, str] = {}
+        self._events: defaultdict[str, _Events] = defaultdict(_Events)
+
+    def check(self, trials: Iterable[Trial]) -> dict[str, str]:
+        """Check the layers of trials, print the outcomes, and return `RunOptions.checks` with all outcomes so far."""
+        new: dict[str, LayerRef] = {}
+        for trial in trials:
+            for layer in trial.layers_to_check:
+                if (key := layer.check_key) is not None and (self._add(trial, key) or key not in self._outcomes):
+                    new[key] = layer
+        for key, layer in new.items():
+            self._outcomes[key] = UNCHECKED if self._unchecked else _check(layer, self._events[key])
+        return dict(self._outcomes)
+
+    def _add(self, trial: Trial, key: str) -> bool:
+        """Add the events of a trial to those of a layer; return whether there are new ones."""
+        events = self._events[key]
+        shapes, batches = set(trial.layer_shapes) - events.shapes, set(trial.layer_batches) - events.batches
+        events.shapes |= shapes
+        events.batches |= batches
+        return bool(shapes or batches)
+
+
+def _check(layer: LayerRef, events: _Events) -> str:
+    from harness.checking.check_layer import SHAPES  # here: trials import this module, and check nothing
+    from harness.checking.isolated import check_in_process
+
+    shapes, batches = sorted(events.shapes), sorted(events.batches)
+    about = f", and those of the suite: {', '.join(map(str, shapes))}" if shapes else ""
+    sizes = f", in batches of {' and '.join(map(str, batches))}" if batches else ""
+    print(f"check-layer {layer.layer}: on small events{about}{sizes}", flush=True)
     try:
-        report = check_in_process(layer.layer, dict(layer.options))
+        report = check_in_process(
+            layer.layer,
+            dict(layer.options),
+            shapes=tuple(dict.fromkeys([*SHAPES, *shapes])),
+            large=False,
+            batches=tuple(batches),
+        )
     except UserError as error:
         fault = visible(str(error))
     else:
         if report.ok:
             print(f"check-layer {layer.layer}: passed, in {shown_seconds(report.seconds)}", flush=True)
             return PASSED
+        if report.outcome == "undecided":
+            rules = visible(", ".join(report.unanswered))
+            text = (
+                f"check-layer {layer.layer}: not fully checked after {shown_seconds(report.seconds)}, so tables mark it"
+            )
+            print(f"{text}; its trials run. Not answered: {rules}", file=sys.stderr, flush=True)
+            return f"{NOT_FULLY_CHECKED} {rules}"
         fault = report.reason()
     # Records and reports contain no folders of this machine.
     fault = fault.replace(f"{Path(layer.layer.rpartition(':')[0]).resolve().parent}/", "")
@@ -72,7 +127,8 @@ def leave_out_refused(trials: Sequence[Trial], run_options: RunOptions, provenan
 def refusals(trial: Trial, checks: Mapping[str, str]) -> dict[str, str]:
     """Return row -> reason, for the layers of a trial that check-layer refused."""
     outcomes = {layer.row: checks.get(layer.check_key or "", PASSED) for layer in trial.layers_to_check}
-    return {row: outcome for row, outcome in outcomes.items() if outcome not in (PASSED, UNCHECKED)}
+    allowed = (PASSED, UNCHECKED, NOT_FULLY_CHECKED)
+    return {row: outcome for row, outcome in outcomes.items() if not outcome.startswith(allowed)}
 
 
 def without_refused(trial: Trial, checks: Mapping[str, str]) -> Trial:

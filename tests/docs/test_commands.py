@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli.parser import PROGRAM, make_parser
+from harness.core.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILT = ("_build", "generated")
@@ -56,7 +57,7 @@ def test_every_command_can_be_parsed():
                 continue
             try:
                 make_parser().parse_args(words)
-            except SystemExit:
+            except UserError:
                 pytest.fail(f"{name}: {shlex.join(words)}")
             seen += 1
     assert seen > 40

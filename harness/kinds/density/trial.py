@@ -75,6 +75,19 @@ class FlowTrial(Trial):
         """The training steps."""
         return self.training.steps
 
+    @property
+    def layer_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes at the levels of the flow."""
+        from flows import level_shapes  # imports torch
+        from harness.datasets import find_dataset
+
+        return tuple(level_shapes(find_dataset(self.data.name).event_shape(dict(self.data.options)), self.flow.levels))
+
+    @property
+    def layer_batches(self) -> tuple[int, ...]:
+        """The batch of training and that of evaluations."""
+        return self.training.batch_size, self.training.evaluation_batch
+
     def with_checksums(self, checksums: Mapping[DataRef, str | None]) -> Self:
         """Return the same trial on data with these checksums; without another for its data set, the trial itself."""
         checksum = checksums.get(self.data.arrays, self.data.checksum)

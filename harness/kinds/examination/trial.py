@@ -24,6 +24,11 @@ class ExaminationTrial(Trial):
         return f"{self.examine}-{self.label}-{self.layer.row}"
 
     @property
+    def layer_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shape that is examined."""
+        return (self.shape,)
+
+    @property
     def place(self) -> str:
         """Quantity and shape."""
         return f"{self.examine}, {self.label}"

@@ -23,6 +23,13 @@ class ParametersTrial(Trial):
         return f"{self.label}-{self.layer.row}-w{self.flow.width}"
 
     @property
+    def layer_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes at the levels of the flow."""
+        from flows import level_shapes  # imports torch
+
+        return tuple(level_shapes(self.shape, self.flow.levels))
+
+    @property
     def place(self) -> str:
         """Data set and coupling width."""
         return f"{self.label}, width {self.flow.width}"

@@ -47,6 +47,16 @@ class RuntimeTrial(Trial):
         return self.layers
 
     @property
+    def layer_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shape of the sweep point."""
+        return (self.shape,)
+
+    @property
+    def layer_batches(self) -> tuple[int, ...]:
+        """The batch of the sweep point."""
+        return (self.batch,)
+
+    @property
     def place(self) -> str:
         """The sweep with shape and batch."""
         return f"{self.sweep}, {'×'.join(map(str, self.shape))}, batch {self.batch}"

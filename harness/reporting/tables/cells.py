@@ -6,7 +6,7 @@ from collections.abc import Container
 
 import pandas as pd
 
-from harness.core.run_options import UNCHECKED
+from harness.core.run_options import NOT_FULLY_CHECKED, UNCHECKED
 from harness.reporting.frame import MISSING, Row
 from harness.reporting.tables.kernels import FALLBACK
 
@@ -39,10 +39,12 @@ class Notes:
 
 
 def layer_cell(row: str, frame: pd.DataFrame, notes: Notes) -> str:
-    """Return the label of a row, with a remark where its layer was not checked."""
-    if ((frame["layer"] == row) & (frame["check"] == UNCHECKED)).any():
+    """Return the label of a row, with a remark where its layer was not checked, or not by every rule."""
+    checks = frame.loc[frame["layer"] == row, "check"].dropna().unique()
+    if UNCHECKED in checks:
         return row + notes.mark("not checked by check-layer (--unchecked)")
-    return row
+    marks = [notes.mark(check) for check in checks if check.startswith(NOT_FULLY_CHECKED)]
+    return row + "".join(marks)
 
 
 def failed_cell(line: Row, notes: Notes) -> str:
