@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.checking.check_layer import check_layer
+from harness.checking import large_checks
+from harness.checking.check_layer import CHECKS, check_layer
 from harness.core.errors import UserError
 from layers.kernels import load as kernels
 
@@ -124,6 +125,77 @@ def test_shapes_may_be_refused_but_not_all(write_layer, condition, message, serv
     assert len(report.served) == served
     assert report.ok == ok
     assert line in "\n".join(report.lines())
+
+
+def refuses(condition):
+    """Return the lines of a layer that refuses shapes under a condition."""
+    refusal = 'raise UnsupportedShape(f"not {shape}")'
+    return "def __init__(self, shape):", "    super().__init__(shape)", f"    if {condition}: {refusal}"
+
+
+@pytest.mark.parametrize(
+    ("condition", "instead"),
+    [
+        ("self.dim > 2000", {"(3, 32, 32)": "(5, 20, 20)", "(3, 64, 64)": "(5, 20, 20)"}),
+        ("self.channels % 4", {"(2, 512)": "(4, 256)", "(3, 32, 32)": "(12, 16, 16)", "(3, 64, 64)": "(12, 32, 32)"}),
+        ("len(shape) == 3", {"(3, 32, 32)": "(3, 1024)", "(3, 64, 64)": "(3, 4096)"}),
+        ("shape[1:] != (1,)", {"(2, 512)": "(1024, 1)", "(3, 32, 32)": "(3072, 1)", "(3, 64, 64)": "(12288, 1)"}),
+        ("self.dim > 64", dict.fromkeys(["(2, 512)", "(3, 32, 32)", "(3, 64, 64)"], "so are all")),
+    ],
+)
+def test_a_large_shape_that_is_refused_is_replaced_by_the_largest_that_is_served(
+    write_layer, condition, instead, monkeypatch
+):
+    tried = []
+
+    def run_check(name, case):
+        if name == "large-events":
+            tried.append(str(case.shape))
+        return []
+
+    monkeypatch.setattr("harness.checking.check_layer.run_check", run_check)
+    shapes = [(4, 2), (4, 2, 2), (5, 1)]
+    report = check_layer(write_layer(*refuses(condition)), shapes=shapes)
+    assert report.ok
+    for shape, other in instead.items():
+        [remark] = [finding for finding in report.remarks if finding.place.startswith(f"shape {shape}, ")]
+        assert f"not {shape}; {other}" in remark.message
+    served = {"(2, 512)", "(3, 32, 32)", "(3, 64, 64)"} - set(instead)
+    assert set(tried) == served | {other for other in instead.values() if other != "so are all"}
+    assert len(tried) == len(set(tried)), "each once"
+
+
+def test_a_fault_on_the_shape_that_replaces_a_refused_one_is_found(write_layer):
+    wrong = "    return super().forward(x)[0], super().forward(x)[1] * (1 + (self.dim > 500))"
+    spec = write_layer(*refuses("self.dim > 1000"), "def forward(self, x):", wrong)
+    report = check_layer(spec, shapes=[(4, 2)])
+    assert {finding.check for finding in report.faults} == {"large-events"}
+
+
+def test_a_slow_layer_does_not_pass_the_rule_on_large_events(monkeypatch):
+    monkeypatch.setattr(large_checks, "SLOWEST_PASS", -1.0)
+    report = check_layer("conv1x1", shapes=[(2, 3)])
+    assert (report.outcome, report.unanswered) == ("undecided", ("large-events",))
+    first, *others = [finding.message for finding in report.findings]
+    assert "a forward pass of 16 events takes" in first
+    assert others == ["not tried, as there is no answer on smaller events"] * 2
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (4, 8, 16)])
+@pytest.mark.parametrize("method", ["forward", "inverse"])
+def test_batches_of_the_suite_are_tried(write_layer, shape, method):
+    result = {"forward": "y, log_det = super().forward(x); return y * factor, log_det"}
+    body = result.get(method, "return super().inverse(x) * factor")
+    spec = write_layer(f"def {method}(self, x):", "    factor = 2 if len(x) == 50 else 1", f"    {body}")
+    assert check_layer(spec, shapes=[(4, 2), shape], large=False).ok
+    report = check_layer(spec, shapes=[(4, 2), shape], large=False, batches=[50, 400])
+    failed = {finding.check for finding in report.faults}
+    assert failed == ({"batches", "large-events"} if len(shape) == 3 else {"batches"})
+
+
+def test_a_layer_for_a_large_shape_alone_is_checked_there(write_layer):
+    report = check_layer(write_layer(*refuses("shape != (16, 8, 8)")), shapes=[(4, 2), (16, 8, 8)], large=False)
+    assert report.ok and report.served == ((16, 8, 8),) and report.rules == ("construction", *CHECKS)
 
 
 def test_an_exception_is_a_finding_and_other_rules_still_run(write_layer):

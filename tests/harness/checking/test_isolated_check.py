@@ -6,14 +6,18 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from harness.checking.check_layer import CHECKS, check_layer
-from harness.checking.events import Begins, Collector, Done, event_of
+from harness.checking.events import Begins, Collector, Done, Found, Rules, event_of
+from harness.checking.imports import try_imports
 from harness.checking.isolated import check_in_process
-from harness.checking.report import CONSTRUCTION, Remark
+from harness.checking.report import CONSTRUCTION, Remark, RuleFinding
+from harness.cli.parser import main
+from harness.core.errors import Undecided
 from harness.core.isolation.messages import LONGEST, BadMessage, Receiver, Sender, visible
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -57,6 +61,11 @@ class Hangs(Conv1x1):
             signal.signal(number, signal.SIG_IGN)
         open("hangs", "w").write(str(os.getpid()))
         ctypes.PyDLL(None).sleep(600)
+
+
+class WrongAndHangs(Hangs):
+    def forward(self, x):
+        return super().forward(x)[0], 7 * x.new_ones(())
 
 
 class Segfaults(Conv1x1):
@@ -116,6 +125,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hostile")
     (folder / "hostile.py").write_text(HOSTILE)
     (folder / "exits.py").write_text("import os\n\nos._exit(0)\n")
+    (folder / "hangs.py").write_text("import time\n\ntime.sleep(600)\n")
     return folder
 
 
@@ -165,7 +175,67 @@ def test_a_check_that_hangs_is_killed(folder, monkeypatch):
     report = hostile(folder, "hostile.py:Hangs", timeout=4)
     assert time.monotonic() - begin < 30
     assert "it took longer than 4 s, the time limit (--timeout), and was ended" in report.ended
+    assert report.outcome == "undecided" and report.unanswered[0] == "inverse"
     assert not alive(int(Path("hangs").read_text()))
+    assert hostile(folder, "hostile.py:WrongAndHangs", timeout=4).outcome == "refused"
+
+
+class Seen(Exception):
+    """Raised when a line of the report arrives."""
+
+
+def test_a_line_arrives_when_its_rule_is_answered(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    shown = []
+
+    def show(lines):
+        shown.extend(lines)
+        if "  pass  log-det-method" in lines:  # the next rule never ends
+            raise Seen
+
+    with pytest.raises(Seen):
+        hostile(folder, "hostile.py:Hangs", show=show, timeout=60)
+    assert shown[:3] == ["hostile.py:Hangs: 1 shapes, float64 and float32", "  pass  construction", "  pass  forward"]
+    shown.clear()
+    report = hostile(folder, "hostile.py:RaisesOddText", show=shown.extend, large=False)
+    assert shown + report.closing() == report.lines(), "in the order of the report, each once"
+
+
+def checked(*events, **end):
+    """Return the report of a check of three rules that ended so."""
+    collector = Collector("a")
+    collector.take(Rules(rules=[CONSTRUCTION, "dense", "inverse"], dtypes=["float64"], versions={}))
+    for event in events:
+        collector.take(event)
+    return collector.report(**end)
+
+
+DENSE, INVERSE = (Begins(rule=rule, place="here") for rule in ("dense", "inverse"))
+SLOW = Found(message="slow", severity="unanswered")
+TOO_LATE = {"ended": "it took too long", "overtime": True}
+
+
+@pytest.mark.parametrize(
+    ("events", "end", "outcome", "unanswered"),
+    [
+        ([DENSE, INVERSE], TOO_LATE, "undecided", ("construction", "inverse")),
+        ([DENSE, Found(message="no"), INVERSE], TOO_LATE, "refused", ("construction", "inverse")),
+        ([DENSE, INVERSE, Found(message="no")], TOO_LATE, "refused", ("construction",)),
+        ([], TOO_LATE, "undecided", ("construction", "dense", "inverse")),
+        ([DENSE, INVERSE], {"ended": "it was killed"}, "refused", ("construction", "inverse")),
+        ([DENSE, SLOW, INVERSE, Done()], {}, "undecided", ("construction", "dense")),
+    ],
+)
+def test_only_time_leaves_a_layer_undecided(events, end, outcome, unanswered):
+    report = checked(*events, **end)
+    assert report.outcome == report.document()["verdict"] == outcome
+    assert report.unanswered == unanswered == tuple(report.document()["not_answered"])
+    last = report.lines()[-1]
+    assert ("undecided" in last) == (outcome == "undecided") and ("refused" in last) == (
+        "killed" in end.get("ended", "")
+    ), "an undecided layer never reads as a refusal"
+    slow = RuleFinding("dense", "here", "slow", "unanswered")
+    assert (slow in report.findings) == ("          dense, here: slow" in report.lines())
 
 
 def alive(pid):
@@ -188,6 +258,45 @@ def start(folder):
         )
 
     return start
+
+
+def test_the_command_exits_with_4_if_time_runs_out(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    assert main(["check-layer", "hangs.py:Any", "--json", "--timeout", "1"]) == 4
+    document = json.loads(capsys.readouterr().out)
+    assert document["verdict"] == "undecided" and document["error"] is None
+    assert document["not_answered"] == [CONSTRUCTION, *CHECKS]
+    monkeypatch.setattr("harness.checking.imports.check_in_process", partial(check_in_process, timeout=1))
+    with pytest.raises(Undecided, match="construction, import"):
+        try_imports([("hangs.py:Any", None)])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["absent"], "layer 'absent' is not registered"),
+        (["conv1x1", "--set", "size=3"], "option 'size' is unknown"),
+        (["conv1x1", "--absent"], "unrecognized arguments: --absent"),
+        (["conv1x1", "--timeout", "soon"], "argument --timeout"),
+        ([], "required: LAYER"),
+    ],
+)
+def test_a_wrong_command_exits_with_2_and_one_json_document(arguments, message, capsys):
+    assert main(["check-layer", "--json", *arguments]) == 2
+    output = capsys.readouterr()
+    document = json.loads(output.out)
+    assert document["verdict"] is None and message in document["error"] and message in output.err
+    assert main(["check-layer", *arguments]) == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_an_interrupted_check_leaves_one_json_document(monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("harness.checking.isolated.check_in_process", interrupted)
+    assert main(["check-layer", "conv1x1", "--json"]) == 130
+    assert json.loads(capsys.readouterr().out) == {"verdict": None, "error": "interrupted"}
 
 
 def test_the_command_exits_with_1_and_one_json_document(start):

@@ -7,11 +7,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from harness.checking.check_layer import SHAPES
+from harness.checking.report import CheckReport
 from harness.cli.parser import main
 from harness.core.records import read_record
-from harness.core.run_options import RunOptions
+from harness.core.run_options import NOT_FULLY_CHECKED, RunOptions
 from harness.core.settings import LayerRef
-from harness.execution.gate import REFUSED, WAY_OUT
+from harness.execution.gate import REFUSED, WAY_OUT, Gate
 from harness.execution.slurm.submissions import Submission
 from harness.planning.plan import Plan
 from harness.reporting.frame import Results
@@ -157,17 +159,75 @@ def test_a_layer_whose_import_ends_the_process_is_the_users_error(folder, capsys
     assert output.startswith("check-layer leaves.py:Any ended early (construction, import)") and "exit code 0" in output
 
 
+LATE = f"{NOT_FULLY_CHECKED} gradients, large-events"
+
+
+@pytest.mark.parametrize(("check", "text"), [("unchecked", UNCHECKED), (LATE, LATE)])
 @pytest.mark.parametrize("kind", ["density", "runtime", "parameters"])
-def test_every_table_marks_a_row_that_was_not_checked(kind, request):
+def test_every_table_marks_a_row_that_was_not_checked(kind, check, text, request):
     plan, run_records = request.getfixturevalue(f"{kind}_run")
     name = plan.rows[1]
     for record in run_records:
         for row in record.rows:
             if row.get("layer", record.trial.get("layer", {}).get("row")) == name:
-                row["check"] = "unchecked"
+                row["check"] = check
     table = Results.of(plan, run_records).tables[0]
-    assert any(UNCHECKED in remark for remark in table.notes)
+    assert any(text in remark for remark in table.notes)
     assert [row[0] for row in table.rows if "[" in row[0]] == [f"{name} [1]"]
+
+
+@pytest.fixture
+def checks(monkeypatch):
+    """Replace the check by one that runs out of time, and return the arguments of its calls."""
+    calls = []
+
+    def check(spec, options, **extent):
+        calls.append((spec, options, extent))
+        return CheckReport(spec, ("dense", "inverse"), frozenset({"dense"}), (), (), {}, (), "late", overtime=True)
+
+    monkeypatch.setattr("harness.checking.isolated.check_in_process", check)
+    return calls
+
+
+def test_trials_of_a_layer_that_is_not_fully_checked_run(checks, capsys):
+    text = COUNTED.replace('wrong: {layer: "third_party.py:Wrong"}', "").replace("exits:", "wrong:")
+    Path("late.yaml").write_text(text.replace("Exits", "Wrong").replace("counted", "late"))
+    assert main(["run", "late.yaml"]) == 0
+    assert "third_party.py:Sound: not fully checked" in capsys.readouterr().err
+    late = f"{NOT_FULLY_CHECKED} inverse"
+    rows = {row: record.rows[0].get("check") for row, record in records("late").items()}
+    assert rows == {"conv1x1": None, "sound": late, "again": late, "wrong": late}
+    assert late in Path("reports/late/table.md").read_text()
+
+
+def test_layers_are_checked_at_the_shapes_and_batches_of_their_trials(checks, density_run, runtime_run):
+    layer = LayerRef(row="sound", layer="third_party.py:Sound")
+    density = next(trial for trial in density_run[0].trials if trial.kind == "density")
+    training = density.training.model_copy(update={"batch_size": 50})
+    density = density.model_copy(update={"layer": layer, "tuning": None, "training": training})
+    assert density.data.name == "digits" and density.flow.levels == 2
+    small, large, wide = (
+        trial.model_copy(update={"layers": (layer,)}) for trial in runtime_run[0].trials if trial.sweep == "spatial"
+    )
+    gate = Gate(unchecked=False)
+    assert gate.check([density, small]) == {layer.check_key: f"{NOT_FULLY_CHECKED} inverse"}
+    [(_, _, extent)] = checks
+    assert extent["shapes"][: len(SHAPES)] == SHAPES and not extent["large"]
+    assert {(4, 4, 4), (8, 2, 2), (3, 4, 4)} <= set(extent["shapes"]) and extent["batches"] == (4, 50, 256)
+    gate.check([small, density])
+    assert len(checks) == 1, "an outcome is kept for the events that it covers"
+    gate.check([large])
+    gate.check([large, wide])
+    assert [set(extent["shapes"]) - set(SHAPES) for *_, extent in checks[1:]] == [
+        {(8, 2, 2), (3, 4, 4), (3, 8, 8)} - set(SHAPES),
+        {(8, 2, 2), (3, 4, 4), (3, 8, 8), (3, 16, 16)} - set(SHAPES),
+    ]
+
+
+def test_the_shapes_of_every_kind_are_those_that_its_layers_receive(density_run, runtime_run, parameters_run):
+    shapes = {trial.layer_shapes for plan, _ in (density_run, parameters_run) for trial in plan.trials}
+    assert {((4, 4, 4), (8, 2, 2)), ((4, 32), (4, 16))} <= shapes
+    assert {trial.layer_shapes for trial in runtime_run[0].trials} == {((3, n, n),) for n in (4, 8, 16)}
 
 
 def test_layers_of_this_project_are_not_checked():
