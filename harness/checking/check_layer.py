@@ -15,6 +15,7 @@ import torch
 
 from harness.checking import layer_checks, layer_module_checks, training_checks
 from harness.checking.events import Begins, Collector, Done, Rules, Served, Tell, bounded
+from harness.checking.global_checks import SettingsWatch, global_settings
 from harness.checking.large_checks import EXACT_LIMIT, LARGE_SHAPES, SMALL, large_events, smaller_shapes
 from harness.checking.layer_case import LayerCase
 from harness.checking.layer_checks import Check
@@ -47,7 +48,8 @@ SLOW = {layer_checks.gradients, layer_module_checks.batches, *training_checks.CH
 CHECKS: dict[str, Check] = {
     check.__name__.replace("_", "-"): check
     for check in sorted(
-        (*layer_checks.CHECKS, *layer_module_checks.CHECKS, *training_checks.CHECKS, large_events), key=SLOW.__contains__
+        (*layer_checks.CHECKS, *layer_module_checks.CHECKS, *training_checks.CHECKS, large_events, global_settings),
+        key=SLOW.__contains__,
     )
 }
 """Name -> check of every rule, in the order in which they are checked and reported."""
@@ -97,7 +99,9 @@ def check_layer(
         )
     )
     collector.take(Begins(rule=CONSTRUCTION, place="import"))
+    watch = SettingsWatch(collector)
     cls = resolve_layer(spec, folder)
+    watch.look("import")
     options = check_options(cls, options or {})
     served, refused, faulty = [], set(), False
     for shape in shapes:
@@ -110,6 +114,7 @@ def check_layer(
             refused.add(shape)
         elif not faults:
             served.append(shape)
+        watch.look(f"construction, shape {shape}")
     if not served and not faulty:
         collector.take(Begins(rule=CONSTRUCTION, place="all shapes"))
         collector.answer(["the layer serves none of the shapes tried"])
@@ -129,12 +134,14 @@ def check_layer(
                     for shape in sorted(set(large_shapes) - refused, key=math.prod)
                 ]
                 _check_large(large_cases, collector)
+                watch.look(name)
             continue
         for case in cases if name == "forward" else sound:
             collector.take(Begins(rule=name, place=str(case)))
             faulty = collector.answer(run_check(name, case))
             if name == "forward" and not faulty:
                 sound.append(case)
+            watch.look(f"{name}, {case}")
     collector.take(Done())
     return collector.report()
 

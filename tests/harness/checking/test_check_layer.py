@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from harness.checking import large_checks
 from harness.checking.check_layer import CHECKS, check_layer
@@ -41,6 +42,7 @@ REFUSED = {
     "ClampedInverse": ({"scales", "unusual-events"}, "inverse is off by"),
     "RepeatedInverse": ({"inverse"}, "forward(inverse(x)) differs from x"),
     "IdleParameters": ({"unused-parameters"}, "10,000 of 10,000 entries of 'idle' receive no gradient"),
+    "AnomalyMode": ({"global-settings"}, "anomaly mode: False -> True"),
     "ParameterInList": ({"registered", "reload"}, "is not among the module's parameters"),
 }
 CASCADES = {"AdaptsInEval", "FrozenInEval", "RepeatedInverse"}  # other rules may fail on them too
@@ -217,3 +219,12 @@ def test_a_wrong_option_raises_a_user_error(write_layer):
         check_layer(write_layer(), {"size": "x"})
     with pytest.raises(UserError, match=r"'sice' is unknown \(did you mean 'size'\?\)"):
         check_layer(write_layer(), {"sice": 1})
+
+
+def test_an_import_that_changes_a_global_setting_is_named(write_layer):
+    spec = write_layer()
+    file = Path(spec.rpartition(":")[0])
+    file.write_text(file.read_text() + "\ntorch.set_default_dtype(torch.float64)\n")
+    report = check_layer(spec, shapes=[(2, 3)], large=False)
+    assert [(finding.check, finding.place) for finding in report.faults] == [("global-settings", "import")]
+    assert torch.get_default_dtype() == torch.float32

@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -284,6 +285,37 @@ class Listed(Sound):
         return super().scale() * self.hidden[0].to(self.log_scale)
 
 
+class SetsDefaultDtype(Sound):
+    def __init__(self, shape):
+        super().__init__(shape)
+        torch.set_default_dtype(torch.float64)
+
+
+class StopsRecording(Sound):
+    def forward(self, x):
+        result = super().forward(x)
+        torch.set_grad_enabled(False)
+        return result
+
+
+class SetsThreadsInBackward(Sound):
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.log_scale.register_hook(lambda gradient: torch.set_num_threads(torch.get_num_threads() + 1))
+
+
+class SeedsInInverse(Sound):
+    def inverse(self, y):
+        torch.manual_seed(0)
+        return super().inverse(y)
+
+
+class SeedsNumpy(Sound):
+    def __init__(self, shape):
+        super().__init__(shape)
+        np.random.seed(0)  # noqa: NPY002  the fault
+
+
 class Broken(Sound):
     def inverse(self, y):
         raise RuntimeError("no such kernel")
@@ -330,6 +362,11 @@ FAULTS = [
     ("registered", Listed, "requires a gradient and is not among the module's parameters"),
     ("wrong-input", Unchecked, "is accepted: leave check_event to the base class"),
     ("wrong-input", Mumbles, "names no shape: bad input"),
+    ("global-settings", SetsDefaultDtype, "construction changes default dtype: torch.float32 -> torch.float64"),
+    ("global-settings", StopsRecording, "forward changes grad mode: True -> False"),
+    ("global-settings", SetsThreadsInBackward, "backward changes threads"),
+    ("global-settings", SeedsInInverse, "inverse seeds the global generator of torch"),
+    ("global-settings", SeedsNumpy, "construction seeds the global generator of NumPy"),
     ("inverse", Broken, "RuntimeError at"),
 ]
 
