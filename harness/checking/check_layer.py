@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from harness.checking import layer_checks, layer_module_checks, training_checks
+from harness.checking import global_checks, layer_checks, layer_module_checks, training_checks
 from harness.checking.events import Begins, Collector, Done, Rules, Served, Tell, bounded
-from harness.checking.global_checks import SettingsWatch, global_settings
+from harness.checking.global_checks import SettingsWatch
 from harness.checking.large_checks import EXACT_LIMIT, LARGE_SHAPES, SMALL, large_events, smaller_shapes
 from harness.checking.layer_case import LayerCase
 from harness.checking.layer_checks import Check
@@ -42,13 +42,25 @@ SHAPES: tuple[tuple[int, ...], ...] = (
 
 DTYPES = (torch.float64, torch.float32)
 
-SLOW = {layer_checks.gradients, layer_module_checks.batches, *training_checks.CHECKS, large_events}
+SLOW = {
+    layer_checks.gradients,
+    layer_module_checks.batches,
+    *training_checks.CHECKS,
+    large_events,
+    global_checks.global_settings,  # after all others, whose changes of settings it reports
+}
 """Checks that come last, so that a check that runs out of time has answered the others."""
 
 CHECKS: dict[str, Check] = {
     check.__name__.replace("_", "-"): check
     for check in sorted(
-        (*layer_checks.CHECKS, *layer_module_checks.CHECKS, *training_checks.CHECKS, large_events, global_settings),
+        (
+            *layer_checks.CHECKS,
+            *layer_module_checks.CHECKS,
+            *training_checks.CHECKS,
+            large_events,
+            *global_checks.CHECKS,
+        ),
         key=SLOW.__contains__,
     )
 }
@@ -99,7 +111,7 @@ def check_layer(
         )
     )
     collector.take(Begins(rule=CONSTRUCTION, place="import"))
-    watch = SettingsWatch(collector)
+    watch = SettingsWatch()
     cls = resolve_layer(spec, folder)
     watch.look("import")
     options = check_options(cls, options or {})
@@ -142,6 +154,8 @@ def check_layer(
             if name == "forward" and not faulty:
                 sound.append(case)
             watch.look(f"{name}, {case}")
+        if CHECKS[name] is global_checks.global_settings:
+            watch.report(collector)
     collector.take(Done())
     return collector.report()
 

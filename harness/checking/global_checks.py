@@ -1,4 +1,4 @@
-"""The rule that a layer changes nothing outside itself: global settings stay unchanged, and no generator is seeded."""
+"""The rules on what a layer does outside torch's tensors: to settings and generators of the process, and to memory."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from harness.checking.events import Begins, Collector
 from harness.checking.layer_case import LayerCase
+from harness.checking.layer_checks import Check
 from harness.core.global_settings import GlobalSettings
+from harness.timing.peak_memory import bytes_outside_torch, is_notable
 from layers import InvertibleLinear
+
+BATCH_BYTES = 128 << 10
 
 HINT = "all later code is affected: leave it, or restore it before returning"
 
@@ -24,7 +29,7 @@ def global_settings(case: LayerCase) -> Iterator[str]:
         layer = case.build()
     finally:
         settings.restore()  # construction is a step of its own below
-    steps = {"construction": lambda: case.cls(case.shape, **case.options)} | _calls(layer, case)
+    steps = {"construction": lambda: case.cls(case.shape, **case.options)} | _calls(layer, case.events())
     for name, step in steps.items():
         try:
             states = [_states_after(step, seed) for seed in (0, 1)]
@@ -36,8 +41,21 @@ def global_settings(case: LayerCase) -> Iterator[str]:
                 yield f"{name} seeds the global generator of {library}, so that all later draws of the process repeat"
 
 
-def _calls(layer: InvertibleLinear, case: LayerCase) -> dict[str, Callable[[], object]]:
-    x = case.events()
+def memory(case: LayerCase) -> Iterator[str]:
+    """Check that the calls take their memory from torch, whose allocator measures and limits of memory count."""
+    layer = case.build()
+    x = case.events(-(-BATCH_BYTES // (case.dtype.itemsize * layer.dim)))
+    for name, call in _calls(layer, x).items():
+        outside = bytes_outside_torch(call)
+        if is_notable(outside, x):
+            yield (
+                f"{name} takes {outside / (x.numel() * x.element_size()):.1f} times the memory of its input outside "
+                "torch's allocator, as NumPy arrays or Python objects do, where no measure counts it: use torch"
+            )
+
+
+def _calls(layer: InvertibleLinear, x: Tensor) -> dict[str, Callable[[], object]]:
+    """Return each way to use a layer on events x, by its name."""
 
     def backward() -> None:
         leaf = x.clone().requires_grad_()
@@ -66,36 +84,38 @@ def _states_after(step: Callable[[], object], seed: int) -> tuple[Any, ...]:
 
     A step that draws numbers ends in a state that depends on the seed, one that seeds a generator does not.
     """
-    numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002  the global one is meant
+    numpy_state: Any = np.random.get_state()  # noqa: NPY002  the global one is meant
+    python_state = random.getstate()
     with torch.random.fork_rng(devices=[]):
         try:
             torch.default_generator.manual_seed(seed)
             np.random.seed(seed)  # noqa: NPY002
             random.seed(seed)
             step()
-            after = np.random.get_state()  # noqa: NPY002
+            after: Any = np.random.get_state()  # noqa: NPY002
             return torch.get_rng_state().numpy().tobytes(), (bytes(after[1]), after[2]), random.getstate()
         finally:
             np.random.set_state(numpy_state)  # noqa: NPY002
             random.setstate(python_state)
 
 
+CHECKS: tuple[Check, ...] = (global_settings, memory)
+
+
 class SettingsWatch:
-    """Find changes of global settings by any part of a check, from the import of the layer on, and undo them.
+    """Find changes of global settings by any part of a check, from the import of the layer on, and undo them."""
 
-    Args:
-        collector: receives each change once, as a fault of the rule `global-settings`.
-    """
-
-    def __init__(self, collector: Collector) -> None:
-        self._collector = collector
+    def __init__(self) -> None:
         self._settings = GlobalSettings()
-        self._reported: set[str] = set()
+        self._places: dict[str, str] = {}
 
     def look(self, place: str) -> None:
-        """Report and undo what has changed since construction or the last call, in the part of the check at `place`."""
-        changes = [change for change in self._settings.restore() if change not in self._reported]
-        if changes:
-            self._reported.update(changes)
-            self._collector.take(Begins(rule="global-settings", place=place))
-            self._collector.answer(f"{change}; {HINT}" for change in changes)
+        """Undo what has changed since construction or the last call, in the part of the check at `place`."""
+        for change in self._settings.restore():
+            self._places.setdefault(change, place)
+
+    def report(self, collector: Collector) -> None:
+        """Report each change once, at the place where it was seen first, as a fault of the rule `global-settings`."""
+        for change, place in self._places.items():
+            collector.take(Begins(rule="global-settings", place=place))
+            collector.answer([f"{change}; {HINT}"])

@@ -11,6 +11,10 @@ Definitions, after the runtime section of ButterflyFlow (Meng et al., ICML 2022)
 
 The input x is standard normal, and y is the layer's output for it. The weights are perturbed away from
 initialisation, where an identity could be cheaper than the layer in use (denormal numbers, zero off-diagonals).
+No call may return a result that was kept from an earlier one: before each timed call, input and weights get other
+values in place (`Rewriting`), by which neither identity, version counter nor content tells a former call. inverse_warm
+keeps its factorisation, and with it the weights.
+
 A layer that hardens is timed as it is used: forward and log-det in training, the inverse, which draws samples, in
 `eval()`.
 """
@@ -18,15 +22,23 @@ A layer that hardens is timed as it is used: forward and log-det in training, th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, get_args
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
+from flows import seeded
 from harness.core.settings import Operation
+from harness.timing.timing import Case
 from layers import InvertibleLinear
+
+EVENTS_WIDTH, WEIGHTS_WIDTH = 0.5, 0.05  # relative; weights stay near those that were found to be well conditioned
+GOLDEN = (math.sqrt(5) - 1) / 2
+REMEMBERED = 1e-3  # part of the largest entry; results of former values differ by more, those of equal ones by rounding
 
 OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 
@@ -42,6 +54,54 @@ def perturb(layer: InvertibleLinear, scale: float, generator: torch.Generator) -
         parameter.add_((scale * fan**-0.5 * noise).to(parameter))
 
 
+class Rewriting:
+    """Give tensors other values in place at each call, never the same twice, all near those that they had at first.
+
+    Each entry is multiplied by a factor within 1 +- `width` that depends on its last index, so that no two contents are
+    multiples of each other, and by one within 1 +- `width` / 10, which makes contents unique. Zeros stay zeros. This
+    reads and writes the tensors alone, so that caches hold what they held before, and through `.data`, so that no
+    version counter tells of it.
+    """
+
+    STATES = 61  # sets of factors by index, one after the other
+
+    def __init__(self, tensors: Sequence[Tensor], width: float) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self._calls, self._width = 0, width
+        self._tensors = [tensor for tensor in tensors if tensor.is_floating_point() or tensor.is_complex()]
+        self._steps = []
+        for tensor in self._tensors:
+            last = tensor.shape[-1:]  # empty for a number
+            factors = 1 + width * (2 * torch.rand(self.STATES, *last, generator=generator, dtype=torch.float64) - 1)
+            self._steps.append((factors / factors.roll(1, 0)).to(tensor))
+
+    def __call__(self) -> None:
+        """Move all tensors to their next values."""
+        before = self._common(self._calls)
+        self._calls += 1
+        ratio = self._common(self._calls) / before
+        for tensor, steps in zip(self._tensors, self._steps, strict=True):
+            tensor.data.mul_(steps[self._calls % self.STATES] * ratio)
+
+    def _common(self, number: int) -> float:
+        return 1 + self._width / 10 * (2 * (GOLDEN * number % 1) - 1)  # multiples of an irrational number: no period
+
+
+@dataclass(frozen=True)
+class Prepared(Case):
+    """An operation of a layer, whose `call` returns its results.
+
+    Attributes:
+        layer: the layer.
+        events: the input, (N, *shape), or (0, *shape) for an operation without one.
+        operation: its name.
+    """
+
+    layer: InvertibleLinear
+    events: Tensor
+    operation: Operation
+
+
 def prepare(
     layer: InvertibleLinear,
     batch: int,
@@ -50,18 +110,29 @@ def prepare(
     dtype: torch.dtype,
     device: torch.device,
     seed: int = 0,
-) -> Callable[[], object]:
-    """Return a call without arguments that performs the operation once on a fixed batch of events.
+) -> Prepared:
+    """Return the operation on a batch of events, ready to be called.
 
     The layer itself is moved to `device` and `dtype`, and put into training mode or `eval()`.
     """
     layer.to(device=device, dtype=dtype).train(not operation.startswith("inverse"))
     x = events(layer.shape, batch, dtype=dtype, device=device, seed=seed)
+    weights = [parameter for parameter in layer.parameters() if parameter.requires_grad]
+
+    def prepared(call: Callable[[], object], x: Tensor, weights: Sequence[Tensor] = weights) -> Prepared:
+        parts = Rewriting([x], EVENTS_WIDTH), Rewriting(weights, WEIGHTS_WIDTH)
+
+        def rewrite() -> None:
+            for part in parts:
+                part()
+
+        return Prepared(call, rewrite, layer, x, operation)
+
     if operation == "forward":
         x.requires_grad_()
-        return lambda: layer(x)
+        return prepared(lambda: layer(x), x)
     if operation == "log_det":
-        return layer.log_det
+        return prepared(layer.log_det, x[:0])
     if operation == "forward_backward":
         x.requires_grad_()
         leaves = [x, *layer.parameters()]
@@ -72,17 +143,46 @@ def prepare(
             outputs, seeds = ([y, log_det], [ones, None]) if log_det.requires_grad else ([y], [ones])
             return torch.autograd.grad(outputs, leaves, seeds, allow_unused=True)
 
-        return forward_backward
+        return prepared(forward_backward, x)
 
+    warm = operation == "inverse_warm"
     with torch.no_grad():
-        y = layer(x)[0]
-        undo = layer.inverter() if operation == "inverse_warm" else layer.inverse
+        y = layer(x)[0].clone()  # rewriting must not reach what the layer keeps
+        undo = layer.inverter() if warm else layer.inverse
 
     def inverse() -> Tensor:
         with torch.no_grad():
             return undo(y)
 
-    return inverse
+    return prepared(inverse, y, [] if warm else weights)
+
+
+def remembered(case: Prepared, fresh: InvertibleLinear) -> str | None:
+    """Return how a result after a change of input and weights differs from that of a new layer with the same; or None.
+
+    Args:
+        case: an operation that was called before.
+        fresh: a layer constructed like `case.layer` and never called; it gets the weights of that.
+    """
+    case.rewrite()
+    like = case.events
+    fresh.to(like).load_state_dict(case.layer.state_dict())
+    other = prepare(fresh, len(like), case.operation, dtype=like.dtype, device=like.device)
+    other.events.data.copy_(like)
+    results = []
+    for each in (case, other):
+        with seeded(0, case.operation):  # the layer may draw numbers
+            results.append([leaf.detach() for leaf in tree_leaves(each()) if isinstance(leaf, Tensor)])
+    for result, expected in zip(*results, strict=True):
+        finite = expected[expected.isfinite()].abs()
+        scale = float(finite.max()) if finite.numel() else 0.0
+        if not torch.allclose(result, expected, rtol=0, atol=REMEMBERED * scale, equal_nan=True):
+            return (
+                f"{case.operation}, called with new values in the same tensors, is off by "
+                f"{float((result - expected).abs().max()) / scale:.2g} (relative) from that of a new layer: a result "
+                "or a factorisation of former values is kept"
+            )
+    return None
 
 
 def events(shape: tuple[int, ...], batch: int, *, dtype: torch.dtype, device: torch.device, seed: int = 0) -> Tensor:

@@ -6,22 +6,30 @@ Influences on a time besides the case, and the remedies (docs/performance/timing
 - Caches left by the previous case: an untimed call precedes each sample of a fast case.
 - Earlier allocations: `harness.execution.trial` makes the allocator keep memory; page faults are counted.
 - Other processes on the core: the processor time of a sample is counted beside its wall time.
+- Results kept from an earlier call: before each call of a `Case` its input and weights get other values.
+- Global settings that a case changes: they are restored after each of its samples.
 - Warming up: the cases take turns, untimed, until their times settle.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
-import importlib
 import math
+import os
+import resource
 import statistics
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
 from typing import TypeVar
 
 import torch
 
+from harness.core.global_settings import GlobalSettings
+from harness.core.isolation.descendants import children_now, descendants
 from harness.core.settings import TimingSettings
 from harness.timing.device_clock import device_seconds
 
@@ -34,12 +42,29 @@ SLOW = 0.1  # seconds; a call of this length refills the caches itself
 
 
 @dataclass(frozen=True)
+class Case:
+    """An operation to be timed.
+
+    Attributes:
+        call: performs it once.
+        rewrite: gives its input and weights other values; runs before each timed call, while the clock stands.
+    """
+
+    call: Callable[[], object]
+    rewrite: Callable[[], object]
+
+    def __call__(self) -> object:
+        """Perform the operation once."""
+        return self.call()
+
+
+@dataclass(frozen=True)
 class Sample:
     """One reading of the clock, per call.
 
     Attributes:
         seconds: wall time.
-        cpu_seconds: processor time of all threads of this process.
+        cpu_seconds: processor time of all threads of this process and of the processes that it has started.
         page_faults: pages that the kernel had to map.
     """
 
@@ -55,10 +80,12 @@ class Measurement:
     Attributes:
         samples: one per round, each the mean of `calls` calls.
         calls: number of calls in a sample, chosen so that a sample lasts `min_sample_ms`.
+        changes: the global settings that the case has changed, as text (see `GlobalSettings.restore`).
     """
 
     samples: tuple[Sample, ...]
     calls: int
+    changes: tuple[str, ...] = ()
 
     @property
     def median_ms(self) -> float:
@@ -101,30 +128,37 @@ def measure(
     After `budget_seconds` no further round starts, unless fewer than `LEAST_ROUNDS`.
     """
     samples: dict[Key, list[Sample]] = {name: [] for name in cases}
+    changes: dict[Key, dict[str, None]] = {name: {} for name in cases}
     collecting = gc.isenabled()
     gc.collect()
     gc.disable()
+    before, children = GlobalSettings(), set[int]()
+
+    def sample(name: Key, calls: int, untimed: bool) -> Sample:
+        if untimed:
+            cases[name]()
+        result = _sample(cases[name], calls, device, children)
+        changes[name] |= dict.fromkeys(before.restore())
+        return result
+
     try:
-        costs = warm_up(cases, settings, device)
+        costs = warm_up({name: partial(sample, name, 1, False) for name in cases}, settings)
+        children |= descendants([os.getpid()], children_now())
         calls = {name: max(1, math.ceil(settings.min_sample_ms / 1e3 / cost)) for name, cost in costs.items()}
         start = time.perf_counter()
         for number in range(settings.rounds):
             if number >= LEAST_ROUNDS and time.perf_counter() - start > settings.budget_seconds:
                 break
             for name in list(cases)[:: -1 if number % 2 else 1]:
-                if costs[name] < SLOW:
-                    cases[name]()
-                samples[name].append(_sample(cases[name], calls[name], device))
+                samples[name].append(sample(name, calls[name], costs[name] < SLOW))
     finally:
         if collecting:
             gc.enable()
-    return {name: Measurement(tuple(samples[name]), calls[name]) for name in cases}
+    return {name: Measurement(tuple(samples[name]), calls[name], tuple(changes[name])) for name in cases}
 
 
-def warm_up(
-    cases: Mapping[Key, Callable[[], object]], settings: TimingSettings, device: torch.device
-) -> dict[Key, float]:
-    """Call all cases in turn, at least `warmup` times and for `warmup_seconds`, and until their times have settled.
+def warm_up(cases: Mapping[Key, Callable[[], Sample]], settings: TimingSettings) -> dict[Key, float]:
+    """Sample all cases in turn, at least `warmup` times and for `warmup_seconds`, and until their times have settled.
 
     If they do not settle, stop after `LONGEST_WARM_UP` times that duration. Return the last seconds per call.
     """
@@ -132,8 +166,8 @@ def warm_up(
     start = time.perf_counter()
     passes = 0
     while cases:
-        for name, call in cases.items():
-            history[name].append(max(_sample(call, 1, device).seconds, 1e-9))
+        for name, sample in cases.items():
+            history[name].append(max(sample().seconds, 1e-9))
         passes += 1
         spent = time.perf_counter() - start
         settled = settings.warmup_seconds == 0 or all(map(has_settled, history.values()))
@@ -152,25 +186,56 @@ def has_settled(times: list[float]) -> bool:
     return statistics.median(times[-third:]) >= (1 - SETTLED) * statistics.median(times[-2 * third : -third])
 
 
-def _sample(call: Callable[[], object], calls: int, device: torch.device) -> Sample:
-    """Return one reading over `calls` calls; on a CUDA device by its own clock (see `device_clock`)."""
-    faults, cpu, start = _page_faults(), time.process_time(), time.perf_counter()
-    if device.type == "cuda":
-        seconds = device_seconds(call, calls, device) * calls
-    else:
-        for _ in range(calls):
-            call()
-        seconds = time.perf_counter() - start
-    return Sample(seconds / calls, (time.process_time() - cpu) / calls, (_page_faults() - faults) / calls)
+def _sample(case: Callable[[], object], calls: int, device: torch.device, children: Collection[int] = ()) -> Sample:
+    """Return one reading over `calls` calls; on a CUDA device by its own clock (see `device_clock`).
+
+    The clock stands while a `Case` is rewritten.
+    """
+    call, rewrite = (case.call, case.rewrite) if isinstance(case, Case) else (case, None)
+    seconds = cpu_seconds = page_faults = 0.0
+    elsewhere = _cpu_of_children(children)
+    each = calls if rewrite is None or device.type == "cuda" else 1
+    for _ in range(calls // each):
+        if rewrite is not None:
+            rewrite()
+        faults, cpu, start = _page_faults(), time.process_time(), time.perf_counter()
+        if device.type == "cuda":
+            seconds += device_seconds(call, calls, device, rewrite) * calls
+        else:
+            for _ in range(each):
+                call()
+            seconds += time.perf_counter() - start
+        cpu_seconds += max(time.process_time() - cpu - _cost_of_clocks(), 0.0)
+        page_faults += _page_faults() - faults
+    cpu_seconds += max(_cpu_of_children(children) - elsewhere, 0.0)
+    return Sample(seconds / calls, cpu_seconds / calls, page_faults / calls)
+
+
+@cache
+def _cost_of_clocks() -> float:
+    """Return the processor time that reading the clocks around a call takes: a tenth of the fastest calls."""
+    costs = []
+    for _ in range(200):
+        cpu, start = time.process_time(), time.perf_counter()
+        time.perf_counter() - start
+        costs.append(time.process_time() - cpu)
+    return statistics.median(costs)
+
+
+def _cpu_of_children(running: Collection[int]) -> float:
+    """Return the processor time of the processes that this one has started: those that have ended, and `running`."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    nanoseconds = 0
+    for process in running:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            for task in Path(f"/proc/{process}/task").iterdir():
+                nanoseconds += int((task / "schedstat").read_text().split()[0])
+    return used.ru_utime + used.ru_stime + nanoseconds / 1e9
 
 
 def _page_faults() -> int:
-    """Return the pages mapped for this process so far, except those read from a disk; 0 if the system has no count."""
-    try:
-        resource = importlib.import_module("resource")
-    except ImportError:
-        return 0
-    return int(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+    """Return the pages mapped for this process so far, except those read from a disk."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def _median_ms(samples: tuple[Sample, ...]) -> float:

@@ -230,7 +230,8 @@ def _smaller(subject: Row, other: Row) -> Outcome | None:
     """Compare by the allocator's count, which is the same at every call; None where nothing was counted."""
     if pd.isna(subject.peak_bytes) or pd.isna(other.peak_bytes):
         return None
-    if subject.peak_bytes == other.peak_bytes:
+    outside = pd.notna(subject.outside_bytes) or pd.notna(other.outside_bytes)  # the count leaves some memory out
+    if outside or subject.peak_bytes == other.peak_bytes:
         return "open"
     return "for" if subject.peak_bytes < other.peak_bytes else "against"
 

@@ -32,6 +32,7 @@ class RuntimeKind(Kind, name="runtime"):
         "rounds": "Int64",
         "calls": "Int64",
         "peak_bytes": "Int64",
+        "outside_bytes": "Int64",
         "inverse_error": "Float64",
         "backend": "string",
         "dtype": "string",

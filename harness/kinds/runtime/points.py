@@ -15,6 +15,7 @@ LARGEST_SPREAD = 0.25  # interquartile range
 LARGEST_DRIFT = 0.1  # from the first half of the rounds to the second
 LARGEST_GAP = 0.15  # from the fastest process to the slowest
 LEAST_CPU_SHARE = 0.9  # of a core that one thread on a CPU should have for itself
+LARGEST_CPU_SHARE = 1.15  # of the cores that torch's threads can use: more are threads or processes of the layer
 
 APART = 2  # times; one case timed twice on a shared machine differs by up to half as much (docs/performance/timing.md)
 
@@ -42,11 +43,13 @@ def merged(frame: pd.DataFrame, threads: int) -> pd.DataFrame:
         copy_ms=planned["copy_ms"].median(),
         inverse_error=planned["inverse_error"].max(),
         peak_bytes=planned["peak_bytes"].max(),
+        outside_bytes=planned["outside_bytes"].max(),
         iqr_ms=cases["iqr_ms"].max(),
         spread=cases["spread"].max(),
         drift=cases["drift"].max().where(cases["drift"].max() >= -cases["drift"].min(), cases["drift"].min()),
         gap=(medians.max() / medians.min() - 1).where(cases.size() > 1),
         cpu_share=cases["cpu_share"].min(),
+        most_cpu_share=cases["cpu_share"].max(),
         timed=cases.size(),
         processes=planned.size(),
     ).reset_index()
@@ -71,6 +74,9 @@ def _complaints(point: Row, threads: int) -> tuple[str, ...]:
         found[f"processes {point.gap:.0%} apart"] = point.gap > LARGEST_GAP
     if pd.notna(point.cpu_share) and threads == 1 and point.device == "cpu":
         found[f"had {point.cpu_share:.0%} of its core"] = point.cpu_share < LEAST_CPU_SHARE
+    if pd.notna(point.most_cpu_share) and point.device == "cpu":
+        used = f"used {point.most_cpu_share:.1f} cores, in threads or processes beside the {threads} of torch"
+        found[used] = point.most_cpu_share > LARGEST_CPU_SHARE * threads
     found[f"{point.timed:.0f} of {point.processes} processes"] = point.timed < point.processes
     return tuple(text for text, exceeded in found.items() if exceeded)
 

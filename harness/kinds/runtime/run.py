@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from harness.core.global_settings import GlobalSettings
 from harness.core.records import Record, blank_record, finite
 from harness.core.settings import LayerRef, Operation, Progress
-from harness.core.texts import error_text, message_of
+from harness.core.texts import bounded, error_text, message_of
 from harness.kinds.runtime.trial import RuntimeTrial
 from harness.pipeline.models import make_layer
-from harness.timing.operations import backend_of, events, inverse_error, perturb, prepare
-from harness.timing.peak_memory import peak_bytes
+from harness.timing.operations import Prepared, backend_of, events, inverse_error, perturb, prepare, remembered
+from harness.timing.peak_memory import bytes_outside_torch, is_notable, peak_bytes
 from harness.timing.timing import Measurement, measure
-from layers import UnsupportedShape, count_entries
+from layers import InvertibleLinear, UnsupportedShape, count_entries
 
-Cases = dict[str | None, Callable[[], object]]
-"""The calls that are timed alternately: those of the rows, and under None a copy of the point's tensor."""
+TIMES = ("median_ms", "iqr_ms", "drift", "cpu_share", "page_faults", "calls", "rounds")
+"""The measures of the clock."""
+
+Cases = dict[str, Prepared]
+"""The operation of each row that is timed."""
 
 
 def run(trial: RuntimeTrial, root: Path | None, out: Path, progress: Progress, checkpoints: object = None) -> Record:
@@ -28,7 +32,8 @@ def run(trial: RuntimeTrial, root: Path | None, out: Path, progress: Progress, c
 
     A copy of the point's tensor is timed among the layers, to say what moving the data alone takes. A layer that
     cannot serve the shape, or fails in its first call, is a row with its own status; the others are timed all the
-    same.
+    same. All rows of a layer that changes global settings are errors, and the settings are restored after each of its
+    calls. So is the row of an operation that returns a kept result.
     """
     common = {
         "sweep": trial.sweep,
@@ -45,27 +50,35 @@ def run(trial: RuntimeTrial, root: Path | None, out: Path, progress: Progress, c
             rows[ref.row, operation] = {"layer": ref.row, "operation": operation, "status": "ok", **common}
     device = torch.device(trial.device)
     x = events(trial.shape, trial.batch, dtype=getattr(torch, trial.dtype), device=device)
+    settings, guilty = GlobalSettings(), dict[str, str]()
     for number, operation in enumerate(trial.operations):
         progress(number / len(trial.operations), f"{operation} at {common['shape']}, batch {trial.batch}")
         cases: Cases = {}
         for ref in trial.layers:
             row = rows[ref.row, operation]
             try:
-                call = _case(ref, operation, x, row)  # a fault of the layer shows here, in its own row
-            except UnsupportedShape as error:
-                row.update(status="unsupported", reason=message_of(error))
-            except (torch.OutOfMemoryError, MemoryError) as error:
-                row.update(status="oom", reason=message_of(error))
+                cases[ref.row] = _case(ref, operation, x, row)  # a fault of the layer shows here, in its own row
             except Exception as error:  # third-party code may raise anything: it is the result of its row
-                row.update(status="error", reason=error_text(error))
-            else:
-                cases[ref.row] = call
-                row["peak_bytes"] = peak_bytes(call, device)
+                row.update(_failure(error))
+            if changes := settings.restore():
+                guilty.setdefault(ref.row, _changed(changes))
+        for name in guilty:
+            cases.pop(name, None)
         if cases:
             results = measure({**cases, None: x.clone}, trial.timing, device)
             copy = results.pop(None)
             for name, result in results.items():
-                rows[str(name), operation].update(_measures(result), copy_ms=copy.median_ms)
+                row = rows[str(name), operation]
+                row.update(_measures(result), copy_ms=copy.median_ms)
+                if result.changes:
+                    guilty.setdefault(str(name), _changed(result.changes))
+        for ref in trial.layers:
+            if ref.row in cases:
+                rows[ref.row, operation].update(_kept(ref, cases.pop(ref.row)))
+                settings.restore()
+    for (name, _), row in rows.items():
+        if name in guilty:
+            row.update(_failed("error", guilty[name]))
     record.rows = list(rows.values())
     if any(row.get("inverse_error", 0.0) is None for row in record.rows):
         record.notes["inverse_error"] = "not a number: what the inverse returned is not finite"
@@ -79,20 +92,60 @@ def run(trial: RuntimeTrial, root: Path | None, out: Path, progress: Progress, c
     return record
 
 
-def _case(ref: LayerRef, operation: Operation, x: Tensor, row: dict[str, Any]) -> Callable[[], object]:
-    """Return the call to be timed, on the events x; facts that need no clock go into the row."""
-    layer = make_layer(ref, tuple(x.shape[1:]), seed=0)
+def _layer(ref: LayerRef, shape: tuple[int, ...]) -> InvertibleLinear:
+    layer = make_layer(ref, shape, seed=0)
     perturb(layer, 0.05, torch.Generator().manual_seed(0))
+    return layer
+
+
+def _case(ref: LayerRef, operation: Operation, x: Tensor, row: dict[str, Any]) -> Prepared:
+    """Return the operation to be timed, on the events x; facts that need no clock go into the row."""
+    layer = _layer(ref, tuple(x.shape[1:]))
     row["parameters"] = count_entries(layer.parameters())
     if layer.remark is not None:
         row["remark"] = layer.remark
-    call = prepare(layer, len(x), operation, dtype=x.dtype, device=x.device)
-    row["backend"] = backend_of(call, x.device)
+    case = prepare(layer, len(x), operation, dtype=x.dtype, device=x.device)
+    row["backend"] = backend_of(case, x.device)
     if operation in ("inverse", "inverse_warm"):
-        row["inverse_error"] = finite(inverse_error(torch.as_tensor(call()), x))
-    return call
+        row["inverse_error"] = finite(inverse_error(torch.as_tensor(case()), x))
+
+    def renewed() -> object:
+        case.rewrite()
+        return case()
+
+    row["peak_bytes"] = peak_bytes(renewed, x.device)
+    outside = bytes_outside_torch(renewed)
+    if is_notable(outside, x):
+        row["outside_bytes"] = outside
+    return case
+
+
+def _kept(ref: LayerRef, case: Prepared) -> dict[str, Any]:
+    """Return the entries of a row whose operation returns kept results, or fails on new values; else none."""
+    try:
+        fault = remembered(case, _layer(ref, case.layer.shape))
+    except Exception as error:  # as in the first call
+        return _failure(error)
+    return {} if fault is None else _failed("error", fault)
+
+
+def _failure(error: Exception) -> dict[str, Any]:
+    """Return the entries of a row whose layer has raised."""
+    if isinstance(error, UnsupportedShape):
+        return _failed("unsupported", message_of(error))
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return _failed("oom", message_of(error))
+    return _failed("error", error_text(error))
+
+
+def _failed(status: str, reason: str) -> dict[str, Any]:
+    """Return the entries of a row without a result: times measured before the fault are no times of the layer."""
+    return dict.fromkeys(TIMES, None) | {"status": status, "reason": reason}
+
+
+def _changed(changes: Iterable[str]) -> str:
+    return bounded(f"changes global settings, which other layers share: {'; '.join(changes)}")
 
 
 def _measures(result: Measurement) -> dict[str, Any]:
-    names = ("median_ms", "iqr_ms", "drift", "cpu_share", "page_faults", "calls")
-    return {name: getattr(result, name) for name in names} | {"rounds": len(result.samples)}
+    return {name: len(result.samples) if name == "rounds" else getattr(result, name) for name in TIMES}

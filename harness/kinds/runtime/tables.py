@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from harness.kinds.runtime.points import (
+    LARGEST_CPU_SHARE,
     LARGEST_DRIFT,
     LARGEST_GAP,
     LARGEST_SPREAD,
@@ -146,7 +147,12 @@ class _Sweep:
         def cell(line: Row, notes: Notes) -> str:
             if pd.isna(line.peak_bytes):
                 return failed_cell(line, notes) if line.status != "ok" else EMPTY
-            return f"{line.peak_bytes / (BYTES[self.trial.dtype] * line.entries):.1f}"
+            size = BYTES[self.trial.dtype] * line.entries
+            mark = ""
+            if pd.notna(line.outside_bytes):
+                outside = f"{line.outside_bytes / size:.1f} outside torch's allocator, which are not counted"
+                mark = notes.mark(f"{line.layer}: takes up to {outside}")
+            return f"{line.peak_bytes / size:.1f}{mark}"
 
         if self.measured["peak_bytes"].isna().all():
             return None
@@ -216,7 +222,7 @@ class _Sweep:
 BOUNDS = (
     f"the interquartile range exceeds {LARGEST_SPREAD:.0%} of the median, the halves of the rounds differ by more "
     f"than {LARGEST_DRIFT:.0%}, processes by more than {LARGEST_GAP:.0%}, or a thread had less than "
-    f"{LEAST_CPU_SHARE:.0%} of its core"
+    f"{LEAST_CPU_SHARE:.0%} of its core, or a layer used more than {LARGEST_CPU_SHARE:g} cores for each thread"
 )
 
 

@@ -316,6 +316,13 @@ class SeedsNumpy(Sound):
         np.random.seed(0)  # noqa: NPY002  the fault
 
 
+class InvertsByNumpy(Sound):
+    def inverse(self, y):
+        if torch.is_grad_enabled():
+            return super().inverse(y)
+        return torch.from_numpy(super().inverse(y).detach().numpy() + 0)
+
+
 class Broken(Sound):
     def inverse(self, y):
         raise RuntimeError("no such kernel")
@@ -367,6 +374,11 @@ FAULTS = [
     ("global-settings", SetsThreadsInBackward, "backward changes threads"),
     ("global-settings", SeedsInInverse, "inverse seeds the global generator of torch"),
     ("global-settings", SeedsNumpy, "construction seeds the global generator of NumPy"),
+    (
+        "memory",
+        InvertsByNumpy,
+        "inverse under no_grad takes 1.0 times the memory of its input outside torch's allocator",
+    ),
     ("inverse", Broken, "RuntimeError at"),
 ]
 

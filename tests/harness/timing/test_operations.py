@@ -2,6 +2,8 @@
 
 import math
 import mmap
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -9,8 +11,8 @@ from torch import nn
 
 from harness.core.settings import TimingSettings
 from harness.timing import timing
-from harness.timing.operations import OPERATIONS, events, inverse_error, perturb, prepare
-from harness.timing.peak_memory import peak_bytes
+from harness.timing.operations import OPERATIONS, events, inverse_error, perturb, prepare, remembered
+from harness.timing.peak_memory import bytes_outside_torch, is_notable, peak_bytes
 from harness.timing.timing import Measurement, Sample, measure
 from layers import LAYERS, InvertibleLinear
 
@@ -145,7 +147,7 @@ def test_warm_up_lasts_until_times_are_stable(monkeypatch):
         nonlocal costs
         taken = list(times)
         costs = iter(taken)
-        cost = timing.warm_up({"case": call}, settings, CPU)["case"]
+        cost = timing.warm_up({"case": lambda: timing._sample(call, 1, CPU)}, settings)["case"]
         return len(taken) - len(list(costs)), cost
 
     assert passes(TimingSettings(warmup=4), [1.0] * 50) == (4, 1.0)
@@ -173,6 +175,123 @@ def test_page_faults_are_counted():
     size = 64 << 20
     result = measure({"fresh": lambda: mmap.mmap(-1, size).write(bytes(size))}, TimingSettings(rounds=2), CPU)["fresh"]
     assert result.page_faults >= size / mmap.PAGESIZE
+
+
+class Remembering(Counting):
+    """Return the result of the last call again where `key` has not changed."""
+
+    key = staticmethod(lambda layer, x: None)
+    last = (None, None)
+
+    def recall(self, name, x, compute):
+        key = (name, x.dtype, self.scale.dtype, self.key(self, x))
+        if self.last[0] != key:
+            self.last = key, compute(x)
+            self.calls[name] = self.calls.get(name, 0) + 1
+        return self.last[1]
+
+    def log_det(self):
+        return self.recall("log_det", self.scale, lambda scale: self.positions * scale.abs().log().sum())
+
+    def forward(self, x):
+        return self.recall("forward", x, lambda x: (x * self.scale, self.positions * self.scale.abs().log().sum()))
+
+    def inverse(self, y):
+        return self.recall("inverse", y, lambda y: y / self.scale)
+
+
+KEYS = {
+    "identity": lambda layer, x: (id(x), x._version, layer.scale._version),
+    "address": lambda layer, x: (x.data_ptr(), layer.scale.data_ptr()),
+    "input": lambda layer, x: (x.data_ptr(), float(x.detach().sum())),
+    "content": lambda layer, x: (float(x.detach().double().sum()), float(layer.scale.detach().double().sum())),
+}
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("operation", ["forward", "log_det", "inverse"])
+def test_a_kept_result_is_refused_or_its_time_is_that_of_computing(key, operation, monkeypatch):
+    monkeypatch.setattr(Remembering, "key", staticmethod(KEYS[key]))
+    layer = Remembering((2, 3))
+    perturb(layer, 0.05, torch.Generator().manual_seed(0))
+    case = prepare(layer, 5, operation, dtype=torch.float32, device=CPU)
+    case()
+    before = layer.calls[operation]
+    measure({"case": case}, TimingSettings(warmup=2, rounds=3, min_sample_ms=0.01), CPU)
+    fault = remembered(case, Remembering((2, 3)))
+    if key in ("input", "content"):
+        assert fault is None and layer.calls[operation] - before >= 5  # in each timed one
+    else:
+        assert "of former values is kept" in fault
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_rewriting_changes_every_value_and_stays_near(operation):
+    layer = Counting((2, 3))
+    case = prepare(layer, 5, operation, dtype=torch.float64, device=CPU)
+    x, scale = case.events.detach().clone(), layer.scale.detach().clone()
+    versions = case.events._version, layer.scale._version
+    seen = set()
+    for _ in range(500):
+        case.rewrite()
+        seen.add((float(case.events.detach().sum()), float(layer.scale.detach().sum())))
+    assert (case.events._version, layer.scale._version) == versions
+    assert len(seen) == 500
+    if operation != "log_det":
+        assert case.events.shape == x.shape and (case.events / x).log().abs().max() < math.log(3.4)
+    moved = (layer.scale / scale).log().abs().max()
+    assert moved == 0 if operation == "inverse_warm" else moved < 0.12
+    assert remembered(case, Counting((2, 3))) is None
+
+
+def test_a_case_that_changes_a_setting_is_named_and_others_run_without_it():
+    seen = []
+    cases = {
+        "guilty": lambda: torch.set_default_dtype(torch.float64),
+        "innocent": lambda: seen.append(torch.get_default_dtype()),
+    }
+    results = measure(cases, TimingSettings(warmup=1, rounds=2, min_sample_ms=1e-6), CPU)
+    assert results["guilty"].changes == ("default dtype: torch.float32 -> torch.float64",)
+    assert results["innocent"].changes == () and set(seen) == {torch.float32}
+
+
+BURNS = "import time\nwhile time.process_time() < 0.05: pass"
+
+
+def test_the_processor_time_of_started_processes_counts():
+    result = measure(
+        {"waits": lambda: subprocess.run([sys.executable, "-c", BURNS])}, TimingSettings(warmup=1, rounds=1), CPU
+    )["waits"]
+    assert result.samples[0].cpu_seconds > 0.045
+
+
+def test_the_processor_time_of_running_processes_counts():
+    serves = f"import sys, time\nfor line in sys.stdin:\n  begin = time.process_time()\n  {BURNS.splitlines()[1]}"
+    serves = serves.replace("time.process_time() < ", "time.process_time() - begin < ") + "\n  print(flush=True)"
+    with subprocess.Popen(
+        [sys.executable, "-u", "-c", serves], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    ) as server:
+
+        def call():
+            server.stdin.write("\n")
+            server.stdout.readline()
+
+        result = measure({"asks": call}, TimingSettings(warmup=1, rounds=1), CPU)["asks"]
+        server.stdin.close()
+    assert result.samples[0].cpu_seconds > 0.045
+
+
+def test_memory_outside_torch_is_noticed():
+    x = torch.ones(1 << 18)
+
+    def by_mapping():
+        with mmap.mmap(-1, 8 << 20) as memory:
+            memory.write(bytes(1 << 20) * 8)
+
+    assert bytes_outside_torch(lambda: x.numpy() + 1) == pytest.approx(1 << 20, rel=0.01)
+    assert bytes_outside_torch(by_mapping) >= 8 << 20
+    assert bytes_outside_torch(x.tolist) > 1 << 20
+    assert not is_notable(bytes_outside_torch(lambda: [(x + number).sum() for number in range(3)]), x)
 
 
 def test_peak_memory_counts_simultaneous_allocations():

@@ -55,6 +55,13 @@ def test_the_share_of_a_core_counts_for_one_thread_on_a_cpu_only():
     assert only(line(cpu_share=0.5, device="cuda")).unstable == ()
 
 
+def test_more_cores_than_threads_mark_the_point():
+    (complaint,) = only(line(cpu_share=2.1), line(1, cpu_share=2.4), threads=2).unstable
+    assert complaint == "used 2.4 cores, in threads or processes beside the 2 of torch"
+    assert only(line(cpu_share=1.3)).unstable and only(line(cpu_share=1.1)).unstable == ()
+    assert only(line(cpu_share=1.3, device="cuda")).unstable == ()
+
+
 def test_a_failure_is_reported_only_if_no_process_measured_the_point():
     failed = {"median_ms": None, "status": "error", "reason": "no"}
     assert only(line(**failed), line(1, **failed)).status == "error"

@@ -8,6 +8,7 @@ from harness.core.settings import LayerRef, TimingSettings
 from harness.kinds.runtime.run import run as run_runtime
 from harness.kinds.runtime.trial import RuntimeTrial
 from layers import LAYERS, InvertibleLinear, UnsupportedShape
+from layers.conv1x1 import Conv1x1
 
 
 @pytest.fixture
@@ -28,6 +29,55 @@ def faulty_layers():
 
     yield
     del LAYERS["faulty"], LAYERS["picky"]
+
+
+class Averages(Conv1x1):
+    """Register a hook for all modules at the first construction."""
+
+    done = False
+
+    def __init__(self, shape):
+        super().__init__(shape)
+        if not Averages.done:
+            torch.nn.modules.module.register_module_forward_hook(lambda module, args, result: None)
+            Averages.done = True
+
+
+class SlowsOthers(Conv1x1):
+    """Change a setting after some calls only, in the midst of the measurement."""
+
+    calls = 0
+
+    def inverse(self, y):
+        SlowsOthers.calls += 1
+        if SlowsOthers.calls > 6:
+            torch.set_default_dtype(torch.float64)
+        return super().inverse(y)
+
+
+class LooksUp(Conv1x1):
+    """Return the last result for the same tensor and version of the weights."""
+
+    kept = (None, None)
+
+    def inverse(self, y):
+        key = y.data_ptr(), y._version, self.lower._version
+        if self.kept[0] != key:
+            self.kept = key, super().inverse(y)
+        return self.kept[1]
+
+
+class ByNumpy(Conv1x1):
+    """Copy the input of the inverse in NumPy."""
+
+    def inverse(self, y):
+        return super().inverse(torch.from_numpy(y.numpy() + 0.0))
+
+
+@pytest.fixture
+def register(monkeypatch):
+    """Return a function that registers layers for the test."""
+    return lambda **layers: [monkeypatch.setitem(LAYERS, name, layer) for name, layer in layers.items()]
 
 
 def trial(*names):
@@ -92,3 +142,33 @@ def test_a_non_finite_inverse_is_noted(tmp_path, monkeypatch):
     monkeypatch.setattr(LAYERS["conv1x1"], "inverse", lambda self, y: y * float("nan"))
     record = run_runtime(trial("conv1x1"), None, tmp_path, lambda fraction, text: None)
     assert record.rows[1]["inverse_error"] is None and "not finite" in record.notes["inverse_error"]
+
+
+@pytest.mark.parametrize(
+    ("layer", "change"),
+    [(Averages, "_global_forward_hooks: none -> 1"), (SlowsOthers, "default dtype: torch.float32 -> torch.float64")],
+)
+def test_a_layer_that_changes_global_settings_is_an_error_and_others_are_timed(tmp_path, register, layer, change):
+    register(guilty=layer)
+    record = run_runtime(trial("guilty", "conv1x1"), None, tmp_path, lambda fraction, text: None)
+    guilty, sound = record.rows[:2], record.rows[2:]
+    assert all(row["status"] == "error" and change in row["reason"] for row in guilty)
+    assert all(row["median_ms"] is None for row in guilty)
+    assert all(row["status"] == "ok" and row["median_ms"] > 0 for row in sound)
+    assert record.status == "error" and "guilty inverse: changes global settings" in record.reason
+    assert torch.get_default_dtype() == torch.float32 and not torch.nn.modules.module._global_forward_hooks
+
+
+def test_an_operation_that_returns_kept_results_is_an_error(tmp_path, register):
+    register(looks_up=LooksUp)
+    record = run_runtime(trial("looks_up", "conv1x1"), None, tmp_path, lambda fraction, text: None)
+    assert [row["status"] for row in record.rows] == ["ok", "error", "ok", "ok"]
+    assert "of former values is kept" in record.rows[1]["reason"] and record.rows[1]["median_ms"] is None
+
+
+def test_memory_outside_torch_is_in_the_row(tmp_path, register):
+    register(by_numpy=ByNumpy)
+    large = trial("by_numpy").model_copy(update={"batch": 1024})
+    forward, inverse = run_runtime(large, None, tmp_path, lambda fraction, text: None).rows
+    size = 4 * 48 * 1024
+    assert inverse["outside_bytes"] == pytest.approx(size, rel=0.05) and "outside_bytes" not in forward
