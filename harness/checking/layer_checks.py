@@ -115,10 +115,17 @@ def log_det_form(case: LayerCase) -> Iterator[str]:
     if (found.dtype, found.device) != (x.dtype, x.device):
         yield f"log-det is {found.dtype} on {found.device}, x is {x.dtype} on {x.device}"
     value = _log_det(layer, x)
-    for what, other in (("10 x", 10 * x), ("x = 0", 0 * x), ("a batch of one", x[:1])):
-        change = abs(_log_det(layer, other) - value)
-        if not change <= 10 * torch.finfo(x.dtype).eps * (1 + abs(value)):
-            yield f"log-det changes by {change:.3g} for {what}: that of a linear map is one constant"
+    tolerance = 10 * torch.finfo(x.dtype).eps * (1 + abs(value))
+    alone = [_log_det(layer, event) for event in x.split(1)]
+    if not max(alone) - min(alone) <= tolerance:
+        yield f"log-det differs by {max(alone) - min(alone):.3g} between events: that of a linear map is one constant"
+    for what, change in (
+        ("10 x", _log_det(layer, 10 * x) - value),
+        ("x = 0", _log_det(layer, 0 * x) - value),
+        ("a batch of one", alone[0] - value),
+    ):
+        if not abs(change) <= tolerance:
+            yield f"log-det changes by {abs(change):.3g} for {what}: that of a linear map is one constant"
 
 
 def log_det_method(case: LayerCase) -> Iterator[str]:

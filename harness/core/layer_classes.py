@@ -16,14 +16,24 @@ from harness.core.third_party import resolve_class, suggestion
 from layers import LAYERS, InvertibleLinear, layer_options
 from layers.adapters import Adapted, adapt
 from layers.adapters.expressions import expression_fault
+from layers.adapters.modules import lacking
 
 
 def resolve_layer(spec: str, folder: Path | None = None) -> type[InvertibleLinear]:
     """Return the layer class that `spec` names; see `harness.core.third_party.resolve_class`.
 
-    A transform of nflows, normflows, FrEIA, zuko, pyro or torch.distributions is adapted (see `layers.adapters`).
+    A transform of nflows, normflows, FrEIA, zuko, pyro or torch.distributions is adapted (see `layers.adapters`), and
+    so is a plain module (see `layers.adapters.modules`).
     """
-    return resolve_class("layer", spec, InvertibleLinear, LAYERS, folder, adapt)  # type: ignore[type-abstract]
+    return resolve_class("layer", spec, InvertibleLinear, LAYERS, folder, adapt, _nor)  # type: ignore[type-abstract]
+
+
+def _nor(found: Any) -> str:
+    """Return what else than a subclass of InvertibleLinear an object is not, for the message that refuses it."""
+    return (
+        f", nor a torch.nn.Module with forward(x) -> (y, log_det) and inverse(y) ({lacking(found)}), nor a transform "
+        "of nflows, normflows, FrEIA, zuko, pyro or torch.distributions"
+    )
 
 
 def check_options(cls: type[InvertibleLinear], options: Mapping[str, Any]) -> dict[str, Any]:

@@ -50,6 +50,7 @@ def resolve_class(
     registry: dict[str, type[T]],
     folder: Path | None,
     adapt: Adapt[T] = lambda found: None,
+    nor: Callable[[Any], str] = lambda found: "",
 ) -> type[T]:
     """Return the class that `spec` names.
 
@@ -60,6 +61,7 @@ def resolve_class(
         registry: name -> class of the registered ones, which importing a file may extend.
         folder: searched first for a relative FILE.py (the suite's folder), before the working directory.
         adapt: returns the class to use in place of a class or function of another library; None for all others.
+        nor: returns what else `adapt` would accept, for the message that refuses an object.
 
     Raises:
         UserError: there is no such name, file or class, or it cannot be imported or is not of this kind.
@@ -74,7 +76,7 @@ def resolve_class(
             for registered in registry.keys() - known:
                 del registry[registered]
             raise
-        return _class_of(module, noun, place, name, base, adapt)
+        return _class_of(module, noun, place, name, base, adapt, nor)
     own = own_names(registry)
     if spec in own:
         return registry[spec]
@@ -87,7 +89,7 @@ def resolve_class(
         try:
             if ":" not in offer.spec:
                 raise UserError("an entry point must name package.module:CLASS")
-            return resolve_class(noun, offer.spec, base, registry, None, adapt)
+            return resolve_class(noun, offer.spec, base, registry, None, adapt, nor)
         except UserError as error:
             raise UserError(f"{noun} {spec!r} ({offer.origin}): {error}") from error
     if spec in registry:
@@ -256,9 +258,17 @@ def _import_module(said: str, name: str) -> ModuleType:
             raise
 
 
-def _class_of(module: ModuleType, noun: str, place: str, name: str, base: type[T], adapt: Adapt[T]) -> type[T]:
+def _class_of(
+    module: ModuleType,
+    noun: str,
+    place: str,
+    name: str,
+    base: type[T],
+    adapt: Adapt[T],
+    nor: Callable[[Any], str],
+) -> type[T]:
     found = getattr(module, name, None)
-    adapted = adapt(found) if callable(found) else None
+    adapted = adapt(found) if inspect.isclass(found) or inspect.isroutine(found) else None
     if adapted is not None:
         return adapted
     needed = _abstract(base, base)
@@ -278,7 +288,7 @@ def _class_of(module: ModuleType, noun: str, place: str, name: str, base: type[T
     if not hasattr(module, name):
         raise UserError(f"{place} has no class {name!r}{suggestion(name, usable)}; {there}")
     public = f"{base.__module__.rpartition('.')[0]}.{base.__name__}"
-    raise UserError(f"{place}:{name} is not a subclass of {public}; {there}")
+    raise UserError(f"{place}:{name} is not a subclass of {public}{nor(found)}; {there}")
 
 
 def _abstract(cls: type, base: type) -> list[str]:

@@ -27,6 +27,10 @@ REFUSED = (ValueError, TypeError, AssertionError, IndexError)
 """Exceptions by which a constructor refuses a size; others, such as a function that torch has removed, are faults."""
 
 
+class WrongResult(TypeError):
+    """Raised for an object whose result does not have the form that the conventions of its library give it."""
+
+
 class Library(ABC):
     """The conventions of one library: a subclass in a file of this folder registers itself.
 
@@ -54,6 +58,16 @@ class Library(ABC):
         if isinstance(found, type):
             return any(_path(base) == self.root for base in found.__mro__[1:])
         return inspect.isfunction(found) and found.__module__.startswith(self.functions or ("\0",))
+
+    def origin(self, make: Any) -> str:
+        """Return the distribution that defines a class, or its nearest base class in a library, with the version."""
+        modules = [base.__module__ for base in inspect.getmro(make)] if isinstance(make, type) else [make.__module__]
+        tops = [module.partition(".")[0] for module in (*modules, self.root)]
+        name = next(self.packages[top] for top in tops if top in self.packages)
+        try:
+            return f"{name} {version(name)}"
+        except PackageNotFoundError:
+            return name
 
     def build(self, make: Callable[..., Any], event: tuple[int, ...], options: dict[str, Any]) -> Any:
         """Return an object of the library for events of this shape."""
@@ -122,20 +136,27 @@ class Adapted(InvertibleLinear):
         """Set `event` and `result` by trying objects that are then discarded, without effect on torch's generator.
 
         An event shape with which only the inverse fails is used if no other is better: the inverse may be at fault.
+
+        Raises:
+            UnsupportedShape: no event shape serves.
+            WrongResult: nor does any, and one gives a result of another form.
         """
-        reasons: dict[tuple[int, ...], str] = {}
+        reasons: dict[tuple[int, ...], str | WrongResult] = {}
         served: list[tuple[bool, tuple[int, ...], tuple[int, ...]]] = []
         for event in dict.fromkeys([self.shape, (self.dim,)]):
             with torch.random.fork_rng(devices=[]):
                 found = self._probe(values, event)
-            if isinstance(found, str):
+            if isinstance(found, (str, WrongResult)):
                 reasons[event] = found
                 continue
             served.append(found)
             if found[0]:
                 break
         if not served:
-            said = "; ".join(f"as {event}: {' '.join(reason.split())[:300]}" for event, reason in reasons.items())
+            for reason in reasons.values():
+                if isinstance(reason, WrongResult):
+                    raise reason
+            said = "; ".join(f"as {event}: {' '.join(str(reason).split())[:300]}" for event, reason in reasons.items())
             raise UnsupportedShape(
                 f"{self.label}: events {self.shape} are refused ({said}); give its options by the event's sizes, such "
                 "as features=D or num_channels=C, or use another event shape"
@@ -145,7 +166,7 @@ class Adapted(InvertibleLinear):
     @torch.no_grad()
     def _probe(
         self, values: dict[str, Any], event: tuple[int, ...]
-    ) -> str | tuple[bool, tuple[int, ...], tuple[int, ...]]:
+    ) -> str | WrongResult | tuple[bool, tuple[int, ...], tuple[int, ...]]:
         """Apply an object to a batch; return why it does not fit, or whether it inverts, `event` and `result`."""
         try:
             built = self.library.build(self.make, event, values)
@@ -159,6 +180,8 @@ class Adapted(InvertibleLinear):
         try:
             y, log_det = self.library.forward(built, x)
             _one(log_det, x)
+        except WrongResult as error:
+            return error
         except Exception as error:
             return f"{type(error).__name__}: {error}"
         if y.shape[:1] != x.shape[:1] or y.numel() != x.numel():
@@ -179,6 +202,12 @@ class Adapted(InvertibleLinear):
         built = self._built()
         return lambda y: _reshaped(self.library.inverse(built, _reshaped(y, self.result))[0], self.shape)
 
+    def initialise(self, x: Tensor) -> None:
+        """Call the method `initialise` of the library's object, if it has one."""
+        start = getattr(self.kept, "initialise", None)
+        if callable(start):
+            start(self._as_event(x))
+
     def inverse_log_det(self, y: Tensor) -> Tensor | None:
         """Return the log-det that the library gives for the reverse direction, shape (); None if it gives none."""
         log_det = self.library.inverse(self._built(), _reshaped(y, self.result))[1]
@@ -186,9 +215,9 @@ class Adapted(InvertibleLinear):
 
     @property
     def remark(self) -> str | None:
-        """Return the library with its version, and whether it receives events as vectors."""
+        """Return the origin of the library's object, and whether it receives events as vectors."""
         seen = "" if self.event == self.shape else ", on the event as a vector"
-        return f"{library_version(self.library, self.make)}{seen}"
+        return f"{self.library.origin(self.make)}{seen}"
 
     def extra_repr(self) -> str:
         """Return the event shape and the options as given, for repr()."""
@@ -224,8 +253,8 @@ def adapted_class(library: Library, make: Any) -> type[Adapted]:
     parameters = inspect.signature(make).parameters.values()
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     options = [p for p in parameters if p.kind in named and p.name not in library.filled]
-    # By position alone: a constructor may have a parameter `shape` of its own.
-    leading = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in ("self", "event_shape")]
+    # By position alone, under names that no option has: a constructor may have a parameter `shape` of its own.
+    leading = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in ("_self", "_event_shape")]
     keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=Any) for p in options]
 
     def __init__(self: Adapted, shape: tuple[int, ...], /, **options: Any) -> None:
@@ -241,17 +270,6 @@ def adapted_class(library: Library, make: Any) -> type[Adapted]:
         "make": staticmethod(make),
     }
     return type(make.__name__, (Adapted,), members)
-
-
-def library_version(library: Library, make: Any) -> str:
-    """Return the distribution that defines a class, or its nearest base class in a library, with the version."""
-    modules = [base.__module__ for base in inspect.getmro(make)] if isinstance(make, type) else [make.__module__]
-    tops = [module.partition(".")[0] for module in (*modules, library.root)]
-    name = next(library.packages[top] for top in tops if top in library.packages)
-    try:
-        return f"{name} {version(name)}"
-    except PackageNotFoundError:
-        return name
 
 
 def import_library(name: str, asks: str) -> ModuleType:
@@ -282,6 +300,8 @@ def _one(log_det: Any, x: Tensor) -> Tensor:
     """
     if not isinstance(log_det, Tensor):
         return x.new_tensor(log_det)
+    if not log_det.ndim:
+        return log_det
     values = log_det.reshape(-1)
     if len(values) not in (1, len(x)):
         raise ValueError(f"a log-det of shape {tuple(log_det.shape)} for {len(x)} events; expected (), (1,) or (N,)")
