@@ -15,9 +15,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from flows.actnorm import ActNorm
 from flows.bijection import Bijection, Estimated
-from flows.couplings import AffineCoupling, MaskedCoupling
 
 Shape = tuple[int, ...]
 Part = tuple[str, Bijection]
@@ -138,7 +136,10 @@ class Flow(nn.Module):
 
     @torch.no_grad()
     def initialise(self, x: Tensor) -> None:
-        """Initialise every ActNorm and coupling network on data, in the order of application.
+        """Initialise on data, in the order of application, every part with a method `initialise`.
+
+        These are ActNorm, couplings with such a network, and a layer under test that defines the method. Each is called
+        once with what arrives at it.
 
         Args:
             x: a batch of prepared events, shape (N, *shape).
@@ -150,8 +151,9 @@ class Flow(nn.Module):
         if not len(x) or not bool(x.isfinite().all()):
             raise ValueError(f"initialise: the batch of {len(x)} events must be non-empty and finite")
         for _, module, value in self.trace(x):
-            if isinstance(module, (ActNorm, AffineCoupling, MaskedCoupling)):
-                module.initialise(value)
+            initialise = getattr(module, "initialise", None)
+            if initialise is not None:
+                initialise(value)
 
     def trace(self, x: Tensor) -> Iterator[tuple[str, nn.Module, Tensor]]:
         """Yield (path, module, input) of every elementary bijection, in order; each is applied after it was yielded."""

@@ -35,7 +35,8 @@ class InvertibleLinear(nn.Module):
 
     A subclass defines `forward`, and `inverse` or `inverter`: this class derives the other one, and checks the shape of
     every input before a method of the subclass receives it. Define both only if a single call of `inverse` can be
-    faster than `inverter` and one call of its result.
+    faster than `inverter` and one call of its result. A layer whose initial weights depend on the data defines
+    `initialise`; `forward` never sets them.
 
     A parameter of which only some entries reach the map is registered together with a boolean buffer named
     ``<parameter>_mask``, True where an entry counts (see `free_parameters`).
@@ -64,7 +65,13 @@ class InvertibleLinear(nn.Module):
             own.setdefault("inverse", _inverse_from(own["inverter"]))
         elif "inverse" in own:
             own["inverter"] = InvertibleLinear.inverter
-        for method, checked in (("forward", _checked), ("inverse", _checked), ("inverter", _checked_inverter)):
+        checks = (
+            ("forward", _checked),
+            ("inverse", _checked),
+            ("inverter", _checked_inverter),
+            ("initialise", _checked),
+        )
+        for method, checked in checks:
             if method in own:
                 setattr(cls, method, checked(own[method]))
         if name is None:
@@ -114,6 +121,16 @@ class InvertibleLinear(nn.Module):
             positions that share a weight is already inside.
         """
         raise NotImplementedError
+
+    def initialise(self, x: Tensor) -> None:
+        """Set initial weights from data; the default does nothing.
+
+        A flow calls this once, under no_grad, before training; a layer on which it was not called works as constructed.
+        A subclass changes only parameters and buffers, in place, and uses no random numbers.
+
+        Args:
+            x: the first minibatch of training as it arrives at this layer, shape (N, *shape).
+        """
 
     def log_det(self) -> Tensor:
         """Return log|det W| of one event, shape (), that `forward` returns with the current weights; differentiable.

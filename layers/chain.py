@@ -48,6 +48,12 @@ class Chain(InvertibleLinear):
             total = total + log_det
         return x, total
 
+    def initialise(self, x: Tensor) -> None:
+        """Initialise every layer on what arrives at it."""
+        for layer in self:
+            layer.initialise(x)
+            x = layer(x)[0]
+
     def log_det(self) -> Tensor:
         """Add up the log-determinants."""
         return torch.stack([layer.log_det() for layer in self]).sum()

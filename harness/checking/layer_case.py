@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +21,9 @@ SCALES = (0.3, 0.1, 0.03, 0.01)
 
 WELL_CONDITIONED = 1e3
 
+FIRST_BATCH = 128
+"""Events on which a layer that initialises from data is initialised: more than the entries of most shapes."""
+
 MARGIN = 300.0
 """Allowed error in multiples of condition * eps. The faults that the checks look for are far larger."""
 
@@ -32,7 +35,9 @@ OFFSET_MARGIN = 16.0
 class LayerCase:
     """One layer class with its options on one event shape, in one dtype, on one device, in training or in eval().
 
-    `batches` are sizes in which the layer will be used, which the rules on batches try besides their own.
+    Attributes:
+        batches: sizes in which the layer will be used, which the rules on batches try besides their own.
+        initialised: whether `initialise` is called after construction.
     """
 
     cls: type[InvertibleLinear]
@@ -42,6 +47,7 @@ class LayerCase:
     device: str = "cpu"
     training: bool = True
     batches: tuple[int, ...] = ()
+    initialised: bool = True
 
     def __str__(self) -> str:
         mode = "" if self.training else ", in eval()"
@@ -53,7 +59,7 @@ class LayerCase:
         return math.prod(self.shape)
 
     def initial(self, seed: int = 0) -> InvertibleLinear:
-        """Return the layer as constructed, its initial weights drawn from `seed`.
+        """Return the layer before training, its initial weights drawn from `seed`.
 
         It is constructed in its precision: a matrix drawn in float32, such as the base of an orthogonal
         parametrisation, has the rounding of float32 also after a conversion to float64.
@@ -65,12 +71,20 @@ class LayerCase:
                 layer = self.cls(self.shape, **self.options)
         finally:
             torch.set_default_dtype(usual)
-        return layer.to(device=self.device, dtype=self.dtype).train(self.training)
+        layer.to(device=self.device, dtype=self.dtype).train(self.training)
+        if self.initialised:
+            with torch.no_grad():
+                layer.initialise(self.first_batch())
+        return layer
+
+    def first_batch(self) -> Tensor:
+        """Return the events on which the layer is initialised: not of mean 0 or standard deviation 1."""
+        return 1 + 2 * self.events(FIRST_BATCH, seed=8)
 
     @torch.no_grad()
     def copy(self, layer: InvertibleLinear) -> InvertibleLinear:
         """Return a new layer with the parameters and buffers of another one, and nothing else of it."""
-        fresh = self.initial()
+        fresh = replace(self, initialised=False).initial()
         held = dict([*layer.named_parameters(), *layer.named_buffers()])
         for name, value in (*fresh.named_parameters(), *fresh.named_buffers()):
             value.copy_(held[name])

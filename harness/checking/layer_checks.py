@@ -7,6 +7,7 @@ by condition * eps (`LayerCase.tolerance`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -23,7 +24,7 @@ DIFFERENCE = 1e-4  # half the distance of a central difference, in the length of
 
 
 def forward(case: LayerCase) -> Iterator[str]:
-    """Check that forward returns a pair (y, log-det), with y like x."""
+    """Check that forward returns a pair (y, log-det), with y like x, and does not initialise the layer from x."""
     layer, x = case.initial(), case.events()
     result = layer(x)
     if not (isinstance(result, tuple) and len(result) == 2 and all(isinstance(part, Tensor) for part in result)):
@@ -36,6 +37,15 @@ def forward(case: LayerCase) -> Iterator[str]:
         yield f"y is {y.dtype} on {y.device}, x is {x.dtype} on {x.device}"
     if not y.isfinite().all():
         yield "y is not finite at initialisation"
+    layer, other = (replace(case, initialised=False).initial() for _ in range(2))
+    other(case.first_batch())
+    y, after = layer(x)[0], other(x)[0]
+    differs = relative_error(after, y) > MARGIN * torch.finfo(case.dtype).eps
+    if differs and torch.equal(after, other(x)[0]):
+        yield (
+            "forward sets the map from the events of its first call: set parameters or buffers in a method "
+            "initialise(x), which a flow calls once with the first minibatch of training"
+        )
 
 
 def conditioning(case: LayerCase) -> Iterator[str]:

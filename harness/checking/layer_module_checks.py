@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import io
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from harness.checking.layer_case import SCALES, LayerCase, relative_error
-from harness.checking.layer_checks import Check
+from harness.checking.layer_checks import Check, affine, inverse, log_det
 from harness.checking.report import Remark
 from harness.evaluation.evaluation import state_of
 from harness.timing.operations import perturb
@@ -56,12 +57,36 @@ def refusals(case: LayerCase) -> Iterator[str]:
 
 def seeding(case: LayerCase) -> Iterator[str]:
     """Check that initial weights depend on torch's generator alone, and that no size depends on the draw."""
-    first, same, other = (state_of(case.initial(seed)) for seed in (0, 0, 1))
+    constructed = replace(case, initialised=False)
+    first, same, other = (state_of(constructed.initial(seed)) for seed in (0, 0, 1))
     for name, value in first.items():
         if name not in same or not torch.equal(value, same[name]):
             yield f"{name!r} differs between two layers of one seed: draw it from torch's global generator"
     if {name: value.shape for name, value in first.items()} != {name: value.shape for name, value in other.items()}:
         yield "names or sizes of parameters and buffers depend on the random draw"
+
+
+def initialisation(case: LayerCase) -> Iterator[str]:
+    """Check that initialise(x) follows from x alone and creates no state, and that a layer works without it.
+
+    That it changes only what is saved is part of `reload`, and the layer that it leaves is that of every other rule.
+    """
+    constructed = replace(case, initialised=False)
+    layer, x, given = constructed.initial(), case.first_batch(), case.first_batch()
+    before = state_of(layer)
+    with torch.no_grad():
+        layer.initialise(x)
+    after, again = state_of(layer), state_of(case.initial())
+    if not torch.equal(x, given):
+        yield "initialise overwrites its input"
+    for name in sorted(before.keys() ^ after.keys()):
+        yield f"{name!r} appears or vanishes in initialise: create it in __init__"
+    for name in sorted(after.keys() & again.keys()):
+        if not torch.equal(after[name], again[name]):
+            yield f"{name!r} differs between two calls of initialise on the same events: compute it from these alone"
+    if any(not torch.equal(before[name], after[name]) for name in before.keys() & after.keys()):
+        for check in (affine, log_det, inverse):
+            yield from (f"without initialise: {message}" for message in check(constructed))
 
 
 def unchanged_state(case: LayerCase) -> Iterator[str]:
@@ -127,8 +152,8 @@ def mask_faults(layer: InvertibleLinear, x: Tensor, tolerance: float) -> Iterato
 
 
 def reload(case: LayerCase) -> Iterator[str]:
-    """Check that a state_dict, saved and loaded into a layer of another seed, gives the same map."""
-    layer, other, x = case.build(), case.initial(seed=7), case.events()
+    """Check that a state_dict, saved and loaded into a new layer of another seed, gives the same map."""
+    layer, other, x = case.build(), replace(case, initialised=False).initial(seed=7), case.events()
     file = io.BytesIO()
     torch.save(layer.state_dict(), file)
     file.seek(0)
@@ -317,6 +342,7 @@ CHECKS: tuple[Check, ...] = (
     real_parameters,
     refusals,
     seeding,
+    initialisation,
     unchanged_state,
     modes,
     masks,

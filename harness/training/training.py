@@ -142,7 +142,7 @@ def fit(
 ) -> Fit:
     """Maximise the likelihood of the training split; leave in the flow, in eval(), the weights that validation chose.
 
-    The loss is the negative log-likelihood in nats per dimension. ActNorm is initialised on the first training batch.
+    The loss is the negative log-likelihood in nats per dimension. The flow is initialised on the first training batch.
     The flow of `Updates` is validated and kept, averages included if the settings request them. Between evaluations
     nothing waits for the device, except checkpoints. On the CPU, training that resumes from a checkpoint gives the same
     bits as one that was never interrupted.

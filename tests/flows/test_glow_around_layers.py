@@ -39,6 +39,23 @@ def test_published_counts(name):
     assert free_parameters(flow) == masked_free
 
 
+def test_a_layer_under_test_is_initialised_once_on_what_arrives_at_it():
+    class Standardises(LAYERS["scale"]):
+        seen = 0
+
+        def initialise(self, x):
+            type(self).seen += 1
+            self.arrived = x
+
+    flow = Glow((1, 8, 8), Standardises, LAYERS["conv1x1"], levels=2, steps=2, width=4)
+    x = torch.randn(16, 1, 8, 8)
+    flow.initialise(x)
+    assert Standardises.seen == 4
+    layers = [(module, value) for path, module, value in flow.trace(x) if path.endswith("/layer")]
+    for layer, value in layers:
+        assert not layer.arrived.requires_grad and torch.equal(layer.arrived, value)
+
+
 def test_a_layer_that_refuses_a_level_raises_its_own_error():
     with pytest.raises(UnsupportedShape, match="butterfly"):
         around("butterfly", (1, 8, 8), {"levels": 30}, levels=1, steps=1, width=4)

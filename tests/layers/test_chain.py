@@ -38,6 +38,21 @@ def test_a_chain_lists_the_factors_and_remarks_of_its_layers(chain):
     assert cut.remark and Chain((1, 37), [LAYERS["fixed"]((1, 37)), cut]).remark == cut.remark
 
 
+def test_a_chain_initialises_each_layer_on_what_arrives_at_it():
+    seen = []
+
+    class Gain(LAYERS["fixed"]):
+        def forward(self, x):
+            return 2 * x, self.dim * x.new_tensor(2.0).log()
+
+        def initialise(self, x):
+            seen.append(x)
+
+    x = torch.randn(5, *SHAPE)
+    Chain(SHAPE, [Gain(SHAPE), Gain(SHAPE)]).initialise(x)
+    assert [torch.equal(events, scale * x) for events, scale in zip(seen, (1, 2), strict=True)] == [True, True]
+
+
 def test_layers_of_another_shape_are_refused():
     with pytest.raises(ValueError, match=r"layer fixed is for events \(2, 4\), the chain for \(4, 2\)"):
         Chain((4, 2), [LAYERS["fixed"]((2, 4))])

@@ -28,6 +28,12 @@ def test_without_its_scale_the_example_is_orthogonal():
     torch.testing.assert_close(w @ w.T, torch.eye(12, dtype=torch.float64))
 
 
+def test_the_plain_module_passes_every_check():
+    shapes = [(2, 3, 2), (3, 5)]
+    report = check_layer("examples/reflection.py:Reflection", {"features": "D"}, ROOT, shapes=shapes, large=False)
+    assert report.ok and not report.refused and not report.remarks, "\n".join(report.lines())
+
+
 def test_the_example_registers_nothing():
     resolve_layer(SPEC, ROOT)
     assert "householder" not in LAYERS

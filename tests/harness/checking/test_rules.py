@@ -323,6 +323,65 @@ class InvertsByNumpy(Sound):
         return torch.from_numpy(super().inverse(y).detach().numpy() + 0)
 
 
+class Standardises(Sound):
+    """Set the initial scale from data."""
+
+    def initialise(self, x):
+        self.log_scale[0].copy_(-x.transpose(0, 1).flatten(1).std(1).log())
+
+
+class InFirstForward(Standardises):
+    """Do it in the first call instead, though a flow calls `initialise`."""
+
+    done = False
+
+    def forward(self, x):
+        if not self.done:
+            with torch.no_grad():
+                Standardises.initialise(self, x)
+            self.done = True
+        return super().forward(x)
+
+
+class DrawsEvents(Standardises):
+    def initialise(self, x):
+        super().initialise(x[torch.randperm(len(x))[:64]])
+
+
+class LateBuffer(Standardises):
+    def initialise(self, x):
+        self.register_buffer("late", torch.zeros(()))
+
+
+class Centres(Standardises):
+    def initialise(self, x):
+        super().initialise(x.sub_(x.mean()))
+
+
+class NeedsInitialise(Standardises):
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.register_buffer("initialised", torch.zeros(()))
+
+    def initialise(self, x):
+        super().initialise(x)
+        self.initialised.fill_(1)
+
+    def forward(self, x):
+        y, log_det = super().forward(x)
+        return y, log_det * self.initialised
+
+
+class UnsavedStart(Standardises):
+    factor = 1.0
+
+    def initialise(self, x):
+        self.factor = float(x.std())
+
+    def scale(self):
+        return super().scale() * self.factor
+
+
 class Broken(Sound):
     def inverse(self, y):
         raise RuntimeError("no such kernel")
@@ -332,12 +391,14 @@ class Broken(Sound):
 FAULTS = [
     ("forward", OnlyY, "forward returns Tensor, not a pair"),
     ("forward", Float32Y, "y is torch.float32"),
+    ("forward", InFirstForward, "in a method initialise(x)"),
     ("conditioning", Singular, "W has condition number"),
     ("affine", NotLinear, "not a linear map"),
     ("dense", NotLinear, "differs from dense() @ x + b"),
     ("log-det", LogDetOfOnePosition, "multiply by n = H * W"),
     ("large-events", LogDetOfOnePosition, "but slogdet of the map is"),
     ("log-det-form", LogDetOfX, "log-det changes by"),
+    ("log-det-form", LogDetOfX, "between events"),
     ("log-det-form", LogDetOfBatch, "for a batch of one"),
     ("log-det-method", OtherLogDetAlone, "log_det() differs from the log-det of forward"),
     ("reverse-log-det", SameLogDetInReverse, "it is that of forward, with its sign"),
@@ -349,6 +410,11 @@ FAULTS = [
     ("options", RequiredOption, "option 'rank' has no default"),
     ("refusals", AnyShape, "shape (4,) is accepted"),
     ("seeding", OwnGenerator, "'log_scale' differs between two layers of one seed"),
+    ("initialisation", DrawsEvents, "'log_scale' differs between two calls of initialise"),
+    ("initialisation", LateBuffer, "'late' appears or vanishes in initialise"),
+    ("initialisation", Centres, "overwrites its input"),
+    ("initialisation", NeedsInitialise, "but slogdet of the map is"),
+    ("reload", UnsavedStart, "y differs after reload"),
     ("unchanged-state", LateParameter, "'late' appears or vanishes"),
     ("unchanged-state", CountsCalls, "changes 'calls'"),
     ("unchanged-state", InPlace, "overwrites its input"),
@@ -423,9 +489,16 @@ class Reversed(InvertibleLinear):
         return y.flip(1)
 
 
-@pytest.mark.parametrize("layer", [Frozen, Reversed])
+def test_a_slow_layer_is_left_out_before_anything_else_is_computed_on_large_events(monkeypatch):
+    monkeypatch.setattr("harness.checking.large_checks.SLOWEST_PASS", 0.0)
+    monkeypatch.setattr("harness.checking.large_checks._conditioned", None)
+    [found] = run_check("large-events", LayerCase(Sound, (2, 3, 4)))
+    assert isinstance(found, Remark) and "a forward pass of 16 events takes" in found
+
+
+@pytest.mark.parametrize("layer", [Frozen, Reversed, Standardises])
 @pytest.mark.parametrize("check", CHECKS)
-def test_frozen_parameters_and_no_parameters_are_accepted(check, layer):
+def test_frozen_parameters_no_parameters_and_initialisation_from_data_are_accepted(check, layer):
     assert [text for text in run_check(check, LayerCase(layer, (2, 3, 4))) if not isinstance(text, Remark)] == []
 
 

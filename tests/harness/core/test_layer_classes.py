@@ -25,6 +25,17 @@ class Half(InvertibleLinear):
 
 class Other:
     pass
+
+import torch
+
+class OneWay(torch.nn.Module):
+    def forward(self, x):
+        return x, 0
+
+def flip(x):
+    return x.flip(1), 0
+
+flipped = OneWay()
 """
 
 
@@ -101,6 +112,12 @@ def test_a_taken_name_is_refused_and_registers_nothing(tmp_path):
         ("sound.py:Half", ["does not implement inverse"]),
         ("sound.py:InvertibleLinear", ["does not implement forward and inverse"]),
         ("sound.py:Other", ["not a subclass of layers.InvertibleLinear", "the layers in it are Negation"]),
+        ("sound.py:Other", ["nor a torch.nn.Module with forward(x) -> (y, log_det) and inverse(y)"]),
+        ("sound.py:Other", ["it derives from no nn.Module", "nor a transform of nflows"]),
+        ("sound.py:OneWay", ["nor a torch.nn.Module", "(it has no inverse(y))"]),
+        ("sound.py:flip", ["nor a torch.nn.Module", "it is no class but of type function"]),
+        ("sound.py:flipped", ["nor a torch.nn.Module", "it is no class but of type OneWay"]),
+        ("torch.nn:Module", ["it has no forward(x) and no inverse(y)"]),
         ("sound.py", ["FILE.py:CLASS"]),
         ("sound.py:", ["FILE.py:CLASS"]),
         (":Negation", ["FILE.py:CLASS"]),
