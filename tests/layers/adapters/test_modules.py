@@ -12,9 +12,18 @@ from layers.adapters import adapt
 from layers.conv1x1 import Conv1x1
 
 IMAGE, SEQUENCE, VECTOR = (2, 2, 3), (3, 5), (5, 1)
-RULES = (
-    "forward log-det reverse-log-det log-det-form inverse options refusals initialisation reload wrong-input".split()
-)
+RULES = [
+    "forward",
+    "log-det",
+    "reverse-log-det",
+    "log-det-form",
+    "inverse",
+    "options",
+    "refusals",
+    "initialisation",
+    "reload",
+    "wrong-input",
+]
 
 
 class Gain(nn.Module):
