@@ -33,7 +33,9 @@ class Gradient:
     Attributes:
         map: the part from sum(weights * y).
         log_det: the part from the log-det.
-        size: largest sum over the batches of the reference of the absolute values of an entry.
+        size: of the numbers that the gradient adds up, whose rounding it has even where they cancel: the largest sum
+            over the batches of the reference of the absolute values of an entry, or that of |weights * y| for each unit
+            of the tensor.
     """
 
     map: Tensor
@@ -94,22 +96,24 @@ def reference_step(layer: nn.Module, x: Tensor, weights: Tensor, size: int = 2) 
     by_map = {name: torch.zeros_like(value) for name, value in trained.items()}
     sizes = {name: torch.zeros_like(value) for name, value in trained.items()}
     by_log_det: list[Tensor] = []
-    outputs, inputs, log_det = [], [], x.new_zeros(())
+    outputs, inputs, log_det, size_of_loss = [], [], x.new_zeros(()), 0.0
     for events, weight in zip(x.split(size), weights.split(size), strict=True):
         leaf = events.detach().clone().requires_grad_()
         y, log_det = functional_call(layer, values, (leaf,))
         inputs += _gradients((y * weight).sum(), [leaf])
         outputs.append(y.detach())
+        size_of_loss += float((y.detach() * weight).abs().sum())
         y, log_det = functional_call(layer, values | trained, (events,))
         by_log_det = by_log_det or _gradients(log_det.mean(), list(trained.values()))
         for name, gradient in zip(trained, _gradients((y * weight).sum(), list(trained.values())), strict=True):
             by_map[name] += gradient
             sizes[name] += gradient.abs()
-    by_parameter = {
-        name: Gradient(by_map[name], other, float((sizes[name] + other.abs()).max()))
-        for name, other in zip(trained, by_log_det, strict=True)
-        if other.numel()
-    }
+    by_parameter = {}
+    for name, other in zip(trained, by_log_det, strict=True):
+        if other.numel():
+            unit = size_of_loss / max(float(values[name].abs().max()), torch.finfo(x.dtype).tiny)
+            size = max(float((sizes[name] + other.abs()).max()), min(unit, size_of_loss))
+            by_parameter[name] = Gradient(by_map[name], other, size)
     return Reference(torch.cat(outputs), log_det.detach().mean(), torch.cat(inputs), by_parameter)
 
 
