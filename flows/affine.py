@@ -29,6 +29,8 @@ def affine_channels(x: Tensor, shift: Tensor, log_scale: Tensor) -> tuple[Tensor
 def affine_coupling(kept: Tensor, moved: Tensor, log_scale: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
     """Return kept and moved * exp(log_scale) + shift, joined along the channels, and the sums of log_scale.
 
+    Computed in the precision of `moved`: autocast gives a network's outputs in a lower one.
+
     Args:
         kept: (N, kept, *spatial).
         moved, log_scale, shift: (N, moved, *spatial).
@@ -36,6 +38,7 @@ def affine_coupling(kept: Tensor, moved: Tensor, log_scale: Tensor, shift: Tenso
     Returns:
         (N, kept + moved, *spatial), and (N,).
     """
+    log_scale, shift = log_scale.to(moved.dtype), shift.to(moved.dtype)
     return torch.cat([kept, moved * log_scale.exp() + shift], dim=1), log_scale.flatten(1).sum(1)
 
 

@@ -43,7 +43,7 @@ class AffineCoupling(nn.Module):
     def inverse(self, y: Tensor) -> Tensor:
         """Return x with x2 = (y2 - shift(y1)) * exp(-log_scale(y1))."""
         kept, moved = y[:, : self.kept], y[:, self.kept :]
-        log_scale, shift = self.net(kept)
+        log_scale, shift = (value.to(y.dtype) for value in self.net(kept))
         return torch.cat([kept, (moved - shift) * torch.exp(-log_scale)], dim=1)
 
     def initialise(self, x: Tensor) -> None:

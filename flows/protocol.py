@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from flows.bijection import Bijection, Estimated
+from layers.base import check_precision, full_precision
 
 Shape = tuple[int, ...]
 Part = tuple[str, Bijection]
@@ -25,8 +26,8 @@ class Flow(nn.Module):
     """x -> z of the same dimension D, with log p(x) = log N(z; 0, I) + log|det dz/dx|.
 
     A subclass sets the attributes below after `super().__init__()`, and hands its modules to `set_levels` or defines
-    `parts`. Sums over dimensions and over parts are in the model's dtype: in float32 log p has a relative
-    error of about 1e-7 times the sum of the magnitudes of the terms.
+    `parts`. Sums over dimensions and over parts are in the model's dtype, float32 or float64, under torch.autocast as
+    well: in float32 log p has a relative error of about 1e-7 times the sum of the magnitudes of the terms.
 
     The modes of nn.Module matter only to flows with estimates: in `train()` they follow the moving weights and estimate
     cheaply, in `eval()` they estimate carefully and do not change their state.
@@ -110,7 +111,12 @@ class Flow(nn.Module):
     def terms(self, x: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Return log N(z; 0, I) and log|det dz/dx|, each of shape (N,) in nats; their sum is log p(x)."""
         z, log_det = self(x) if generator is None else self(x, generator)
-        return -0.5 * (torch.linalg.vecdot(z, z) + self.dim * math.log(2 * math.pi)), log_det
+        return self._log_prior(z), log_det
+
+    @full_precision
+    def _log_prior(self, z: Tensor) -> Tensor:
+        """Return log N(z; 0, I), (N,)."""
+        return -0.5 * (torch.linalg.vecdot(z, z) + self.dim * math.log(2 * math.pi))
 
     def log_prob(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Return log p(x) of shape (N,), in nats; for a flow with unbiased estimates an unbiased estimate of it."""
@@ -179,6 +185,7 @@ class Flow(nn.Module):
                 f"expected (N, {', '.join(map(str, event))})"
             )
         dtype = next(self.parameters()).dtype
+        check_precision(self, dtype)
         if x.dtype != dtype:
             raise ValueError(
                 f"input has dtype {x.dtype}, the flow {dtype}; dequantise and preprocess raw integers, "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from flows.shapes import UnsupportedEvent, level_shapes
@@ -28,20 +27,19 @@ class Squeeze(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Map (N, *shape) to (N, *squeezed_shape); return y and 0 of shape ()."""
-        zero = x.new_zeros(())
-        if len(self.shape) == 3:
-            return F.pixel_unshuffle(x, 2), zero
-        channels, length = self.shape
-        pairs = x.reshape(-1, channels, length // 2, 2)
-        return pairs.permute(0, 3, 1, 2).reshape(-1, *self.squeezed_shape), zero
+        # Not by F.pixel_unshuffle, which leaves an empty batch in its shape; and this takes less time.
+        blocks = x.reshape(-1, self.shape[0], *(part for size in self.shape[1:] for part in (size // 2, 2)))
+        order = (0, 1, 3, 5, 2, 4) if len(self.shape) == 3 else (0, 3, 1, 2)
+        return blocks.permute(order).reshape(-1, *self.squeezed_shape), x.new_zeros(())
 
     def inverse(self, y: Tensor) -> Tensor:
         """Map (N, *squeezed_shape) to (N, *shape)."""
+        channels, *halves = self.shape[0], *self.squeezed_shape[1:]
         if len(self.shape) == 3:
-            return F.pixel_shuffle(y, 2)
-        channels, length = self.shape
-        pairs = y.reshape(-1, 2, channels, length // 2)
-        return pairs.permute(0, 2, 3, 1).reshape(-1, *self.shape)
+            blocks = y.reshape(-1, channels, 2, 2, *halves).permute(0, 1, 4, 2, 5, 3)
+        else:
+            blocks = y.reshape(-1, 2, channels, *halves).permute(0, 2, 3, 1)
+        return blocks.reshape(-1, *self.shape)
 
     def extra_repr(self) -> str:
         """Return the event shapes, for repr()."""

@@ -33,10 +33,13 @@ class InvertibleLinear(nn.Module):
     the layer does not allow. Create parameters in ``__init__``, from torch's global generator: the code that builds a
     model seeds it for each module by (seed, path), so a layer needs no seed of its own.
 
-    A subclass defines `forward`, and `inverse` or `inverter`: this class derives the other one, and checks the shape of
-    every input before a method of the subclass receives it. Define both only if a single call of `inverse` can be
-    faster than `inverter` and one call of its result. A layer whose initial weights depend on the data defines
-    `initialise`; `forward` never sets them.
+    A subclass defines `forward`, and `inverse` or `inverter`: this class derives the other one. Define both only if a
+    single call of `inverse` can be faster than `inverter` and one call of its result. A layer whose initial weights
+    depend on the data defines `initialise`; `forward` never sets them.
+
+    Before a method of the subclass receives a batch, this class checks its shape, and adds an event to an empty one
+    that it removes from the result. Under torch.autocast the methods compute in the precision of the weights, for
+    autocast rounds to 8 or 11 bits what a log-det sums up; weights of bfloat16 or float16 are refused for that reason.
 
     A parameter of which only some entries reach the map is registered together with a boolean buffer named
     ``<parameter>_mask``, True where an entry counts (see `free_parameters`).
@@ -65,15 +68,9 @@ class InvertibleLinear(nn.Module):
             own.setdefault("inverse", _inverse_from(own["inverter"]))
         elif "inverse" in own:
             own["inverter"] = InvertibleLinear.inverter
-        checks = (
-            ("forward", _checked),
-            ("inverse", _checked),
-            ("inverter", _checked_inverter),
-            ("initialise", _checked),
-        )
-        for method, checked in checks:
+        for method, wrapped in _WRAPPERS.items():
             if method in own:
-                setattr(cls, method, checked(own[method]))
+                setattr(cls, method, wrapped(own[method]))
         if name is None:
             return
         known = LAYERS.get(name)
@@ -185,15 +182,46 @@ class InvertibleLinear(nn.Module):
 InvertibleLinear.inverse.__isabstractmethod__ = True  # type: ignore[attr-defined]
 
 
+def check_precision(module: nn.Module, dtype: torch.dtype | None) -> None:
+    """Raise a ValueError if a layer or flow would compute in a precision that is too coarse for a log-determinant."""
+    if dtype is torch.bfloat16 or dtype is torch.float16:
+        label = getattr(module, "label", type(module).__name__)
+        raise ValueError(
+            f"{label}: {str(dtype).removeprefix('torch.')} is too coarse for a log-determinant; keep weights and "
+            "events in float32, by .float(), and use torch.autocast for other modules"
+        )
+
+
 def _checked(method: Callable[[Any, Tensor], Any]) -> Callable[[Any, Tensor], Any]:
-    """Return a method that checks its input first."""
+    """Return a method that receives batches of events alone, none of them empty, in the precision of the weights."""
 
     @functools.wraps(method)
     def checked(self: InvertibleLinear, x: Tensor) -> Any:
         self.check_event(x)
+        if not x.shape[0]:  # neither Fourier transforms nor CUDA kernels take an empty batch
+            result = checked(self, torch.cat([x, x.new_zeros(1, *self.shape)]))
+            return (result[0][:0], *result[1:]) if isinstance(result, tuple) else result[:0]
+        check_precision(self, _precision(self) or x.dtype)
+        if torch._C._is_any_autocast_enabled():
+            with torch.autocast(x.device.type, enabled=False):
+                return method(self, x.to(torch.promote_types(x.dtype, _reference(self).dtype)))
         return method(self, x)
 
     return checked
+
+
+def full_precision(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method of a module that computes in the precision of the weights, torch.autocast or not."""
+
+    @functools.wraps(method)
+    def in_full_precision(self: Any, *args: Any, **options: Any) -> Any:
+        check_precision(self, _precision(self) or torch.get_default_dtype())
+        if torch._C._is_any_autocast_enabled():
+            with torch.autocast(_reference(self).device.type, enabled=False):
+                return method(self, *args, **options)
+        return method(self, *args, **options)
+
+    return in_full_precision
 
 
 def _inverse_from(inverter: Callable[[Any], Callable[[Tensor], Tensor]]) -> Callable[[Any, Tensor], Tensor]:
@@ -207,19 +235,26 @@ def _inverse_from(inverter: Callable[[Any], Callable[[Tensor], Tensor]]) -> Call
 
 
 def _checked_inverter(inverter: Callable[[Any], Callable[[Tensor], Tensor]]) -> Callable[[Any], Any]:
-    """Return an `inverter` whose callable checks its input first."""
+    """Return an `inverter` that computes in the precision of the weights, as does its callable, which is checked."""
+    prepared = full_precision(inverter)
 
     @functools.wraps(inverter)
     def checked_inverter(self: InvertibleLinear) -> Callable[[Tensor], Tensor]:
-        invert = inverter(self)
-
-        def checked(y: Tensor) -> Tensor:
-            self.check_event(y)
-            return invert(y)
-
-        return checked
+        invert = prepared(self)
+        return functools.partial(_checked(lambda _, y: invert(y)), self)
 
     return checked_inverter
+
+
+_WRAPPERS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
+    "forward": _checked,
+    "inverse": _checked,
+    "inverter": _checked_inverter,
+    "initialise": _checked,
+    "log_det": full_precision,
+    "dense": full_precision,
+    "factors": full_precision,
+}
 
 
 @torch.no_grad()
@@ -238,11 +273,24 @@ def push_identity(layer: InvertibleLinear, chunk: int = 256, dtype: torch.dtype 
     return torch.cat(rows).T
 
 
-def _reference(layer: InvertibleLinear) -> Tensor:
-    """Return an empty tensor of the dtype of a layer's first floating-point tensor, else the default, on its device."""
-    held = (*layer.parameters(), *layer.buffers())
+def _reference(module: nn.Module) -> Tensor:
+    """Return an empty tensor on a module's device, of the dtype of its first floating-point tensor or the default."""
+    held = (*module.parameters(), *module.buffers())
     like = next((tensor for tensor in held if tensor.is_floating_point()), torch.empty(0))
     return torch.empty(0, dtype=like.dtype, device=held[0].device if held else None)
+
+
+def _precision(module: nn.Module) -> torch.dtype | None:
+    """Return the dtype of a module's first floating-point tensor, in a fraction of the time of its iterators."""
+    for held in (module._parameters, module._buffers):
+        for tensor in held.values():
+            if tensor is not None and tensor.is_floating_point():
+                return tensor.dtype
+    for inner in module._modules.values():
+        dtype = None if inner is None else _precision(inner)
+        if dtype is not None:
+            return dtype
+    return None
 
 
 def check_choice(layer: str, option: str, value: Any, choices: Sequence[Any]) -> None:

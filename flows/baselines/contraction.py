@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from flows.baselines.lipschitz import SpectralConvolution
 from flows.bijection import Estimated
+from layers.base import full_precision
 
 TOLERANCE = 1e-12  # of the last step of the fixed-point iteration, relative to max(1, |x|), or else
 ROUNDINGS = 64  # units of rounding of the dtype (7.6e-6 in float32), some ten times the residual motion due to rounding
@@ -66,7 +67,7 @@ class Series:
         stay = torch.tensor(1 - self.stop, dtype=torch.float64)
         uniform = 1 - torch.rand(count, generator=generator, dtype=torch.float64)  # in (0, 1]
         further = (uniform.log() / stay.log()).floor().long()
-        number = torch.arange(1, int(further.max()) + 1)[:, None]
+        number = torch.arange(1, int(further.max()) + 1 if count else 1)[:, None]
         roulette = torch.where(number <= further, stay ** -number.double(), 0.0)
         return torch.cat([torch.ones(self.terms, count, dtype=torch.float64), roulette])
 
@@ -115,10 +116,12 @@ class Contraction(Estimated):
         self.training_series = training
         self.evaluation_series = evaluation
 
+    @full_precision
     def map(self, x: Tensor) -> Tensor:
         """Return x + g(x)."""
         return x + self.net(x, self.net.weights())
 
+    @full_precision
     def forward(self, x: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Map (N, C, H, W) to the same shape; return y and an estimate of log|det| of shape (N,)."""
         differentiable = torch.is_grad_enabled()
@@ -144,6 +147,7 @@ class Contraction(Estimated):
                 log_det = log_det + surrogate - surrogate.detach()
         return (start + g if differentiable else x + g.detach()), log_det
 
+    @full_precision
     def inverse(self, y: Tensor) -> Tensor:
         """Return the fixed point of x = y - g(x).
 

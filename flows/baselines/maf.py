@@ -14,6 +14,7 @@ from flows.baselines import MissingLibrary
 from flows.bijection import Dense
 from flows.protocol import Flow, Part, Shape
 from flows.seeding import seeded
+from layers.base import full_precision
 
 
 class Flatten(nn.Module):
@@ -75,12 +76,14 @@ class Autoregressive(Dense):
             # A separate buffer, under the name by which masked entries are counted: a shared one would be listed once.
             layer.register_buffer("weight_mask", layer.get_buffer("mask").clone(), persistent=False)
 
+    @full_precision
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Map (N, D) to (N, D); return y and log|det| of shape (N,)."""
         transform = self._affine(*self._shift_and_scale(x))
         y, log_scale = transform.call_and_ladj(x)
         return y, log_scale.sum(1)
 
+    @full_precision
     def inverse(self, y: Tensor) -> Tensor:
         """Return x, computed entry by entry in the order of the ranks."""
         first, *hidden, last = (cast(Any, layer) for layer in self.layers)

@@ -118,6 +118,26 @@ def test_examples_are_independent_and_evaluation_changes_no_state(name):
 
 
 @pytest.mark.parametrize("name", BASELINES)
+def test_an_empty_batch_and_autocast(name):
+    flow = trained(name)
+    for training in (True, False):
+        flow.train(training)
+        x = torch.empty(0, 1, 4, 4, dtype=torch.float64, requires_grad=True)
+        log_prob = flow.log_prob(x)
+        log_prob.sum().backward()
+        assert log_prob.shape == (0,) and x.grad.shape == x.shape
+        assert flow.inverse(flow(x)[0]).shape == x.shape
+    flow, x = flow.float(), torch.randn(4, 1, 4, 4)
+    expected = flow.log_prob(x, chance()) if flow.estimated else flow.log_prob(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        log_prob = flow.log_prob(x, chance()) if flow.estimated else flow.log_prob(x)
+        back = flow.inverse(flow(x)[0])
+    assert log_prob.dtype == torch.float32
+    torch.testing.assert_close(log_prob, expected, rtol=0.02, atol=0)
+    torch.testing.assert_close(back, x, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", BASELINES)
 def test_impossible_sizes_and_shapes_are_refused(name):
     with pytest.raises(ValueError, match=f"{name}: steps = 0; it must be at least 1"):
         build_baseline(name, (1, 4, 4), 1, 0, 4, 0, {})

@@ -6,6 +6,8 @@ import torch
 from torch.distributions import MultivariateNormal
 
 from flows import AffineCoupling, Glow, UnsupportedEvent
+from layers.conv1x1 import Conv1x1
+from layers.periodic import Periodic
 
 EVENTS = [((1, 4, 4), 1), ((2, 4, 4), 2), ((1, 8, 8), 3), ((2, 8), 1), ((3, 8), 2), ((1, 16), 3), ((5, 1), 1)]
 COUPLINGS = ["image", "glow", "sequence", "attention"]
@@ -134,6 +136,37 @@ def test_sample_is_deterministic_in_its_generator(shape, everywhere):
     assert flow.double().sample(2).dtype == torch.float64
 
 
+@pytest.mark.parametrize("shape", [(2, 4, 4), (2, 8), (5, 1)])
+def test_an_empty_batch(shape, way):
+    for coupling, prior in itertools.product(COUPLINGS, ("standard", "learned")):
+        options = {"coupling": coupling, "prior": prior, "order": range(math.prod(shape))}
+        flow = Glow(shape, Periodic, Conv1x1, levels=1 if shape == (5, 1) else 2, steps=1, width=4, **options)
+        x = torch.empty(0, *shape, requires_grad=True)
+        for _, module, value in flow.trace(x):
+            assert module.inverse(module(value)[0]).shape == value.shape
+        log_prob = flow.log_prob(x)
+        log_prob.sum().backward()
+        assert log_prob.shape == (0,) and x.grad.shape == x.shape
+        assert flow.inverse(flow(x)[0]).shape == x.shape
+
+
+@pytest.mark.parametrize("coupling", COUPLINGS)
+def test_autocast_rounds_networks_alone(coupling, perturb):
+    """The log-det is that of the map under autocast, so its inverse is exact and its density integrates to one."""
+    flow = perturb(Glow((2, 4, 4), Periodic, Conv1x1, coupling=coupling, prior="learned", **SMALL)).float()
+    x = torch.randn(6, 2, 4, 4)
+    expected = flow.log_prob(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        z, log_det = flow(x)
+        log_prob, back = flow.log_prob(x), flow.inverse(z)
+    assert {value.dtype for value in (z, log_det, log_prob, back)} == {torch.float32}
+    torch.testing.assert_close(back, x, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(log_prob, expected, rtol=0.02, atol=0)
+    prior = -0.5 * (z.square() + math.log(2 * math.pi)).sum(1)
+    torch.testing.assert_close(log_prob, prior + log_det, rtol=1e-6, atol=1e-4)
+    log_prob.sum().backward()
+
+
 @pytest.mark.parametrize("coupling", COUPLINGS)
 def test_control_flow_does_not_depend_on_values(coupling, channelwise):
     # Tensors on the meta device hold no data: a branch on values, or a copy to the host, raises.
@@ -161,6 +194,8 @@ def test_every_weight_gets_a_gradient(channelwise, perturb):
         (lambda f: f.inverse(torch.randn(2, 1, 4, 4)), ["expected (N, 16)"]),
         (lambda f: f(torch.zeros(2, 1, 4, 4, dtype=torch.uint8)), ["torch.uint8", "dequantise"]),
         (lambda f: f(torch.zeros(2, 1, 4, 4, dtype=torch.float64)), ["torch.float64", "torch.float32"]),
+        (lambda f: f.bfloat16()(torch.zeros(2, 1, 4, 4)), ["Glow: bfloat16 is too coarse", "in float32"]),
+        (lambda f: f.half().sample(2), ["Glow: float16 is too coarse", "in float32"]),
         (lambda f: f.sample(0), ["n = 0"]),
         (lambda f: f.initialise(torch.empty(0, 1, 4, 4)), ["0 events", "non-empty"]),
         (lambda f: f.initialise(torch.full((2, 1, 4, 4), math.nan)), ["finite"]),

@@ -1,8 +1,10 @@
 """Every registered layer obeys every rule of the interface; a file added to layers/ is tested by this."""
 
+import contextlib
+import io
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import product
 from typing import Literal, get_args, get_origin, get_type_hints
 
@@ -12,7 +14,8 @@ import torch
 from harness.checking.check_layer import CHECKS, DTYPES, SHAPES, check_layer, construct, run_check
 from harness.checking.layer_case import LayerCase
 from harness.checking.report import Remark
-from layers import LAYERS, layer_options
+from layers import LAYERS, InvertibleLinear, layer_options
+from layers.kernels import load as kernels
 
 SERVED = {name: [shape for shape in SHAPES if construct(cls, shape, {}) == (None, [])] for name, cls in LAYERS.items()}
 # These rules test saved weights, copies and messages, which do not depend on the shape: they run once per layer.
@@ -36,16 +39,101 @@ def faults(rules: Iterable[str], case: LayerCase) -> list[str]:
     return [f"{rule}, {case}: {text}" for rule, text in found if not isinstance(text, Remark)]
 
 
+OUTPUTS = ("y", "log-det", "log_det()", "inverse", "inverter")
+
+
+def results(layer: InvertibleLinear, x: torch.Tensor, backward_inside: bool = False) -> dict[str, torch.Tensor]:
+    """Return all results of a layer and their gradients, computed under autocast if that is on."""
+    x = x.clone().requires_grad_()
+    y, log_det = layer(x)
+    found = {"y": y, "log-det": log_det, "inverse": layer.inverse(x), "inverter": layer.inverter()(x)}
+    found["log_det()"] = layer.log_det()
+    total = sum((torch.linspace(1, 2, value.numel()).view(value.shape) * value).sum() for value in found.values())
+    with contextlib.nullcontext() if backward_inside else torch.autocast("cpu", enabled=False):
+        total.backward()
+    gradients = {"gradient of x": x.grad, **{name: value.grad for name, value in layer.named_parameters()}}
+    return {what: value.detach() for what, value in (found | gradients).items() if value is not None}
+
+
+def empty_batches(case: LayerCase) -> Iterator[str]:
+    """Check that an empty batch has empty results and gradients, and the log-det of any other."""
+    empty, one = (results(case.build(), case.events(size)) for size in (0, 1))
+    for what in ("y", "inverse", "inverter", "gradient of x"):
+        if empty[what].shape != (0, *case.shape):
+            yield f"{what} of an empty batch has shape {tuple(empty[what].shape)}"
+    for what in ("log-det", "log_det()"):
+        if not torch.equal(empty[what], one[what]):
+            yield f"{what} of an empty batch is {empty[what]}, of one event {one[what]}"
+
+
+def autocast(case: LayerCase) -> Iterator[str]:
+    """Check that results under autocast are those in float32; a backward pass under it rounds gradients, as torch's."""
+    x = case.events().bfloat16()
+    expected = results(case.build(), x.float())
+    for events, dtype, backward_inside in [(x, torch.bfloat16, True), (x.float(), torch.float16, False)]:
+        with torch.autocast("cpu", dtype):
+            found = results(case.build(), events, backward_inside)
+        for what, value in expected.items():
+            exact = what in OUTPUTS or not backward_inside
+            if exact and found[what].dtype != torch.float32:
+                yield f"{what} under autocast to {dtype} is {found[what].dtype}"
+            error = (found[what] - value).abs().max()
+            if not error <= (case.tolerance() * (1 + value.abs().max()) if exact else math.inf):
+                yield f"{what} under autocast to {dtype} differs by {error:.2g} from that in float32"
+
+
+def coarse_weights(case: LayerCase, dtype: torch.dtype) -> Iterator[str]:
+    """Check that a layer moved to a coarse precision refuses to compute, or returns its log-det in float32."""
+    layer, x = case.build().to(dtype), case.events()
+    calls: dict[str, Callable[[], object]] = {
+        "forward": lambda: layer(x.to(dtype)),
+        "forward of float32": lambda: layer(x),
+        "log_det()": lambda: layer.log_det(),
+        "inverse": lambda: layer.inverse(x.to(dtype)),
+        "inverter": lambda: layer.inverter()(x.to(dtype)),
+    }
+    for what, call in calls.items():
+        try:
+            found = call()
+        except ValueError as error:
+            if "is too coarse for a log-determinant; keep" not in str(error):
+                yield f"{what} in {dtype} raises {error}"
+        else:
+            log_det = found[1] if isinstance(found, tuple) else found
+            if not isinstance(log_det, torch.Tensor) or log_det.dtype != torch.float32:
+                yield f"{what} in {dtype} is accepted"
+
+
+def pickled(case: LayerCase) -> Iterator[str]:
+    """Check that a layer saved whole, and loaded, gives the same results."""
+    file, layer = io.BytesIO(), case.build()
+    torch.save(layer, file)
+    file.seek(0)
+    expected, found = (results(each, case.events()) for each in (layer, torch.load(file, weights_only=False)))
+    for what, value in expected.items():
+        if not torch.equal(found[what], value):
+            yield f"{what} differs after torch.save and torch.load of the layer"
+
+
 @pytest.mark.parametrize(("name", "shape"), [(name, shape) for name in LAYERS for shape in SERVED[name]], ids=format_id)
-def test_map_on_each_shape(name: str, shape: tuple[int, ...]):
-    for dtype, training in EVERY_MODE if shape == SERVED[name][0] else BOTH_MODES:
+def test_map_on_each_shape(name: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch):
+    first = shape == SERVED[name][0]
+    for dtype, training in EVERY_MODE if first else BOTH_MODES:
         assert faults(MAP, LayerCase(LAYERS[name], shape, dtype, training=training)) == []
+    case = LayerCase(LAYERS[name], shape, torch.float32)
+    assert [*empty_batches(case), *autocast(case)] == []
+    if first:
+        monkeypatch.setattr(kernels, "serve", lambda *tensors: False)
+        assert [*empty_batches(case), *autocast(case)] == []
 
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_state_and_messages(name: str):
     for dtype, training in EVERY_MODE:
-        assert faults(STATE, LayerCase(LAYERS[name], SERVED[name][0], dtype, training=training)) == []
+        case = LayerCase(LAYERS[name], SERVED[name][0], dtype, training=training)
+        assert [*faults(STATE, case), *pickled(case)] == []
+    case = LayerCase(LAYERS[name], SERVED[name][0], torch.float32)
+    assert [*coarse_weights(case, torch.bfloat16), *coarse_weights(case, torch.float16)] == []
 
 
 @pytest.mark.parametrize("name", LAYERS)
