@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from flows.bijection import Bijection, Estimated
-from layers.base import check_precision, full_precision
+from layers.linalg.precision import check_precision, full_precision
 
 Shape = tuple[int, ...]
 Part = tuple[str, Bijection]

@@ -12,6 +12,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from layers.linalg.precision import empty_like, full_precision
+
 
 class UnsupportedShape(ValueError):
     """Raised by a layer that cannot serve an event shape; the message names the value, the rule and the way out."""
@@ -38,8 +40,8 @@ class InvertibleLinear(nn.Module):
     depend on the data defines `initialise`; `forward` never sets them.
 
     Before a method of the subclass receives a batch, this class checks its shape, and adds an event to an empty one
-    that it removes from the result. Under torch.autocast the methods compute in the precision of the weights, for
-    autocast rounds to 8 or 11 bits what a log-det sums up; weights of bfloat16 or float16 are refused for that reason.
+    that it removes from the result. Under torch.autocast the methods compute in the precision of the weights; weights
+    of bfloat16 or float16 are refused (`layers.linalg.precision`).
 
     A parameter of which only some entries reach the map is registered together with a boolean buffer named
     ``<parameter>_mask``, True where an entry counts (see `free_parameters`).
@@ -134,7 +136,7 @@ class InvertibleLinear(nn.Module):
 
         The default applies `forward` to one zero event; a layer that needs no pass for it defines this too.
         """
-        return self(_reference(self).new_zeros(1, *self.shape))[1]
+        return self(empty_like(self).new_zeros(1, *self.shape))[1]
 
     def inverse(self, y: Tensor) -> Tensor:
         """Solve W x + b = y, (N, *shape) -> (N, *shape); differentiable in y and in the parameters."""
@@ -182,46 +184,21 @@ class InvertibleLinear(nn.Module):
 InvertibleLinear.inverse.__isabstractmethod__ = True  # type: ignore[attr-defined]
 
 
-def check_precision(module: nn.Module, dtype: torch.dtype | None) -> None:
-    """Raise a ValueError if a layer or flow would compute in a precision that is too coarse for a log-determinant."""
-    if dtype is torch.bfloat16 or dtype is torch.float16:
-        label = getattr(module, "label", type(module).__name__)
-        raise ValueError(
-            f"{label}: {str(dtype).removeprefix('torch.')} is too coarse for a log-determinant; keep weights and "
-            "events in float32, by .float(), and use torch.autocast for other modules"
-        )
-
-
 def _checked(method: Callable[[Any, Tensor], Any]) -> Callable[[Any, Tensor], Any]:
     """Return a method that receives batches of events alone, none of them empty, in the precision of the weights."""
+
+    exact = full_precision(method)
 
     @functools.wraps(method)
     def checked(self: InvertibleLinear, x: Tensor) -> Any:
         self.check_event(x)
-        if not x.shape[0]:  # neither Fourier transforms nor CUDA kernels take an empty batch
-            result = checked(self, torch.cat([x, x.new_zeros(1, *self.shape)]))
-            return (result[0][:0], *result[1:]) if isinstance(result, tuple) else result[:0]
-        check_precision(self, _precision(self) or x.dtype)
-        if torch._C._is_any_autocast_enabled():
-            with torch.autocast(x.device.type, enabled=False):
-                return method(self, x.to(torch.promote_types(x.dtype, _reference(self).dtype)))
-        return method(self, x)
+        if x.shape[0]:
+            return exact(self, x)
+        # Neither Fourier transforms nor CUDA kernels take an empty batch.
+        result = exact(self, torch.cat([x, x.new_zeros(1, *self.shape)]))
+        return (result[0][:0], *result[1:]) if isinstance(result, tuple) else result[:0]
 
     return checked
-
-
-def full_precision(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method of a module that computes in the precision of the weights, torch.autocast or not."""
-
-    @functools.wraps(method)
-    def in_full_precision(self: Any, *args: Any, **options: Any) -> Any:
-        check_precision(self, _precision(self) or torch.get_default_dtype())
-        if torch._C._is_any_autocast_enabled():
-            with torch.autocast(_reference(self).device.type, enabled=False):
-                return method(self, *args, **options)
-        return method(self, *args, **options)
-
-    return in_full_precision
 
 
 def _inverse_from(inverter: Callable[[Any], Callable[[Tensor], Tensor]]) -> Callable[[Any, Tensor], Tensor]:
@@ -266,31 +243,11 @@ def push_identity(layer: InvertibleLinear, chunk: int = 256, dtype: torch.dtype 
         chunk: columns per pass.
         dtype: of the events; None: that of the layer's first floating-point tensor, or torch's default.
     """
-    like = _reference(layer).to(dtype)
+    like = empty_like(layer).to(dtype)
     offset = layer(like.new_zeros(1, *layer.shape))[0].reshape(1, layer.dim)
     basis = torch.eye(layer.dim, dtype=like.dtype, device=like.device).reshape(layer.dim, *layer.shape)
     rows = [layer(part)[0].reshape(-1, layer.dim) - offset for part in basis.split(chunk)]
     return torch.cat(rows).T
-
-
-def _reference(module: nn.Module) -> Tensor:
-    """Return an empty tensor on a module's device, of the dtype of its first floating-point tensor or the default."""
-    held = (*module.parameters(), *module.buffers())
-    like = next((tensor for tensor in held if tensor.is_floating_point()), torch.empty(0))
-    return torch.empty(0, dtype=like.dtype, device=held[0].device if held else None)
-
-
-def _precision(module: nn.Module) -> torch.dtype | None:
-    """Return the dtype of a module's first floating-point tensor, in a fraction of the time of its iterators."""
-    for held in (module._parameters, module._buffers):
-        for tensor in held.values():
-            if tensor is not None and tensor.is_floating_point():
-                return tensor.dtype
-    for inner in module._modules.values():
-        dtype = None if inner is None else _precision(inner)
-        if dtype is not None:
-            return dtype
-    return None
 
 
 def check_choice(layer: str, option: str, value: Any, choices: Sequence[Any]) -> None:

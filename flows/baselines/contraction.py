@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from flows.baselines.lipschitz import SpectralConvolution
 from flows.bijection import Estimated
-from layers.base import full_precision
+from layers.linalg.precision import full_precision
 
 TOLERANCE = 1e-12  # of the last step of the fixed-point iteration, relative to max(1, |x|), or else
 ROUNDINGS = 64  # units of rounding of the dtype (7.6e-6 in float32), some ten times the residual motion due to rounding

@@ -14,7 +14,7 @@ from flows.baselines import MissingLibrary
 from flows.bijection import Dense
 from flows.protocol import Flow, Part, Shape
 from flows.seeding import seeded
-from layers.base import full_precision
+from layers.linalg.precision import full_precision
 
 
 class Flatten(nn.Module):
