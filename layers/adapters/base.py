@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import weakref
@@ -223,6 +224,9 @@ class Adapted(InvertibleLinear):
         """Return the event shape and the options as given, for repr()."""
         return ", ".join([f"shape={self.shape}", *(f"{name}={value!r}" for name, value in self.options.items())])
 
+    def __reduce__(self) -> Any:
+        return _unfilled, (type(self).make,), self.__getstate__() | {"_last": None}
+
     def _built(self) -> Any:
         """Return the library's object with the current parameters."""
         if self.kept is not None:
@@ -248,7 +252,24 @@ class Adapted(InvertibleLinear):
         return flat
 
 
-def adapted_class(library: Library, make: Any) -> type[Adapted]:
+@functools.cache
+def adapt(make: Any) -> type[Adapted] | None:
+    """Return the layer class of a library's class or of a function that builds its objects; None for others.
+
+    The base classes of `make` name its library. Each class of a library gives one layer class, whose options are the
+    parameters of the library's constructor.
+    """
+    library = next((library for library in LIBRARIES if library.owns(make)), None)
+    return None if library is None else _adapted_class(library, make)
+
+
+def _unfilled(make: Any) -> Any:
+    """Return a layer of `adapt(make)` without any state, for pickle: the class itself has no place to be found in."""
+    cls: Any = adapt(make)
+    return cls.__new__(cls)
+
+
+def _adapted_class(library: Library, make: Any) -> type[Adapted]:
     """Return the layer class of one class or function of a library."""
     parameters = inspect.signature(make).parameters.values()
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -329,5 +350,6 @@ def as_batch(layer: InvertibleLinear, x: Tensor) -> Tensor:
 
 
 def log_dets(layer: InvertibleLinear, batch: Tensor) -> Tensor:
-    """Return the layer's log-det for each event of a batch, shape (N,)."""
-    return layer.log_det().to(batch).expand(len(batch))
+    """Return the layer's log-det for each event of a batch, shape (N,), in the precision of the finer of the two."""
+    value = layer.log_det()
+    return value.to(batch.device, torch.promote_types(value.dtype, batch.dtype)).expand(len(batch))

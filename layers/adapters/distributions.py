@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, ClassVar
 
 from torch import Size, Tensor, is_grad_enabled
 from torch.distributions import Transform, constraints
 
-from layers.adapters.base import Library, as_batch, import_library, vector_shape
+from layers.adapters.base import Library, as_batch, import_library, log_dets, vector_shape
 from layers.base import InvertibleLinear
 
 
@@ -57,6 +58,10 @@ class LayerTransform(Transform):
         self.layer = layer
         self._made_with: object = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state without a kept result, whose graph cannot be copied or saved."""
+        return super().__getstate__() | {"_cached_x_y": (None, None), "_made_with": None}
+
     @property
     def domain(self) -> constraints.Constraint:  # type: ignore[override]
         """Return real events with the layer's number of axes."""
@@ -98,7 +103,7 @@ class LayerTransform(Transform):
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the layer's log-det for every event of x."""
-        return self.layer.log_det().to(x).expand(self._batch(x))
+        return log_dets(self.layer, as_batch(self.layer, x)).view(self._batch(x))
 
     def call_and_ladj(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return y and the log-det of every event, by one pass; zuko's flows call this."""
@@ -122,17 +127,26 @@ def to_zuko(layer: InvertibleLinear) -> Any:
 
     Its transform maps data to noise, as zuko's own, by the layer's forward.
     """
+    return _lazy_transform()(layer)
+
+
+@functools.cache
+def _lazy_transform() -> Any:
+    """Return the class of the lazy transforms, whose base class is imported on use."""
     base: Any = import_library("zuko.lazy", "to_zuko").LazyTransform
 
     class ZukoTransform(base):
         """A layer as a lazy transform of zuko."""
 
-        def __init__(self) -> None:
+        def __init__(self, layer: InvertibleLinear) -> None:
             super().__init__()
             self.layer = layer
+
+        def __reduce__(self) -> Any:
+            return to_zuko, (self.layer,), self.__getstate__()
 
         def forward(self, c: Any = None) -> LayerTransform:
             """Return the transform, the same for every context."""
             return LayerTransform(self.layer)
 
-    return ZukoTransform()
+    return ZukoTransform

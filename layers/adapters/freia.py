@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -40,20 +42,45 @@ class Freia(Library):
         return x, log_det
 
 
-def to_freia(layer: InvertibleLinear) -> Any:
-    """Return a module class of FrEIA that applies the layer: for `SequenceINN.append` and `Node`, which build it.
+@dataclass(frozen=True)
+class FreiaMaker:
+    """A layer in the place of a module class of FrEIA: called as one, it returns a module.
+
+    Attributes:
+        layer: the layer that every module made by this applies.
+    """
+
+    layer: InvertibleLinear
+    __name__ = "FreiaModule"  # FrEIA names a node without a name by its class
+
+    def __call__(self, dims_in: Any, dims_c: Any = None) -> Any:
+        """Return a module for dims_in, [(D,)] for a layer on (D, 1), else [the layer's event shape]."""
+        return _module_class()(self, dims_in, dims_c)
+
+
+def to_freia(layer: InvertibleLinear) -> FreiaMaker:
+    """Return what FrEIA takes for a module class, for `SequenceINN.append` and `Node`, which build the module.
 
     Its only argument is dims_in, [(D,)] for a layer on (D, 1), else [the layer's event shape].
     """
+    return FreiaMaker(layer)
+
+
+@functools.cache
+def _module_class() -> Any:
+    """Return the class of the modules, whose base class is imported on use."""
     base: Any = import_library("FrEIA.modules.base", "to_freia").InvertibleModule
 
     class FreiaModule(base):
         """A layer as a module of FrEIA."""
 
-        def __init__(self, dims_in: Any, dims_c: Any = None) -> None:
+        def __init__(self, maker: FreiaMaker, dims_in: Any, dims_c: Any) -> None:
             super().__init__(dims_in, dims_c)
-            self.layer = layer
+            self.layer = maker.layer
             self.output_dims(dims_in)
+
+        def __reduce__(self) -> Any:
+            return FreiaMaker(self.layer), (self.dims_in, self.dims_c), self.__getstate__()
 
         def forward(self, x_or_z: Any, c: Any = None, rev: bool = False, jac: bool = True) -> tuple[Any, Tensor]:
             """Return a tuple with the result, and the log-det of each event in this direction."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -30,14 +31,23 @@ def to_nflows(layer: InvertibleLinear) -> Any:
 
     A layer on (D, 1) takes vectors (N, D), others their own events (N, C, H, W) or (N, C, L); a context is ignored.
     """
+    return _transform()(layer)
+
+
+@functools.cache
+def _transform() -> Any:
+    """Return the class of the transforms, whose base class is imported on use."""
     base: Any = import_library("nflows.transforms.base", "to_nflows").Transform
 
     class NFlowsTransform(base):
         """A layer as a transform of nflows."""
 
-        def __init__(self) -> None:
+        def __init__(self, layer: InvertibleLinear) -> None:
             super().__init__()
             self.layer = layer
+
+        def __reduce__(self) -> Any:
+            return to_nflows, (self.layer,), self.__getstate__()
 
         def forward(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
             """Return outputs, and the log-det of each event."""
@@ -49,4 +59,4 @@ def to_nflows(layer: InvertibleLinear) -> Any:
             x = self.layer.inverse(as_batch(self.layer, inputs))
             return x.reshape(inputs.shape), -log_dets(self.layer, x)
 
-    return NFlowsTransform()
+    return NFlowsTransform

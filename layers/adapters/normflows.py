@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -34,14 +35,23 @@ def to_normflows(layer: InvertibleLinear) -> Any:
     Its `inverse`, from data to latent variables, is the layer's forward. A layer on (D, 1) takes vectors (N, D), others
     their own events.
     """
+    return _flow()(layer)
+
+
+@functools.cache
+def _flow() -> Any:
+    """Return the class of the flows, whose base class is imported on use."""
     base: Any = import_library("normflows.flows.base", "to_normflows").Flow
 
     class NormFlowsFlow(base):
         """A layer as a flow of normflows."""
 
-        def __init__(self) -> None:
+        def __init__(self, layer: InvertibleLinear) -> None:
             super().__init__()
             self.layer = layer
+
+        def __reduce__(self) -> Any:
+            return to_normflows, (self.layer,), self.__getstate__()
 
         def forward(self, z: Tensor) -> tuple[Tensor, Tensor]:
             """Map latent variables to data; return them and the log-det of each event."""
@@ -53,4 +63,4 @@ def to_normflows(layer: InvertibleLinear) -> Any:
             y, log_det = self.layer(as_batch(self.layer, z))
             return y.reshape(z.shape), log_det.expand(len(y))
 
-    return NormFlowsFlow()
+    return NormFlowsFlow

@@ -1,13 +1,15 @@
 """A layer within the flows of other libraries: their densities are its Gaussian, and training lowers their loss."""
 
 import copy
+import io
+import pickle
 
 import pytest
 import torch
 from torch.distributions import Independent, MultivariateNormal, Normal, TransformedDistribution
 
 from harness.timing.operations import perturb
-from layers.adapters import to_distributions, to_freia, to_nflows, to_normflows, to_zuko
+from layers.adapters import adapt, to_distributions, to_freia, to_nflows, to_normflows, to_zuko
 from layers.butterfly import Butterfly
 from layers.conv1x1 import Conv1x1
 
@@ -27,15 +29,14 @@ def nflows_flow(layer):
     from nflows.flows import Flow
     from nflows.transforms import CompositeTransform
 
-    flow = Flow(CompositeTransform([to_nflows(layer)]), StandardNormal([D])).double()
-    return flow.parameters(), flow.log_prob
+    return Flow(CompositeTransform([to_nflows(layer)]), StandardNormal([D])).double(), log_prob
 
 
 def normflows_flow(layer):
     import normflows
 
     flow = normflows.NormalizingFlow(normflows.distributions.DiagGaussian(D, trainable=False), [to_normflows(layer)])
-    return flow.double().parameters(), flow.log_prob
+    return flow.double(), log_prob
 
 
 def freia_flow(layer):
@@ -43,12 +44,16 @@ def freia_flow(layer):
 
     network = SequenceINN(D)
     network.append(to_freia(layer))
+    return network, log_prob_of_network
 
-    def log_prob(x):
-        z, log_det = network(x)
-        return Normal(0, 1).log_prob(z).sum(1) + log_det
 
-    return network.parameters(), log_prob
+def freia_graph(layer):
+    from FrEIA.framework import GraphINN, InputNode, Node, OutputNode
+
+    start = InputNode(D)
+    node = Node(start, to_freia(layer), {})
+    assert "FreiaModule" in str(node)
+    return GraphINN([start, node, OutputNode(node)]), log_prob_of_network
 
 
 def zuko_flow(layer):
@@ -62,28 +67,45 @@ def zuko_flow(layer):
     torch.testing.assert_close(
         flow(context).log_prob(torch.ones(1, D).double()), flow().log_prob(torch.ones(1, D).double())
     )
-    return flow.parameters(), lambda x: flow().log_prob(x)
+    return flow, lambda flow, x: flow().log_prob(x)
 
 
 def torch_flow(layer):
     base = Independent(Normal(torch.zeros(D).double(), torch.ones(D).double()), 1)
-    return layer.parameters(), TransformedDistribution(base, [to_distributions(layer).inv]).log_prob
+    return TransformedDistribution(base, [to_distributions(layer).with_cache().inv]), log_prob
 
 
-FLOWS = [nflows_flow, normflows_flow, freia_flow, zuko_flow, torch_flow]
+def pyro_flow(layer):
+    import pyro.distributions as dist
+
+    base = dist.Normal(torch.zeros(D).double(), torch.ones(D).double()).to_event(1)
+    return dist.TransformedDistribution(base, [to_distributions(layer).inv]), log_prob
+
+
+def log_prob(flow, x):
+    return flow.log_prob(x)
+
+
+def log_prob_of_network(network, x):
+    z, log_det = network(x)
+    return Normal(0, 1).log_prob(z).sum(1) + log_det
+
+
+FLOWS = [nflows_flow, normflows_flow, freia_flow, freia_graph, zuko_flow, torch_flow, pyro_flow]
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("make", FLOWS, ids=lambda make: make.__name__)
 def test_the_density_is_the_layers_gaussian_and_training_lowers_the_loss(make, layer):
-    parameters, log_prob = make(layer)
-    parameters = [parameter for parameter in parameters if parameter.requires_grad]
+    flow, log_prob = make(layer)
+    trained = flow if isinstance(flow, torch.nn.Module) else layer
+    parameters = [parameter for parameter in trained.parameters() if parameter.requires_grad]
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(64, D, dtype=torch.float64, generator=generator) @ torch.randn(D, D, generator=generator).double()
     optimiser = torch.optim.Adam(parameters, 0.02)
     losses = []
     for _ in range(30):
-        loss = -log_prob(x).mean()
+        loss = -log_prob(flow, x).mean()
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -91,7 +113,45 @@ def test_the_density_is_the_layers_gaussian_and_training_lowers_the_loss(make, l
     assert losses[-1] < losses[0] - 1
     w = layer.dense()
     expected = MultivariateNormal(torch.zeros(D).double(), precision_matrix=w.T @ w)
-    torch.testing.assert_close(log_prob(x), expected.log_prob(x))
+    torch.testing.assert_close(log_prob(flow, x), expected.log_prob(x))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("make", FLOWS, ids=lambda make: make.__name__)
+def test_a_flow_is_saved_copied_and_reloaded(make, layer):
+    """A layer of ours, and one of a library: each is in a class that is made when it is asked for."""
+    x = torch.randn(5, D, dtype=torch.float64)
+    of_library = adapt(torch.distributions.AffineTransform)((D, 1), loc=1, scale="2 * ones(D)").double()
+    for inner in (layer, of_library):
+        flow, log_prob = make(inner)
+        expected = log_prob(flow, x)  # before the copies: with a kept result
+        file = io.BytesIO()
+        torch.save(flow, file)
+        file.seek(0)
+        others = [torch.load(file, weights_only=False), pickle.loads(pickle.dumps(flow)), copy.deepcopy(flow)]
+        assert all(type(other) is type(flow) for other in others)
+        if isinstance(flow, torch.nn.Module):
+            others.append(make(type(inner)((D, 1), **getattr(inner, "options", {})).double())[0])
+            others[-1].load_state_dict(flow.state_dict())
+            assert [type(part) for part in others[0].modules()] == [type(part) for part in flow.modules()]
+        perturb(inner, 0.3, torch.Generator().manual_seed(6))
+        for other in others:
+            torch.testing.assert_close(log_prob(other, x), expected)
+            assert not torch.allclose(log_prob(flow, x), expected)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_empty_batches_and_log_dets_in_float32_of_coarse_events():
+    layer, x = Butterfly((D, 1)), torch.randn(3, D)
+    perturb(layer, 0.3, torch.Generator().manual_seed(0))
+    expected = layer.log_det()
+    for library, directions in pairs(layer).items():
+        for direction, sign in zip(directions, (1, -1), strict=True):
+            with torch.autocast("cpu", torch.bfloat16):
+                _, log_det = direction(x.bfloat16())
+            torch.testing.assert_close(log_det, sign * expected.expand(3), msg=library)
+            result, log_det = direction(x[:0])
+            assert result.shape == (0, D) and log_det.shape == (0,), library
 
 
 def pairs(layer):
