@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from torch import Size, Tensor, is_grad_enabled
 from torch.distributions import Transform, constraints
+from torch.distributions.transforms import _InverseTransform
 
 from layers.adapters.base import Library, as_batch, import_library, log_dets, vector_shape
 from layers.base import InvertibleLinear
@@ -72,6 +73,11 @@ class LayerTransform(Transform):
         """Return the same as the domain."""
         return self.domain
 
+    @property
+    def inv(self) -> LayerInverse:
+        """Return the inverse; `t.inv.inv` is t."""
+        return LayerInverse(self)
+
     def with_cache(self, cache_size: int = 1) -> LayerTransform:
         """Return a transform around the same layer with this cache size."""
         return self if self._cache_size == cache_size else LayerTransform(self.layer, cache_size)
@@ -112,6 +118,13 @@ class LayerTransform(Transform):
 
     def _batch(self, x: Tensor) -> Size:
         return x.shape[: x.ndim - len(vector_shape(self.layer))]
+
+
+class LayerInverse(_InverseTransform):
+    """The inverse of a `LayerTransform`. A copy of torch's own inverse transforms has lost what it inverts."""
+
+    def __reduce__(self) -> Any:
+        return LayerInverse, (self.inv,)
 
 
 def to_distributions(layer: InvertibleLinear) -> LayerTransform:
