@@ -50,6 +50,16 @@ def test_one_graph(name: str):
 
 
 @pytest.mark.system
+def test_one_graph_under_autocast():
+    torch.compiler.reset()
+    layer, x = LAYERS["woodbury"]((4, 4, 4)), torch.randn(3, 4, 4, 4)
+    expected = layer(x)
+    compiled = torch.compile(layer.forward, fullgraph=True, backend="aot_eager")
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(compiled(x), expected)
+
+
+@pytest.mark.system
 @pytest.mark.parametrize("name", PAPER)
 def test_compiled_code(name: str):
     check(name, "inductor")
