@@ -273,7 +273,7 @@ class DataRef(Settings):
     preprocessing: Literal["scale", "logit"] = "scale"
     dequantise: Flag = True
     allow_unbounded: Flag = False  # acknowledges that raw lattice values admit any density
-    checksum: str | None = None  # of the prepared arrays, once they exist; None: generated or installed
+    checksum: str | None = None  # of the arrays, once they exist; None: of this project, generated or installed
 
     @property
     def arrays(self) -> DataRef:

@@ -8,10 +8,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib
-import importlib.util
 import inspect
+import json
 import os
-import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,12 +20,11 @@ from typing import Any, TypeVar
 
 from harness.core.entry_points import offers
 from harness.core.errors import UserError, close_names
+from harness.core.file_modules import OWN, module_of_file
+from harness.core.provenance.third_party_files import Followed, follow
 
 T = TypeVar("T")
 Adapt = Callable[[Any], type[T] | None]
-
-OWN = ("layers", "flows", "harness")
-"""The packages of this project, whose registered names have precedence over those of entry points."""
 
 FAMILIES = ("torchvision",)
 """Libraries whose data sets a data set of this project reads; FAMILY:NAME is no third-party code."""
@@ -108,7 +106,12 @@ def resolve_class(
 
 def own_names(registry: Mapping[str, type]) -> set[str]:
     """Return the names in a registry that classes of this project have."""
-    return {name for name, cls in registry.items() if cls.__module__.partition(".")[0] in OWN}
+    return {name for name, cls in registry.items() if is_own(cls)}
+
+
+def is_own(cls: type) -> bool:
+    """Return whether a class is of this project."""
+    return cls.__module__.partition(".")[0] in OWN
 
 
 def is_third_party(spec: str) -> bool:
@@ -138,7 +141,7 @@ def reference(noun: str, spec: str, folder: Path | None, registry: Mapping[str, 
     path = _find_file(Path(file), folder) if colon and file.endswith(".py") else None
     if path is None:
         return spec, None
-    return f"{from_here(path)}:{name}", file_digest(path)
+    return f"{from_here(path)}:{name}", source_digest(path)
 
 
 def from_here(path: Path) -> Path:
@@ -147,9 +150,22 @@ def from_here(path: Path) -> Path:
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
-def file_digest(path: Path) -> str:
-    """Return the digest of the bytes of a third-party file, which enters the id of a trial of a FILE.py:CLASS."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+def source_digest(path: Path) -> str:
+    """Return the digest of a third-party file and of the files that it imports, which enters the id of a trial."""
+    files = follow(path.name, path).files
+    digests = sorted((name, hashlib.sha256(file.read_bytes()).hexdigest()) for file, name in files.items())
+    if len(digests) == 1:
+        return digests[0][1][:16]
+    return hashlib.sha256(json.dumps(digests).encode()).hexdigest()[:16]
+
+
+def followed(spec: str) -> Followed:
+    """Return the files and packages of third-party code, FILE.py:CLASS or package.module:CLASS; none if it is gone."""
+    place = spec.rpartition(":")[0]
+    if not place.endswith(".py"):
+        return follow(place, None)
+    path = _find_file(Path(place), None)
+    return Followed() if path is None else follow(place, path)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
@@ -226,23 +242,8 @@ def _module_of_file(said: str, file: Path, folder: Path | None) -> ModuleType:
     if path is None:
         tried = ", ".join(dict.fromkeys(str(place.resolve()) for place in _places(file, folder)))
         raise UserError(f"{said}: there is no such file; looked for {tried}")
-    for module in list(sys.modules.values()):
-        # The file of a registered class, or one that is already loaded: importing it again would make a second class.
-        if getattr(module, "__dict__", {}).get("__file__") == str(path):
-            return module
-    name = f"third_party_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
-    loader = importlib.util.spec_from_file_location(name, path)
-    if loader is None or loader.loader is None:
-        raise UserError(f"{said}: {path} is not a Python source file")
-    module = importlib.util.module_from_spec(loader)
-    sys.modules[name] = module  # before execution: dataclasses and type hints look up their module
-    try:
-        with third_party_errors(said, "the import", path):
-            loader.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
+    with third_party_errors(said, "the import", path):
+        return module_of_file(path)
 
 
 def _import_module(said: str, name: str) -> ModuleType:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -16,9 +17,11 @@ from pydantic import ValidationError
 
 from harness.core.errors import DataError, UserError, nearest
 from harness.core.settings import Settings, Unit
-from harness.core.third_party import from_here, third_party_errors
+from harness.core.third_party import from_here, is_own, third_party_errors
 from harness.datasets._store.store import Prepared, Store
 from harness.datasets._values.lattice import Lattice
+
+PIECE = 1024  # events whose checksum is taken at once: the arrays may be mapped files, larger than the memory
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,8 @@ class Splits:
         lattices: for each channel, the lattice whose k-th value an entry k stands for, in the units of the source; real
             entries (`lattice` false) stand for values between. None: an entry is the value itself.
         no_floor: why no resolution floor can be stated although the values were dequantised, such as a filter.
-        checksum: of the prepared arrays, SHA-256; None for generated or installed data.
+        checksum: of the prepared arrays, SHA-256; None for generated or installed data. `Dataset.loaded` sets that of
+            third-party data.
     """
 
     train: np.ndarray
@@ -103,6 +107,16 @@ class Splits:
     def parts(self) -> dict[str, np.ndarray]:
         """Return the splits by name."""
         return {"train": self.train, "validation": self.validation, "test": self.test}
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the arrays and of the facts on which their density depends."""
+        facts = (self.levels, self.lattice, self.steps, self.lattices, self.no_floor)
+        found = hashlib.sha256(repr(facts).encode())
+        for name, values in self.parts().items():
+            found.update(f"{name} {values.shape} {values.dtype.str}".encode())
+            for start in range(0, len(values), PIECE):
+                found.update(values[start : start + PIECE].tobytes())
+        return found.hexdigest()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -227,10 +241,11 @@ class Dataset(ABC):
                     found[name] = str(here) if here.is_absolute() else f"./{here}"
         return found
 
-    def check(self, store: Store, options: Mapping[str, Any]) -> None:
-        """Ensure that `load` will succeed: find, download, check and prepare; nothing to do for installed data.
+    def check(self, store: Store, options: Mapping[str, Any]) -> Splits | None:
+        """Ensure that `loaded` will succeed: find, download, check and prepare; return the splits if it loaded them.
 
-        Third-party data are loaded once, as an error in their code is better found before any training.
+        Third-party data are loaded once, as an error in their code is better found before any training; nothing is
+        done for generated and installed data.
 
         Raises:
             DataMissing: something is missing and cannot be downloaded.
@@ -238,8 +253,15 @@ class Dataset(ABC):
             UserError: the options are wrong, or third-party code fails.
         """
         self.parse(options)
-        if not self.on_disk and DATASETS.get(self.name) is type(self):
-            return
+        return self.loaded(store, options) if self.on_disk or not is_own(type(self)) else None
+
+    def loaded(self, store: Store, options: Mapping[str, Any]) -> Splits:
+        """Return the splits of `load`, checked; those of third-party code with the checksum of their content.
+
+        Raises: as `check`.
+        """
+        if is_own(type(self)) and not self.on_disk:
+            return self.load(store, options)
         with self._errors_of("load"):
             splits = self.load(store, options)
         if not isinstance(splits, Splits):
@@ -251,13 +273,10 @@ class Dataset(ABC):
                 f"data set {self.name}: load returns events {splits.shape}, and shape returns "
                 f"{self.event_shape(options)}; they must agree"
             )
+        return splits if is_own(type(self)) else replace(splits, checksum=splits.digest())
 
     def _errors_of(self, method: str) -> AbstractContextManager[None]:
         return third_party_errors(f"data set {self.name}", method, Path(inspect.getfile(type(self))))
-
-    def checksum(self, store: Store, options: Mapping[str, Any]) -> str | None:
-        """Return the checksum of the prepared arrays; None for generated or installed data."""
-        return self.load(store, options).checksum if self.on_disk else None
 
     @abstractmethod
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:

@@ -25,9 +25,9 @@ def check_data(trials: Sequence[Trial], root: Path | None, offline: bool) -> dic
     for data in dict.fromkeys(data for trial in trials for data in trial.data_sets):
         dataset, options = find_dataset(data.name), dict(data.options)
         try:
-            dataset.check(store, options)
-            checksums[data.arrays] = dataset.checksum(store, options)
-            if data.preprocessing == "logit" and dataset.load(store, options).levels is None:
+            splits = dataset.check(store, options)
+            checksums[data.arrays] = None if splits is None else splits.checksum
+            if data.preprocessing == "logit" and (splits or dataset.loaded(store, options)).levels is None:
                 raise UserError(f"{data.label}: {NO_LOGIT}")
         except UserError as error:
             faults[str(error)] = isinstance(error, (DataMissing, DataError))

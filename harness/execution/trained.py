@@ -15,7 +15,10 @@ from harness.execution.outcome import record_path
 from harness.planning.plan import Plan
 
 MODEL = ("layers/", "flows/", "harness/pipeline/")
-"""Folders whose files determine the map of a model; other files of the project determine how it was trained."""
+"""Folders whose files determine the map of a model."""
+
+OTHERS = ("harness/", "csrc/")
+"""Folders of the project whose other files determine how it was trained, and how fast."""
 
 
 def load_trained_model(folder: Path, name: str, device: str) -> Any:
@@ -57,4 +60,4 @@ def _changed(trial: Trial, record: Record) -> list[str]:
     """Return the changes, since the trial, of the files that define its model."""
     before = record.environment.get("sources") or {}
     found = changes(before, Sources().of(trial)) if before else []
-    return [change for change in found if change.startswith(MODEL) or "/" not in change.split()[0]]
+    return [change for change in found if change.startswith(MODEL) or not change.startswith(OTHERS)]

@@ -23,7 +23,7 @@ from harness.core.records import Record, Status, blank_record, remove_old_arrays
 from harness.core.run_options import PROJECT, RunOptions
 from harness.core.settings import Progress
 from harness.core.texts import LONGEST, LONGEST_LOGGED, bounded, error_text, message_of
-from harness.core.third_party import file_digest
+from harness.core.third_party import source_digest
 from harness.core.trial import Trial
 from harness.execution.gate import with_checks, without_refused
 from harness.training.checkpoints import Checkpoints
@@ -87,13 +87,16 @@ def execute(
 
 
 def check_third_party_files(trial: Trial) -> None:
-    """Raise UserError if a FILE.py:CLASS has changed since the trial was planned: it is imported only now."""
+    """Raise UserError if a FILE.py:CLASS, or what it imports, has changed since the trial was planned."""
     named = [(layer.layer, layer.source) for layer in trial.layers_under_test]
     named += [(data.name, data.source) for data in trial.data_sets]
     for spec, source in named:
         file = Path(spec.rpartition(":")[0])
-        if source is not None and source != file_digest(file):
-            raise UserError(f"{file.name} has changed since the run was planned; give the same command again")
+        if source is not None and source != source_digest(file.resolve()):
+            raise UserError(
+                f"{file.name} has changed since the run was planned, or a file that it imports has; give the same "
+                "command again"
+            )
 
 
 def failure(trial: Trial, error: BaseException) -> Record:

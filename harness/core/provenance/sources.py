@@ -1,10 +1,11 @@
-"""Find the source that can change a trial's result: a digest of every file that its code imports from this project.
+"""Find the source that can change a trial's result: a digest of every file that its code imports.
 
 The imports of the module that runs the trial's kind, of the layers' files and of the data set's are followed through
 flows/, layers/ and the rooms of harness/ that a trial runs in. Where one of these files calls a compiled operator, the
 files of csrc that define the operator on the trial's device are included (`harness.core.provenance.kernel_sources`).
-Settings, plans, records and reports are not followed: the trial's settings contain their decisions. Python files are
-compared by their syntax trees: comments, docstrings and layout do not change a digest.
+Settings, plans, records and reports are not followed: the trial's settings contain their decisions. Third-party code is
+followed outside of libraries, of which the versions are included (`harness.core.provenance.third_party_files`). Python
+files are compared by their syntax trees: comments, docstrings and layout do not change a digest.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ import inspect
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from harness.core.kinds import kind_of
 from harness.core.provenance.kernel_sources import ALL, kernel_files
+from harness.core.provenance.third_party_files import Followed, imports, merged
 from harness.core.run_options import PROJECT
+from harness.core.third_party import followed, is_third_party
 from harness.core.trial import Trial
 
 FOLLOWED = (
@@ -56,34 +60,58 @@ class Sources:
     def __init__(self) -> None:
         self._files: dict[Path, tuple[str, tuple[str, ...], frozenset[str]]] = {}
         self._trials: dict[tuple[str | None, ...], dict[str, str]] = {}
+        self._followed: dict[str, Followed] = {}
 
     def of(self, trial: Trial) -> dict[str, str]:
-        """Return path below the project -> digest, for every file that can change the result of a trial.
+        """Return path -> digest, for every file that can change the result of a trial, and library -> version.
+
+        Paths are below the project; those of third-party files begin in the folder where they were looked for.
 
         Raises:
             UserError: a layer or the data set of the trial does not exist.
         """
         starts, needs = _starts(trial), kind_of(trial.kind).depends_on(trial)
+        third_party = self._third_party(trial)
+        starts = list(dict.fromkeys([*starts, *third_party.files]))
         unused = [] if needs.perceptron else [_path("flows.perceptron")]  # imported, but not run
         device = trial.device if needs.operators else None
         key = (device, *sorted(map(str, starts)), *sorted(map(str, unused)))
         if key not in self._trials:
-            self._trials[key] = self._closure(starts, device, unused)
+            digests = self._closure(starts, device, unused, third_party.files)
+            self._trials[key] = dict(sorted((digests | third_party.packages).items()))
         return self._trials[key]
 
-    def _closure(self, starts: list[Path], device: str | None, unused: Iterable[Path] = ()) -> dict[str, str]:
+    def _third_party(self, trial: Trial) -> Followed:
+        """Return the third-party files and packages of the layers and the data of a trial."""
+        named = [layer.layer for layer in trial.layers_under_test] + [data.name for data in trial.data_sets]
+        specs = list(filter(is_third_party, dict.fromkeys(named)))
+        for spec in specs:
+            if spec not in self._followed:
+                self._followed[spec] = followed(spec)
+        return merged(self._followed[spec] for spec in specs)
+
+    def _closure(
+        self,
+        starts: list[Path],
+        device: str | None,
+        unused: Iterable[Path] = (),
+        names: Mapping[Path, str] = MappingProxyType({}),
+    ) -> dict[str, str]:
         waiting, seen = list(starts), {*starts, *unused}
-        found: dict[str, str] = {}
+        read: dict[str, set[str]] = {}
         operators: set[str] = set()
         while waiting:
             path = waiting.pop()
-            found[_name(path)], imports, called = self._read(path)
+            digest, modules, called = self._read(path)
+            read.setdefault(_name(path, names), set()).add(digest)
             operators |= called
-            for module in imports:
+            for module in modules:
                 file = _file(module)
                 if file is not None and file not in seen:
                     seen.add(file)
                     waiting.append(file)
+        # Files of two folders may share a name.
+        found = {name: min(each) if len(each) == 1 else _digest("".join(sorted(each))) for name, each in read.items()}
         if operators and device is not None:
             files = kernel_files(PROJECT / "csrc", operators, device)
             found |= {_name(file): hashlib.sha256(file.read_bytes()).hexdigest()[:LENGTH] for file in files}
@@ -99,7 +127,7 @@ class Sources:
                 self._files[path] = (hashlib.sha256(content).hexdigest()[:LENGTH], (), frozenset())
             else:
                 text = ast.unparse(_NoDocstrings().visit(tree))
-                digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:LENGTH]
+                digest = _digest(text)
                 followed = tuple(dict.fromkeys(name for name in _imports(tree) if name.startswith(FOLLOWED)))
                 self._files[path] = (digest, followed, _operators(text))
         return self._files[path]
@@ -125,9 +153,13 @@ def _starts(trial: Trial) -> list[Path]:
     return list(dict.fromkeys([*(file for name in modules if (file := _file(name)) is not None), *files]))
 
 
-def _name(path: Path) -> str:
-    """Return a file's path below the project; for other files the name alone, as records contain no folders."""
-    return path.relative_to(PROJECT).as_posix() if path.is_relative_to(PROJECT) else path.name
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:LENGTH]
+
+
+def _name(path: Path, names: Mapping[Path, str] = MappingProxyType({})) -> str:
+    """Return a file's path below the project; for other files that of `names`, as records contain no folders."""
+    return path.relative_to(PROJECT).as_posix() if path.is_relative_to(PROJECT) else names.get(path, path.name)
 
 
 def _file(module: str) -> Path | None:
@@ -144,20 +176,12 @@ def _imports(tree: ast.Module) -> Iterator[str]:
     """Yield the modules that a file imports anywhere except for types alone; a name from a package gives the module
     that defines it.
     """
-    waiting: list[ast.AST] = [tree]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-            waiting += node.orelse
-            continue
-        waiting += ast.iter_child_nodes(node)
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module
-            for alias in node.names:
-                yield f"{node.module}.{alias.name}"
-                yield from _defined_in(node.module, alias.name)
+    for level, module, names in imports(tree):
+        if not level:
+            yield module
+            for name in names:
+                yield f"{module}.{name}"
+                yield from _defined_in(module, name)
 
 
 def _defined_in(package: str, name: str) -> Iterator[str]:

@@ -214,11 +214,12 @@ def train(
 
 def load_splits(trial: FlowTrial, root: Path | None) -> Splits:
     """Return the data of a trial; raise DataError if they are not those that it was planned for."""
-    splits = find_dataset(trial.data.name).load(Store.at(root, offline=True), dict(trial.data.options))
+    splits = find_dataset(trial.data.name).loaded(Store.at(root, offline=True), dict(trial.data.options))
     if trial.data.checksum is not None and splits.checksum != trial.data.checksum:
         raise DataError(
             f"{trial.data.label}: the data have changed since the plan was made (checksum {splits.checksum}, planned "
-            f"{trial.data.checksum}); run the suite again, which plans anew"
+            f"{trial.data.checksum}); run the suite again, which plans anew. A third-party `load` must return equal "
+            "arrays each time"
         )
     return splits
 

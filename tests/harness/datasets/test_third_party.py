@@ -1,6 +1,7 @@
 """Third-party data sets in files: from the suite to the report, and one message for each fault."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from harness.core.errors import SuiteError, UserError
 from harness.core.provenance.sources import Sources
 from harness.core.records import blank_record
 from harness.core.run_options import RunOptions
-from harness.datasets import DATASETS, Store, find_dataset
+from harness.datasets import DATASETS, Splits, Store, find_dataset
 from harness.execution.trial import execute
 from harness.kinds.density.trial import DensityTrial
 from harness.planning.suite import load_suite
@@ -196,3 +197,33 @@ def test_a_correct_class_passes_its_checks(folder):
     dataset.check(STORE, {})
     assert dataset.load(STORE, {}).train.dtype == np.uint8
     assert dataset.option_errors({"side": "4"})[0][0] == "side"
+
+
+def test_the_content_that_a_class_loads_is_part_of_the_trial(folder, no_figures, capsys):
+    (folder / "ramps.py").write_text(RAMPS.replace("default_rng(0)", "default_rng(int(open('seed').read()))"))
+    printed = []
+    for seed in ("1", "1", "2"):
+        Path("seed").write_text(seed)
+        assert main(["run", str(folder / "own.yaml"), "--profile", "smoke", "--only", "dataset=ramps"]) == 0
+        printed.append(capsys.readouterr().out)
+    assert "nothing to run" in printed[1] and "data have changed" not in printed[1]
+    assert "nothing to run" not in printed[2] and "ramps.py:Ramps: the data have changed" in printed[2]
+
+
+def test_a_class_that_registers_itself_in_its_file_is_third_party(folder, monkeypatch):
+    monkeypatch.setattr("harness.datasets.base.DATASETS", dict(DATASETS))
+    (folder / "ramps.py").write_text(RAMPS.replace("(Dataset)", '(Dataset, name="registered-ramps")'))
+    dataset = find_dataset("ramps.py:Ramps", folder)
+    assert dataset.check(STORE, {}).checksum == dataset.load(STORE, {}).digest()
+
+
+def test_the_digest_of_splits_is_of_all_that_their_density_depends_on():
+    train, held_out = np.zeros((4, 1, 2, 2), np.uint8), np.zeros((2, 1, 2, 2), np.uint8)
+    splits = Splits(train, held_out, held_out, 16, "zeros")
+    ones = {"train": train + 1, "validation": held_out + 1, "test": held_out + 1}
+    others = [replace(splits, **{name: values}) for name, values in ones.items()]
+    others += [replace(splits, levels=8), replace(splits, no_floor="filtered")]
+    others += [Splits(*(part.astype(np.int16) for part in (train, held_out, held_out)), 16, "zeros")]
+    digests = {one.digest() for one in (splits, *others)}
+    assert len(digests) == 1 + len(others)
+    assert replace(splits, description="other words").digest() == splits.digest()

@@ -8,7 +8,7 @@ from harness.core.errors import Diverged
 from harness.core.records import blank_record, read_record
 from harness.core.run_options import RunOptions
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
-from harness.core.third_party import file_digest
+from harness.core.third_party import source_digest
 from harness.execution.trial import execute
 from harness.kinds.density.trial import DensityTrial
 
@@ -93,7 +93,7 @@ def test_a_record_names_the_step_from_which_training_resumed(tmp_path):
 def test_a_layer_file_that_changed_since_the_plan_is_not_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("from layers.conv1x1 import Conv1x1\n\n\nclass Mine(Conv1x1):\n    pass\n")
-    ref = LayerRef(row="mine", layer="mine.py:Mine", source=file_digest(tmp_path / "mine.py"))
+    ref = LayerRef(row="mine", layer="mine.py:Mine", source=source_digest(tmp_path / "mine.py"))
     trial = DensityTrial.model_validate(TRIAL.model_dump() | {"layer": ref})
     assert execute(trial, RunOptions(tmp_path), PROVENANCE, lambda *_: None).status == "ok"
     with (tmp_path / "mine.py").open("a") as file:

@@ -1,7 +1,9 @@
 """The source that a result depends on: all files that can change it, and no others."""
 
+import hashlib
 import itertools
 import shutil
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from flows.perceptron import Perceptron
 from harness.core.provenance.kernel_sources import ALL, kernel_files
 from harness.core.provenance.sources import Sources, _starts, changes
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
+from harness.core.third_party import source_digest
 from harness.kinds.density.trial import DensityTrial
 from harness.kinds.parameters.trial import ParametersTrial
 from harness.kinds.runtime.trial import RuntimeTrial
@@ -212,3 +215,64 @@ def test_a_file_outside_the_project_is_named_by_its_file_name(tmp_path, monkeypa
 def test_changed_sources_are_described():
     before, now = {"a.py": "1", "b.py": "2", "c.py": "3"}, {"b.py": "2", "c.py": "4", "d.py": "5"}
     assert changes(before, now) == ["a.py is gone", "c.py changed", "d.py is new"]
+
+
+FILES = {
+    "mine.py": "from layers.conv1x1 import Conv1x1\nimport direct\n\n\nclass Mine(Conv1x1):\n    pass\n",
+    "direct.py": "import importlib as i\n\n\ndef f():\n    from parts import deep\n    i.import_module('named')\n",
+    "parts/__init__.py": "",
+    "parts/deep.py": "from . import deeper\nfrom .. import above\n",
+    "parts/deeper.py": "import zuko\n",
+    "above.py": "if False:\n    import conditional\n",
+    "conditional.py": "",
+    "named.py": "",
+    "other.py": "",  # imported by none
+}
+
+
+@pytest.fixture
+def followed_files(tmp_path, monkeypatch):
+    """Return a folder with a layer and the files that it imports, which is not the working directory."""
+    for name, text in FILES.items():
+        (tmp_path / "code" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "code" / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "code"
+
+
+@pytest.mark.parametrize("spec", ["code/mine.py:Mine", "mine:Mine"])
+def test_the_imports_of_third_party_code_are_followed(followed_files, monkeypatch, spec):
+    if spec == "mine:Mine":
+        monkeypatch.syspath_prepend(followed_files)
+        (followed_files / "parts" / "deep.py").write_text("from . import deeper\nimport above\n")
+    before = Sources().of(density(spec))
+    names = {name for name in before if not name.startswith(("layers/", "flows/", "harness/", "csrc/"))}
+    assert names == set(FILES) - {"other.py"} | {"zuko"}
+    assert before["zuko"] == metadata.version("zuko")
+    for name in FILES:
+        with (followed_files / name).open("a") as file:
+            file.write("\nODD = 1\n")
+    assert changes(before, Sources().of(density(spec))) == [f"{name} changed" for name in sorted(names - {"zuko"})]
+
+
+def test_the_digest_of_a_file_is_that_of_its_bytes_unless_it_imports_others(followed_files):
+    alone = followed_files / "other.py"
+    assert source_digest(alone) == hashlib.sha256(alone.read_bytes()).hexdigest()[:16]
+    before = source_digest(followed_files / "mine.py")
+    (followed_files / "parts" / "deeper.py").write_text("ODD = 1\n")
+    assert source_digest(followed_files / "mine.py") != before
+
+
+def test_files_of_one_name_in_two_folders_both_count(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine.py").write_text(FILES["mine.py"])
+        (tmp_path / name / "direct.py").write_text(f"PLACE = {name!r}\n")
+    pair = tuple(LayerRef(row=name, layer=f"{name}/mine.py:Mine") for name in ("one", "two"))
+    trial = RuntimeTrial(suite="s", profile="smoke", sweep="a", shape=(2, 4), batch=1, layers=pair, operations=())
+    before = Sources().of(trial)
+    for name in ("one", "two"):
+        with (tmp_path / name / "direct.py").open("a") as file:
+            file.write("ODD = 1\n")
+        assert changes(before, before := Sources().of(trial)) == ["direct.py changed"]
