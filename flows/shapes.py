@@ -9,6 +9,10 @@ class UnsupportedEvent(ValueError):
     """The backbone cannot serve this event shape; the message names the value, the rule and the way out."""
 
 
+MOST_LEVELS = 62
+"""More levels than any event has: 2^levels is beyond the index of an array."""
+
+
 def level_shapes(shape: tuple[int, ...], levels: int) -> list[tuple[int, ...]]:
     """Return the event shape inside each level.
 
@@ -41,9 +45,13 @@ def level_shapes(shape: tuple[int, ...], levels: int) -> list[tuple[int, ...]]:
                 f"event shape {shape} with levels = {levels}: an event of one position cannot be halved; use levels = 1"
             )
         return [shape]
+    possible = min(_halvings(size) for size in shape[1:])
+    if levels > MOST_LEVELS and levels > possible:  # 2^levels may have more digits than can be computed
+        raise UnsupportedEvent(
+            f"event shape {shape} with levels = {levels}: each level halves every spatial axis; use at most {possible}"
+        )
     block = 2**levels
-    if any(size % block for size in shape[1:]):
-        possible = min(_halvings(size) for size in shape[1:])
+    if levels > possible:
         padded = tuple(-(-size // block) * block for size in shape[1:])
         fewer = f"use at most {possible} level{'s' * (possible > 1)}, or " if possible else ""
         raise UnsupportedEvent(

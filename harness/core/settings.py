@@ -152,9 +152,9 @@ class FlowSettings(Settings):
         split_step: one more full step before each split, as in ButterflyFlow's released image code.
     """
 
-    levels: Count = 2
-    steps: Count = 4
-    width: Count = 64
+    levels: Annotated[int, Field(ge=1, le=62, strict=True)] = 2
+    steps: Annotated[int, Field(ge=1, le=10_000, strict=True)] = 4
+    width: Annotated[int, Field(ge=1, le=65_536, strict=True)] = 64
     coupling: Literal["auto", "image", "glow", "sequence", "attention"] = "auto"
     gate: Literal["published", "bounded"] = "published"
     mixer: Literal["plu", "qr", "dense", "none"] = "plu"
