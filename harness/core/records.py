@@ -99,6 +99,10 @@ ESCAPED = re.compile(rb"\\[ubfr]")
 """An escape in JSON that may stand for a character which is not printable; another one is b"\\x7f", unescaped."""
 
 
+class Unwritten(OSError):
+    """A file of a run could not be written; an OSError of a layer is another."""
+
+
 class OtherSchema(UserError):
     """A folder holds records of another version of the schema."""
 
@@ -121,19 +125,25 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
 
     A reader sees the old content or the new, never a part. A killed writer leaves behind a file that ends in
     `.tmp`.
+
+    Raises:
+        Unwritten: for any OSError.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=TEMPORARY)
     try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=TEMPORARY)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).chmod(0o644)
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise Unwritten(error.errno, error.strerror or str(error)) from error
     _sync_folder(path.parent)
 
 

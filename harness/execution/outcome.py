@@ -30,6 +30,7 @@ class Ending:
     held: int = 0  # bytes that it held at that time
     out_of_memory: bool = False  # the kernel killed processes for lack of memory while it ran
     last_words: str = ""  # its last progress message
+    unwritten: bool = False  # it could not write its record, although there is room on the disk
     bad_message: str = ""  # why its messages could not be read, for which the supervisor ended it
 
     @property
@@ -100,6 +101,8 @@ def _status(run_options: RunOptions, ending: Ending, fault: str) -> tuple[Status
     if ending.limit == "oom" and run_options.memory is not None:
         allowed = shown_bytes(run_options.memory)
         return "oom", f"its processes held {shown_bytes(ending.held)} of memory, and may hold {allowed} (memory)", None
+    if ending.unwritten:
+        return "error", f"its result {ending.last_words or 'cannot be written'}", None
     if code == SERVER_GONE:
         return "killed", ending_text(code), None
     if code == 0 and fault == NO_RECORD:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import sysconfig
 import time
 import traceback
@@ -19,7 +18,7 @@ from harness.core.errors import Diverged, UserError
 from harness.core.flags import configure
 from harness.core.kinds import kind_of
 from harness.core.provenance.environment import environment
-from harness.core.records import Record, Status, blank_record, remove_old_arrays, write_record
+from harness.core.records import Record, Status, Unwritten, blank_record, remove_old_arrays, write_record
 from harness.core.run_options import PROJECT, RunOptions
 from harness.core.settings import Progress
 from harness.core.texts import LONGEST, LONGEST_LOGGED, bounded, error_text, message_of
@@ -34,7 +33,6 @@ Run = Callable[[Any, RunOptions, Progress, Checkpoints], Record]
 TRACEBACK_LINES, LONGEST_LINE = 40, 500
 # Messages of torch and CUDA libraries, in a plain RuntimeError, when an allocation fails.
 OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED", "std::bad_alloc")
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 SETTLED = ("ok", "unsupported", "diverged")  # training again from a checkpoint would give the same result
 
 
@@ -50,7 +48,7 @@ def execute(
     The log of the trial gets the traceback.
 
     Raises:
-        OSError: the disk is full, which is not a result of the trial; it leaves no record.
+        Unwritten: a file of the trial could not be written; it leaves no record.
     """
     started = datetime.now(UTC).isoformat(timespec="seconds")
     begin = time.perf_counter()
@@ -64,7 +62,7 @@ def execute(
         record = run(without_refused(trial, run_options.checks), run_options, progress, checkpoints)
         record = with_checks(record, trial, run_options.checks)
     except BaseException as error:  # third-party code may raise anything: that is its result
-        if isinstance(error, OSError) and error.errno in NO_SPACE:
+        if isinstance(error, Unwritten):
             raise
         record = failure(trial, error)
     facts: dict[str, Any] = {

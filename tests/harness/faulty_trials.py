@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import pickle
+import resource
 import signal
 import stat
 import struct
@@ -123,8 +124,18 @@ def ask_for_too_much(trial):
     return torch.empty(1 << 33, dtype=torch.uint8)
 
 
-def fill_the_disk(trial):
-    raise OSError(errno.ENOSPC, "No space left on device")
+def find_no_space_elsewhere(trial):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "a cache of the layer")
+
+
+def open_no_files(trial):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
+    return fine(trial)
+
+
+def write_no_bytes(trial):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    return fine(trial)
 
 
 def fill_the_disk_at_the_record(trial):
@@ -224,7 +235,9 @@ BEHAVIOURS = {
         take_memory,
         take_memory_in_a_daemon,
         ask_for_too_much,
-        fill_the_disk,
+        find_no_space_elsewhere,
+        open_no_files,
+        write_no_bytes,
         fill_the_disk_at_the_record,
         visible_gpus,
         change_directory,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import os
+import resource
 import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -22,7 +24,9 @@ from harness.execution.local.memory import limit_this_process
 
 Work = Callable[[Any, RunOptions, Mapping[str, Any], Progress], object]
 
-NO_SPACE_LEFT = 73  # exit code of a trial that could not write its record; EX_CANTCREAT of <sysexits.h>
+NO_SPACE_LEFT = 73  # exit code of a trial that found no room for its record; EX_CANTCREAT of <sysexits.h>
+UNWRITTEN = 74  # that of one whose record could not be written for another reason; EX_IOERR
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 MESSAGE_PERIOD = 0.1  # seconds between two progress messages of a trial
 LONGEST_TEXT = 300  # characters of a progress text
 
@@ -60,12 +64,17 @@ def run_in_process(
     gpu: str | None,
     sender: Sender,
 ) -> None:
-    """Run a trial as the main function of its process; `gpu` is its CUDA_VISIBLE_DEVICES, None: unchanged."""
+    """Run a trial as the main function of its process; `gpu` is its CUDA_VISIBLE_DEVICES, None: unchanged.
+
+    A full disk concerns all trials. What else prevents writing, such as a limit that a layer has set for its process,
+    is left to the supervisor, which has no such limit.
+    """
     keep_folder()
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # before the first call to the driver
     if run_options.memory is not None and trial.device == "cpu":
         limit_this_process(run_options.memory)
+    largest = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         work(trial, run_options, provenance, progress_sender(sender))
     except OSError as error:  # a trial's own errors are in its record: this one occurred while writing it
@@ -73,7 +82,10 @@ def run_in_process(
             print(f"{type(error).__name__}: {error}", flush=True)
         with contextlib.suppress(OSError):
             sender.send(_message(1.0, f"cannot be written: {error.strerror or error}"))
-        os._exit(NO_SPACE_LEFT)
+        full = error.errno in NO_SPACE and (
+            error.errno != errno.EFBIG or resource.getrlimit(resource.RLIMIT_FSIZE) == largest
+        )
+        os._exit(NO_SPACE_LEFT if full else UNWRITTEN)
 
 
 def progress_sender(sender: Sender) -> Progress:

@@ -22,7 +22,15 @@ from harness.core.records import Record, write_record
 from harness.core.run_options import RunOptions
 from harness.core.trial import Trial
 from harness.execution.local.memory import LOOK_SECONDS, MemoryWatch, kernel_kills
-from harness.execution.local.process import NO_SPACE_LEFT, Work, execute, read_progress, run_in_process, start_server
+from harness.execution.local.process import (
+    NO_SPACE_LEFT,
+    UNWRITTEN,
+    Work,
+    execute,
+    read_progress,
+    run_in_process,
+    start_server,
+)
 from harness.execution.local.slots import Lease, Slots
 from harness.execution.outcome import Ending, digest, left_record, log_path, missing_record, record_path
 from harness.execution.progress import Reporter
@@ -198,6 +206,7 @@ class _Pool:
         if task.child.exit_code == NO_SPACE_LEFT:
             raise _unwritable(out, f"the result of trial {task.trial.id} {ending.last_words}")
         kills = kernel_kills()
+        ending.unwritten = task.child.exit_code == UNWRITTEN
         ending.exit_code, ending.seconds = task.child.exit_code, time.perf_counter() - task.begin
         ending.out_of_memory = kills is not None and task.kills is not None and kills > task.kills
         record = missing_record(task.trial, self.run_options, ending, fault, task.provenance)

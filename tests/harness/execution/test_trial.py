@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from harness.core.errors import Diverged
-from harness.core.records import blank_record, read_record
+from harness.core.records import Unwritten, blank_record, read_record, write_atomically
 from harness.core.run_options import RunOptions
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.core.third_party import source_digest
@@ -69,10 +69,14 @@ def test_checkpoints_stay_while_they_can_be_used(tmp_path, ending, status, kept)
     assert record.environment["versions"]["torch"]
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
-def test_no_space_left_is_not_a_result_of_a_trial(tmp_path, number):
-    with pytest.raises(OSError):
-        run_with(tmp_path, raising(OSError(number, "full")))
+def test_what_prevents_writing_is_not_a_result_of_a_trial(tmp_path, monkeypatch):
+    def run(trial, run_options, progress, checkpoints):
+        checkpoints.save(1, {"number": NumberOfState()})
+        monkeypatch.setattr("os.fsync", raising(OSError(errno.ENOSPC, "full")))
+        write_atomically(tmp_path / "weights" / "any.pt", b"")
+
+    with pytest.raises(Unwritten):
+        execute(TRIAL, RunOptions(tmp_path), PROVENANCE, lambda *_: None, run)
     assert not (tmp_path / "records").exists() and list(tmp_path.glob("checkpoints/*/*.ckpt"))
 
 
