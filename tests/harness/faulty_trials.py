@@ -128,6 +128,16 @@ def find_no_space_elsewhere(trial):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "a cache of the layer")
 
 
+def stop_the_server(trial):
+    os.kill(os.getppid(), signal.SIGSTOP)
+    return fine(trial)
+
+
+def stop_the_server_and_hang(trial):
+    os.kill(os.getppid(), signal.SIGSTOP)
+    time.sleep(60)
+
+
 def open_no_files(trial):
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
     return fine(trial)
@@ -236,6 +246,8 @@ BEHAVIOURS = {
         take_memory_in_a_daemon,
         ask_for_too_much,
         find_no_space_elsewhere,
+        stop_the_server,
+        stop_the_server_and_hang,
         open_no_files,
         write_no_bytes,
         fill_the_disk_at_the_record,

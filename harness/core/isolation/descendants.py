@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Collection, Iterable, Mapping
 from multiprocessing import forkserver
+from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36  # from <linux/prctl.h>
 LONGEST = 2.0  # seconds for which processes are ended that start others meanwhile
@@ -79,6 +80,19 @@ def end_descendants(ancestor: int, spared: Collection[int] = ()) -> None:
 
 def end_orphans() -> None:
     """End the processes that ended processes of third-party code have left: unknown children of the fork server."""
-    server = getattr(forkserver._forkserver, "_forkserver_pid", None)
+    server = _server()
     if server is not None:
         end_descendants(server, {child.pid for child in multiprocessing.active_children() if child.pid is not None})
+
+
+def continue_server() -> None:
+    """Let the fork server run again if a signal has stopped it."""
+    server = _server()
+    with contextlib.suppress(OSError, IndexError):
+        if server is not None and Path(f"/proc/{server}/stat").read_text().rpartition(")")[2].split()[0] == "T":
+            os.kill(server, signal.SIGCONT)
+
+
+def _server() -> int | None:
+    """Return the process of the fork server; None if it does not run."""
+    return getattr(forkserver._forkserver, "_forkserver_pid", None)

@@ -12,25 +12,39 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING, Self
+
+LONGEST = 5.0  # seconds until a reaper that does not end is killed
+PERIOD = 0.5  # seconds between two looks at the fork server
 
 if TYPE_CHECKING:  # the script imports nothing of this project
     from harness.core.isolation.process import Child
 
 
 class Reaper:
-    """A process that ends the process groups that this one leaves behind when it is killed."""
+    """A process that ends the process groups that this one leaves behind when it is killed.
+
+    While it runs, a thread of this process continues the fork server whenever third-party code has stopped it.
+    """
 
     def __enter__(self) -> Self:
         reading, self._pipe = os.pipe()
         command, nowhere = [sys.executable, "-I", "-S", __file__], subprocess.DEVNULL
         self._process = subprocess.Popen(command, stdin=reading, stdout=nowhere, stderr=nowhere, start_new_session=True)
         os.close(reading)
+        self._over = threading.Event()
+        threading.Thread(target=self._keep_server_running, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._over.set()
         os.close(self._pipe)
-        self._process.wait()
+        try:
+            self._process.wait(LONGEST)
+        except subprocess.TimeoutExpired:  # third-party code has stopped it
+            self._process.kill()
+            self._process.wait()
 
     def watch(self, child: Child) -> None:
         """Register a process group to be ended together with this process."""
@@ -39,6 +53,13 @@ class Reaper:
     def forget(self, child: Child) -> None:
         """Unregister a process group that has ended."""
         self._say(f"-{child.pid}\n")
+
+    def _keep_server_running(self) -> None:
+        """Continue the fork server if a process has stopped it: starts and ends of all others wait for the server."""
+        from harness.core.isolation.descendants import continue_server
+
+        while not self._over.wait(PERIOD):
+            continue_server()
 
     def _say(self, line: str) -> None:
         with contextlib.suppress(OSError):  # without a reaper, children watch for this process's end

@@ -14,6 +14,7 @@ import pytest
 from harness.core.errors import UserError
 from harness.core.isolation.descendants import children_now, descendants
 from harness.core.isolation.messages import Receiver, Sender
+from harness.core.isolation.reaper import Reaper
 from harness.core.records import blank_record, read_record, write_record
 from harness.core.run_options import RunOptions
 from harness.core.settings import FlowSettings, LayerRef
@@ -400,6 +401,22 @@ def test_a_closed_pipe_is_no_error_of_the_trial():
     messages.close()
     time.sleep(0.11)
     progress(0.2, "not heard")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the fork server in /proc")
+def test_a_stopped_fork_server_holds_up_no_trial(work, warm, tmp_path):
+    trials = [trial(label) for label in ("stop_the_server", "stop_the_server_and_hang", "fine")]
+    run_trials(trials, RunOptions(tmp_path, timeout=3), Slots(1), Listener(), work=work)
+    records = [read_record(tmp_path / "records" / f"{trial.id}.json") for trial in trials]
+    assert [record.status for record in records] == ["ok", "timeout", "ok"]
+
+
+def test_a_stopped_reaper_does_not_hold_up_the_end(monkeypatch):
+    monkeypatch.setattr("harness.core.isolation.reaper.LONGEST", 0.1)
+    with Reaper() as reaper:
+        reaper._process.send_signal(signal.SIGSTOP)
+    assert reaper._process.returncode == -signal.SIGKILL
 
 
 @pytest.mark.system
