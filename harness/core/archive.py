@@ -7,12 +7,13 @@ seven times the space, and deflate half as much again.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import lzma
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -64,10 +65,22 @@ def archive_bytes(plan: bytes, records: Iterable[Record]) -> bytes:
 
 def archive_of(run: Path) -> Path | None:
     """Return the archive that holds a run: the file itself, or the one in a folder without records; None without."""
-    if run.is_file():
-        return run
-    archive = run / FILE
-    return archive if archive.is_file() and not (run / "records").is_dir() else None
+    with reading(run):
+        if run.is_file():
+            return run
+        archive = run / FILE
+        return archive if archive.is_file() and not (run / "records").is_dir() else None
+
+
+@contextlib.contextmanager
+def reading(folder: Path) -> Iterator[None]:
+    """Turn an error of the disk inside the context into a UserError that names the folder."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"{folder}: cannot be read ({error.strerror or error}); make it readable for this user, or give another"
+        ) from error
 
 
 Reader = Callable[[Trial | None], Record]
@@ -80,12 +93,19 @@ def record_readers(run: Path) -> dict[str, Reader]:
     They raise OtherSchema if another version wrote the record, or else a UserError if it is damaged.
 
     Raises:
-        UserError: the archive cannot be read.
+        UserError: the archive or the folder cannot be read.
     """
     if (archive := archive_of(run)) is not None:
         texts = sorted(Archive.read(archive).records.items())
         return {name: partial(_from_archive, archive, name, text) for name, text in texts}
-    return {path.stem: partial(read_record, path) for path in sorted((run / "records").glob("*.json"))}
+    folder = run / "records"
+    with reading(folder):  # a glob would find nothing in a folder that cannot be read
+        paths = sorted(folder.iterdir()) if folder.exists() else []
+    return {
+        path.stem: partial(read_record, path)
+        for path in paths
+        if path.suffix == ".json" and not path.name.startswith(".")
+    }
 
 
 @dataclass(frozen=True)

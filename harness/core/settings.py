@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal
 
@@ -136,6 +137,17 @@ Permute = Annotated[int | Literal["per-seed"], BeforeValidator(_permute)]
 Count = Annotated[int, Field(ge=1, strict=True)]
 Positive = Annotated[float, Field(gt=0, strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
+
+MOST_ENTRIES = 1 << 24
+"""Entries of an event. A layer is built on every shape before a run, which takes minutes beyond this."""
+
+
+def size_fault(shape: tuple[int, ...]) -> str | None:
+    """Return the reason why an event of this shape is too large for a suite; None if it is not."""
+    entries = math.prod(shape)
+    if entries <= MOST_ENTRIES:
+        return None
+    return f"an event of shape {shape} has {entries:,} entries, and at most {MOST_ENTRIES:,} are allowed"
 
 
 class FlowSettings(Settings):

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from harness.core.errors import DataError, UserError, nearest
-from harness.core.settings import Settings, Unit
+from harness.core.settings import Settings, Unit, size_fault
 from harness.core.third_party import from_here, is_own, third_party_errors
 from harness.datasets._store.store import Prepared, Store
 from harness.datasets._values.lattice import Lattice
@@ -226,6 +226,8 @@ class Dataset(ABC):
                 f"data set {self.name}: shape returns {shape}; it must be {axes} positive whole numbers for kind: "
                 f"{self.kind(options)}"
             )
+        if (fault := size_fault(shape)) is not None:
+            raise UserError(f"data set {self.name}: {fault}")
         return shape
 
     def located(self, options: Mapping[str, Any], folder: Path | None) -> dict[str, Any]:

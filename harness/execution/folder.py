@@ -24,7 +24,12 @@ def make_folder(folder: Path) -> Path:
             inner.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{folder}: cannot be written to ({error.strerror}); choose another --out") from error
-    if not os.access(folder, os.W_OK) or (folder / FILE).is_dir():
+    for place in (folder, folder / "records", folder / "logs"):
+        if not os.access(place, os.R_OK | os.W_OK | os.X_OK):
+            raise UserError(
+                f"{place}: cannot be read and written by this user; change its mode, or choose another --out"
+            )
+    if (folder / FILE).is_dir():
         raise UserError(f"{folder}: cannot be written to; choose another --out")
     return folder
 

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, StringConstraints
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
 from harness.core.run_options import parse_bytes, parse_timeout
-from harness.core.settings import Count, FlowSettings, LayerRef, Settings
+from harness.core.settings import Count, FlowSettings, LayerRef, Settings, size_fault
 from harness.core.third_party import reference
 
 ProfileName = Literal["smoke", "quick", "local", "paper"]
@@ -34,11 +34,17 @@ def _number(value: Any) -> Any:
     return value
 
 
+def _small(shape: tuple[int, ...]) -> tuple[int, ...]:
+    if (fault := size_fault(shape)) is not None:
+        raise ValueError(fault)
+    return shape
+
+
 OrEmpty = BeforeValidator(empty_mapping)
 # A comma and an equals sign would clash with `--only dataset=a,b`, a bar with tables.
 Label = Annotated[str, StringConstraints(pattern=r"^[^\s,=|]([^,=|\n\r\t]*[^\s,=|])?$", max_length=80)]
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=60)]
-Shape = Annotated[tuple[Count, ...], Field(min_length=2, max_length=3)]
+Shape = Annotated[tuple[Count, ...], Field(min_length=2, max_length=3), AfterValidator(_small)]
 Widths = Annotated[tuple[Count, ...], Field(min_length=1)]
 # A number of seconds or of bytes, or a text such as "30 min" or "4GiB".
 Quantity = float | str | None

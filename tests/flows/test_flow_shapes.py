@@ -83,3 +83,9 @@ def test_squeeze_refuses_an_odd_size():
 def test_one_position_cannot_be_squeezed():
     with pytest.raises(UnsupportedEvent, match=r"\(5, 1\): one position cannot be squeezed"):
         Squeeze((5, 1))
+
+
+def test_absurd_numbers_of_levels_are_refused_at_once():
+    """2^levels is not computed."""
+    with pytest.raises(UnsupportedEvent, match=r"levels = 2000000000: .* use at most 3"):
+        level_shapes((1, 8, 8), 2_000_000_000)

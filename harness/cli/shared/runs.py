@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import io
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.core.archive import StoredRecords, archive_of
+from harness.core.archive import StoredRecords, archive_of, reading
 from harness.core.errors import UserError
 from harness.core.kinds import kind_of
+from harness.core.texts import bounded
 from harness.execution.agenda import Entry
 from harness.execution.folder import writing
 from harness.planning.plan import FILE, Plan
@@ -20,12 +22,24 @@ MERGED = Path("reports/merged")
 
 
 def run_folders(folder: Path) -> list[Path]:
-    """Return the folder or archive if it holds a run, else the runs in the folder; raise a UserError without any."""
-    if (folder / FILE).is_file() or archive_of(folder) is not None:
-        return [folder]
-    if not folder.is_dir():
-        raise UserError(f"{folder}: no such folder or archive; give the folder of a run, OUT/<suite>, or its archive")
-    inner = sorted(path.parent for path in folder.glob(f"*/{FILE}"))
+    """Return the folder or archive if it holds a run, else the runs in the folder; raise a UserError without any.
+
+    Folders in the folder that cannot be read are named on standard error.
+    """
+    with reading(folder):
+        if archive_of(folder) is not None or (folder / FILE).is_file():
+            return [folder]
+        if not folder.is_dir():
+            raise UserError(
+                f"{folder}: no such folder or archive; give the folder of a run, OUT/<suite>, or its archive"
+            )
+        places = sorted(folder.iterdir())
+    inner = []
+    for place in places:
+        try:
+            inner += [place] if (place / FILE).is_file() else []
+        except OSError as error:
+            print(f"left out: {bounded(str(place))}: cannot be read ({error.strerror})", file=sys.stderr)
     if not inner:
         raise UserError(f"{folder}: no {FILE} in it or in its folders, so no suite was run here; give OUT/<suite>")
     return inner

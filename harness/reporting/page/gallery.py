@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import html
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from harness.core.archive import reading
 from harness.core.errors import UserError
-from harness.core.records import write_atomically
+from harness.core.records import LONGEST_REASON, write_atomically
+from harness.core.texts import bounded
 from harness.reporting.page.templating import rendered_template
 
 PAGE, TEXT = "index.html", "table.md"
@@ -40,10 +43,21 @@ class Entry:
 def write_gallery(folder: Path) -> Path:
     """Write index.html in a folder that holds the folders of reports, and return it.
 
+    A report that cannot be read is named on standard error, and left out.
+
     Raises:
-        UserError: none of the folders has a report.
+        UserError: none of the folders has a report that can be read.
     """
-    entries = [_entry(text.parent) for text in sorted(folder.glob(f"*/{TEXT}"))]
+    with reading(folder):
+        places = sorted(folder.iterdir())
+    entries = []
+    for place in places:
+        try:
+            if (place / TEXT).exists():
+                entries.append(_entry(place))
+        except (OSError, ValueError) as error:  # not text, or without a title and a question
+            reason = bounded(getattr(error, "strerror", None) or f"its {TEXT} is not that of a report", LONGEST_REASON)
+            print(f"left out: {bounded(str(place))}: cannot be read ({reason})", file=sys.stderr)
     if not entries:
         raise UserError(f"{folder}: none of its folders has a {TEXT}; give a folder in which suites were run")
     text = rendered_template("gallery.html", entries=entries, most=MOST, css=rendered_template("page.css"))

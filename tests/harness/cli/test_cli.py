@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -437,7 +438,8 @@ def test_the_data_are_part_of_a_trial(suite, stand_in, monkeypatch, capsys):
     from harness.datasets.digits import Digits
 
     for sums in ("aaa", "bbb", "aaa"):
-        monkeypatch.setattr(Digits, "checksum", lambda self, store, options, sums=sums: sums)
+        splits = replace(Digits().load(None, {}), checksum=sums)
+        monkeypatch.setattr(Digits, "check", lambda self, store, options, splits=splits: splits)
         assert main(["run", "tiny.yaml"]) == 0
     assert [trial.data.checksum for trial in stand_in] == ["aaa", "aaa", "bbb", "bbb"]
     assert len({trial.id for trial in stand_in}) == 4
@@ -475,6 +477,37 @@ def test_a_run_removes_incomplete_files_of_a_killed_one(suite, stand_in):
     (records / ".digits.json.x1.tmp").write_text("{")
     assert main(["run", "tiny.yaml"]) == 0
     assert sorted(path.suffix for path in records.iterdir()) == [".json", ".json"]
+
+
+def test_a_folder_that_cannot_be_read_is_named(suite, stand_in, capsys):
+    """As a file in its place, since an administrator can read every folder."""
+    assert main(["run", "tiny.yaml"]) == 0
+    shutil.rmtree("reports/tiny/records")
+    Path("reports/tiny/records").touch()
+    capsys.readouterr()
+    for arguments in (["status", "reports"], ["report", "reports/tiny"], ["compare", "reports/tiny", "reports/tiny"]):
+        assert main(arguments) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("reports/tiny/records: cannot be read (Not a directory)") and error.count("\n") == 1
+    assert main(["run", "tiny.yaml"]) == 2
+    assert capsys.readouterr().err.startswith("reports/tiny: cannot be written to (File exists)")
+
+
+def test_status_names_folders_that_it_cannot_read(suite, stand_in, monkeypatch, capsys):
+    assert main(["run", "tiny.yaml"]) == 0
+    Path("reports/closed").mkdir()
+    is_file = Path.is_file
+
+    def denied(path):
+        if path.parent.name == "closed":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return is_file(path)
+
+    monkeypatch.setattr(Path, "is_file", denied)
+    capsys.readouterr()
+    assert main(["status", "reports"]) == 0
+    out, error = capsys.readouterr()
+    assert "reports/tiny: tiny" in out and error == "left out: reports/closed: cannot be read (Permission denied)\n"
 
 
 def test_a_full_disk_is_one_message(suite, stand_in, monkeypatch, capsys):

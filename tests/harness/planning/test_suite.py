@@ -293,3 +293,12 @@ def test_processes_are_for_runtime_suites(tmp_path):
 
 def test_reading_the_structure_needs_no_layers(tmp_path):
     assert isinstance(read_suite(write(tmp_path, GOOD.replace("conv1x1", "absent"))), Suite)
+
+
+@pytest.mark.parametrize("key", ["levels", "steps", "width"])
+def test_a_size_that_no_flow_has_is_one_fault_before_anything_is_built(tmp_path, monkeypatch, key):
+    monkeypatch.setattr("harness.planning.suite_checks.suite_problems", lambda *_: pytest.fail("built"))
+    size = {"levels": 1, "steps": 1, "width": 8}[key]
+    path = write(tmp_path, GOOD.replace(f"{key}: {size}", f"{key}: 2000000000"))
+    [(line, _, message)] = complaints(path)
+    assert line == 11 and f"flow.{key}: the number 2000000000 must be at most" in message

@@ -37,3 +37,15 @@ def test_the_gallery_counts_findings_that_it_does_not_show(tmp_path):
 def test_a_folder_without_reports_has_no_gallery(tmp_path):
     with pytest.raises(UserError, match=r"none of its folders has a table\.md"):
         write_gallery(tmp_path)
+
+
+def test_a_report_that_cannot_be_read_is_named_and_left_out(tmp_path, capsys):
+    contents = {"binary": b"\xff\xfe\n\n", "empty": b"", "good": b"# T\n\nWhich?\n\nx"}
+    for name, content in contents.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "table.md").write_bytes(content)
+    (tmp_path / "folder" / "table.md").mkdir(parents=True)
+    assert main(["gallery", str(tmp_path)]) == 0
+    left_out = [line.split(":")[1].rpartition("/")[2] for line in capsys.readouterr().err.splitlines()]
+    assert left_out == ["binary", "empty", "folder"]
+    assert "Which?" in (tmp_path / "index.html").read_text()
