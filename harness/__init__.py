@@ -5,7 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import harness.kinds  # noqa: F401  registers the kinds of trials
+from harness.core.file_modules import find_own_packages
+
+find_own_packages()
+
+import harness.kinds  # noqa: E402, F401  registers the kinds of trials
 
 if TYPE_CHECKING:
     import pandas as pd

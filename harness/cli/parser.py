@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import io
 import json
 import os
 import sys
@@ -12,7 +11,9 @@ import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
+from harness.cli import streams
 from harness.core.errors import UserError
+from harness.core.texts import bounded
 from harness.core.third_party import ignore_deprecations_of_peers
 
 COMMANDS = (
@@ -68,9 +69,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     An error that the user can correct is one message on standard error, under `--json` also a document on standard
     output; any other exception is a fault of this program and propagates.
     """
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # so that an arrow in a table does not end a run on an ASCII terminal
+    streams.prepare()
+    try:
+        code = _execute(argv)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The interpreter flushes standard output once more when it ends, and would print an error.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    if fault := streams.fault():
+        print(f"standard output cannot be written ({fault}), and is incomplete", file=sys.stderr)
+        return code or UserError.exit_code
+    return code
+
+
+def _execute(argv: Sequence[str] | None) -> int:
     as_json = "--json" in (sys.argv[1:] if argv is None else argv)
     args = argparse.Namespace(command=None)
     try:
@@ -78,11 +91,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         with warnings.catch_warnings():
             ignore_deprecations_of_peers()
             code: int = args.execute(args)
-        sys.stdout.flush()
     except SystemExit as end:  # argparse has printed its help
         return end.code if isinstance(end.code, int) else 2
     except UserError as error:
-        print(error, file=sys.stderr)
+        print("\n".join(bounded(line) for line in str(error).split("\n")), file=sys.stderr)
         if as_json:
             _print_error(str(error))
         return error.exit_code
@@ -92,10 +104,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         rest = "; finished trials keep their records, and the same command resumes" if args.command == "run" else ""
         print(f"interrupted{rest}", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:
-        # The interpreter flushes standard output once more when it ends, and would print an error.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
     return code
 
 

@@ -2,6 +2,9 @@
 
 import difflib
 from collections.abc import Collection, Iterable
+from itertools import islice
+
+SHOWN, SHOWN_LENGTH = 60, 80  # names, and characters of a name, in a message: names of columns may be any text
 
 
 class UserError(Exception):
@@ -51,8 +54,10 @@ def close_names(name: str, known: Iterable[str]) -> list[str]:
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """Return the suggestion to print after an unknown name: the nearest known ones, or else all of them."""
+    """Return the suggestion to print after an unknown name: the nearest known ones, or else all of them, bounded."""
     close = close_names(name, known)
     if close:
         return f"did you mean {' or '.join(close)}?"
-    return f"known: {', '.join(known)}" if known else "there are none"
+    shown = [name if len(name) <= SHOWN_LENGTH else f"{name[:SHOWN_LENGTH]}…" for name in islice(known, SHOWN)]
+    more = f" and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
+    return f"known: {', '.join(shown)}{more}" if known else "there are none"

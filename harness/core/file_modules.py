@@ -24,6 +24,9 @@ OWN = ("layers", "flows", "harness")
 
 PREFIX = "third_party_"
 
+PLACE = str(Path(__file__).resolve().parents[2])
+"""The folder that holds the packages of this project."""
+
 
 def module_of_file(path: Path) -> ModuleType:
     """Return the module of a resolved path, imported once per process; what the file raises propagates."""
@@ -88,6 +91,25 @@ def _package(folder: Path) -> str:
         spec.submodule_search_locations = [str(folder)]
         sys.modules[name] = importlib.util.module_from_spec(spec)
     return name
+
+
+def find_own_packages() -> None:
+    """Let the packages of this project be found before others of their names, in whatever folder a command is called.
+
+    Python looks for modules in the working directory first (`python -m`), or where PYTHONPATH says.
+    """
+    if not any(isinstance(finder, _OwnFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _OwnFinder())
+
+
+class _OwnFinder:
+    """Find the packages of this project."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """See `importlib.abc.MetaPathFinder`."""
+        return PathFinder.find_spec(name, [PLACE]) if name in (*OWN, "csrc", "suites") else None
 
 
 class _Finder:

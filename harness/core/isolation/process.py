@@ -18,8 +18,9 @@ import os
 import signal
 import stat
 import sys
+import tempfile
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
@@ -35,6 +36,8 @@ FIRST_IMPORT = "harness.core.isolation.importing"
 PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
 OOM_SCORE = "500"  # of 1000; out of memory, the kernel ends this process rather than its parent
 SERVER_GONE = 255  # exit code of a process whose fork server ended before it
+# The address of a socket has at most 107 bytes, of which multiprocessing takes "/pymp-12345678/listener-12345678".
+LONGEST_FOLDER = 107 - 32
 LOG_TAIL = 60  # lines; the stack of a crash in a model is long, and begins with its cause
 LOG_TAIL_BYTES = 32 << 10
 
@@ -51,10 +54,24 @@ def start_server(preload: Iterable[str]) -> Context:
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
-        forkserver.ensure_running()
+        with _short_temporary_folder():
+            forkserver.ensure_running()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return context
+
+
+@contextlib.contextmanager
+def _short_temporary_folder() -> Iterator[None]:
+    """Put the server's socket, and those of all processes below, into a folder of a short name if $TMPDIR is long."""
+    before = tempfile.tempdir
+    if len(os.fsencode(tempfile.gettempdir())) > LONGEST_FOLDER:
+        places = (place for place in ("/tmp", "/var/tmp", "/dev/shm") if os.access(place, os.W_OK | os.X_OK))
+        tempfile.tempdir = next(places, before)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,81 @@
+"""What a command inherits from where it is called: folders, streams and variables."""
+
+import io
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from harness.cli.streams import Escaping, Forgiving
+from harness.core.isolation.process import LONGEST_FOLDER, _short_temporary_folder
+
+PROJECT = Path(__file__).resolve().parents[3]
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code", "error"),
+    [
+        (">&-", 0, ""),
+        (">&- 2>&- <&-", 0, ""),
+        ("> /dev/full", 2, "standard output cannot be written (No space left on device), and is incomplete\n"),
+    ],
+)
+def test_a_command_finds_its_packages_and_survives_its_streams(tmp_path, redirection, code, error):
+    for name in ("layers", "flows", "suites", "csrc"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit('another package')\n")
+    done = subprocess.run(
+        ["sh", "-c", f'"{sys.executable}" -m harness list suites {redirection}'],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(PROJECT), "MPLBACKEND": "module://matplotlib_inline.backend_inline"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (code, error)
+
+
+@pytest.mark.system
+def test_a_run_under_a_notebook_s_backend_and_a_long_temporary_folder(tmp_path):
+    long = tmp_path / ("x" * (95 - len(str(tmp_path)) - 1))
+    long.mkdir()
+    command = [sys.executable, "-m", "harness", "run", "quickstart", "--profile", "smoke", "--only", "layer=conv1x1"]
+    done = subprocess.run(
+        [*command, "--out", "out"],
+        cwd=tmp_path,
+        env=os.environ
+        | {"PYTHONPATH": str(PROJECT), "TMPDIR": str(long), "MPLBACKEND": "module://matplotlib_inline.backend_inline"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert list((tmp_path / "out" / "quickstart" / "figures").glob("*.png"))
+
+
+def test_the_socket_of_the_server_is_in_a_folder_of_a_short_name(tmp_path, monkeypatch):
+    long = tmp_path / ("x" * LONGEST_FOLDER)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    with _short_temporary_folder():
+        assert len(tempfile.gettempdir()) <= LONGEST_FOLDER
+    assert tempfile.gettempdir() == str(long), "for all other files"
+    monkeypatch.setattr(tempfile, "tempdir", "/")
+    with _short_temporary_folder():
+        assert tempfile.gettempdir() == "/"
+
+
+def test_standard_output_escapes_control_characters():
+    written = io.BytesIO()
+    stream = Escaping(written, encoding="utf-8", errors="replace")
+    print("a\x1b[31m\tb\u202e\udcff", file=stream, flush=True)
+    assert written.getvalue() == b"a\\x1b[31m\tb\\u202e\\udcff\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_what_cannot_be_written_is_remembered():
+    with Forgiving("/dev/full", "wb") as file:
+        assert file.write(b"abc") == 3 and file.fault == "No space left on device"
