@@ -20,7 +20,7 @@ from harness.checking.large_checks import EXACT_LIMIT, LARGE_SHAPES, SMALL, larg
 from harness.checking.layer_case import LayerCase
 from harness.checking.layer_checks import Check
 from harness.checking.report import CONSTRUCTION, CheckReport, Remark, Unanswered
-from harness.core.layer_classes import check_options, resolve_layer
+from harness.core.layer_classes import check_options, import_layer
 from harness.core.provenance.environment import package_version
 from layers import InvertibleLinear, UnsupportedShape
 
@@ -112,7 +112,7 @@ def check_layer(
     )
     collector.take(Begins(rule=CONSTRUCTION, place="import"))
     watch = SettingsWatch()
-    cls = resolve_layer(spec, folder)
+    cls = import_layer(spec, folder)
     watch.look("import")
     options = check_options(cls, options or {})
     served, refused, faulty = [], set(), False

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
+import torch
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
@@ -23,8 +25,14 @@ def resolve_layer(spec: str, folder: Path | None = None) -> type[InvertibleLinea
     """Return the layer class that `spec` names; see `harness.core.third_party.resolve_class`.
 
     A transform of nflows, normflows, FrEIA, zuko, pyro or torch.distributions is adapted (see `layers.adapters`), and
-    so is a plain module (see `layers.adapters.modules`).
+    so is a plain module (see `layers.adapters.modules`). The import does not change torch's default dtype.
     """
+    with kept_default_dtype():
+        return import_layer(spec, folder)
+
+
+def import_layer(spec: str, folder: Path | None = None) -> type[InvertibleLinear]:
+    """Do the same, but keep what the file of the layer does to torch's default dtype."""
     return resolve_class("layer", spec, InvertibleLinear, LAYERS, folder, adapt, _nor)  # type: ignore[type-abstract]
 
 
@@ -34,6 +42,22 @@ def _nor(found: Any) -> str:
         f", nor a torch.nn.Module with forward(x) -> (y, log_det) and inverse(y) ({lacking(found)}), nor a transform "
         "of nflows, normflows, FrEIA, zuko, pyro or torch.distributions"
     )
+
+
+@contextlib.contextmanager
+def kept_default_dtype(dtype: torch.dtype | None = None) -> Iterator[None]:
+    """Restore torch's default dtype afterwards, which third-party code may set in its file.
+
+    Args:
+        dtype: the default inside; None: unchanged.
+    """
+    before = torch.get_default_dtype()
+    if dtype is not None:
+        torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def check_options(cls: type[InvertibleLinear], options: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,8 +6,11 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from harness.core.errors import UserError, nearest
 from harness.core.kinds import KINDS, kind_of
+from harness.core.layer_classes import kept_default_dtype
 from harness.core.provenance.sources import Sources, changes
 from harness.core.records import AUDIT_FAILED, Record, read_record, verdict
 from harness.core.trial import Trial
@@ -21,6 +24,7 @@ OTHERS = ("harness/", "csrc/")
 """Folders of the project whose other files determine how it was trained, and how fast."""
 
 
+@kept_default_dtype(torch.float32)
 def load_trained_model(folder: Path, name: str, device: str) -> Any:
     """See `harness.load_flow`."""
     plan = Plan.load(folder)

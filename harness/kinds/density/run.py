@@ -15,6 +15,7 @@ from flows import Flow, UnsupportedEvent
 from flows.baselines import MissingLibrary
 from harness.audit.audit import Audit, audit
 from harness.core.errors import DataError, Diverged
+from harness.core.layer_classes import kept_default_dtype
 from harness.core.records import Record, blank_record
 from harness.core.settings import LayerRef, Progress, TrainingSettings
 from harness.datasets import Splits, Store, find_dataset
@@ -214,7 +215,8 @@ def train(
 
 def load_splits(trial: FlowTrial, root: Path | None) -> Splits:
     """Return the data of a trial; raise DataError if they are not those that it was planned for."""
-    splits = find_dataset(trial.data.name).loaded(Store.at(root, offline=True), dict(trial.data.options))
+    with kept_default_dtype():
+        splits = find_dataset(trial.data.name).loaded(Store.at(root, offline=True), dict(trial.data.options))
     if trial.data.checksum is not None and splits.checksum != trial.data.checksum:
         raise DataError(
             f"{trial.data.label}: the data have changed since the plan was made (checksum {splits.checksum}, planned "

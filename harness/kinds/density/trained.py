@@ -12,6 +12,7 @@ import torch
 
 from flows import Flow
 from harness.core.errors import UserError
+from harness.core.layer_classes import kept_default_dtype
 from harness.datasets._values.lattice import STATED_ERROR, Lattice
 from harness.evaluation.evaluation import evaluated_noise, generator, has_estimates
 from harness.kinds.density.trial import FlowTrial
@@ -45,6 +46,7 @@ class TrainedFlow:
         """The shape of an event, (C, L) or (C, H, W)."""
         return self.pipeline.shape
 
+    @kept_default_dtype(torch.float32)
     @torch.no_grad()
     def sample(self, n: int, seed: int = 0) -> np.ndarray:
         """Draw n events, (n, *shape); equal seeds give equal events.
@@ -61,6 +63,7 @@ class TrainedFlow:
         offset, step, _ = self._lattices()
         return entries if (offset == 0).all() and (step == 1).all() else offset + entries * step
 
+    @kept_default_dtype(torch.float32)
     @torch.no_grad()
     def log_prob(self, events: ArrayLike, seed: int = 0) -> np.ndarray:
         """Return the log-density of each event in nats, (N,) in float64, per unit of the data in each dimension.

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
+import torch
 from pydantic import Field
 
 from harness.core.errors import UserError
@@ -259,3 +260,10 @@ class Hidden(Fine):
     fine, hidden = (resolve_layer(f"postponed.py:{name}", tmp_path) for name in ("Fine", "Hidden"))
     assert "one of 'a', 'b'" in option_errors(fine, {"start": "c"})[0][1]
     assert "'Decimal' is not defined" in option_errors(hidden, {"start": 1})[0][1]
+
+
+def test_a_layer_file_does_not_set_the_default_dtype_of_others(tmp_path):
+    text = "import torch\nfrom layers.conv1x1 import Conv1x1\ntorch.set_default_dtype(torch.double)\nMine = Conv1x1\n"
+    (tmp_path / "mine.py").write_text(text)
+    resolve_layer("mine.py:Mine", tmp_path)
+    assert torch.get_default_dtype() == torch.float32

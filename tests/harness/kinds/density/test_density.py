@@ -39,7 +39,7 @@ def data(monkeypatch):
 
     def use(splits):
         monkeypatch.setattr(
-            harness.kinds.density.run, "find_dataset", lambda name: SimpleNamespace(load=lambda root, options: splits)
+            harness.kinds.density.run, "find_dataset", lambda name: SimpleNamespace(loaded=lambda root, options: splits)
         )
 
     use(toy())

@@ -23,7 +23,7 @@ TUNING = Tuning(seed=100, steps=100, candidates=((("training.learning_rate", 0.0
 def data(monkeypatch):
     draw = np.random.default_rng(0)
     parts = [draw.binomial(4, 0.3, (n, 1, 4, 4)).astype(np.uint8) for n in SIZES.values()]
-    splits = SimpleNamespace(load=lambda root, options: Splits(*parts, levels=5, description="toy"))
+    splits = SimpleNamespace(loaded=lambda root, options: Splits(*parts, levels=5, description="toy"))
     monkeypatch.setattr(harness.kinds.density.run, "find_dataset", lambda name: splits)
 
 

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 import harness
 import harness.kinds.density.run
@@ -50,7 +51,7 @@ def trained(tmp_path, monkeypatch):
         splits = data if isinstance(data, Splits) else toy(data)
         encoding = {"permute": "per-seed", "preprocessing": "scale" if splits.levels is None else "logit"}
         with monkeypatch.context() as patch:
-            loaded = SimpleNamespace(load=lambda root, options: splits)
+            loaded = SimpleNamespace(loaded=lambda root, options: splits)
             patch.setattr(harness.kinds.density.run, "find_dataset", lambda name: loaded)
             trial = DensityTrial(
                 suite="toy",
@@ -186,3 +187,20 @@ def test_importing_harness_imports_no_torch():
         "import sys, harness; harness.load_flow; print([m for m in ('torch', 'pandas', 'numpy') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_the_default_dtype_of_the_caller_does_not_matter(trained, tmp_path):
+    splits, trial, *_ = trained("image")
+    flow = harness.load_flow(tmp_path, trial.id)
+    expected = flow.sample(4), flow.log_prob(splits.test)
+    seen = set()
+    torch.set_default_dtype(torch.float64)
+    hook = register_module_forward_pre_hook(lambda *_: seen.add(torch.get_default_dtype()))
+    try:
+        flow = harness.load_flow(tmp_path, trial.id)
+        assert {value.dtype for value in flow.flow.parameters()} == {torch.float32}
+        assert (flow.sample(4) == expected[0]).all() and (flow.log_prob(splits.test) == expected[1]).all()
+        assert torch.get_default_dtype() == torch.float64 and seen == {torch.float32}, "a layer may make tensors"
+    finally:
+        hook.remove()
+        torch.set_default_dtype(torch.float32)
