@@ -11,9 +11,10 @@ import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
-from harness.cli import streams
+from harness.cli.shared import streams
 from harness.core.errors import UserError
-from harness.core.texts import bounded
+from harness.core.isolation.messages import visible
+from harness.core.texts import LONGEST
 from harness.core.third_party import ignore_deprecations_of_peers
 
 COMMANDS = (
@@ -94,7 +95,7 @@ def _execute(argv: Sequence[str] | None) -> int:
     except SystemExit as end:  # argparse has printed its help
         return end.code if isinstance(end.code, int) else 2
     except UserError as error:
-        print("\n".join(bounded(line) for line in str(error).split("\n")), file=sys.stderr)
+        print("\n".join(map(_shown, str(error).split("\n"))), file=sys.stderr)
         if as_json:
             _print_error(str(error))
         return error.exit_code
@@ -109,6 +110,11 @@ def _execute(argv: Sequence[str] | None) -> int:
 
 def _print_error(message: str) -> None:
     print(json.dumps({"verdict": None, "error": message}, indent=1), flush=True)
+
+
+def _shown(line: str) -> str:
+    """Return a line of a message with control characters as escapes, and without the middle if a long name is in it."""
+    return visible(line if len(line) <= LONGEST else f"{line[: LONGEST // 2]}…{line[-LONGEST // 2 :]}")
 
 
 def make_parser() -> argparse.ArgumentParser:

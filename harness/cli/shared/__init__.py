@@ -1,1 +1,1 @@
-"""Options, trials and folders that several commands share."""
+"""Options, trials, folders and streams that several commands share."""

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.streams import Escaping, Forgiving
+from harness.cli.parser import main
+from harness.cli.shared.streams import Escaping, Forgiving
 from harness.core.isolation.process import LONGEST_FOLDER, _short_temporary_folder
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -79,3 +80,12 @@ def test_standard_output_escapes_control_characters():
 def test_what_cannot_be_written_is_remembered():
     with Forgiving("/dev/full", "wb") as file:
         assert file.write(b"abc") == 3 and file.fault == "No space left on device"
+
+
+def test_a_message_shows_the_end_after_a_long_name_and_no_control_characters(capsys):
+    assert main(["status", f"{'n' * 200}/\x1b[31m" + "m" * 5000]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("nnn") and "\\x1b[31m" in error and len(error) < 2100 and error.rstrip()[-20:] in HINTS
+
+
+HINTS = "make it readable for this user, or give another; give the folder of a run, OUT/<suite>, or its archive"
