@@ -58,9 +58,9 @@ class Rewriting:
     """Give tensors other values in place at each call, never the same twice, all near those that they had at first.
 
     Each entry is multiplied by a factor within 1 +- `width` that depends on its last index, so that no two contents are
-    multiples of each other, and by one within 1 +- `width` / 10, which makes contents unique. Zeros stay zeros. This
-    reads and writes the tensors alone, so that caches hold what they held before, and through `.data`, so that no
-    version counter tells of it.
+    multiples of each other. After every `STATES` calls, all are multiplied by another one within 1 +- `width` / 10,
+    which makes contents unique. Zeros stay zeros. This is one operator for each tensor, which reads and writes only
+    that, so that caches hold what they held before, and through `.data`, so that no version counter tells of it.
     """
 
     STATES = 61  # sets of factors by index, one after the other
@@ -69,22 +69,21 @@ class Rewriting:
         generator = torch.Generator().manual_seed(0)
         self._calls, self._width = 0, width
         self._tensors = [tensor for tensor in tensors if tensor.is_floating_point() or tensor.is_complex()]
-        self._steps = []
+        self._steps: list[tuple[Tensor, ...]] = []
         for tensor in self._tensors:
             last = tensor.shape[-1:]  # empty for a number
             factors = 1 + width * (2 * torch.rand(self.STATES, *last, generator=generator, dtype=torch.float64) - 1)
-            self._steps.append((factors / factors.roll(1, 0)).to(tensor))
+            self._steps.append((factors / factors.roll(1, 0)).to(tensor).unbind())
 
     def __call__(self) -> None:
         """Move all tensors to their next values."""
-        before = self._common(self._calls)
         self._calls += 1
-        ratio = self._common(self._calls) / before
+        turns, state = divmod(self._calls, self.STATES)
         for tensor, steps in zip(self._tensors, self._steps, strict=True):
-            tensor.data.mul_(steps[self._calls % self.STATES] * ratio)
+            tensor.data.mul_(steps[state] if state else steps[state] * (self._common(turns) / self._common(turns - 1)))
 
-    def _common(self, number: int) -> float:
-        return 1 + self._width / 10 * (2 * (GOLDEN * number % 1) - 1)  # multiples of an irrational number: no period
+    def _common(self, turn: int) -> float:
+        return 1 + self._width / 10 * (2 * (GOLDEN * turn % 1) - 1)  # multiples of an irrational number: no period
 
 
 @dataclass(frozen=True)
