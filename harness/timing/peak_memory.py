@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 BOOKKEEPING = 16 << 10  # bytes; the layers of this project take up to 8,000, of Python objects
-UNEXPLAINED = 1 << 20  # bytes; the resident memory grows by pages, stacks and tables too
+# The resident memory grows by huge pages, and a heap with gaps by some times the memory that is used at once.
+UNEXPLAINED, GAPS = 4 << 20, 4  # bytes, and times
 
 
 def peak_bytes(call: Callable[[], object], device: torch.device) -> int:
@@ -33,8 +34,8 @@ def bytes_outside_torch(call: Callable[[], object]) -> int:
     """Return the peak of the memory that a call takes from other allocators than torch's, beyond that held before it.
 
     That is the larger of two lower bounds. Python and NumPy report what they allocate. Of all others, such as the C
-    library or a mapped file, only the growth of the resident memory is known, where that exceeds the peak that torch
-    counts by more than `UNEXPLAINED`; memory that they kept from an earlier call is not seen.
+    library or a mapped file, only the growth of the resident memory is known. It counts if it exceeds `GAPS` times the
+    peak that torch counts by more than `UNEXPLAINED`; memory kept from an earlier call is not seen.
 
     The call runs three times or four, the first time for what libraries allocate once.
     """
@@ -49,8 +50,9 @@ def bytes_outside_torch(call: Callable[[], object]) -> int:
         tracemalloc.stop()
     grown = _resident_growth(call)
     if grown > UNEXPLAINED:
-        grown -= _counted(call)
-    return max(traced, grown if grown > UNEXPLAINED else 0)
+        counted = _counted(call)
+        return max(traced, grown - counted if grown - GAPS * counted > UNEXPLAINED else 0)
+    return traced
 
 
 def is_notable(outside: int, tensor: Tensor) -> bool:

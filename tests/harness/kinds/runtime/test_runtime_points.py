@@ -6,7 +6,8 @@ import pandas as pd
 import pytest
 
 from harness.kinds.runtime.points import growth, largest, merged
-from harness.reporting.frame import rows_of, typed_frame
+from harness.kinds.runtime.tables import tables
+from harness.reporting.frame import Results, rows_of, typed_frame
 
 
 def line(process=0, **changes):
@@ -73,6 +74,15 @@ def test_the_largest_error_and_memory_are_reported():
     point = only(line(inverse_error=1e-6, peak_bytes=10), line(1, inverse_error=1e-5, peak_bytes=8))
     assert point.inverse_error == 1e-5 and point.peak_bytes == 10
     assert pd.isna(only(line()).inverse_error)
+
+
+def test_memory_outside_torch_is_a_remark_at_the_peak(runtime_run):
+    plan, records = runtime_run
+    for record in records:
+        record.rows[0]["outside_bytes"] = 10 * record.rows[0]["peak_bytes"]
+    memory = next(table for table in tables(Results.of(plan, records)) if table.name.endswith("-memory"))
+    row = next(row for row in memory.rows if row[0] == records[0].rows[0]["layer"])
+    assert " [1]" in row[1] and "outside torch's allocator, which are not counted" in memory.notes[0]
 
 
 def test_points_keep_their_order_and_are_separate_per_layer():
