@@ -37,7 +37,7 @@ def load_results(folder: str | Path) -> pd.DataFrame:
     return load(Path(folder))
 
 
-def load_flow(folder: str | Path, trial: str, device: str = "cpu") -> TrainedFlow:
+def load_flow(folder: str | Path, trial: str, device: str = "cpu", *, third_party: bool = False) -> TrainedFlow:
     """Return the trained flow of a trial with its pre-processing, to sample and score events in the units of the data.
 
     The weights are those that were evaluated, from `weights/` of the folder, where `run` keeps them for every trial of
@@ -47,17 +47,19 @@ def load_flow(folder: str | Path, trial: str, device: str = "cpu") -> TrainedFlo
         folder: OUT/<suite>, written by `run`.
         trial: the id of a trial, as in the column `id` of results.csv.
         device: of the flow, "cpu" or "cuda".
+        third_party: import the third-party layers and data sets that the plan names, which runs their code. They are
+            looked for from the working directory, as when the suite was run.
 
     Raises:
-        UserError: there is no such trial, it left no weights, or the source of its layer or flow has changed since. A
-            third-party layer is looked for from the working directory, as when the suite was run.
+        UserError: there is no such trial, it left no weights, the source of its layer or flow has changed since, or
+            it needs third-party code without `third_party`.
 
     Warns:
         UserWarning: the trial failed its audit.
     """
     from harness.execution.trained import load_trained_model
 
-    flow: TrainedFlow = load_trained_model(Path(folder), trial, device)
+    flow: TrainedFlow = load_trained_model(Path(folder), trial, device, third_party)
     return flow
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.cli.shared.options import add_repeatable
 from harness.cli.shared.runs import print_strays
 from harness.core.errors import UserError
-from harness.core.records import write_atomically
+from harness.core.files import write_atomically
 from harness.planning.plan import Plan
 
 HELP = "compare a run with an earlier one, trial by trial"

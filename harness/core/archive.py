@@ -19,13 +19,14 @@ from functools import partial
 from pathlib import Path
 
 from harness.core.errors import UserError
+from harness.core.files import RECORD, checked_name, open_file
 from harness.core.records import LONGEST_REASON, OtherSchema, Record, parse_record, read_record
 from harness.core.texts import bounded
 from harness.core.trial import Trial
 
 FILE = "records.zip"
 MEMBERS = ("plan.json", "records.jsonl")
-LARGEST = 1 << 28  # bytes of all members: a hundred times a suite of 240 trials
+LARGEST = RECORD  # bytes of all members
 CHUNK = 4096  # bytes read at once: zipfile decompresses LZMA without a limit, by at most 7000 times
 WAY_OUT = "make the archive again: python -m harness report DIR --archive"
 DATE = (1980, 1, 1, 0, 0, 0)
@@ -42,7 +43,7 @@ class Archive:
     def read(cls, path: Path) -> Archive:
         """Read an archive into memory; raise a UserError if it is damaged, too large, or another kind of file."""
         try:
-            with zipfile.ZipFile(path) as file:
+            with open_file(path, RECORD) as opened, zipfile.ZipFile(opened) as file:
                 plan, lines = _members(file)
             return cls(plan, _by_id(lines))
         except (OSError, EOFError, RuntimeError, ValueError, zipfile.BadZipFile, lzma.LZMAError, zlib.error) as error:
@@ -208,6 +209,7 @@ def _by_id(lines: bytes) -> dict[str, bytes]:
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise ValueError(f"line {number} of its records is not a record") from error
         if not isinstance(name, str) or name in records:
-            raise ValueError(f"line {number} of its records has the id {name!r}: not text, or a second time")
+            raise ValueError(f"line {number} of its records has the id {name!r:.200}: not text, or a second time")
+        checked_name(name)
         records[name] = line
     return records

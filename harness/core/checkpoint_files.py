@@ -12,6 +12,8 @@ from typing import Annotated, BinaryIO, ClassVar
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
+from harness.core.files import STATE, checked_name, open_file
+
 FORMAT = 2
 SUFFIX = ".ckpt"
 LONGEST_HEADER = 1 << 20  # bytes
@@ -51,7 +53,7 @@ _HEADER = TypeAdapter(CheckpointHeader)
 
 def checkpoint_folder(out: Path, name: str) -> Path:
     """Return `out/checkpoints/<trial id>`."""
-    return out / "checkpoints" / name
+    return out / "checkpoints" / checked_name(name)
 
 
 def checkpoint_files(out: Path, name: str) -> list[Path]:
@@ -80,7 +82,7 @@ def newest_header(out: Path, name: str) -> CheckpointHeader | None:
     """Return the header of a trial's newest checkpoint, without reading the state that follows it."""
     for path in checkpoint_files(out, name):
         try:
-            with path.open("rb") as file:
+            with open_file(path, STATE) as file:
                 return read_header(file)[0]
         except (OSError, ValueError):
             continue

@@ -19,6 +19,8 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
+from harness.core.files import SOURCE, read_file
+
 OWN = ("layers", "flows", "harness")
 """The packages of this project; no folder of third-party code replaces them."""
 
@@ -128,10 +130,14 @@ class _Finder:
 
 
 class _Loader(SourceFileLoader):
-    """Load a source file whose imports look beside it first.
+    """Load a regular source file of bounded size, whose imports look beside it first.
 
     Its bytecode is not cached, because a cached file is told from a changed one by its size and second alone.
     """
+
+    def get_data(self, path: str) -> bytes:
+        """See `importlib.abc.ResourceLoader`."""
+        return read_file(Path(path), SOURCE)
 
     def get_code(self, fullname: str) -> CodeType:
         """See `importlib.abc.InspectLoader`."""

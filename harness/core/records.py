@@ -6,22 +6,18 @@ which is in their file's name.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
 import re
-import stat
-import tempfile
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, GetPydanticSchema, TypeAdapter, ValidationError
 
 from harness.core.errors import UserError
+from harness.core.files import RECORD, checked_name, read_file, write_atomically
 from harness.core.kinds import kind_of
 from harness.core.record_checks import (
     LARGEST,
@@ -42,8 +38,6 @@ SCHEMA = 2
 AUDIT_FAILED = "audit failed"
 WAY_OUT = "run the suite again"
 LONGEST_REASON = 300  # characters of the reason why a record cannot be read
-LARGEST_FILE = 1 << 28  # bytes of a record or its arrays
-TEMPORARY = ".tmp"
 ARRAYS = ".npz"
 MAP = "map "  # begins the names of arrays that show a trained layer (see harness.evaluation.learned_maps)
 
@@ -99,10 +93,6 @@ ESCAPED = re.compile(rb"\\[ubfr]")
 """An escape in JSON that may stand for a character which is not printable; another one is b"\\x7f", unescaped."""
 
 
-class Unwritten(OSError):
-    """A file of a run could not be written; an OSError of a layer is another."""
-
-
 class OtherSchema(UserError):
     """A folder holds records of another version of the schema."""
 
@@ -119,50 +109,6 @@ def blank_record(trial: Trial, status: Status, reason: str | None) -> Record:
     return Record(id=trial.id, trial=trial.model_dump(mode="json"), status=status, reason=reason)
 
 
-@contextlib.contextmanager
-def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file to write, which gets its name only once it is complete and on the disk.
-
-    A reader sees the old content or the new, never a part. A killed writer leaves behind a file that ends in
-    `.tmp`.
-
-    Raises:
-        Unwritten: for any OSError.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=TEMPORARY)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            Path(temporary).chmod(0o644)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise Unwritten(error.errno, error.strerror or str(error)) from error
-    _sync_folder(path.parent)
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file completely or not at all (see `atomic_file`)."""
-    with atomic_file(path) as file:
-        file.write(content)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Flush the new name itself to the disk, if the system can: a later deletion may depend on it."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
 def write_record(folder: Path, record: Record) -> Path:
     """Write `folder/<id>.json`, with its texts bounded and printable.
 
@@ -174,7 +120,7 @@ def write_record(folder: Path, record: Record) -> Path:
     _make_printable(record)
     content = json.dumps(asdict(record), allow_nan=False, indent=1, sort_keys=True).encode() + b"\n"
     parse_record(content, record.id, folder)
-    path = folder / f"{record.id}.json"
+    path = folder / f"{checked_name(record.id)}.json"
     write_atomically(path, content)
     return path
 
@@ -187,7 +133,7 @@ def read_record(path: Path, trial: Trial | None = None) -> Record:
         UserError: the file, which the message names, or that of its arrays is damaged or foreign.
     """
     try:
-        record = parse_record(_content(path), path.stem, path.parent, trial)
+        record = parse_record(read_file(path, RECORD), path.stem, path.parent, trial)
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: not a readable record ({_reason(error)}); {WAY_OUT}") from error
     if record.arrays is not None:
@@ -254,16 +200,6 @@ def _make_printable(record: Record) -> None:
         setattr(record, name, printable(getattr(record, name)))
 
 
-def _content(path: Path) -> bytes:
-    """Return the content of a file of bounded size; raise ValueError for a pipe, which would never end, and others."""
-    about = path.stat()
-    if not stat.S_ISREG(about.st_mode):
-        raise ValueError("it is not a file")
-    if about.st_size > LARGEST_FILE:
-        raise ValueError(f"it has {about.st_size:,} bytes, and at most {LARGEST_FILE:,} are read")
-    return path.read_bytes()
-
-
 def _reason(error: Exception) -> str:
     return (isinstance(error, OSError) and error.strerror) or bounded(str(error), LONGEST_REASON)
 
@@ -275,7 +211,7 @@ def write_arrays(folder: Path, name: str, content: bytes) -> str:
     that one.
     """
     file = f"{name}.{hashlib.sha256(content).hexdigest()}{ARRAYS}"
-    write_atomically(folder / file, content)
+    write_atomically(folder / checked_name(file), content)
     return file
 
 
@@ -289,7 +225,7 @@ def read_arrays(folder: Path, file: str) -> bytes | None:
     if not checksum:
         return None
     try:
-        content = _content(folder / file)
+        content = read_file(folder / checked_name(file), RECORD)
         if hashlib.sha256(content).hexdigest() != checksum[0]:
             raise ValueError("its checksum does not fit")
     except FileNotFoundError:
@@ -301,8 +237,8 @@ def read_arrays(folder: Path, file: str) -> bytes | None:
 
 def remove_old_arrays(folder: Path, record: Record) -> None:
     """Remove the arrays of earlier records of the trial."""
-    for path in folder.glob(f"{record.id}.*{ARRAYS}"):
-        if path.name != record.arrays:
+    for path in folder.glob(f"{checked_name(record.id)}.*{ARRAYS}"):
+        if path.name != record.arrays and _belongs(path.name, record.id):
             path.unlink(missing_ok=True)
 
 

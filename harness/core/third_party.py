@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from harness.core.entry_points import offers
 from harness.core.errors import UserError, close_names
 from harness.core.file_modules import OWN, module_of_file
+from harness.core.files import SOURCE, read_file
 from harness.core.provenance.third_party_files import Followed, follow
 
 T = TypeVar("T")
@@ -153,7 +154,7 @@ def from_here(path: Path) -> Path:
 def source_digest(path: Path) -> str:
     """Return the digest of a third-party file and of the files that it imports, which enters the id of a trial."""
     files = follow(path.name, path).files
-    digests = sorted((name, hashlib.sha256(file.read_bytes()).hexdigest()) for file, name in files.items())
+    digests = sorted((name, hashlib.sha256(read_file(file, SOURCE)).hexdigest()) for file, name in files.items())
     if len(digests) == 1:
         return digests[0][1][:16]
     return hashlib.sha256(json.dumps(digests).encode()).hexdigest()[:16]

@@ -18,6 +18,7 @@ import numpy as np
 from pydantic import Field
 
 from harness.core.errors import DataError, DataMissing
+from harness.core.files import DATA_IN_MEMORY, read_file
 from harness.core.settings import Count, Settings
 from harness.datasets._images.selection import count_errors, cut, prepare_images
 from harness.datasets._store.download import expect, fetch
@@ -95,7 +96,7 @@ class Cifar10(Dataset, name="cifar10"):
         sources = self._sources(store, names)
 
         def read() -> tuple[np.ndarray, np.ndarray]:
-            batches = [(str(file), file.read_bytes()) for file in sources]
+            batches = [(str(file), read_file(file, DATA_IN_MEMORY)) for file in sources]
             if sources[0].name == ARCHIVE:
                 expect(self.name, *batches[0], self._sums[ARCHIVE])
                 batches = _unpacked(*batches[0], names)

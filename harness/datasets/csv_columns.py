@@ -13,6 +13,8 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from harness.core.errors import DataError, nearest
+from harness.core.files import check_lines
+from harness.core.provenance.machine import available_memory
 from harness.core.settings import Count, Flag, Settings
 from harness.datasets._images.selection import SEED, seeded_order
 from harness.datasets._signals.windows import fill_windows
@@ -158,8 +160,7 @@ def _read(name: str, path: Path, chosen: CsvOptions) -> np.ndarray:
     """Return the chosen columns (rows, columns), float64, or int64 where all values are whole."""
     import pandas as pd
 
-    if not path.is_file():
-        raise DataError(f"{name}: is not a file; it must be a .csv file, of numbers separated by commas")
+    check_lines(path, available_memory())
     width, places = _places(name, path, chosen)
     reason = "has no rows"
     values = np.empty((0, 0))

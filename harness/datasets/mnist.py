@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from harness.core.errors import DataError
+from harness.core.files import DATA_IN_MEMORY, read_file
 from harness.core.settings import Count, Settings
 from harness.datasets._images.image_files import pool
 from harness.datasets._images.selection import count_errors, cut, prepare_images
@@ -90,7 +91,7 @@ class Mnist(Dataset, name="mnist"):
         files = [self._file(store, name) for name in self._sums if not name.endswith(".gz")]
 
         def read() -> tuple[np.ndarray, np.ndarray]:
-            contents = [file.read_bytes() for file in files]
+            contents = [read_file(file, DATA_IN_MEMORY) for file in files]
             for file, content in zip(files, contents, strict=True):
                 expect(self.name, file, content, self._sums[file.name])
             train, test = map(_images, files, contents)

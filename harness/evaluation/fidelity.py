@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.utils.data import Subset
 
 from flows import Flow
+from harness.core.files import STATE, open_file
 from harness.core.provenance.environment import package_version
 from harness.core.records import finite
 from harness.core.settings import INCEPTION, LEAST_SAMPLES, SampleSettings
@@ -143,7 +144,7 @@ def find_weights(root: Path | None, digest: str = SHA256) -> Path:
     for place, folder in places.items():
         path = folder / WEIGHTS
         if path.is_file():
-            with path.open("rb") as file:
+            with open_file(path, STATE) as file:
                 found = hashlib.file_digest(file, "sha256").hexdigest()
             if found == digest:
                 return path

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.core.errors import UserError
-from harness.core.records import TEMPORARY, write_atomically
+from harness.core.files import read_text, remove_unfinished, write_atomically
 from harness.planning.plan import FILE
 
 LOCK = ".lock"
@@ -49,7 +49,7 @@ def claimed(folder: Path, host: bool = False) -> Iterator[None]:
     except filelock.Timeout:
         owner = ""
         with contextlib.suppress(OSError):
-            owner = (folder / OWNER).read_text(encoding="utf-8", errors="replace")
+            owner = read_text(folder / OWNER)
         raise UserError(
             f"{folder}: another run uses this folder{owner}; wait for its end, or choose another --out"
         ) from None
@@ -81,5 +81,5 @@ def writing(folder: Path) -> Iterator[None]:
 def remove_leftovers(folder: Path) -> None:
     """Remove incomplete files of a killed process; call it only while no other process writes to the folder."""
     for place in (".", "records", "weights", "figures", "checkpoints/*", "heartbeats"):
-        for path in folder.glob(f"{place}/.*{TEMPORARY}"):
-            path.unlink(missing_ok=True)
+        for inner in folder.glob(place) if place != "." else [folder]:
+            remove_unfinished(inner)

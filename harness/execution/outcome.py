@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.errors import UserError
+from harness.core.files import RECORD, checked_name, read_file
 from harness.core.isolation.process import SERVER_GONE, ending_text, log_tail, signal_name
 from harness.core.records import Record, Status, blank_record, read_record
 from harness.core.run_options import RunOptions, shown_bytes, shown_seconds
@@ -41,18 +42,18 @@ class Ending:
 
 def record_path(out: Path, trial: Trial) -> Path:
     """Return `out/records/<id>.json`."""
-    return out / "records" / f"{trial.id}.json"
+    return out / "records" / f"{checked_name(trial.id)}.json"
 
 
 def log_path(out: Path, trial: Trial) -> Path:
     """Return `out/logs/<id>.log`."""
-    return out / "logs" / f"{trial.id}.log"
+    return out / "logs" / f"{checked_name(trial.id)}.log"
 
 
 def digest(path: Path) -> str | None:
     """Return the SHA-256 of a file; None if there is no file."""
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return hashlib.sha256(read_file(path, RECORD)).hexdigest()
     except OSError:
         return None
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from harness.core.files import write_atomically
 from harness.core.provenance.environment import git_state
 from harness.core.provenance.sources import Sources
-from harness.core.records import write_atomically
 from harness.core.run_options import PROJECT
 from harness.core.trial import Trial
 

@@ -13,6 +13,7 @@ from harness.core.kinds import KINDS, kind_of
 from harness.core.layer_classes import kept_default_dtype
 from harness.core.provenance.sources import Sources, changes
 from harness.core.records import AUDIT_FAILED, Record, read_record, verdict
+from harness.core.third_party import third_party_specs
 from harness.core.trial import Trial
 from harness.execution.outcome import record_path
 from harness.planning.plan import Plan
@@ -25,7 +26,7 @@ OTHERS = ("harness/", "csrc/")
 
 
 @kept_default_dtype(torch.float32)
-def load_trained_model(folder: Path, name: str, device: str) -> Any:
+def load_trained_model(folder: Path, name: str, device: str, third_party: bool) -> Any:
     """See `harness.load_flow`."""
     plan = Plan.load(folder)
     trials = {trial.id: trial for trial in plan.trials}
@@ -37,6 +38,11 @@ def load_trained_model(folder: Path, name: str, device: str) -> Any:
         keeping = " or ".join(kind for kind in KINDS if KINDS[kind].part("trained") is not None)
         raise UserError(f"{name}: a trial of kind {trial.kind} keeps no weights; name one of kind {keeping}")
     record = _record(folder, trial)
+    if not third_party and (specs := _third_party(trial)):
+        raise UserError(
+            f"{name}: its flow needs {' and '.join(specs)}, third-party code that is run when it is imported; if you "
+            "trust that code, give third_party=True"
+        )
     changed = _changed(trial, record)
     if changed:
         raise UserError(
@@ -47,6 +53,13 @@ def load_trained_model(folder: Path, name: str, device: str) -> Any:
         reason = "; ".join(str(row["audit_reason"]) for row in record.rows)
         warnings.warn(f"{name} failed its audit, so its log-densities may not be likelihoods: {reason}", stacklevel=3)
     return module.load(trial, folder, device)
+
+
+def _third_party(trial: Trial) -> list[str]:
+    """Return the third-party code that a trial's model and its digest import, as FILE.py:CLASS or module:CLASS."""
+    named = [("flow" if layer.baseline else "layer", layer.layer) for layer in trial.layers_under_test]
+    named += [("data set", data.name) for data in trial.data_sets]
+    return list(dict.fromkeys(spec for noun, name in named for spec in third_party_specs(noun, name)))
 
 
 def _record(folder: Path, trial: Trial) -> Record:

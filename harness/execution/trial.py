@@ -15,10 +15,11 @@ from typing import Any
 import torch
 
 from harness.core.errors import Diverged, UserError
+from harness.core.files import Unwritten
 from harness.core.flags import configure
 from harness.core.kinds import kind_of
 from harness.core.provenance.environment import environment
-from harness.core.records import Record, Status, Unwritten, blank_record, remove_old_arrays, write_record
+from harness.core.records import Record, Status, blank_record, remove_old_arrays, write_record
 from harness.core.run_options import PROJECT, RunOptions
 from harness.core.settings import Progress
 from harness.core.texts import LONGEST, LONGEST_LOGGED, bounded, error_text, message_of

@@ -10,8 +10,9 @@ from pydantic import AfterValidator, Field, ValidationError
 
 from harness.core.archive import Archive, archive_of
 from harness.core.errors import UserError
+from harness.core.files import RECORD, read_file, write_atomically
 from harness.core.kinds import kind_of
-from harness.core.records import Record, write_atomically
+from harness.core.records import Record
 from harness.core.settings import DataRef, Settings
 from harness.core.trial import AnyTrial, Trial
 from harness.planning.suite_model import Published
@@ -115,7 +116,7 @@ class Plan(Settings):
         archive = archive_of(folder)
         path = archive or folder / FILE
         try:
-            content = path.read_bytes() if archive is None else Archive.read(archive).plan
+            content = read_file(path, RECORD) if archive is None else Archive.read(archive).plan
             return cls.model_validate_json(content)
         except FileNotFoundError as error:
             raise UserError(

@@ -19,8 +19,9 @@ from typing import Any
 import yaml
 
 from harness.core.errors import SuiteError
+from harness.core.files import DATA, open_file
+from harness.core.files import SUITE as MAX_BYTES
 
-MAX_BYTES = 500_000
 MAX_NODES = 20_000  # keys and values, also after expansion of aliases: ten lines of them can stand for a billion
 MAX_TEXT = 2_000  # characters of one key or value
 MAX_INTEGER = (1 << 63) - 1
@@ -97,7 +98,7 @@ def read(path: Path, name: str | None = None) -> Document:
     """Parse a file; one that cannot be read raises SuiteError."""
     name = name or str(path)
     try:
-        with path.open("rb") as file:
+        with open_file(path, DATA) as file:
             content = file.read(MAX_BYTES + 1)
     except IsADirectoryError as error:
         raise SuiteError(f"{name}: a directory; name a YAML file in it") from error

@@ -14,6 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from pydantic import BaseModel, Field, ValidationError
 
 from harness.core.errors import UserError
+from harness.core.files import RECORD, read_file
 from harness.reporting.figures.figure_style import layer_axis, logarithmic, panels, plain
 from harness.reporting.figures.looks import COLOURS, MARKERS
 from harness.reporting.tables.cells import EMPTY, milliseconds
@@ -62,7 +63,7 @@ def read_benchmarks(path: Path) -> Saved:
     """Read what `pytest --benchmark-json` or `--benchmark-save` wrote; a UserError names what is wrong with it."""
     way_out = "give a file of pytest --benchmark-json or --benchmark-save"
     try:
-        found = _File.model_validate_json(path.read_bytes())
+        found = _File.model_validate_json(read_file(path, RECORD))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "the file"

@@ -14,6 +14,7 @@ import pandas as pd
 
 from harness.core.archive import StoredRecords, read_records
 from harness.core.errors import UserError
+from harness.core.files import RECORD, open_file
 from harness.core.isolation.messages import visible
 from harness.core.kinds import KINDS, kind_of
 from harness.core.records import AUDIT_FAILED, Record, read_arrays
@@ -299,7 +300,8 @@ def load(folder: Path) -> pd.DataFrame:
         return Results.read(folder).table
     types = {name: dtype for kind in KINDS.values() for name, dtype in kind.columns.items()}
     try:
-        frame = pd.read_csv(folder / TABLE, dtype=types, keep_default_na=False, na_values=[""])
+        with open_file(folder / TABLE, RECORD) as file:
+            frame = pd.read_csv(file, dtype=types, keep_default_na=False, na_values=[""])
     except (OSError, ValueError) as error:
         raise UserError(f"{folder / TABLE}: not readable as results ({error}); run the suite again") from error
     return _texts_mapped(

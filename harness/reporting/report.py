@@ -9,8 +9,8 @@ from pathlib import Path
 
 from harness.core.archive import FILE as ARCHIVE
 from harness.core.archive import archive_bytes
+from harness.core.files import write_atomically
 from harness.core.kinds import kind_of
-from harness.core.records import write_atomically
 from harness.planning.plan import FILE as PLAN
 from harness.reporting.benchmarks import benchmark_figure, benchmark_table, read_benchmarks
 from harness.reporting.figures.figure_style import render, style

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import pickle
 import shutil
 import time
 from collections.abc import Mapping
@@ -20,10 +19,11 @@ from typing import Any, BinaryIO, Protocol
 import torch
 
 from harness.core.checkpoint_files import SUFFIX, CheckpointHeader, checkpoint_files, checkpoint_folder, read_header
+from harness.core.files import STATE, atomic_file, read_file
 from harness.core.provenance.sources import changes
-from harness.core.records import atomic_file
 from harness.core.run_options import RunOptions
 from harness.core.trial import Trial
+from harness.training.tensor_files import read_tensors
 
 KEPT = 2
 CHECKSUM_BYTES = 32
@@ -172,18 +172,16 @@ def read_checkpoint(path: Path) -> tuple[CheckpointHeader, dict[str, Any]]:
         OSError: the file cannot be read.
         ValueError: it is damaged; the message says how.
     """
-    with path.open("rb") as file:
-        header, line = read_header(file)
-        content = file.read()
-    payload, checksum = content[:-CHECKSUM_BYTES], content[-CHECKSUM_BYTES:]
-    digest = hashlib.sha256(line)
-    digest.update(payload)
-    if digest.digest() != checksum:
+    content = read_file(path, STATE)
+    header, line = read_header(io.BytesIO(content))
+    if hashlib.sha256(memoryview(content)[:-CHECKSUM_BYTES]).digest() != content[-CHECKSUM_BYTES:]:
         raise ValueError("it is damaged: its checksum does not fit")
     try:
-        state = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        raise ValueError(f"it is not readable: {_first_line(error)}") from error
+        state = read_tensors(content[len(line) : -CHECKSUM_BYTES])
+        if not isinstance(state, dict):
+            raise ValueError("it is no mapping")
+    except ValueError as error:
+        raise ValueError(f"it is not readable: {error}") from error
     return header, state
 
 

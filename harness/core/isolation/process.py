@@ -29,6 +29,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from harness.core.files import DATA, open_file
 from harness.core.isolation.descendants import adopt_orphans, end_orphans
 from harness.core.isolation.messages import Receiver, Sender
 
@@ -190,7 +191,7 @@ def signal_name(number: int) -> str:
 
 def log_tail(path: Path, lines: int = LOG_TAIL) -> str | None:
     """Return the last lines of a log of any length; None if there is none."""
-    with contextlib.suppress(OSError), path.open("rb") as file:
+    with contextlib.suppress(OSError), open_file(path, DATA) as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - LOG_TAIL_BYTES))
         return "\n".join(file.read().decode("utf-8", "replace").splitlines()[-lines:])

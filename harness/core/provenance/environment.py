@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import hashlib
 import platform
@@ -10,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from harness.core import files
 from harness.core.provenance.machine import cpu_model, usable_cores
 
 SOURCE = ("layers", "flows", "csrc", "harness", "suites", "pyproject.toml")
@@ -92,7 +94,8 @@ def git_state(folder: Path) -> tuple[dict[str, Any] | None, str]:
     except (OSError, subprocess.SubprocessError):
         return None, ""
     for path in (folder / name for name in new if (folder / name).is_file()):
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        with contextlib.suppress(OSError):  # no source: it is too large
+            lines = files.read_text(path, files.SOURCE).splitlines()
         name = path.relative_to(folder).as_posix()
         parts.append("\n".join(difflib.unified_diff([], lines, "/dev/null", f"b/{name}", lineterm="")))
     diff = "".join(f"{part}\n" for part in parts if part)

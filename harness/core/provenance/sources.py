@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from harness.core.files import SOURCE, read_file
 from harness.core.kinds import kind_of
 from harness.core.provenance.kernel_sources import ALL, kernel_files
 from harness.core.provenance.third_party_files import Followed, imports, merged
@@ -120,7 +121,7 @@ class Sources:
     def _read(self, path: Path) -> tuple[str, tuple[str, ...], frozenset[str]]:
         """Return the digest, the followed imports, and the compiled operators that the file calls."""
         if path not in self._files:
-            content = path.read_bytes()
+            content = read_file(path, SOURCE)
             try:
                 tree = ast.parse(content)
             except (SyntaxError, ValueError):  # importing it will raise the error

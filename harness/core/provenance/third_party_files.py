@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.core.file_modules import OWN, find_top, spec_beside
+from harness.core.files import SOURCE, read_file
 
 RECORDED = ("torch", "numpy")
 """Packages whose versions each record has (`harness.core.provenance.environment`), whatever its layer imports."""
@@ -93,7 +94,7 @@ def imports(tree: ast.AST) -> Iterator[tuple[int, str, tuple[str, ...]]]:
 def _absolute(file: SourceFile) -> Iterator[tuple[str, bool]]:
     """Yield the names that a file imports, relative ones completed, and whether they were relative."""
     try:
-        tree = ast.parse(file.path.read_bytes())
+        tree = ast.parse(read_file(file.path, SOURCE))
     except (OSError, SyntaxError, ValueError):  # compiled, or importing it will raise the error
         return
     for level, module, names in imports(tree):

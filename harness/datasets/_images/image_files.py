@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from harness.core.errors import DataError
+from harness.core.files import IMAGE, open_file
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -94,7 +95,7 @@ def read_image(name: str, path: Path, shape: tuple[int, ...], resize: Filter | N
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path, formats=FORMATS) as image:
+            with open_file(path, IMAGE) as file, Image.open(file, formats=FORMATS) as image:
                 _check_kind(name, path, image)
                 sizes = image.size, image.size[::-1]  # a tag of a rotation may be behind the pixels
                 if all(_wrong_size(size, (width, height), resize) for size in sizes):  # before it takes memory
@@ -109,7 +110,7 @@ def read_image(name: str, path: Path, shape: tuple[int, ...], resize: Filter | N
     except DataError:
         raise
     except Exception as error:  # Pillow's decoders may raise anything on damaged files
-        what = str(error) or type(error).__name__
+        what = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
         raise DataError(f"{name}: {path}: does not decode as an image ({what}); get it again or remove it") from error
     pixels = np.asarray(plain)
     return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)

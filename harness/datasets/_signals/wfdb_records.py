@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from harness.core.errors import DataError
+from harness.core.files import read_text
 from harness.datasets._values.lattice import STATED_ERROR, Lattice
 
 NO_DATA = "~"  # in place of a file or a segment
@@ -118,6 +119,7 @@ def read_header(name: str, path: Path) -> Header:
     from wfdb import MultiRecord, rdheader
 
     try:
+        read_text(path)  # which wfdb would read whole, and a pipe without end
         found = rdheader(str(path.with_suffix("")))
     except OSError as error:
         raise DataError(f"{name}: {path}: cannot be read ({error.strerror or error})") from error
@@ -146,7 +148,7 @@ def read_header(name: str, path: Path) -> Header:
 
 def _gains(name: str, path: Path) -> tuple[float, ...]:
     """Return the gains of the signals as the header states them; wfdb reads 0, uncalibrated, as `DEFAULT_GAIN`."""
-    text = path.read_text(encoding="utf-8", errors="replace")
+    text = read_text(path)
     lines = [line.split() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     gains = []
     for fields in lines[1:]:

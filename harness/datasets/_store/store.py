@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.core.errors import DataError, DataMissing
+from harness.core.files import DATA, RECORD, open_file, read_text
 
 if TYPE_CHECKING:
     import filelock
@@ -138,7 +139,8 @@ def prepare(
     stamps = []
     for path in sources:
         try:
-            facts = path.stat()
+            with open_file(path, DATA) as file:
+                facts = os.fstat(file.fileno())
         except OSError as error:
             raise _unreadable(name, error) from error
         stamps.append([str(path.absolute()), facts.st_size, facts.st_mtime_ns])
@@ -265,7 +267,7 @@ def _of_the_cache(store: Store, error: OSError) -> bool:
 def read_prepared(folder: Path) -> Prepared | None:
     """Return the arrays of a cache folder, if it is complete: every array of the recorded size."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        meta = json.loads((folder / META).read_text(encoding="utf-8"))
+        meta = json.loads(read_text(folder / META, RECORD))
         sizes = {name: facts["bytes"] for name, facts in meta["arrays"].items()}
         if sizes and all((folder / f"{name}.npy").stat().st_size == size for name, size in sizes.items()):
             return Prepared(folder, meta)
@@ -274,5 +276,5 @@ def read_prepared(folder: Path) -> Prepared | None:
 
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
+    with open_file(path, DATA) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

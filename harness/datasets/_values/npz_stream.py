@@ -18,6 +18,7 @@ from typing import IO, Any
 import numpy as np
 
 from harness.core.errors import DataError
+from harness.core.files import DATA, open_file
 from harness.core.provenance.machine import available_memory
 from harness.core.run_options import shown_bytes
 
@@ -138,14 +139,13 @@ def open_npz(file: Path, name: str) -> Iterator[Npz]:
     """Open an .npz file, called `name` in messages.
 
     Raises:
+        OSError: it is no regular file, or cannot be opened.
         DataError: it is not a zip archive, its end (where a zip archive has its contents) is missing, or two members
             have one name.
     """
-    if not file.is_file():
-        raise DataError(f"{name}: is not a file; it must be an .npz file, as numpy.savez writes it")
-    with reading(name, "it must be an .npz file, as numpy.savez writes it"):
-        archive = zipfile.ZipFile(file)
-    with archive:
+    with open_file(file, DATA) as opened, contextlib.ExitStack() as later:
+        with reading(name, "it must be an .npz file, as numpy.savez writes it"):
+            archive = later.enter_context(zipfile.ZipFile(opened))
         if twice := [member for member, count in Counter(archive.namelist()).items() if count > 1]:
             raise DataError(f"{name}: has two members {twice[0]}; which one is meant is unknown: write the file again")
         yield Npz(archive, name)

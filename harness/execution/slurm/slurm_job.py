@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from harness.core.errors import UserError
-from harness.core.records import TEMPORARY, write_atomically
+from harness.core.files import TEMPORARY, write_atomically
 from harness.core.trial import Trial
 from harness.execution.data import check_prepared
 from harness.execution.local.slots import make_slots

@@ -25,7 +25,8 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError
 
 from harness.core.errors import UserError
-from harness.core.records import Record, write_atomically
+from harness.core.files import RECORD, TEXT, checked_name, read_file, read_text, write_atomically
+from harness.core.records import Record
 from harness.core.run_options import RunOptions, shown_seconds
 from harness.core.settings import Settings
 from harness.core.trial import AnyTrial, Trial
@@ -60,7 +61,7 @@ class Submission(Settings):
         """Return the submission stored in `place`; raise a UserError if it is damaged."""
         path = place / FILE
         try:
-            return cls.model_validate_json(path.read_bytes())
+            return cls.model_validate_json(read_file(path, RECORD))
         except (OSError, ValidationError) as error:
             fault = error.strerror if isinstance(error, OSError) else f"{error.error_count()} faults in it"
             raise UserError(
@@ -91,20 +92,20 @@ class Beat(Settings):
 
 def beat_path(out: Path, name: str) -> Path:
     """Return `out/heartbeats/<trial id>.json`."""
-    return out / "heartbeats" / f"{name}.json"
+    return out / "heartbeats" / f"{checked_name(name)}.json"
 
 
 def read_beat(out: Path, name: str) -> tuple[Beat, float] | None:
     """Return a trial's last heartbeat and its age in seconds; None if there is none."""
     path = beat_path(out, name)
     with contextlib.suppress(OSError, ValidationError):
-        return Beat.model_validate_json(path.read_bytes()), max(0.0, time.time() - path.stat().st_mtime)
+        return Beat.model_validate_json(read_file(path, TEXT)), max(0.0, time.time() - path.stat().st_mtime)
     return None
 
 
 def fault_path(place: Path, name: str) -> Path:
     """Return `place/faults/<trial id>.txt`."""
-    return place / "faults" / f"{name}.txt"
+    return place / "faults" / f"{checked_name(name)}.txt"
 
 
 def job_folders(place: Path) -> tuple[Path, ...]:
@@ -168,7 +169,7 @@ class Submissions:
             ending = beat is not None and age <= beat.patience
             return SubmittedTrial(trial, name, "cancelled", "its job was cancelled", ending)
         try:
-            fault = fault_path(place, trial.id).read_text(encoding="utf-8").strip() or None
+            fault = read_text(fault_path(place, trial.id)).strip() or None
         except OSError:
             fault = None
         state, text, active = judge(beat, age, index, jobs, fault)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-import pickle
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -18,19 +18,21 @@ from pydantic import TypeAdapter
 
 from flows import Flow
 from harness.core.errors import DataError, UserError
-from harness.core.records import atomic_file
+from harness.core.files import STATE, atomic_file, checked_name, read_file
 from harness.kinds.density.trial import DensityTrial, FlowTrial
 from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline, ValueRange
+from harness.training.tensor_files import read_tensors
 
 KEYS = {"trial", "shape", "changes", "values", "state"}
 CHECKSUM_BYTES = 32
+LARGEST_EVENT = 1 << 26  # entries
 AGAIN = "delete the record of the trial and this file, and run the suite again"
 
 
 def weights_path(trial: FlowTrial, out: Path) -> Path:
     """Return `out/weights/<id>.pt`."""
-    return out / "weights" / f"{trial.id}.pt"
+    return out / "weights" / f"{checked_name(trial.id)}.pt"
 
 
 def save_flow(
@@ -87,6 +89,27 @@ def load_trained(trial: FlowTrial, path: Path, device: str) -> tuple[Flow, Pipel
     return flow, Pipeline(splits, trial.data, device=device, seed=trial.seed)
 
 
+def _is_state(value: Any) -> bool:
+    """Return whether a value is a mapping from names to tensors."""
+    return isinstance(value, dict) and all(
+        isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in value.items()
+    )
+
+
+def _shape_of(trial: FlowTrial, content: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the event shape; raise ValueError if its flow would be far larger than the weights."""
+    shape, state = content["shape"], content["state"]
+    sizes = isinstance(shape, list | tuple) and all(type(length) is int and length >= 1 for length in shape)
+    if not sizes or len(shape) not in (2, 3):
+        raise ValueError("it states no shape of an event")
+    side = max((length for tensor in state.values() for length in tensor.shape), default=0)
+    steps = 0 if trial.layer.baseline else trial.flow.levels * trial.flow.steps
+    width = 0 if trial.layer.baseline else trial.flow.width
+    if math.prod(shape) > LARGEST_EVENT or max(shape[0], width) > side or steps > len(state):
+        raise ValueError(f"its {len(state)} weights are not those of a flow of events {tuple(shape)}")
+    return tuple(shape)
+
+
 def _flow(trial: FlowTrial, content: dict[str, Any], path: Path, device: str) -> Flow:
     if isinstance(trial, DensityTrial):
         try:
@@ -97,7 +120,7 @@ def _flow(trial: FlowTrial, content: dict[str, Any], path: Path, device: str) ->
     flow = build_flow(content["shape"], trial.layer, trial.flow, trial.seed, permute)
     try:
         flow.load_state_dict(content["state"])
-    except RuntimeError as error:
+    except (RuntimeError, TypeError) as error:
         raise UserError(
             f"{path}: the weights do not fit the flow of its trial, whose layer may have changed since "
             f"({' '.join(str(error).split())}); {AGAIN}"
@@ -107,17 +130,20 @@ def _flow(trial: FlowTrial, content: dict[str, Any], path: Path, device: str) ->
 
 def _read(trial: FlowTrial, path: Path) -> dict[str, Any]:
     try:
-        stored = path.read_bytes()
+        stored = read_file(path, STATE)
         state, checksum = stored[:-CHECKSUM_BYTES], stored[-CHECKSUM_BYTES:]
         if hashlib.sha256(state).digest() != checksum:
             raise ValueError("its checksum does not fit")
-        content = torch.load(io.BytesIO(state), map_location="cpu", weights_only=True)
-        if not isinstance(content, dict) or content.keys() != KEYS:
+        content = read_tensors(state)
+        if not isinstance(content, dict) or content.keys() != KEYS or not _is_state(content["state"]):
             raise ValueError("it holds something else")
+        if not isinstance(content["changes"], dict) or any(not isinstance(name, str) for name in content["changes"]):
+            raise ValueError("its settings are no mapping")
+        content["shape"] = _shape_of(trial, content)
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file; {AGAIN}") from error
-    except (OSError, EOFError, ValueError, RuntimeError, KeyError, pickle.UnpicklingError) as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
+    except (OSError, ValueError) as error:
+        reason = (isinstance(error, OSError) and error.strerror) or str(error)
         raise UserError(f"{path}: not readable as the weights of a trial ({reason}); {AGAIN}") from error
     if content["trial"] != trial.id:
         raise UserError(f"{path}: the weights of trial {content['trial']}, not of {trial.id}; name that trial's file")

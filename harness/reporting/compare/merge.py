@@ -11,7 +11,8 @@ from typing import Any
 
 from harness.core.archive import read_records
 from harness.core.errors import UserError
-from harness.core.records import Record, verdict, write_atomically, write_record
+from harness.core.files import RECORD, read_file, write_atomically
+from harness.core.records import Record, verdict, write_record
 from harness.core.trial import AnyTrial
 from harness.planning.plan import FILE, Plan, Section
 from harness.reporting.compare.pairs import difference, flat
@@ -185,5 +186,5 @@ def _write(plan: Plan, origins: Sequence[Path], folder: Path, chosen: Sequence[t
         if record.arrays is not None:
             arrays = origin / "records" / Path(record.arrays).name
             if arrays.is_file():
-                write_atomically(folder / "records" / arrays.name, arrays.read_bytes())
+                write_atomically(folder / "records" / arrays.name, read_file(arrays, RECORD))
         write_record(folder / "records", record)

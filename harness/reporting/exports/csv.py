@@ -8,7 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from harness.core.records import verdict, write_atomically
+from harness.core.files import write_atomically
+from harness.core.records import verdict
 from harness.reporting.frame import Results, csv_bytes
 
 FILE = "curves.csv"

@@ -12,7 +12,8 @@ from urllib.parse import quote
 
 from harness.core.archive import reading
 from harness.core.errors import UserError
-from harness.core.records import LONGEST_REASON, write_atomically
+from harness.core.files import RECORD, read_text, write_atomically
+from harness.core.records import LONGEST_REASON
 from harness.core.texts import bounded
 from harness.reporting.page.templating import rendered_template
 
@@ -67,7 +68,11 @@ def write_gallery(folder: Path) -> Path:
 
 def _entry(folder: Path) -> Entry:
     """Return what a report says in its table.md, whose beginning is the same for every kind of suite."""
-    title, question, *others = (folder / TEXT).read_text(encoding="utf-8").split("\n\n")
+    try:
+        title, question, *others = read_text(folder / TEXT, RECORD).split("\n\n")
+    except (OSError, ValueError) as error:
+        reason = (isinstance(error, OSError) and error.strerror) or "it has no title and question"
+        raise UserError(f"{folder / TEXT}: not the tables of a report ({reason}); report {folder} again") from error
     answer = others[0] if others else ""
     findings = tuple(tuple(_plain(part) for part in found if part) for found in _FOUND.findall(answer))
     links = tuple((quote(f"{folder.name}/{name}"), text) for name, text in FILES.items() if (folder / name).exists())

@@ -233,7 +233,7 @@ def test_the_header_of_a_checkpoint_has_valid_types_or_is_skipped(run, name, val
 def test_what_is_no_file_of_a_record_is_named(tmp_path, kind, monkeypatch):
     path = write_record(tmp_path, good_record())
     if kind == "large":
-        monkeypatch.setattr("harness.core.records.LARGEST_FILE", 100)
+        monkeypatch.setattr("harness.core.records.RECORD", 100)
     else:
         path.unlink()
         make = {"folder": path.mkdir, "link": lambda: path.symlink_to(path), "pipe": lambda: os.mkfifo(path)}

@@ -3,7 +3,8 @@ import json
 import pytest
 
 from harness.core.errors import UserError
-from harness.core.records import OtherSchema, blank_record, finite, read_record, write_atomically, write_record
+from harness.core.files import write_atomically
+from harness.core.records import OtherSchema, blank_record, finite, read_record, write_record
 from harness.core.settings import FlowSettings, LayerRef
 from harness.kinds.parameters.trial import ParametersTrial
 

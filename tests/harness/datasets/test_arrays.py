@@ -295,7 +295,7 @@ def test_a_missing_file_and_a_folder_are_refused(store):
     with pytest.raises(DataMissing, match="data root, and none is named"):
         NPZ.check(Store(None, store.cache), OPTIONS)
     (store.root / "mine.npz").mkdir()
-    with pytest.raises(DataError, match=r"mine\.npz: is not a file"):
+    with pytest.raises(DataError, match=r"mine\.npz: cannot be read \(it is a folder\)"):
         NPZ.check(store, OPTIONS)
 
 

@@ -76,7 +76,7 @@ FAULTS = {
     "another number": (GOOD, {"columns": 2}, "has 3 columns, and columns = 2 takes all; name some"),
     "few rows": (GOOD, {"length": 11}, "validation has 10 of 100 rows, too few for a window of 11"),
     "wrong step": (GOOD, {"step": 0.5}, "is not a multiple of the step 0.5"),
-    "a folder": (None, {}, "is not a file"),
+    "a folder": (None, {}, "it is a folder"),
 }
 
 

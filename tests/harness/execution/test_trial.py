@@ -5,7 +5,8 @@ import errno
 import pytest
 
 from harness.core.errors import Diverged
-from harness.core.records import Unwritten, blank_record, read_record, write_atomically
+from harness.core.files import Unwritten, write_atomically
+from harness.core.records import blank_record, read_record
 from harness.core.run_options import RunOptions
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.core.third_party import source_digest

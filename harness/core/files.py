@@ -1,0 +1,200 @@
+"""Open files that a user or a run provides, check names that become paths, and write files atomically.
+
+Every file that is read goes through `open_file`, which takes regular files up to a limit of their kind: a pipe, a
+device or a socket would never end, and a sparse file of 300 GB takes no space on the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import io
+import os
+import re
+import secrets
+import stat
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+from pydantic import AfterValidator
+
+# The largest files that are read, in bytes, by their kind.
+SUITE = 500_000
+TEXT = 1 << 20  # a header, a heartbeat, the reason of a fault, the owner of a folder
+SOURCE = 1 << 24  # a Python file
+RECORD = 1 << 28  # a plan, a record, its arrays, an archive, a table, a submission: a hundred times those of 240 trials
+STATE = 1 << 34  # weights and checkpoints
+IMAGE = 1 << 30
+DATA_IN_MEMORY = 1 << 30  # a file of a data set that is read at once
+DATA = 1 << 43  # a file of a data set that is read in parts
+LINE = 1 << 24  # a line of such a file
+
+ARRAYS_UNPACKED = 1 << 28  # the arrays of a record; samples and matrices take some megabytes
+
+LONGEST_NAME = 200  # bytes of a name; file systems take 255, with what is added to it
+TEMPORARY = ".tmp"
+_TEMPORARY = re.compile(r"\..+\.\w+\.(\w{1,8}\.)?tmp")
+_NAME = re.compile(r"[\w-][\w.-]*")
+
+
+class Unwritten(OSError):
+    """A file of a run could not be written; an OSError of a layer is another."""
+
+
+def checked_name(text: str) -> str:
+    """Return a text that is used as the name of a file or folder; raise ValueError if it could be another path.
+
+    A name has letters, digits, "_", "-" and ".", does not begin with ".", and has at most `LONGEST_NAME` bytes.
+    """
+    if _NAME.fullmatch(text) is None or len(text.encode()) > LONGEST_NAME:
+        shown = ascii(text) if len(text) <= 80 else f"{text[:80]!a}…"
+        raise ValueError(f"{shown} is no name of a file: letters, digits, '_', '-' and '.', not '.' first")
+    return text
+
+
+FileName = Annotated[str, AfterValidator(checked_name)]
+"""A text that names a file or folder, as a field of a pydantic model (see `checked_name`)."""
+
+
+def slug(text: str) -> str:
+    """Return a label as part of a file name, of at most 60 characters; different labels may have one slug."""
+    return re.sub(r"\W+", "-", unicodedata.normalize("NFKC", text).lower()).strip("-")[:60].strip("-")
+
+
+def distinct_slugs(labels: Iterator[str] | tuple[str, ...]) -> dict[str, str]:
+    """Return label -> slug, with a digest of the label where it is empty or that of several labels.
+
+    A label that is its own slug keeps it, so that the slug of a label does not depend on the order of the labels.
+    """
+    plain = {label: slug(label) for label in labels}
+    counts = {name: list(plain.values()).count(name) for name in plain.values()}
+    found = {}
+    for label, name in plain.items():
+        unique = name and len(name.encode()) <= LONGEST_NAME // 2 and (counts[name] == 1 or name == label)
+        digest = hashlib.sha256(label.encode(errors="surrogatepass")).hexdigest()[:8]
+        found[label] = name if unique else f"{name[:30]}-{digest}".strip("-")
+    return found
+
+
+def open_file(path: Path, most: int) -> io.BufferedReader:
+    """Open a regular file of at most `most` bytes to be read; a link to one is followed.
+
+    Raises:
+        OSError: it cannot be opened, is no regular file, or is too large; `strerror` is the reason, to stand in a
+            message. Nothing waits for the other end of a pipe.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        facts = os.fstat(handle)
+        if not stat.S_ISREG(facts.st_mode):
+            folder = stat.S_ISDIR(facts.st_mode)
+            reason = "it is a folder" if folder else "it is not a regular file but a pipe, a device or a socket"
+            raise OSError(errno.EISDIR if folder else errno.EINVAL, reason, str(path))
+        if facts.st_size > most:
+            raise _too_large(path, f"{facts.st_size:,}", most)
+        os.set_blocking(handle, True)
+        return io.BufferedReader(io.FileIO(handle))
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def read_file(path: Path, most: int) -> bytes:
+    """Return the content of a regular file of at most `most` bytes.
+
+    Raises:
+        OSError: as for `open_file`, or it does not fit into memory.
+    """
+    with open_file(path, most) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > RECORD:
+            from harness.core.provenance.machine import available_memory
+
+            if size > available_memory() // 2:
+                raise _too_large(path, f"{size:,}", available_memory() // 2)
+        content = file.read(size + 1)
+        if len(content) > size:  # it grows, or states no size, as in /proc
+            content += file.read(most + 1 - len(content))
+        if len(content) > most:
+            raise _too_large(path, f"more than {most:,}", most)
+    return content
+
+
+def read_text(path: Path, most: int = TEXT) -> str:
+    """Return the text of a regular file of at most `most` bytes; bytes that are not UTF-8 are replaced.
+
+    Raises:
+        OSError: as for `read_file`.
+    """
+    return read_file(path, most).decode("utf-8", "replace")
+
+
+def check_lines(path: Path, most: int) -> None:
+    """Raise OSError if a text has more than `most` bytes, or a line of more than `LINE`, which parsers keep whole."""
+    with open_file(path, most) as file:
+        line = 0
+        while block := file.read(1 << 20):
+            end = max(block.rfind(b"\n"), block.rfind(b"\r"))
+            line = line + len(block) if end < 0 else len(block) - end - 1
+            if line > LINE:
+                raise OSError(errno.EFBIG, f"a line of it has more than {LINE:,} bytes, the limit", str(path))
+
+
+def _too_large(path: Path, size: str, most: int) -> OSError:
+    return OSError(errno.EFBIG, f"it has {size} bytes, and at most {most:,} are read", str(path))
+
+
+@contextlib.contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file to write, which gets its name only once it is complete and on the disk.
+
+    A reader sees the old content or the new, never a part. A link of that name is replaced, not followed. A killed
+    writer leaves behind a file that ends in `.tmp`. Its permissions are those that the umask leaves.
+
+    Raises:
+        Unwritten: for any OSError.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{TEMPORARY}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise Unwritten(error.errno, error.strerror or str(error)) from error
+    _sync_folder(path.parent)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file completely or not at all (see `atomic_file`)."""
+    with atomic_file(path) as file:
+        file.write(content)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove the files of a folder, which is no link, that a killed `atomic_file` has left."""
+    if folder.is_symlink() or not folder.is_dir():
+        return
+    for path in folder.glob(f".*{TEMPORARY}"):
+        if _TEMPORARY.fullmatch(path.name) is not None:
+            path.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Flush the new name itself to the disk, if the system can: a later deletion may depend on it."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
