@@ -15,7 +15,8 @@ import re
 import secrets
 import stat
 import unicodedata
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
@@ -60,22 +61,28 @@ FileName = Annotated[str, AfterValidator(checked_name)]
 
 
 def slug(text: str) -> str:
-    """Return a label as part of a file name, of at most 60 characters; different labels may have one slug."""
-    return re.sub(r"\W+", "-", unicodedata.normalize("NFKC", text).lower()).strip("-")[:60].strip("-")
+    """Return a label as part of a file name, of at most half the bytes of a name; several labels may have one slug."""
+    name = re.sub(r"\W+", "-", unicodedata.normalize("NFKC", text).lower()).encode(errors="ignore")
+    return name[: LONGEST_NAME // 2].decode(errors="ignore").strip("-")
 
 
-def distinct_slugs(labels: Iterator[str] | tuple[str, ...]) -> dict[str, str]:
-    """Return label -> slug, with a digest of the label where it is empty or that of several labels.
+def distinct_slugs(labels: Sequence[str], reserved: str = "") -> dict[str, str]:
+    """Return label -> slug, with a digest of the label where it would be empty or that of several labels.
 
-    A label that is its own slug keeps it, so that the slug of a label does not depend on the order of the labels.
+    A label that is its own slug keeps it, so that no slug depends on the order of the labels.
+
+    Args:
+        reserved: an ending that is appended to slugs, so that none may have it without a digest.
     """
     plain = {label: slug(label) for label in labels}
-    counts = {name: list(plain.values()).count(name) for name in plain.values()}
+    counts = Counter(plain.values())
     found = {}
     for label, name in plain.items():
-        unique = name and len(name.encode()) <= LONGEST_NAME // 2 and (counts[name] == 1 or name == label)
-        digest = hashlib.sha256(label.encode(errors="surrogatepass")).hexdigest()[:8]
-        found[label] = name if unique else f"{name[:30]}-{digest}".strip("-")
+        unique = counts[name] == 1 or name == label
+        if not name or not unique or (reserved and name.endswith(reserved)):
+            digest = hashlib.sha256(label.encode(errors="surrogatepass")).hexdigest()[:8]
+            name = f"{name}-{digest}".lstrip("-")
+        found[label] = name
     return found
 
 

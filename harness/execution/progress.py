@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from harness.core.files import RECORD, read_text
 from harness.core.records import Record, verdict
 from harness.core.texts import bounded
 from harness.core.trial import Trial
@@ -133,7 +134,7 @@ class VerboseReporter(Reporter):
         """Report the end of a trial and everything that its process has printed."""
         super().finished(trial, record)
         with contextlib.suppress(OSError):  # a trial on a cluster may have left no log here
-            for text in log_path(self.folder, trial).read_text(encoding="utf-8", errors="replace").splitlines():
+            for text in read_text(log_path(self.folder, trial), RECORD).splitlines():
                 self.line(f"    {bounded(text)}")  # third-party code may print escape sequences
 
 

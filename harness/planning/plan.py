@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,10 +11,11 @@ from pydantic import AfterValidator, Field, ValidationError
 
 from harness.core.archive import Archive, archive_of
 from harness.core.errors import UserError
-from harness.core.files import RECORD, read_file, write_atomically
+from harness.core.files import RECORD, FileName, read_file, write_atomically
 from harness.core.kinds import kind_of
-from harness.core.records import Record
+from harness.core.records import ESCAPED, LONGEST_REASON, Record
 from harness.core.settings import DataRef, Settings
+from harness.core.texts import bounded, printable
 from harness.core.trial import AnyTrial, Trial
 from harness.planning.suite_model import Published
 
@@ -26,7 +28,7 @@ KindName = Annotated[str, AfterValidator(lambda name: kind_of(name).name)]
 class Section(Settings):
     """A claim and its test, in a plan of kind claims."""
 
-    name: str
+    name: FileName
     claim: str  # the sentence
     where: str  # its place in the publication
     test: str
@@ -37,7 +39,7 @@ class Section(Settings):
 class Plan(Settings):
     """The trials of one run of a suite, and the rest that its report needs; rows and columns as in the suite."""
 
-    suite: str
+    suite: FileName
     kind: KindName
     title: str
     question: str
@@ -112,19 +114,79 @@ class Plan(Settings):
 
     @classmethod
     def load(cls, folder: Path) -> Plan:
-        """Read the plan in the folder of a run, or in an archive; raise a UserError if it cannot be read."""
+        """Read the plan in the folder of a run, or in an archive.
+
+        Raises:
+            UserError: it cannot be read, or its parts contradict each other (see `plan_fault`).
+        """
         archive = archive_of(folder)
         path = archive or folder / FILE
         try:
             content = read_file(path, RECORD) if archive is None else Archive.read(archive).plan
-            return cls.model_validate_json(content)
+            plan = cls.model_validate_json(content)
+            if (fault := plan_fault(plan)) is not None or (fault := _text_fault(content)) is not None:
+                raise UserError(f"{path}: not a readable plan ({fault}); run the suite again")
+            return plan
         except FileNotFoundError as error:
             raise UserError(
                 f"{folder}: no {FILE}, so no suite was run here; give the folder of a run, OUT/<suite>"
             ) from error
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-            place = ".".join(map(str, first["loc"])) or "the file"
-            raise UserError(f"{path}: not a readable plan ({place}: {first['msg']}); run the suite again") from error
+            place = bounded(".".join(map(str, first["loc"])) or "the file", 200)
+            fault = bounded(first["msg"], LONGEST_REASON)
+            raise UserError(f"{path}: not a readable plan ({place}: {fault}); run the suite again") from error
         except OSError as error:
             raise UserError(f"{path}: not a readable plan ({error.strerror}); run the suite again") from error
+
+
+def plan_fault(plan: Plan) -> str | None:
+    """Return how parts of a plan contradict each other, as in no plan that a suite gives; None if they agree."""
+    try:
+        planned = {trial.id for trial in plan.trials}
+        if len(planned) < len(plan.trials):
+            return "two trials of one id"
+        names, heads = {section.name for section in plan.sections}, {section.head.suite for section in plan.sections}
+        if min(len(names), len(heads)) < len(plan.sections):
+            return "two sections of one name or suite"
+        for section in plan.sections:
+            nested = section.head.trials or section.head.sections
+            if (fault := "it has trials of its own" if nested else plan_fault(plan.part(section))) is not None:
+                return f"section {section.name}: {fault}"
+        for trial in plan.trials:
+            if (fault := _trial_fault(plan, trial, heads or {plan.suite}, planned)) is not None:
+                return f"trial {trial.id}: {fault}"
+        needed = {early.id for trial in plan.trials for early in trial.prerequisites({})}
+        idle = next((trial.id for trial in plan.trials if not trial.stage and trial.id not in needed), None)
+        if idle is not None and not any(trial.open_ended for trial in plan.trials):
+            return f"no trial depends on {idle}, which only prepares others"
+    except (ValueError, TypeError, KeyError, AttributeError) as error:  # settings that no trial can have
+        return f"settings that no trial has: {bounded(str(error) or type(error).__name__, LONGEST_REASON)}"
+    return None
+
+
+def _trial_fault(plan: Plan, trial: Trial, suites: Collection[str], planned: Set[str]) -> str | None:
+    """Return how a trial contradicts its plan; None if it agrees."""
+    seeds = plan.seeds if trial.repeats == "seed" and not plan.sections else (trial.repetition,)
+    agrees = {
+        "suite": trial.suite in suites,
+        "profile": trial.profile == plan.profile,
+        "device": trial.device == plan.device,
+        "data set or sweep": trial.column in plan.columns,
+        "layer": set(trial.rows) <= set(plan.rows),
+        "seed": trial.repetition in seeds,
+    }
+    if (wrong := next((name for name in agrees if not agrees[name]), None)) is not None:
+        return f"its {wrong} is none of the plan"
+    needed = {early.id for early in trial.prerequisites({})}  # a plan may be of final trials alone
+    missing = needed - planned if needed & planned else set()
+    return f"{min(missing)}, on which it depends, is not in the plan" if missing else None
+
+
+def _text_fault(content: bytes) -> str | None:
+    """Return that a text has control characters, which no suite has and a terminal would obey; None without any."""
+    text = content.decode("utf-8", "replace")
+    if ESCAPED.search(content) is None and (text.isascii() or all(map(str.isprintable, set(text) - {"\n"}))):
+        return None
+    parsed = json.loads(text)
+    return None if printable(parsed) == parsed else "a text with control characters, or of more than 32,000"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from harness.core.errors import UserError
 from harness.core.files import RECORD, open_file
 from harness.core.isolation.messages import visible
 from harness.core.kinds import KINDS, kind_of
+from harness.core.record_arrays import unpacked_arrays
 from harness.core.records import AUDIT_FAILED, Record, read_arrays
 from harness.core.trial import Trial
 from harness.planning.plan import FILE, Plan
@@ -130,16 +130,11 @@ class Results:
 
     def arrays(self, trial: str) -> dict[str, np.ndarray] | None:
         """Return the arrays that a trial stored beside its record; None where there are none."""
-        import numpy as np
-
         record = self.records.get(trial)
         if record is None or record.arrays is None:
             return None
         content = read_arrays(self.folder, record.arrays)
-        if content is None:
-            return None
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            return dict(arrays)
+        return None if content is None else unpacked_arrays(content, self.folder / record.arrays)
 
     @property
     def conflicts(self) -> dict[str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.core.archive import FILE as ARCHIVE
 from harness.core.archive import archive_bytes
-from harness.core.files import write_atomically
+from harness.core.files import RECORD, checked_name, read_file
 from harness.core.kinds import kind_of
 from harness.planning.plan import FILE as PLAN
 from harness.reporting.benchmarks import benchmark_figure, benchmark_table, read_benchmarks
@@ -19,6 +19,7 @@ from harness.reporting.frame import TABLE, Results, csv_bytes
 from harness.reporting.page.answer import Answer
 from harness.reporting.page.page import SUMMARY, PageFigure, PageSection, numbers, page, page_figures
 from harness.reporting.tables.rendering import Table, escape_markdown, latex, latex_tables, markdown, one_line, plain
+from harness.reporting.written import write_files
 
 LARGEST_INSIDE = 1 << 20  # bytes of raw numbers inside the page; larger files lie beside it
 NEEDS = "% Needs \\usepackage{booktabs,graphicx}.\n"
@@ -130,25 +131,21 @@ def write_report(
         "table.tex": (NEEDS + latex_tables(report.tables) + "\n").encode(),
     }
     figures = [*report.figures, *further]  # after the tables: their processes then know what those have computed
-    content |= {f"figures/{name}": image for name, image in image_files(figures).items()}
+    content |= {f"figures/{checked_name(name)}": image for name, image in image_files(figures).items()}
     for name, table in beside.items():
         content[f"table-{name}.md"] = f"{markdown(table)}\n".encode()
         content[f"table-{name}.tex"] = f"{NEEDS}{latex(table)}\n".encode()
     shown = page_figures(figures)
     sections = report.sections(shown, list(beside.values()))
     if archive:
-        content[ARCHIVE] = archive_bytes((folder / PLAN).read_bytes(), results.records.values())
+        content[ARCHIVE] = archive_bytes(read_file(folder / PLAN, RECORD), results.records.values())
         raw: dict[str, bytes | None] = {TABLE: None, ARCHIVE: None}
     else:
         inside = numbers(results)
         raw = {name: data if len(data) <= LARGEST_INSIDE else None for name, data in inside.items()}
         content = {name: inside[name] for name, data in raw.items() if data is None} | content
     content["index.html"] = page(results, sections, raw, report.answer, shown)
-    for name, data in content.items():
-        write_atomically(folder / name, data)
-    for stale in (*(folder / "figures").glob("*"), *folder.glob("table-*"), *folder.glob(SUMMARY)):
-        if stale.suffix in (".png", ".svg", ".md", ".tex", ".gz") and str(stale.relative_to(folder)) not in content:
-            stale.unlink()
+    write_files(folder, content, ("figures/", "table-", SUMMARY))
     text = _joined([title, question, *report.plain_paragraphs(), *warnings, *map(plain, beside.values())])
     return WrittenReport(tuple(content), f"{text}\n")
 

@@ -7,7 +7,6 @@ functions that allocate what a file asks for, such as bytearray(10**10).
 from __future__ import annotations
 
 import io
-import pickle
 import pickletools
 import re
 import zipfile
@@ -15,6 +14,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+
+from harness.core.records import LONGEST_REASON
+from harness.core.texts import message_of
 
 LARGEST_PICKLE = 1 << 26  # bytes of names, numbers and shapes beside the values
 
@@ -34,12 +36,9 @@ def read_tensors(content: bytes) -> Any:
             if tensor.layout != torch.strided or tensor.numel() * tensor.itemsize > len(content):
                 raise ValueError(f"a tensor of shape {tuple(tensor.shape)}, larger than the file")
         return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except ValueError:
-        raise
-    except (RuntimeError, EOFError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise ValueError((str(error) or type(error).__name__).splitlines()[0]) from error
-    except (pickle.UnpicklingError, zipfile.BadZipFile, NotImplementedError, MemoryError) as error:
-        raise ValueError((str(error) or type(error).__name__).splitlines()[0]) from error
+    except Exception as error:  # zipfile, pickletools and torch raise many kinds on a damaged file
+        text = message_of(error, LONGEST_REASON) or type(error).__name__
+        raise ValueError(text.splitlines()[0]) from error
 
 
 def _check_members(content: bytes) -> None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import secrets
 import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,6 +22,8 @@ from importlib import resources
 from pathlib import Path
 
 import torch
+
+from layers.kernels.trust import fault_of, is_whole, private_folder, seal
 
 LIBRARY = "libinvertbench.so"
 COMPILERS = ("c++", "g++", "clang++")
@@ -70,23 +72,30 @@ def find_or_build(folder: Path) -> Path:
         compiler = find_compiler()
         name = f"{code}-{fingerprint(_version(compiler))[:8]}"
     except BuildFailed:
-        others = sorted(folder.glob(f"{code}-*/{LIBRARY}"))
-        if others:
-            return others[0]
-        raise
+        others = [path for path in sorted(folder.glob(f"{code}-*/{LIBRARY}")) if fault_of(path) is None]
+        whole = next(filter(is_whole, others), None)
+        if whole is None:
+            raise
+        return whole
     return find_or_make(folder / name / LIBRARY, lambda unfinished: _compile(compiler, sources, unfinished))
 
 
 def find_or_make(library: Path, make: Callable[[Path], None]) -> Path:
-    """Return the library, made by `make(folder)` under its own name in an empty folder if it is missing."""
-    if library.is_file():
+    """Return the library, made by `make(folder)` under its own name in an empty folder if it is missing or damaged.
+
+    Where other users could have written it, it is neither loaded nor replaced: one in a private folder is returned.
+    """
+    if (fault := fault_of(library)) is not None:
+        library = _private(library, fault)
+    if is_whole(library):
         return library
     final = library.parent
     folder = final.parent
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o755, exist_ok=True)
         with _locked(folder / f"{final.name}.lock"):
-            if not library.is_file():  # another process may have made it while this one waited
+            if not is_whole(library):  # another process may have made it while this one waited
                 _build(make, library)
     except OSError as error:
         raise BuildFailed(
@@ -94,6 +103,27 @@ def find_or_make(library: Path, make: Callable[[Path], None]) -> Path:
             f"; {folder} cannot be used: set $INVERTBENCH_CACHE to a folder that can be written",
         ) from error
     return library
+
+
+def _private(library: Path, fault: str) -> Path:
+    """Return the place of the library in a private folder, for the given fault of its own."""
+    try:
+        private = private_folder() / library.parent.name / library.name
+        own = fault_of(private)
+    except OSError as error:
+        own = error.strerror or str(error)
+    if own is not None:
+        raise BuildFailed(
+            "the cache of compiled kernels can be written by other users",
+            f": {fault}, and {own}; set $INVERTBENCH_CACHE to a folder that only you can write",
+        )
+    print(
+        f"invertbench: {fault}, so its compiled kernels are not used; those of {private.parent.parent} are, until "
+        "$INVERTBENCH_CACHE names a folder that only you can write",
+        file=sys.stderr,
+        flush=True,
+    )
+    return private
 
 
 def source_files() -> list[Path]:
@@ -148,13 +178,14 @@ def _build(make: Callable[[Path], None], library: Path) -> None:
     final = library.parent
     for abandoned in final.parent.glob(f".{final.name}-*"):  # by builds that were killed: the lock is held here
         shutil.rmtree(abandoned, ignore_errors=True)
-    unfinished = Path(tempfile.mkdtemp(prefix=f".{final.name}-", dir=final.parent))
+    unfinished = final.parent / f".{final.name}-{secrets.token_hex(4)}"
+    unfinished.mkdir(mode=0o755)
     try:
         make(unfinished)
         for made in unfinished.glob("*.o"):
             made.unlink()
-        unfinished.chmod(0o755)  # mkdtemp's folder is private to its owner
-        shutil.rmtree(final, ignore_errors=True)  # exists only if its library was deleted
+        seal(unfinished, unfinished / library.name)
+        shutil.rmtree(final, ignore_errors=True)  # exists only if its library was deleted or is damaged
         unfinished.rename(final)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)

@@ -31,6 +31,7 @@ from typing import Any
 
 from harness.core.files import DATA, open_file
 from harness.core.isolation.descendants import adopt_orphans, end_orphans
+from harness.core.isolation.log import Log
 from harness.core.isolation.messages import Receiver, Sender
 
 FIRST_IMPORT = "harness.core.isolation.importing"
@@ -81,6 +82,7 @@ class Child:
 
     process: BaseProcess  # leader of its own session and process group, once it runs
     messages: Receiver
+    log: Log
 
     @property
     def pid(self) -> int:
@@ -98,10 +100,11 @@ class Child:
         self.process.kill()
 
     def clear(self) -> None:
-        """Wait for the end of the process, and end every process that it has left."""
+        """Wait for the end of the process, end every process that it has left, and complete its log."""
         self.process.join()
         self._end_group()
         end_orphans()
+        self.log.finish()
 
     def _end_group(self) -> None:
         if self.process.pid is not None:
@@ -110,21 +113,25 @@ class Child:
 
 
 def start(context: Context, target: Callable[..., None], args: tuple[Any, ...], *, log: Path, name: str) -> Child:
-    """Start a process that calls `target(*args, sender)`, all picklable; its output goes to `log`."""
+    """Start a process that calls `target(*args, sender)`, all picklable; its output goes to `log`, of bounded size."""
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_main, args=(target, args, log, sender), name=name)
+    output, printed = context.Pipe(duplex=False)
+    process = context.Process(target=_main, args=(target, args, printed, sender), name=name)
     process.start()
     sender.close()
-    return Child(process, Receiver(receiver))
+    printed.close()
+    child = Child(process, Receiver(receiver), Log(output, log))
+    child.log.start()
+    return child
 
 
-def _main(target: Callable[..., None], args: tuple[Any, ...], log: Path, messages: Connection) -> None:
+def _main(target: Callable[..., None], args: tuple[Any, ...], output: Connection, messages: Connection) -> None:
     gc.freeze()  # what the server has imported: to visit it would copy the memory that is shared with the server
     gc.enable()
     _detach()
-    with log.open("wb", buffering=0) as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
+    os.dup2(output.fileno(), 1)
+    os.dup2(output.fileno(), 2)
+    output.close()
     _cut_pipes(messages)
     faulthandler.enable(all_threads=False)
     with contextlib.suppress(OSError):

@@ -20,6 +20,7 @@ import numpy as np
 from harness.core.errors import DataError
 from harness.core.files import DATA, open_file
 from harness.core.provenance.machine import available_memory
+from harness.core.record_arrays import npy_header
 from harness.core.run_options import shown_bytes
 
 BLOCK = 8 << 20  # bytes of a block of events, about
@@ -66,7 +67,7 @@ class Npz:
         name = f"{self.name}: {key}"
         info = self.archive.getinfo(f"{key}.npy")
         with reading(name), self.archive.open(info) as file:
-            shape, fortran, dtype = _header(file)
+            shape, fortran, dtype = npy_header(file)
             start = file.tell()
         if dtype.kind not in NUMBERS or dtype.itemsize > 8:
             raise DataError(f"{name} holds {dtype}; it must hold integers or floating-point numbers of at most 64 bits")
@@ -149,16 +150,6 @@ def open_npz(file: Path, name: str) -> Iterator[Npz]:
         if twice := [member for member, count in Counter(archive.namelist()).items() if count > 1]:
             raise DataError(f"{name}: has two members {twice[0]}; which one is meant is unknown: write the file again")
         yield Npz(archive, name)
-
-
-def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Return shape, Fortran order and dtype of an .npy file; the file is left at the first value."""
-    version = np.lib.format.read_magic(file)
-    if version == (1, 0):
-        return np.lib.format.read_array_header_1_0(file)
-    if version == (2, 0):
-        return np.lib.format.read_array_header_2_0(file)
-    raise ValueError(f"version {version} of the .npy format is for records with named fields")
 
 
 def _exactly(file: IO[bytes], count: int) -> bytes:

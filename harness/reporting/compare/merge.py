@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,12 +11,13 @@ from typing import Any
 
 from harness.core.archive import read_records
 from harness.core.errors import UserError
-from harness.core.files import RECORD, read_file, write_atomically
-from harness.core.records import Record, verdict, write_record
+from harness.core.files import RECORD, checked_name, read_file, write_atomically
+from harness.core.records import Record, remove_record, verdict, write_record
 from harness.core.trial import AnyTrial
 from harness.planning.plan import FILE, Plan, Section
 from harness.reporting.compare.pairs import difference, flat
 from harness.reporting.frame import CONFLICT, elsewhere, is_timed, machine_name, timing_machine
+from harness.reporting.written import refuse_links
 
 MARK = "merged.json"
 TIMES = frozenset({"train_seconds", "audit_seconds"})  # measures that differ from run to run
@@ -115,6 +116,7 @@ def _difference(first: AnyTrial, second: AnyTrial) -> str:
 def _check_target(folder: Path, origins: Sequence[Path]) -> None:
     if folder.resolve() in [origin.resolve() for origin in origins]:
         raise UserError(f"{folder}: is one of the folders to be merged; choose another --out")
+    refuse_links(folder.parent, folder, folder / "records")
     if (folder / FILE).exists() and not (folder / MARK).exists():
         raise UserError(f"{folder}: holds a run, not a merge; choose another --out")
 
@@ -178,13 +180,15 @@ def _contradiction(first: Record, second: Record) -> str | None:
 
 
 def _write(plan: Plan, origins: Sequence[Path], folder: Path, chosen: Sequence[tuple[Path, Record]]) -> None:
-    for name in ("records", "figures"):
-        shutil.rmtree(folder / name, ignore_errors=True)
+    if (folder / MARK).exists():  # of an earlier merge, whose records are removed
+        with contextlib.suppress(UserError):
+            for trial in Plan.load(folder).trials:
+                remove_record(folder / "records", trial.id)
     write_atomically(folder / MARK, json.dumps({"folders": len(origins)}).encode())
     plan.save(folder)
     for origin, record in chosen:
         if record.arrays is not None:
-            arrays = origin / "records" / Path(record.arrays).name
+            arrays = origin / "records" / checked_name(record.arrays)
             if arrays.is_file():
                 write_atomically(folder / "records" / arrays.name, read_file(arrays, RECORD))
         write_record(folder / "records", record)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import shutil
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from harness.core.errors import UserError
+from harness.core.files import checked_name
 from harness.core.records import Record, verdict
 from harness.core.trial import Trial
 from harness.reporting.frame import Results
+from harness.reporting.written import refuse_links
 
 FOLDER = "tensorboard"
 
@@ -32,12 +34,13 @@ def write(results: Results, folder: Path) -> Path:
             f"--to tensorboard: {error}; install it: pip install tensorboard, or 'invertbench[tensorboard]'"
         ) from error
     target = folder / FOLDER
-    shutil.rmtree(target, ignore_errors=True)  # TensorBoard would show the events of two exports as one
+    _remove_events(target)  # TensorBoard would show the events of two exports as one
     for trial in results.plan.trials:
         record = results.records.get(trial.id)
         if record is None:
             continue
         begin = datetime.fromisoformat(record.started).timestamp() if record.started else 0.0
+        refuse_links(folder, target / checked_name(trial.id))
         with SummaryWriter(str(target / trial.id)) as writer:
             for name, step, seconds, value in points(record):
                 writer.add_scalar(f"curves/{name}", value, step, walltime=begin + seconds)
@@ -48,6 +51,18 @@ def write(results: Results, folder: Path) -> Path:
             for summary in hparams(settings, {})[1:]:
                 writer.file_writer.add_summary(summary)
     return target
+
+
+def _remove_events(target: Path) -> None:
+    """Remove the files of events below the folder, and the folders that are then empty; no link is followed."""
+    refuse_links(target.parent, target)
+    for inner in target.iterdir() if target.is_dir() else ():
+        if inner.is_symlink() or not inner.is_dir():
+            continue
+        for path in inner.glob("events.out.tfevents.*"):
+            path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it holds other files
+            inner.rmdir()
 
 
 def points(record: Record) -> Iterator[tuple[str, int, float, float]]:

@@ -129,11 +129,6 @@ def plain(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def slug(text: str) -> str:
-    """Return a label as part of a file name."""
-    return re.sub(r"\W+", "-", text.lower()).strip("-")
-
-
 def render(figure: Figure) -> dict[str, bytes]:
     """Return the figure as ".png", in 256 colours, and as ".svg" unless it shows pixels."""
     shows_pixels = any(axes.images for axes in figure.axes)

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from PIL import Image
 
 from harness.core.archive import FILE as ARCHIVE
-from harness.reporting.figures.figure_style import slug
+from harness.core.files import slug
 from harness.reporting.figures.figures import ReportFigure
 from harness.reporting.frame import TABLE, Results, csv_bytes
 from harness.reporting.page.answer import Answer, Finding

@@ -8,9 +8,10 @@ import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
+from harness.core.files import distinct_slugs
 from harness.core.records import MAP
 from harness.kinds.density.figures.samples import arrays_of
-from harness.reporting.figures.figure_style import panels, plain, slug
+from harness.reporting.figures.figure_style import panels, plain
 from harness.reporting.figures.looks import COLOURS
 from harness.reporting.frame import Results
 
@@ -27,14 +28,14 @@ def figures(results: Results) -> dict[str, Figure]:
     square root of its magnitude, up to the largest of the panel. A cell of a reduced matrix shows its entry of the
     largest magnitude (see `harness.evaluation.learned_maps`).
     """
-    figures = {}
+    figures, slugs = {}, distinct_slugs(results.plan.columns)
     for column in results.plan.columns:
         blocks: list[tuple[str, np.ndarray]] = []
         for row, arrays in arrays_of(results, column).items():
             names = [name for name in arrays if name.startswith(MAP)]
             blocks += [(row + name.removeprefix(names[0]).partition(":")[0], arrays[name]) for name in names]
         if blocks:
-            figures[f"maps-{slug(column)}"] = _figure(column, blocks)
+            figures[f"maps-{slugs[column]}"] = _figure(column, blocks)
     return figures
 
 

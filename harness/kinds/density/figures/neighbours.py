@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
+from harness.core.files import distinct_slugs
 from harness.kinds.density.figures.samples import arrays_of, shades, tiled
-from harness.reporting.figures.figure_style import INK, panels, plain, slug
+from harness.reporting.figures.figure_style import INK, panels, plain
 from harness.reporting.figures.looks import COLOURS
 from harness.reporting.frame import Results
 
@@ -25,7 +26,7 @@ Pairs = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 def figures(results: Results) -> dict[str, Figure]:
     """Return a figure per data set: held-out events, then samples of each layer, from the first seed that has any."""
-    figures = {}
+    figures, names = {}, distinct_slugs(results.plan.columns)
     for column in results.plan.columns:
         found = {row: pairs for row, arrays in arrays_of(results, column).items() if (pairs := pairs_of(arrays))}
         if not found:
@@ -38,7 +39,7 @@ def figures(results: Results) -> dict[str, Figure]:
         figure.suptitle(
             plain(f"{column}: {where} the nearest training example; median distance in parentheses"), x=0.01, ha="left"
         )
-        figures[f"neighbours-{slug(column)}"] = figure
+        figures[f"neighbours-{names[column]}"] = figure
     return figures
 
 

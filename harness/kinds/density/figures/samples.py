@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +13,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from harness.core.errors import UserError
+from harness.core.files import distinct_slugs
+from harness.core.records import MAP
 from harness.core.third_party import is_third_party
 from harness.kinds.density.likelihoods import UNITS, density
 from harness.kinds.density.trial import DensityTrial
-from harness.reporting.figures.figure_style import INK, panels, plain, slug
+from harness.reporting.figures.figure_style import INK, panels, plain
 from harness.reporting.figures.looks import COLOURS
 from harness.reporting.frame import Results, Row, rows_of
 
@@ -29,14 +31,14 @@ WAVES = 3  # sequences in a panel
 
 def figures(results: Results) -> dict[str, Figure]:
     """Return a figure per data set: the data, then samples of each layer, from the first seed that has any."""
-    figures = {}
+    figures, names = {}, distinct_slugs(results.plan.columns)
     for column in results.plan.columns:
         blocks = sample_blocks(results, column)
         if not blocks:
             continue
         figure = image_figure(blocks) if blocks[0].events.ndim == 4 else wave_figure(blocks, channels(results, column))
         figure.suptitle(plain(f"{column}: held-out data, and samples of the flow with each layer"), x=0.01, ha="left")
-        figures[f"samples-{slug(column)}"] = figure
+        figures[f"samples-{names[column]}"] = figure
     return figures
 
 
@@ -59,10 +61,41 @@ def stored(results: Results, column: str) -> Iterator[tuple[Row, dict[str, np.nd
     frame = density(results)
     frame = frame[frame["dataset"] == column]
     for row in results.plan.rows:
-        found = ((line, results.arrays(line.id)) for line in rows_of(frame[frame["layer"] == row]))
+        found = ((line, _stored_arrays(results, line.id)) for line in rows_of(frame[frame["layer"] == row]))
         first = next(((line, arrays) for line, arrays in found if arrays is not None), None)
         if first is not None:
             yield first
+
+
+def _stored_arrays(results: Results, trial: str) -> dict[str, np.ndarray] | None:
+    """Return the arrays that a trial stored.
+
+    Raises:
+        UserError: they are not those of `harness.kinds.density.samples.save_samples`, in shape and values.
+    """
+    arrays = results.arrays(trial)
+    if arrays is None or _fit(arrays):
+        return arrays
+    path = results.folder / str(results.records[trial].arrays)
+    raise UserError(f"{path}: not samples of a flow and their neighbours; run the suite again")
+
+
+def _fit(arrays: Mapping[str, np.ndarray]) -> bool:
+    """Return whether arrays are events of one shape, their neighbours with distances, and matrices."""
+    if not {"data", "samples"} <= arrays.keys():
+        return False
+    event = arrays["data"].shape[1:]
+    for name, array in arrays.items():
+        if name.startswith(MAP):
+            axes: tuple[int, ...] | None = array.shape[:1] * 2
+        elif name.endswith(("_neighbour_distance", "_neighbour_index")):
+            axes = arrays.get(f"{name.partition('_')[0]}_neighbours", array).shape[:1]
+        else:
+            axes = array.shape[:1] + event if name in ("data", "samples") or name.endswith("_neighbours") else None
+        if axes is not None and (array.shape != axes or not array.size):
+            return False
+    shown = (array for name, array in arrays.items() if name == "data" or name.startswith(MAP))
+    return len(event) in (2, 3) and all(np.isfinite(array).all() for array in shown)
 
 
 def sample_blocks(results: Results, column: str) -> list[Block]:

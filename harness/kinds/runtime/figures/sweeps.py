@@ -11,9 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from harness.core.files import distinct_slugs
 from harness.kinds.runtime.points import merged
 from harness.kinds.runtime.trial import RuntimeTrial
-from harness.reporting.figures.figure_style import INK, logarithmic, panels, plain, side_legend, slug
+from harness.reporting.figures.figure_style import INK, logarithmic, panels, plain, side_legend
 from harness.reporting.figures.looks import Look, looks
 from harness.reporting.frame import Results
 from harness.reporting.tables.cells import OPERATIONS, shape_text
@@ -32,8 +33,9 @@ MIXER = "conv1x1"
 
 def figures(results: Results) -> dict[str, Figure]:
     """Return figures of every sweep, a panel per operation."""
+    names = distinct_slugs(results.plan.columns, reserved=f"-{MIXER}")
     return {
-        f"runtime-{slug(sweep)}{suffix}": figure
+        f"runtime-{names[sweep]}{suffix}": figure
         for sweep in results.of_kind("runtime")["sweep"].unique()
         for suffix, figure in sweep_figures(results, sweep).items()
     }
