@@ -156,10 +156,6 @@ def plan_fault(plan: Plan) -> str | None:
         for trial in plan.trials:
             if (fault := _trial_fault(plan, trial, heads or {plan.suite}, planned)) is not None:
                 return f"trial {trial.id}: {fault}"
-        needed = {early.id for trial in plan.trials for early in trial.prerequisites({})}
-        idle = next((trial.id for trial in plan.trials if not trial.stage and trial.id not in needed), None)
-        if idle is not None and not any(trial.open_ended for trial in plan.trials):
-            return f"no trial depends on {idle}, which only prepares others"
     except (ValueError, TypeError, KeyError, AttributeError) as error:  # settings that no trial can have
         return f"settings that no trial has: {bounded(str(error) or type(error).__name__, LONGEST_REASON)}"
     return None

@@ -67,10 +67,9 @@ class Log(threading.Thread):
         self._tail.append(rest)
         while self._kept - len(self._tail[0]) >= TAIL:
             self._kept -= len(self._tail.popleft())
-        if self._beyond <= TAIL:
-            if file is not None:
-                file.write(data)
-        elif time.monotonic() - self._rewritten >= REWRITE_SECONDS:
+        if file is not None and (now := first if self._beyond > TAIL else data):
+            file.write(now)
+        if self._beyond > TAIL and time.monotonic() - self._rewritten >= REWRITE_SECONDS:
             self._rewrite(file)
 
     def _rewrite(self, file: BinaryIO | None) -> None:

@@ -8,7 +8,7 @@ from harness.core.errors import SuiteError, UserError
 from harness.kinds.density.trial import DensityTrial
 from harness.kinds.parameters.trial import ParametersTrial
 from harness.kinds.runtime.trial import RuntimeTrial
-from harness.planning.plan import Plan
+from harness.planning.plan import Plan, Section
 from harness.planning.suite import load_suite
 from layers import LAYERS
 
@@ -400,3 +400,67 @@ def test_the_runtime_suite_sweeps_sides_batches_and_channels():
         channels = [trial.shape for trial in made.trials if trial.sweep == "channels"]
         assert (min(channels), max(channels)) == ((3, 32, 32), (192, 32, 32))
         assert made.trials[0].operations == ("forward", "forward_backward", "inverse", "inverse_warm")
+
+
+def changed(plan, **changes):
+    """Return a plan whose last trial has other settings; their id then fits them."""
+    last = plan.trials[-1]
+    new = type(last).model_validate(last.model_dump() | changes)
+    return plan.model_copy(update={"trials": (*plan.trials[:-1], new)})
+
+
+CONTRADICTIONS = {
+    "an id twice": (lambda plan: plan.model_copy(update={"trials": plan.trials * 2}), "two trials of one id"),
+    "suite": (lambda plan: changed(plan, suite="other"), "its suite is none of the plan"),
+    "suite of the plan": (lambda plan: plan.model_copy(update={"suite": "other"}), "its suite is none"),
+    "profile": (lambda plan: plan.model_copy(update={"profile": "paper"}), "its profile is none"),
+    "device": (lambda plan: changed(plan, device="cuda"), "its device is none"),
+    "seed": (lambda plan: changed(plan, seed=77), "its seed is none"),
+    "rows": (lambda plan: plan.model_copy(update={"rows": plan.rows[:1]}), "its layer is none"),
+    "columns": (lambda plan: plan.model_copy(update={"columns": plan.columns[:1]}), "its data set or sweep is none"),
+    "control": (lambda plan: plan.model_copy(update={"title": "a\x1b[31m"}), "a text with control characters"),
+    "long": (lambda plan: plan.model_copy(update={"title": "é" * 40_000}), "of more than 32,000"),
+}
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_a_plan_whose_parts_contradict_each_other_is_one_message(tmp_path, density_run, name):
+    change, words = CONTRADICTIONS[name]
+    plan = density_run[0]
+    plan = plan.model_copy(update={"trials": tuple(trial for trial in plan.trials if trial.kind == "density")})
+    plan.save(tmp_path)
+    assert Plan.load(tmp_path) == plan
+    change(plan).save(tmp_path)
+    with pytest.raises(UserError, match=rf"plan\.json: not a readable plan \(.*{words}.*\); run the suite") as caught:
+        Plan.load(tmp_path)
+    assert "\n" not in str(caught.value) and str(caught.value).isprintable()
+
+
+def test_a_plan_with_a_part_of_a_tuning_is_one_message(tmp_path, density_run):
+    plan = density_run[0]
+    final = [trial for trial in plan.trials if trial.kind == "density"]
+    candidates = dict.fromkeys(early for trial in final for early in trial.prerequisites({}))
+    plan.model_copy(update={"trials": (*candidates, *final)}).save(tmp_path)
+    assert len(Plan.load(tmp_path).trials) == len(candidates) + len(final)
+    plan.model_copy(update={"trials": (*list(candidates)[1:], *final)}).save(tmp_path)
+    with pytest.raises(UserError, match="on which it depends, is not in the plan"):
+        Plan.load(tmp_path)
+
+
+def test_sections_are_named_as_files_and_agree_with_their_trials(tmp_path, parameters_run):
+    part, _ = parameters_run
+    about = {"claim": "c", "where": "w", "test": "t", "judge": "parameters"}
+    section = Section(name="one", head=part.model_copy(update={"trials": ()}), **about)
+    whole = part.model_copy(update={"suite": "whole", "kind": "claims", "sections": (section,)})
+    whole.save(tmp_path)
+    assert Plan.load(tmp_path) == whole
+    for sections, words in (
+        ((section, section), "two sections of one name or suite"),
+        ((section.model_copy(update={"head": part}),), "section one: it has trials of its own"),
+        ((section.model_copy(update={"head": section.head.model_copy(update={"rows": ()})}),), "section one: .* layer"),
+        ((section.model_copy(update={"head": section.head.model_copy(update={"suite": "x"})}),), "its suite is none"),
+        ((section.model_copy(update={"name": "../x"}),), "is no name of a file"),
+    ):
+        whole.model_copy(update={"sections": sections}).save(tmp_path)
+        with pytest.raises(UserError, match=words):
+            Plan.load(tmp_path)

@@ -1,12 +1,14 @@
 """Merging records of several machines: no duplicates, every contradiction reported, no times pooled."""
 
 import copy
+import json
 from dataclasses import replace
 
 import pandas as pd
 import pytest
 
 from harness.cli.parser import main
+from harness.core.archive import archive_bytes
 from harness.core.errors import UserError
 from harness.core.records import blank_record, read_record, write_record
 from harness.kinds.density.trial import DensityTrial
@@ -212,3 +214,41 @@ def test_a_damaged_record_is_named_and_left_out(machines, density_run, tmp_path)
     [merged] = merge([first, second], tmp_path / "merged")
     name = f"{second}: records/{plan.trials[0].id}.json"
     assert merged.taken == 18 and merged.remarks[0].startswith(f"{name}: not a readable record")
+
+
+def test_a_merge_replaces_its_own_records_alone(machines, tmp_path, density_run, no_figures):
+    whole, half = machines("whole"), machines("half", lambda r: density(r) and r.trial["seed"] == 0)
+    [merged] = merge([whole], tmp_path / "merged")
+    for name in ("records/mine.json", "figures/mine.svg"):
+        (merged.folder / name).parent.mkdir(exist_ok=True)
+        (merged.folder / name).write_text("mine")
+    [again] = merge([half], tmp_path / "merged")
+    assert again.folder == merged.folder and again.taken == len(list((again.folder / "records").glob("*-s0-*.json")))
+    assert len(list((again.folder / "records").iterdir())) == again.taken + 1
+    assert (merged.folder / "figures" / "mine.svg").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["", "records"])
+def test_nothing_is_merged_through_a_link(machines, tmp_path, density_run, name):
+    whole, victim = machines("whole"), tmp_path / "victim"
+    victim.mkdir()
+    target = tmp_path / "merged" / density_run[0].suite / name
+    target.parent.mkdir(parents=True)
+    target.symlink_to(victim)
+    with pytest.raises(UserError, match="is a symbolic link"):
+        merge([whole], tmp_path / "merged")
+    assert not list(victim.iterdir())
+
+
+@pytest.mark.parametrize("name", ["/tmp/elsewhere", "../victim", "..", "", "a/b", "a\0b", ".hidden"])
+def test_no_folder_comes_from_a_plan(density_run, tmp_path, name, no_figures):
+    plan, records = density_run
+    content = json.dumps(json.loads(plan.model_dump_json()) | {"suite": name}).encode()
+    evil = tmp_path / "evil.zip"
+    evil.write_bytes(archive_bytes(content, records))
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(UserError, match=r"evil\.zip: not a readable plan \(suite: .* is no name of a file"):
+        merge([evil], tmp_path / "out")
+    assert main(["report", str(evil), "--out", str(tmp_path / "out")]) == 2
+    assert main(["export", str(evil), "--to", "csv"]) == 2
+    assert sorted(tmp_path.rglob("*")) == before

@@ -68,7 +68,7 @@ def trained(tmp_path, monkeypatch):
             **{name: getattr(trial, name) for name in CandidateTrial.model_fields if name not in ("kind", "candidate")},
             candidate=0,
         )
-        Plan(**about, rows=("butterfly",), columns=("toy",), trials=(candidate, trial)).save(tmp_path)
+        Plan(**about, rows=("butterfly",), columns=("toy",), seeds=(SEED,), trials=(candidate, trial)).save(tmp_path)
         write_record(tmp_path / "records", record)
         return splits, trial, record, candidate
 
@@ -172,6 +172,31 @@ def test_what_cannot_be_loaded_is_said(trained, tmp_path, monkeypatch):
     refused("left no weights, as it ended with diverged: NaN at step 2")
     (tmp_path / "records" / f"{trial.id}.json").unlink()
     refused("has not run")
+
+
+@pytest.mark.parametrize("where", ["layer", "data"])
+def test_third_party_code_is_imported_only_if_asked_to(trained, tmp_path, monkeypatch, where):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("open('ran', 'w').close()\nraise ValueError('it ran')\n")
+    _, trial, record, _ = trained("image")
+    values = trial.model_dump(mode="json")
+    values[where] |= {"layer": "mine.py:Mine"} if where == "layer" else {"name": "mine.py:Mine"}
+    named = DensityTrial.model_validate(values)
+    plan = Plan.load(tmp_path).model_copy(update={"trials": (named,)})
+    plan.save(tmp_path)
+    sources = {"layers/butterfly.py": "0" * 12}
+    about = {
+        "id": named.id,
+        "trial": named.model_dump(mode="json"),
+        "environment": {"sources": sources},
+        "arrays": None,
+    }
+    write_record(tmp_path / "records", replace(record, **about))
+    with pytest.raises(UserError, match=r"needs mine\.py:Mine, .* give third_party=True"):
+        harness.load_flow(tmp_path, named.id)
+    assert not Path("ran").exists()
+    with pytest.raises(UserError, match="it ran"):
+        harness.load_flow(tmp_path, named.id, third_party=True)
 
 
 def test_the_example_of_the_documentation_runs(trained, tmp_path, capsys):
