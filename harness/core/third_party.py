@@ -153,8 +153,12 @@ def from_here(path: Path) -> Path:
 
 def source_digest(path: Path) -> str:
     """Return the digest of a third-party file and of the files that it imports, which enters the id of a trial."""
-    files = follow(path.name, path).files
-    digests = sorted((name, hashlib.sha256(read_file(file, SOURCE)).hexdigest()) for file, name in files.items())
+    try:
+        files = follow(path.name, path).files
+        digests = sorted((name, hashlib.sha256(read_file(file, SOURCE)).hexdigest()) for file, name in files.items())
+    except OSError as error:
+        unreadable = error.filename or path
+        raise UserError(f"{unreadable}: cannot be read ({error.strerror}); name a Python file that can") from error
     if len(digests) == 1:
         return digests[0][1][:16]
     return hashlib.sha256(json.dumps(digests).encode()).hexdigest()[:16]
@@ -228,7 +232,7 @@ def _reason(error: BaseException) -> str:
 
 def _find_file(file: Path, folder: Path | None) -> Path | None:
     with contextlib.suppress(OSError, ValueError):  # the name is too long for a file, or has a NUL
-        return next((place.resolve() for place in _places(file, folder) if place.is_file()), None)
+        return next((place.resolve() for place in _places(file, folder) if place.exists()), None)
     return None
 
 

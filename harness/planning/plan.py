@@ -185,4 +185,4 @@ def _text_fault(content: bytes) -> str | None:
     if ESCAPED.search(content) is None and (text.isascii() or all(map(str.isprintable, set(text) - {"\n"}))):
         return None
     parsed = json.loads(text)
-    return None if printable(parsed) == parsed else "a text with control characters, or of more than 32,000"
+    return None if printable(parsed) == parsed else "a text with control characters"

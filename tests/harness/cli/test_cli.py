@@ -319,8 +319,8 @@ def test_a_command_reads_each_record_once(suite, stand_in, monkeypatch):
     assert main(["run", "tiny.yaml"]) == 0
     suite.write_text(SUITE.replace("steps: 2", "steps: 3"))
     assert main(["run", "tiny.yaml"]) == 0, "the records of the first run stay in the folder"
-    read, content = [], records._content
-    monkeypatch.setattr(records, "_content", lambda path: read.append(path.name) or content(path))
+    read, content = [], records.read_file
+    monkeypatch.setattr(records, "read_file", lambda path, most: read.append(path.name) or content(path, most))
     names = sorted(path.name for path in Path("reports/tiny/records").iterdir())
     for words in (["status"], ["report"], ["report", "--out", "merged"]):
         assert main([*words, "reports/tiny"]) == 0

@@ -1,22 +1,31 @@
-"""Random damage to records, arrays, archives and checkpoints is a message that names the file, never a traceback."""
+"""Random damage to plans, records, arrays, archives, weights and checkpoints is a message that names the file."""
 
 import gzip
+import hashlib
+import io
 import json
 import math
 import os
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.core.archive import FILE, archive_bytes, read_records
 from harness.core.checkpoint_files import CheckpointHeader, checkpoint_folder, newest_header
 from harness.core.errors import UserError
+from harness.core.files import checked_name
 from harness.core.records import Record, blank_record, read_arrays, read_record, write_arrays, write_record
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
+from harness.kinds.density.figures import maps, samples
 from harness.kinds.density.result import DensityResult
 from harness.kinds.density.trial import DensityTrial
+from harness.kinds.density.weights import load_flow
+from harness.pipeline.models import build_flow
 from harness.planning.plan import Plan
+from harness.reporting.figures.figure_style import style
 from harness.reporting.frame import Results, csv_bytes
 from harness.reporting.page.page_facts import environment_rows, records_summary, trial_rows
 from harness.reporting.report import SuiteReport
@@ -95,10 +104,8 @@ REMOVED = object()
 few = settings(max_examples=40, deadline=None, derandomize=True, database=None)
 
 
-@st.composite
-def changed_records(draw):
-    """Return the JSON of a record in which one value or two are others, or removed."""
-    content = json.loads(json.dumps(GOOD))
+def changed(draw, content):
+    """Return a value of JSON in which one value or two are others, or removed."""
     for _ in range(draw(st.integers(1, 2))):
         *front, last = draw(st.sampled_from([path for path in places(content) if path]))
         inner = content
@@ -109,7 +116,13 @@ def changed_records(draw):
             del inner[last]
         else:
             inner[last] = value
-    return json.dumps(content).encode()
+    return content
+
+
+@st.composite
+def changed_records(draw):
+    """Return the JSON of a record in which one value or two are others, or removed."""
+    return json.dumps(changed(draw, json.loads(json.dumps(GOOD)))).encode()
 
 
 @st.composite
@@ -177,6 +190,107 @@ def test_a_number_beyond_the_bounds_is_named(tmp_path, changes, number):
 @given(damaged_bytes(json.dumps(GOOD).encode()))
 def test_damaged_bytes_of_a_record_are_reported_or_named(run, content):
     read_and_reported(run, content)
+
+
+@st.composite
+def changed_plans(draw):
+    """Return the JSON of a plan in which one value or two are others, or removed."""
+    return json.dumps(changed(draw, json.loads(PLAN.model_dump_json()))).encode()
+
+
+@few
+@given(changed_plans() | damaged_bytes(PLAN.model_dump_json().encode()))
+def test_a_damaged_plan_is_reported_or_named(tmp_path_factory, content):
+    folder = tmp_path_factory.mktemp("plan")
+    (folder / "plan.json").write_bytes(content)
+    archive = folder / "in.zip"
+    archive.write_bytes(archive_bytes(content, [good_record()]))
+    try:
+        plan = Plan.load(folder)
+    except UserError as error:
+        assert str(error).startswith(f"{folder / 'plan.json'}: not a readable plan (")
+        assert len(str(error)) < len(str(folder)) + 700 and str(error).isprintable()
+        with pytest.raises(UserError, match="not a readable plan"):
+            Plan.load(archive)
+        return
+    assert Plan.load(archive) == plan and checked_name(plan.suite)
+    report = SuiteReport(Results.read(archive))
+    assert "\x1b" not in "\n".join([*report.plain_paragraphs(), *report.markdown_paragraphs()])
+
+
+ARRAYS = {"data": np.arange(128, dtype="u1").reshape(2, 1, 8, 8), "samples": np.zeros((2, 1, 8, 8), "f4")}
+
+
+def stored_arrays(arrays):
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)
+    return content.getvalue()
+
+
+@st.composite
+def any_arrays(draw):
+    """Return arrays as a trial stores them, or of other names, shapes and types."""
+    arrays = dict(ARRAYS)
+    for name in draw(st.lists(st.sampled_from(["data", "samples", "map a", "data_neighbours", "other"]), max_size=3)):
+        shape = draw(st.lists(st.integers(0, 3), max_size=5))
+        arrays[name] = np.full(shape, draw(st.sampled_from([1, 0.5, math.nan, True, "text", 1j])))
+    return arrays
+
+
+@settings(few, max_examples=15)  # figures take most of the time
+@given(any_arrays().map(stored_arrays) | damaged_bytes(stored_arrays(ARRAYS)))
+def test_arrays_of_any_content_are_drawn_or_named(tmp_path_factory, content):
+    """Their checksum fits: they are not damaged, but were written so."""
+    folder = tmp_path_factory.mktemp("run")
+    PLAN.save(folder)
+    record = good_record()
+    record.arrays = write_arrays(folder / "records", TRIAL.id, content)
+    write_record(folder / "records", record)
+    try:
+        with style():
+            made = samples.figures(Results.read(folder)) | maps.figures(Results.read(folder))
+        assert all(name.endswith("-digits") for name in made)
+    except UserError as error:
+        assert str(folder / "records" / record.arrays) in str(error) and str(error).isprintable()
+
+
+def saved_weights():
+    """Return the content of a file of weights without its checksum, and its trial's flow."""
+    flow = build_flow((1, 8, 8), TRIAL.layer, TRIAL.flow, TRIAL.seed)
+    content = io.BytesIO()
+    state = dict(flow.state_dict())
+    torch.save({"trial": TRIAL.id, "shape": (1, 8, 8), "changes": {}, "values": None, "state": state}, content)
+    return content.getvalue()
+
+
+WEIGHTS = saved_weights()
+OTHER_WEIGHTS = st.fixed_dictionaries(
+    {
+        "trial": st.just(TRIAL.id) | VALUES,
+        "shape": VALUES | st.lists(st.integers(-1, 10**9), max_size=4),
+        "changes": st.just({}) | VALUES,
+        "values": VALUES,
+        "state": VALUES | st.dictionaries(TEXTS, st.builds(torch.zeros, st.lists(st.integers(0, 3), max_size=3))),
+    }
+)
+
+
+def torch_saved(document):
+    content = io.BytesIO()
+    torch.save(document, content)
+    return content.getvalue()
+
+
+@few
+@given(damaged_bytes(WEIGHTS) | OTHER_WEIGHTS.map(torch_saved))
+def test_weights_of_any_content_are_loaded_or_named(tmp_path_factory, content):
+    """Their checksum fits: they are not damaged, but were written so."""
+    path = tmp_path_factory.mktemp("weights") / "it.pt"
+    path.write_bytes(content + hashlib.sha256(content).digest())
+    try:
+        load_flow(TRIAL, path)
+    except UserError as error:
+        assert str(error).startswith(f"{path}: ") and "\n" not in str(error)
 
 
 @few

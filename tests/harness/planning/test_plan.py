@@ -419,7 +419,6 @@ CONTRADICTIONS = {
     "rows": (lambda plan: plan.model_copy(update={"rows": plan.rows[:1]}), "its layer is none"),
     "columns": (lambda plan: plan.model_copy(update={"columns": plan.columns[:1]}), "its data set or sweep is none"),
     "control": (lambda plan: plan.model_copy(update={"title": "a\x1b[31m"}), "a text with control characters"),
-    "long": (lambda plan: plan.model_copy(update={"title": "é" * 40_000}), "of more than 32,000"),
 }
 
 

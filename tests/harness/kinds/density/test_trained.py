@@ -180,6 +180,7 @@ def test_third_party_code_is_imported_only_if_asked_to(trained, tmp_path, monkey
     Path("mine.py").write_text("open('ran', 'w').close()\nraise ValueError('it ran')\n")
     _, trial, record, _ = trained("image")
     values = trial.model_dump(mode="json")
+    values["data"]["name"] = "digits"
     values[where] |= {"layer": "mine.py:Mine"} if where == "layer" else {"name": "mine.py:Mine"}
     named = DensityTrial.model_validate(values)
     plan = Plan.load(tmp_path).model_copy(update={"trials": (named,)})
