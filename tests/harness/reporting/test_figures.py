@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from harness.kinds.density.figures import likelihood, ranking
+from harness.kinds.density.figures import likelihood, maps, ranking, samples
 from harness.kinds.density.figures.samples import mosaic
 from harness.kinds.density.figures.training import average, limits
 from harness.kinds.runtime.figures.sweeps import sweep_figures, varying
@@ -261,3 +261,20 @@ def test_missing_sample_files_have_no_figure(density_files):
         path.unlink()
     assert not any(name.startswith("samples") for name in image_files(drawn([density_files])[0]))
     assert all(density_files.records[trial].arrays for trial in density_files.of_kind("density")["id"])
+
+
+def test_data_sets_whose_labels_are_alike_have_figures_of_their_own(density_run, write_run):
+    plan, records = density_run
+    labels = {"digits": "a b", "waveforms": "a-b"}
+    trials, renamed = [], []
+    for trial, record in zip(plan.trials, records, strict=True):
+        if trial.kind == "density":
+            data = trial.data.model_dump() | {"label": labels[trial.data.label]}
+            trials.append(type(trial).model_validate(trial.model_dump() | {"data": data}))
+            about = trials[-1].model_dump(mode="json")
+            renamed.append(replace(record, id=trials[-1].id, trial=about))
+    plan = plan.model_copy(update={"columns": tuple(labels.values()), "trials": tuple(trials)})
+    results = Results.read(write_run(plan, renamed))
+    for module in (samples, maps):
+        first, second = module.figures(results)
+        assert second.endswith("-a-b") and first.startswith(f"{second}-") and first not in second

@@ -176,7 +176,9 @@ def test_times_of_different_machines_in_one_folder_are_not_pooled(density_run):
 )
 def test_runs_that_cannot_share_a_table_are_refused(machines, density_run, tmp_path, change, words):
     plan, _ = density_run
-    first, second = machines("one", density), machines("two", density, made=plan.model_copy(update=change))
+    trials = tuple(type(trial).model_validate(trial.model_dump() | change) for trial in plan.trials)
+    made = plan.model_copy(update=change | {"trials": trials})
+    first, second = machines("one", density), machines("two", density, made=made)
     with pytest.raises(UserError, match=words):
         merge([first, second], tmp_path / "merged")
     assert not (tmp_path / "merged").exists()

@@ -87,7 +87,7 @@ def _fit(arrays: Mapping[str, np.ndarray]) -> bool:
     event = arrays["data"].shape[1:]
     for name, array in arrays.items():
         if name.startswith(MAP):
-            axes: tuple[int, ...] | None = array.shape[:1] * 2
+            axes: tuple[int, ...] | None = (*array.shape, 0)[:1] * 2
         elif name.endswith(("_neighbour_distance", "_neighbour_index")):
             axes = arrays.get(f"{name.partition('_')[0]}_neighbours", array).shape[:1]
         else:
