@@ -112,8 +112,8 @@ def reference_step(layer: nn.Module, x: Tensor, weights: Tensor, size: int = 2) 
     for name, other in zip(trained, by_log_det, strict=True):
         if other.numel():
             unit = size_of_loss / max(float(values[name].abs().max()), torch.finfo(x.dtype).tiny)
-            size = max(float((sizes[name] + other.abs()).max()), min(unit, size_of_loss))
-            by_parameter[name] = Gradient(by_map[name], other, size)
+            total = max(float((sizes[name] + other.abs()).max()), min(unit, size_of_loss))
+            by_parameter[name] = Gradient(by_map[name], other, total)
     return Reference(torch.cat(outputs), log_det.detach().mean(), torch.cat(inputs), by_parameter)
 
 

@@ -72,6 +72,14 @@ def raise_error(trial):
     raise ValueError("levels = 9 is too many")
 
 
+def print_much(trial):
+    print("the first line", flush=True)
+    for _ in range(1000):
+        os.write(1, b"x" * 32_000)
+    print("\nthe last line", flush=True)
+    os._exit(3)
+
+
 def diverge(trial):
     raise Diverged("training loss is nan at step 7")
 
@@ -239,6 +247,7 @@ BEHAVIOURS = {
         kill,
         segfault,
         leave,
+        print_much,
         leave_politely,
         not_a_number,
         hang,

@@ -41,7 +41,7 @@ SERVER_GONE = 255  # exit code of a process whose fork server ended before it
 # The address of a socket has at most 107 bytes, of which multiprocessing takes "/pymp-12345678/listener-12345678".
 LONGEST_FOLDER = 107 - 32
 LOG_TAIL = 60  # lines; the stack of a crash in a model is long, and begins with its cause
-LOG_TAIL_BYTES = 32 << 10
+LOG_TAIL_BYTES = 31_000  # what fits into a note of a record, of which the end would be cut off
 
 
 def start_server(preload: Iterable[str]) -> Context:

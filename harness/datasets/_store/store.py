@@ -11,8 +11,8 @@ import errno
 import hashlib
 import json
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -162,7 +162,8 @@ def prepare(
 
 def _build(folder: Path, key: Mapping[str, Any], sources: Sequence[Path], build: Callable[[Writer], None]) -> Prepared:
     _remove_leftovers(folder)
-    unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    unfinished = folder.parent / f".{folder.name}-{secrets.token_hex(4)}"
+    unfinished.mkdir()
     try:
         writer = Writer(unfinished)
         build(writer)

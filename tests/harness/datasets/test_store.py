@@ -306,3 +306,23 @@ def test_location_of_the_cache(monkeypatch):
     assert Store.at(None).cache == Path("/common/invertbench")
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert Store.at(None).cache == Path.home() / ".cache" / "invertbench"
+
+
+def test_prepared_arrays_have_the_permissions_that_the_umask_leaves(store, source):
+    before = os.umask(0o027)
+    try:
+        prepared = prepare(store, "made", {"version": 1}, [source], Builder())
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in prepared.folder.iterdir()} == {0o640}
+    assert prepared.folder.stat().st_mode & 0o777 == 0o750
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+def test_a_source_that_is_no_regular_file_is_refused_before_it_is_read(store, tmp_path, kind):
+    path, build = tmp_path / "it", Builder()
+    make = {"pipe": lambda: os.mkfifo(path), "device": lambda: path.symlink_to("/dev/zero"), "folder": path.mkdir}
+    make[kind]()
+    with pytest.raises(DataError, match=r"made: .*it: cannot be read \(it is (not a regular file|a folder)"):
+        prepare(store, "made", {"version": 1}, [path], build)
+    assert not build.calls

@@ -102,6 +102,7 @@ EXPECTED = {
     "find_no_space_elsewhere": ("error", "OSError: [Errno 28] No space left on device: 'a cache of the layer'"),
     "open_no_files": ("error", "its result cannot be written: Too many open files"),
     "write_no_bytes": ("error", "its result cannot be written: File too large"),
+    "print_much": ("error", "the process ended with exit code 3"),
     "fine again": ("ok", None),
 }
 
@@ -164,6 +165,14 @@ def test_output_of_a_trial_is_in_its_log_and_its_last_lines_in_the_record(faulty
     assert "Segmentation fault" in records["segfault"].notes["log"]
     assert "in segfault" in records["segfault"].notes["log"]
     assert "in raise_error" in records["raise_error"].notes["traceback"]
+
+
+def test_a_trial_that_prints_much_leaves_a_log_of_bounded_size(faulty):
+    out, trials, records, _ = faulty
+    log = out / "logs" / f"{trials['print_much'].id}.log"
+    content = log.read_bytes()
+    assert len(content) < 6 << 20 and content.startswith(b"the first line\n") and b" bytes are left out here" in content
+    assert content.endswith(b"the last line\n") and records["print_much"].notes["log"].endswith("the last line")
 
 
 def test_a_trial_collects_its_own_garbage_and_visits_nothing_of_the_server(faulty):
