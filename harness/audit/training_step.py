@@ -34,8 +34,8 @@ class Gradient:
         map: the part from sum(weights * y).
         log_det: the part from the log-det.
         size: of the numbers that the gradient adds up, whose rounding it has even where they cancel: the largest sum
-            over the batches of the reference of the absolute values of an entry, or that of |weights * y| for each unit
-            of the tensor.
+            over the batches of the reference of the absolute values of an entry, or the sum of |weights * y| over the
+            largest entry of the tensor, if that exceeds 1.
     """
 
     map: Tensor
@@ -111,8 +111,8 @@ def reference_step(layer: nn.Module, x: Tensor, weights: Tensor, size: int = 2) 
     by_parameter = {}
     for name, other in zip(trained, by_log_det, strict=True):
         if other.numel():
-            unit = size_of_loss / max(float(values[name].abs().max()), torch.finfo(x.dtype).tiny)
-            total = max(float((sizes[name] + other.abs()).max()), min(unit, size_of_loss))
+            of_loss = size_of_loss / max(float(values[name].abs().max()), 1.0)
+            total = max(float((sizes[name] + other.abs()).max()), of_loss)
             by_parameter[name] = Gradient(by_map[name], other, total)
     return Reference(torch.cat(outputs), log_det.detach().mean(), torch.cat(inputs), by_parameter)
 

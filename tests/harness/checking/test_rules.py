@@ -10,7 +10,7 @@ from torch import nn
 from harness.checking.check_layer import CHECKS, run_check
 from harness.checking.layer_case import LayerCase
 from harness.checking.layer_faults import explain_log_det, shown_apart
-from harness.checking.report import Remark
+from harness.checking.report import Remark, Unanswered
 from layers import InvertibleLinear
 
 
@@ -493,7 +493,7 @@ def test_a_slow_layer_is_left_out_before_anything_else_is_computed_on_large_even
     monkeypatch.setattr("harness.checking.large_checks.SLOWEST_PASS", 0.0)
     monkeypatch.setattr("harness.checking.large_checks._conditioned", None)
     [found] = run_check("large-events", LayerCase(Sound, (2, 3, 4)))
-    assert isinstance(found, Remark) and "a forward pass of 16 events takes" in found
+    assert isinstance(found, Unanswered) and "a forward pass of 16 events takes" in found
 
 
 @pytest.mark.parametrize("layer", [Frozen, Reversed, Standardises])
