@@ -18,8 +18,9 @@ from layers import LAYERS, InvertibleLinear, layer_options
 from layers.kernels import load as kernels
 
 SERVED = {name: [shape for shape in SHAPES if construct(cls, shape, {}) == (None, [])] for name, cls in LAYERS.items()}
-# These rules test saved weights, copies and messages, which do not depend on the shape: they run once per layer.
-STATE = ["options", "refusals", "seeding", "reload", "copies", "precision", "wrong-input"]
+# These rules test saved weights, copies, messages and effects outside the layer, which do not depend on the shape: they
+# run once per layer.
+STATE = ["options", "refusals", "seeding", "reload", "copies", "precision", "wrong-input", "global-settings", "memory"]
 MAP = [name for name in CHECKS if name not in {*STATE, "large-events"}]
 # Above D = 64, where a layer may take another path, and above D = 4096, where the rule forms no matrix.
 LARGE = [(3, 16, 16), (2, 512), (5, 32, 32)]
