@@ -17,7 +17,7 @@ from harness.core.global_settings import GlobalSettings
 from harness.timing.peak_memory import bytes_outside_torch, is_notable
 from layers import InvertibleLinear
 
-BATCH_BYTES = 512 << 10  # a quarter of it is more than what printing or bookkeeping takes
+BATCH_BYTES = 1 << 20  # half of it is more than what bookkeeping or long printed texts take
 
 HINT = "all later code is affected: leave it, or restore it before returning"
 

@@ -57,7 +57,7 @@ def bytes_outside_torch(call: Callable[[], object]) -> int:
 
 def is_notable(outside: int, tensor: Tensor) -> bool:
     """Return whether memory outside torch matters beside a batch of events, and is no mere bookkeeping of Python."""
-    return outside > BOOKKEEPING + tensor.numel() * tensor.element_size() // 4
+    return outside > BOOKKEEPING + tensor.numel() * tensor.element_size() // 2
 
 
 def _resident_growth(call: Callable[[], object]) -> int:
