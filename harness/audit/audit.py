@@ -12,9 +12,10 @@ derivatives that do not use it:
 - the flow: the sum of its parts, the standard normal prior, and where D <= 256 its whole autograd Jacobian;
 - preprocessing: the derivative of its closed form, entry by entry, and the log-det that the pipeline returns.
 
-It also checks every test event as it was evaluated (harness.audit.events), the flow rebuilt from its saved weights,
-the state of every module before and after the evaluation, the condition numbers of the linear layers, and the
-log-likelihood in the flow's precision against float64.
+It also checks every test event as it was evaluated, as a whole (harness.audit.events) and at each linear layer
+(harness.audit.applied), the flow rebuilt from its saved weights, the reported validation value, the state of every
+module before and after the evaluation, the condition numbers of the linear layers, and the log-likelihood in the flow's
+precision against float64.
 """
 
 from __future__ import annotations
@@ -25,15 +26,25 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from flows import Dense, Estimated, Permutation
+from harness.audit.applied import AuditedMap, audit_applied, audited_map
 from harness.audit.estimates import bounded, compare_estimates
-from harness.audit.events import Events, audit_batches, audit_inverse, audit_reload, audit_state
+from harness.audit.events import (
+    Events,
+    audit_batches,
+    audit_inverse,
+    audit_reload,
+    audit_round_trips,
+    audit_state,
+    audit_validation,
+)
 from harness.audit.findings import PRECISION_LIMIT, Audit, dtype_name, largest
 from harness.audit.jacobians import NotTriangular, autograd_log_det, coupled_log_det
 from harness.audit.layer_choice import DENSE_LIMIT, LayerMaker, chosen_layers, exact_layers
 from harness.audit.linear import SAMPLES, audit_large, audit_linear, audit_scales
+from harness.audit.stochastic_log_det import NotDifferentiable
 from harness.evaluation.evaluation import Evaluation, generator, has_estimates
 from layers import InvertibleLinear
 
@@ -52,6 +63,7 @@ def audit(
     evaluation: Evaluation,
     make_layer: LayerMaker | None = None,
     reload: Callable[[], Flow] | None = None,
+    validation: float | None = None,
 ) -> Audit:
     """Audit a flow on the split that it was evaluated on, without changing the flow.
 
@@ -62,6 +74,7 @@ def audit(
         make_layer: (layer, shape) -> a new layer of the same kind and options on another shape, used to audit layers
             too large for a dense matrix on a smaller event; without it they are not audited.
         reload: function that rebuilds the flow and loads the saved weights; None: skip that check.
+        validation: reported validation value, in the data's unit; None: skip that check.
     """
     result = Audit()
     seed = evaluation.seed
@@ -74,10 +87,17 @@ def audit(
     audit_state(result, evaluation)
     events = Events(pipeline, evaluation)
     audit_batches(result, flow, events)
+    fresh = flow
     if reload is not None:
-        audit_reload(result, reload().eval(), events)
+        fresh = reload().eval()
+        audit_reload(result, fresh, events)
+    if validation is not None:
+        audit_validation(result, fresh, pipeline, evaluation, validation)
     _audit_preprocessing(result, pipeline, wide, log_det, probes)
-    _audit_modules(result, exact, wide, probes, make_layer, seed, x.dtype)
+    parts = list(exact.trace(wide))
+    maps = _audit_linear_layers(result, parts, probes, make_layer, seed, x.dtype)
+    audit_applied(result, flow, maps, events)
+    _audit_modules(result, exact, parts, probes, seed)
     _audit_whole(result, exact, wide, seed)
     audit_inverse(result, flow, exact, events)
     used, better = flow.log_prob(x, *_generators(flow, seed)).double(), exact.log_prob(wide, *_generators(flow, seed))
@@ -86,6 +106,32 @@ def audit(
         result.reasons.append(
             f"log-likelihood in {dtype_name(x.dtype)} is off by {result.precision_error:.1e} nats/dim against float64"
         )
+    return result
+
+
+@torch.no_grad()
+def audit_candidate(
+    flow: Flow, pipeline: Pipeline, evaluation: Evaluation, make_layer: LayerMaker, validation: float
+) -> Audit:
+    """Audit what depends on the settings of a candidate of a tuning: its linear layers, round trips and validation.
+
+    The rest of `audit` examines code that all candidates share, and examines it in the final trials.
+
+    Args:
+        flow, pipeline, make_layer, validation: as for `audit`.
+        evaluation: evaluation of the validation split.
+    """
+    result = Audit()
+    audit_state(result, evaluation)
+    audit_validation(result, flow, pipeline, evaluation, validation)
+    flow.eval()
+    events = Events(pipeline, evaluation)
+    parts = list(deepcopy(flow).double().trace(events.inputs[:SAMPLES].double()))
+    probes = generator(torch.device("cpu"), evaluation.seed, "audit probes")
+    maps = _audit_linear_layers(result, parts, probes, make_layer, evaluation.seed, evaluation.dtype)
+    audit_applied(result, flow, maps, events)
+    audit_round_trips(result, flow, events)
+    result.events, result.test_events = len(events.events), len(evaluation.prior)
     return result
 
 
@@ -107,21 +153,47 @@ def _audit_preprocessing(
         result.reasons.append(f"preprocessing: the log-det returned with the data is off by {error:.1e} nats/dim")
 
 
-def _audit_modules(
+def _audit_linear_layers(
     result: Audit,
-    flow: Flow,
-    x: Tensor,
+    parts: list[tuple[str, nn.Module, Tensor]],
     probes: torch.Generator,
     make_layer: LayerMaker | None,
     seed: int,
     used: torch.dtype,
-) -> None:
-    """Check each elementary bijection at its own input, and their sum against the flow."""
-    parts = list(flow.trace(x))
-    linear = {path: module for path, module, _ in parts if isinstance(module, InvertibleLinear)}
-    chosen = chosen_layers(linear, seed)
-    exact = exact_layers({path: linear[path] for path in linear if path in chosen}, seed)
+) -> dict[str, AuditedMap]:
+    """Check the linear layers at their own inputs; return the map of each, as far as its gradient or matrix gives it.
+
+    Args:
+        result: gets the findings.
+        parts: (path, module, input) of every part of the flow, in float64.
+        probes: draws the probes of stochastic checks.
+        make_layer, seed: see `audit`.
+        used: the flow's own precision.
+    """
+    linear = {path: (module, value) for path, module, value in parts if isinstance(module, InvertibleLinear)}
+    chosen = chosen_layers({path: module for path, (module, _) in linear.items()}, seed)
+    exact = exact_layers({path: module for path, (module, _) in linear.items() if path in chosen}, seed)
+    draws = generator(torch.device("cpu"), seed, "audit functionals")
     result.linear_layers = len(linear)
+    maps = {}
+    for path, (module, value) in linear.items():
+        matrix, condition = None, None
+        if path in exact:
+            matrix, condition = audit_linear(result, path, module, value, used)
+        elif path in chosen:
+            condition = audit_large(result, path, module, value, make_layer, used, probes)
+        try:
+            maps[path] = audited_map(module, module(value)[1], matrix, condition, draws)
+        except NotDifferentiable as error:
+            result.not_audited.setdefault(path, f"its matrix is not formed, and {error}")
+    return maps
+
+
+def _audit_modules(
+    result: Audit, flow: Flow, parts: list[tuple[str, nn.Module, Tensor]], probes: torch.Generator, seed: int
+) -> None:
+    """Check each other elementary bijection at its own input, the inverse of each, and their sum against the flow."""
+    x = parts[0][2]
     total = x.new_zeros(len(x))
     drawn = _generators(flow, seed)
     for path, module, value in parts:
@@ -132,11 +204,6 @@ def _audit_modules(
         elif isinstance(module, Dense):
             _audit_dense(result, path, module, value, claimed)
         elif isinstance(module, InvertibleLinear):
-            if path in chosen:
-                if path in exact:
-                    audit_linear(result, path, module, value, used)
-                else:
-                    audit_large(result, path, module, value, make_layer, used, probes)
             audit_scales(result, path, module, value)
         elif y.shape != value.shape or isinstance(module, Permutation):
             if not _moves_entries(module, value, y):

@@ -4,7 +4,7 @@ A map that treats an event differently in a large batch, in another order or in 
 mean over a split can hide that. So the log-density of each event, as the evaluation computed it, is compared with that
 in batches of 8 in random order, and each event is mapped to z and back. The largest difference of an event counts.
 
-All events are checked up to `MOST_EVENTS`, and as far as `SECONDS` allow in each of the two comparisons; the order is
+All events are checked up to `MOST_EVENTS`, and as far as `SECONDS` allow in each comparison; the order is
 random, so the checked part of a larger split is a random sample of it, and the record states its size.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from flows import Flow
-from harness.audit.findings import INVERSE_LIMIT, PRECISION_LIMIT, Audit, dtype_name
-from harness.evaluation.evaluation import Evaluation, evaluated_inputs, generator, has_estimates
+from harness.audit.findings import INVERSE_LIMIT, PRECISION_LIMIT, VALIDATION_LIMIT, Audit, dtype_name
+from harness.evaluation.evaluation import Evaluation, evaluate, evaluated_inputs, generator, has_estimates
 from harness.pipeline.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -89,16 +89,34 @@ class Events:
 
     def compare_batches(self, flow: Flow) -> EventErrors:
         """Compare log p(x), as evaluated, with that in batches of 8 in random order, in nats per dimension."""
-        return self._examine(lambda x, events: self._difference(flow, x, events), SMALL_BATCH)
+        return _examine(lambda x, events: self._difference(flow, x, events), self._batches(SMALL_BATCH))
 
     def compare_flow(self, flow: Flow) -> EventErrors:
-        """Compare log p(x), as evaluated, with that under another flow for one batch, in nats per dimension."""
-        events = self.events[: self.evaluation.batch]
-        return EventErrors(_finite(self._difference(flow, self.inputs[: len(events)], events)), events)
+        """Compare log p(x), as evaluated, with that under another flow in the same batches, in nats per dimension."""
+        return _examine(lambda x, events: self._difference(flow, x, events), self.evaluated())
 
     def round_trips(self, flow: Flow) -> EventErrors:
         """Compare x with inverse(forward(x)): the largest |difference| / max(1, |x|) of each event."""
-        return self._examine(lambda x, _: _round_trip(lambda: flow.inverse(flow(x)[0]), x), self.evaluation.batch)
+        batches = self._batches(self.evaluation.batch)
+        return _examine(lambda x, _: _round_trip(lambda: flow.inverse(flow(x)[0]), x), batches)
+
+    def evaluated(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield inputs and events in the batches of the evaluation, as far as `SECONDS` allow.
+
+        Of a sampled split the batches have the size of the evaluated ones.
+        """
+        order = self.events.argsort()
+        return self._batches(self.evaluation.batch, order)
+
+    def _batches(self, size: int, order: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield inputs and events in batches, in random or another order, as far as `SECONDS` allow."""
+        inputs = self.inputs if order is None else self.inputs[order.to(self.inputs.device)]
+        events = self.events if order is None else self.events[order]
+        begin = time.monotonic()
+        for number, batch in enumerate(zip(inputs.split(size), events.split(size), strict=True)):
+            if number and time.monotonic() - begin > SECONDS:
+                break
+            yield batch
 
     def _difference(self, flow: Flow, x: Tensor, events: Tensor) -> Tensor:
         """Return differences of log p; with estimated log-dets those of log N(z; 0, I), as estimates vary randomly."""
@@ -108,15 +126,11 @@ class Events:
             value, known = value + log_det.double().cpu(), known + self.evaluation.log_det[events]
         return (value - known).abs() / self.dim
 
-    def _examine(self, errors: Callable[[Tensor, Tensor], Tensor], batch: int) -> EventErrors:
-        found: list[Tensor] = []
-        begin = time.monotonic()
-        for x, events in zip(self.inputs.split(batch), self.events.split(batch), strict=True):
-            if found and time.monotonic() - begin > SECONDS:
-                break
-            found.append(_finite(errors(x, events)))
-        joined = torch.cat(found)
-        return EventErrors(joined, self.events[: len(joined)])
+
+def _examine(errors: Callable[[Tensor, Tensor], Tensor], batches: Iterator[tuple[Tensor, Tensor]]) -> EventErrors:
+    found = [(_finite(errors(x, events)), events) for x, events in batches]
+    values, events = zip(*found, strict=True)
+    return EventErrors(torch.cat(values), torch.cat(events))
 
 
 def fresh_round_trips(flow: Flow, like: Tensor, count: int, seed: int) -> tuple[EventErrors, Tensor]:
@@ -189,18 +203,51 @@ def audit_reload(result: Audit, flow: Flow, events: Events) -> None:
         )
 
 
-def audit_inverse(result: Audit, flow: Flow, exact: Flow, events: Events) -> None:
-    """Check round trips of every event and of fresh z; for a failure, name the module with the worst round trip."""
+def audit_validation(result: Audit, flow: Flow, pipeline: Pipeline, evaluation: Evaluation, reported: float) -> None:
+    """Check that the value by which validation chose the weights is that of the kept ones.
+
+    A layer that keeps values computed from earlier weights is validated with those.
+
+    Args:
+        flow: the flow rebuilt with the saved weights, or else the evaluated one.
+        evaluation: of the audit; if it is of the validation split, it is not repeated.
+        reported: lowest validation value of training, in the data's unit.
+    """
+    if evaluation.split != "validation":
+        batch, seed = evaluation.batch, evaluation.seed
+        evaluation = evaluate(flow, pipeline, "validation", 1, batch, seed, evaluation.dtype, compare=False)
+    again = getattr(evaluation, pipeline.unit)
+    nats = math.log(2) if pipeline.unit == "bits_per_dim" else 1.0
+    result.validation_error = abs(again - reported) * nats
+    if not result.validation_error <= VALIDATION_LIMIT:
+        result.reasons.append(
+            f"validation: the reported {reported:.6g} {pipeline.unit} is not that of the kept weights, which give "
+            f"{again:.6g}: training validated with values computed from earlier weights, or changed the kept ones"
+        )
+
+
+def audit_round_trips(result: Audit, flow: Flow, events: Events) -> tuple[Tensor, float]:
+    """Check round trips of every event; for a failure, name the module with the worst round trip.
+
+    Returns:
+        The inputs with the largest errors, and the error that is allowed.
+    """
     found = events.round_trips(flow)
     order = found.errors.argsort(descending=True, stable=True)
     worst = events.inputs[order[:WORST].to(events.inputs.device)]
     allowed = max(INVERSE_LIMIT, result.condition * torch.finfo(worst.dtype).eps)
     result.inverse_error, result.inverse_worst = found.worst, found.worst_event
     result.inverse_failures = found.beyond(allowed)
-    result.inverse_error_float64 = round_trip_error(exact, worst.double())
-    count = f"{result.inverse_failures} of {len(found.errors)} test events"
     if result.inverse_failures:
+        count = f"{result.inverse_failures} of {len(found.errors)} test events"
         result.reasons.append(_inverse_reason(flow, worst[:1], found.worst, count))
+    return worst, allowed
+
+
+def audit_inverse(result: Audit, flow: Flow, exact: Flow, events: Events) -> None:
+    """Check round trips of every event, of the worst ones in float64, and of fresh z."""
+    worst, allowed = audit_round_trips(result, flow, events)
+    result.inverse_error_float64 = round_trip_error(exact, worst.double())
     if not result.inverse_error_float64 <= max(INVERSE_LIMIT, result.condition * torch.finfo(torch.float64).eps):
         result.reasons.append(_inverse_reason(exact, worst.double(), result.inverse_error_float64, "the worst of them"))
     seed = events.evaluation.seed

@@ -15,6 +15,7 @@ from harness.core.records import finite
 LOGDET_LIMIT = 1e-3  # nats per event
 INVERSE_LIMIT = 1e-3  # relative
 PRECISION_LIMIT = 1e-3  # nats per dimension: the last digit of a table
+VALIDATION_LIMIT = 1e-4  # nats per dimension, of a mean over a split: a tenth of that
 
 
 @dataclass
@@ -29,8 +30,13 @@ class Audit:
         batch_error: the largest difference of one event's log-likelihood, as evaluated, from that in batches of 8 in
             another order, in nats per dimension, reached by event `batch_worst`. `batch_failures` events exceed the
             limit.
+        applied_error: the largest error of y against W x + b, of one event as evaluated at one linear layer, relative
+            (see `harness.audit.applied`), of event `applied_worst` at `applied_path`. `applied_failures` events exceed
+            the limit at some layer.
         reload_error: the largest difference of one event's log-likelihood, as evaluated, from that of a flow rebuilt
             with the saved weights, in nats per dimension; None if no such flow was given.
+        validation_error: the difference of the reported validation value from that of the kept weights, in nats per
+            dimension; None if none was given.
         inverse_error: the largest |x - inverse(forward(x))| / max(1, |x|) of the flow in its own precision, reached by
             event `inverse_worst`. `inverse_failures` events exceed the limit.
         inverse_error_float64: the same in float64, of the eight events with the largest errors.
@@ -59,7 +65,12 @@ class Audit:
     batch_error: float = 0.0
     batch_failures: int = 0
     batch_worst: int | None = None
+    applied_error: float = 0.0
+    applied_failures: int = 0
+    applied_worst: int | None = None
+    applied_path: str | None = None
     reload_error: float | None = None
+    validation_error: float | None = None
     inverse_error: float = 0.0
     inverse_failures: int = 0
     inverse_worst: int | None = None

@@ -19,8 +19,14 @@ SAMPLES = 8  # events on which a layer is checked
 SCALES = (1.0, 100.0)  # standard deviations at which a linear layer's inverse is checked
 
 
-def audit_linear(result: Audit, path: str, layer: InvertibleLinear, value: Tensor, used: torch.dtype) -> None:
-    """Compare the log-det with the matrix; check linearity at the flow's own input, and the condition number."""
+def audit_linear(
+    result: Audit, path: str, layer: InvertibleLinear, value: Tensor, used: torch.dtype
+) -> tuple[Tensor, float]:
+    """Compare the log-det with the matrix; check linearity at the flow's own input, and the condition number.
+
+    Returns:
+        The matrix, (D, D), and its condition number.
+    """
     matrix = push_identity(layer, dtype=value.dtype)
     y, claimed = layer(value)
     offset = layer(torch.zeros_like(value[:1]))[0]
@@ -33,6 +39,7 @@ def audit_linear(result: Audit, path: str, layer: InvertibleLinear, value: Tenso
     _enter_condition(result, path, condition, used)
     if layer.dim > DENSE_LIMIT:
         result.large_layers[path] = f"exactly, by slogdet of its matrix, D = {layer.dim}"
+    return matrix, condition
 
 
 def audit_large(
@@ -43,14 +50,18 @@ def audit_large(
     make_layer: LayerMaker | None,
     used: torch.dtype,
     probes: torch.Generator,
-) -> None:
-    """Audit a layer whose matrix is too large: exactly on a smaller event, and stochastically on its own."""
+) -> float | None:
+    """Audit a layer whose matrix is too large: exactly on a smaller event, and stochastically on its own.
+
+    Returns:
+        A lower bound on its condition number; None if it cannot be audited.
+    """
     try:
         small = smaller(layer, make_layer)
         estimate = stochastic_log_det(layer, probes)
     except (UnsupportedShape, NotDifferentiable) as error:
         result.not_audited[path] = f"D = {layer.dim} is beyond {DENSE_LIMIT}, and {error}"
-        return
+        return None
     start = torch.Generator().manual_seed(0)
     x = torch.randn(SAMPLES, *small.shape, generator=start, dtype=torch.float64).to(value)
     audit_linear(result, path, small, x, used)
@@ -64,6 +75,7 @@ def audit_large(
     if estimate.excludes(claimed):
         result.logdet_error = max(result.logdet_error, abs(claimed - estimate.value))
         result.reasons.append(f"{path}: {estimate.contradiction(claimed)}")
+    return estimate.condition
 
 
 def audit_scales(result: Audit, path: str, layer: InvertibleLinear, like: Tensor) -> None:

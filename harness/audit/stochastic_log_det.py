@@ -72,14 +72,14 @@ def stochastic_log_det(layer: InvertibleLinear, generator: torch.Generator, prob
     signs = torch.randint(0, 2, (probes, layer.dim), generator=generator).double() * 2 - 1
     tensor = next((t for t in (*layer.parameters(), *layer.buffers()) if t.is_floating_point()), signs)
     start = signs.to(tensor.device)
-    product = _Product(layer, start)
+    transposed(layer, start)  # refuses a layer whose products are wrong
     basis = [start / math.sqrt(layer.dim)]
     diagonal: list[Tensor] = []
     beside: list[Tensor] = []
     estimates = previous = torch.full((probes,), math.nan, dtype=torch.float64)
     condition = math.inf
     for iteration in range(1, min(MOST_ITERATIONS, layer.dim) + 1):
-        vector = product.gram(basis[-1])
+        vector = _products(layer, basis[-1])[1]  # W^T W v
         diagonal.append((vector * basis[-1]).sum(1))
         # Full reorthogonalisation, twice: without it the Ritz values repeat and the weights are wrong.
         known = torch.stack(basis, 1)
@@ -101,37 +101,40 @@ def stochastic_log_det(layer: InvertibleLinear, generator: torch.Generator, prob
     return LogDetEstimate(float(estimates.mean()), allowance + 1e-9 * layer.dim, condition)
 
 
-class _Product:
-    """v -> W^T W v for a batch of flattened events; the transpose is the vector-Jacobian product of forward."""
+def transposed(layer: InvertibleLinear, vectors: Tensor) -> Tensor:
+    """Return W^T v of each vector, (N, D), by vector-Jacobian products of a layer in float64.
 
-    def __init__(self, layer: InvertibleLinear, start: Tensor) -> None:
-        self.layer = layer
-        forward, transposed = self._both(start, start.roll(1, 0))
-        ahead, back = (forward * start.roll(1, 0)).sum(1), (transposed * start).sum(1)
-        error = float(((ahead - back).abs() / ahead.abs().clamp(min=1.0)).max())
-        if not error <= SYMMETRY * math.sqrt(layer.dim):
-            raise NotDifferentiable(
-                f"the gradient of y by x is not the transpose of forward: <W v, u> and <v, W^T u> differ by {error:.1e}"
-            )
+    Raises:
+        NotDifferentiable: the backward pass by the input fails, or is not the transpose of the forward pass.
+    """
+    others = vectors.roll(1, 0)
+    forward, back = _products(layer, vectors, others)
+    ahead, behind = (forward * others).sum(1), (back * vectors).sum(1)
+    error = float(((ahead - behind).abs() / ahead.abs().clamp(min=1.0)).max())
+    if not error <= SYMMETRY * math.sqrt(layer.dim):
+        raise NotDifferentiable(
+            f"the gradient of y by x is not the transpose of forward: <W v, u> and <v, W^T u> differ by {error:.1e}"
+        )
+    return back.roll(-1, 0)
 
-    def gram(self, vector: Tensor) -> Tensor:
-        """Return W^T W v, (N, D)."""
-        return self._both(vector, None)[1]
 
-    def _both(self, vector: Tensor, cotangent: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return W v and W^T u, with u = W v if no cotangent is given."""
-        with torch.enable_grad():
-            x = vector.detach().reshape(-1, *self.layer.shape).requires_grad_()
-            y = self.layer(x)[0]
-            offset = self.layer(torch.zeros_like(x[:1]))[0].detach()
-            if not y.requires_grad:
-                raise NotDifferentiable("y carries no gradient, so there is no product with the transpose of W")
-            forward = (y.detach() - offset).flatten(1)
-            u = forward if cotangent is None else cotangent
-            (back,) = torch.autograd.grad(y, x, u.reshape(y.shape), allow_unused=True)
-        if back is None:
-            raise NotDifferentiable("y does not depend on x in autograd's graph, so there is no product with W^T")
-        return forward, back.flatten(1)
+def _products(layer: InvertibleLinear, vector: Tensor, cotangent: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Return W v and W^T u for a batch of flattened events, with u = W v if no cotangent is given.
+
+    The transpose is the vector-Jacobian product of forward.
+    """
+    with torch.enable_grad():
+        x = vector.detach().reshape(-1, *layer.shape).requires_grad_()
+        y = layer(x)[0]
+        offset = layer(torch.zeros_like(x[:1]))[0].detach()
+        if not y.requires_grad:
+            raise NotDifferentiable("y carries no gradient, so there is no product with the transpose of W")
+        forward = (y.detach() - offset).flatten(1)
+        u = forward if cotangent is None else cotangent
+        (back,) = torch.autograd.grad(y, x, u.reshape(y.shape), allow_unused=True)
+    if back is None:
+        raise NotDifferentiable("y does not depend on x in autograd's graph, so there is no product with W^T")
+    return forward, back.flatten(1)
 
 
 def _quadrature(diagonal: list[Tensor], beside: list[Tensor], dim: int) -> tuple[Tensor, float]:

@@ -13,7 +13,7 @@ import torch
 
 from flows import Flow, UnsupportedEvent
 from flows.baselines import MissingLibrary
-from harness.audit.audit import Audit, audit
+from harness.audit.audit import Audit, audit, audit_candidate
 from harness.core.errors import DataError, Diverged
 from harness.core.layer_classes import kept_default_dtype
 from harness.core.records import Record, blank_record
@@ -179,7 +179,11 @@ def train(
     evaluation = evaluate(flow, pipeline, held_out, draws, trial.training.evaluation_batch, trial.seed)
     progress(0.93, "audit")
     begin = time.perf_counter()
-    findings = audit(flow, pipeline, evaluation, partial(_rebuild, trial), reload)
+    make, validation = partial(_rebuild, trial), kept_validation(training)
+    if held_out == "validation":
+        findings = audit_candidate(flow, pipeline, evaluation, make, validation)
+    else:
+        findings = audit(flow, pipeline, evaluation, make, reload, validation)
     audit_seconds = time.perf_counter() - begin
     floor = pipeline.floor()
     fault = below_floor(evaluation, pipeline, floor)
@@ -211,6 +215,13 @@ def train(
         train_seconds=training.train_seconds,
     )
     return Trained(trial.training, flow, pipeline, evaluation, findings, result)
+
+
+def kept_validation(training: Fit) -> float:
+    """Return the validation value of the kept weights, as training measured it, in the data's unit."""
+    curves = training.curves
+    value = curves.get("true_validation", curves["validation"])[curves["step"].index(training.best_step)]
+    return math.nan if value is None else value
 
 
 def load_splits(trial: FlowTrial, root: Path | None) -> Splits:

@@ -1,0 +1,128 @@
+"""The part of the audit that compares what a linear layer does to every event, as evaluated, with its audited map.
+
+A layer whose matrix and log-det are right on a few events may treat other events differently. So each layer's y at its
+true input, in the evaluated batch and precision, is compared with W x + b for all events, by random functionals u:
+
+    <u, y> = <W^T u, x> + <u, b>.
+
+They cost O(D) per event. A wrong y differs in each of them by the norm of its error times a standard normal number. The
+root mean square of eight estimates that norm; an error of ten times the limit escapes with a probability of 1e-7. The
+log-det must have shape () and be the audited one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from harness.audit.findings import LOGDET_LIMIT, PRECISION_LIMIT, Audit
+from harness.audit.stochastic_log_det import transposed
+from layers import InvertibleLinear
+
+if TYPE_CHECKING:
+    from flows import Flow
+    from harness.audit.events import Events
+
+APPLIED_LIMIT = 1e-5  # relative for y, nats per dimension for the log-det: float32 makes errors of 1e-7
+FUNCTIONALS = 8
+
+
+@dataclass(frozen=True)
+class AuditedMap:
+    """W and b of a layer as functionals u see them, float64, and its log-det.
+
+    Attributes:
+        functionals: u, standard normal, (8, D).
+        pulled: W^T u, (8, D).
+        offset: b, (D,).
+        log_det: log|det W| in float64, in nats.
+        condition: of W; None if it is not known.
+    """
+
+    functionals: Tensor
+    pulled: Tensor
+    offset: Tensor
+    log_det: float
+    condition: float | None
+
+    def errors(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return |y - W x - b| of each event, estimated, relative to |x| + |y| + |b|: (N,), float64."""
+        x, y = x.double().flatten(1), y.double().flatten(1)
+        difference = (y - self.offset) @ self.functionals.T - x @ self.pulled.T
+        size = x.norm(dim=1) + y.norm(dim=1) + self.offset.norm()
+        return difference.square().mean(1).sqrt() / size.clamp(min=torch.finfo(size.dtype).tiny)
+
+
+def audited_map(
+    layer: InvertibleLinear, log_det: Tensor, matrix: Tensor | None, condition: float | None, draws: torch.Generator
+) -> AuditedMap:
+    """Return the map of a layer in float64.
+
+    Args:
+        layer: the layer, in float64.
+        log_det: the log-det that it claims.
+        matrix: its W, (D, D); None: W^T u comes from vector-Jacobian products of a small batch.
+        condition: of W; None if it is not known.
+        draws: draws the functionals, on the CPU.
+
+    Raises:
+        NotDifferentiable: without a matrix, and vector-Jacobian products fail.
+    """
+    u = torch.randn(FUNCTIONALS, layer.dim, generator=draws, dtype=torch.float64).to(log_det.device)
+    pulled = transposed(layer, u) if matrix is None else u @ matrix
+    offset = layer(u.new_zeros(1, *layer.shape))[0].flatten()
+    return AuditedMap(u, pulled, offset, float(log_det.flatten()[0]), condition)
+
+
+def audit_applied(result: Audit, flow: Flow, maps: dict[str, AuditedMap], events: Events) -> None:
+    """Compare y and log-det of each layer, for every event as evaluated, with its audited map.
+
+    Args:
+        result: gets the errors; its condition number stands for that of a layer where it is not known.
+        flow: the flow in its own precision.
+        maps: path -> map, of the layers to check.
+        events: the evaluated events.
+    """
+    if not maps:
+        return
+    eps = torch.finfo(events.inputs.dtype).eps
+    failed = torch.zeros(len(events.evaluation.prior), dtype=torch.bool)
+    faults: dict[str, str] = {}
+    for x, numbers in events.evaluated():
+        for path, module, value in flow.trace(x):
+            if path not in maps:
+                continue
+            known = maps[path]
+            y, log_det = module(value)
+            errors = known.errors(value, y).cpu().nan_to_num(nan=math.inf)
+            rounding = (known.condition or result.condition) * eps  # of products of factors that nearly cancel
+            allowed = max(APPLIED_LIMIT, min(rounding, PRECISION_LIMIT))
+            failed[numbers[~(errors <= allowed)]] = True
+            worst = int(errors.argmax())
+            if result.applied_worst is None or errors[worst] > result.applied_error:
+                result.applied_error, result.applied_worst = float(errors[worst]), int(numbers[worst])
+                result.applied_path = path
+            fault = _log_det_fault(log_det, known.log_det, max(LOGDET_LIMIT, allowed * value[0].numel()))
+            if fault is not None:
+                faults.setdefault(path, f"{path}: {fault} in an evaluated batch of {len(x)}")
+    result.applied_failures = int(failed.sum())
+    result.reasons += faults.values()
+    if result.applied_failures:
+        result.reasons.append(
+            f"{result.applied_path}: y is not W x + b of its own matrix for event {result.applied_worst}, as evaluated "
+            f"in a batch of {events.evaluation.batch}: off by {result.applied_error:.2g} (relative); "
+            f"{result.applied_failures} of {len(events.events)} {events.evaluation.split} events have such a layer"
+        )
+
+
+def _log_det_fault(log_det: Tensor, audited: float, allowed: float) -> str | None:
+    """Return what is wrong with the log-det that a layer returned with a batch; None if nothing is."""
+    if log_det.ndim:
+        return f"log-det has shape {tuple(log_det.shape)}, not ()"
+    if not abs(float(log_det) - audited) <= allowed:
+        return f"log-det is {float(log_det):.6g} nats, the audited one {audited:.6g},"
+    return None
