@@ -15,7 +15,7 @@ derivatives that do not use it:
 It also checks every test event as it was evaluated, as a whole (harness.audit.events) and at each linear layer
 (harness.audit.applied), the flow rebuilt from its saved weights, the reported validation value, the state of every
 module before and after the evaluation, the condition numbers of the linear layers, and the log-likelihood in the flow's
-precision against float64.
+precision against float64; and a training step at the kept weights (harness.audit.training).
 """
 
 from __future__ import annotations
@@ -45,11 +45,13 @@ from harness.audit.jacobians import NotTriangular, autograd_log_det, coupled_log
 from harness.audit.layer_choice import DENSE_LIMIT, LayerMaker, chosen_layers, exact_layers
 from harness.audit.linear import SAMPLES, audit_large, audit_linear, audit_scales
 from harness.audit.stochastic_log_det import NotDifferentiable
+from harness.audit.training import audit_training
 from harness.evaluation.evaluation import Evaluation, generator, has_estimates
 from layers import InvertibleLinear
 
 if TYPE_CHECKING:
     from flows import Flow
+    from harness.core.settings import TrainingSettings
     from harness.pipeline.pipeline import Pipeline
 
 WHOLE_LIMIT = 256  # D up to which the flow's whole Jacobian is formed
@@ -64,6 +66,7 @@ def audit(
     make_layer: LayerMaker | None = None,
     reload: Callable[[], Flow] | None = None,
     validation: float | None = None,
+    training: TrainingSettings | None = None,
 ) -> Audit:
     """Audit a flow on the split that it was evaluated on, without changing the flow.
 
@@ -75,6 +78,7 @@ def audit(
             too large for a dense matrix on a smaller event; without it they are not audited.
         reload: function that rebuilds the flow and loads the saved weights; None: skip that check.
         validation: reported validation value, in the data's unit; None: skip that check.
+        training: settings of the training; None: skip the audit of a training step.
     """
     result = Audit()
     seed = evaluation.seed
@@ -106,6 +110,8 @@ def audit(
         result.reasons.append(
             f"log-likelihood in {dtype_name(x.dtype)} is off by {result.precision_error:.1e} nats/dim against float64"
         )
+    if training is not None:
+        audit_training(result, flow, exact if reload is None else fresh.double(), pipeline, training, seed)
     return result
 
 

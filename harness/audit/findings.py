@@ -48,6 +48,7 @@ class Audit:
         condition: the largest condition number of the audited linear layers, reached by `condition_path`.
         linear_layers: number of linear layers in the flow.
         audited_layers: number of them that were audited: all, or a sample if all would be too much work.
+        stepped_layers: number of linear layers whose training step was compared with float64.
         large_layers: path -> how the log-det of a layer above D = 4096 was checked.
         smallest_fault: the largest over such layers of the smallest log-det error that their check detects, in nats per
             event; None if every audited layer was checked exactly.
@@ -85,6 +86,7 @@ class Audit:
     condition_path: str | None = None
     linear_layers: int = 0
     audited_layers: int = 0
+    stepped_layers: int = 0
     large_layers: dict[str, str] = field(default_factory=dict)
     smallest_fault: float | None = None
     not_audited: dict[str, str] = field(default_factory=dict)

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from harness.audit.stochastic_log_det import LogDetEstimate, stochastic_log_det
+from harness.audit.training_step import step_faults
 from harness.checking.layer_case import LayerCase, log_det_tolerance, offset_size, relative_error, tolerance
 from harness.checking.layer_checks import gradient_faults
 from harness.checking.layer_faults import explain_log_det, shown_apart
 from harness.checking.layer_module_checks import mask_faults
 from harness.checking.report import Unanswered
-from harness.checking.training_checks import BATCHES, step_faults
+from harness.checking.training_checks import BATCHES
 from layers import InvertibleLinear
 from layers.base import push_identity
 
@@ -65,7 +66,7 @@ def large_events(case: LayerCase) -> Iterator[str]:
         reference = step.copy(narrow).double()
         allowed = tolerance(dtype, condition, offset)
         for size in (BATCHES[0], *sizes):
-            yield from step_faults(step, narrow, reference, size, allowed, few=FEW)
+            yield from step_faults(narrow, reference, step.events(size), allowed, few=FEW)
 
 
 def smaller_shapes(shape: tuple[int, ...]) -> list[tuple[int, ...]]:

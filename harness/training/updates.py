@@ -110,19 +110,24 @@ class Updates:
         """Forward and backward passes per step."""
         return len(self._passes)
 
+    @property
+    def optimisers(self) -> list[Adam]:
+        """The optimiser of each pass."""
+        return [each.optimiser for each in self._passes]
+
     def state_dict(self) -> dict[str, Any]:
         """Return the state besides `flow`: the optimisers, and the live weights if `flow` holds averages."""
         return {
             "models": [model.state_dict() for model in self._apart()],
-            "optimisers": [each.optimiser.state_dict() for each in self._passes],
+            "optimisers": [optimiser.state_dict() for optimiser in self.optimisers],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore that state; `flow` is restored separately."""
         for model, weights in zip(self._apart(), state["models"], strict=True):
             model.load_state_dict(weights)
-        for each, moments in zip(self._passes, state["optimisers"], strict=True):
-            each.optimiser.load_state_dict(moments)
+        for optimiser, moments in zip(self.optimisers, state["optimisers"], strict=True):
+            optimiser.load_state_dict(moments)
 
     def _apart(self) -> list[Flow]:
         return [each.model for each in self._passes if each.model is not self._flow]

@@ -183,7 +183,7 @@ def train(
     if held_out == "validation":
         findings = audit_candidate(flow, pipeline, evaluation, make, validation)
     else:
-        findings = audit(flow, pipeline, evaluation, make, reload, validation)
+        findings = audit(flow, pipeline, evaluation, make, reload, validation, trial.training)
     audit_seconds = time.perf_counter() - begin
     floor = pipeline.floor()
     fault = below_floor(evaluation, pipeline, floor)

@@ -1,0 +1,151 @@
+"""The audit of the training itself: at the kept weights, a step as training takes it.
+
+A layer may do something else in training than what is evaluated: another map or log-det in train(), gradients that are
+wrong in the batches or the precision of training, weights that move without the optimiser. So each linear layer takes
+a step (`harness.audit.training_step`) on its own input of a batch of the training split, and then the whole flow takes
+one by the harness's own `Updates`:
+
+- the gradients of the loss by all parameters are those of a new flow in float64 with the same weights, which receives
+  few events at a time, and no hook of a parameter;
+- the weights are afterwards what Adam computes from these gradients;
+- nothing else moves.
+
+The trained flow itself takes the steps, as training may have left traces in it, and gets its weights back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from copy import deepcopy
+from itertools import chain
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from flows import Flow
+from harness.audit.findings import Audit
+from harness.audit.training_step import (
+    ROUNDING,
+    derivative_faults,
+    differences,
+    gradients,
+    moved,
+    step_faults,
+    step_weights,
+    tensors_of,
+)
+from harness.core.settings import TrainingSettings
+from harness.evaluation.evaluation import has_estimates
+from harness.pipeline.pipeline import Pipeline
+from harness.training.training import TrainingBatches
+from harness.training.updates import Updates
+from layers import InvertibleLinear
+
+SECONDS = 60.0  # limit of the steps of the layers, after the first
+FEW = 8  # events at a time of the reference of a layer
+FEW_OF_FLOW = 16  # the same of the flow
+LEAST, MOST = 1e-4, 1e-2  # allowed relative error: MARGIN * condition * eps, within these bounds
+MARGIN = 30.0
+
+
+@torch.enable_grad()
+def audit_training(
+    result: Audit, flow: Flow, reference: Flow, pipeline: Pipeline, settings: TrainingSettings, seed: int
+) -> None:
+    """Compare a training step at the kept weights with float64, layer by layer and as a whole.
+
+    Args:
+        result: gets the faults; its condition number bounds the allowed errors.
+        flow: the trained flow.
+        reference: the same in float64, built anew if possible; changed.
+        pipeline, settings, seed: those of the training.
+    """
+    kept = {name: value.clone() for name, value in flow.state_dict().items()}
+    devices = [pipeline.device] if pipeline.device.type == "cuda" else []
+    with torch.random.fork_rng(devices):
+        x, log_det = next(TrainingBatches(pipeline, settings.batch_size, seed))
+        tolerance = min(max(LEAST, MARGIN * result.condition * torch.finfo(x.dtype).eps), MOST)
+        faults = list(_layer_faults(result, flow, reference, x, tolerance))
+        flow.load_state_dict(kept)
+        if not faults and not has_estimates(flow):  # estimates differ from pass to pass
+            faults = [f"flow: {fault}" for fault in _flow_faults(flow, reference, pipeline, settings, x, log_det)]
+    result.reasons += faults
+    flow.load_state_dict(kept)
+    flow.zero_grad()
+    flow.eval()
+
+
+def _layer_faults(result: Audit, flow: Flow, reference: Flow, x: Tensor, tolerance: float) -> Iterator[str]:
+    """Yield the first fault of each linear layer's step, as far as `SECONDS` allow."""
+    with torch.no_grad():
+        parts = list(flow.eval().trace(x))
+    layers = [(path, layer, value) for path, layer, value in parts if isinstance(layer, InvertibleLinear)]
+    exact = {path: cast("nn.Module", module) for level in reference.parts() for path, module in level}
+    flow.train()
+    reference.train()
+    begin = time.monotonic()
+    for path, layer, value in layers:
+        if result.stepped_layers and time.monotonic() - begin > SECONDS:
+            break
+        result.stepped_layers += 1
+        few = value[:FEW].double()
+        faults = chain(
+            derivative_faults(exact[path], few, step_weights(few)),
+            step_faults(layer, exact[path], value, tolerance, few=FEW),
+        )
+        fault = next(faults, None)
+        if fault is not None:
+            yield f"{path}: {fault}"
+
+
+def _flow_faults(
+    flow: Flow, reference: Flow, pipeline: Pipeline, settings: TrainingSettings, x: Tensor, log_det: Tensor
+) -> Iterator[str]:
+    """Yield the faults of a step of the whole flow, up to the first wrong gradient."""
+    n = f"in a training step of {len(x)} events"
+    plain = settings.model_copy(update={"ema": "none", "clip_norm": None})
+    flow.train()
+    updates = Updates(flow, plain, len(pipeline.raw("train")))
+    before = tensors_of(flow)
+    expected = deepcopy(updates.optimisers)
+    updates.step(lambda model: pipeline.measures(model.log_prob(x), log_det), max(1, settings.warmup))
+    trained = {name: weight for name, weight in flow.named_parameters() if weight.requires_grad}
+    for name in moved({name: value for name, value in before.items() if name not in trained}, tensors_of(flow)):
+        yield f"{name!r} moves {n} without the optimiser"
+    for optimiser, other in zip(updates.optimisers, expected, strict=True):
+        groups = list(zip(optimiser.param_groups, other.param_groups, strict=True))
+        for group, copied in groups:
+            copied["lr"] = group["lr"]
+            for tensor, copy in zip(group["params"], copied["params"], strict=True):
+                copy.grad = tensor.grad.clone()
+        other.step()
+        pairs = [pair for group, copied in groups for pair in zip(group["params"], copied["params"], strict=True)]
+        if not all(torch.equal(tensor, copy) for tensor, copy in pairs):
+            yield f"the weights {n} are not what Adam computes from their gradients: they move alone"
+    for name, (truth, size) in _reference_gradients(reference, pipeline, x, log_det).items():
+        rounding = ROUNDING * torch.finfo(x.dtype).eps * size
+        fault = next(differences(f"the gradient by {name!r} {n}", trained[name].grad, truth, MOST, rounding), None)
+        if fault is not None:
+            yield fault
+            return
+
+
+def _reference_gradients(
+    reference: Flow, pipeline: Pipeline, x: Tensor, log_det: Tensor
+) -> dict[str, tuple[Tensor, float]]:
+    """Return the gradient of the loss by each trained parameter, and the `Gradient.size` of each."""
+    values = {name: value.detach().clone() for name, value in reference.named_parameters()}
+    trained = {name: values[name].requires_grad_() for name, p in reference.named_parameters() if p.requires_grad}
+    totals = {name: torch.zeros_like(value) for name, value in trained.items()}
+    sizes = {name: torch.zeros_like(value) for name, value in trained.items()}
+    for events, preprocessing in zip(x.double().split(FEW_OF_FLOW), log_det.split(FEW_OF_FLOW), strict=True):
+        z, flow_log_det = functional_call(reference.train(), values, (events,))
+        log_prob = torch.distributions.Normal(0.0, 1.0).log_prob(z).sum(1) + flow_log_det
+        loss = pipeline.measures(log_prob, preprocessing)["nats_per_dim"].sum() / len(x)
+        for name, gradient in zip(trained, gradients(loss, list(trained.values())), strict=True):
+            totals[name] += gradient
+            sizes[name] += gradient.abs()
+    return {name: (totals[name], float(sizes[name].max())) for name in trained if totals[name].numel()}
