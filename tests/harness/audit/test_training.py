@@ -1,0 +1,223 @@
+"""The audit takes a training step at the kept weights and names what is wrong with it."""
+
+import pytest
+import torch
+
+from harness.audit.audit import audit
+from harness.core.settings import TrainingSettings
+from harness.evaluation.evaluation import evaluate, state_of
+from harness.training.training import fit
+from layers.conv1x1 import Conv1x1
+
+TRAINING = TrainingSettings(steps=8, batch_size=20, evaluate_every=4, learning_rate=0.01)
+
+
+class Dense(Conv1x1):
+    """Sound: y = W x with a dense W."""
+
+    def __init__(self, shape):
+        super().__init__(shape, parameterisation="dense")
+
+    def trained_matrix(self):
+        return self.weight
+
+    def applied(self, x, w):
+        return torch.einsum("oc,ncp->nop", w, x.flatten(2)).reshape(x.shape)
+
+    def forward(self, x):
+        w = self.trained_matrix()
+        return self.applied(x, w), self.positions * torch.linalg.slogdet(w).logabsdet
+
+
+class DetachedLogDet(Dense):
+    """Detach the log-det in every precision and batch."""
+
+    def forward(self, x):
+        y, log_det = super().forward(x)
+        return y, log_det.detach()
+
+
+class DetachedAfterManyEvents(Dense):
+    """Apply all events after the first 16 with detached weights."""
+
+    def applied(self, x, w):
+        if len(x) <= 16:
+            return super().applied(x, w)
+        return torch.cat([super().applied(x[:16], w), super().applied(x[16:], w.detach())])
+
+
+class OtherMapInTraining(Dense):
+    def forward(self, x):
+        y, log_det = super().forward(x)
+        return (y * 1.01 if self.training and len(x) > 16 else y), log_det
+
+
+class OtherLogDetInTraining(Dense):
+    def forward(self, x):
+        y, log_det = super().forward(x)
+        return y, log_det / self.positions if self.training and torch.is_grad_enabled() and len(x) > 16 else log_det
+
+
+class Freezes(Dense):
+    """Detach the weight after 6 calls in training."""
+
+    calls = 0
+
+    def trained_matrix(self):
+        self.calls += torch.is_grad_enabled()
+        return self.weight.detach() if self.calls > 6 else self.weight
+
+
+class FreezesForGood(Dense):
+    """Freeze the weight after 6 calls in training."""
+
+    calls = 0
+
+    def trained_matrix(self):
+        self.calls += torch.is_grad_enabled()
+        self.weight.requires_grad_(self.calls <= 6)
+        return self.weight
+
+
+class Flips(Dense):
+    """Negate the gradient that the optimiser receives."""
+
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.weight.register_hook(torch.neg)
+
+
+def step(weight):
+    """Move a weight along its gradient."""
+    weight.data.add_(weight.grad, alpha=-0.1)
+
+
+class Moves(Dense):
+    """Take a step of its own in the backward pass."""
+
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.weight.register_post_accumulate_grad_hook(step)
+
+
+class TrainsFrozen(Dense):
+    """Train a weight that counts as frozen."""
+
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.weight.requires_grad_(False)
+
+    def _learn(self, gradient):
+        self.weight.data.sub_(0.01 * gradient)
+
+    def trained_matrix(self):
+        leaf = self.weight.detach().requires_grad_()
+        leaf.register_hook(self._learn)
+        return leaf if torch.is_grad_enabled() else self.weight
+
+
+class _Transposed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, w, x):
+        ctx.save_for_backward(w, x)
+        return torch.einsum("oc,ncp->nop", w, x)
+
+    @staticmethod
+    def backward(ctx, g):
+        w, x = ctx.saved_tensors
+        return torch.einsum("nop,ncp->oc", g, x), torch.einsum("oc,ncp->nop" if len(g) > 16 else "oc,nop->ncp", w, g)
+
+
+class TransposedGradient(Dense):
+    """Hand W g to the layers before, in place of W^T g."""
+
+    def applied(self, x, w):
+        return _Transposed.apply(w, x.flatten(2)).reshape(x.shape)
+
+
+@pytest.fixture
+def trained(make_data, make_flow):
+    """Return a function that trains a flow and audits it."""
+
+    def run(layer, change=lambda flow: None, **settings):
+        data = make_data((2, 8, 8))
+        flow = make_flow(data, layer, noise=0.1, levels=1)
+        training = TRAINING.model_copy(update=settings)
+        fit(flow, data, training, 0, lambda done, text: None)
+        change(flow)
+        fresh = make_flow(data, layer, noise=0.1, levels=1)
+        fresh.load_state_dict(flow.state_dict())
+        evaluation = evaluate(flow, data, "test", 1, 8, 0)
+        before = state_of(flow)
+        result = audit(flow, data, evaluation, reload=lambda: fresh, training=training)
+        if layer in (Dense, Conv1x1):
+            after = state_of(flow)
+            assert all(torch.equal(value, after[name]) for name, value in before.items()), "the weights are restored"
+            assert not flow.training
+        return result
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("layer", "reason"),
+    [
+        (DetachedLogDet, "the gradient of the log-det is not its derivative: 0 along a random direction"),
+        (DetachedAfterManyEvents, "the gradient by 'weight' in a training step of 20 events differs"),
+        (OtherMapInTraining, "y in a training step of 20 events differs"),
+        (OtherLogDetInTraining, "the log-det in a training step of 20 events is"),
+        (Freezes, "the gradient by 'weight' in a training step of 20 events"),
+        (FreezesForGood, "the gradient by 'weight' in a training step of 20 events is missing"),
+        (Flips, "the gradient by 'weight' in a training step of 20 events differs by 2 (relative)"),
+        (Moves, "'weight' moves during a training step of 20 events without the optimiser"),
+        (TrainsFrozen, "'weight' moves during a training step of 20 events without the optimiser"),
+        (TransposedGradient, "the gradient by x in a training step of 20 events differs"),
+    ],
+)
+def test_a_wrong_training_step_of_a_layer_fails(layer, reason, trained):
+    result = trained(layer)
+    assert any(text.startswith(f"level0/step0/layer: {reason}") for text in result.reasons), result.reasons
+
+
+@pytest.mark.parametrize("settings", [{}, {"ema": "separate"}, {"clip_norm": 0.1, "layer_decay": 0.9}])
+def test_a_sound_training_passes_and_leaves_no_trace(settings, trained):
+    random = torch.get_rng_state()
+    result = trained(Dense, **settings)
+    assert result.verdict == "passed", result.reasons
+    assert result.stepped_layers == result.linear_layers == 1
+    assert torch.equal(torch.get_rng_state(), random) or settings, "the audit draws nothing from torch's generator"
+
+
+def halved(coupling):
+    """Halve the gradient of a coupling's weights, which no step of a linear layer shows."""
+    weight = next(coupling.parameters())
+    weight.register_hook(lambda g: g / 2)
+
+
+def drifting(coupling):
+    """Let another weight move whenever a gradient arrives."""
+    weight, other = list(coupling.parameters())[:2]
+    other.requires_grad_(False)
+
+    def drift(_):
+        other.data.add_(0.1)
+
+    weight.register_hook(drift)
+
+
+def stepping(coupling):
+    """Let a weight take a step of its own."""
+    next(coupling.parameters()).register_post_accumulate_grad_hook(step)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (halved, "flow: the gradient by 'levels.0.steps.0.coupling"),
+        (drifting, "flow: 'levels.0.steps.0.coupling"),
+        (stepping, "flow: the weights in a training step of 20 events are not what Adam computes"),
+    ],
+)
+def test_a_wrong_training_step_of_the_flow_fails(spoil, reason, trained):
+    result = trained(Conv1x1, lambda flow: spoil(flow.levels[0].steps[0].coupling))
+    assert any(text.startswith(reason) for text in result.reasons), result.reasons
