@@ -247,65 +247,6 @@ class RepeatedInverse(Conv1x1):
         return self.last if self.last.shape == y.shape else super().inverse(y)
 
 
-def tilted(x):
-    """Return whether more than 56 % of an event's entries are positive: a few random events, no unit vector."""
-    return (x > 0).flatten(1).double().mean(1) > 0.56
-
-
-class ShrinksSomeEvents(Conv1x1):
-    """Scale events of a rare kind by 0.3, which neither the log-det nor a small random sample shows."""
-
-    def _gain(self, x):
-        return torch.where(tilted(x), 0.3, 1.0).to(x).reshape(-1, *[1] * (x.ndim - 1))
-
-    def forward(self, x):
-        y, log_det = super().forward(x)
-        return y * self._gain(x), log_det
-
-    def inverse(self, y):
-        x = super().inverse(y)
-        return x / self._gain(x)
-
-
-class FlattersSomeEvents(Conv1x1):
-    """Add two nats per entry to the log-det of events of a rare kind."""
-
-    def forward(self, x):
-        y, log_det = super().forward(x)
-        rare = tilted(x)
-        return y, log_det + 2.0 * self.dim * rare.to(x) if bool(rare.any()) else log_det
-
-
-class FlattersEveryEvent(Conv1x1):
-    """Add 0.01 nats per entry to the log-det in float32, in every batch."""
-
-    def forward(self, x):
-        y, log_det = super().forward(x)
-        return y, log_det + 0.01 * self.dim if x.dtype == torch.float32 else log_det
-
-
-class KeptByVersion(Conv1x1):
-    """Keep W in no_grad as long as the version of the weights is equal, which `.data` does not raise."""
-
-    kept = (None, None)
-
-    def matrix(self):
-        if torch.is_grad_enabled():
-            return super().matrix()
-        key = (self.lower._version, self.log_s._version, self.lower.dtype)
-        if self.kept[0] != key:
-            self.kept = (key, super().matrix().clone())
-        return self.kept[1]
-
-    def forward(self, x):
-        w = self.matrix()
-        y = torch.einsum("oc,ncp->nop", w, x.flatten(2)).reshape(x.shape)
-        return y, self.positions * torch.linalg.slogdet(w).logabsdet
-
-    def inverse(self, y):
-        return torch.linalg.solve(self.matrix(), y.flatten(2)).reshape(y.shape)
-
-
 class IdleParameters(Conv1x1):
     """Have 10,000 unused parameters."""
 

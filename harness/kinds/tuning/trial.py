@@ -8,7 +8,7 @@ from harness.kinds.density.trial import FlowTrial
 
 
 class CandidateTrial(FlowTrial):
-    """Train one flow with one candidate of its tuning, evaluate and audit it on the validation split."""
+    """Train one flow with one candidate of its tuning, evaluate it on the validation split, and audit it there in part."""
 
     repeats: ClassVar[str] = "candidate"
     stage: ClassVar[int] = 0
