@@ -29,6 +29,7 @@ from flows import Flow
 from harness.audit.findings import Audit
 from harness.audit.training_step import (
     ROUNDING,
+    STEP_MARGIN,
     derivative_faults,
     differences,
     gradients,
@@ -47,8 +48,8 @@ from layers import InvertibleLinear
 SECONDS = 60.0  # limit of the steps of the layers, after the first
 FEW = 8  # events at a time of the reference of a layer
 FEW_OF_FLOW = 16  # the same of the flow
-LEAST, MOST = 1e-4, 1e-2  # allowed relative error: MARGIN * condition * eps, within these bounds
-MARGIN = 30.0
+LEAST, MOST = 1e-5, 1e-3  # allowed relative error of results: MARGIN * condition * eps, within these bounds
+MARGIN = 3.0
 
 
 @torch.enable_grad()
@@ -128,7 +129,7 @@ def _flow_faults(
     for name, (truth, size) in _reference_gradients(reference, pipeline, x, log_det).items():
         rounding = ROUNDING * torch.finfo(x.dtype).eps * size
         gradient = trained[name].grad if name in trained else None
-        fault = next(differences(f"the gradient by {name!r} {n}", gradient, truth, MOST, rounding), None)
+        fault = next(differences(f"the gradient by {name!r} {n}", gradient, truth, STEP_MARGIN * MOST, rounding), None)
         if fault is not None:
             yield fault
             return

@@ -15,6 +15,7 @@ from flows import Flow, UnsupportedEvent
 from flows.baselines import MissingLibrary
 from harness.audit.audit import Audit, audit, audit_candidate
 from harness.core.errors import DataError, Diverged
+from harness.core.global_settings import GlobalSettings
 from harness.core.layer_classes import kept_default_dtype
 from harness.core.records import Record, blank_record
 from harness.core.settings import LayerRef, Progress, TrainingSettings
@@ -142,6 +143,7 @@ def train(
             checkpoints.chosen = chosen.text
     splits = load_splits(trial, root)
     record.notes |= data_notes(splits)
+    surroundings = GlobalSettings()
     if held_out == "validation":
         splits = replace(splits, test=splits.validation)
     model = built(trial, splits, record)
@@ -184,6 +186,9 @@ def train(
         findings = audit_candidate(flow, pipeline, evaluation, make, validation)
     else:
         findings = audit(flow, pipeline, evaluation, make, reload, validation, trial.training)
+    changed = surroundings.restore()
+    if changed:
+        findings.reasons.append(f"the flow changes settings of its process: {'; '.join(changed)}")
     audit_seconds = time.perf_counter() - begin
     floor = pipeline.floor()
     fault = below_floor(evaluation, pipeline, floor)

@@ -1,4 +1,4 @@
-"""A candidate of a tuning: train one flow, evaluate it on the validation split, audit it in part; the test split is unread."""
+"""A candidate of a tuning: train one flow, evaluate it on the validation split and audit it in part; no test split."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def run(
 
     Returns:
         A record of one row: `validation`, the lowest value of the validation split, and `standard_error` over its
-        examples, in the data's unit; the size and the costs as in a density trial; the audit of a candidate. No weights are kept.
+        examples, in the data's unit; the audit of a candidate; the size and the costs as in a density trial. No weights
+        are kept.
     """
     record = blank_record(trial, "ok", None)
     trained = train(trial, record, "validation", root, None, progress, checkpoints)

@@ -8,7 +8,7 @@ from harness.kinds.density.trial import FlowTrial
 
 
 class CandidateTrial(FlowTrial):
-    """Train one flow with one candidate of its tuning, evaluate it on the validation split, and audit it there in part."""
+    """Train one flow with one candidate of its tuning, evaluate it on the validation split and audit it in part."""
 
     repeats: ClassVar[str] = "candidate"
     stage: ClassVar[int] = 0

@@ -20,6 +20,7 @@ from harness.kinds.density.run import below_floor
 from harness.kinds.density.run import run as run_density
 from harness.kinds.density.trial import DensityTrial
 from harness.kinds.density.weights import load_flow
+from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline
 from layers.conv1x1 import Conv1x1
 
@@ -264,3 +265,14 @@ def test_the_record_notes_that_a_layer_cut_the_event(data, tmp_path):
     cut = "D = 148 = 2 * 2 * 37 is cut into parts of 147, 1: the prime 37 is above 31; parts do not mix"
     assert record.notes["layer"] == cut
     assert "layer" not in run(trial("conv1x1"), tmp_path).notes
+
+
+def test_a_layer_that_changes_settings_of_torch_fails_its_audit(data, tmp_path, monkeypatch):
+    def build(*args):
+        torch.autograd.set_detect_anomaly(True)
+        return build_flow(*args)
+
+    monkeypatch.setattr(harness.kinds.density.run, "build_flow", build)
+    (row,) = run(trial(), tmp_path).rows
+    assert row["audit"] == "failed" and "anomaly mode: False -> True" in row["audit_reason"]
+    assert not torch.is_anomaly_enabled()
