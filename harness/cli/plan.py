@@ -32,12 +32,12 @@ def execute(args: argparse.Namespace) -> int:
     from harness.core.provenance.sources import Sources
 
     request = make_request(read_suite(args.suite), args)
-    missing = ""
+    missing, warnings = "", list[str]()
     checksums = known_checksums(request.folder)
     try:
-        checksums |= check_data(request.plan.trials, data_root(args.data), offline=True)
+        checksums |= check_data(request.plan.trials, data_root(args.data), offline=True, warn=warnings.append)
     except (DataMissing, DataError) as error:
-        missing = f"\na run would stop, because data are missing:\n{error}"
+        missing = f"\na run would stop, because of its data:\n{error}"
     request = request.with_checksums(checksums)
     plan, choice = request.plan, Choice(args.retry_failed, args.stale)
     entries = request.entries(Sources().of)
@@ -61,6 +61,8 @@ def execute(args: argparse.Namespace) -> int:
     if args.probe:
         for line in _probe_lines([entry for entry in entries if entry.runs(choice)], at_once):
             print(line)
+    for text in warnings:
+        print(f"warning: {text}")
     if missing:
         print(missing)
     return 0

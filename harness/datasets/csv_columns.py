@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TextIO, cast
 
@@ -108,6 +108,11 @@ class CsvColumns(Dataset, name="csv"):
         """Return (columns, length)."""
         chosen = cast(CsvOptions, self.parse(options))
         return (_count(chosen.columns), chosen.length)
+
+    def channels(self, options: Mapping[str, Any]) -> Sequence[str]:
+        """Return the names of the columns, where the options have them."""
+        columns = cast(CsvOptions, self.parse(options)).columns
+        return () if isinstance(columns, int) else columns
 
     def load(self, store: Store, options: Mapping[str, Any]) -> Splits:
         """Return the splits, mapped from the cache."""

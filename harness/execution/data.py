@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from harness.core.errors import DataError, DataMissing, UserError
@@ -10,14 +10,23 @@ from harness.core.settings import NO_LOGIT, DataRef
 from harness.core.trial import Trial
 
 
-def check_data(trials: Sequence[Trial], root: Path | None, offline: bool) -> dict[DataRef, str | None]:
+def check_data(
+    trials: Sequence[Trial], root: Path | None, offline: bool, warn: Callable[[str], object] = lambda text: None
+) -> dict[DataRef, str | None]:
     """Find, check and prepare all data of the trials; return the checksum of each data set, by `DataRef.arrays`.
+
+    Args:
+        trials: name the data sets.
+        root: of the data.
+        offline: whether downloads are forbidden.
+        warn: takes each warning on data that can be used (see `harness.pipeline.data_remarks`).
 
     Raises:
         DataMissing: data are missing or wrong; the message lists all faults.
         UserError: likewise, if the suite is at fault for all of them.
     """
-    from harness.datasets import Store, find_dataset
+    from harness.datasets import DATASETS, Store, find_dataset
+    from harness.pipeline.data_remarks import warnings_on
 
     store = Store.at(root, offline)
     checksums: dict[DataRef, str | None] = {}
@@ -29,6 +38,9 @@ def check_data(trials: Sequence[Trial], root: Path | None, offline: bool) -> dic
             checksums[data.arrays] = None if splits is None else splits.checksum
             if data.preprocessing == "logit" and (splits or dataset.loaded(store, options)).levels is None:
                 raise UserError(f"{data.label}: {NO_LOGIT}")
+            if dataset.on_disk or data.name not in DATASETS:  # others are generated, or part of a package
+                for text in warnings_on(store, data, dataset.load(store, options)):
+                    warn(text)
         except UserError as error:
             faults[str(error)] = isinstance(error, (DataMissing, DataError))
     if faults:

@@ -10,6 +10,7 @@ from harness.kinds.density.likelihoods import (
     IMPROVING,
     UNITS,
     Ranking,
+    data_warning,
     density,
     interval_kind,
     members_of,
@@ -33,7 +34,9 @@ def answer(results: Results) -> Answer | None:
     labels = (*plan.columns, *plan.means)
     findings = tuple(_finding(results, label) for label in labels)
     rankings = [found for found in (ranking(results, label) for label in labels) if found.leaders]
+    warning = data_warning(frame)
     remarks = (
+        ("Data", () if warning is None else (f"{warning}.",)),
         ("Intervals", tuple(_intervals(rankings))),
         ("Tuned", tuple(_tuned(results))),
         ("Not said", tuple(_not_said(results, frame, rankings))),

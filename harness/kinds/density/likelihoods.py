@@ -37,6 +37,7 @@ BELOW_FLOOR = "below the resolution floor"
 STANDARD_ERROR = "± standard error over test examples, of one seed"
 EXEMPT = "§"  # after a likelihood whose layer was not tuned, while others on the same data set were
 NOT_RANKED = f"{EXEMPT} not tuned, so in no ranking"
+WARNING = "data warning"  # the note of a record
 IMPROVING = "‡"  # after a likelihood whose training reached its bound before it converged
 
 
@@ -94,6 +95,16 @@ def density(results: Results) -> pd.DataFrame:
         tuned=tuned,
         exempt=~tuned & tuned.groupby(frame["dataset"]).transform("any"),
     )
+
+
+def data_warning(frame: pd.DataFrame) -> str | None:
+    """Return the warnings on the data that trials have read (see `harness.pipeline.data_remarks`), if any."""
+    found = {
+        f"{dataset}: {notes[WARNING]}"
+        for dataset, notes in zip(frame["dataset"], frame["notes"], strict=True)
+        if WARNING in notes
+    }
+    return "; ".join(sorted(found)) or None
 
 
 def _still_improved(line: Row, training: TrainingSettings) -> bool:

@@ -27,6 +27,7 @@ from harness.kinds.density.samples import save_samples
 from harness.kinds.density.trial import DensityTrial, FlowTrial
 from harness.kinds.density.tuning.choice import Chosen, NoChoice, as_text, choose
 from harness.kinds.density.weights import load_flow, save_flow
+from harness.pipeline.data_remarks import notes_of, remarks_on
 from harness.pipeline.models import build_flow, make_layer
 from harness.pipeline.pipeline import Pipeline
 from harness.training.training import Fit, claimed_shift, fit
@@ -142,7 +143,7 @@ def train(
         if checkpoints is not None:
             checkpoints.chosen = chosen.text
     splits = load_splits(trial, root)
-    record.notes |= data_notes(splits)
+    record.notes |= data_notes(splits) | notes_of(remarks_on(Store.at(root), trial.data, splits))
     surroundings = GlobalSettings()
     if held_out == "validation":
         splits = replace(splits, test=splits.validation)

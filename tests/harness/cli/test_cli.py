@@ -451,7 +451,7 @@ def test_the_data_are_part_of_a_trial(suite, stand_in, monkeypatch, capsys):
     capsys.readouterr()
     assert main(["plan", "tiny.yaml"]) == 0
     out = capsys.readouterr().out
-    assert "2 trials: 2 ok" in out and out.endswith("because data are missing:\ndigits: gone\n")
+    assert "2 trials: 2 ok" in out and out.endswith("because of its data:\ndigits: gone\n")
     assert main(["run", "tiny.yaml"]) == 3
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 
 from harness.core.records import blank_record
+from harness.kinds.density.answer import answer
 from harness.reporting.frame import Results
 from harness.reporting.tables.cells import milliseconds
 from harness.reporting.tables.rendering import latex, markdown, plain
@@ -168,6 +169,18 @@ def test_a_failed_audit_is_marked_and_explained(density_run, fault):
     assert table.notes[0] == f"[1] my_layer & co on waveforms: {reason}"
     assert table.notes[-2].startswith("† not a likelihood to compare")
     assert sum("†" in cell for row in table.rows for cell in row) == 1
+
+
+def test_a_warning_on_data_marks_all_of_its_values(density_run):
+    plan, records = density_run
+    for record in records:
+        if record.trial.get("data", {}).get("label") == "digits":
+            record.notes |= {"data": "digits", "data warning": "3 of 4 seen", "data remark": "b equals a"}
+    table = made((plan, records))[0]
+    for row, cells in grid(table).items():
+        assert cells["digits, bits/dim ↓"].endswith("[1]") and not cells["waveforms, nats/dim ↓"].endswith("[1]"), row
+    assert table.notes[0] == "[1] digits: 3 of 4 seen" and "digits: digits; b equals a" in table.notes
+    assert dict(answer(Results.of(plan, records)).remarks)["Data"] == ("digits: 3 of 4 seen.",)
 
 
 def test_an_estimate_is_marked_and_noted_with_its_standard_error(density_run):

@@ -14,6 +14,7 @@ from harness.kinds.density.likelihoods import (
     UNITS,
     Ranking,
     by_seed,
+    data_warning,
     density,
     exempt_mark,
     explained,
@@ -173,6 +174,8 @@ def _likelihood(planned: pd.DataFrame, where: str, unit: str, notes: Notes) -> s
     doubts = sorted(good["doubt"].dropna().unique())
     if doubts:
         text += " †" + notes.mark(f"{where}: {'; '.join(doubts)}")
+    if (warning := data_warning(planned)) is not None:
+        text += notes.mark(warning)
     if good["estimated"].any():
         text = f"{ESTIMATE} {text}" + notes.mark(f"{where}: {_estimate_text(good, unit)}")
     if (good["audit"] == "incomplete").any():
@@ -212,6 +215,8 @@ def _average(planned: pd.DataFrame, where: str, notes: Notes) -> str:
         return EMPTY + notes.mark(f"{where}: none, for a trial of {lacking} has no value")
     text = mean_and_interval(by_seed(planned).values(), standard_error(planned))
     text += improving_mark(planned) + exempt_mark(planned)
+    if (warning := data_warning(planned)) is not None:
+        text += notes.mark(warning)
     doubtful = ", ".join(planned.loc[planned["doubt"].notna(), "dataset"].unique())
     return text + (" †" + notes.mark(f"{where}: that of {doubtful} is not to be compared") if doubtful else "")
 
@@ -272,6 +277,8 @@ def _data_text(notes: Mapping[str, str]) -> str:
         parts.append(f"lattice steps {notes['steps']}")
     if "checksum" in notes:
         parts.append(f"SHA-256 {notes['checksum'][:DIGITS_OF_CHECKSUM]}…")
+    if "data remark" in notes:
+        parts.append(notes["data remark"])
     if parts and "floor" in notes:
         parts.append(f"no resolution floor: {notes['floor']}")
     return "; ".join(parts)

@@ -67,6 +67,15 @@ def run(trial, out):
     return record
 
 
+def test_a_record_says_that_test_events_were_seen_in_training(data, tmp_path):
+    splits = toy("sequence")
+    data(replace(splits, test=splits.train[:12]))
+    notes = run(trial(), tmp_path).notes
+    assert notes["data warning"] == "12 of 12 test events (100.0%) equal training events"
+    data(splits)
+    assert "data warning" not in run(trial(), tmp_path).notes
+
+
 @pytest.mark.parametrize("kind", ["image", "sequence"])
 def test_a_record_has_every_measure(kind, data, tmp_path):
     splits = toy(kind)

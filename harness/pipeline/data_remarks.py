@@ -1,0 +1,157 @@
+"""Examine loaded splits before training: held-out events seen in training, and channels that are functions of others.
+
+A remark is a warning where results on the data would mislead: 1 % or more of the held-out events were seen, or values
+on no lattice have a channel that others determine, so that a density on them can grow without bound. On a lattice the
+noise of the dequantisation bounds it, and the remark only says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from harness.core.errors import DataError, UserError
+from harness.core.records import write_atomically
+from harness.core.settings import DataRef
+from harness.datasets import Splits, Store, find_dataset
+from harness.pipeline.overlap import find_overlap
+
+VERSION = 1  # of the remarks in the cache
+LEAST_SHARE = 0.01  # of held-out events that were seen: a handful of equal events is natural
+ROWS = 20_000  # of the values of the channels, evenly spread, that are examined
+MOST_EVENTS = 2000  # that they come from
+MOST_CHANNELS = 512
+NAMED = 5  # channels of a linear function that a remark names
+DEPENDENT = 1e-6  # standard deviation of what others leave of a channel, as a share of its own
+
+
+@dataclass(frozen=True)
+class DataRemark:
+    """A fact about the splits of a data set.
+
+    Attributes:
+        text: a clause.
+        warning: whether results on the data mislead.
+        unbounded: whether a density on the data can grow without bound.
+    """
+
+    text: str
+    warning: bool = False
+    unbounded: bool = False
+
+
+def remarks_on(store: Store, data: DataRef, splits: Splits) -> list[DataRemark]:
+    """Return the remarks on the splits of a data set.
+
+    Those on prepared arrays are kept in the cache, so that the trials of a run do not examine large arrays again.
+    """
+    names: Sequence[str] = ()
+    with contextlib.suppress(UserError):
+        names = find_dataset(data.name).channels(dict(data.options))
+    if splits.checksum is None:
+        return examine(splits, names)
+    sizes = [values.shape for values in splits.parts().values()]
+    key = json.dumps([VERSION, data.name, dict(data.options), splits.checksum, sizes], sort_keys=True, default=str)
+    path = store.cache / "remarks" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        return [DataRemark(**each) for each in json.loads(path.read_text(encoding="utf-8"))]
+    found = examine(splits, names)
+    with contextlib.suppress(OSError):  # a trial does without
+        write_atomically(path, json.dumps([asdict(remark) for remark in found]).encode())
+    return found
+
+
+def warnings_on(store: Store, data: DataRef, splits: Splits) -> list[str]:
+    """Return the warnings on the splits of a data set.
+
+    Raises:
+        DataError: a density on them can grow without bound, and the suite does not allow it.
+    """
+    found = [remark for remark in remarks_on(store, data, splits) if remark.warning]
+    for remark in found:
+        if remark.unbounded and not data.allow_unbounded:
+            raise DataError(f"{data.label}: {remark.text}; leave it out, or say allow_unbounded: true")
+    return [f"{data.label}: {remark.text}" for remark in found]
+
+
+def notes_of(remarks: Sequence[DataRemark]) -> dict[str, str]:
+    """Return the notes of a record: "data warning" and "data remark", where there are any."""
+    texts: dict[str, list[str]] = {"data warning": [], "data remark": []}
+    for remark in remarks:
+        texts["data warning" if remark.warning else "data remark"].append(remark.text)
+    return {name: "; ".join(own) for name, own in texts.items() if own}
+
+
+def examine(splits: Splits, names: Sequence[str] = ()) -> list[DataRemark]:
+    """Return the remarks on splits, whose channels may have names."""
+    return [*_seen(splits), *_degenerate(splits, names)]
+
+
+def _seen(splits: Splits) -> list[DataRemark]:
+    """Return how many held-out events were seen, in training or when a model was chosen."""
+    parts, found = splits.parts(), []
+    for held_out, others in (("test", "train"), ("validation", "train"), ("test", "validation")):
+        overlap = find_overlap(parts[held_out], parts[others])
+        seen = "training" if others == "train" else others
+        clauses = [f"equal {seen} events"] * (overlap.equal > 0) + [f"overlap {seen} windows"] * (overlap.sharing > 0)
+        counts = [count for count in (overlap.equal, overlap.sharing) if count]
+        for count, clause in zip(counts, clauses, strict=True):
+            text = f"{count:,} of {overlap.total:,} {held_out} events ({count / overlap.total:.1%}) {clause}"
+            found.append(DataRemark(text, overlap.share >= LEAST_SHARE))
+    return found
+
+
+def _degenerate(splits: Splits, names: Sequence[str]) -> list[DataRemark]:
+    """Return which channels are constant, or linear functions of those before them, in a sample of the training split.
+
+    A QR decomposition of its standardised columns leaves nothing of a column that others determine.
+    """
+    train, channels = splits.train, splits.shape[0]
+    sample = _sample(train)
+    if channels > MOST_CHANNELS or len(sample) <= 2 * channels:  # so few values are always dependent
+        return []
+    labels = list(names) or [f"channel {number}" for number in range(channels)]
+    deviation = sample.std(axis=0)
+    rounding = float(np.finfo(train.dtype).eps) if train.dtype.kind == "f" else 0.0
+    error = DEPENDENT * deviation + 4 * rounding * np.abs(sample).max(axis=0)
+    constant = deviation <= error
+    varying = np.flatnonzero(~constant)
+    found = {
+        int(channel): f"{labels[channel]} has one value in training"
+        for channel in np.flatnonzero(constant)
+        if np.ptp(train[:, channel]) <= 16 * error[channel]
+    }
+    standard = (sample[:, varying] - sample[:, varying].mean(axis=0)) / deviation[varying]
+    if len(varying):
+        left = np.abs(np.diag(np.linalg.qr(standard, mode="r"))) / math.sqrt(len(sample))
+        dependent = left <= error[varying] / deviation[varying]
+        base = varying[~dependent]
+        factors, *_ = np.linalg.lstsq(standard[:, ~dependent], standard[:, dependent], rcond=None)
+        for channel, own in zip(varying[dependent], factors.T, strict=True):
+            others = base[np.abs(own) > math.sqrt(DEPENDENT)]
+            same = len(others) == 1 and np.abs(sample[:, channel] - sample[:, others[0]]).max() <= 16 * error[channel]
+            named = [labels[other] for other in others[:NAMED]] + [f"{len(others) - NAMED} more"] * (
+                len(others) > NAMED
+            )
+            listed = " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
+            found[int(channel)] = f"{labels[channel]} {'equals' if same else 'is a linear function of'} {listed}"
+    if not found:
+        return []
+    text = ", ".join(text for _, text in sorted(found.items()))
+    if splits.lattice:
+        return [DataRemark(f"{text}: the noise of the dequantisation bounds what a density gains by it")]
+    return [DataRemark(f"{text}: a density can grow without bound", warning=True, unbounded=True)]
+
+
+def _sample(events: np.ndarray) -> np.ndarray:
+    """Return the values of the channels at some positions of events (N, C, *spatial), (about ROWS, C) in float64."""
+    positions = math.prod(events.shape[2:])
+    some = events[:: math.ceil(len(events) / max(ROWS // positions, MOST_EVENTS))]
+    some = some.reshape(len(some), events.shape[1], positions)[:, :, :: math.ceil(len(some) * positions / ROWS)]
+    return np.moveaxis(some.astype(np.float64), 1, 2).reshape(-1, events.shape[1])

@@ -1,0 +1,125 @@
+"""Remarks on data before training: events seen in training, constant and dependent channels; where they are said."""
+
+import json
+
+import numpy as np
+import pytest
+
+from harness.cli.parser import main
+from harness.core.settings import DataRef
+from harness.datasets import Splits, Store
+from harness.pipeline.data_remarks import examine, notes_of, remarks_on
+
+RNG = np.random.default_rng(0)
+VALUES = RNG.normal(size=(500, 3))
+
+SUITE = """
+suite: mine
+kind: density
+layers: {conv1x1: {}}
+profiles:
+  smoke:
+    seeds: 1
+    flow: {levels: 1, steps: 1, width: 8}
+    training: {steps: 2, batch_size: 16, evaluate_every: 1}
+    datasets:
+"""
+
+
+def splits(values: np.ndarray, lattice: bool = False) -> Splits:
+    events = values if values.ndim > 2 else values[:, :, None]
+    return Splits(events[:-40], events[-40:-20], events[-20:], None, "made up", lattice=lattice)
+
+
+def texts(values: np.ndarray, lattice: bool = False) -> list[str]:
+    return [remark.text for remark in examine(splits(values, lattice), [f"c{n}" for n in range(values.shape[1])])]
+
+
+def test_shares_of_seen_events_and_the_least_that_is_a_warning():
+    images = RNG.integers(0, 256, (1000, 1, 8, 8), dtype=np.uint8)
+
+    def remarks(test):
+        return examine(Splits(images[:600], images[600:700], test, 256, "made up"))
+
+    assert remarks(images[700:]) == []
+    [few] = remarks(np.concatenate([images[700:], images[:2]]))
+    assert few.text == "2 of 302 test events (0.7%) equal training events" and not few.warning
+    half = remarks(np.concatenate([images[800:], images[100:200], images[600:700]]))
+    assert [remark.text for remark in half] == [
+        "100 of 400 test events (25.0%) equal training events",
+        "100 of 400 test events (25.0%) equal validation events",
+    ]
+    assert all(remark.warning for remark in half)
+    assert notes_of([few, *half]).keys() == {"data warning", "data remark"}
+
+
+DEPENDENT = {
+    "a copy": (VALUES[:, [0, 1, 0]], "c2 equals c0"),
+    "a copy of nine decimals": (np.c_[VALUES, VALUES[:, 1].round(9)], "c3 equals c1"),
+    "a copy in float32": (np.c_[VALUES, VALUES[:, 1]].astype(np.float32) + 100, "c3 equals c1"),
+    "another unit": (np.c_[VALUES, 1.8 * VALUES[:, 0] + 32], "c3 is a linear function of c0"),
+    "a mixture": (np.c_[VALUES, VALUES @ [0.3, 0, 0.7]], "c3 is a linear function of c0 and c2"),
+    "one value": (np.c_[VALUES, np.full(500, 7.0)], "c3 has one value in training"),
+    "windows": (np.repeat(VALUES[:, :1, None], 2, 1) * np.arange(1, 9), "c1 equals c0"),
+}
+
+
+@pytest.mark.parametrize("name", DEPENDENT)
+def test_dependent_channels_are_named_and_unbounded_off_a_lattice(name):
+    values, text = DEPENDENT[name]
+    assert texts(values) == [f"{text}: a density can grow without bound"]
+    [remark] = examine(splits(values))
+    assert remark.warning and remark.unbounded
+
+
+def test_dependent_channels_of_a_lattice_are_bounded_by_their_noise():
+    counts = RNG.integers(-400, 400, (500, 2))
+    every = np.c_[counts, counts.sum(1), np.zeros(500, int)]
+    [remark] = examine(splits(every, lattice=True), ["a", "b", "c", "d"])
+    assert remark.text.startswith("c is a linear function of a and b, d has one value in training: the noise")
+    assert not remark.warning and not remark.unbounded
+
+
+def test_independent_channels_have_no_remark():
+    almost = np.c_[VALUES, VALUES[:, 0] + 1e-4 * RNG.normal(size=500)]
+    rare = np.zeros((500, 3, 1), int)
+    rare[7] = 1  # not constant, though a sample may say so
+    assert texts(VALUES) == texts(almost) == [] == texts(VALUES[:45])
+    assert not any("one value" in text for text in texts(rare, lattice=True))
+
+
+def test_remarks_are_kept_in_the_cache_and_made_again_if_it_is_damaged(tmp_path, monkeypatch):
+    store = Store(None, tmp_path, offline=True)
+    data = DataRef(label="d", name="npz", options={"file": "mine.npz"})
+    zeros = np.zeros((4, 1, 4, 4), np.uint8)
+    read = Splits(zeros, zeros, zeros, 256, "made up", checksum="0" * 64)
+    first = remarks_on(store, data, read)
+    [kept] = (tmp_path / "remarks").iterdir()
+    with monkeypatch.context() as patch:
+        patch.setattr("harness.pipeline.data_remarks.examine", lambda *_: pytest.fail("examined again"))
+        assert remarks_on(store, data, read) == first
+    kept.write_text("[{}")
+    assert remarks_on(store, data, read) == first and json.loads(kept.read_text())
+
+
+def test_a_leak_is_said_by_plan(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    images = RNG.integers(0, 256, (60, 1, 8, 8), dtype=np.uint8)
+    np.savez("leak.npz", x_train=images[:40], x_val=images[40:50], x_test=images[:10])
+    (tmp_path / "mine.yaml").write_text(SUITE + "      d: {data: npz, options: {file: leak.npz, shape: [1, 8, 8]}}\n")
+    assert main(["plan", "mine.yaml", "--profile", "smoke"]) == 0
+    assert "warning: d: 10 of 10 test events (100.0%) equal training events\n" in capsys.readouterr().out
+
+
+def test_a_column_that_equals_another_is_refused_unless_the_suite_allows_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{a!r},{a!r},{b!r}" for a, b in VALUES[:, :2].tolist()]
+    (tmp_path / "twin.csv").write_text("\n".join(["a,b,c", *rows]))
+    entry = "{data: csv, options: {file: twin.csv, columns: [a, b, c]}}"
+    (tmp_path / "mine.yaml").write_text(f"{SUITE}      d: {entry}\n")
+    assert main(["run", "mine.yaml", "--profile", "smoke"]) == 3
+    fault = "d: b equals a: a density can grow without bound"
+    assert fault in capsys.readouterr().err
+    (tmp_path / "mine.yaml").write_text(f"{SUITE}      d: {entry.replace('csv,', 'csv, allow_unbounded: true,', 1)}\n")
+    assert main(["plan", "mine.yaml", "--profile", "smoke"]) == 0
+    assert f"warning: {fault}\n" in capsys.readouterr().out
