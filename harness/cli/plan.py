@@ -32,10 +32,10 @@ def execute(args: argparse.Namespace) -> int:
     from harness.core.provenance.sources import Sources
 
     request = make_request(read_suite(args.suite), args)
-    missing, warnings = "", list[str]()
+    missing, remarks = "", list[str]()
     checksums = known_checksums(request.folder)
     try:
-        checksums |= check_data(request.plan.trials, data_root(args.data), offline=True, warn=warnings.append)
+        checksums |= check_data(request.plan.trials, data_root(args.data), offline=True, tell=remarks.append)
     except (DataMissing, DataError) as error:
         missing = f"\na run would stop, because of its data:\n{error}"
     request = request.with_checksums(checksums)
@@ -61,8 +61,8 @@ def execute(args: argparse.Namespace) -> int:
     if args.probe:
         for line in _probe_lines([entry for entry in entries if entry.runs(choice)], at_once):
             print(line)
-    for text in warnings:
-        print(f"warning: {text}")
+    for line in remarks:
+        print(line)
     if missing:
         print(missing)
     return 0

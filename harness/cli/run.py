@@ -80,7 +80,7 @@ def _run(args: argparse.Namespace) -> tuple[Request, list[Entry]]:
     request = make_request(suite, args)
     root = data_root(args.data)
     known = known_checksums(request.folder)
-    found = check_data(request.plan.trials, root, args.offline, lambda text: print(f"warning: {text}"))
+    found = check_data(request.plan.trials, root, args.offline, print)
     for key in found:
         if known.get(key, found[key]) != found[key]:
             print(f"{key.name}: the data have changed since the last run here, so trials on them are other trials")

@@ -64,6 +64,7 @@ class Splits:
         no_floor: why no resolution floor can be stated although the values were dequantised, such as a filter.
         checksum: of the prepared arrays, SHA-256; None for generated or installed data. `Dataset.loaded` sets that of
             third-party data.
+        left_out: what of the source is not in the arrays and may be missed, such as files of another format.
     """
 
     train: np.ndarray
@@ -76,6 +77,7 @@ class Splits:
     lattices: tuple[Lattice, ...] | None = None
     no_floor: str | None = None
     checksum: str | None = None
+    left_out: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.lattices is not None and len(self.lattices) != self.shape[0]:

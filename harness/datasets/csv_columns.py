@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TextIO, cast
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from harness.core.errors import DataError, nearest
-from harness.core.files import check_lines
-from harness.core.provenance.machine import available_memory
+from harness.core.errors import DataError
 from harness.core.settings import Count, Flag, Settings
 from harness.datasets._images.selection import SEED, seeded_order
 from harness.datasets._signals.windows import fill_windows
 from harness.datasets._store.store import Store, Writer, prepare
 from harness.datasets._values.encoding import choose_encoding, lattice_facts
+from harness.datasets._values.faults import Faults
 from harness.datasets._values.file_options import SHARES, SPLITS, STEP, Shares, Step, share_out
 from harness.datasets._values.lattice import EXACT
+from harness.datasets._values.text_tables import TextTable, open_table
 from harness.datasets._values.value_survey import Survey
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
-VERSION = 2  # of the prepared arrays
+VERSION = 3  # of the prepared arrays
+MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?", "-")  # texts of a missing cell
+_DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 
 ColumnName = Annotated[str, Field(min_length=1, strict=True)]
 
@@ -47,6 +51,10 @@ class CsvOptions(Settings):
     shares: Shares = Field(SHARES, description="the shares of the rows that are train, validation and test")
     shuffle: Flag = Field(
         False, description="whether rows that are vectors are shuffled by a fixed seed before they are split"
+    )
+    missing: Literal["refuse", "drop"] = Field(
+        "refuse",
+        description="empty cells and NA: refuse the file, or drop the rows, and the windows that would have such a row",
     )
     step: Step = Field(None, description=f"the lattice step of the values: {STEP}; null: detect")
 
@@ -88,10 +96,11 @@ class CsvColumns(Dataset, name="csv"):
         title="Your own table, from a .csv file",
         kind="sequence",
         what=(
-            "numbers, separated by commas, of the columns that you name. Each row is an event, a vector (D, 1), or "
-            "windows of `length` rows are events (C, L). Rows are taken to be in the order of time: train comes first "
+            "numbers, separated by commas, semicolons, tabs or bars, of the columns that you name. Each row is an "
+            "event, a vector (D, 1), or windows of `length` rows are events (C, L). Rows are taken to be in the order "
+            "of time: train comes first "
             "and test last, and no window crosses from one into another; shuffle: true is for vectors in any order. "
-            "Every cell of these columns must be a finite number; a wrong one is named by line and column. Values on "
+            "Every cell of these columns must be a finite number; wrong ones are named by line and column. Values on "
             "a lattice, such as whole numbers or values of three decimals, become whole numbers by a step that is "
             "stated or found for each column"
         ),
@@ -126,6 +135,7 @@ class CsvColumns(Dataset, name="csv"):
             prepared,
             levels=None,
             description=notes["description"],
+            left_out=tuple(notes["left_out"]),
             **lattice_facts(notes["lattices"], "sequence"),
         )
 
@@ -136,104 +146,128 @@ def _count(columns: tuple[str, ...] | int) -> int:
 
 def _build(path: Path, chosen: CsvOptions, writer: Writer) -> None:
     name = f"csv: {path}"
-    values = _read(name, path, chosen)[:, :, None]
-    survey = Survey(values.shape[1], values.dtype, len(values))
-    survey.add(values)
+    table = open_table(name, path, chosen.columns, chosen.header)
+    values = _read(table, chosen)
+    there = np.isfinite(values).all(axis=1)  # `_read` has left no other values than missing ones
+    survey = Survey(values.shape[1], values.dtype, int(there.sum()))
+    survey.add(values[there][:, :, None])
     encoding = choose_encoding(name, survey, "sequence", chosen.step, None)
-    rows = encoding.encode(values, "rows", 0)[..., 0]
+    rows = np.zeros(values.shape, encoding.dtype)
+    rows[there] = encoding.encode(values[there][:, :, None], "rows", 0)[..., 0]
+    dropped = int((~there).sum())
+    if chosen.length == 1:
+        rows = rows[there]
+        there = np.ones(len(rows), bool)
     if chosen.shuffle:
         rows = rows[seeded_order(len(rows))]
     ends = np.cumsum(share_out(name, len(rows), chosen.shares))
-    for split, part in zip(SPLITS, np.split(rows, ends), strict=False):
+    windows = 0
+    for split, part, whole in zip(SPLITS, np.split(rows, ends), np.split(there, ends), strict=False):
         stride = chosen.stride if split == "train" and chosen.stride is not None else chosen.length
         begins = np.arange(0, len(part) - chosen.length + 1, stride)
-        if not len(begins):
+        missing = np.concatenate([[0], np.cumsum(~whole)])
+        kept = begins[missing[begins + chosen.length] == missing[begins]]
+        windows += len(begins) - len(kept)
+        if not len(kept):
+            lacking = f", of which {len(begins)} have a missing row" * (len(begins) > 0)
             raise DataError(
-                f"{name}: {split} has {len(part)} of {len(rows)} rows, too few for a window of {chosen.length}"
+                f"{name}: {split} has {len(part)} of {len(rows)} rows, too few for a window of {chosen.length}{lacking}"
             )
-        fill_windows(writer.create(split, (len(begins), rows.shape[1], chosen.length), rows.dtype), part.T, begins)
+        fill_windows(writer.create(split, (len(kept), rows.shape[1], chosen.length), rows.dtype), part.T, kept)
     events = "vectors" if chosen.length == 1 else f"windows of {chosen.length} rows"
     order = f"by seed {SEED}" if chosen.shuffle else "in order"
     writer.notes["lattices"] = encoding.noted()
+    writer.notes["left_out"] = []
+    if dropped:
+        of_windows = f", and with them {windows:,} windows" * (chosen.length > 1)
+        writer.notes["left_out"] = [f"dropped: {dropped:,} of {len(values):,} rows with a missing cell{of_windows}"]
+    facts = [path.name, *filter(None, [table.described])]
     writer.notes["description"] = (
-        f"{path.name}: {events} of {rows.shape[1]} columns; train, validation and test are the shares "
+        f"{', '.join(facts)}: {events} of {rows.shape[1]} columns; train, validation and test are the shares "
         f"{', '.join(map(str, chosen.shares))} of {len(rows)} rows, {order}"
     )
 
 
-def _read(name: str, path: Path, chosen: CsvOptions) -> np.ndarray:
-    """Return the chosen columns (rows, columns), float64, or int64 where all values are whole."""
+def _read(table: TextTable, chosen: CsvOptions) -> np.ndarray:
+    """Return the chosen columns (rows, columns), float64, or int64 where all values are whole.
+
+    A missing cell is NaN under `missing: drop`.
+
+    Raises:
+        DataError: with all lines of another length, and all cells that are no finite numbers.
+    """
     import pandas as pd
 
-    check_lines(path, available_memory())
-    width, places = _places(name, path, chosen)
-    reason = "has no rows"
-    values = np.empty((0, 0))
-    try:
+    places = _places(table, chosen)
+    drop = chosen.missing == "drop"
+    values = None
+    with contextlib.suppress(ValueError), table.opened() as file:  # a cell that is no number, or a line too long
         frame = pd.read_csv(
-            path,
+            file,
+            sep=table.separator,
             header=None,
-            skiprows=int(chosen.header),
             # Without `usecols`, under which pandas accepts lines with too many cells.
-            dtype={place: np.float64 if place in places else str for place in range(width)},
+            dtype={place: np.float64 if place in places else str for place in range(len(table.names))},
             skipinitialspace=True,
-            compression=None,
-            encoding="utf-8-sig",
-            encoding_errors="replace",
+            na_values=MISSING,
+            keep_default_na=False,
         )
-        values = frame[places].to_numpy()
-    except (ValueError, KeyError) as error:  # a cell that is no number, or a line of another length
-        reason = str(error)
-    if not len(values) or not np.isfinite(values).all():
-        raise DataError(f"{name}: {_fault(path, chosen.header, places) or reason}")
-    whole = np.abs(values).max() < EXACT and (values == np.round(values)).all()
+        if frame.shape[1] == len(table.names):
+            values = frame[places].to_numpy()
+    _refuse_faults(
+        table, places, drop, cells=values is None or not (np.isfinite(values) | (drop & np.isnan(values))).all()
+    )
+    if values is None or not len(values):
+        raise DataError(f"{table.name}: has no rows below line {table.line}")
+    there = values[np.isfinite(values).all(axis=1)]
+    if not len(there):
+        raise DataError(f"{table.name}: each of its {len(values):,} rows has a missing cell; fill them")
+    whole = len(there) == len(values) and np.abs(values).max() < EXACT and (values == np.round(values)).all()
     return values.astype(np.int64) if whole else values
 
 
-def _opened(path: Path) -> TextIO:
-    return path.open(newline="", encoding="utf-8-sig", errors="replace")
-
-
-def _places(name: str, path: Path, chosen: CsvOptions) -> tuple[int, list[int]]:
-    """Return the number of columns in the file, and the position of each chosen one."""
-    with _opened(path) as file:
-        names = [cell.strip() for cell in next(csv.reader(file), [])]
+def _places(table: TextTable, chosen: CsvOptions) -> list[int]:
+    """Return the position of each chosen column."""
     if isinstance(chosen.columns, int):
-        if len(names) != chosen.columns:
-            raise DataError(f"{name}: has {len(names)} columns, and columns = {chosen.columns} takes all; name some")
-        return len(names), list(range(chosen.columns))
+        return list(range(chosen.columns))
     for column in chosen.columns:
-        if column not in names:
-            raise DataError(f"{name}: has no column {column!r} in line 1; {nearest(column, names)}")
-        if names.count(column) > 1:
-            raise DataError(f"{name}: line 1 has {names.count(column)} columns {column!r}; rename them")
-    return len(names), [names.index(column) for column in chosen.columns]
+        if table.names.count(column) > 1:
+            raise DataError(
+                f"{table.name}: line {table.line} has {table.names.count(column)} columns {column!r}; rename them"
+            )
+    return [table.names.index(column) for column in chosen.columns]
 
 
-def _fault(path: Path, header: bool, places: list[int]) -> str | None:
-    """Return the first line of another length, or cell that is no finite number; None if there is none."""
-    with _opened(path) as file:
-        reader = csv.reader(file, skipinitialspace=True)
-        first: list[str] = []
-        for cells in reader:
-            if not first:
-                first = cells
-                if header:
-                    continue
-            if cells and len(cells) != len(first):
-                return f"line {reader.line_num} has {len(cells)} cells, and the first has {len(first)}"
-            for place in places if cells else ():
-                if not _is_finite(cells[place]):
-                    column = repr(first[place]) if header else place + 1
-                    return (
-                        f"line {reader.line_num}, column {column}: {cells[place]!r} is not a finite number; fill such "
-                        "cells, or leave the line out"
-                    )
-    return None
+def _refuse_faults(table: TextTable, places: list[int], drop: bool, cells: bool) -> None:
+    """Raise a DataError with all lines of another length than the first and, if asked, all cells without a number."""
+    faults, width = Faults(table.name), len(table.names)
+    first = "the header" if table.skipped == table.line else f"line {table.line}"
+    with table.opened() as file:
+        reader = csv.reader(file, delimiter=table.separator, skipinitialspace=True)
+        for row in reader:
+            line = reader.line_num + table.skipped
+            if row and len(row) != width:
+                hint = "; a first column without a name, such as R's row names, needs one" * (len(row) == width + 1)
+                faults.add(f"line {line}", f"has {len(row)} cells, and {first} has {width}{hint}")
+            elif row and cells:
+                for place in places:
+                    if not _is_finite(row[place], drop):
+                        column = repr(table.names[place]) if table.skipped == table.line else place + 1
+                        faults.add(f"line {line}, column {column}: {row[place]!r}", _not_finite(row[place], table))
+    faults.raise_any()
 
 
-def _is_finite(cell: str) -> bool:
+def _not_finite(cell: str, table: TextTable) -> str:
+    if table.separator != "," and _DECIMAL_COMMA.fullmatch(cell.strip()):
+        return "has a decimal comma; write a point, as a comma may separate thousands"
+    hint = ", or say missing: drop" * (cell.strip() in MISSING)
+    return f"is not a finite number; fill such cells, or leave the line out{hint}"
+
+
+def _is_finite(cell: str, drop: bool) -> bool:
+    if cell.strip() in MISSING:
+        return drop
     try:
-        return math.isfinite(float(cell))
+        return "_" not in cell and math.isfinite(float(cell))
     except ValueError:
         return False

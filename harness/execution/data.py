@@ -11,7 +11,7 @@ from harness.core.trial import Trial
 
 
 def check_data(
-    trials: Sequence[Trial], root: Path | None, offline: bool, warn: Callable[[str], object] = lambda text: None
+    trials: Sequence[Trial], root: Path | None, offline: bool, tell: Callable[[str], object] = lambda line: None
 ) -> dict[DataRef, str | None]:
     """Find, check and prepare all data of the trials; return the checksum of each data set, by `DataRef.arrays`.
 
@@ -19,14 +19,14 @@ def check_data(
         trials: name the data sets.
         root: of the data.
         offline: whether downloads are forbidden.
-        warn: takes each warning on data that can be used (see `harness.pipeline.data_remarks`).
+        tell: takes a line for each remark on data that can be used (see `harness.pipeline.data_remarks`).
 
     Raises:
         DataMissing: data are missing or wrong; the message lists all faults.
         UserError: likewise, if the suite is at fault for all of them.
     """
     from harness.datasets import DATASETS, Store, find_dataset
-    from harness.pipeline.data_remarks import warnings_on
+    from harness.pipeline.data_remarks import remark_lines
 
     store = Store.at(root, offline)
     checksums: dict[DataRef, str | None] = {}
@@ -39,8 +39,8 @@ def check_data(
             if data.preprocessing == "logit" and (splits or dataset.loaded(store, options)).levels is None:
                 raise UserError(f"{data.label}: {NO_LOGIT}")
             if dataset.on_disk or data.name not in DATASETS:  # others are generated, or part of a package
-                for text in warnings_on(store, data, dataset.load(store, options)):
-                    warn(text)
+                for line in remark_lines(store, data, dataset.load(store, options)):
+                    tell(line)
         except UserError as error:
             faults[str(error)] = isinstance(error, (DataMissing, DataError))
     if faults:

@@ -57,7 +57,9 @@ def remarks_on(store: Store, data: DataRef, splits: Splits) -> list[DataRemark]:
     if splits.checksum is None:
         return examine(splits, names)
     sizes = [values.shape for values in splits.parts().values()]
-    key = json.dumps([VERSION, data.name, dict(data.options), splits.checksum, sizes], sort_keys=True, default=str)
+    key = json.dumps(
+        [VERSION, data.name, dict(data.options), splits.checksum, sizes, splits.left_out], sort_keys=True, default=str
+    )
     path = store.cache / "remarks" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
     with contextlib.suppress(OSError, ValueError, TypeError):
         return [DataRemark(**each) for each in json.loads(path.read_text(encoding="utf-8"))]
@@ -67,17 +69,17 @@ def remarks_on(store: Store, data: DataRef, splits: Splits) -> list[DataRemark]:
     return found
 
 
-def warnings_on(store: Store, data: DataRef, splits: Splits) -> list[str]:
-    """Return the warnings on the splits of a data set.
+def remark_lines(store: Store, data: DataRef, splits: Splits) -> list[str]:
+    """Return a line per remark on the splits of a data set, "warning: LABEL: text" or "note: LABEL: text".
 
     Raises:
         DataError: a density on them can grow without bound, and the suite does not allow it.
     """
-    found = [remark for remark in remarks_on(store, data, splits) if remark.warning]
+    found = remarks_on(store, data, splits)
     for remark in found:
         if remark.unbounded and not data.allow_unbounded:
             raise DataError(f"{data.label}: {remark.text}; leave it out, or say allow_unbounded: true")
-    return [f"{data.label}: {remark.text}" for remark in found]
+    return [f"{'warning' if remark.warning else 'note'}: {data.label}: {remark.text}" for remark in found]
 
 
 def notes_of(remarks: Sequence[DataRemark]) -> dict[str, str]:
@@ -90,7 +92,7 @@ def notes_of(remarks: Sequence[DataRemark]) -> dict[str, str]:
 
 def examine(splits: Splits, names: Sequence[str] = ()) -> list[DataRemark]:
     """Return the remarks on splits, whose channels may have names."""
-    return [*_seen(splits), *_degenerate(splits, names)]
+    return [*map(DataRemark, splits.left_out), *_seen(splits), *_degenerate(splits, names)]
 
 
 def _seen(splits: Splits) -> list[DataRemark]:

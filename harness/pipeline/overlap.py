@@ -70,7 +70,7 @@ def _parts(events: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
 def _digests(events: np.ndarray) -> Iterator[bytes]:
     for _, part in _parts(events):
         for event in part.reshape(len(part), -1).view(np.uint8):
-            yield hashlib.blake2b(event, digest_size=16).digest()
+            yield hashlib.blake2b(event.data, digest_size=16).digest()
 
 
 def _equal(held_out: np.ndarray, others: np.ndarray) -> np.ndarray:

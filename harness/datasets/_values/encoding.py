@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, Literal, cast
@@ -28,11 +29,12 @@ class Encoding:
     lattices: tuple[Lattice, ...] | None  # one for each channel; None if the values are off any lattice
     levels: int | None  # number of levels of an image's pixels; None for sequences, and without a lattice
     dtype: np.dtype  # of the result
+    finer: str | None = None  # why there are no lattices, if the values are on too fine ones
 
-    def noted(self) -> list[tuple[float, ...]] | None:
-        """Return the lattices as JSON values, from which `lattice_facts` makes them again."""
+    def noted(self) -> list[tuple[float, ...]] | str:
+        """Return the lattices as JSON values, from which `lattice_facts` makes them again, or why there are none."""
         if self.lattices is None:
-            return None
+            return f"the values lie on no lattice{self.finer or ''}; no noise is added to them"
         return [astuple(lattice) for lattice in self.lattices]
 
     def encode(self, events: np.ndarray, part: str, first: int) -> np.ndarray:
@@ -65,10 +67,10 @@ class Encoding:
         return k.astype(self.dtype, copy=False)
 
 
-def lattice_facts(noted: Sequence[Sequence[float]] | None, kind: Kind) -> dict[str, Any]:
+def lattice_facts(noted: Sequence[Sequence[float]] | str, kind: Kind) -> dict[str, Any]:
     """Return the facts of `Splits` that follow from the lattices that `Encoding.noted` returned."""
-    if noted is None:
-        return {"lattice": False, "no_floor": "the values lie on no lattice; no noise is added to them"}
+    if isinstance(noted, str):
+        return {"lattice": False, "no_floor": noted}
     lattices = tuple(Lattice(*each) for each in noted)
     if kind == "image":
         return {"lattices": lattices}
@@ -113,7 +115,8 @@ def choose_encoding(name: str, survey: Survey, kind: Kind, step: Step, levels: i
         found = _divisors(survey, kind) if integers else _found(survey, kind)
     if None in found:
         _refuse_atoms(name, survey, found, levels)
-        return Encoding(name, None, None, np.dtype(np.float64 if survey.dtype.itemsize == 8 else np.float32))
+        kept = np.dtype(np.float64 if survey.dtype.itemsize == 8 else np.float32)
+        return Encoding(name, None, None, kept, _too_fine(survey, found))
     lattices = tuple(cast("Sequence[Lattice]", found))
     if not plain:
         lattices = _counted(lattices, survey, kind, levels)
@@ -209,6 +212,20 @@ def _counted(lattices: tuple[Lattice, ...], survey: Survey, kind: Kind, levels: 
     )
 
 
+def _too_fine(survey: Survey, found: Sequence[Lattice | None]) -> str:
+    """Return that channels without a lattice are on one of more points than are searched for; empty if none is."""
+    for channel, lattice in enumerate(found):
+        points = survey.distinct(channel) if lattice is None else None
+        finer = None if points is None else find_lattice(points, survey.dtype, survey.count, math.inf)
+        if finer is not None:
+            levels = round((survey.high[channel] - survey.low[channel]) / finer.step) + 1
+            return (
+                f" of at most {MOST_LEVELS:,} points (channel {channel} has a step of {finer.step:.6g} and {levels:,} "
+                "points, which must be stated as `step` if they are a lattice)"
+            )
+    return ""
+
+
 def _refuse_atoms(name: str, survey: Survey, found: Sequence[Lattice | None], levels: int | None) -> None:
     """Raise DataError if values without a lattice are not continuous either, or were stated to have levels."""
     if levels is not None:
@@ -218,17 +235,18 @@ def _refuse_atoms(name: str, survey: Survey, found: Sequence[Lattice | None], le
         if low == high:
             raise DataError(f"{name}: channel {channel} has the one value {low + 0.0:g}; leave it out, or state `step`")
         if lattice is not None:
+            finer = _too_fine(survey, found) or " that was found"
             raise DataError(
-                f"{name}: channel {channel} lies on a lattice of step {lattice.step:g} and others on none that was "
-                "found; state `step`, one for each channel, or give continuous channels in a file of their own"
+                f"{name}: channel {channel} lies on a lattice of step {lattice.step:g} and others on none{finer}; state "
+                "`step`, one for each channel, or give continuous channels in a file of their own"
             )
         share = survey.repeated(channel)
         if share > MOST_REPEATED:
             raise DataError(
-                f"{name}: in channel {channel} {share:.0%} of the values occur more than once, and no lattice holds "
-                "all of them (values are padded, clipped, gamma-corrected, of half precision, or were converted in "
-                "several ways): a density on them can grow without bound. Give the values from before that, or state "
-                "`step` if there is one"
+                f"{name}: in channel {channel} {share:.0%} of the values occur more than once, and no lattice"
+                f"{_too_fine(survey, found)} holds all of them (values are padded, clipped, gamma-corrected, of half "
+                "precision, or were converted in several ways): a density on them can grow without bound. Give the "
+                "values from before that, or state `step` if there is one"
             )
 
 

@@ -63,7 +63,7 @@ def stated_lattice(step: float, low: float, high: float, dtype: np.dtype) -> Lat
     return Lattice(low, step, max(error, STATED_ERROR * step) if dtype.kind == "f" else 0.0)
 
 
-def find_lattice(points: np.ndarray, dtype: np.dtype, count: int) -> Lattice | None:
+def find_lattice(points: np.ndarray, dtype: np.dtype, count: int, most: float = MOST_LEVELS) -> Lattice | None:
     """Return the coarsest lattice that contains floating-point values, or None.
 
     float64 values may have passed through float32, so that its rounding is tried too. A lattice that is fine next to
@@ -73,9 +73,10 @@ def find_lattice(points: np.ndarray, dtype: np.dtype, count: int) -> Lattice | N
         points: the distinct values, ascending, at least one, finite.
         dtype: the type that they are stored in.
         count: how many values there are, repeated ones counted.
+        most: points of the lattice.
 
     Returns:
-        A lattice of at most MOST_LEVELS points from the first value to the last; None if there is none, if all values
+        A lattice of at most `most` points from the first value to the last; None if there is none, if all values
         are equal, or if they are too few to show one.
     """
     points = points.astype(np.float64)
@@ -85,13 +86,13 @@ def find_lattice(points: np.ndarray, dtype: np.dtype, count: int) -> Lattice | N
     types = [dtype, np.dtype(np.float32)] if dtype.itemsize == 8 else [dtype]
     for kind in types:
         tolerance = rounding(kind, largest)
-        found = _common_lattice(points, tolerance)
+        found = _common_lattice(points, tolerance, most)
         if found is not None:
             return Lattice(*found, 2 * tolerance)
     return None
 
 
-def _common_lattice(points: np.ndarray, tolerance: float) -> tuple[float, float] | None:
+def _common_lattice(points: np.ndarray, tolerance: float, most: float) -> tuple[float, float] | None:
     """Return (offset, step) such that all points are on it within 2 * tolerance; each may be off by one tolerance."""
     merged = _merged(points, tolerance)
     if merged is None or len(merged) < 2:
@@ -100,7 +101,7 @@ def _common_lattice(points: np.ndarray, tolerance: float) -> tuple[float, float]
     if found is None:
         return None
     k = _counts(merged - merged[0], *found, 2 * tolerance)
-    if k[-1] >= MOST_LEVELS:
+    if k[-1] >= most:
         return None
     centred = k - k.mean()
     step = float(centred @ (merged - merged.mean()) / (centred @ centred))  # least squares

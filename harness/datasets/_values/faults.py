@@ -1,0 +1,49 @@
+"""Collect the faults of a source, so that one message names all of them."""
+
+from __future__ import annotations
+
+from harness.core.errors import DataError
+
+PLACES = 3  # of one rule that are named
+RULES = 5  # that are named
+
+
+class Faults:
+    """Faults of a source by the rule that they break, each rule with the number of faults and the first places.
+
+    Args:
+        name: of the data set and its source; the message starts with it.
+        joint: between one place and the rule.
+    """
+
+    def __init__(self, name: str, joint: str = " ") -> None:
+        self._name, self._joint = name, joint
+        self._places: dict[str, list[str]] = {}
+        self._counts: dict[str, int] = {}
+
+    def add(self, place: str, rule: str, count: int = 1) -> None:
+        """Add faults that break a rule, at a place or from there on; the rule ends with the hint."""
+        self._counts[rule] = self._counts.get(rule, 0) + count
+        places = self._places.setdefault(rule, [])
+        if len(places) < PLACES:
+            places.append(place)
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._counts)
+
+    def raise_any(self) -> None:
+        """Raise a DataError with all faults, if there are any: one in a line, several below their number."""
+        if not self:
+            return
+        total = sum(self._counts.values())
+        lines = []
+        for rule, places in list(self._places.items())[:RULES]:
+            more = self._counts[rule] - len(places)
+            listed = ", ".join(places) + (f" and {more:,} more" if more else "")
+            lines.append(f"{listed}{self._joint if len(places) == 1 else ': '}{rule}")
+        if len(self._places) > RULES:
+            lines.append(f"and {total - sum(list(self._counts.values())[:RULES]):,} of other kinds")
+        if len(lines) == 1:
+            raise DataError(f"{self._name}: {lines[0]}")
+        raise DataError("\n  ".join([f"{self._name}: {total:,} faults", *lines]))

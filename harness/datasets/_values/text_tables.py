@@ -1,0 +1,205 @@
+"""Open a text file of numbers: find its compression, encoding, header and separator, or name what is wrong.
+
+Nothing that changes a number is guessed. Compression and a byte order mark are facts of the file. Cells may be
+separated by another character than a comma if that alone gives the columns that were asked for. Text that is no UTF-8
+is read as Latin-1: this changes names, which have to fit, and no number. A decimal comma could as well separate
+thousands, so it is refused.
+"""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import contextlib
+import csv
+import gzip
+import io
+import lzma
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TextIO, cast
+
+from harness.core.errors import DataError, nearest
+
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+SPACE = " "  # named, and not read: cells may be empty
+LONGEST_LINES = 1 << 20  # characters that are searched for the header
+MARKS = {  # of an encoding; that of UTF-32 begins with that of UTF-16
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_COMPRESSED = {b"\x1f\x8b": gzip.GzipFile, b"BZh": bz2.BZ2File, b"\xfd7zXZ\0": lzma.LZMAFile}
+_OTHERS = {b"\x28\xb5\x2f\xfd": "compressed by zstd", b"PAR1": "a Parquet file", b"\x89HDF": "an HDF5 file"}
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A text file of numbers.
+
+    Attributes:
+        name: of the data set and the file, for messages.
+        path: the file.
+        encoding: Python's name of it.
+        separator: between cells.
+        skipped: lines before the first row of numbers.
+        line: number of the line with the names; of a file without a header, that of the first row.
+        names: the cells of that line.
+    """
+
+    name: str
+    path: Path
+    encoding: str
+    separator: str
+    skipped: int
+    line: int
+    names: tuple[str, ...]
+
+    def opened(self) -> contextlib.AbstractContextManager[TextIO]:
+        """Open the file at its first row of numbers."""
+        return _rows(self)
+
+    @property
+    def described(self) -> str:
+        """How the file is written, where that is not UTF-8 with commas; empty if it is."""
+        parts = [f"cells separated by {SEPARATORS[self.separator]}"] * (self.separator != ",")
+        parts += [f"read as {self.encoding}"] * (self.encoding not in ("utf-8", "utf-8-sig"))
+        return ", ".join(parts)
+
+
+def open_table(name: str, path: Path, columns: tuple[str, ...] | int, header: bool) -> TextTable:
+    """Return the description of a file that has these columns, by their names or their number.
+
+    Raises:
+        DataError: it is no text, or has other columns; the message starts with `name`, and names the compression, the
+            encoding or the separator if that is the reason.
+    """
+    if not path.is_file():
+        raise DataError(f"{name}: is not a file; it must be a .csv file, of numbers separated by commas")
+    encoding = _encoding(name, path)
+    first: tuple[int, str] | None = None
+    with _decoded(name, path, encoding) as file:
+        for number, line in enumerate(_lines(file), 1):
+            if not line.strip():
+                continue
+            comment = line.lstrip().startswith("#")
+            fitting = [separator for separator in SEPARATORS if _fits(_cells(line, separator), columns)]
+            if not fitting and comment and header:  # names behind a mark, as numpy writes them
+                line = line.lstrip().lstrip("#")
+                fitting = [separator for separator in SEPARATORS if _fits(_cells(line, separator), columns)]
+            if comment and (not fitting or not header):
+                continue
+            if fitting:
+                separator = "," if "," in fitting else fitting[0]
+                skipped = number if header else number - 1
+                return TextTable(name, path, encoding, separator, skipped, number, _cells(line, separator))
+            first = number, line
+            break
+    if first is None:
+        raise DataError(f"{name}: has no rows; it must have numbers separated by commas")
+    raise DataError(f"{name}: {_misfit(*first, columns, encoding)}")
+
+
+def _fits(cells: tuple[str, ...], columns: tuple[str, ...] | int) -> bool:
+    return len(cells) == columns if isinstance(columns, int) else set(columns) <= set(cells)
+
+
+def _cells(line: str, separator: str) -> tuple[str, ...]:
+    return tuple(cell.strip() for cell in next(csv.reader([line], delimiter=separator, skipinitialspace=True), []))
+
+
+def _misfit(number: int, line: str, columns: tuple[str, ...] | int, encoding: str) -> str:
+    """Return why the first line does not have the columns that were asked for."""
+    counts = {mark: len(_cells(line, mark)) for mark in (*SEPARATORS, SPACE)}
+    most = "," if counts[","] > 1 else max(counts, key=lambda mark: counts[mark])
+    cells = _cells(line, most)
+    if most == SPACE and _fits(cells, columns):
+        return f"the cells of line {number} are separated by spaces, which are not read; write commas"
+    separated = f"; its cells seem to be separated by {SEPARATORS.get(most, 'spaces')}" if most != "," else ""
+    if encoding == "latin-1":
+        separated += "; the file is not UTF-8, and was read as Latin-1: write it in UTF-8"
+    if isinstance(columns, int):
+        return f"has {counts[',']} columns, and columns = {columns} takes all; name some{separated}"
+    lacking = next(column for column in columns if column not in cells)
+    return f"has no column {lacking!r} in line {number}; {nearest(lacking, cells)}{separated}"
+
+
+def _lines(file: TextIO) -> Iterator[str]:
+    """Yield the first lines, each of which is bounded: a file of another kind may have none."""
+    left = LONGEST_LINES
+    while left > 0 and (line := file.readline(left)):
+        left -= len(line)
+        yield line
+
+
+def _encoding(name: str, path: Path) -> str:
+    """Return the encoding of a file; raise a DataError if it is no text."""
+    with _uncompressed(name, path) as file:
+        start = file.read(1 << 12)
+        for mark, encoding in MARKS.items():
+            if start.startswith(mark):
+                return encoding
+        if b"\0" in start:
+            kind = "UTF-16 without a byte order mark" if _alternates(start) else "binary data, not text"
+            raise DataError(f"{name}: is {kind}; write it as text in UTF-8, of numbers separated by commas")
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        try:
+            while start:
+                decoder.decode(start)
+                start = file.read(1 << 20)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return "latin-1"
+    return "utf-8"
+
+
+def _alternates(start: bytes) -> bool:
+    """Return whether every second byte is 0, as in UTF-16 of Latin letters."""
+    pairs = start[: len(start) // 2 * 2]
+    return not any(pairs[::2]) or not any(pairs[1::2])
+
+
+@contextlib.contextmanager
+def _uncompressed(name: str, path: Path) -> Iterator[IO[bytes]]:
+    """Open a file, decompressed if it is compressed; errors of the decompression are DataErrors."""
+    with path.open("rb") as file:
+        start = file.read(8)
+    for mark, kind in _OTHERS.items():
+        if start.startswith(mark):
+            raise DataError(f"{name}: is {kind}; write it as a .csv file, which may be compressed by gzip, bzip2 or xz")
+    try:
+        with contextlib.ExitStack() as stack:
+            if start.startswith(b"PK\x03\x04"):
+                archive = stack.enter_context(zipfile.ZipFile(path))
+                members = [member for member in archive.namelist() if not member.endswith("/")]
+                if len(members) != 1:
+                    raise DataError(f"{name}: is a zip archive of {len(members)} files; it must hold one .csv file")
+                yield stack.enter_context(archive.open(members[0]))
+                return
+            opener = next((opener for mark, opener in _COMPRESSED.items() if start.startswith(mark)), None)
+            file = path.open("rb") if opener is None else opener(path)
+            yield cast("IO[bytes]", stack.enter_context(file))
+    except (EOFError, zipfile.BadZipFile, lzma.LZMAError, gzip.BadGzipFile, zlib.error, RuntimeError) as error:
+        raise DataError(f"{name}: cannot be decompressed ({error}); get it anew") from error
+
+
+@contextlib.contextmanager
+def _decoded(name: str, path: Path, encoding: str) -> Iterator[TextIO]:
+    with _uncompressed(name, path) as file, io.TextIOWrapper(file, encoding, newline="") as text:
+        try:
+            yield text
+        except UnicodeDecodeError as error:
+            raise DataError(f"{name}: is no {encoding} text, as its byte order mark says ({error.reason})") from error
+
+
+@contextlib.contextmanager
+def _rows(table: TextTable) -> Iterator[TextIO]:
+    with _decoded(table.name, table.path, table.encoding) as file:
+        for _ in range(table.skipped):
+            file.readline()
+        yield file
