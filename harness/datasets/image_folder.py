@@ -2,24 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from harness.core.errors import DataError
-from harness.core.settings import Count, Flag, Settings
-from harness.datasets._images.image_files import SUFFIXES, Filter, ImageFile, find_images, read_image, stamp
+from harness.core.settings import Count, Settings
+from harness.datasets._images.image_files import (
+    SUFFIXES,
+    ImageFile,
+    Resize,
+    find_images,
+    image_size,
+    left_out,
+    read_image,
+    stamp,
+)
 from harness.datasets._images.selection import divide, fill, seeded_order
 from harness.datasets._store.store import Store, Writer, prepare
+from harness.datasets._values.faults import Faults
 from harness.datasets._values.file_options import Share
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
-VERSION = 1  # of the prepared arrays
+VERSION = 2  # of the prepared arrays
 VALIDATION_NAMES = ("validation", "val")
+
+
+def _other_sizes(value: Any) -> Any:
+    """Raise one error for anything but the four rules."""
+    if value is not True and value is not False and value not in ("crop", "leave_out"):
+        raise PydanticCustomError("resize", "should be true, false, crop or leave_out")
+    return value
+
+
+OtherSizes = Annotated[bool | Literal["crop", "leave_out"], BeforeValidator(_other_sizes)]
 
 
 class ImageFolderOptions(Settings):
@@ -29,8 +50,12 @@ class ImageFolderOptions(Settings):
         description="the folder of images, beside the suite, in the data root or by an absolute path"
     )
     shape: tuple[Count, ...] = Field(description="the event shape [C, H, W], with C = 1 (grey) or 3 (RGB)")
-    resize: Flag = Field(
-        False, description="whether larger images are cropped to the shape's proportions and scaled down (Lanczos)"
+    resize: OtherSizes = Field(
+        False,
+        description=(
+            "images of another size: false refuses them, true crops larger ones to the shape's proportions and scales "
+            "them down (Lanczos), crop takes the centre of larger ones, leave_out leaves them out"
+        ),
     )
     validation: Share = Field(
         0.1, description="the share of images for validation where no subfolder says; of the train folder's, if any"
@@ -82,20 +107,60 @@ class ImageFolder(Dataset, name="images"):
         )
         if not folder.is_dir():
             raise DataError(f"{name}: {folder}: is not a folder; a single array file is the data set npz")
-        files = find_images(name, folder)
+        others: list[str] = []
+        files = find_images(name, folder, others=others)
         key = {"version": VERSION, **chosen.model_dump(mode="json"), "place": str(folder), "files": stamp(files)}
         prepared = prepare(store, name, key, [], lambda writer: _build(name, folder, files, chosen, writer))
-        return Splits.of(prepared, levels=256, description=prepared.notes["description"])
+        notes = prepared.notes
+        unread = [left_out(others)] if others else []
+        return Splits.of(prepared, levels=256, description=notes["description"], left_out=(*unread, *notes["left_out"]))
 
 
 def _build(name: str, folder: Path, files: Sequence[ImageFile], chosen: ImageFolderOptions, writer: Writer) -> None:
+    writer.notes["left_out"] = []
+    if chosen.resize == "leave_out":
+        files, *left = _of_size(name, folder, files, chosen.shape)
+        writer.notes["left_out"] = list(filter(None, left))
     masks, how = _split(name, folder, files, chosen)
-    resize: Filter | None = "lanczos" if chosen.resize else None
-    images = (read_image(name, file.path, chosen.shape, resize)[None] for file in files)
-    fill(writer, masks, chosen.shape, np.uint8, images)
-    scaled = ", cropped and scaled down by Pillow's Lanczos filter" if chosen.resize else ""
+    fill(writer, masks, chosen.shape, np.uint8, _images(name, folder, files, chosen))
+    scaled = {True: ", cropped and scaled down by Pillow's Lanczos filter", "crop": ", of larger ones the centre"}
     size = "x".join(map(str, chosen.shape))
-    writer.notes["description"] = f"images of {folder.name}, {size}, 256 levels{scaled}; {how}"
+    writer.notes["description"] = f"images of {folder.name}, {size}, 256 levels{scaled.get(chosen.resize, '')}; {how}"
+
+
+def _images(name: str, folder: Path, files: Sequence[ImageFile], chosen: ImageFolderOptions) -> Iterator[np.ndarray]:
+    """Yield each image, (1, C, H, W); raise a DataError with all faulty files after the last one."""
+    resize: Resize | None = {True: "lanczos", "crop": "crop"}.get(chosen.resize)  # type: ignore[assignment]
+    faults = Faults(f"{name}: {folder}", ": ")
+    only = None
+    for file in files:
+        try:
+            image = read_image(name, file.path, chosen.shape, resize)
+        except DataError as error:
+            only = error if not faults else None
+            faults.add(file.relative, str(error).removeprefix(f"{name}: {file.path}: "))
+        else:
+            if not faults:
+                yield image[None]
+    if only is not None:
+        raise only
+    faults.raise_any()
+
+
+def _of_size(
+    name: str, folder: Path, files: Sequence[ImageFile], shape: tuple[int, ...]
+) -> tuple[list[ImageFile], str | None]:
+    """Return the images of the right size, and a sentence about the others."""
+    kept = []
+    for file in files:
+        size = shape[:0:-1]
+        with contextlib.suppress(DataError):  # of a damaged file, which is reported with all others
+            size = image_size(name, file.path)
+        kept += [file] if size == shape[:0:-1] else []
+    if files and not kept:
+        raise DataError(f"{name}: {folder}: none of {len(files):,} images is {shape[2]} x {shape[1]} pixels")
+    left = len(files) - len(kept)
+    return kept, f"left out: {left:,} of {len(files):,} images, of another size" if left else None
 
 
 def _split(

@@ -2,7 +2,7 @@
 
 Conversion of an image to an array (C, H, W) of 8-bit values, everywhere in this project:
 
-- PNG, JPEG, BMP and WebP, recognised by their content, under any name; with 8 bits per channel.
+- PNG, JPEG, BMP, WebP, TIFF, GIF and PPM, recognised by their content, under any name; with 8 bits per channel.
 - It is rotated according to its EXIF tag. Palettes are expanded.
 - For three channels, grey becomes three equal channels, CMYK becomes RGB by Pillow's rule. For one channel, colour
   becomes luma, (299 R + 587 G + 114 B) / 1000.
@@ -12,12 +12,13 @@ Conversion of an image to an array (C, H, W) of 8-bit values, everywhere in this
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -28,11 +29,13 @@ from harness.core.files import IMAGE, open_file
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
-FORMATS = ("PNG", "JPEG", "BMP", "WEBP")
+SUFFIXES = (".png", ".jpg", ".jpeg", ".jfif", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm", ".pbm", ".pnm")
+FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "TIFF", "GIF", "PPM")
+_ORIENTATION = 0x0112  # the EXIF tag of the rotation
 MODES = {"1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr"}
 
 Filter = Literal["bilinear", "lanczos"]
+Resize = Filter | Literal["crop"]
 
 
 @dataclass(frozen=True)
@@ -45,10 +48,13 @@ class ImageFile:
     changed: int  # the time of its last change, in nanoseconds
 
 
-def find_images(name: str, folder: Path, suffixes: Collection[str] = SUFFIXES) -> list[ImageFile]:
+def find_images(
+    name: str, folder: Path, suffixes: Collection[str] = SUFFIXES, others: list[str] | None = None
+) -> list[ImageFile]:
     """Return all files below a folder with these suffixes (any case), by their relative paths, without hidden files.
 
-    Links are followed, but no folder is entered twice. A folder that cannot be read is a DataError.
+    Links are followed, but no folder is entered twice. A folder that cannot be read is a DataError. The relative paths
+    of all other files are appended to `others`.
     """
 
     def refuse(error: OSError) -> None:
@@ -62,9 +68,14 @@ def find_images(name: str, folder: Path, suffixes: Collection[str] = SUFFIXES) -
         entered.add(os.path.realpath(place))
         for file in () if known else files:
             path = Path(place, file)
-            if not file.startswith(".") and file.lower().endswith(tuple(suffixes)) and path.is_file():
+            if file.startswith("."):
+                continue
+            relative = path.relative_to(folder).as_posix()
+            if file.lower().endswith(tuple(suffixes)) and path.is_file():
                 facts = path.stat()
-                found.append(ImageFile(path, path.relative_to(folder).as_posix(), facts.st_size, facts.st_mtime_ns))
+                found.append(ImageFile(path, relative, facts.st_size, facts.st_mtime_ns))
+            elif others is not None:
+                others.append(relative)
     return sorted(found, key=lambda image: image.relative)
 
 
@@ -76,7 +87,25 @@ def stamp(files: Sequence[ImageFile]) -> str:
     return digest.hexdigest()
 
 
-def read_image(name: str, path: Path, shape: tuple[int, ...], resize: Filter | None = None) -> np.ndarray:
+def left_out(others: Sequence[str]) -> str:
+    """Return how many files are no images that are read, by their suffixes, with one of each."""
+    kinds: dict[str, list[str]] = {}
+    for file in sorted(others):
+        kinds.setdefault(PurePosixPath(file).suffix.lower() or "without a suffix", []).append(file)
+    parts = [f"{len(files):,} {kind}, such as {files[0]}" for kind, files in sorted(kinds.items())]
+    return f"left out, as they are no images that can be read: {'; '.join(parts)}"
+
+
+def image_size(name: str, path: Path) -> tuple[int, int]:
+    """Return (width, height) of an image as it is shown, from its header; see `read_image` for errors."""
+    from PIL import Image
+
+    with _decoding(name, path), open_file(path, IMAGE) as file, Image.open(file, formats=FORMATS) as image:
+        turned = image.getexif().get(_ORIENTATION, 1) >= 5
+        return image.size[::-1] if turned else image.size
+
+
+def read_image(name: str, path: Path, shape: tuple[int, ...], resize: Resize | None = None) -> np.ndarray:
     """Return one image as uint8 (C, H, W), converted as described in this module.
 
     Args:
@@ -84,7 +113,8 @@ def read_image(name: str, path: Path, shape: tuple[int, ...], resize: Filter | N
         path: of the file.
         shape: (C, H, W) with C = 1 or 3.
         resize: Pillow's filter, which is antialiased: the largest centred part of the right proportions is scaled
-            down to (H, W); an image is never enlarged. None: it must already be H x W, and is not decoded otherwise.
+            down to (H, W); "crop": the centred H x W pixels are taken. An image is never enlarged. None: it must
+            already be H x W, and is not decoded otherwise.
 
     Raises:
         DataError: it does not decode, is not 8-bit, transparent, animated, huge, or of the wrong size.
@@ -92,31 +122,43 @@ def read_image(name: str, path: Path, shape: tuple[int, ...], resize: Filter | N
     from PIL import Image, ImageOps
 
     channels, height, width = shape
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with open_file(path, IMAGE) as file, Image.open(file, formats=FORMATS) as image:
-                _check_kind(name, path, image)
-                sizes = image.size, image.size[::-1]  # a tag of a rotation may be behind the pixels
-                if all(_wrong_size(size, (width, height), resize) for size in sizes):  # before it takes memory
-                    raise _refused(name, path, image.size, (width, height), resize)
-                ImageOps.exif_transpose(image, in_place=True)
-                image.load()
+    with _decoding(name, path):
+        with open_file(path, IMAGE) as file, Image.open(file, formats=FORMATS) as image:
+            _check_kind(name, path, image)
+            sizes = image.size, image.size[::-1]  # a tag of a rotation may be behind the pixels
+            if all(_wrong_size(size, (width, height), resize) for size in sizes):  # before it takes memory
+                raise _refused(name, path, image.size, (width, height), resize)
+            ImageOps.exif_transpose(image, in_place=True)
+            image.load()
         if _wrong_size(image.size, (width, height), resize):
             raise _refused(name, path, image.size, (width, height), resize)
         plain = _in_mode(_without_alpha(name, path, image), "L" if channels == 1 else "RGB")
-        if resize is not None:
+        if resize == "crop":
+            left, top = (plain.width - width) // 2, (plain.height - height) // 2
+            plain = plain.crop((left, top, left + width, top + height))
+        elif resize is not None:
             plain = ImageOps.fit(plain, (width, height), method=Image.Resampling[resize.upper()])
+    pixels = np.asarray(plain)
+    return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
+
+
+@contextlib.contextmanager
+def _decoding(name: str, path: Path) -> Iterator[None]:
+    """Turn any error of a decoder, and the warning of a decompression bomb, into a DataError."""
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            yield
     except DataError:
         raise
     except Exception as error:  # Pillow's decoders may raise anything on damaged files
         what = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
         raise DataError(f"{name}: {path}: does not decode as an image ({what}); get it again or remove it") from error
-    pixels = np.asarray(plain)
-    return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
 
 
-def _wrong_size(size: tuple[int, int], wanted: tuple[int, int], resize: Filter | None) -> bool:
+def _wrong_size(size: tuple[int, int], wanted: tuple[int, int], resize: Resize | None) -> bool:
     return _too_small(size, wanted) if resize is not None else size != wanted
 
 
@@ -124,9 +166,10 @@ def _too_small(size: tuple[int, int], wanted: tuple[int, int]) -> bool:
     return size[0] < wanted[0] or size[1] < wanted[1]
 
 
-def _refused(name: str, path: Path, size: tuple[int, int], wanted: tuple[int, int], resize: Filter | None) -> DataError:
-    way_out = "say resize: true to scale down" if resize is None and not _too_small(size, wanted) else "leave it out"
-    return DataError(f"{name}: {path}: is {size[0]} x {size[1]} pixels; asked for {wanted[0]} x {wanted[1]}. {way_out}")
+def _refused(name: str, path: Path, size: tuple[int, int], wanted: tuple[int, int], resize: Resize | None) -> DataError:
+    larger = resize is None and not _too_small(size, wanted)
+    hint = "say resize: true to scale down, crop or leave_out" if larger else "leave it out, or say resize: leave_out"
+    return DataError(f"{name}: {path}: is {size[0]} x {size[1]} pixels; asked for {wanted[0]} x {wanted[1]}. {hint}")
 
 
 def _in_mode(image: Image, mode: str) -> Image:
@@ -136,11 +179,17 @@ def _in_mode(image: Image, mode: str) -> Image:
 
 def _check_kind(name: str, path: Path, image: Image) -> None:
     tiles = getattr(image, "tile", [])  # present in a file, not in an image in memory
+    # The values of a PPM file are scaled to 8 bits by Pillow, if the largest one stated is another than 255.
+    scaled = [
+        tile[3] for tile in tiles if image.format == "PPM" and isinstance(tile[3], tuple) and tile[3][1:] != (255,)
+    ]
+    if any(isinstance(largest, int) for arguments in scaled for largest in arguments[1:2]):
+        raise DataError(f"{name}: {path}: its largest pixel is another than 255, not 8 bits per channel; convert it")
     depths = {str(tile[3][0] if isinstance(tile[3], tuple) else tile[3]) for tile in tiles}
     if image.mode not in MODES or any(";16" in depth for depth in depths):
         depth = next(iter(sorted(depths)), image.mode)
         raise DataError(f"{name}: {path}: its pixels are {depth}, not 8 bits per channel; convert it")
-    if image.format in ("PNG", "WEBP") and getattr(image, "is_animated", False):
+    if image.format != "MPO" and getattr(image, "is_animated", False):
         raise DataError(f"{name}: {path}: is an animation; take one image out of it")
 
 

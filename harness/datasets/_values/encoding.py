@@ -237,8 +237,8 @@ def _refuse_atoms(name: str, survey: Survey, found: Sequence[Lattice | None], le
         if lattice is not None:
             finer = _too_fine(survey, found) or " that was found"
             raise DataError(
-                f"{name}: channel {channel} lies on a lattice of step {lattice.step:g} and others on none{finer}; state "
-                "`step`, one for each channel, or give continuous channels in a file of their own"
+                f"{name}: channel {channel} lies on a lattice of step {lattice.step:g} and others on none{finer}; "
+                "state `step`, one for each channel, or give continuous channels in a file of their own"
             )
         share = survey.repeated(channel)
         if share > MOST_REPEATED:

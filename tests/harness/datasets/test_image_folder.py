@@ -124,7 +124,19 @@ def test_colours_are_converted_as_stated(tmp_path):
     assert set(np.unique(read_image("x", bits, (1, 6, 8)))) == {0, 255}
 
 
-@pytest.mark.parametrize(("suffix", "options"), [(".jpg", {"quality": 95}), (".JPEG", {}), (".webp", {}), (".bmp", {})])
+@pytest.mark.parametrize(
+    ("suffix", "options"),
+    [
+        (".jpg", {"quality": 95}),
+        (".JPEG", {}),
+        (".webp", {}),
+        (".bmp", {}),
+        (".TIF", {}),
+        (".tiff", {"compression": "tiff_lzw"}),
+        (".gif", {}),
+        (".ppm", {}),
+    ],
+)
 def test_other_formats_decode_by_their_content(suffix, options, tmp_path):
     smooth = np.linspace(0, 250, 6 * 8 * 3).reshape(6, 8, 3).astype(np.uint8)
     found = read_image("x", save(tmp_path / f"image{suffix}", smooth, **options), COLOUR)
@@ -157,7 +169,9 @@ def test_larger_images_are_cropped_to_proportion_and_scaled_down_with_antialiasi
 
 def test_scaling_is_described_and_only_done_on_request(store):
     large = OPTIONS | {"shape": [3, 3, 4]}
-    with pytest.raises(DataError, match=r"000\.png: is 8 x 6 pixels; asked for 4 x 3\. say resize: true"):
+    with pytest.raises(
+        DataError, match=r"000\.png, 001.* 27 more: is 8 x 6 pixels; asked for 4 x 3\. say resize: true"
+    ):
         FOLDER.check(store, large)
     splits = FOLDER.load(store, large | {"resize": True})
     assert splits.shape == (3, 3, 4)
@@ -202,16 +216,70 @@ def test_a_damaged_image_is_named_and_leaves_the_cache_usable(name, store, tmp_p
 
 
 def test_other_formats_are_refused_whatever_their_name(tmp_path):
-    named = save(tmp_path / "image.jpg", PIXELS[0], format="TIFF")
+    named = save(tmp_path / "image.jpg", PIXELS[0], format="TGA")
     with pytest.raises(DataError, match="does not decode as an image"):
         read_image("x", named, COLOUR)
+
+
+def test_pixels_of_another_depth_are_refused_in_every_format(tmp_path):
+    from PIL import Image
+
+    Image.fromarray(PIXELS[0, ..., 0].astype(np.uint16) * 256).save(tmp_path / "deep.tif")
+    Image.fromarray(PIXELS[0, ..., 0].astype(np.float32)).save(tmp_path / "real.tif")
+    (tmp_path / "deep.ppm").write_bytes(b"P6 8 6 65535\n" + bytes(8 * 6 * 6))
+    (tmp_path / "few.pgm").write_bytes(b"P5 8 6 15\n" + bytes(8 * 6))
+    for path in tmp_path.iterdir():
+        with pytest.raises(DataError, match="not 8 bits per channel"):
+            read_image("x", path, COLOUR)
+
+
+def test_files_that_are_not_read_are_counted_and_named(store):
+    assert FOLDER.load(store, OPTIONS).left_out == ()
+    for file in ("a.heic", "b.HEIC", "labels.csv", "README", ".hidden.png", "sub/c.heic"):
+        path = store.root / "mine" / file
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"?")
+    splits = FOLDER.load(store, OPTIONS)  # from the cache
+    assert splits.left_out == (
+        "left out, as they are no images that can be read: 1 .csv, such as labels.csv; 3 .heic, such as a.heic; "
+        "1 without a suffix, such as README",
+    )
+    assert len(splits.train) == 24
+
+
+def test_all_faulty_images_are_in_one_message(store):
+    for number in (3, 7, 8, 9):
+        (store.root / "mine" / f"{number:03}.png").write_bytes(b"text")
+    save(store.root / "mine" / "wide.png", np.zeros((6, 9, 3), np.uint8))
+    with pytest.raises(DataError) as caught:
+        FOLDER.check(store, OPTIONS)
+    first, *others = str(caught.value).split("\n  ")
+    assert first == f"images: {store.root / 'mine'}: 5 faults"
+    assert others[0].startswith("003.png, 007.png, 008.png and 1 more: does not decode as an image")
+    assert others[1].startswith("wide.png: is 9 x 6 pixels; asked for 8 x 6")
+
+
+def test_images_of_other_sizes_are_cropped_or_left_out_on_request(store):
+    wide = np.arange(6 * 12 * 3, dtype=np.uint8).reshape(6, 12, 3)
+    save(store.root / "mine" / "wide.png", wide)
+    cropped = FOLDER.load(store, OPTIONS | {"resize": "crop"})
+    assert first_channels(wide[:, 2:10]).tobytes() in events(*cropped.parts().values())
+    assert sum(map(len, cropped.parts().values())) == 31 and "of larger ones the centre" in cropped.description
+    save(store.root / "mine" / "small.png", wide[:3])
+    with pytest.raises(DataError, match=r"small\.png: is 12 x 3 pixels.*or say resize: leave_out"):
+        FOLDER.load(store, OPTIONS | {"resize": "crop"})
+    rest = FOLDER.load(store, OPTIONS | {"resize": "leave_out"})
+    assert events(*rest.parts().values()) == events(first_channels(PIXELS))
+    assert rest.left_out == ("left out: 2 of 32 images, of another size",)
+    with pytest.raises(DataError, match="none of 32 images is 5 x 5 pixels"):
+        FOLDER.load(store, OPTIONS | {"resize": "leave_out", "shape": [3, 5, 5]})
 
 
 def test_animations_are_refused(tmp_path):
     from PIL import Image
 
     frames = [Image.fromarray(pixels) for pixels in PIXELS[:3]]
-    for name in ("moving.png", "moving.webp"):
+    for name in ("moving.png", "moving.webp", "moving.gif", "pages.tif"):
         frames[0].save(tmp_path / name, save_all=True, append_images=frames[1:])
         with pytest.raises(DataError, match=rf"{name}: is an animation"):
             read_image("x", tmp_path / name, COLOUR)
@@ -299,7 +367,7 @@ def test_an_unreadable_folder_is_refused(store, monkeypatch):
         ({"shape": [3, 6]}, "shape", r"should be \[1, H, W\]"),
         ({"validation": 1.0}, "validation", "less than 1"),
         ({"test": 0.0}, "test", "greater than 0"),
-        ({"resize": "yes"}, "resize", "valid boolean"),
+        ({"resize": "yes"}, "resize", "should be true, false, crop or leave_out"),
     ],
 )
 def test_wrong_options_are_refused(options, at, message, store):
