@@ -22,7 +22,7 @@ from harness.datasets._values.npz_stream import Npz, StoredArray, open_npz
 from harness.datasets._values.value_survey import Survey
 from harness.datasets.base import Dataset, DatasetInfo, Splits
 
-VERSION = 2  # version of the prepared arrays
+VERSION = 3  # version of the prepared arrays
 HELD_OUT_PART = 10  # one in this many train events is validation, unless the options or the file decide otherwise
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from harness.core.settings import Count, Settings
+from harness.core.settings import Count, Flag, Settings
 
 Channel = Annotated[str, Field(min_length=1, strict=True)]
 Fraction = Annotated[float, Field(gt=0, lt=1, strict=True)]
@@ -39,6 +39,10 @@ class RecordingOptions(Settings):
     test: Fraction = Field(0.1, description="the fraction of the valid samples, the last, for test")
     gap_seconds: Annotated[float, Field(ge=0, strict=True)] = Field(
         30.0, description="seconds of the recording that are left out before validation and before test"
+    )
+    average_frames: Flag = Field(
+        False,
+        description="whether a value is the mean over a frame, so that signals of several rates get the rate of frames",
     )
     flat_lines: Share | None = Field(
         None, description="drop windows with a larger share of samples in flat lines (0.05 in the source); null: keep"

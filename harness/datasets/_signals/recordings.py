@@ -18,7 +18,7 @@ from harness.datasets._store.store import Store, Writer, prepare
 from harness.datasets._values.lattice import Lattice
 from harness.datasets.base import Splits
 
-VERSION = 2  # of the prepared arrays
+VERSION = 3  # of the prepared arrays
 
 Cuts = dict[str, list[tuple[Stretch, np.ndarray]]]
 """Split -> its stretches, each with the starts of its windows."""
@@ -54,10 +54,14 @@ def recording_splits(
     """
     records = [record_files(name, record, locate, options.channels) for record, locate in sources]
     key = {"version": VERSION, **options.model_dump(mode="json")}
+    headers = Counter(segment.header.path.resolve() for record in records for segment in record.segments)
+    for header, count in headers.items():
+        if count > 1:
+            raise DataError(f"{name}: {header}: is read {count} times, by records that share it; name each record once")
     files = list(dict.fromkeys(path for record in records for path in record.files))
 
     def build(writer: Writer) -> None:
-        recording = read_recording(name, records, options.channels)
+        recording = read_recording(name, records, options.channels, options.average_frames)
         where = ", ".join(str(record.header.path) for record in records)
         dropped = _write(writer, recording, options, f"{name}: {where}")
         writer.notes = {
@@ -173,8 +177,9 @@ def _description(title: str, recording: Recording, dropped: Counter[str], option
     else:
         spacing = "" if options.train_stride == options.length else f", training windows every {options.train_stride}"
         overlap = f"windows do not overlap{spacing}"
+    means = ", means over frames" * options.average_frames
     parts = [
-        f"{title}: {' and '.join(options.channels)} at {rate:g} Hz, {samples(recording.stretches) / rate:.1f} s",
+        f"{title}: {' and '.join(options.channels)} at {rate:g} Hz{means}, {samples(recording.stretches) / rate:.1f} s",
         f"windows of {options.length} samples, split in time with {options.gap_seconds:g} s between the splits",
         overlap,
     ]

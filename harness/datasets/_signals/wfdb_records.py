@@ -8,8 +8,9 @@ the recording splits there: channels stay aligned, and no window bridges a hole.
 
 from __future__ import annotations
 
+import contextlib
 import math
-import re
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,12 +20,8 @@ import numpy as np
 
 from harness.core.errors import DataError
 from harness.core.files import read_text
+from harness.datasets._signals.wfdb_headers import NO_DATA, Header, read_header
 from harness.datasets._values.lattice import STATED_ERROR, Lattice
-
-NO_DATA = "~"  # in place of a file or a segment
-
-DEFAULT_GAIN = 200.0  # of a signal whose header states none, by the rules of WFDB
-_GAIN = re.compile(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?")
 
 Locate = Callable[[str], Path]
 """Function from the name of a record's file to its path; raises DataMissing if it is missing."""
@@ -33,35 +30,9 @@ Scale = tuple[tuple[float, int, str], ...]
 """For each channel: converter units per physical unit, the value of physical zero, and the unit's name."""
 
 # Bits of a sample, by the format's number: the lowest value marks a missing sample. Format 8 stores
-# differences and has no such value.
-BITS = {"16": 16, "24": 24, "32": 32, "61": 16, "80": 8, "160": 16, "212": 12, "310": 10, "311": 10}
+# differences and has no such value; wfdb does not read format 61.
+BITS = {"16": 16, "24": 24, "32": 32, "80": 8, "160": 16, "212": 12, "310": 10, "311": 10}
 BITS |= {"508": 8, "516": 16, "524": 24}
-
-
-@dataclass(frozen=True)
-class Header:
-    """A header: of signals or, for a record in several segments, of segments.
-
-    Attributes:
-        path: the file.
-        rate: frames per second.
-        length: frames; None if the size of the files determines it.
-        names: of the signals, such as "PLETH"; None where the header gives none.
-        files: of the signals' samples, in the header's folder, or "~" for none.
-        per_frame: samples per frame of the signals.
-        gains: of the signals, in converter units per physical unit.
-        segments: (name, frames) in the order of time; "~" is a gap. A first segment of no frames is the layout,
-            which lists every signal of the record.
-    """
-
-    path: Path
-    rate: float
-    length: int | None
-    names: tuple[str | None, ...] = ()
-    files: tuple[str, ...] = ()
-    per_frame: tuple[int, ...] = ()
-    gains: tuple[float, ...] = ()
-    segments: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -108,56 +79,6 @@ class Recording:
     length: int  # of the whole in samples, holes included
     invalid: int  # samples that were dropped because a channel had none
     rescaled: int  # samples that were dropped because their segment has other gains than most
-
-
-def read_header(name: str, path: Path) -> Header:
-    """Read a header file of the data set `name`.
-
-    Raises:
-        DataError: it cannot be read, or is not a WFDB header.
-    """
-    from wfdb import MultiRecord, rdheader
-
-    try:
-        read_text(path)  # which wfdb would read whole, and a pipe without end
-        found = rdheader(str(path.with_suffix("")))
-    except OSError as error:
-        raise DataError(f"{name}: {path}: cannot be read ({error.strerror or error})") from error
-    except Exception as error:  # the parser may raise anything on another file
-        raise DataError(f"{name}: {path}: not a WFDB header ({type(error).__name__}: {error})") from error
-    several = isinstance(found, MultiRecord)
-    kind, announced, parts = (
-        ("segments", found.n_seg, found.seg_name) if several else ("signals", found.n_sig, found.file_name or [])
-    )
-    if announced != len(parts):
-        raise DataError(f"{name}: {path}: announces {announced} {kind} and describes {len(parts)}; get the file anew")
-    if not found.fs:
-        raise DataError(f"{name}: {path}: a sampling rate of 0; it must be above 0")
-    if several:
-        segments = tuple(zip(found.seg_name, found.seg_len, strict=True))
-        return Header(path, float(found.fs), found.sig_len, segments=segments)
-    if not parts:
-        return Header(path, float(found.fs), found.sig_len)
-    signals = (tuple(found.sig_name), tuple(parts), tuple(found.samps_per_frame), _gains(name, path))
-    if len(signals[-1]) != len(parts):
-        raise DataError(
-            f"{name}: {path}: describes {len(parts)} signals on {len(signals[-1])} lines; get the file anew"
-        )
-    return Header(path, float(found.fs), found.sig_len, *signals)
-
-
-def _gains(name: str, path: Path) -> tuple[float, ...]:
-    """Return the gains of the signals as the header states them; wfdb reads 0, uncalibrated, as `DEFAULT_GAIN`."""
-    text = read_text(path)
-    lines = [line.split() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    gains = []
-    for fields in lines[1:]:
-        try:
-            gains.append(float(_GAIN.match(fields[2])[0]) if len(fields) > 2 else DEFAULT_GAIN)  # type: ignore[index]
-        except (TypeError, ValueError) as error:
-            rule = "is no gain; it begins with a number, such as 200/mV: correct the header"
-            raise DataError(f"{name}: {path}: {fields[2][:40]!r} {rule}") from error
-    return tuple(gains)
 
 
 def record_files(name: str, record: str, locate: Locate, channels: Sequence[str]) -> RecordFiles:
@@ -224,8 +145,13 @@ def _lacking(name: str, path: Path, channels: Sequence[str], there: set[str]) ->
     )
 
 
-def read_recording(name: str, records: Sequence[RecordFiles], channels: Sequence[str]) -> Recording:
+def read_recording(
+    name: str, records: Sequence[RecordFiles], channels: Sequence[str], average: bool = False
+) -> Recording:
     """Read the stretches of some records, which follow one another in time.
+
+    `average` takes the mean of the samples in each frame, so that signals of several rates get that of the frames. Its
+    lattice is as much finer as a frame has samples.
 
     One converter step has to have one size in all the data, or no resolution floor could be stated: among segments
     with different gains or baselines, those are kept that share the pair with the most valid samples.
@@ -238,14 +164,14 @@ def read_recording(name: str, records: Sequence[RecordFiles], channels: Sequence
     offset = invalid = 0
     for record in records:
         for segment in record.segments:
-            path, per_frame = segment.header.path, _per_frame(name, segment, channels)
+            path, per_frame = segment.header.path, 1 if average else _per_frame(name, segment, channels)
             rates.setdefault(segment.header.rate * per_frame, path)
             if len(rates) > 1:
                 (rate, first), (different, second) = rates.items()
                 raise DataError(
                     f"{name}: {second}: sampled at {different:g} Hz, but {first} at {rate:g} Hz; rates must be equal"
                 )
-            values, valid, scale = _read_segment(name, segment, channels)
+            values, valid, scale = _read_segment(name, segment, channels, average)
             start = offset + segment.start * per_frame
             invalid += int((~valid).sum())
             found.append((scale, list(_stretches(values, valid, start))))
@@ -277,40 +203,46 @@ def _per_frame(name: str, segment: Segment, channels: Sequence[str]) -> int:
         rates = ", ".join(
             f"{channel} at {count * segment.header.rate:g} Hz" for channel, count in zip(channels, counts, strict=True)
         )
-        raise DataError(f"{name}: {segment.header.path}: {rates}; rates must be equal")
+        hint = "say average_frames: true to read all at the rate of frames"
+        raise DataError(f"{name}: {segment.header.path}: {rates}; rates must be equal, or {hint}")
     return counts[0]
 
 
-def _read_segment(name: str, segment: Segment, channels: Sequence[str]) -> tuple[np.ndarray, np.ndarray, Scale]:
+def _read_segment(
+    name: str, segment: Segment, channels: Sequence[str], average: bool
+) -> tuple[np.ndarray, np.ndarray, Scale]:
     """Return values (C, n), a mask of the valid rows among the n, and the scale."""
     from wfdb import rdrecord
 
     header = segment.header
+    formats = [header.formats[place] for place in segment.signals]
+    bits = [_bits(name, header.path, channel, kind) for channel, kind in zip(channels, formats, strict=True)]
     files = ", ".join(map(str, segment.files))
     try:
         # Not smoothed: an average over a frame is not a value of the converter.
-        record = rdrecord(
-            str(header.path.with_suffix("")),
-            channels=list(segment.signals),
-            physical=False,
-            smooth_frames=False,
-            return_res=32,
-        )
-        values = np.stack(record.e_d_signal)
+        with _plain_header(segment) as path:
+            record = rdrecord(
+                str(path.with_suffix("")),
+                channels=list(segment.signals),
+                physical=False,
+                smooth_frames=False,
+                return_res=32,
+            )
+        samples = list(record.e_d_signal)
     except Exception as error:  # a decoder may raise anything on a damaged file
         size = sum(path.stat().st_size for path in segment.files if path.exists())
         raise DataError(
             f"{name}: {files}: {size:,} bytes that cannot be read as the samples that {header.path} describes "
             f"({type(error).__name__}: {error}); a file may be cut short"
         ) from error
-    bits = [_bits(name, header.path, channel, kind) for channel, kind in zip(channels, record.fmt, strict=True)]
-    frames = values.shape[1] // _per_frame(name, segment, channels)
+    counts = [header.per_frame[place] for place in segment.signals]
+    frames = len(samples[0]) // counts[0]
     if record.sig_name != list(channels) or segment.frames not in (None, frames):
         raise DataError(
             f"{name}: {files}: {frames} frames of {record.sig_name}; {header.path} announces "
             f"{segment.frames} of {list(channels)}"
         )
-    for channel, row, stated, skew in zip(channels, values, record.checksum, record.skew, strict=True):
+    for channel, row, stated, skew in zip(channels, samples, record.checksum, record.skew, strict=True):
         if stated is not None and not skew and (int(row.sum(dtype=np.int64)) - stated) % 65536:
             raise DataError(
                 f"{name}: {files}: the samples of {channel} do not add up to the checksum {stated} of {header.path}: "
@@ -323,17 +255,48 @@ def _read_segment(name: str, segment: Segment, channels: Sequence[str]) -> tuple
                 f"{name}: {header.path}: {channel} has the gain {gain:g}, so its values have no unit; a gain is a "
                 "finite number of converter units per physical unit, not 0: correct the header"
             )
-    valid = (values != [[-(2 ** (width - 1))] for width in bits]).all(0)
-    scale = tuple(zip(map(float, record.adc_gain), map(int, record.baseline), map(str, record.units), strict=True))
-    return values if max(bits) > 16 else values.astype(np.int16), valid, scale
+    if not average:
+        counts = [1] * len(counts)
+    cut = [row.reshape(-1, count) for row, count in zip(samples, counts, strict=True)]
+    valid = np.all([(row != -(2 ** (width - 1))).all(1) for row, width in zip(cut, bits, strict=True)], axis=0)
+    values = np.stack([row.sum(1, dtype=np.int64) for row in cut])
+    largest = max(width + (count - 1).bit_length() for width, count in zip(bits, counts, strict=True))
+    scale = tuple(
+        (float(gain) * count, int(baseline) * count, str(unit))
+        for gain, baseline, unit, count in zip(record.adc_gain, record.baseline, record.units, counts, strict=True)
+    )
+    return values.astype(np.int16 if largest <= 16 else np.int32 if largest <= 32 else np.int64), valid, scale
+
+
+@contextlib.contextmanager
+def _plain_header(segment: Segment) -> Iterator[Path]:
+    """Yield a header that wfdb reads as `read_header` does: the segment's own, or a copy with a plain first line."""
+    from wfdb import rdheader
+
+    header = segment.header
+    found = rdheader(str(header.path.with_suffix("")))
+    if found.sig_len == header.length and found.fs == header.rate:
+        yield header.path
+        return
+    first, *lines = [line for line in read_text(header.path).splitlines() if line]
+    while first.lstrip().startswith("#"):
+        first, *lines = lines
+    length = "" if header.length is None else f" {header.length}"
+    with tempfile.TemporaryDirectory() as folder:
+        for file in segment.files:
+            Path(folder, file.name).symlink_to(file.resolve())
+        copy = Path(folder, header.path.name)
+        content = [f"{' '.join(first.split()[:2])} {header.rate!r}{length}", *lines]
+        copy.write_text("\n".join(content) + "\n", encoding="utf-8")
+        yield copy
 
 
 def _bits(name: str, path: Path, channel: str, kind: str) -> int:
     """Return the bits of a sample of this format."""
     if kind not in BITS:
+        why = "marks no invalid samples" if kind == "8" else "cannot be read"
         raise DataError(
-            f"{name}: {path}: {channel} is in format {kind}, which marks no invalid samples; "
-            f"formats that can be read: {', '.join(BITS)}"
+            f"{name}: {path}: {channel} is in format {kind}, which {why}; formats that can be read: {', '.join(BITS)}"
         )
     return BITS[kind]
 

@@ -225,6 +225,16 @@ def test_each_split_is_filtered_by_itself(store, write_segment):
     assert 0 < np.abs(seeded.train - calm.train).max() < 3, "other noise, the same signal"
 
 
+def test_a_segment_of_two_records_is_refused(store, made, write_record_of_segments):
+    header = next(store.root.rglob("*.hea"))
+    folder, segment = header.parent, header.stem
+    frames = int(header.read_text().split()[3])
+    write_record_of_segments(folder, "m", [(segment, frames)], list(SMALL.get("channels", ["PLETH", "ABP"])))
+    both = [(folder / name).relative_to(store.root).as_posix() for name in ("m", segment)]
+    with pytest.raises(DataError, match=r"is read 2 times, by records that share it"):
+        WFDB.load(store, SMALL | {"records": both})
+
+
 def test_a_record_named_twice_is_refused(store, made):
     for again in ("r", "./r"):
         with pytest.raises(UserError, match=r"records names .*r\.hea twice.*Name each record once"):

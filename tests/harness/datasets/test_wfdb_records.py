@@ -151,6 +151,76 @@ def test_several_samples_per_frame_are_a_higher_rate(tmp_path, write_segment):
         read(tmp_path, channels=("PLETH", "II"))
 
 
+RATES = {
+    "1.25e2": 125,
+    "125.": 125,
+    ".5": 0.5,
+    "+125": 125,
+    "12.5E+1": 125,
+    "360/500(100)": 360,
+    "125/5e2(-3.5)": 125,
+}
+
+
+@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.parametrize("length", ["300", "0", ""])
+def test_rates_and_lengths_are_read_in_every_form(rate, length, tmp_path, write_segment):
+    header = whole(tmp_path, write_segment)
+    expected = placed(read(tmp_path))
+    header.write_text("# a comment\n" + header.read_text().replace("125 300", f"{rate} {length}"))
+    recording = read(tmp_path)
+    assert recording.rate == RATES[rate] and recording.length == 300
+    np.testing.assert_array_equal(placed(recording), expected)
+
+
+@pytest.mark.parametrize("rate", ["0", "-125", "nan", "inf", "1e400", "abc", "125Hz", "125/0x", "125/500(", "1_0"])
+def test_rates_that_are_no_positive_numbers_are_refused(rate, tmp_path, write_segment):
+    header = whole(tmp_path, write_segment)
+    header.write_text(header.read_text().replace("125 300", f"{rate} 300"))
+    with pytest.raises(DataError, match=r"/r\.hea: a sampling rate of .*; it must be a number above 0"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("rate", ["125", "1.25e2"])
+def test_a_stated_length_is_kept_where_the_file_is_longer(rate, tmp_path, write_segment):
+    header = whole(tmp_path, write_segment)
+    expected = placed(read(tmp_path))
+    first, *lines = header.read_text().replace("125 300", f"{rate} 200").splitlines()
+    sums = {"PLETH": expected[0, :200].sum(), "ABP": expected[1, :200].sum()}
+    for number, line in enumerate(lines):
+        fields = line.split()
+        fields[6] = str(sums[fields[8]])
+        lines[number] = " ".join(fields)
+    header.write_text("\n".join([first, *lines]) + "\n")
+    np.testing.assert_array_equal(placed(read(tmp_path)), expected[:, :200])
+
+
+def test_signals_of_several_rates_are_averaged_over_frames_on_request(tmp_path, write_segment):
+    signals = {"PLETH": noise(200), "II": noise(800), "ABP": noise(600)}
+    signals["II"][401] = -32768
+    write_segment(tmp_path, "r", signals, per_frame=[1, 4, 3], gains={"II": 50}, baselines={"ABP": -8}, rate=125)
+    channels = ("II", "PLETH", "ABP")
+    with pytest.raises(DataError, match="say average_frames: true"):
+        read(tmp_path, channels=channels)
+    recording = read_recording("set", [files_of(tmp_path, channels=channels)], channels, average=True)
+    assert recording.rate == 125 and recording.length == 200 and recording.invalid == 1
+    assert [(stretch.start, stretch.stop) for stretch in recording.stretches] == [(0, 100), (101, 200)]
+    means = [
+        signals["II"].reshape(-1, 4).mean(1) / 50,
+        signals["PLETH"] / 200,
+        (signals["ABP"].reshape(-1, 3).mean(1) + 8) / 200,
+    ]
+    for row, lattice, expected in zip(recording.stretches[1].values, recording.lattices, means, strict=True):
+        np.testing.assert_allclose(lattice.offset + lattice.step * row, expected[101:])
+
+
+def test_a_segment_that_is_named_twice_is_refused(tmp_path, write_segment, write_record_of_segments):
+    whole(tmp_path, write_segment)
+    write_record_of_segments(tmp_path, "m", [("r", 300), ("~", 50), ("r", 300)], list(BOTH))
+    with pytest.raises(DataError, match=r"/m\.hea: names the segment r 2 times"):
+        read(tmp_path, "m")
+
+
 def test_real_records_lose_only_invalid_samples(data_root):
     import wfdb
 
@@ -242,6 +312,8 @@ def test_an_invalid_header_is_refused(content, says, tmp_path):
     [
         (("125 300", "125 30000000000000"), "cannot be read"),  # more than memory holds
         (("16 200", "99 200"), "cannot be read"),
+        (("16 200", "61 200"), "in format 61, which cannot be read"),
+        (("125 300", "125 -300"), "a length of -300; it must be a whole number of samples, or 0"),
         (("16 200", "8 200"), "in format 8, which marks no invalid samples"),
         (("125 300", "125 299"), "do not add up"),
         (("16 200", "16 0"), "PLETH has the gain 0, so its values have no unit"),
