@@ -43,6 +43,9 @@ class ArrayOptions(Settings):
     levels: Annotated[int, Field(ge=2, le=MOST_LEVELS, strict=True)] | None = Field(
         None, description="the number of levels of an image's pixels; null: 256 of 8-bit pixels, else what occurs"
     )
+    missing: Literal["refuse", "drop"] = Field(
+        "refuse", description="events with NaN, such as windows with missing samples: refuse the file, or drop them"
+    )
     step: Step = Field(
         None, description=f"the lattice step of the values: {STEP}; null: 1 of 8-bit pixels, else detect"
     )
@@ -146,6 +149,7 @@ class Arrays(Dataset, name="npz"):
             prepared,
             levels=notes["levels"],
             description=notes["description"],
+            left_out=tuple(notes["left_out"]),
             **lattice_facts(notes["lattices"], chosen.kind),
         )
 
@@ -155,18 +159,27 @@ def _build(path: Path, chosen: ArrayOptions, writer: Writer) -> None:
     with open_npz(path, f"npz: {path}") as npz:
         arrays = {key: npz.array(key) for key in _keys(npz, chosen)}
         to_events = {key: _layout(array, chosen) for key, array in arrays.items()}
-        encoding = _encoding(npz, arrays, to_events, chosen)
-        masks, held_out = _choice(npz, arrays, chosen)
+        encoding, kept = _encoding(npz, arrays, to_events, chosen)
+        masks, held_out = _choice(npz, {key: int(mask.sum()) for key, mask in kept.items()}, chosen)
 
         def events(key: str) -> Iterator[np.ndarray]:
             first = 0
             for block in arrays[key].blocks():
-                yield _pooled(encoding.encode(to_events[key](block), key, first), chosen.pool)
+                whole = kept[key][first : first + len(block)]
+                if not whole.all():  # another event in place of a missing one keeps the numbers of the others
+                    block = np.where(whole.reshape(-1, *[1] * (block.ndim - 1)), block, block[whole.argmax()])
+                if whole.any():
+                    yield _pooled(encoding.encode(to_events[key](block), key, first)[whole], chosen.pool)
                 first += len(block)
 
         for key in arrays:
             fill(writer, masks[key], chosen.shape, encoding.dtype, events(key))
     writer.notes["levels"] = encoding.levels
+    writer.notes["left_out"] = [
+        f"dropped: {(~mask).sum():,} of {len(mask):,} events of {key} with a missing value"
+        for key, mask in kept.items()
+        if not mask.all()
+    ]
     writer.notes["lattices"] = encoding.noted()
     writer.notes["description"] = f"{path.name}: {_described(chosen, encoding)}; {held_out}"
 
@@ -212,50 +225,57 @@ def _encoding(
     arrays: Mapping[str, StoredArray],
     to_events: Mapping[str, Callable[[np.ndarray], np.ndarray]],
     chosen: ArrayOptions,
-) -> Encoding:
-    """Return the encoding of the values of all arrays as whole numbers."""
+) -> tuple[Encoding, dict[str, np.ndarray]]:
+    """Return the encoding of the values of all arrays as whole numbers, and a mask of the events that are used.
+
+    Raises:
+        DataError: values are not finite; the message names all arrays that have such values.
+    """
     dtypes = {array.dtype.newbyteorder("=") for array in arrays.values()}
     if len(dtypes) > 1:
         each = ", ".join(f"{key} {array.dtype}" for key, array in arrays.items())
         raise DataError(f"{npz.name}: {each}; all arrays must be of one type")
     dtype = dtypes.pop()
     if dtype == np.uint8 and chosen.kind == "image" and chosen.step is None:
-        return identity(npz.name, chosen.levels or 256, chosen.shape[0])
+        every = {key: np.ones(len(array), bool) for key, array in arrays.items()}
+        return identity(npz.name, chosen.levels or 256, chosen.shape[0]), every
     total = sum(len(array) for array in arrays.values()) * int(np.prod(chosen.shape[1:])) * chosen.pool**2
     survey = Survey(chosen.shape[0], dtype, total)
+    kept, faults = {}, []
     for key, array in arrays.items():
-        for block in _finite(array):
-            survey.add(to_events[key](block))
-    if not survey.count:
-        raise DataError(f"{npz.name}: {' and '.join(arrays)} are empty")
-    return choose_encoding(npz.name, survey, chosen.kind, chosen.step, chosen.levels)
-
-
-def _finite(array: StoredArray) -> Iterator[np.ndarray]:
-    """Yield the blocks of an array; raise a DataError after the last one if any value was NaN or infinite."""
-    faults, seen, at = 0, 0, ""
-    for block in array.blocks():
-        finite = np.isfinite(block)
-        if not finite.all():
-            if not faults:
-                index = np.argwhere(~finite)[0]
-                at = f"{block[tuple(index)]} at {[seen + int(index[0]), *map(int, index[1:])]}"
-            faults += int((~finite).sum())
-        elif not faults:
-            yield block
-        seen += len(block)
+        kept[key] = np.ones(len(array), bool)
+        wrong, seen, at = 0, 0, ""
+        for block in array.blocks():
+            there = np.isfinite(block)
+            whole = there.reshape(len(block), -1).all(axis=1)
+            if chosen.missing == "drop":
+                there |= np.isnan(block)
+            if not there.all():
+                index = np.argwhere(~there)[0]
+                at = at or f"{block[tuple(index)]} at {[seen + int(index[0]), *map(int, index[1:])]}"
+                wrong += int((~there).sum())
+            elif whole.any() and not wrong:
+                survey.add(to_events[key](block[whole]))
+            kept[key][seen : seen + len(block)] = whole
+            seen += len(block)
+        if wrong:
+            hint = "drop or fill such events, or say missing: drop where they are NaN"
+            faults.append(f"{array.name}: {wrong} values are not finite, the first {at}; {hint}")
     if faults:
-        raise DataError(f"{array.name}: {faults} values are not finite, the first {at}; drop or fill such events")
+        raise DataError("\n".join(faults))
+    if not survey.count:
+        raise DataError(f"{npz.name}: {' and '.join(arrays)} are empty, or have no event without a missing value")
+    return choose_encoding(npz.name, survey, chosen.kind, chosen.step, chosen.levels), kept
 
 
-def _choice(
-    npz: Npz, arrays: Mapping[str, StoredArray], chosen: ArrayOptions
-) -> tuple[dict[str, dict[str, np.ndarray]], str]:
-    """Return, for each array, the mask of each split over its events, and a sentence about the choice."""
+def _choice(npz: Npz, counts: Mapping[str, int], chosen: ArrayOptions) -> tuple[dict[str, dict[str, np.ndarray]], str]:
+    """Return, for each array, the mask of each split over its events, and a sentence about the choice.
+
+    `counts` are the events of the arrays that are used, by their names.
+    """
     name, shuffled = npz.name, chosen.shuffled
-    counts = {key: len(array) for key, array in arrays.items()}
     forward = {key: seeded_order(count) if shuffled else np.arange(count) for key, count in counts.items()}
-    if len(arrays) == 1:
+    if len(counts) == 1:
         [(key, order)] = forward.items()
         shares = chosen.shares or SHARES
         parts = divide(order, *share_out(f"{name}: {key}", counts[key], shares))
@@ -263,7 +283,7 @@ def _choice(
         how = f"by seed {SEED}" if shuffled else "in order"
         return masks, f"train, validation and test are the shares {', '.join(map(str, shares))} of {key}, {how}"
     masks = {"x_test": {"test": first_of(f"{name}: x_test", forward["x_test"], chosen.test)}}
-    if "x_val" in arrays:
+    if "x_val" in counts:
         masks["x_train"] = {"train": first_of(f"{name}: x_train", forward["x_train"], chosen.train)}
         masks["x_val"] = {"validation": first_of(f"{name}: x_val", forward["x_val"], chosen.validation)}
         return masks, "validation from x_val"

@@ -104,6 +104,20 @@ def test_wrong_arrays_are_named_and_leave_the_cache_usable(name, store):
     assert load(store).levels == 256
 
 
+def test_events_with_a_missing_value_are_dropped_on_request_and_counted(store):
+    values, held_out = IMAGES / 255, TEST_IMAGES / 255
+    expected = load(store, x_train=np.delete(values, [9, 30], axis=0), x_test=held_out)
+    values[9, 1, 2, 3] = values[30, 0, 0, 0] = np.nan
+    splits = load(store, OPTIONS | {"missing": "drop"}, x_train=values, x_test=held_out)
+    assert splits.checksum == expected.checksum and splits.levels == expected.levels
+    assert splits.left_out == (f"dropped: 2 of {len(values)} events of x_train with a missing value",)
+    values[31, 0, 0, 0] = held_out[1, 0, 0, 0] = np.inf  # not missing, but wrong; all arrays are in one message
+    with pytest.raises(DataError, match=r"(?s)x_train: 1 values are not .*x_test: 1 values are not"):
+        load(store, OPTIONS | {"missing": "drop"}, x_train=values, x_test=held_out)
+    with pytest.raises(DataError, match="have no event without a missing value"):
+        load(store, OPTIONS | {"missing": "drop"}, x_train=values * np.nan, x_test=held_out * np.nan)
+
+
 def test_non_finite_values_are_counted_and_the_first_is_located(store):
     values = IMAGES / 255
     values[9, 1, 2, 3], values[30:33, 0, 0, 0] = np.inf, np.nan
