@@ -1,15 +1,18 @@
-"""`validate SUITE`: check a suite file in one or all of its profiles."""
+"""`validate SUITE`: check a suite file in one or all of its profiles, and the data that are there."""
 
 from __future__ import annotations
 
 import argparse
 
-from harness.cli.shared.options import add_profile, add_suite
+from harness.cli.shared.options import add_data, add_profile, add_suite
+from harness.cli.shared.request import data_root
+from harness.core.errors import DataMissing
 from harness.execution.agenda import trials_text
+from harness.execution.data import examine_data, raise_faults
 from harness.planning.plan import Plan
 from harness.planning.suite import read_suite
 
-HELP = "check a suite in all its profiles; nothing runs"
+HELP = "check a suite in all its profiles, and the data that are there; nothing runs"
 EXAMPLES = ("validate quickstart", "validate mine.yaml --profile smoke")
 
 
@@ -17,17 +20,29 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this command."""
     add_suite(parser)
     add_profile(parser, default=None, text="only this profile (default: all)")
+    add_data(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Return 0; a fault of the suite is a UserError."""
+    """Return 0; a fault of the suite is a UserError, faults of its data are raised together.
+
+    Data that are not there are a fault if `--data` names the folder that should have them, and else a remark: a suite
+    is right on a machine without its data.
+    """
     from harness.checking.imports import try_imports
 
     suite = read_suite(args.suite)
     try_imports(suite.third_party)
     suite.check(shapes=args.profile is None)
     names = suite.profile_names if args.profile is None else [args.profile]
-    counts = [f"{name} {_count(suite.plan(name, 'cpu')[0])}" for name in names]
+    plans = {name: suite.plan(name, "cpu")[0] for name in names}
+    trials = [trial for plan in plans.values() for trial in plan.trials]
+    _, faults = examine_data(trials, data_root(args.data), offline=True, tell=print)
+    missing = [fault for fault in faults if isinstance(fault, DataMissing) and args.data is None]
+    for fault in missing:
+        print(f"note: not here, so not checked: {fault}")
+    raise_faults([fault for fault in faults if fault not in missing])
+    counts = [f"{name} {_count(plan)}" for name, plan in plans.items()]
     print(f"ok: {args.suite} ({', '.join(counts)})")
     return 0
 

@@ -25,12 +25,28 @@ def check_data(
         DataMissing: data are missing or wrong; the message lists all faults.
         UserError: likewise, if the suite is at fault for all of them.
     """
+    checksums, faults = examine_data(trials, root, offline, tell)
+    raise_faults(faults)
+    return checksums
+
+
+def raise_faults(faults: Sequence[UserError]) -> None:
+    """Raise one error with all faults, if there are any: DataMissing, or a UserError if the suite alone is at fault."""
+    if faults:
+        of_data = any(isinstance(fault, (DataMissing, DataError)) for fault in faults)
+        raise (DataMissing if of_data else UserError)("\n".join(map(str, faults)))
+
+
+def examine_data(
+    trials: Sequence[Trial], root: Path | None, offline: bool, tell: Callable[[str], object]
+) -> tuple[dict[DataRef, str | None], list[UserError]]:
+    """Return the checksums of the data that can be used, and the faults of all others; see `check_data`."""
     from harness.datasets import DATASETS, Store, find_dataset
     from harness.pipeline.data_remarks import remark_lines
 
     store = Store.at(root, offline)
     checksums: dict[DataRef, str | None] = {}
-    faults: dict[str, bool] = {}  # whether the data are at fault
+    faults: dict[str, UserError] = {}
     for data in dict.fromkeys(data for trial in trials for data in trial.data_sets):
         dataset, options = find_dataset(data.name), dict(data.options)
         try:
@@ -42,10 +58,8 @@ def check_data(
                 for line in remark_lines(store, data, dataset.load(store, options)):
                     tell(line)
         except UserError as error:
-            faults[str(error)] = isinstance(error, (DataMissing, DataError))
-    if faults:
-        raise (DataMissing if any(faults.values()) else UserError)("\n".join(faults))
-    return checksums
+            faults[str(error)] = error
+    return checksums, list(faults.values())
 
 
 def check_prepared(trial: Trial, root: Path | None) -> None:

@@ -26,14 +26,18 @@ def add_profile(parser: argparse.ArgumentParser, default: str | None, text: str)
     parser.add_argument("--profile", choices=get_args(ProfileName), default=default, help=text)
 
 
+def add_data(parser: argparse.ArgumentParser) -> None:
+    """Add the option `--data`."""
+    text = "folder of the data sets (default: $INVERTBENCH_DATA)"
+    parser.add_argument("--data", type=Path, metavar="ROOT", help=text)
+
+
 def add_plan_options(parser: argparse.ArgumentParser) -> None:
     """Add the options from which `harness.cli.shared.request.make_request` makes a plan."""
     add_profile(parser, default="quick", text="size of the suite (default: quick)")
     parser.add_argument("--out", type=Path, default=Path("reports"), metavar="DIR", help="default: reports")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="default: auto")
-    parser.add_argument(
-        "--data", type=Path, metavar="ROOT", help="folder of the data sets (default: $INVERTBENCH_DATA)"
-    )
+    add_data(parser)
     parser.add_argument("--jobs", type=positive, metavar="N", help="trials at once (default: as many as have room)")
     parser.add_argument("--executor", choices=["local", "slurm"], default="local", help="where trials run")
     add_repeatable(

@@ -111,6 +111,36 @@ def test_a_leak_is_said_by_plan(tmp_path, monkeypatch, capsys):
     assert "warning: d: 10 of 10 test events (100.0%) equal training events\n" in capsys.readouterr().out
 
 
+def test_validate_reports_all_bad_data_sets_and_remarks_on_the_others(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    images = RNG.integers(0, 256, (60, 1, 8, 8), dtype=np.uint8)
+    np.savez("leak.npz", x_train=images[:40], x_val=images[40:50], x_test=images[:10])
+    np.savez("real.npz", x=np.full((40, 1, 8, 8), np.nan))
+    (tmp_path / "bad.csv").write_text("a,b\n1,2,3\n")
+    entries = {
+        "good": "npz, options: {file: leak.npz, shape: [1, 8, 8]}",
+        "real": "npz, options: {file: real.npz, shape: [1, 8, 8]}",
+        "table": "csv, options: {file: bad.csv, columns: [a, b]}",
+        "absent": "csv, options: {file: absent.csv, columns: [a, b]}",
+    }
+
+    def validate(*labels, options=()):
+        (tmp_path / "mine.yaml").write_text(
+            SUITE + "".join(f"      {each}: {{data: {entries[each]}}}\n" for each in labels)
+        )
+        code = main(["validate", "mine.yaml", *options])
+        return code, *capsys.readouterr()
+
+    code, out, err = validate(*entries)
+    assert code == 3 and "warning: good: 10 of 10 test events" in out and "absent.csv" in out
+    assert "real.npz: x: 2560 values are not finite" in err and "bad.csv: line 2 has 3 cells" in err
+    assert "absent.csv" not in err
+    code, out, err = validate("good", "absent")
+    assert code == 0 and "note: not here, so not checked: csv: absent.csv" in out and "ok: mine.yaml" in out
+    code, out, err = validate("good", "absent", options=["--data", str(tmp_path)])
+    assert code == 3 and "absent.csv: no such file" in err
+
+
 def test_a_column_that_equals_another_is_refused_unless_the_suite_allows_it(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     rows = [f"{a!r},{a!r},{b!r}" for a, b in VALUES[:, :2].tolist()]
