@@ -196,7 +196,7 @@ def test_a_stated_length_is_kept_where_the_file_is_longer(rate, tmp_path, write_
 
 
 def test_signals_of_several_rates_are_averaged_over_frames_on_request(tmp_path, write_segment):
-    signals = {"PLETH": noise(200), "II": noise(800), "ABP": noise(600)}
+    signals = {"PLETH": noise(200), "II": 300 * noise(800), "ABP": noise(600)}  # sums are beyond 16 bits
     signals["II"][401] = -32768
     write_segment(tmp_path, "r", signals, per_frame=[1, 4, 3], gains={"II": 50}, baselines={"ABP": -8}, rate=125)
     channels = ("II", "PLETH", "ABP")

@@ -51,11 +51,13 @@ def test_flat_lines_padding_and_like_beats_are_no_overlap():
     noise = windows(walk(1, 6400), 64, 64)
     noise[:, :, 20:] = 7  # padded
     assert find_overlap(noise[:20], noise[20:]).share == 0
-    beat = np.rint(100 * np.exp(-(np.linspace(-3, 3, 20) ** 2)))
-    beats = np.zeros((1, 40_000))
-    for begin in np.cumsum(RNG.integers(60, 90, 500)):  # the same beat at irregular times, on a coarse lattice
-        beats[0, begin : begin + 20] += beat
-    every = windows((beats + RNG.integers(0, 2, beats.shape)).astype(np.int16), 128, 128)
-    assert find_overlap(every[250:], every[:250]).share < 0.01
+    beat = RNG.integers(50, 200, 30)
+    for noise_levels in (1, 3):  # the same beat at irregular times, on a flat line and among noise
+        beats = RNG.integers(0, noise_levels, 64_000)
+        for begin in 128 * np.arange(500) + RNG.integers(40, 60, 500):
+            beats[begin : begin + 30] = beat if noise_levels > 1 else np.resize([60, 20, 70], 30) * (np.arange(30) < 4)
+        every = windows(beats[None].astype(np.int16), 128, 128)
+        every[:, 0, -1] = np.arange(500)  # no two are equal
+        assert find_overlap(every[250:], every[:250]).share < 0.01
     slow = windows(np.rint(RNG.normal(size=(1, 40_000)).cumsum(1) / 3).astype(np.int16), 64, 64)
     assert find_overlap(slow[500:], slow[:500]).share == 0
