@@ -23,6 +23,9 @@ from pathlib import Path
 from typing import IO, TextIO, cast
 
 from harness.core.errors import DataError, nearest
+from harness.core.provenance.machine import available_memory
+from harness.core.run_options import shown_bytes
+from harness.datasets._values.npz_stream import MEMORY_SHARE
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 SPACE = " "  # named, and not read: cells may be empty
@@ -81,6 +84,7 @@ def open_table(name: str, path: Path, columns: tuple[str, ...] | int, header: bo
     """
     if not path.is_file():
         raise DataError(f"{name}: is not a file; it must be a .csv file, of numbers separated by commas")
+    _refuse_bomb(name, path)
     encoding = _encoding(name, path)
     first: tuple[int, str] | None = None
     with _decoded(name, path, encoding) as file:
@@ -156,6 +160,19 @@ def _encoding(name: str, path: Path) -> str:
         except UnicodeDecodeError:
             return "latin-1"
     return "utf-8"
+
+
+def _refuse_bomb(name: str, path: Path) -> None:
+    """Raise a DataError if a file, perhaps of few bytes, unpacks to more text than a table in memory may have."""
+    most, size = int(MEMORY_SHARE * available_memory()), 0
+    with _uncompressed(name, path) as file:
+        while part := file.read(1 << 20):
+            size += len(part)
+            if size > most:
+                raise DataError(
+                    f"{name}: unpacks to more than {shown_bytes(most)}, {MEMORY_SHARE:.0%} of the available memory; "
+                    "write fewer rows or columns"
+                )
 
 
 def _alternates(start: bytes) -> bool:

@@ -156,6 +156,13 @@ def test_what_is_not_read_is_named(store, name):
         CSV.load(store, OPTIONS)
 
 
+def test_a_small_file_that_unpacks_to_much_is_refused(store, monkeypatch):
+    (store.root / "mine.csv").write_bytes(gzip.compress(GOOD.encode() + bytes(1 << 20)))
+    monkeypatch.setattr("harness.datasets._values.text_tables.available_memory", lambda: 1 << 20)
+    with pytest.raises(DataError, match="unpacks to more than 256 KiB, 25% of the available memory"):
+        CSV.load(store, OPTIONS)
+
+
 def test_row_names_without_a_name_of_their_own_are_refused(store):
     rows = "".join(f'"{row}",{a!r},{b!r}\n' for row, (a, b) in enumerate(VALUES.tolist()))
     with pytest.raises(
