@@ -31,7 +31,6 @@ STATE = 1 << 34  # weights and checkpoints
 IMAGE = 1 << 30
 DATA_IN_MEMORY = 1 << 30  # a file of a data set that is read at once
 DATA = 1 << 43  # a file of a data set that is read in parts
-LINE = 1 << 24  # a line of such a file
 
 ARRAYS_UNPACKED = 1 << 28  # the arrays of a record; samples and matrices take some megabytes
 
@@ -137,17 +136,6 @@ def read_text(path: Path, most: int = TEXT) -> str:
         OSError: as for `read_file`.
     """
     return read_file(path, most).decode("utf-8", "replace")
-
-
-def check_lines(path: Path, most: int) -> None:
-    """Raise OSError if a text has more than `most` bytes, or a line of more than `LINE`, which parsers keep whole."""
-    with open_file(path, most) as file:
-        line = 0
-        while block := file.read(1 << 20):
-            end = max(block.rfind(b"\n"), block.rfind(b"\r"))
-            line = line + len(block) if end < 0 else len(block) - end - 1
-            if line > LINE:
-                raise OSError(errno.EFBIG, f"a line of it has more than {LINE:,} bytes, the limit", str(path))
 
 
 def _too_large(path: Path, size: str, most: int) -> OSError:

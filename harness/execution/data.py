@@ -55,7 +55,7 @@ def examine_data(
             if data.preprocessing == "logit" and (splits or dataset.loaded(store, options)).levels is None:
                 raise UserError(f"{data.label}: {NO_LOGIT}")
             if dataset.on_disk or data.name not in DATASETS:  # others are generated, or part of a package
-                for line in remark_lines(store, data, dataset.load(store, options)):
+                for line in remark_lines(store, data, splits or dataset.loaded(store, options)):
                     tell(line)
         except UserError as error:
             faults[str(error)] = error

@@ -17,12 +17,14 @@ import io
 import lzma
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TextIO, cast
+from typing import IO, Any, BinaryIO, TextIO, cast
 
 from harness.core.errors import DataError, nearest
+from harness.core.files import DATA, open_file
 from harness.core.provenance.machine import available_memory
 from harness.core.run_options import shown_bytes
 from harness.datasets._values.npz_stream import MEMORY_SHARE
@@ -37,7 +39,11 @@ MARKS = {  # of an encoding; that of UTF-32 begins with that of UTF-16
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-_COMPRESSED = {b"\x1f\x8b": gzip.GzipFile, b"BZh": bz2.BZ2File, b"\xfd7zXZ\0": lzma.LZMAFile}
+_COMPRESSED: dict[bytes, Callable[[BinaryIO], AbstractContextManager[Any]]] = {
+    b"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
+    b"BZh": bz2.BZ2File,
+    b"\xfd7zXZ\0": lzma.LZMAFile,
+}
 _OTHERS = {b"\x28\xb5\x2f\xfd": "compressed by zstd", b"PAR1": "a Parquet file", b"\x89HDF": "an HDF5 file"}
 
 
@@ -82,8 +88,6 @@ def open_table(name: str, path: Path, columns: tuple[str, ...] | int, header: bo
         DataError: it is no text, or has other columns; the message starts with `name`, and names the compression, the
             encoding or the separator if that is the reason.
     """
-    if not path.is_file():
-        raise DataError(f"{name}: is not a file; it must be a .csv file, of numbers separated by commas")
     _refuse_bomb(name, path)
     encoding = _encoding(name, path)
     first: tuple[int, str] | None = None
@@ -184,23 +188,24 @@ def _alternates(start: bytes) -> bool:
 @contextlib.contextmanager
 def _uncompressed(name: str, path: Path) -> Iterator[IO[bytes]]:
     """Open a file, decompressed if it is compressed; errors of the decompression are DataErrors."""
-    with path.open("rb") as file:
-        start = file.read(8)
-    for mark, kind in _OTHERS.items():
-        if start.startswith(mark):
-            raise DataError(f"{name}: is {kind}; write it as a .csv file, which may be compressed by gzip, bzip2 or xz")
     try:
         with contextlib.ExitStack() as stack:
+            file = stack.enter_context(open_file(path, DATA))
+            start = file.peek(8)
+            for mark, kind in _OTHERS.items():
+                if start.startswith(mark):
+                    raise DataError(
+                        f"{name}: is {kind}; write it as a .csv file, which may be compressed by gzip, bzip2 or xz"
+                    )
             if start.startswith(b"PK\x03\x04"):
-                archive = stack.enter_context(zipfile.ZipFile(path))
+                archive = stack.enter_context(zipfile.ZipFile(file))
                 members = [member for member in archive.namelist() if not member.endswith("/")]
                 if len(members) != 1:
                     raise DataError(f"{name}: is a zip archive of {len(members)} files; it must hold one .csv file")
                 yield stack.enter_context(archive.open(members[0]))
                 return
-            opener = next((opener for mark, opener in _COMPRESSED.items() if start.startswith(mark)), None)
-            file = path.open("rb") if opener is None else opener(path)
-            yield cast("IO[bytes]", stack.enter_context(file))
+            unpack = next((unpack for mark, unpack in _COMPRESSED.items() if start.startswith(mark)), None)
+            yield cast("IO[bytes]", file if unpack is None else stack.enter_context(unpack(file)))
     except (EOFError, zipfile.BadZipFile, lzma.LZMAError, gzip.BadGzipFile, zlib.error, RuntimeError) as error:
         raise DataError(f"{name}: cannot be decompressed ({error}); get it anew") from error
 

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.core.files import (
-    LINE,
     atomic_file,
-    check_lines,
     checked_name,
     distinct_slugs,
     open_file,
@@ -48,7 +46,7 @@ def test_what_is_no_small_regular_file_is_an_error_at_once(tmp_path, monkeypatch
     path = tmp_path / "it"
     kept = make(kind, path)
     before = len(list(Path("/proc/self/fd").iterdir()))
-    for read in (lambda: open_file(path, 1000), lambda: read_file(path, 1000), lambda: check_lines(path, 1000)):
+    for read in (lambda: open_file(path, 1000), lambda: read_file(path, 1000)):
         with pytest.raises(OSError) as caught:
             read()
         assert caught.value.strerror
@@ -74,16 +72,6 @@ def test_a_file_that_does_not_fit_into_memory_is_refused(tmp_path, monkeypatch):
         file.truncate(1 << 29)
     with pytest.raises(OSError, match="at most"):
         read_file(tmp_path / "it", 1 << 34)
-
-
-def test_a_line_without_end_is_refused(tmp_path):
-    path = tmp_path / "it"
-    path.write_bytes(b"a,b\n" + bytes(LINE - 10) + b"\r" + bytes(100))
-    check_lines(path, 1 << 30)
-    with path.open("ab") as file:
-        file.truncate(300 << 30)
-    with pytest.raises(OSError, match="a line of it has more than"):
-        check_lines(path, 1 << 43)
 
 
 @pytest.mark.parametrize("name", NAMES)

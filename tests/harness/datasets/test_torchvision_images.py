@@ -66,10 +66,10 @@ def test_a_set_in_the_root_itself(store):
 
 def test_changed_files_are_read_again(store):
     dataset = find_dataset(FASHION)
-    before = dataset.checksum(store, {})
+    before = dataset.loaded(store, {}).checksum
     path = store.root / "FashionMNIST" / "raw" / "t10k-images-idx3-ubyte"
     path.write_bytes(idx(255 - IMAGES["t10k"]))
-    assert dataset.checksum(store, {}) != before
+    assert dataset.loaded(store, {}).checksum != before
 
 
 def test_what_is_missing_or_damaged_is_one_message(store, tmp_path):
