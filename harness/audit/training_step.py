@@ -176,7 +176,7 @@ def reference_step(layer: nn.Module, x: Tensor, weights: Tensor, size: int = 2) 
     by_parameter = {}
     for name, other in zip(trained, by_log_det, strict=True):
         if other.numel():
-            of_loss = size_of_loss / max(float(values[name].abs().max()), 1.0)
+            of_loss = size_of_loss / max(float(values[name].detach().abs().max()), 1.0)
             total = max(float((sizes[name] + other.abs()).max()), of_loss)
             by_parameter[name] = Gradient(by_map[name], other, total)
     return Reference(torch.cat(outputs), log_det.detach().mean(), torch.cat(inputs), by_parameter)
