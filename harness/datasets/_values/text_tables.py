@@ -168,15 +168,18 @@ def _encoding(name: str, path: Path) -> str:
 
 def _refuse_bomb(name: str, path: Path) -> None:
     """Raise a DataError if a file, perhaps of few bytes, unpacks to more text than a table in memory may have."""
-    most, size = int(MEMORY_SHARE * available_memory()), 0
-    with _uncompressed(name, path) as file:
-        while part := file.read(1 << 20):
-            size += len(part)
-            if size > most:
-                raise DataError(
-                    f"{name}: unpacks to more than {shown_bytes(most)}, {MEMORY_SHARE:.0%} of the available memory; "
-                    "write fewer rows or columns"
-                )
+    most = int(MEMORY_SHARE * available_memory())
+    size = path.stat().st_size
+    if size <= most:  # it may be compressed
+        size = 0
+        with _uncompressed(name, path) as file:
+            while size <= most and (part := file.read(1 << 20)):
+                size += len(part)
+    if size > most:
+        raise DataError(
+            f"{name}: has more than {shown_bytes(most)} of text, {MEMORY_SHARE:.0%} of the available memory; write "
+            "fewer rows or columns"
+        )
 
 
 def _alternates(start: bytes) -> bool:

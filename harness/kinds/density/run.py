@@ -143,10 +143,12 @@ def train(
         if checkpoints is not None:
             checkpoints.chosen = chosen.text
     splits = load_splits(trial, root)
-    record.notes |= data_notes(splits) | notes_of(remarks_on(Store.at(root), trial.data, splits))
+    record.notes |= data_notes(splits)
     surroundings = GlobalSettings()
     if held_out == "validation":
         splits = replace(splits, test=splits.validation)
+    else:
+        record.notes |= notes_of(remarks_on(Store.at(root), trial.data, splits))
     model = built(trial, splits, record)
     if model is None:
         return None
