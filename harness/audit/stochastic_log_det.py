@@ -23,6 +23,7 @@ STANDARD_ERRORS = 5.0  # allowed difference of a claim
 CHECK_EVERY = 8  # Lanczos iterations between two evaluations of the quadrature
 MOST_ITERATIONS = 96
 CONVERGED = 0.1  # standard errors by which the mean may change between two evaluations
+QUADRATURE = 1e-10  # nats per entry: the same if all probes agree, as for a diagonal W
 SYMMETRY = 1e-8  # relative tolerance in float64 of <W v, u> = <v, W^T u>
 
 
@@ -73,28 +74,32 @@ def stochastic_log_det(layer: InvertibleLinear, generator: torch.Generator, prob
     tensor = next((t for t in (*layer.parameters(), *layer.buffers()) if t.is_floating_point()), signs)
     start = signs.to(tensor.device)
     transposed(layer, start)  # refuses a layer whose products are wrong
-    basis = [start / math.sqrt(layer.dim)]
+    most = min(MOST_ITERATIONS, layer.dim)
+    basis = start.new_empty(probes, most, layer.dim)
+    basis[:, 0] = start / math.sqrt(layer.dim)
     diagonal: list[Tensor] = []
     beside: list[Tensor] = []
     estimates = previous = torch.full((probes,), math.nan, dtype=torch.float64)
     condition = math.inf
-    for iteration in range(1, min(MOST_ITERATIONS, layer.dim) + 1):
-        vector = _products(layer, basis[-1])[1]  # W^T W v
-        diagonal.append((vector * basis[-1]).sum(1))
+    for iteration in range(1, most + 1):
+        newest = basis[:, iteration - 1]
+        vector = _products(layer, newest)[1]  # W^T W v
+        diagonal.append((vector * newest).sum(1))
         # Full reorthogonalisation, twice: without it the Ritz values repeat and the weights are wrong.
-        known = torch.stack(basis, 1)
+        former = basis[:, :iteration]
         for _ in range(2):
-            vector = vector - torch.einsum("nk,nkd->nd", torch.einsum("nkd,nd->nk", known, vector), known)
+            vector = vector - torch.einsum("nk,nkd->nd", torch.einsum("nkd,nd->nk", former, vector), former)
         length = vector.norm(dim=1)
         exhausted = bool((length <= 1e-10 * torch.stack(diagonal).abs().amax(0)).all())
         if exhausted or iteration % CHECK_EVERY == 0:
             previous = estimates
             estimates, condition = _quadrature(diagonal, beside, layer.dim)
             moved = abs(float((estimates - previous).mean()))
-            if exhausted or moved <= CONVERGED * _standard_error(estimates):
+            if exhausted or moved <= CONVERGED * _standard_error(estimates) + QUADRATURE * layer.dim:
                 break
-        beside.append(length)
-        basis.append(vector / length.clamp(min=torch.finfo(torch.float64).tiny)[:, None])
+        if iteration < most:
+            beside.append(length)
+            basis[:, iteration] = vector / length.clamp(min=torch.finfo(torch.float64).tiny)[:, None]
     moved = 0.0 if exhausted else abs(float((estimates - previous).mean()))
     allowance = STANDARD_ERRORS * _standard_error(estimates) + (moved if math.isfinite(moved) else 0.0)
     # If all probes agree exactly (a diagonal W), only rounding remains.

@@ -21,7 +21,8 @@ SERVED = {name: [shape for shape in SHAPES if construct(cls, shape, {}) == (None
 # These rules test saved weights, copies, messages and effects outside the layer, which do not depend on the shape: they
 # run once per layer.
 STATE = ["options", "refusals", "seeding", "reload", "copies", "precision", "wrong-input", "global-settings", "memory"]
-MAP = [name for name in CHECKS if name not in {*STATE, "large-events"}]
+TRAINING = ["training-step", "updates"]  # on the first image and the first sequence
+MAP = [name for name in CHECKS if name not in {*STATE, *TRAINING, "large-events"}]
 # Above D = 64, where a layer may take another path, and above D = 4096, where the rule forms no matrix.
 LARGE = [(3, 16, 16), (2, 512), (5, 32, 32)]
 LARGE_OPTIONS = {"sinkhorn": {"over": "positions"}}  # over all entries it builds D x D matrices
@@ -129,6 +130,13 @@ def test_map_on_each_shape(name: str, shape: tuple[int, ...], monkeypatch: pytes
 
 
 @pytest.mark.parametrize("name", LAYERS)
+def test_training(name: str):
+    firsts = {len(shape): shape for shape in reversed(SERVED[name])}
+    for shape, dtype in product(firsts.values(), DTYPES):
+        assert faults(TRAINING, LayerCase(LAYERS[name], shape, dtype)) == []
+
+
+@pytest.mark.parametrize("name", LAYERS)
 def test_state_and_messages(name: str):
     for dtype, training in EVERY_MODE:
         case = LayerCase(LAYERS[name], SERVED[name][0], dtype, training=training)
@@ -168,7 +176,8 @@ def choices() -> list[tuple[str, str, object]]:
 @pytest.mark.parametrize("shape", [(4, 4, 4), (3, 5, 4), (4, 8)], ids=format_id)
 def test_every_choice_of_an_option(name: str, option: str, value: object, shape: tuple[int, ...], build_layer):
     build_layer(name, shape, **{option: value})
-    assert faults([*MAP, *STATE], LayerCase(LAYERS[name], shape, torch.float64, {option: value})) == []
+    rules = [*MAP, *STATE, *(TRAINING if shape == (4, 8) else ())]
+    assert faults(rules, LayerCase(LAYERS[name], shape, torch.float64, {option: value})) == []
 
 
 def numbers() -> list[tuple[str, str, int]]:

@@ -1,6 +1,7 @@
 """Each rule of check-layer reports the fault that it is for, and accepts a correct layer."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -458,7 +459,10 @@ def test_a_correct_layer_passes_each_rule(check, dtype):
 
 @pytest.mark.parametrize(("check", "layer", "message"), FAULTS, ids=lambda value: getattr(value, "__name__", None))
 def test_each_rule_reports_its_fault(check, layer, message):
-    assert message in "\n".join(run_check(check, LayerCase(layer, (2, 3, 4))))
+    case = LayerCase(layer, (2, 3, 4))
+    if check == "memory":  # which looks at one way of use
+        case = replace(case, dtype=torch.float32, training=False)
+    assert message in "\n".join(run_check(check, case))
 
 
 def test_a_cache_in_eval_is_reported_after_weights_were_loaded():

@@ -629,6 +629,7 @@ def test_a_plan_imports_nothing_that_only_training_or_reports_need():
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.system
 def test_check_layer_exit_codes(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["check-layer", "conv1x1", "--set", "parameterisation=dense"]) == 0

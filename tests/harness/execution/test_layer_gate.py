@@ -100,6 +100,7 @@ def output(folder):
     return stream.getvalue()
 
 
+@pytest.mark.system
 def test_trials_of_a_refused_layer_do_not_run_and_the_others_do(output):
     assert output.count("check-layer third_party.py:Sound: passed") == 1, "once per layer and options"
     assert "check-layer third_party.py:Wrong: refused, so its trials do not run: log-det, shape" in output
@@ -124,6 +125,7 @@ def test_trials_of_a_refused_layer_do_not_run_and_the_others_do(output):
     }
 
 
+@pytest.mark.system
 def test_unchecked_runs_refused_layers_and_tables_mark_them(output, capsys):
     assert main(["run", "counted.yaml"]) == 1
     assert "check-layer" not in capsys.readouterr().out.partition("\nCounted\n")[0], "none of its trials runs"
