@@ -1,4 +1,4 @@
-"""A plain module that check-layer and suites take as it is: no base class of this project.
+"""A plain module that check-layer and suites take unchanged: no base class of this project.
 
 python -m harness check-layer ./examples/reflection.py:Reflection --set features=D
 """

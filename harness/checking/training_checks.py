@@ -51,9 +51,10 @@ def training_step(case: LayerCase) -> Iterator[str]:
 def updates(case: LayerCase) -> Iterator[str]:
     """Check a hundred updates of a small layer: only Adam moves the weights, and no result is of earlier ones.
 
-    Adam is fused and the weights are views of one tensor, as in training: neither raises the weights' `_version`.
+    Adam is fused and the weights are views of one tensor, as in training: neither raises the weights' `_version`. On a
+    CPU they are float32, as there.
     """
-    if not case.training or case.dim > SMALL:
+    if not case.training or case.dim > SMALL or (case.dtype != torch.float32 and case.device == "cpu"):
         return
     layer, x = case.build(), case.events(BATCHES[0])
     trained = [parameter for parameter in layer.parameters() if parameter.requires_grad]

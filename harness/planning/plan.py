@@ -173,7 +173,7 @@ def _trial_fault(plan: Plan, trial: Trial, suites: Collection[str], planned: Set
         "seed": trial.repetition in seeds,
     }
     if (wrong := next((name for name in agrees if not agrees[name]), None)) is not None:
-        return f"its {wrong} is none of the plan"
+        return f"its {wrong} is not in the plan"
     needed = {early.id for early in trial.prerequisites({})}  # a plan may be of final trials alone
     missing = needed - planned if needed & planned else set()
     return f"{min(missing)}, on which it depends, is not in the plan" if missing else None

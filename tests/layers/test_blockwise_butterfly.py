@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from flows import Squeeze
-from harness.checking.check_layer import CHECKS, SHAPES, check_layer, run_check
+from harness.checking.check_layer import CHECKS, check_layer, run_check
 from harness.checking.layer_case import LayerCase
 from layers import UnsupportedShape, free_parameters
 from layers.butterflies.plan import make_plan
@@ -23,7 +23,7 @@ def perturbed(shape, scale=0.1, **options):
 
 @pytest.mark.parametrize("block_size", [2, 3])
 def test_the_layer_obeys_every_rule(block_size):
-    report = check_layer("butterfly", {"block_size": block_size}, shapes=SHAPES[::2], large=False)
+    report = check_layer("butterfly", {"block_size": block_size}, shapes=[(4, 4, 4), (3, 7), (16, 1)], large=False)
     assert report.ok, "\n".join(report.lines())
 
 

@@ -1,7 +1,7 @@
 """The log of a process: everything that it prints up to a limit, then the beginning, the end and how much lies between.
 
 The process prints into a pipe, which a thread of its parent reads: a file that the process wrote itself could fill the
-disk before anybody looked at its size.
+disk before its size is checked.
 """
 
 from __future__ import annotations

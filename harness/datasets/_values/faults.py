@@ -29,7 +29,7 @@ class Faults:
             places.append(place)
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
+        """Return whether there are any faults."""
         return bool(self._counts)
 
     def raise_any(self) -> None:

@@ -75,7 +75,7 @@ class TextTable:
 
     @property
     def described(self) -> str:
-        """How the file is written, where that is not UTF-8 with commas; empty if it is."""
+        """The separator and the encoding, unless the file is UTF-8 with commas; then empty."""
         parts = [f"cells separated by {SEPARATORS[self.separator]}"] * (self.separator != ",")
         parts += [f"read as {self.encoding}"] * (self.encoding not in ("utf-8", "utf-8-sig"))
         return ", ".join(parts)

@@ -187,7 +187,7 @@ FAULTS = [
     ("updates", BufferLearns, SHAPE, torch.float32, "'shift' moves during 100 updates"),
     ("updates", HiddenScale, SHAPE, torch.float32, "forward differs by"),
     ("updates", KeptUnderNoGrad, SHAPE, torch.float32, "inverse differs by"),
-    ("updates", ForgetsAfterThirty, SHAPE, torch.float64, "after 100 updates, the gradient by 'weight'"),
+    ("updates", ForgetsAfterThirty, SHAPE, torch.float32, "after 100 updates, the gradient by 'weight'"),
     ("training-step", OverwritesInput, SHAPE, torch.float32, "overwrites its input"),
     ("training-step", TwoThreads, SHAPE, torch.float32, "with 2 threads, the gradient by 'weight'"),
     ("large-events", HugeDetached, (2, 512), torch.float64, "the gradient of log-det by 'weight' differs"),

@@ -411,13 +411,13 @@ def changed(plan, **changes):
 
 CONTRADICTIONS = {
     "an id twice": (lambda plan: plan.model_copy(update={"trials": plan.trials * 2}), "two trials of one id"),
-    "suite": (lambda plan: changed(plan, suite="other"), "its suite is none of the plan"),
-    "suite of the plan": (lambda plan: plan.model_copy(update={"suite": "other"}), "its suite is none"),
-    "profile": (lambda plan: plan.model_copy(update={"profile": "paper"}), "its profile is none"),
-    "device": (lambda plan: changed(plan, device="cuda"), "its device is none"),
-    "seed": (lambda plan: changed(plan, seed=77), "its seed is none"),
-    "rows": (lambda plan: plan.model_copy(update={"rows": plan.rows[:1]}), "its layer is none"),
-    "columns": (lambda plan: plan.model_copy(update={"columns": plan.columns[:1]}), "its data set or sweep is none"),
+    "suite": (lambda plan: changed(plan, suite="other"), "its suite is not in the plan"),
+    "suite of the plan": (lambda plan: plan.model_copy(update={"suite": "other"}), "its suite is not in"),
+    "profile": (lambda plan: plan.model_copy(update={"profile": "paper"}), "its profile is not in"),
+    "device": (lambda plan: changed(plan, device="cuda"), "its device is not in"),
+    "seed": (lambda plan: changed(plan, seed=77), "its seed is not in"),
+    "rows": (lambda plan: plan.model_copy(update={"rows": plan.rows[:1]}), "its layer is not in"),
+    "columns": (lambda plan: plan.model_copy(update={"columns": plan.columns[:1]}), "its data set or sweep is not in"),
     "control": (lambda plan: plan.model_copy(update={"title": "a\x1b[31m"}), "a text with control characters"),
 }
 
@@ -457,7 +457,7 @@ def test_sections_are_named_as_files_and_agree_with_their_trials(tmp_path, param
         ((section, section), "two sections of one name or suite"),
         ((section.model_copy(update={"head": part}),), "section one: it has trials of its own"),
         ((section.model_copy(update={"head": section.head.model_copy(update={"rows": ()})}),), "section one: .* layer"),
-        ((section.model_copy(update={"head": section.head.model_copy(update={"suite": "x"})}),), "its suite is none"),
+        ((section.model_copy(update={"head": section.head.model_copy(update={"suite": "x"})}),), "its suite is not in"),
         ((section.model_copy(update={"name": "../x"}),), "is no name of a file"),
     ):
         whole.model_copy(update={"sections": sections}).save(tmp_path)
