@@ -103,33 +103,13 @@ def check_layer(
     versions = {"torch": str(torch.__version__), "invertbench": package_version("invertbench")}
     large_shapes = [*(LARGE_SHAPES if large else ()), *(shape for shape in shapes if math.prod(shape) > SMALL)]
     names = [name for name, check in CHECKS.items() if large_shapes or check is not large_events]
-    collector.take(
-        Rules(
-            rules=[CONSTRUCTION, *names],
-            dtypes=precisions,
-            versions=versions,
-        )
-    )
+    collector.take(Rules(rules=[CONSTRUCTION, *names], dtypes=precisions, versions=versions))
     collector.take(Begins(rule=CONSTRUCTION, place="import"))
     watch = SettingsWatch()
     cls = import_layer(spec, folder)
     watch.look("import")
     options = check_options(cls, options or {})
-    served, refused, faulty = [], set(), False
-    for shape in shapes:
-        collector.take(Begins(rule=CONSTRUCTION, place=f"shape {shape}"))
-        reason, faults = construct(cls, shape, options)
-        faulty |= collector.answer(faults)
-        if reason is not None or not faults:
-            collector.take(Served(shape=list(shape), refusal=None if reason is None else bounded(reason)))
-        if reason is not None:
-            refused.add(shape)
-        elif not faults:
-            served.append(shape)
-        watch.look(f"construction, shape {shape}")
-    if not served and not faulty:
-        collector.take(Begins(rule=CONSTRUCTION, place="all shapes"))
-        collector.answer(["the layer serves none of the shapes tried"])
+    served, refused = _try_shapes(cls, options, shapes, collector, watch)
     small = [shape for shape in served if math.prod(shape) <= SMALL]
     if not small:
         small = sorted((shape for shape in served if math.prod(shape) <= EXACT_LIMIT), key=math.prod)[:1]
@@ -158,6 +138,32 @@ def check_layer(
             watch.report(collector)
     collector.take(Done())
     return collector.report()
+
+
+def _try_shapes(
+    cls: type[InvertibleLinear],
+    options: Mapping[str, Any],
+    shapes: Sequence[tuple[int, ...]],
+    collector: Collector,
+    watch: SettingsWatch,
+) -> tuple[list[tuple[int, ...]], set[tuple[int, ...]]]:
+    """Return the shapes that a layer serves and those that it refuses; others have a fault of construction."""
+    served, refused, faulty = [], set(), False
+    for shape in shapes:
+        collector.take(Begins(rule=CONSTRUCTION, place=f"shape {shape}"))
+        reason, faults = construct(cls, shape, options)
+        faulty |= collector.answer(faults)
+        if reason is not None or not faults:
+            collector.take(Served(shape=list(shape), refusal=None if reason is None else bounded(reason)))
+        if reason is not None:
+            refused.add(shape)
+        elif not faults:
+            served.append(shape)
+        watch.look(f"construction, shape {shape}")
+    if not served and not faulty:
+        collector.take(Begins(rule=CONSTRUCTION, place="all shapes"))
+        collector.answer(["the layer serves none of the shapes tried"])
+    return served, refused
 
 
 def _check_large(cases: Sequence[LayerCase], collector: Collector) -> None:
