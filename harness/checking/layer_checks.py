@@ -208,12 +208,16 @@ def _unusual(normal: Tensor) -> dict[str, Tensor]:
     smooth = normal
     for axis in spatial:
         smooth = smooth.cumsum(axis) / smooth.shape[axis] ** 0.5
+    entries = torch.arange(normal[0].numel(), dtype=normal.dtype, device=normal.device).reshape(normal[:1].shape)
     sparse = torch.zeros_like(normal)
     sparse.flatten(1)[:, normal[0].numel() // 2] = 1
     return {
         "smooth": smooth,
         "constant": normal.mean(spatial, keepdim=True).expand_as(normal).contiguous(),
         "sparse": sparse,
+        "alternating": normal.abs() * (1 - 2 * (entries % 2)),
+        "rising": entries / entries.numel() + 0.01 * normal,
+        "bright": normal + 3,
         "positive": normal.abs(),
         "saturated": normal.sign(),
         "heavy-tailed": normal**5,
