@@ -24,6 +24,7 @@ CHECK_EVERY = 8  # Lanczos iterations between two evaluations of the quadrature
 MOST_ITERATIONS = 96
 CONVERGED = 0.1  # standard errors by which the mean may change between two evaluations
 QUADRATURE = 1e-10  # nats per entry: the same if all probes agree, as for a diagonal W
+TAIL = 2.0  # safety factor of what the quadrature has left to come
 SYMMETRY = 1e-8  # relative tolerance in float64 of <W v, u> = <v, W^T u>
 
 
@@ -37,8 +38,8 @@ class LogDetEstimate:
 
     Attributes:
         value: the mean over the probes.
-        allowance: five standard errors, and the last change of the quadrature: the smallest
-            fault that a comparison with `value` detects.
+        allowance: five standard errors, and a bound on what the quadrature has left to come: the smallest fault that a
+            comparison with `value` detects.
         condition: ratio of the largest to the smallest singular value that the Lanczos iterations found, a lower bound
             on the condition number.
     """
@@ -55,7 +56,7 @@ class LogDetEstimate:
         """Return the message for a claimed log-det that the estimate excludes."""
         return (
             f"log-det is {claimed:.6g} nats, but a stochastic estimate gives {self.value:.6g}, with "
-            f"{self.allowance:.3g} allowed (five standard errors)"
+            f"{self.allowance:.3g} allowed (five standard errors, and what the quadrature may lack)"
         )
 
 
@@ -100,8 +101,10 @@ def stochastic_log_det(layer: InvertibleLinear, generator: torch.Generator, prob
         if iteration < most:
             beside.append(length)
             basis[:, iteration] = vector / length.clamp(min=torch.finfo(torch.float64).tiny)[:, None]
-    moved = 0.0 if exhausted else abs(float((estimates - previous).mean()))
-    allowance = STANDARD_ERRORS * _standard_error(estimates) + (moved if math.isfinite(moved) else 0.0)
+    # Singular values near 0 can make the quadrature converge as slowly as 1 / k: then a change between the last two
+    # evaluations leaves k / CHECK_EVERY times as much to come.
+    moved = 0.0 if exhausted else abs(float((estimates - previous).mean())) * iteration / CHECK_EVERY
+    allowance = STANDARD_ERRORS * _standard_error(estimates) + (TAIL * moved if math.isfinite(moved) else 0.0)
     # If all probes agree exactly (a diagonal W), only rounding remains.
     return LogDetEstimate(float(estimates.mean()), allowance + 1e-9 * layer.dim, condition)
 

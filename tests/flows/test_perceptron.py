@@ -225,6 +225,7 @@ print(*sorted(name for name in watch.seen if name.startswith("invertbench.")))
 """
 
 
+@pytest.mark.system
 def test_a_flow_loads_the_kernel_itself(way):
     """In a new process that imports flows and layers only."""
     environment = os.environ | {"INVERTBENCH_KERNELS": "off" if way == "plain" else "on"}

@@ -148,3 +148,13 @@ def test_condition_number(limit, monkeypatch):
     values[0] = 0.0
     assert log_det_and_condition(torch.diag(values))[1] == math.inf
     assert log_det_and_condition(torch.full((64, 64), math.nan))[1] == math.inf
+
+
+def test_a_spectrum_down_to_0_is_no_contradiction():
+    """Singular values i / D, of which the quadrature resolves the smallest last."""
+    layer = LAYERS["scale"]((1, 256)).double()
+    with torch.no_grad():
+        layer.log_scale.copy_(torch.arange(1, 257).double().div(256).log().reshape(layer.log_scale.shape))
+        truth = float(layer.log_det())
+    estimate = stochastic_log_det(layer, torch.Generator().manual_seed(0), probes=4)
+    assert 0.1 < abs(estimate.value - truth) and not estimate.excludes(truth) and estimate.excludes(truth / 1.1)

@@ -107,6 +107,7 @@ def test_a_third_party_log_det_of_one_position_is_refused(write_layer):
     assert check_layer(write_layer(), shapes=[(4, 4, 4), (4, 8)]).ok
 
 
+@pytest.mark.system
 def test_the_command_exits_with_1_for_a_faulty_layer(write_layer):
     spec = write_layer(*WITHOUT_POSITIONS)
     done = subprocess.run([sys.executable, "-m", "harness", "check-layer", spec], capture_output=True, text=True)

@@ -19,6 +19,7 @@ def layer(tmp_path, monkeypatch):
     return file
 
 
+@pytest.mark.system
 def test_a_failed_audit_ends_with_1_and_a_corrected_file_runs_again(layer, capsys):
     command = [*COMMAND, "--layer", "./layer.py:Householder", "--out", "out", "--unchecked"]
     assert main(command) == 1

@@ -254,6 +254,7 @@ def test_wrong_data_make_the_command_exit_with_3_and_one_line(store, capsys, mon
     assert "x_train holds events of shape (2, 9)" in error and error.count("\n") == 1
 
 
+@pytest.mark.system
 def test_changed_data_make_a_trial_run_again(store, capsys, monkeypatch):
     """The file name is the same, its images are not: results of both must never be averaged."""
     from harness.cli.parser import main

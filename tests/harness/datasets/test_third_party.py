@@ -76,6 +76,7 @@ def planned(folder) -> dict[str, DensityTrial]:
     return {trial.data.label: trial for trial in plan.trials}
 
 
+@pytest.mark.system
 def test_from_the_suite_to_the_report(folder, no_figures, capsys):
     suite = str(folder / "own.yaml")
     assert main(["validate", suite]) == 0
@@ -199,6 +200,7 @@ def test_a_correct_class_passes_its_checks(folder):
     assert dataset.option_errors({"side": "4"})[0][0] == "side"
 
 
+@pytest.mark.system
 def test_the_content_that_a_class_loads_is_part_of_the_trial(folder, no_figures, capsys):
     (folder / "ramps.py").write_text(RAMPS.replace("default_rng(0)", "default_rng(int(open('seed').read()))"))
     printed = []

@@ -412,6 +412,7 @@ def test_a_closed_pipe_is_no_error_of_the_trial():
     progress(0.2, "not heard")
 
 
+@pytest.mark.system
 @pytest.mark.timeout(60)
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the fork server in /proc")
 def test_a_stopped_fork_server_holds_up_no_trial(work, warm, tmp_path):
