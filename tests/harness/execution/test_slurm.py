@@ -55,6 +55,7 @@ tuning:
   space: {training.learning_rate: {low: 1e-3, high: 1e-1, scale: log}}
 training: {"""
 LAYER = """\
+import os
 import time
 from pathlib import Path
 
@@ -67,7 +68,7 @@ class Held(LAYERS["conv1x1"]):
     trained = 0
 
     def forward(self, x):
-        if self.training and x.shape[0] == 200:
+        if self.training and x.shape[0] == 200 and "SLURM_JOB_ID" in os.environ:  # not in check-layer
             Held.trained += 1
             while Held.trained > 10 and HOLD.exists():
                 time.sleep(0.05)
