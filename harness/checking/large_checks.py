@@ -45,7 +45,9 @@ def large_events(case: LayerCase) -> Iterator[str]:
         return
     layer, condition = _conditioned(case)
     x = case.events(EVENTS)
-    offset = offset_size(layer, x[:1], float(layer(x)[0].detach().abs().max()))
+    with torch.no_grad():
+        size = float((layer(x)[0] - layer(torch.zeros_like(x[:1]))[0]).abs().max())
+    offset = offset_size(layer, x[:1], size)
     allowed = tolerance(case.dtype, condition, offset)
     yield from _maps(layer, x, allowed)
     yield from _samples(case, layer, allowed)

@@ -257,6 +257,10 @@ def test_a_sound_layer_passes_the_rules_of_map_and_training(layer, dtype):
         assert faults == []
 
 
+def test_a_large_offset_passes_on_large_events():
+    assert run_check("large-events", LayerCase(LargeOffset, (48, 4, 4), training=False)) == []
+
+
 def test_a_float32_condition_number_beyond_the_limit_is_refused_with_the_limit():
     class Worse(Sound):
         def matrix(self):
