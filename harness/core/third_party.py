@@ -180,6 +180,18 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 _kept_folder: Path | None = None
+_first_folders: tuple[Path, ...] = ()
+
+
+@contextlib.contextmanager
+def looking_in(folders: Iterable[Path]) -> Iterator[None]:
+    """Look for relative files in these folders first."""
+    global _first_folders
+    before, _first_folders = _first_folders, tuple(folders)
+    try:
+        yield
+    finally:
+        _first_folders = before
 
 
 def keep_folder() -> None:
@@ -238,7 +250,7 @@ def _find_file(file: Path, folder: Path | None) -> Path | None:
 
 def _places(file: Path, folder: Path | None) -> list[Path]:
     here = Path.cwd() if _kept_folder is None else _kept_folder
-    return [place / file.expanduser() for place in (folder, here) if place is not None]
+    return [place / file.expanduser() for place in (*_first_folders, folder, here) if place is not None]
 
 
 def _module_of_file(said: str, file: Path, folder: Path | None) -> ModuleType:

@@ -13,7 +13,7 @@ from harness.core.kinds import KINDS, kind_of
 from harness.core.layer_classes import kept_default_dtype
 from harness.core.provenance.sources import Sources, changes
 from harness.core.records import AUDIT_FAILED, Record, read_record, verdict
-from harness.core.third_party import third_party_specs
+from harness.core.third_party import looking_in, third_party_specs
 from harness.core.trial import Trial
 from harness.execution.outcome import record_path
 from harness.planning.plan import Plan
@@ -27,7 +27,16 @@ OTHERS = ("harness/", "csrc/")
 
 @kept_default_dtype(torch.float32)
 def load_trained_model(folder: Path, name: str, device: str, third_party: bool) -> Any:
-    """See `harness.load_flow`."""
+    """See `harness.load_flow`.
+
+    Third-party files whose names are relative are looked for in the folders above that of the run, then in the working
+    directory.
+    """
+    with looking_in(folder.resolve().parents):
+        return _load(folder, name, device, third_party)
+
+
+def _load(folder: Path, name: str, device: str, third_party: bool) -> Any:
     plan = Plan.load(folder)
     trials = {trial.id: trial for trial in plan.trials}
     if name not in trials:
@@ -51,7 +60,7 @@ def load_trained_model(folder: Path, name: str, device: str, third_party: bool) 
         )
     if verdict(record) == AUDIT_FAILED:
         reason = "; ".join(str(row["audit_reason"]) for row in record.rows)
-        warnings.warn(f"{name} failed its audit, so its log-densities may not be likelihoods: {reason}", stacklevel=3)
+        warnings.warn(f"{name} failed its audit, so its log-densities may not be likelihoods: {reason}", stacklevel=5)
     return module.load(trial, folder, device)
 
 

@@ -2,6 +2,7 @@
 
 import math
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -198,6 +199,12 @@ def test_third_party_code_is_imported_only_if_asked_to(trained, tmp_path, monkey
     assert not Path("ran").exists()
     with pytest.raises(UserError, match="it ran"):
         harness.load_flow(tmp_path, named.id, third_party=True)
+    run = tmp_path / "out" / "run"  # as moved with the folder above it, and loaded from another one
+    shutil.copytree(tmp_path, run, ignore=shutil.ignore_patterns("mine.py", "ran", "out"))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match="it ran"):
+        harness.load_flow(run, named.id, third_party=True)
 
 
 def test_the_example_of_the_documentation_runs(trained, tmp_path, capsys):
