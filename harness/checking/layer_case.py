@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from flows import seeded
+from harness.core.layer_classes import kept_default_dtype
 from harness.timing.operations import perturb
 from layers import InvertibleLinear
 from layers.base import push_identity
@@ -64,13 +65,8 @@ class LayerCase:
         It is constructed in its precision: a matrix drawn in float32, such as the base of an orthogonal
         parametrisation, has the rounding of float32 also after a conversion to float64.
         """
-        usual = torch.get_default_dtype()
-        torch.set_default_dtype(self.dtype)
-        try:
-            with seeded(seed, "layer"):
-                layer = self.cls(self.shape, **self.options)
-        finally:
-            torch.set_default_dtype(usual)
+        with kept_default_dtype(self.dtype), seeded(seed, "layer"):
+            layer = self.cls(self.shape, **self.options)
         layer.to(device=self.device, dtype=self.dtype).train(self.training)
         if self.initialised:
             with torch.no_grad():
