@@ -158,7 +158,7 @@ struct Circular : torch::autograd::Function<Circular> {
     at::Tensor of_x, of_weight, of_bias;
     if (context->needs_input_grad(0)) of_x = call(of_y, transposed(weight), std::nullopt, weight.size(2) - 1 - before);
     if (context->needs_input_grad(1)) of_weight = call_weight(x, of_y, weight.sizes().slice(2), before);
-    if (context->saved_data["has_bias"].toBool() && context->needs_input_grad(2)) of_bias = of_y.flatten(2).sum({0, 2});
+    if (context->saved_data["has_bias"].toBool() && context->needs_input_grad(2)) of_bias = of_y.flatten(2).sum(at::IntArrayRef{0, 2});
     return {of_x, of_weight, of_bias, {}};
   }
 };
