@@ -20,6 +20,7 @@ from harness.checking.large_checks import EXACT_LIMIT, LARGE_SHAPES, SMALL, larg
 from harness.checking.layer_case import LayerCase
 from harness.checking.layer_checks import Check
 from harness.checking.report import CONSTRUCTION, CheckReport, Remark, Unanswered
+from harness.core.flags import full_float32
 from harness.core.layer_classes import check_options, import_layer
 from harness.core.provenance.environment import package_version
 from layers import InvertibleLinear, UnsupportedShape
@@ -91,7 +92,7 @@ def check_layer(
         large: whether to check `LARGE_SHAPES` too; each that the layer refuses is replaced by the largest one tried
             that it serves.
         batches: sizes of batches to try besides those of the rules.
-        device: where to run, such as "cuda"; float64 only there, since convolutions may round to TF32.
+        device: where to run, such as "cuda"; cases are in float64 there, and full float32 is used, as in a trial.
         tell: callback for each event of the check, such as the start or the end of a rule on a case.
 
     Raises:
@@ -105,6 +106,8 @@ def check_layer(
     names = [name for name, check in CHECKS.items() if large_shapes or check is not large_events]
     collector.take(Rules(rules=[CONSTRUCTION, *names], dtypes=precisions, versions=versions))
     collector.take(Begins(rule=CONSTRUCTION, place="import"))
+    if device != "cpu":
+        full_float32()
     watch = SettingsWatch()
     cls = import_layer(spec, folder)
     watch.look("import")

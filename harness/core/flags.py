@@ -19,7 +19,7 @@ SHARE_KEPT = 8  # an eighth of a memory limit may remain free at the end of the 
 def configure(trial: Trial, memory: int | None = None) -> None:
     """Set the threads and the numerical flags of this process.
 
-    Full float32 everywhere (no TF32) and no auto-tuned convolutions. A kind that is `deterministic` uses
+    A kind that is `deterministic` uses
     deterministic algorithms where they exist, and warns where they do not. The layers' kernels are
     loaded, and built if necessary, before anything is timed.
 
@@ -31,9 +31,7 @@ def configure(trial: Trial, memory: int | None = None) -> None:
     kind = kind_of(trial.kind)
     if kind.computes:
         kernels.load(trial.device)
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
-    torch.backends.cudnn.benchmark = False
+    full_float32()
     if kind.deterministic:
         # Not use_deterministic_algorithms, because it imports torch._inductor, which no trial needs.
         torch.set_deterministic_debug_mode("warn")
@@ -41,6 +39,13 @@ def configure(trial: Trial, memory: int | None = None) -> None:
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if kind.computes:
         keep_freed_memory(memory)
+
+
+def full_float32() -> None:
+    """Use full float32 on CUDA (no TF32, which is off by 2e-4), and convolutions that are not auto-tuned."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = False
 
 
 def keep_freed_memory(limit: int | None = None) -> bool:

@@ -273,7 +273,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "-q",
         "-m",
         "cuda",
-        "tests/layers",
+        "tests/layers/test_cuda_kernels.py",
     ]
     tested = subprocess.run(tests, check=False).returncode
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
