@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def load_results(folder: str | Path) -> pd.DataFrame:
     """Return the results of a run as a pandas frame: a line for each measured case of each trial, in plan order.
 
-    Columns and types are those of each kind (`harness.core.kinds.KINDS[kind].columns`), as in results.csv: text is
+    Columns and types are those of each kind (`harness.core.trial.TRIALS[kind].columns`), as in results.csv: text is
     "string", counts are "Int64", measures "Float64", flags "boolean", and what was not measured is <NA>. `status` is
     "ok", another status of a trial, or "missing" for one that has not run; likelihoods with `audit` "failed" are none
     to compare.

@@ -2,6 +2,8 @@
 
 import ast
 import sys
+from collections.abc import Collection
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -47,14 +49,50 @@ ALLOWED = {
 
 def imported(path: Path) -> set[str]:
     """Return the dotted names of all modules, and names in them, that a file imports."""
+    return names_imported(ast.parse(path.read_text(encoding="utf-8")))
+
+
+def names_imported(tree: ast.AST) -> set[str]:
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}:{node.lineno}: relative import; name the package"
+            assert node.level == 0, f"line {node.lineno}: relative import; name the package"
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
     return names
+
+
+def imports_of_modules(types: bool) -> dict[str, set[str]]:
+    """Return each module of ours -> the modules of ours that it imports, also inside functions.
+
+    Args:
+        types: whether imports under `if TYPE_CHECKING` count.
+    """
+    files = {
+        ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file
+        for package in OURS
+        for file in (ROOT / package).rglob("*.py")
+    }
+    graph: dict[str, set[str]] = {}
+    for name, file in files.items():
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        if not types:
+            tree = WithoutTypes().visit(tree)
+        graph[name] = {found for module in names_imported(tree) if (found := owner(module, files)) not in (None, name)}
+    return graph
+
+
+class WithoutTypes(ast.NodeTransformer):
+    """Remove `if TYPE_CHECKING`."""
+
+    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
+        return node.orelse if ast.unparse(node.test) == "TYPE_CHECKING" else self.generic_visit(node)
+
+
+def owner(dotted: str, modules: Collection[str]) -> str | None:
+    """Return the module that defines `dotted`, a module or a name in one."""
+    return next((name for name in (dotted, dotted.rpartition(".")[0]) if name in modules), None)
 
 
 @pytest.mark.parametrize("folder", ALLOWED)
@@ -88,36 +126,24 @@ ROOMS = (
     "__main__",
 )
 
-# Files that still import a later room, by the reason; the list only shrinks.
-UPWARD = {
-    "types alone, of what a registered kind is asked for": {
-        "core/kinds.py": {"training", "planning", "reporting"},
-    },
-}
-
 
 def test_harness_packages_import_earlier_ones_only():
     rank = {room: number for number, room in enumerate(ROOMS)}
-    upward: dict[str, set[str]] = {}
-    for file in sorted((ROOT / "harness").rglob("*.py")):
-        path = file.relative_to(ROOT / "harness")
-        room = path.parts[0].removesuffix(".py")
-        if room == "__init__":
-            continue
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "harness":
-                modules = [node.module] if "." in node.module else [f"harness.{alias.name}" for alias in node.names]
-            elif isinstance(node, ast.Import):
-                modules = [alias.name for alias in node.names if alias.name.startswith("harness.")]
-            else:
-                continue
-            for used in (module.split(".")[1] for module in modules):
-                assert used in rank, f"harness/{path}:{node.lineno} uses {used}, which is no room: see ROOMS"
-                if rank[used] > rank[room]:
-                    upward.setdefault(path.as_posix(), set()).add(used)
-    assert upward == {file: used for files in UPWARD.values() for file, used in files.items()}, (
-        "a room imports only rooms before it in ROOMS, but for the files of UPWARD, which lists no others"
-    )
+    for name, modules in imports_of_modules(types=True).items():
+        room = name.split(".")[1] if name.startswith("harness.") else None
+        for used in (module.split(".")[1] for module in modules if room and module.startswith("harness.")):
+            assert used in rank, f"{name} uses {used}, which is no room: see ROOMS"
+            assert rank[used] <= rank[room], f"{name} imports {used}, a later room: see ROOMS"
+
+
+def test_no_modules_import_each_other():
+    """Imports inside functions count; those of types alone, which never run, do not."""
+    graph = imports_of_modules(types=False)
+    order = TopologicalSorter(graph)
+    try:
+        order.prepare()
+    except CycleError as error:
+        pytest.fail(f"modules that import each other: {' -> '.join(reversed(error.args[1]))}")
 
 
 def test_files_have_at_most_400_lines():

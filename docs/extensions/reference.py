@@ -14,8 +14,9 @@ from sphinx.application import Sphinx
 import harness  # noqa: F401  registers the kinds
 from harness.cli import list as listing
 from harness.cli.parser import COMMANDS, make_parser
-from harness.core.kinds import KINDS
+from harness.core.trial import TRIALS
 from harness.planning.schema import suite_schema
+from harness.planning.suite_model import SUITES
 
 FOLDER = GENERATED / "reference"
 
@@ -46,7 +47,7 @@ def suite_keys() -> Iterator[str]:
         "`python -m harness validate SUITE` names every fault with its line; `python -m harness schema` prints the "
         "JSON schema of which this page is made."
     )
-    kinds = {name: kind.suite.__name__ for name, kind in KINDS.items() if kind.suite is not None}
+    kinds = {name: cls.__name__ for name, cls in sorted(SUITES.items())}
     yield "\n".join(
         ["| kind | keys |", "|---|---|", *(f"| `{kind}` | [{name}](#{name.lower()}) |" for kind, name in kinds.items())]
     )
@@ -100,12 +101,10 @@ def result_columns() -> Iterator[str]:
         "trial. The types are those of pandas; what was not measured is empty."
     )
     meanings = yaml.safe_load((DOCS / "reference" / "columns.yaml").read_text())
-    for name, kind in KINDS.items():
-        if kind.columns:
+    for name, cls in sorted(TRIALS.items()):
+        if cls.columns:
             yield f"## {name}"
-            rows = [
-                f"| `{column}` | {kind_of} | {meanings.get(column, '')} |" for column, kind_of in kind.columns.items()
-            ]
+            rows = [f"| `{column}` | {dtype} | {meanings.get(column, '')} |" for column, dtype in cls.columns.items()]
             yield "\n".join(["| column | type | meaning |", "|---|---|---|", *rows])
 
 

@@ -14,9 +14,9 @@ from harness.cli.shared.request import Request, data_root, known_checksums, make
 from harness.cli.shared.runs import exit_code, print_strays, report_folder, silenced
 from harness.core.archive import read_records
 from harness.core.errors import UserError
-from harness.core.kinds import kind_of
 from harness.core.records import Record, verdict
 from harness.core.run_options import CHECKPOINT_SECONDS, RunOptions, parse_bytes, parse_seconds, parse_timeout
+from harness.core.trial import trial_class
 from harness.execution.agenda import Choice, Entry, agenda, counted, forget_settled, outlook, ready, trials_text
 from harness.execution.data import check_data
 from harness.execution.folder import claimed, make_folder, remove_leftovers, writing
@@ -101,7 +101,7 @@ def _start_imports(suite: SuiteFile, profile: str) -> None:
 
     if profile in suite.profile_names:
         kinds = {part.kind for part in suite.parts}
-        start_server(kinds, suite.data_names(profile), kernels=any(kind_of(kind).computes for kind in kinds))
+        start_server(kinds, suite.data_names(profile), kernels=any(trial_class(kind).computes for kind in kinds))
 
 
 def _run_remaining(request: Request, root: Path | None, args: argparse.Namespace) -> None:
@@ -151,7 +151,7 @@ def _run_remaining(request: Request, root: Path | None, args: argparse.Namespace
     )
 
     def good(record: Record) -> bool:
-        return kind_of(record.trial["kind"]).accepts(verdict(record), plan.unsupported)
+        return trial_class(record.trial["kind"]).accepts(verdict(record), plan.unsupported)
 
     def reporter_for(total: int) -> Reporter:
         if args.quiet:

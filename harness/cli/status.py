@@ -7,7 +7,6 @@ from argparse import Namespace
 from harness.cli.shared.options import add_folder
 from harness.cli.shared.runs import exit_code, print_strays, run_folders
 from harness.core.archive import read_records
-from harness.core.kinds import kind_of
 from harness.execution.agenda import MISSING, agenda, counted, counted_by_stage
 from harness.execution.slurm.submissions import Submissions
 from harness.execution.slurm.submissions import lines as cluster_lines
@@ -31,7 +30,7 @@ def execute(args: Namespace) -> int:
         for line in counted_by_stage(entries):
             print(f"  {line}")
         for entry in entries:
-            if entry.state != MISSING and not kind_of(entry.trial.kind).accepts(entry.state, unsupported=False):
+            if entry.state != MISSING and not entry.trial.accepts(entry.state, unsupported=False):
                 print(f"  {entry.trial.id}  {entry.state}: {entry.reason}")
         print_strays(plan, folder, stored)
         for line in cluster_lines(Submissions(folder).look()):

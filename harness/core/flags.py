@@ -7,7 +7,6 @@ import sys
 
 import torch
 
-from harness.core.kinds import kind_of
 from harness.core.trial import Trial
 from layers.kernels import load as kernels
 
@@ -19,7 +18,7 @@ SHARE_KEPT = 8  # an eighth of a memory limit may remain free at the end of the 
 def configure(trial: Trial, memory: int | None = None) -> None:
     """Set the threads and the numerical flags of this process.
 
-    A kind that is `deterministic` uses
+    A trial that is `deterministic` uses
     deterministic algorithms where they exist, and warns where they do not. The layers' kernels are
     loaded, and built if necessary, before anything is timed.
 
@@ -28,16 +27,15 @@ def configure(trial: Trial, memory: int | None = None) -> None:
         memory: memory limit of the trial, in bytes.
     """
     torch.set_num_threads(trial.threads)
-    kind = kind_of(trial.kind)
-    if kind.computes:
+    if trial.computes:
         kernels.load(trial.device)
     full_float32()
-    if kind.deterministic:
+    if trial.deterministic:
         # Not use_deterministic_algorithms, because it imports torch._inductor, which no trial needs.
         torch.set_deterministic_debug_mode("warn")
         # It would also write NaN into new tensors: a second pass over memory that a kernel overwrites anyway.
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    if kind.computes:
+    if trial.computes:
         keep_freed_memory(memory)
 
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, Required
 from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
-from harness.core.kinds import kind_of
 from harness.core.settings import settings_digest
+from harness.core.trial import trial_class
 
 AuditVerdict = Literal["passed", "failed", "incomplete"]
 """The verdict of an audit: incomplete if nothing failed but a layer could not be audited."""
@@ -94,7 +94,7 @@ def check_numbers(values: Iterable[Any]) -> None:
 
 def check_measures(kind: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Raise ValueError if a row has a measure that is no column of its kind of trial, or not of the column's type."""
-    columns = kind_of(kind).columns
+    columns = trial_class(kind).columns
     if not all(row.keys() <= columns.keys() for row in rows):
         unknown = sorted({name for row in rows for name in row} - columns.keys())
         raise ValueError(

@@ -18,7 +18,6 @@ from pydantic import ConfigDict, Field, GetPydanticSchema, TypeAdapter, Validati
 
 from harness.core.errors import UserError
 from harness.core.files import RECORD, checked_name, read_file, write_atomically
-from harness.core.kinds import kind_of
 from harness.core.record_checks import (
     LARGEST,
     WHOLE,
@@ -57,7 +56,7 @@ class Record:
         trial: the trial's settings, as `Trial.model_dump(mode="json")`.
         status: one of `Status`; `reason` gives the cause unless it is `ok`.
         rows: the measures, one mapping per line of results.csv (a runtime trial has one per layer and
-            operation); their names are among the `columns` of the kind (`harness.core.kinds`). Values are plain
+            operation); their names are among the `columns` of the trial's class. Values are plain
             numbers, strings or None; a measure that is not a finite number is None, with the reason in
             `notes[measure]`.
         curves: name -> list of numbers, for training curves ("step", "train", "validation").
@@ -166,7 +165,7 @@ def parse_record(content: bytes, name: str, run: Path, trial: Trial | None = Non
         raise ValueError(f"seconds: {record.seconds} is negative")
     if record.started is not None:
         datetime.fromisoformat(record.started)
-    if trial is not None and (fault := kind_of(trial.kind).fault(trial, record)) is not None:
+    if trial is not None and (fault := trial.fault(record)) is not None:
         raise ValueError(fault)
     record.reason = None if record.reason is None else bounded(record.reason)
     if len(content) > LONGEST_NOTE or not content.isascii() or b"\x7f" in content or ESCAPED.search(content):

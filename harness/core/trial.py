@@ -1,23 +1,83 @@
-"""The definition of one trial: frozen, hashable settings, from which its id is derived.
+"""The definition of one trial: frozen, hashable settings, from which its id is derived, and how it is run and judged.
 
-Every kind of trial defines a subclass in its own folder. All other code asks a trial through the properties below and
-names no kind. This module does not import torch, so that a plan can be printed without it.
+Every kind of trial is one folder below harness/kinds with a subclass of `Trial` in its trial.py; the value of the field
+`kind` is the name of the kind. All other code asks a trial and names no kind. Modules beside the class that need torch
+are imported when they are asked for (`sibling`):
+
+    run.py      run(trial, root, out, progress, checkpoints) -> Record
+    probe.py    run(trial, root, out, progress) -> Record, of a few steps; seconds(trial, record) -> float, of all
+    trained.py  load(trial, folder, device) -> the trained model, for `harness.load_flow`
+
+The suites of a kind are registered in `harness.planning.suite_base`, its reports in `harness.reporting.report`. This
+module does not import torch, so that a plan can be printed without it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import PlainValidator, SerializeAsAny
 
-from harness.core.kinds import UnknownKind, kind_of
 from harness.core.settings import Count, DataRef, LayerRef, Settings, settings_digest
 
 if TYPE_CHECKING:
     from harness.core.records import Record
+
+IDENTITY = {"suite": "string", "profile": "string", "kind": "string", "dataset": "string", "layer": "string"}
+OUTCOME = {"seed": "Int64", "status": "string", "reason": "string", "check": "string"}
+ORIGIN = {"device": "string", "id": "string"}
+"""Columns of every kind: the first ones, those between settings and measures, and those after the measures."""
+
+TRIALS: dict[str, type[Trial]] = {}
+"""Name of a kind -> the class of its trials."""
+
+
+class UnknownKind(ValueError):
+    """No registered kind has this name."""
+
+
+def trial_class(kind: str) -> type[Trial]:
+    """Return the class of the trials of a kind; raise UnknownKind if there is none."""
+    if kind not in TRIALS:
+        raise UnknownKind(f"kind {kind!r} is not registered; the kinds are {', '.join(sorted(TRIALS))}")
+    return TRIALS[kind]
+
+
+def column_types() -> dict[str, str]:
+    """Return name -> pandas type of the columns of all kinds."""
+    return {name: dtype for _, cls in sorted(TRIALS.items()) for name, dtype in cls.columns.items()}
+
+
+def sibling(cls: type, name: str) -> ModuleType | None:
+    """Return the module of this name in the folder of a class, imported now; None where there is none."""
+    path = f"{cls.__module__.rpartition('.')[0]}.{name}"
+    return None if find_spec(path) is None else import_module(path)
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """The source that can change the result of a trial, beside its layers.
+
+    Attributes:
+        modules: those that the trial begins with; what they import is followed.
+        classes: classes whose files the trial begins with, such as the data set's, which may be third-party.
+        mixer: whether the flow has a 1x1 convolution besides the layers under test.
+        operators: whether the trial runs compiled operators.
+        unused: modules that are imported, but do not run.
+    """
+
+    modules: tuple[str, ...]
+    classes: tuple[type, ...] = ()
+    mixer: bool = False
+    operators: bool = True
+    unused: tuple[str, ...] = ()
 
 
 class Trial(Settings):
@@ -26,10 +86,23 @@ class Trial(Settings):
     The id is a readable slug and a hash over all settings: a changed setting gives a new trial.
 
     Attributes:
+        columns: name -> pandas type of every column of results.csv, in order; a measure of a record that is not among
+            them is an error.
+        run_module: name of the module beside the class that runs the trial.
+        alone: whether the trial runs when nothing else does, as others beside it would change what it measures.
+        computes: whether it runs layers, so that the compiled kernels are loaded.
+        deterministic: whether it uses deterministic algorithms where they exist.
+        losses: statuses, or "audit failed", with which it counts as ok, beside "ok".
         repeats: the setting in which repetitions of a measurement differ, such as "seed"; empty without repetitions.
         stage: trials of a lower stage come first in a plan; those of stage 0 only prepare others.
     """
 
+    columns: ClassVar[Mapping[str, str]] = {}
+    run_module: ClassVar[str] = "run"
+    alone: ClassVar[bool] = False
+    computes: ClassVar[bool] = True
+    deterministic: ClassVar[bool] = False
+    losses: ClassVar[frozenset[str]] = frozenset()
     repeats: ClassVar[str] = ""
     stage: ClassVar[int] = 1
 
@@ -42,6 +115,15 @@ class Trial(Settings):
     profile: str
     device: Literal["cpu", "cuda"] = "cpu"
     threads: Count = 1
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        if "kind" in cls.__annotations__:
+            name = cls.model_fields["kind"].default
+            if name in TRIALS:
+                raise ValueError(f"kind {name!r} is taken by {TRIALS[name].__module__}; give this one another name")
+            TRIALS[name] = cls
 
     @cached_property
     def id(self) -> str:
@@ -125,14 +207,9 @@ class Trial(Settings):
         return 0
 
     @property
-    def alone(self) -> bool:
-        """True if the trial runs when nothing else does."""
-        return kind_of(self.kind).alone
-
-    @property
     def uses_kernels(self) -> bool:
         """True if layers compute on the processor, so that their compiled kernels should be built in advance."""
-        return self.device == "cpu" and kind_of(self.kind).computes
+        return self.device == "cpu" and self.computes
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -144,6 +221,51 @@ class Trial(Settings):
         """The place in tables that only one trial of a plan can fill; a trial of several layers fills several."""
         row = self.rows[0] if len(self.rows) == 1 else ""
         return self.kind, self.place, row, self.repeat
+
+    @classmethod
+    def run_path(cls) -> str:
+        """Return the name of the module that runs the trial."""
+        return f"{cls.__module__.rpartition('.')[0]}.{cls.run_module}"
+
+    @classmethod
+    def similar(cls, trial: Mapping[str, Any]) -> list[tuple[list[Any], float]]:
+        """Return keys for grouping trials by expected duration, most specific first, each with its workload.
+
+        Args:
+            trial: settings of a trial of this kind, as `model_dump(mode="json")` gives them.
+        """
+        varying = ("suite", "profile", "device", "threads", "layer")
+        same = [value for name, value in trial.items() if name not in varying]
+        return [([trial["kind"], *same, trial["layer"]["row"]], 1.0), ([trial["kind"]], 1.0)]
+
+    @classmethod
+    def accepts(cls, state: str, unsupported: bool) -> bool:
+        """Return whether a trial of this status, or "audit failed", counts as ok.
+
+        Args:
+            unsupported: whether the suite accepts trials of this status.
+        """
+        return state == "ok" or state in cls.losses or (state == "unsupported" and unsupported)
+
+    def dependencies(self) -> Dependencies:
+        """Return the source that can change the result of the trial."""
+        raise NotImplementedError
+
+    def fault(self, record: Record) -> str | None:
+        """Return why a record of valid types cannot be one of this trial; None if it can.
+
+        Each of its rows is one of the trial's cases, no two of the same; a trial that is ok has a row for each.
+        """
+        cases = [tuple(case.items()) for case in self.cases]
+        keys = list(self.cases[0])
+        rows = [tuple((key, row.get(key)) for key in keys) for row in record.rows]
+        strange = next((row for row in rows if row not in cases), None)
+        if strange is not None:
+            return f"a row for {_case(strange)}, which the trial does not measure"
+        if len(rows) != len(set(rows)):
+            return "two rows of one case"
+        missing = next((case for case in cases if case not in rows), None) if record.status == "ok" else None
+        return None if missing is None else f"it is ok, and has no row{' for' * bool(keys)} {_case(missing)}".rstrip()
 
     def order(self, rows: Sequence[str], columns: Sequence[str]) -> tuple[int, ...]:
         """Return a sort key: repetitions outermost, then columns, places and rows; trials that run alone last."""
@@ -176,17 +298,17 @@ class Trial(Settings):
         return self
 
 
+def _case(case: Iterable[tuple[str, Any]]) -> str:
+    return ", ".join(f"{name} {value!r:.60}" for name, value in case)
+
+
 def _parse(value: Any) -> Trial:
     """Return a trial of the kind that its settings name."""
     if isinstance(value, Trial):
         return value
     if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
         raise ValueError("a trial is a mapping with the key 'kind'")
-    try:
-        kind = kind_of(value["kind"])
-    except UnknownKind as error:
-        raise ValueError(str(error)) from error
-    return kind.trial.model_validate(value)
+    return trial_class(value["kind"]).model_validate(value)
 
 
 AnyTrial = Annotated[SerializeAsAny[Trial], PlainValidator(_parse)]

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from harness.core.archive import StoredRecords, read_records
 from harness.core.checkpoint_files import checkpoint_folder, newest_header
-from harness.core.kinds import UnknownKind, kind_of
 from harness.core.provenance.sources import changes
 from harness.core.records import AUDIT_FAILED, Record, verdict
 from harness.core.run_options import Stale, shown_seconds
-from harness.core.trial import Trial
+from harness.core.trial import Trial, UnknownKind, trial_class
 from harness.execution.outcome import interrupted
 
 if TYPE_CHECKING:
@@ -67,7 +66,9 @@ class Experience:
 def _keys(trial: dict[str, Any]) -> list[tuple[str, float]]:
     """Return keys that similar trials share, the most similar first, each with the work by which to divide the time."""
     common = [trial["device"], trial["threads"]]
-    return [(json.dumps([*common, *key], sort_keys=True), work) for key, work in kind_of(trial["kind"]).similar(trial)]
+    return [
+        (json.dumps([*common, *key], sort_keys=True), work) for key, work in trial_class(trial["kind"]).similar(trial)
+    ]
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ class Entry:
     @property
     def failed(self) -> bool:
         """True if the trial ended by itself without a good result."""
-        return not self.open and self.state not in GOOD | kind_of(self.trial.kind).losses
+        return not self.open and self.state not in GOOD | self.trial.losses
 
     def runs(self, choice: Choice) -> bool:
         """Return whether a run executes the trial."""

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.core.errors import UserError
-from harness.core.kinds import kind_of
 from harness.core.provenance.machine import available_memory, memory_watched
 from harness.core.records import Record, read_record
 from harness.core.run_options import RunOptions
 from harness.core.settings import DataRef, Progress
-from harness.core.trial import Trial
+from harness.core.trial import Trial, sibling
 from harness.execution.agenda import Entry, Probe
 from harness.execution.data import check_data
 from harness.execution.local.memory import most_held
@@ -50,7 +49,7 @@ def probe(entries: Sequence[Entry], root: Path | None, memory: int | None, slots
     """
     cells: dict[Cell, list[Trial]] = {}
     for entry in entries:
-        if kind_of(entry.trial.kind).part("probe") is not None:
+        if sibling(type(entry.trial), "probe") is not None:
             cells.setdefault(_cell(entry.trial), []).append(entry.trial)
     # The trials that others wait for are candidates of a tuning, each with settings of its own.
     chosen = {cell: max(trials, key=lambda trial: trial.stage) for cell, trials in cells.items()}
@@ -66,7 +65,7 @@ def probe(entries: Sequence[Entry], root: Path | None, memory: int | None, slots
     found = []
     for entry in entries:
         trial = chosen.get(_cell(entry.trial))
-        if trial is not None and kind_of(entry.trial.kind).part("probe") is not None:
+        if trial is not None and sibling(type(entry.trial), "probe") is not None:
             outcome = _outcome(entry.trial, records.get(trial.id))
             entry = replace(entry, probe=outcome, seconds=outcome.seconds)
         found.append(entry)
@@ -95,7 +94,7 @@ def _outcome(trial: Trial, record: Record | None) -> Probe:
     if record.status != "ok":
         ended = record.seconds if record.status == "unsupported" else None
         return Probe(ended, None, f"{record.status}: {' '.join((record.reason or '').split())}")
-    module = kind_of(trial.kind).part("probe")
+    module = sibling(type(trial), "probe")
     assert module is not None
     return Probe(module.seconds(trial, record), int(record.curves[MEMORY][0] or 0) or None)
 
@@ -110,7 +109,7 @@ def execute(trial: Trial, run_options: RunOptions, provenance: Mapping[str, Any]
 def _measured(trial: Any, run_options: RunOptions, progress: Progress, checkpoints: Checkpoints) -> Record:
     import torch
 
-    module = kind_of(trial.kind).part("probe")
+    module = sibling(type(trial), "probe")
     assert module is not None
     record: Record = module.run(trial, run_options.root, run_options.out, progress)
     memory = torch.cuda.max_memory_reserved() if trial.device == "cuda" else most_held()

@@ -9,12 +9,11 @@ from typing import Any
 import torch
 
 from harness.core.errors import UserError, nearest
-from harness.core.kinds import KINDS, kind_of
 from harness.core.layer_classes import kept_default_dtype
 from harness.core.provenance.sources import Sources, changes
 from harness.core.records import AUDIT_FAILED, Record, read_record, verdict
 from harness.core.third_party import looking_in, third_party_specs
-from harness.core.trial import Trial
+from harness.core.trial import TRIALS, Trial, sibling
 from harness.execution.outcome import record_path
 from harness.planning.plan import Plan
 
@@ -42,9 +41,9 @@ def _load(folder: Path, name: str, device: str, third_party: bool) -> Any:
     if name not in trials:
         raise UserError(f"{folder}: no trial has the id {name!r}; {nearest(name, trials)} (column id of results.csv)")
     trial = trials[name]
-    module = kind_of(trial.kind).part("trained")
-    if module is None:
-        keeping = " or ".join(kind for kind in KINDS if KINDS[kind].part("trained") is not None)
+    module = sibling(type(trial), "trained")
+    if module is None or not trial.stage:  # a candidate of a tuning keeps none
+        keeping = " or ".join(kind for kind, cls in sorted(TRIALS.items()) if cls.stage and sibling(cls, "trained"))
         raise UserError(f"{name}: a trial of kind {trial.kind} keeps no weights; name one of kind {keeping}")
     record = _record(folder, trial)
     if not third_party and (specs := _third_party(trial)):

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ import torch
 from harness.core.errors import Diverged, UserError
 from harness.core.files import Unwritten
 from harness.core.flags import configure
-from harness.core.kinds import kind_of
 from harness.core.provenance.environment import environment
 from harness.core.records import Record, Status, blank_record, remove_old_arrays, write_record
 from harness.core.run_options import PROJECT, RunOptions
@@ -56,7 +56,7 @@ def execute(
     configure(trial, run_options.memory)
     surroundings: dict[str, Any] = {}
     checkpoints = Checkpoints(trial, trial.steps, run_options, provenance.get("sources", {}))
-    run = run or kind_of(trial.kind).run
+    run = run or _run
     try:
         check_third_party_files(trial)
         surroundings = environment(trial.device)  # before the trial: a crashed device answers no queries
@@ -82,6 +82,13 @@ def execute(
         remove_old_arrays(run_options.out / "records", record)
     if record.status in SETTLED:
         checkpoints.remove()
+    return record
+
+
+def _run(trial: Trial, run_options: RunOptions, progress: Progress, checkpoints: Checkpoints) -> Record:
+    record: Record = import_module(trial.run_path()).run(
+        trial, run_options.root, run_options.out, progress, checkpoints
+    )
     return record
 
 

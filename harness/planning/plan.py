@@ -12,17 +12,16 @@ from pydantic import AfterValidator, Field, ValidationError
 from harness.core.archive import Archive, archive_of
 from harness.core.errors import UserError
 from harness.core.files import RECORD, FileName, read_file, write_atomically
-from harness.core.kinds import kind_of
 from harness.core.records import ESCAPED, LONGEST_REASON, Record
 from harness.core.settings import DataRef, Settings
 from harness.core.texts import bounded, printable
 from harness.core.trial import AnyTrial, Trial
-from harness.planning.suite_model import Published
+from harness.planning.suite_model import Published, kind_name
 
 FILE = "plan.json"
 
 Device = Literal["cpu", "cuda"]
-KindName = Annotated[str, AfterValidator(lambda name: kind_of(name).name)]
+KindName = Annotated[str, AfterValidator(kind_name)]
 
 
 class Section(Settings):

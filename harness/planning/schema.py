@@ -12,8 +12,7 @@ from pydantic.json_schema import DEFAULT_REF_TEMPLATE, GenerateJsonSchema, model
 from pydantic_core import core_schema
 
 from harness.core.errors import UserError, nearest
-from harness.core.kinds import KINDS
-from harness.planning.suite_model import empty_mapping
+from harness.planning.suite_model import SUITES, empty_mapping
 
 DIALECT = "http://json-schema.org/draft-07/schema#"
 
@@ -63,7 +62,7 @@ def suite_schema(kind: str | None = None) -> dict[str, Any]:
     Raises:
         UserError: suites have no such kind.
     """
-    models = {name: found.suite for name, found in KINDS.items() if found.suite is not None}
+    models = dict(sorted(SUITES.items()))
     if kind is not None and kind not in models:
         raise UserError(f"--kind {kind}: suites have no such kind; {nearest(kind, models)}")
     chosen = models if kind is None else {kind: models[kind]}

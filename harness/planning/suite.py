@@ -9,10 +9,10 @@ from typing import Any, Literal
 from pydantic import ValidationError, create_model
 
 from harness.core.errors import SuiteError, nearest
-from harness.core.kinds import KINDS
 from harness.planning.problems import Problem, dotted, problems, raise_faults
 from harness.planning.strict_yaml import Document, Fault, read
 from harness.planning.suite_base import SuiteFile
+from harness.planning.suite_model import SUITES
 
 LIST_SUITES = "`python -m harness list suites` shows the packaged ones"
 
@@ -43,12 +43,12 @@ def read_suite(source: str | Path, *, examined: bool = False) -> SuiteFile:
         raise_faults(document.name, document.faults)
         what = "the file is empty" if document.value is None else "the top level is not a mapping"
         raise SuiteError(f"{document.name}:1:1: {what}; a suite has the keys suite, kind, layers, profiles")
-    kinds = {name: kind.suite for name, kind in KINDS.items() if kind.suite is not None}
+    kinds = dict(sorted(SUITES.items()))
     names: Any = Literal[tuple(kinds)]
     try:
         # First the kind alone, as the other keys depend on it.
         create_model("Head", kind=(names, ...)).model_validate(document.value)
-        suite = kinds[document.value["kind"]].model_validate(document.value)
+        suite: SuiteFile = kinds[document.value["kind"]].model_validate(document.value)
     except ValidationError as error:
         model = kinds.get(str(document.value.get("kind")), SuiteFile)
         raise_faults(document.name, [*document.faults, *_other_faults(document, problems(error, model, kinds))])

@@ -9,7 +9,6 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, PrivateAttr
 
 from harness.core.errors import UserError
-from harness.core.kinds import KINDS
 from harness.core.provenance.machine import usable_cores
 from harness.core.settings import Flag, FlowSettings, Settings
 from harness.core.third_party import third_party_specs
@@ -22,6 +21,7 @@ from harness.planning.resolve import Cell, Scope, class_name
 from harness.planning.strict_yaml import Document
 from harness.planning.suite_model import (
     EVERY_LAYER,
+    SUITES,
     AnyRow,
     Duration,
     Label,
@@ -45,6 +45,8 @@ A runtime trial is selected without the layers that are not.
 class SuiteFile(Settings):
     """A suite of any kind, as the command line uses it; `parts` are the suites whose trials it runs.
 
+    Subclass with ``class RuntimeSuite(Suite, kind="runtime")`` to register the suites of a kind.
+
     Attributes:
         suite: the name of the suite, and of the folder of its runs.
         kind: the kind of its trials.
@@ -67,6 +69,18 @@ class SuiteFile(Settings):
         """Keep the origin of the suite; raise a SuiteError if other files that it names have faults."""
         self._document, self._folder, self._examined = document, folder, examined
         return self
+
+    def __init_subclass__(cls, *, kind: str | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if kind in SUITES:
+            raise ValueError(f"kind {kind!r} is taken by {SUITES[kind].__module__}; give this one another name")
+        if kind is not None:
+            SUITES[kind] = cls
+
+    @classmethod
+    def quoted(cls, trial: Trial, published: Published | None) -> dict[str, Any]:
+        """Return the published numbers for the measures of a trial, by column."""
+        return {}
 
     @property
     def document(self) -> Document:
@@ -268,8 +282,7 @@ class Suite(SuiteFile):
             raise UserError(
                 f"suite {self.suite} has no profile {profile!r}; it has {', '.join(self.profiles)} (--profile NAME)"
             )
-        kinds = {name: kind.suite for name, kind in KINDS.items() if kind.suite is not None}
-        models = {name: found for name, cls in kinds.items() if (found := model_at(cls, ("profiles", profile)))}
+        models = {name: found for name, cls in SUITES.items() if (found := model_at(cls, ("profiles", profile)))}
         labels = {section: list(self.rows(layers)) for section in self.sections}
         labels[self.columns_key] = list(getattr(given, self.columns_key))
         overrides = parse_overrides(models, self.kind, labels, settings, seeds)

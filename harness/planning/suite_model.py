@@ -19,8 +19,18 @@ from harness.core.third_party import reference
 
 ProfileName = Literal["smoke", "quick", "local", "paper"]
 
+SUITES: dict[str, Any] = {}
+"""Name of a kind -> the class of its suites (`harness.planning.suite_base.SuiteFile`)."""
+
 EVERY_LAYER = "*"
 """The row that stands for every registered layer that no other row names."""
+
+
+def kind_name(name: str) -> str:
+    """Return the name of a kind of suite; raise ValueError if none has it."""
+    if name not in SUITES:
+        raise ValueError(f"kind {name!r} is not registered; the kinds are {', '.join(sorted(SUITES))}")
+    return name
 
 
 def empty_mapping(value: Any) -> Any:

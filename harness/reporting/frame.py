@@ -15,16 +15,15 @@ from harness.core.archive import StoredRecords, read_records
 from harness.core.errors import UserError
 from harness.core.files import RECORD, open_file
 from harness.core.isolation.messages import visible
-from harness.core.kinds import KINDS, kind_of
 from harness.core.record_arrays import unpacked_arrays
 from harness.core.records import AUDIT_FAILED, Record, read_arrays
-from harness.core.trial import Trial
+from harness.core.trial import TRIALS, Trial, column_types, trial_class
 from harness.planning.plan import FILE, Plan
+from harness.planning.suite_model import SUITES
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from harness.reporting.tables.rendering import Table
 
 MISSING = "missing"
 """The status of a planned trial that has no record yet."""
@@ -107,7 +106,7 @@ class Results:
                 found = _lines(trial, MISSING, "not yet run", [])
             else:
                 found = record_lines(record, trial) if why is None else _lines(trial, ELSEWHERE, why, [])
-            quoted = kind_of(trial.kind).quoted(trial, plan.published)
+            quoted = SUITES[trial.kind].quoted(trial, plan.published) if trial.kind in SUITES else {}
             lines += [line | quoted for line in found]
         ordered = {trial.id: known[trial.id] for trial in plan.trials if trial.id in known}
         return cls(plan, typed_frame(lines), ordered, folder, damaged)
@@ -116,7 +115,8 @@ class Results:
     def table(self) -> pd.DataFrame:
         """The columns of results.csv: those of the kinds of trials that occur."""
         found = set(self.frame["kind"])
-        return self.frame[list(dict.fromkeys(name for kind in KINDS if kind in found for name in KINDS[kind].columns))]
+        names = (name for kind in sorted(TRIALS) if kind in found for name in TRIALS[kind].columns)
+        return self.frame[list(dict.fromkeys(names))]
 
     @cached_property
     def parts(self) -> tuple[Results, ...]:
@@ -126,7 +126,7 @@ class Results:
 
     def of_kind(self, kind: str) -> pd.DataFrame:
         """Return the rows of trials of this kind, with its columns and `BESIDE`."""
-        return self.frame.loc[self.frame["kind"] == kind, [*kind_of(kind).columns, *BESIDE]]
+        return self.frame.loc[self.frame["kind"] == kind, [*trial_class(kind).columns, *BESIDE]]
 
     def arrays(self, trial: str) -> dict[str, np.ndarray] | None:
         """Return the arrays that a trial stored beside its record; None where there are none."""
@@ -153,11 +153,6 @@ class Results:
         return [*conflicts, *(f"Damaged: {why}" for why in self.damaged.values())]
 
     @property
-    def tables(self) -> list[Table]:
-        """The tables that the kind of the plan makes."""
-        return kind_of(self.plan.kind).tables(self)
-
-    @property
     def statuses(self) -> dict[str, str]:
         """Trial id -> status; a trial of several rows has the worst of their statuses."""
         failed = (self.frame["status"] == "ok") & (self.frame["audit"] == "failed")
@@ -169,9 +164,9 @@ class Results:
     @property
     def status_line(self) -> str:
         """The number of trials by status: "45 trials: 43 ok, 1 diverged, 1 diverged in tuning"."""
-        kinds = {trial.id: kind_of(trial.kind) for trial in self.plan.trials}
+        trials = {trial.id: trial for trial in self.plan.trials}
         counts = Counter(
-            f"{state} in {kinds[name].name}" if state in kinds[name].losses else state
+            f"{state} in {trials[name].kind}" if state in trials[name].losses else state
             for name, state in self.statuses.items()
         )
         total = counts.total()
@@ -215,7 +210,7 @@ def _lines(trial: Trial, status: str, reason: str | None, rows: Sequence[Mapping
 
 def typed_frame(lines: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """Return rows by name as a frame with the columns of all kinds of trials and `BESIDE`, typed."""
-    types = {name: dtype for kind in KINDS.values() for name, dtype in kind.columns.items()} | BESIDE
+    types = column_types() | BESIDE
     frame = pd.DataFrame(list(lines), columns=list(types), dtype=object).astype(types)
     frame["failure"] = frame["status"].replace("ok", "no value")
     frame["cause"] = frame["reason"].fillna(frame["audit_reason"]).fillna("no reason given").map(shortened)
@@ -243,7 +238,7 @@ def timing_machine(records: Iterable[Record]) -> Machine | None:
 
 def is_timed(record: Record) -> bool:
     """Return whether the record holds times of layers; one of a failed trial holds none, and fits any machine."""
-    return kind_of(record.trial["kind"]).alone and bool(record.rows)
+    return trial_class(record.trial["kind"]).alone and bool(record.rows)
 
 
 def elsewhere(record: Record, machine: Machine | None) -> str | None:
@@ -293,7 +288,7 @@ def load(folder: Path) -> pd.DataFrame:
     """See `harness.load_results`."""
     if (folder / FILE).exists() or not (folder / TABLE).exists():
         return Results.read(folder).table
-    types = {name: dtype for kind in KINDS.values() for name, dtype in kind.columns.items()}
+    types = column_types()
     try:
         with open_file(folder / TABLE, RECORD) as file:
             frame = pd.read_csv(file, dtype=types, keep_default_na=False, na_values=[""])

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from harness.core.archive import FILE as ARCHIVE
 from harness.core.archive import archive_bytes
+from harness.core.errors import UserError
 from harness.core.files import RECORD, checked_name, read_file
-from harness.core.kinds import kind_of
+from harness.core.trial import sibling
 from harness.planning.plan import FILE as PLAN
+from harness.planning.suite_model import SUITES
 from harness.reporting.benchmarks import benchmark_figure, benchmark_table, read_benchmarks
 from harness.reporting.figures.figure_style import render, style
 from harness.reporting.figures.figures import ReportFigure, drawn, image_files
@@ -25,16 +28,28 @@ LARGEST_INSIDE = 1 << 20  # bytes of raw numbers inside the page; larger files l
 NEEDS = "% Needs \\usepackage{booktabs,graphicx}.\n"
 
 
-class SuiteReport:
-    """The report of a suite: its tables, then its figures by heading. A kind may have a subclass of its own."""
+REPORTS: dict[str, type[Report]] = {}
+"""Name of a kind of suite -> the class of its reports, once it is imported (see `report_of`)."""
+
+
+class Report:
+    """The report of a suite: its tables, then its figures by heading.
+
+    Subclass with ``class RuntimeReport(Report, kind="runtime")``, in report.py beside the kind's suite, to register the
+    reports of a kind.
+    """
 
     def __init__(self, results: Results) -> None:
         self.results = results
 
+    def __init_subclass__(cls, *, kind: str, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        REPORTS[kind] = cls
+
     @cached_property
     def tables(self) -> list[Table]:
         """The tables, in order."""
-        return self.results.tables
+        return []
 
     @cached_property
     def figures(self) -> list[ReportFigure]:
@@ -44,9 +59,14 @@ class SuiteReport:
     @cached_property
     def answer(self) -> Answer | None:
         """The answer to the question of the suite; None where its kind has none, or nothing has run."""
-        module = kind_of(self.results.plan.kind).part("answer")
-        found: Answer | None = None if module is None else module.answer(self.results)
-        return found
+        return None
+
+    def table_at(self, terms: str) -> Table:
+        """Return the table that `report --at` adds; raise UserError if results of this kind have no such table."""
+        raise UserError(
+            f"--at {terms}: only likelihoods are compared on equal terms, and suites of kind {self.results.plan.kind} "
+            "have none"
+        )
 
     def markdown_paragraphs(self) -> list[str]:
         """Return the paragraphs of table.md below the question."""
@@ -69,6 +89,13 @@ class SuiteReport:
         details = PageSection("Further tables", tables=tuple(table for table in self.tables if table.detail))
         folded = [replace(section, folded=True) for section in (details, *others) if section.tables or section.figures]
         return [*leading, shown, *folded]
+
+
+def report_of(results: Results) -> Report:
+    """Return the report of results; its class is imported now."""
+    kind = results.plan.kind
+    sibling(SUITES[kind], "report")
+    return REPORTS.get(kind, Report)(results)
 
 
 def by_heading(figures: Sequence[PageFigure]) -> list[PageSection]:
@@ -110,8 +137,8 @@ def write_report(
     if results is None:
         results = Results.read(folder)
     plan = results.plan
-    report = kind_of(plan.kind).report(results) or SuiteReport(results)
-    beside = {f"at-{terms}": kind_of(plan.kind).table_at(results, terms) for terms in dict.fromkeys(at)}
+    report = report_of(results)
+    beside = {f"at-{terms}": report.table_at(terms) for terms in dict.fromkeys(at)}
     further: list[ReportFigure] = []
     if benchmarks:
         beside["benchmarks"], further = _benchmarks(benchmarks)

@@ -11,7 +11,6 @@ from typing import Any
 
 from harness.core.archive import StoredRecords, archive_of, reading
 from harness.core.errors import UserError
-from harness.core.kinds import kind_of
 from harness.core.texts import bounded
 from harness.execution.agenda import Entry
 from harness.execution.folder import writing
@@ -47,7 +46,7 @@ def run_folders(folder: Path) -> list[Path]:
 
 def exit_code(plan: Plan, entries: Iterable[Entry]) -> int:
     """Return 0 if every trial counts as ok, else 1."""
-    return 0 if all(kind_of(entry.trial.kind).accepts(entry.state, plan.unsupported) for entry in entries) else 1
+    return 0 if all(entry.trial.accepts(entry.state, plan.unsupported) for entry in entries) else 1
 
 
 def print_strays(plan: Plan, folder: Path, stored: StoredRecords | None = None) -> None:

@@ -19,7 +19,6 @@ from pathlib import Path
 from types import MappingProxyType
 
 from harness.core.files import SOURCE, read_file
-from harness.core.kinds import kind_of
 from harness.core.provenance.kernel_sources import ALL, kernel_files
 from harness.core.provenance.third_party_files import Followed, imports, merged
 from harness.core.run_options import PROJECT
@@ -71,10 +70,10 @@ class Sources:
         Raises:
             UserError: a layer or the data set of the trial does not exist.
         """
-        starts, needs = _starts(trial), kind_of(trial.kind).depends_on(trial)
+        starts, needs = _starts(trial), trial.dependencies()
         third_party = self._third_party(trial)
         starts = list(dict.fromkeys([*starts, *third_party.files]))
-        unused = [] if needs.perceptron else [_path("flows.perceptron")]  # imported, but not run
+        unused = list(map(_path, needs.unused))
         device = trial.device if needs.operators else None
         key = (device, *sorted(map(str, starts)), *sorted(map(str, unused)))
         if key not in self._trials:
@@ -141,7 +140,7 @@ def _starts(trial: Trial) -> list[Path]:
         resolve_layer,  # imports torch, which comparing digests does not need
     )
 
-    needs = kind_of(trial.kind).depends_on(trial)
+    needs = trial.dependencies()
     modules, layers = ["harness.core.flags", *needs.modules], trial.layers_under_test
     if any(layer.baseline for layer in layers):  # a whole flow, without the backbone's mixer
         classes: list[type] = [find_baseline(layer.layer) for layer in layers]

@@ -14,11 +14,10 @@ from typing import Any
 from harness.core.isolation.messages import BadMessage, Sender, shortened, visible
 from harness.core.isolation.process import Context
 from harness.core.isolation.process import start_server as start_any_server
-from harness.core.kinds import kind_of
 from harness.core.run_options import RunOptions
 from harness.core.settings import Progress
 from harness.core.third_party import keep_folder
-from harness.core.trial import Trial
+from harness.core.trial import Trial, trial_class
 from harness.datasets import DATASETS
 from harness.execution.local.memory import limit_this_process
 
@@ -47,7 +46,7 @@ def execute(trial: Trial, run_options: RunOptions, provenance: Mapping[str, Any]
 
 def start_server(kinds: Collection[str], datasets: Collection[str], kernels: bool) -> Context:
     """Start the fork server with what trials import: for their kinds and data sets, and for layers with kernels."""
-    needed = [kind_of(kind).run_module for kind in kinds]
+    needed = [trial_class(kind).run_path() for kind in kinds]
     needed += [module for name in datasets if name in DATASETS for module in DATASETS[name].imports]
     if datasets or kernels:
         needed.append(PRELOAD_FOR_TRAINING)

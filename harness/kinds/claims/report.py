@@ -15,7 +15,7 @@ from harness.reporting.figures.figures import ReportFigure, drawn
 from harness.reporting.frame import DAMAGED, MISSING, Results
 from harness.reporting.page.answer import Answer, Finding, Tone
 from harness.reporting.page.page import PageFigure, PageSection
-from harness.reporting.report import SuiteReport
+from harness.reporting.report import Report, report_of
 from harness.reporting.tables.rendering import Table, escape_markdown, markdown, one_line, plain
 
 FIGURES = ("accounting", "singular", "likelihood", "training", "runtime")
@@ -84,7 +84,7 @@ def _examined(section: Section, results: Results) -> ExaminedClaim:
         verdict = Verdict(UNDECIDED, short, f"{short}.")
     else:
         verdict = JUDGES[section.judge](results)
-    tables = (*verdict.tables, *results.tables) if results.records else ()
+    tables = (*verdict.tables, *report_of(results).tables) if results.records else ()
     return ExaminedClaim(section, results, verdict, tables)
 
 
@@ -98,7 +98,7 @@ def _without_record(statuses: Sequence[str]) -> str:
     return " and ".join(texts)
 
 
-class ClaimsReport(SuiteReport):
+class ClaimsReport(Report, kind="claims"):
     """The verdict on every claim, with the tables and figures behind it."""
 
     @cached_property

@@ -58,7 +58,7 @@ class Claim(Settings):
     suite: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_/-]+\.yaml$")]
 
 
-class ClaimsSuite(SuiteFile):
+class ClaimsSuite(SuiteFile, kind="claims"):
     """A suite of claims, which joins the trials of their suites.
 
     Attributes:

@@ -13,7 +13,7 @@ from harness.planning.suite_base import Suite
 from harness.planning.suite_model import ProfileName, ShapedProfile
 
 
-class ConformanceSuite(Suite):
+class ConformanceSuite(Suite, kind="conformance"):
     """A suite that checks every row's layer at every event shape."""
 
     profiles: Annotated[Mapping[ProfileName, ShapedProfile], Field(min_length=1)]

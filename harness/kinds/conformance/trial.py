@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, get_args
 
 from harness.core.settings import Count, LayerRef
-from harness.core.trial import Trial
+from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, Dependencies, Trial
 
 Weights = Literal["random", "trained"]
 """Weights away from initialisation by noise, or after some steps of training."""
+
+
+MEASURES = {
+    "conforms": "boolean",
+    "log_det": "Float64",
+    "log_det_true": "Float64",
+    "log_det_error": "Float64",
+    "inverse_error": "Float64",
+    "reverse_log_det_error": "Float64",
+    "condition": "Float64",
+    "rules": "Int64",
+    "failed_rules": "string",
+    "finding": "string",
+    "remark": "string",
+}
 
 
 class ConformanceTrial(Trial):
@@ -16,6 +32,9 @@ class ConformanceTrial(Trial):
 
     No check-layer precedes it: a faulty layer is a result.
     """
+
+    columns: ClassVar[Mapping[str, str]] = IDENTITY | {"weights": "string"} | OUTCOME | MEASURES | ORIGIN
+    deterministic: ClassVar[bool] = True
 
     kind: Literal["conformance"] = "conformance"
     label: str
@@ -31,3 +50,7 @@ class ConformanceTrial(Trial):
     def cases(self) -> list[dict[str, Any]]:
         """One row for each kind of weights."""
         return [{"weights": weights} for weights in get_args(Weights)]
+
+    def dependencies(self) -> Dependencies:
+        """Return the run alone: layers are checked without a flow."""
+        return Dependencies(("harness.kinds.conformance.run",), unused=("flows.perceptron",))

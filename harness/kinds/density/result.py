@@ -99,3 +99,13 @@ PANDAS = {"int": "Int64", "float": "Float64", "bool": "boolean", "str": "string"
 
 MEASURES = {field.name: PANDAS[str(field.type).partition(" |")[0]] for field in fields(DensityResult)}
 """Name -> pandas type of every measure."""
+
+CANDIDATE_MEASURES = {
+    name: MEASURES[name]
+    for name in (
+        *("parameters", "masked_free", "learning_rate", "options", "unit", "validation", "standard_error"),
+        *("inverse_error", "logdet_error", "condition", "floor", "below_floor", "audit", "audit_reason"),
+        *("audit_seconds", "steps", "passes", "best_step", "stopped_early", "train_seconds"),
+    )
+}
+"""The same for a candidate of a tuning: those that need no test split."""

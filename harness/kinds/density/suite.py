@@ -29,6 +29,7 @@ from harness.kinds.density.problems import (
 from harness.kinds.density.rows import BaselineRow, SearchedOverlay, Trained, TrainedOverlay, TrainedRow, Tuned
 from harness.kinds.density.trial import OPTION, DensityTrial
 from harness.kinds.density.tuning.planned import tuned_place, tuning_of, tuning_problems
+from harness.kinds.runtime.trial import RuntimeTrial
 from harness.planning.problems import Problem, Where
 from harness.planning.resolve import Cell, Column, Scope
 from harness.planning.suite_base import Suite
@@ -150,7 +151,7 @@ class DensityProfile(Tuned, Trained, Profile):
 Baselines = Mapping[Label, Annotated[BaselineRow, OrEmpty]]
 
 
-class DensitySuite(Tuned, Trained, Suite):
+class DensitySuite(Tuned, Trained, Suite, kind="density"):
     """A suite that trains every row on every data set with every seed; its rows may be baselines, too.
 
     Attributes:
@@ -193,7 +194,6 @@ class DensitySuite(Tuned, Trained, Suite):
         if timing is None:
             return
         from flows import level_shapes  # imports torch
-        from harness.kinds.runtime.trial import RuntimeTrial  # not above: kinds are registered in alphabetical order
 
         for column_label, cells in scope.cells.items():
             timed = [cell for cell in cells if not cell.layer.baseline]

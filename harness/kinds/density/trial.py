@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import SerializerFunctionWrapHandler, model_serializer
 
-from harness.core.records import Record, verdict
+from harness.core.records import AUDIT_FAILED, Record, verdict
 from harness.core.settings import (
     Count,
     DataRef,
@@ -20,11 +20,8 @@ from harness.core.settings import (
     TrainingSettings,
     without_defaults,
 )
-from harness.core.trial import Trial
-
-if TYPE_CHECKING:
-    from harness.kinds.tuning.trial import CandidateTrial
-
+from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, Dependencies, Trial
+from harness.kinds.density.result import CANDIDATE_MEASURES, MEASURES, result_fault
 
 OPTION = "layer.options."
 """The beginning of the path of a layer's option."""
@@ -48,6 +45,8 @@ class Tuning(Settings):
 
 class FlowTrial(Trial):
     """Train one flow on one data set with one seed."""
+
+    deterministic: ClassVar[bool] = True
 
     data: DataRef
     layer: LayerRef
@@ -88,6 +87,38 @@ class FlowTrial(Trial):
         """The batch of training and that of evaluations."""
         return self.training.batch_size, self.training.evaluation_batch
 
+    def dependencies(self) -> Dependencies:
+        """Return the run, the data set, and the perceptron where a coupling may be one."""
+        from harness.datasets import find_dataset
+
+        dataset = find_dataset(self.data.name)
+        coupling = self.flow.coupling
+        if coupling == "auto" and not self.layer.baseline:
+            sequences = len(dataset.shape(dict(self.data.options))) == 2
+        else:
+            sequences = coupling == "sequence" or self.layer.baseline
+        return Dependencies(
+            ("harness.kinds.density.run",),
+            classes=(type(dataset),),
+            mixer=self.flow.mixer != "none",
+            unused=() if sequences else ("flows.perceptron",),
+        )
+
+    def fault(self, record: Record) -> str | None:
+        """Return also how the measures of a record contradict each other."""
+        return result_fault(record) or super().fault(record)
+
+    @classmethod
+    def similar(cls, trial: Mapping[str, Any]) -> list[tuple[list[Any], float]]:
+        """Return all settings but the seed; flow and layer; flow: the latter two scale with the training examples."""
+        examples = trial["training"]["steps"] * trial["training"]["batch_size"]
+        column = ["density", trial["data"]["label"], trial["flow"]]
+        return [
+            ([*column, trial["data"], trial["layer"], trial["training"]], 1.0),
+            ([*column, "row", trial["layer"]["row"]], examples),
+            ([*column, "any row"], examples),
+        ]
+
     def with_checksums(self, checksums: Mapping[DataRef, str | None]) -> Self:
         """Return the same trial on data with these checksums; without another for its data set, the trial itself."""
         checksum = checksums.get(self.data.arrays, self.data.checksum)
@@ -107,6 +138,7 @@ class DensityTrial(FlowTrial):
     As the id covers all candidates and not the choice, a plan is complete before any of them has run.
     """
 
+    columns: ClassVar[Mapping[str, str]] = IDENTITY | OUTCOME | MEASURES | ORIGIN
     repeats: ClassVar[str] = "seed"
 
     kind: Literal["density"] = "density"
@@ -176,6 +208,10 @@ class DensityTrial(FlowTrial):
                 values[number] = value
         return min(values, key=lambda number: values[number], default=None)
 
+    def fault(self, record: Record) -> str | None:
+        """Return also which chosen settings are none of the trial; under tuning, those of a candidate are."""
+        return super().fault(record) or next(filter(None, map(self.choice_fault, record.rows)), None)
+
     def choice_fault(self, row: Mapping[str, Any]) -> str | None:
         """Return why the chosen settings in a row are none of this trial; None if they are."""
         if row.get("chosen") is not None:
@@ -200,16 +236,37 @@ class DensityTrial(FlowTrial):
         return None if before == now else f"its tuning chose candidate {before} and now chooses {now}"
 
 
+class CandidateTrial(FlowTrial):
+    """Train one flow with one candidate of its tuning, evaluate it on the validation split and audit it in part."""
+
+    columns: ClassVar[Mapping[str, str]] = IDENTITY | {"candidate": "Int64"} | OUTCOME | CANDIDATE_MEASURES | ORIGIN
+    run_module: ClassVar[str] = "candidate"
+    losses: ClassVar[frozenset[str]] = frozenset({"diverged", "unsupported", AUDIT_FAILED})
+    repeats: ClassVar[str] = "candidate"
+    stage: ClassVar[int] = 0
+
+    kind: Literal["tuning"] = "tuning"
+    candidate: int
+
+    @property
+    def slug(self) -> str:
+        """The readable part of the id: data set, row and candidate."""
+        return f"{self.data.label}-{self.layer.row}-c{self.candidate}"
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Data set, layer, candidate and seed."""
+        return super().fields | {"candidate": self.candidate}
+
+
 @cache  # a plan asks for them at every seed
 def _candidates(trial: DensityTrial) -> tuple[CandidateTrial, ...]:
     """Return the candidates of a trial with the seed of its tuning."""
-    from harness.kinds.tuning.trial import CandidateTrial  # not above: that kind builds on this one
-
     assert trial.tuning is not None
-    found = []
+    candidates = []
     for number, changes in enumerate(trial.tuning.candidates):
         values = vars(trial.settled(dict(changes))) | {"kind": "tuning", "candidate": number}
         steps = trial.tuning.steps or trial.training.steps
         values["training"] = values["training"].model_copy(update={"steps": steps, "samples": None})
-        found.append(CandidateTrial(**{name: values[name] for name in CandidateTrial.model_fields}))
-    return tuple(found)
+        candidates.append(CandidateTrial(**{name: values[name] for name in CandidateTrial.model_fields}))
+    return tuple(candidates)

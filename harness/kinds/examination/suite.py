@@ -14,7 +14,7 @@ from harness.planning.suite_base import Suite
 from harness.planning.suite_model import ProfileName, ShapedProfile
 
 
-class ExaminationSuite(Suite):
+class ExaminationSuite(Suite, kind="examination"):
     """A suite that computes properties of every row's layer at every event shape.
 
     Attributes:

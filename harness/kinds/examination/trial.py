@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from harness.core.settings import Count, Examination, LayerRef
-from harness.core.trial import Trial
+from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, Dependencies, Trial
+
+MEASURES = {
+    "density": "Float64",
+    "classes": "Int64",
+    "sizes": "string",
+    "log10_permutations": "Float64",
+    "factors": "Int64",
+    "realised": "Int64",
+    "draws": "Int64",
+    "log10_one_pass": "Float64",
+    "block_size": "Int64",
+    "layer_error": "Float64",
+    "blocks_error": "Float64",
+}
 
 
 class ExaminationTrial(Trial):
     """Compute a quantity of one layer as a matrix, without data and without training."""
+
+    columns: ClassVar[Mapping[str, str]] = (
+        IDENTITY | {"examine": "string", "mixer": "string"} | OUTCOME | MEASURES | ORIGIN
+    )
 
     kind: Literal["examination"] = "examination"
     label: str
@@ -37,3 +56,8 @@ class ExaminationTrial(Trial):
     def fields(self) -> dict[str, Any]:
         """Data set, layer, quantity and mixer."""
         return super().fields | {"examine": self.examine, "mixer": self.mixer}
+
+    def dependencies(self) -> Dependencies:
+        """Return the run alone: layers are examined without a flow."""
+        run = ("harness.kinds.examination.run",)
+        return Dependencies(run, mixer=self.mixer != "none", unused=("flows.perceptron",))

@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from harness.core.trial import Trial
 from harness.kinds.parameters.trial import ParametersTrial
 from harness.planning.problems import Problem
 from harness.planning.resolve import Scope
 from harness.planning.suite_base import Suite
-from harness.planning.suite_model import Label, OrEmpty, Profile, ProfileName, ShapedEntry, Widths
+from harness.planning.suite_model import Label, OrEmpty, Profile, ProfileName, Published, ShapedEntry, Widths
 
 
 class CountedEntry(ShapedEntry):
@@ -35,7 +36,7 @@ class ParametersProfile(Profile):
     datasets: Mapping[Label, Annotated[CountedEntry, OrEmpty]] = Field(default_factory=dict)
 
 
-class ParametersSuite(Suite):
+class ParametersSuite(Suite, kind="parameters"):
     """A suite that counts the parameters of every row at every event shape and coupling width."""
 
     profiles: Annotated[Mapping[ProfileName, ParametersProfile], Field(min_length=1)]
@@ -55,6 +56,16 @@ class ParametersSuite(Suite):
             message = f"profiles.{scope.name} has no widths; say at which coupling widths to count: widths: [64]"
             yield scope.where.says(message, at_key=True)
         yield from scope.unused(("flow", "width"), "give the profile widths: [...]")
+
+    @classmethod
+    def quoted(cls, trial: Trial, published: Published | None) -> dict[str, Any]:
+        """Return the published count beside the trial of its layer that has the width it was published for."""
+        if not isinstance(trial, ParametersTrial) or published is None or published.measure != "parameters":
+            return {}
+        row = trial.layer.row
+        if published.width(row, trial.label) not in (None, trial.flow.width):
+            return {}
+        return {"published": published.values.get(row, {}).get(trial.label)}
 
 
 def _widths(scope: Scope, column: str) -> tuple[int, ...]:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from harness.core.settings import Count, FlowSettings, LayerRef
-from harness.core.trial import Trial
+from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, Dependencies, Trial
+
+MEASURES = {"parameters": "Int64", "published": "Int64", "masked_free": "Int64"}
 
 
 class ParametersTrial(Trial):
     """Build one model and count its parameters."""
+
+    columns: ClassVar[Mapping[str, str]] = IDENTITY | {"width": "Int64"} | OUTCOME | MEASURES | ORIGIN
+    computes: ClassVar[bool] = False
 
     kind: Literal["parameters"] = "parameters"
     label: str  # the data set with this event shape
@@ -43,3 +49,7 @@ class ParametersTrial(Trial):
     def fields(self) -> dict[str, Any]:
         """Data set, layer and coupling width."""
         return super().fields | {"width": self.flow.width}
+
+    def dependencies(self) -> Dependencies:
+        """Return the run; building a model runs no operator."""
+        return Dependencies(("harness.kinds.parameters.run",), mixer=self.flow.mixer != "none", operators=False)

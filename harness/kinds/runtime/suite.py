@@ -63,7 +63,7 @@ class RuntimeProfile(Profile):
     sweeps: Mapping[Label, Sweep] = Field(default_factory=dict)
 
 
-class RuntimeSuite(Suite):
+class RuntimeSuite(Suite, kind="runtime"):
     """A suite that times the layers of all rows side by side at every point of its sweeps.
 
     Attributes:

@@ -3,13 +3,35 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
 from harness.core.settings import Count, LayerRef, Operation, TimingSettings
-from harness.core.trial import Trial
+from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, Dependencies, Trial
+
+MEASURES = {
+    "parameters": "Int64",
+    "operation": "string",
+    "sweep": "string",
+    "shape": "string",
+    "batch": "Int64",
+    "process": "Int64",
+    "median_ms": "Float64",
+    "iqr_ms": "Float64",
+    "drift": "Float64",
+    "copy_ms": "Float64",
+    "cpu_share": "Float64",
+    "page_faults": "Float64",
+    "rounds": "Int64",
+    "calls": "Int64",
+    "peak_bytes": "Int64",
+    "outside_bytes": "Int64",
+    "inverse_error": "Float64",
+    "backend": "string",
+    "dtype": "string",
+}
 
 
 class RuntimeTrial(Trial):
@@ -18,6 +40,8 @@ class RuntimeTrial(Trial):
     `process` distinguishes the trials of one point: each is a process of its own.
     """
 
+    columns: ClassVar[Mapping[str, str]] = IDENTITY | OUTCOME | MEASURES | ORIGIN | {"remark": "string"}
+    alone: ClassVar[bool] = True
     repeats: ClassVar[str] = "process"
 
     kind: Literal["runtime"] = "runtime"
@@ -92,6 +116,19 @@ class RuntimeTrial(Trial):
     def cell(self) -> tuple[str, ...]:
         """The sweep point and the process: all layers share it."""
         return self.kind, self.place, "", self.repeat
+
+    def dependencies(self) -> Dependencies:
+        """Return the run alone: layers are timed without a flow."""
+        return Dependencies(("harness.kinds.runtime.run",), unused=("flows.perceptron",))
+
+    @classmethod
+    def similar(cls, trial: Mapping[str, Any]) -> list[tuple[list[Any], float]]:
+        """Return the same point, then the same sweep."""
+        rows = [layer["row"] for layer in trial["layers"]]
+        return [
+            ([trial["shape"], trial["batch"], rows, trial["timing"]], 1.0),
+            ([trial["sweep"], rows, trial["timing"]], 1.0),
+        ]
 
     def without_rows(self, rows: Container[str]) -> Self:
         """Return the trial without the layers of these rows."""

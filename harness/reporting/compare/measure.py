@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from harness.core.kinds import IDENTITY, ORIGIN, OUTCOME, kind_of
 from harness.core.records import Record
+from harness.core.trial import IDENTITY, ORIGIN, OUTCOME, Trial, sibling, trial_class
 
 Row = Mapping[str, Any]
 """One row of a record with the fields of its trial, its status and its reason."""
@@ -65,7 +65,7 @@ class Measure:
 
     def faults(self, first: Row, second: Row) -> list[str]:
         """Return the columns in which rows differ that must agree, as texts; none of a measure that is judged."""
-        names = [name for name in kind_of(self.kind).columns if name not in UNCOMPARED]
+        names = [name for name in trial_class(self.kind).columns if name not in UNCOMPARED]
         return [
             f"{name} is {first.get(name)} in A, {second.get(name)} in B"
             for name in names
@@ -83,6 +83,12 @@ class Measure:
     def text(self, values: Sequence[float], rows: Sequence[Row]) -> str:
         """Return the joint value of several repetitions as text."""
         return ""
+
+
+def measure_of(trial: Trial) -> Measure:
+    """Return the measure of a kind of trial: `measure` in compare.py beside its class, else that of exact results."""
+    module = sibling(type(trial), "compare")
+    return module.measure if module is not None and module.measure.kind == trial.kind else Measure(trial.kind)
 
 
 def _differ(first: Any, second: Any) -> bool:

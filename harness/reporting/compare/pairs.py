@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.core.archive import read_records
-from harness.core.kinds import kind_of
 from harness.core.provenance.sources import changes
 from harness.core.records import Record
 from harness.core.trial import Trial
 from harness.planning.plan import Plan
-from harness.reporting.compare.measure import Measure, Row
+from harness.reporting.compare.measure import Measure, Row, measure_of
 from harness.reporting.frame import shortened
 from harness.reporting.tables.cells import OPERATIONS
 
@@ -129,7 +128,7 @@ def _pair(
     layer, operation = case
     what = [trial.place] if operation is None else [trial.place, OPERATIONS.get(operation, operation)]
     place = Place((f"{part}: " if part else "") + ", ".join(what), layer or ", ".join(trial.rows))
-    measure = kind_of(trial.kind).measure() or Measure(trial.kind)
+    measure = measure_of(trial)
     first, second = found
     if first is None or second is None:
         missing = [text for side, text in zip(found, absent, strict=True) if side is None]

@@ -17,8 +17,9 @@ from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType
 
-from harness.core.kinds import kind_of
 from harness.core.provenance.machine import usable_cores
+from harness.core.trial import sibling
+from harness.planning.suite_model import SUITES
 from harness.reporting.figures.figure_style import render, style
 from harness.reporting.frame import Results
 
@@ -58,7 +59,7 @@ def image_files(figures: Sequence[ReportFigure]) -> dict[str, bytes]:
 
 
 def _modules(results: Results) -> list[ModuleType]:
-    folder = kind_of(results.plan.kind).part("figures")
+    folder = sibling(SUITES[results.plan.kind], "figures")
     files = [] if folder is None else iter_modules(folder.__path__, f"{folder.__name__}.")
     return sorted((import_module(file.name) for file in files), key=lambda module: module.ORDER)
 

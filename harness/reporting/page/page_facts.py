@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from harness.core.kinds import kind_of
 from harness.core.records import Record
 from harness.reporting.frame import Results, shortened
 from harness.reporting.tables.cells import EMPTY
@@ -55,7 +54,7 @@ def trial_rows(results: Results) -> list[TrialRow]:
         seconds = EMPTY if record is None or record.seconds is None else f"{record.seconds:.1f}"
         audit = _audit_cells(record) if _audited(plan) else ()
         cells = (trial.kind, trial.place, ", ".join(trial.rows), trial.repeat, state, *audit, seconds)
-        good = kind_of(trial.kind).accepts(state, plan.unsupported)
+        good = trial.accepts(state, plan.unsupported)
         rows.append(TrialRow(trial.id, cells, good, tuple(without_paths(shortened(text)) for text in found)))
     return rows
 

@@ -28,7 +28,7 @@ from harness.planning.plan import Plan
 from harness.reporting.figures.figure_style import style
 from harness.reporting.frame import Results, csv_bytes
 from harness.reporting.page.page_facts import environment_rows, records_summary, trial_rows
-from harness.reporting.report import SuiteReport
+from harness.reporting.report import Report
 
 TRIAL = DensityTrial(
     suite="damaged",
@@ -154,7 +154,7 @@ def read_and_reported(folder, content):
         assert len(str(error)) < len(str(path)) + 600
         return
     results = Results.read(folder)
-    texts = [*SuiteReport(results).plain_paragraphs(), str(trial_rows(results))]
+    texts = [*Report(results).plain_paragraphs(), str(trial_rows(results))]
     texts += map(str, environment_rows(list(results.records.values())))
     summary = gzip.decompress(records_summary(PLAN, list(results.records.values())))
     files = csv_bytes(results.table) + summary
@@ -214,7 +214,7 @@ def test_a_damaged_plan_is_reported_or_named(tmp_path_factory, content):
             Plan.load(archive)
         return
     assert Plan.load(archive) == plan and checked_name(plan.suite)
-    report = SuiteReport(Results.read(archive))
+    report = Report(Results.read(archive))
     assert "\x1b" not in "\n".join([*report.plain_paragraphs(), *report.markdown_paragraphs()])
 
 

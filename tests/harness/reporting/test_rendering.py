@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.reporting.frame import Results
+from harness.reporting.report import report_of
 from harness.reporting.tables.rendering import (
     FLOATS,
     Table,
@@ -23,7 +24,7 @@ NASTY = r"a_b & 50% #1 $x$ {y} ~ ^ \z <script> | [c] *d* `e` ± × − † ‡ �
 
 def made(run):
     plan, records = run
-    return Results.of(plan, records).tables
+    return report_of(Results.of(plan, records)).tables
 
 
 def test_markdown_escapes_markup():

@@ -3,16 +3,16 @@ import io
 import pandas as pd
 import pytest
 
-from harness.core.kinds import KINDS
 from harness.core.records import blank_record
+from harness.core.trial import TRIALS
 from harness.reporting.frame import BESIDE, Results, csv_bytes
 
 
 def test_density_columns_and_values(density_run):
     plan, records = density_run
     frame = Results.of(plan, records).table
-    runtime_only = [name for name in KINDS["runtime"].columns if name not in KINDS["density"].columns]
-    assert list(frame.columns) == [*KINDS["density"].columns, *runtime_only]
+    runtime_only = [name for name in TRIALS["runtime"].columns if name not in TRIALS["density"].columns]
+    assert list(frame.columns) == [*TRIALS["density"].columns, *runtime_only]
     density = frame[frame.operation.isna()]
     assert len(density) == 18
     assert density.iloc[0][["dataset", "layer", "seed", "status"]].to_list() == ["digits", "conv1x1", 0, "ok"]
@@ -49,7 +49,7 @@ def test_a_row_keeps_its_own_status_and_reason(runtime_run):
 def test_parameter_counts_have_a_column_of_published_counts(parameters_run):
     plan, records = parameters_run
     frame = Results.of(plan, records).table
-    assert list(frame.columns) == list(KINDS["parameters"].columns)
+    assert list(frame.columns) == list(TRIALS["parameters"].columns)
     rows = frame.set_index(["layer", "width"])
     assert rows.published["conv1x1", 64] == 6400
     assert pd.isna(rows.published["conv1x1", 16])

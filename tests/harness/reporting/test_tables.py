@@ -6,6 +6,7 @@ import pytest
 from harness.core.records import blank_record
 from harness.kinds.density.answer import answer
 from harness.reporting.frame import Results
+from harness.reporting.report import report_of
 from harness.reporting.tables.cells import milliseconds
 from harness.reporting.tables.rendering import latex, markdown, plain
 
@@ -22,7 +23,7 @@ def grid(table):
 
 def made(run):
     plan, records = run
-    return Results.of(plan, records).tables
+    return report_of(Results.of(plan, records)).tables
 
 
 # Density

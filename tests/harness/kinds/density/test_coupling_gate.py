@@ -14,6 +14,7 @@ from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline
 from harness.planning.suite import load_suite
 from harness.reporting.frame import Results
+from harness.reporting.report import report_of
 
 FLOW = {"levels": 1, "steps": 1, "width": 4}
 
@@ -73,7 +74,7 @@ def test_the_galaxy_suite_bounds_the_gate_except_in_its_published_protocol():
     for profile in ("smoke", "quick", "local", "paper"):
         plan = suite.plan(profile, "cpu")[0]
         assert {trial.flow.gate for trial in plan.trials} == {"published" if profile == "paper" else "bounded"}
-        (likelihood, *_) = Results.of(plan, []).tables
+        (likelihood, *_) = report_of(Results.of(plan, [])).tables
         assert ("coupling scales bounded to (0.5, 1.5)" in likelihood.caption) == (profile != "paper")
         remarked = [note for note in likelihood.notes if "fails its audit" in note]
         assert len(remarked) == (profile == "paper")
@@ -83,5 +84,5 @@ def test_the_galaxy_suite_bounds_the_gate_except_in_its_published_protocol():
 
 def test_the_caption_states_the_gate_for_layers_only():
     plan = load_suite("density").plan("smoke", "cpu", settings=["flow.gate=bounded"])[0]
-    glow, baselines = Results.of(plan, []).tables[0].caption.split("No Glow")
+    glow, baselines = report_of(Results.of(plan, [])).tables[0].caption.split("No Glow")
     assert "scales bounded" in glow and "scales bounded" not in baselines

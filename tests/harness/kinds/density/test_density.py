@@ -11,9 +11,9 @@ import torch
 
 import harness.kinds.density.run
 from flows import Glow
-from harness.core.kinds import KINDS
 from harness.core.records import read_record, write_record
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
+from harness.core.trial import TRIALS
 from harness.datasets.base import Splits
 from harness.evaluation.evaluation import Evaluation, Parts, evaluate
 from harness.kinds.density.run import below_floor
@@ -84,7 +84,7 @@ def test_a_record_has_every_measure(kind, data, tmp_path):
     (row,) = record.rows
     assert record.status == "ok" and record.audit["verdict"] == row["audit"] == "passed"
     identity = {"kind", "suite", "profile", "dataset", "layer", "seed", "status", "reason", "device", "id"}
-    assert set(row) == set(KINDS["density"].columns) - identity - {"check"}, (
+    assert set(row) == set(TRIALS["density"].columns) - identity - {"check"}, (
         "of released accounting and third-party layers"
     )
     assert all(math.isfinite(row[name]) for name in ("bits_per_dim", "nats_per_dim", "standard_error", "condition"))

@@ -8,9 +8,9 @@ import pytest
 
 import harness.kinds.density.run
 from harness.audit.events import SMALL_BATCH
-from harness.core.kinds import kind_of
 from harness.core.records import blank_record, read_record, write_record
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
+from harness.core.trial import TRIALS, sibling
 from harness.datasets.base import Splits
 from harness.kinds.density.probe import TrainingCost, run
 from harness.kinds.density.trial import DensityTrial, Tuning
@@ -91,7 +91,7 @@ def test_the_parts_add_up():
     # setup, steps, four validations and two draws of the test split, and the audit, each comparison of it limited
     expected = 1 + 1000 * 0.1 + (4 * 90 + 2 * 70) * 0.01 + 70 * 0.2 + 70 * 0.5
     for kind, of in ((planned.kind, planned), (candidate.kind, candidate)):
-        found = kind_of(kind).part("probe").seconds(of, record)
+        found = sibling(TRIALS[kind], "probe").seconds(of, record)
         assert found == pytest.approx(expected if of is planned else 1 + 10 + (90 + 90) * 0.01 + 90 * 0.2 + 90 * 0.5)
     slow = TrainingCost(1.0, 0.1, 0.01, batches=2.0, round_trip=5.0, validation=90, test=70)
     assert slow.seconds(planned) == pytest.approx(1 + 100 + 5 + 60 + 60)

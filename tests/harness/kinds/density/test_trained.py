@@ -21,9 +21,8 @@ from harness.core.records import write_record
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.datasets import Splits, Store, find_dataset
 from harness.kinds.density.run import run
-from harness.kinds.density.trial import DensityTrial
+from harness.kinds.density.trial import CandidateTrial, DensityTrial
 from harness.kinds.density.weights import write_weights
-from harness.kinds.tuning.trial import CandidateTrial
 from harness.planning.plan import Plan
 
 SEED = 3

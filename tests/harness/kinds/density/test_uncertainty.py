@@ -6,6 +6,7 @@ import pytest
 
 from harness.core.records import blank_record
 from harness.reporting.frame import Results
+from harness.reporting.report import report_of
 from harness.reporting.tables.rendering import latex, markdown
 
 DIGITS, WAVEFORMS = "digits, bits/dim ↓", "waveforms, nats/dim ↓"
@@ -17,7 +18,7 @@ CHOSEN = (
 
 
 def made(run):
-    return Results.of(*run).tables[0]
+    return report_of(Results.of(*run)).tables[0]
 
 
 def cell(table, row, column):

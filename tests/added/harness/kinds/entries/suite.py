@@ -3,7 +3,7 @@ from harness.kinds.entries.trial import EntriesTrial
 from harness.planning.suite_base import Suite
 
 
-class EntriesSuite(Suite):
+class EntriesSuite(Suite, kind="entries"):
     def expand(self, scope, common):
         for column, cells in scope.cells.items():
             for cell in cells:

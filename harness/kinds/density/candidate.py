@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from harness.core.records import Record, blank_record
 from harness.core.settings import Progress
+from harness.kinds.density.result import CANDIDATE_MEASURES
 from harness.kinds.density.run import train
-from harness.kinds.tuning.result import MEASURES
-from harness.kinds.tuning.trial import CandidateTrial
+from harness.kinds.density.trial import CandidateTrial
 
 if TYPE_CHECKING:
     from harness.training.checkpoints import Checkpoints
@@ -35,5 +35,5 @@ def run(
         record.rows = [trained.result.row()]
         record.notes = trained.result.notes() | record.notes
         progress(1.0, f"validation {trained.result.validation:.3f}, audit {trained.findings.verdict}")
-    record.rows = [{name: value for name, value in row.items() if name in MEASURES} for row in record.rows]
+    record.rows = [{name: value for name, value in row.items() if name in CANDIDATE_MEASURES} for row in record.rows]
     return record
