@@ -1,4 +1,4 @@
-"""`cancel DIR`: cancel the remaining cluster jobs of a run."""
+"""`cancel DIR`: cancel the submitted trials of a run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from argparse import Namespace
 
 from harness.cli.shared.options import add_folder
 from harness.cli.shared.runs import run_folders
+from harness.execution.executor import every_executor
 
 HELP = "cancel the remaining cluster jobs of a run"
 EXAMPLES = ("cancel reports/quickstart",)
@@ -16,8 +17,7 @@ add_options = add_folder
 
 def execute(args: Namespace) -> int:
     """Return 0, also if no job is left; a failure of scancel is a UserError."""
-    from harness.execution.slurm.slurm import cancel_all
-
     for folder in run_folders(args.folder):
-        print("\n".join(cancel_all(folder)) or f"{folder}: no cluster job uses it")
+        lines = [line for executor in every_executor() for line in executor.cancel(folder)]
+        print("\n".join(lines) or f"{folder}: no cluster job uses it")
     return 0

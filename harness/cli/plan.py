@@ -6,11 +6,13 @@ import argparse
 from collections.abc import Sequence
 
 from harness.cli.shared.options import add_plan_options, add_suite
-from harness.cli.shared.request import Request, data_root, known_checksums, make_request
+from harness.cli.shared.request import Request, data_root, make_executor, make_request
 from harness.core.errors import DataError, DataMissing, UserError
 from harness.core.run_options import shown_bytes, shown_seconds
+from harness.core.settings import DataRef
 from harness.execution.agenda import Choice, Entry, counted, forget_settled, outlook, total_seconds, trials_text
 from harness.execution.data import check_data
+from harness.planning.settle import Checksums
 from harness.planning.suite import read_suite
 
 HELP = "print the trials of a suite and their states"
@@ -31,14 +33,17 @@ def execute(args: argparse.Namespace) -> int:
 
     from harness.core.provenance.sources import Sources
 
-    request = make_request(read_suite(args.suite), args)
-    missing, remarks = "", list[str]()
-    checksums = known_checksums(request.folder)
-    try:
-        checksums |= check_data(request.plan.trials, data_root(args.data), offline=True, tell=remarks.append)
-    except (DataMissing, DataError) as error:
-        missing = f"\na run would stop, because of its data:\n{error}"
-    request = request.with_checksums(checksums)
+    missing, remarks = list[str](), list[str]()
+
+    def check(data: Sequence[DataRef], known: object) -> Checksums:
+        try:
+            return check_data(data, data_root(args.data), offline=True, tell=remarks.append)
+        except (DataMissing, DataError) as error:
+            missing.append(f"\na run would stop, because of its data:\n{error}")
+            return {}
+
+    suite = read_suite(args.suite)
+    request = make_request(suite, args, make_executor(suite, args), check)
     plan, choice = request.plan, Choice(args.retry_failed, args.stale)
     entries = request.entries(Sources().of)
     if args.probe:
@@ -55,16 +60,14 @@ def execute(args: argparse.Namespace) -> int:
     print(f"\n{plan.suite}, profile {plan.profile}, on {plan.device}: {counted(entries)}")
     forget_settled(entries, request.folder)
     trials = [entry.trial for entry in entries if entry.runs(choice)]
-    at_once = request.at_once(trials, args.jobs)
+    at_once = request.executor.at_once(trials)
     for line in outlook(entries, choice, at_once):
         print(line)
     if args.probe:
         for line in _probe_lines([entry for entry in entries if entry.runs(choice)], at_once):
             print(line)
-    for line in remarks:
+    for line in (*remarks, *missing):
         print(line)
-    if missing:
-        print(missing)
     return 0
 
 
@@ -73,8 +76,8 @@ def _probed(request: Request, entries: Sequence[Entry], choice: Choice, args: ar
     from harness.execution.local.slots import make_slots
     from harness.execution.probes import probe
 
-    if request.cluster is not None:
-        raise UserError("--probe: probes run on this machine, not on a cluster; leave out --executor slurm")
+    if request.executor.elsewhere is not None:
+        raise UserError(f"--probe: probes run on this machine; leave out --executor {args.executor}")
     unknown = [entry for entry in entries if entry.runs(choice) and entry.seconds is None]
     slots = make_slots([entry.trial for entry in unknown], args.jobs)
     probed = probe(unknown, data_root(args.data), request.plan.memory, slots)

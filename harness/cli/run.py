@@ -6,25 +6,27 @@ import argparse
 import contextlib
 import gc
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from harness.cli.shared.options import add_plan_options, add_suite, quantity
-from harness.cli.shared.request import Request, data_root, known_checksums, make_request
+from harness.cli.shared.request import Request, data_root, make_executor, make_request
 from harness.cli.shared.runs import exit_code, print_strays, report_folder, silenced
 from harness.core.archive import read_records
 from harness.core.errors import UserError
 from harness.core.records import Record, verdict
 from harness.core.run_options import CHECKPOINT_SECONDS, RunOptions, parse_bytes, parse_seconds, parse_timeout
+from harness.core.settings import DataRef
 from harness.core.trial import trial_class
 from harness.execution.agenda import Choice, Entry, agenda, counted, forget_settled, outlook, ready, trials_text
 from harness.execution.data import check_data
+from harness.execution.executor import Following, attached_trials
 from harness.execution.folder import claimed, make_folder, remove_leftovers, writing
 from harness.execution.outcome import record_path
-from harness.execution.slurm.submissions import at_work
 from harness.planning.plan import Plan
+from harness.planning.settle import Checksums
 from harness.planning.suite import read_suite
-from harness.planning.suite_base import SuiteFile
 
 HELP = "run the remaining trials of a suite, then write its report"
 EXAMPLES = (
@@ -75,16 +77,19 @@ def _heading(plan: Plan) -> str:
 def _run(args: argparse.Namespace) -> tuple[Request, list[Entry]]:
     """Run what is left of the request, and write its report; return the final state of each trial."""
     suite = read_suite(args.suite)
-    if args.executor == "local":
-        _start_imports(suite, args.profile)
-    request = make_request(suite, args)
+    executor = make_executor(suite, args)
+    if args.profile in suite.profile_names:
+        executor.prepare({part.kind for part in suite.parts.values()}, suite.data_names(args.profile))
     root = data_root(args.data)
-    known = known_checksums(request.folder)
-    found = check_data(request.plan.trials, root, args.offline, print)
-    for key in found:
-        if known.get(key, found[key]) != found[key]:
-            print(f"{key.name}: the data have changed since the last run here, so trials on them are other trials")
-    request = request.with_checksums(known | found)
+
+    def check(data: Sequence[DataRef], known: Checksums) -> Checksums:
+        checksums = check_data(data, root, args.offline, print)
+        for key, checksum in checksums.items():
+            if known.get(key, checksum) != checksum:
+                print(f"{key.name}: the data have changed since the last run here, so trials on them are other trials")
+        return checksums
+
+    request = make_request(suite, args, executor, check)
     gc.enable()  # a run may take days
     with claimed(make_folder(request.folder), args.host):
         _run_remaining(request, root, args)
@@ -95,24 +100,13 @@ def _run(args: argparse.Namespace) -> tuple[Request, list[Entry]]:
     return request, agenda(plan, folder, stored=stored)
 
 
-def _start_imports(suite: SuiteFile, profile: str) -> None:
-    """Let the trials' server import torch while this process does so for planning: both take equally long."""
-    from harness.execution.local.process import start_server
-
-    if profile in suite.profile_names:
-        kinds = {part.kind for part in suite.parts}
-        start_server(kinds, suite.data_names(profile), kernels=any(trial_class(kind).computes for kind in kinds))
-
-
 def _run_remaining(request: Request, root: Path | None, args: argparse.Namespace) -> None:
     from harness.execution.gate import Gate, leave_out_refused
-    from harness.execution.local.slots import make_slots
-    from harness.execution.local.supervisor import run_trials
     from harness.execution.progress import QuietReporter, Reporter, VerboseReporter, make_reporter
     from harness.execution.provenance import RunProvenance
 
     plan, folder = request.plan, request.folder
-    submitted = at_work(folder, args.executor)
+    submitted = attached_trials(folder, request.executor)
     if not submitted:
         remove_leftovers(folder)
     provenance = RunProvenance(args.host)
@@ -122,7 +116,7 @@ def _run_remaining(request: Request, root: Path | None, args: argparse.Namespace
     attached = [entry.trial for entry in entries if entry.trial.id in submitted]
     others = [entry for entry in entries if entry.trial.id not in submitted]
     trials = [entry.trial for entry in others if entry.runs(choice)]
-    at_once = request.at_once(trials, args.jobs)
+    at_once = request.executor.at_once(trials)
     left_out = _records_left_out(folder, plan)
     with writing(folder):
         plan.save(folder)
@@ -133,7 +127,7 @@ def _run_remaining(request: Request, root: Path | None, args: argparse.Namespace
     for line in outlook(others, choice, at_once):
         print(line)
     if attached:
-        print(f"{trials_text(len(attached))} of them submitted to the cluster before: this run waits for their results")
+        print(f"{trials_text(len(attached))} of them were submitted before: this run waits for their results")
     if args.jobs is not None and trials and at_once < min(args.jobs, len(trials)):
         print(f"--jobs {args.jobs}: {at_once} at once, as the threads of more would compete for the cores")
     sys.stdout.flush()
@@ -159,6 +153,7 @@ def _run_remaining(request: Request, root: Path | None, args: argparse.Namespace
         return VerboseReporter(total, sys.stderr, folder) if args.verbose else make_reporter(total)
 
     stop_at = (lambda record: not good(record)) if args.fail_fast else None
+    following = Following(reporter_for, stop_at, provenance.of)
     attempted = {trial.id for trial in attached}
     gate = Gate(args.unchecked)
     # What a trial waits for, such as the candidates of its tuning, runs in an earlier pass.
@@ -169,14 +164,7 @@ def _run_remaining(request: Request, root: Path | None, args: argparse.Namespace
             trials = leave_out_refused(wave, run_options, provenance.of)
         if args.fail_fast and len(trials) < len(wave):
             break
-        if request.cluster is not None:
-            from harness.execution.slurm.slurm import run_on_cluster
-
-            run_on_cluster(trials, attached, run_options, request.cluster, stop_at, reporter_for)
-        elif trials:
-            slots = make_slots(trials, args.jobs)
-            with reporter_for(len(trials)) as reporter:
-                run_trials(trials, run_options, slots, reporter, provenance=provenance.of, stop_at=stop_at)
+        request.executor.run(trials, attached, run_options, following)
         finished, attached = {trial.id for trial in (*trials, *attached)}, []
         entries = request.entries(provenance.digests)
         if args.fail_fast and exit_code(plan, [entry for entry in entries if entry.trial.id in finished]):

@@ -8,8 +8,7 @@ from harness.cli.shared.options import add_folder
 from harness.cli.shared.runs import exit_code, print_strays, run_folders
 from harness.core.archive import read_records
 from harness.execution.agenda import MISSING, agenda, counted, counted_by_stage
-from harness.execution.slurm.submissions import Submissions
-from harness.execution.slurm.submissions import lines as cluster_lines
+from harness.execution.executor import every_executor
 from harness.planning.plan import Plan
 
 HELP = "count the trials of a run by state"
@@ -33,7 +32,7 @@ def execute(args: Namespace) -> int:
             if entry.state != MISSING and not entry.trial.accepts(entry.state, unsupported=False):
                 print(f"  {entry.trial.id}  {entry.state}: {entry.reason}")
         print_strays(plan, folder, stored)
-        for line in cluster_lines(Submissions(folder).look()):
+        for line in (line for executor in every_executor() for line in executor.status(folder)):
             print(line)
         code = max(code, exit_code(plan, entries))
     return code

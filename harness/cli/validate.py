@@ -10,6 +10,7 @@ from harness.core.errors import DataMissing
 from harness.execution.agenda import trials_text
 from harness.execution.data import examine_data, raise_faults
 from harness.planning.plan import Plan
+from harness.planning.settle import check_suite, settle
 from harness.planning.suite import read_suite
 
 HELP = "check a suite in all its profiles, and the data that are there; nothing runs"
@@ -33,11 +34,12 @@ def execute(args: argparse.Namespace) -> int:
 
     suite = read_suite(args.suite)
     try_imports(suite.third_party)
-    suite.check(shapes=args.profile is None)
+    check_suite(suite, shapes=args.profile is None)
     names = suite.profile_names if args.profile is None else [args.profile]
-    plans = {name: suite.plan(name, "cpu")[0] for name in names}
-    trials = [trial for plan in plans.values() for trial in plan.trials]
-    _, faults = examine_data(trials, data_root(args.data), offline=True, tell=print)
+    settled = {name: settle(suite, name, "cpu") for name in names}
+    plans = {name: found.plan().plan for name, found in settled.items()}
+    data = [reference for found in settled.values() for reference in found.data]
+    _, faults = examine_data(data, data_root(args.data), offline=True, tell=print)
     missing = [fault for fault in faults if isinstance(fault, DataMissing) and args.data is None]
     for fault in missing:
         print(f"note: not here, so not checked: {fault}")

@@ -289,10 +289,6 @@ class Trial(Settings):
         """Return the trial with the settings that its record was made with: the planned ones, or what tuning chose."""
         return self
 
-    def with_checksums(self, checksums: Mapping[DataRef, str | None]) -> Self:
-        """Return the same trial on data with these checksums (see `DataRef.arrays`)."""
-        return self
-
     def without_rows(self, rows: Container[str]) -> Self:
         """Return the trial without the layers of these rows if it measures several, otherwise unchanged."""
         return self

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from harness.core.errors import DataError, DataMissing, UserError
@@ -11,12 +11,12 @@ from harness.core.trial import Trial
 
 
 def check_data(
-    trials: Sequence[Trial], root: Path | None, offline: bool, tell: Callable[[str], object] = lambda line: None
+    needed: Iterable[DataRef], root: Path | None, offline: bool, tell: Callable[[str], object] = lambda line: None
 ) -> dict[DataRef, str | None]:
-    """Find, check and prepare all data of the trials; return the checksum of each data set, by `DataRef.arrays`.
+    """Find, check and prepare data sets; return the checksum of each, by `DataRef.arrays`.
 
     Args:
-        trials: name the data sets.
+        needed: the data sets.
         root: of the data.
         offline: whether downloads are forbidden.
         tell: takes a line for each remark on data that can be used (see `harness.pipeline.data_remarks`).
@@ -25,7 +25,7 @@ def check_data(
         DataMissing: data are missing or wrong; the message lists all faults.
         UserError: likewise, if the suite is at fault for all of them.
     """
-    checksums, faults = examine_data(trials, root, offline, tell)
+    checksums, faults = examine_data(needed, root, offline, tell)
     raise_faults(faults)
     return checksums
 
@@ -38,7 +38,7 @@ def raise_faults(faults: Sequence[UserError]) -> None:
 
 
 def examine_data(
-    trials: Sequence[Trial], root: Path | None, offline: bool, tell: Callable[[str], object]
+    needed: Iterable[DataRef], root: Path | None, offline: bool, tell: Callable[[str], object]
 ) -> tuple[dict[DataRef, str | None], list[UserError]]:
     """Return the checksums of the data that can be used, and the faults of all others; see `check_data`."""
     from harness.datasets import DATASETS, Store, find_dataset
@@ -47,7 +47,7 @@ def examine_data(
     store = Store.at(root, offline)
     checksums: dict[DataRef, str | None] = {}
     faults: dict[str, UserError] = {}
-    for data in dict.fromkeys(data for trial in trials for data in trial.data_sets):
+    for data in dict.fromkeys(needed):
         dataset, options = find_dataset(data.name), dict(data.options)
         try:
             splits = dataset.check(store, options)
@@ -70,7 +70,7 @@ def check_prepared(trial: Trial, root: Path | None) -> None:
     """
     way_out = "on a node of the cluster: data root and cache must be on a shared disk"
     try:
-        found = check_data([trial], root, offline=True)
+        found = check_data(trial.data_sets, root, offline=True)
     except DataMissing as error:
         raise DataMissing(f"{error} ({way_out})") from error
     for data in trial.data_sets:

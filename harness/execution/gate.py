@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from harness.core.errors import UserError
 from harness.core.isolation.messages import shortened, visible
@@ -22,9 +21,7 @@ from harness.core.records import Record, blank_record, write_record
 from harness.core.run_options import NOT_FULLY_CHECKED, PASSED, UNCHECKED, RunOptions, shown_seconds
 from harness.core.settings import LayerRef
 from harness.core.trial import Trial
-
-if TYPE_CHECKING:
-    from harness.execution.local.supervisor import Provenance
+from harness.execution.provenance import Provenance
 
 REFUSED = "check-layer refused it:"
 LONGEST_FAULT = 180  # characters, so that tables, which shorten reasons, still show the remedy

@@ -81,7 +81,7 @@ def _data_available(trials: Sequence[Trial], root: Path | None) -> dict[tuple[Da
     found = {}
     for trial in {trial.data_sets: trial for trial in trials}.values():
         try:
-            check_data([trial], root, offline=True)
+            check_data(trial.data_sets, root, offline=True)
             found[trial.data_sets] = True
         except UserError:  # `plan` prints what is missing
             found[trial.data_sets] = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,9 @@ from harness.core.provenance.environment import git_state
 from harness.core.provenance.sources import Sources
 from harness.core.run_options import PROJECT
 from harness.core.trial import Trial
+
+Provenance = Callable[[Trial], Mapping[str, Any]]
+"""Function from a trial to the provenance for its record."""
 
 
 class RunProvenance:

@@ -13,7 +13,7 @@ from harness.core.archive import Archive, archive_of
 from harness.core.errors import UserError
 from harness.core.files import RECORD, FileName, read_file, write_atomically
 from harness.core.records import ESCAPED, LONGEST_REASON, Record
-from harness.core.settings import DataRef, Settings
+from harness.core.settings import Settings
 from harness.core.texts import bounded, printable
 from harness.core.trial import AnyTrial, Trial
 from harness.planning.suite_model import Published, kind_name
@@ -21,6 +21,7 @@ from harness.planning.suite_model import Published, kind_name
 FILE = "plan.json"
 
 Device = Literal["cpu", "cuda"]
+GivenDevice = Literal["auto", "cpu", "cuda"]
 KindName = Annotated[str, AfterValidator(kind_name)]
 
 
@@ -106,10 +107,6 @@ class Plan(Settings):
         path = folder / FILE
         write_atomically(path, self.model_dump_json(indent=1).encode() + b"\n")
         return path
-
-    def with_checksums(self, checksums: Mapping[DataRef, str | None]) -> Plan:
-        """Return the same trials on data of these checksums; other data sets remain unchanged."""
-        return self.model_copy(update={"trials": tuple(trial.with_checksums(checksums) for trial in self.trials)})
 
     @classmethod
     def load(cls, folder: Path) -> Plan:

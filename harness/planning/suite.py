@@ -23,11 +23,6 @@ def packaged_suites() -> list[str]:
     return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
 
 
-def load_suite(source: str | Path, *, shapes: bool = False) -> SuiteFile:
-    """Read a suite file and check it (see `read_suite` and `SuiteFile.check`)."""
-    return read_suite(source).check(shapes=shapes)
-
-
 def read_suite(source: str | Path, *, examined: bool = False) -> SuiteFile:
     """Read a suite file and check its structure, without its layers and data sets (and without torch).
 

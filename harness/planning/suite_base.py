@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, PrivateAttr
 
 from harness.core.errors import UserError
-from harness.core.provenance.machine import usable_cores
-from harness.core.settings import Flag, FlowSettings, Settings
+from harness.core.settings import DataRef, Flag, FlowSettings, Settings
 from harness.core.third_party import third_party_specs
-from harness.core.trial import AnyTrial, Trial
+from harness.core.trial import Trial
 from harness.planning.cluster import Cluster
-from harness.planning.overrides import parse_only, parse_overrides, pick
-from harness.planning.plan import Device, Plan
-from harness.planning.problems import Problem, Where, model_at, raise_problems
+from harness.planning.overrides import parse_overrides
+from harness.planning.problems import Problem, Where, model_at
 from harness.planning.resolve import Cell, Scope, class_name
 from harness.planning.strict_yaml import Document
 from harness.planning.suite_model import (
@@ -33,13 +31,6 @@ from harness.planning.suite_model import (
     Row,
     Slug,
 )
-
-GivenDevice = Literal["auto", "cpu", "cuda"]
-Planned = tuple[Plan, tuple[AnyTrial, ...]]
-"""The plan of a profile, which is the same whatever `--only` selects, and the trials that it selects.
-
-A runtime trial is selected without the layers that are not.
-"""
 
 
 class SuiteFile(Settings):
@@ -60,6 +51,8 @@ class SuiteFile(Settings):
     title: Annotated[str, Field(min_length=1)] | None = None  # None: the name
     question: str = ""
     cluster: Annotated[Cluster, OrEmpty] = Cluster()
+
+    part_key: ClassVar[str | None] = None  # the key by which `--only` selects parts, of a suite that joins others
 
     _document: Document | None = PrivateAttr(default=None)
     _folder: Path | None = PrivateAttr(default=None)
@@ -98,21 +91,21 @@ class SuiteFile(Settings):
         return self._examined
 
     @property
-    def parts(self) -> Sequence[Suite]:
-        """The suites whose trials this one runs."""
+    def parts(self) -> Mapping[str, Suite]:
+        """Label -> suite, of those whose trials this one runs."""
         raise NotImplementedError
 
     @property
     def profile_names(self) -> list[str]:
         """The profiles that all parts have, in order."""
-        first, *others = (part.profiles for part in self.parts)
+        first, *others = (part.profiles for part in self.parts.values())
         return [name for name in first if all(name in other for other in others)]
 
     @property
     def third_party(self) -> list[tuple[str, Path | None]]:
         """The third-party code that the suite names, each with the folder where its file is looked for first."""
         found = []
-        for part in self.parts:
+        for part in self.parts.values():
             rows = [(row.noun, row.named(label)) for key in part.sections for label, row in getattr(part, key).items()]
             profiles = part.profiles.values()
             data = [entry.data or label for profile in profiles for label, entry in profile.datasets.items()]
@@ -122,43 +115,14 @@ class SuiteFile(Settings):
 
     def data_names(self, profile: str) -> list[str]:
         """Return the names of the data sets of a profile."""
-        given = [found.datasets for part in self.parts for name, found in part.profiles.items() if name == profile]
+        given = [
+            found.datasets for part in self.parts.values() for name, found in part.profiles.items() if name == profile
+        ]
         return [entry.data or label for datasets in given for label, entry in datasets.items()]
 
-    def check(self, *, shapes: bool = False) -> Self:
-        """Check everything that does not depend on the command line; `read_suite` has checked the structure.
-
-        With `shapes`, also build every layer on every shape of every profile.
-
-        Raises:
-            SuiteError: with every problem of the first part that has any, each as ``file:line:column: message``.
-        """
-        from harness.planning.suite_checks import suite_problems  # imports torch
-
-        for part in self.parts:
-            raise_problems(part.document, suite_problems([part.scope(name) for name in part.profiles], shapes))
-        return self
-
-    def plan(self, profile: str = "quick", device: GivenDevice = "auto", **changes: Any) -> Planned:
-        """Settle every trial of one profile, and select those to run.
-
-        Args:
-            profile: one of the suite's.
-            device: "auto" takes a CUDA device where there is one.
-            **changes: any of
-                only: `--only` texts, "layer=butterfly".
-                settings: `--set` texts, "training.steps=100".
-                layers: third-party layers that become rows of their own, "FILE.py:CLASS".
-                seeds: the number of seeds, in place of the profile's.
-                jobs: trials at once, among which `threads: auto` divides the cores.
-                elsewhere: cores of each trial, if they run on other machines, whose devices are unknown here; None:
-                    they run here.
-
-        Raises:
-            SuiteError: the selected part of the suite, with these changes, cannot run; every reason with its place.
-            UserError: no such profile, no such device, or `only` selects nothing.
-        """
-        raise NotImplementedError
+    def about(self, label: str) -> dict[str, Any]:
+        """Return the fields of a part's section in the plan, beside its name and head."""
+        return {}
 
 
 class Suite(SuiteFile):
@@ -188,9 +152,19 @@ class Suite(SuiteFile):
     _built: dict[tuple[Any, ...], str | None] = PrivateAttr(default_factory=dict)
     _faults: dict[tuple[Any, ...], list[tuple[str, str]]] = PrivateAttr(default_factory=dict)
 
-    def expand(self, scope: Scope, common: Mapping[str, Any]) -> Iterator[Trial]:
-        """Yield the trials of a profile in their order; `common` holds the settings that trials of all kinds have."""
+    def expand(self, scope: Scope, common: Mapping[str, Any], data: Mapping[str, DataRef]) -> Iterator[Trial]:
+        """Yield the trials of a profile in their order.
+
+        Args:
+            scope: the profile.
+            common: the settings that trials of all kinds have.
+            data: column -> its data set, of `references`, with the checksum of the arrays.
+        """
         raise NotImplementedError
+
+    def references(self, scope: Scope) -> dict[str, DataRef]:
+        """Return column -> data set, of a kind whose trials read data."""
+        return {}
 
     def problems(self, scope: Scope) -> Iterator[Problem]:
         """Yield the problems of a profile that only this kind can have; `harness.planning.suite_checks` has the rest.
@@ -269,9 +243,9 @@ class Suite(SuiteFile):
         return {}
 
     @property
-    def parts(self) -> Sequence[Suite]:
+    def parts(self) -> Mapping[str, Suite]:
         """The suite alone."""
-        return (self,)
+        return {"": self}
 
     def scope(
         self, profile: str, settings: Sequence[str] = (), layers: Sequence[str] = (), seeds: int | None = None
@@ -287,63 +261,3 @@ class Suite(SuiteFile):
         labels[self.columns_key] = list(getattr(given, self.columns_key))
         overrides = parse_overrides(models, self.kind, labels, settings, seeds)
         return Scope(self, profile, given, overrides, tuple(layers))
-
-    def plan(
-        self,
-        profile: str = "quick",
-        device: GivenDevice = "auto",
-        *,
-        only: Sequence[str] = (),
-        jobs: int | None = None,
-        elsewhere: int | None = None,
-        **changes: Any,
-    ) -> Planned:
-        """See `SuiteFile.plan`."""
-        from harness.planning.suite_checks import scope_problems  # imports torch
-
-        scope = self.scope(profile, **changes)
-        selection, every_seed = parse_only(only), self.seeds(scope)
-        rows = pick(selection, "layer", {label: row.named(label) for label, (row, _) in scope.rows.items()})
-        columns = pick(selection, "dataset", scope.columns)
-        picked_seeds = set(map(int, pick(selection, "seed", {str(seed): "" for seed in every_seed})))
-        raise_problems(self.document, scope_problems(scope, {(column, row) for column in columns for row in rows}))
-        used = resolve_device(device) if elsewhere is None or device == "auto" else device
-        threads = scope.setting("threads")
-        if threads == "auto":
-            threads = elsewhere or max(1, usable_cores() // (jobs or 1))
-        common = {"suite": self.suite, "profile": profile, "device": used, "threads": threads}
-        plan = Plan.model_validate(
-            {
-                "suite": self.suite,
-                "kind": self.kind,
-                "title": self.title or self.suite,
-                "question": " ".join(self.question.split()),
-                "profile": profile,
-                "device": used,
-                "rows": tuple(scope.rows),
-                "columns": tuple(scope.columns),
-                "seeds": every_seed,
-                "unsupported": self.unsupported,
-                "timeout": scope.limit("timeout"),
-                "memory": scope.limit("memory"),
-                "published": self.published,
-                "trials": tuple(self.expand(scope, common)),
-            }
-            | self.plan_settings(scope)
-        )
-        others = {row for row in scope.rows if row not in rows}
-        picked = (trial for trial in plan.trials if trial.selected(rows, columns, picked_seeds))
-        return plan, tuple(trial.without_rows(others) for trial in picked)
-
-
-def resolve_device(device: GivenDevice) -> Device:
-    """Return the device that a run uses."""
-    if device == "cpu":
-        return "cpu"
-    import torch
-
-    if torch.cuda.is_available():
-        return "cuda"
-    if device == "cuda":
-        raise UserError("--device cuda: torch finds no CUDA device here; use --device cpu or auto")
-    return "cpu"

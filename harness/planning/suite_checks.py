@@ -23,17 +23,12 @@ MOST_CELLS = 5_000  # rows times columns of a profile
 MOST_TRIALS = 100_000  # cells times seeds, without the candidates of a tuning
 
 
-def suite_problems(scopes: Sequence[Scope], shapes: bool) -> list[Problem]:
-    """Return the problems of a suite in all its profiles; build layers on shapes if asked to, or at other problems."""
+def suite_problems(suite: Suite, scopes: Sequence[Scope], shapes: bool) -> list[Problem]:
+    """Return the problems of a suite in some profiles; build layers on shapes if asked to, or at other problems."""
     if large := [problem for scope in scopes for problem in _size_problems(scope)]:
         return large
-    found = list(_unknown_layers(scopes[0].suite))
-    for scope in scopes:
-        if not scope.columns:
-            key = scope.suite.columns_key
-            message = f"profiles.{scope.name} has no {key}, and so nothing to do; add the key {key!r}"
-            found.append(scope.where.says(message, at_key=True))
-        found += _settings_problems(scope)
+    found = list(_unknown_layers(suite))
+    found += [problem for scope in scopes for problem in _settings_problems(scope)]
     return found + _shape_problems(scopes) if shapes or found else found
 
 
@@ -66,6 +61,10 @@ def _unknown_layers(suite: Suite) -> Iterator[Problem]:
 
 def _settings_problems(scope: Scope) -> Iterator[Problem]:
     """Yield the problems with names and options of one profile, and those that its kind finds."""
+    if not scope.columns:
+        key = scope.suite.columns_key
+        message = f"profiles.{scope.name} has no {key}, and so nothing to do; add the key {key!r}"
+        yield scope.where.says(message, at_key=True)
     labels = set(scope.suite.rows())
     for spec in scope.extra:
         label, where = class_name(spec), Where((), f"--layer {spec}")

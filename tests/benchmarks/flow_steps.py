@@ -26,7 +26,7 @@ from harness.evaluation.evaluation import has_estimates
 from harness.kinds.density.trial import DensityTrial
 from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline
-from harness.planning.suite import load_suite
+from harness.planning.settle import load_suite, settle
 from harness.timing.peak_memory import peak_bytes
 from harness.timing.timing import measure
 from harness.training.updates import Updates
@@ -69,7 +69,7 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     keep_freed_memory()
     suite = load_suite(ROOT / "suites" / "density.yaml")
-    _, trials = suite.plan(args.profile, args.device, only=[f"dataset={args.dataset}"], seeds=1)
+    _, trials = settle(suite, args.profile, args.device, only=[f"dataset={args.dataset}"], seeds=1).plan()
     picked = [trial for trial in trials if isinstance(trial, DensityTrial)]
     data = picked[0].data
     splits = find_dataset(data.name).load(Store.at(None, offline=True), dict(data.options))

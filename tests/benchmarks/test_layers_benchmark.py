@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from harness.pipeline.models import make_layer
-from harness.planning.suite import load_suite
+from harness.planning.settle import load_suite, settle
 from harness.timing.operations import perturb, prepare
 from layers import LAYERS, UnsupportedShape
 
 
 def pytest_generate_tests(metafunc):
     profile = "quick" if metafunc.config.getoption("benchmark_only") else "smoke"
-    planned = load_suite("runtime").plan(profile=profile, device="cpu")[0].trials
+    planned = settle(load_suite("runtime"), profile=profile, device="cpu").plan()[0].trials
     trials = [trial for trial in planned if trial.process == 0]
     cases = [
         pytest.param(trial, layer, operation, id=f"{trial.slug}-{layer.row}-{operation}")

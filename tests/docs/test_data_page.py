@@ -8,7 +8,7 @@ import yaml
 
 from harness.core.errors import DataMissing
 from harness.datasets import Store, find_dataset
-from harness.planning.suite import load_suite
+from harness.planning.settle import load_suite
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "data.md"
 FETCHED = ("torchvision:FashionMNIST", "wfdb")  # their files cannot be made by an example

@@ -12,10 +12,11 @@ import yaml
 from harness.checking.check_layer import run_check
 from harness.checking.layer_case import LayerCase
 from harness.cli.parser import make_parser
-from harness.cli.shared.request import make_request
+from harness.cli.shared.request import make_executor, make_request
 from harness.core.layer_classes import check_options, resolve_layer
 from harness.planning.overrides import parse_options
-from harness.planning.suite import load_suite, read_suite
+from harness.planning.settle import load_suite
+from harness.planning.suite import read_suite
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tutorials" / "libraries.md").read_text()
 SECTIONS = PAGE.split("\n## ")[1:]
@@ -52,7 +53,8 @@ def test_the_layers_named_pass_and_join_a_suite():
     assert libraries == ["nflows", "normflows", "FrEIA", "pyro", "zuko", "torch"]
     for args in checks:
         assert failed_rules(args, (2, 2, 2), rules=("log-det", "inverse")) == [], args.layer
-    plan = make_request(read_suite(run.suite), run).plan
+    suite = read_suite(run.suite)
+    plan = make_request(suite, run, make_executor(suite, run)).plan
     assert {row for trial in plan.trials for row in trial.rows} >= {"LULinearPermute", "butterfly"}
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from harness.core.run_options import Stale
+from harness.execution.executor import executor_names
 from harness.planning.suite_model import ProfileName
 
 
@@ -39,7 +40,7 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="default: auto")
     add_data(parser)
     parser.add_argument("--jobs", type=positive, metavar="N", help="trials at once (default: as many as have room)")
-    parser.add_argument("--executor", choices=["local", "slurm"], default="local", help="where trials run")
+    parser.add_argument("--executor", choices=executor_names(), default="local", help="where trials run")
     add_repeatable(
         parser,
         "--cluster",

@@ -34,11 +34,9 @@ from harness.execution.local.process import (
 from harness.execution.local.slots import Lease, Slots
 from harness.execution.outcome import Ending, digest, left_record, log_path, missing_record, record_path
 from harness.execution.progress import Reporter
+from harness.execution.provenance import Provenance
 
 LONGEST_WAIT = 0.5  # seconds between two checks of the clock
-
-Provenance = Callable[[Trial], Mapping[str, Any]]
-"""Function from a trial to the provenance for its record."""
 
 
 def run_trials(

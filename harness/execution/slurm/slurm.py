@@ -28,7 +28,7 @@ from harness.core.trial import Trial
 from harness.execution.agenda import trials_text
 from harness.execution.folder import writing
 from harness.execution.outcome import digest, record_path
-from harness.execution.progress import Reporter, make_reporter
+from harness.execution.progress import Reporter
 from harness.execution.slurm.private import check_in_shell, make_private
 from harness.execution.slurm.slurm_job import run_job
 from harness.execution.slurm.squeue import cancel, needed
@@ -38,30 +38,6 @@ from harness.planning.cluster import Cluster
 LONGEST_WAIT = 10.0  # seconds between two looks at the shared disk and the queue
 GRACE = 6  # looks between the end of a job and the arrival of its record, as shared disks are slow
 INSTALL = "pip install 'invertbench[slurm]'"
-
-
-def run_on_cluster(
-    trials: Sequence[Trial],
-    attached: Sequence[Trial],
-    run_options: RunOptions,
-    cluster: Cluster,
-    stop_at: Callable[[Record], bool] | None = None,
-    reporter_for: Callable[[int], Reporter] = make_reporter,
-) -> None:
-    """Submit trials; wait for them and for `attached`, submitted before; on KeyboardInterrupt their jobs continue."""
-    folder = run_options.out
-    for line in submit(trials, run_options, cluster):
-        print(line, flush=True)
-    try:
-        with reporter_for(len(trials) + len(attached)) as reporter:
-            follow(folder, [*trials, *attached], reporter, stop_at, cluster.heartbeat)
-    except KeyboardInterrupt:
-        print(
-            f"the jobs continue: the same command waits for them again, `python -m harness status {folder}` shows "
-            f"them, and `python -m harness cancel {folder}` ends them",
-            file=sys.stderr,
-        )
-        raise
 
 
 def submit(trials: Sequence[Trial], run_options: RunOptions, cluster: Cluster) -> list[str]:

@@ -182,17 +182,6 @@ class Submissions:
         return SubmittedTrial(trial, name, state, text, active, beat)
 
 
-def at_work(folder: Path, executor: str) -> set[str]:
-    """Return the trials that a cluster may still run; a UserError if `executor` would run others here meanwhile."""
-    active = [found for found in Submissions(folder).look().values() if found.active]
-    if active and executor != "slurm":
-        raise UserError(
-            f"{folder}: cluster jobs use this folder ({counted(active)}); wait with --executor slurm, or end them "
-            f"with `python -m harness cancel {folder}`"
-        )
-    return {found.trial.id for found in active if found.state != "cancelled"}
-
-
 def judge(
     beat: Beat | None, age: float, index: int, jobs: Jobs | None, fault: str | None = None
 ) -> tuple[State, str, bool]:

@@ -18,7 +18,7 @@ class ConformanceSuite(Suite, kind="conformance"):
 
     profiles: Annotated[Mapping[ProfileName, ShapedProfile], Field(min_length=1)]
 
-    def expand(self, scope: Scope, common: Mapping[str, Any]) -> Iterator[ConformanceTrial]:
+    def expand(self, scope: Scope, common: Mapping[str, Any], data: object) -> Iterator[ConformanceTrial]:
         """Yield a trial per column and row."""
         for cell in scope.every_cell:
             [shape] = self.event_shapes(scope, cell)

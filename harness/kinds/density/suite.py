@@ -166,12 +166,14 @@ class DensitySuite(Tuned, Trained, Suite, kind="density"):
     )
     profiles: Annotated[Mapping[ProfileName, DensityProfile], Field(min_length=1)]
 
-    def expand(self, scope: Scope, common: Mapping[str, Any]) -> Iterator[Trial]:
+    def references(self, scope: Scope) -> dict[str, DataRef]:
+        """Return the data sets with their encodings."""
+        columns = scope.data.items()
+        return {label: column.entry.reference(label, column.options, self.folder) for label, column in columns}
+
+    def expand(self, scope: Scope, common: Mapping[str, Any], data: Mapping[str, DataRef]) -> Iterator[Trial]:
         """Yield the candidates, a trial per seed, data set and row, then one per data set that times its layers."""
         tunings = {(cell.column, cell.row): tuning_of(cell) for cell in scope.every_cell}
-        references = {
-            label: column.entry.reference(label, column.options, self.folder) for label, column in scope.data.items()
-        }
         trials = []
         for seed in self.seeds(scope):
             for cell in scope.every_cell:
@@ -179,7 +181,7 @@ class DensitySuite(Tuned, Trained, Suite, kind="density"):
                     continue
                 trial = DensityTrial(
                     **common,
-                    data=references[cell.column],
+                    data=data[cell.column],
                     layer=cell.layer,
                     flow=cell.flow,
                     training=cell.merged("training", TrainingSettings),

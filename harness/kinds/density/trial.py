@@ -119,13 +119,6 @@ class FlowTrial(Trial):
             ([*column, "any row"], examples),
         ]
 
-    def with_checksums(self, checksums: Mapping[DataRef, str | None]) -> Self:
-        """Return the same trial on data with these checksums; without another for its data set, the trial itself."""
-        checksum = checksums.get(self.data.arrays, self.data.checksum)
-        if checksum == self.data.checksum:
-            return self
-        return self._with(data=self.data.model_copy(update={"checksum": checksum}))
-
     def _with(self, **changes: Any) -> Self:
         # Not a copy, which would keep the cached id.
         return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | changes)

@@ -24,7 +24,7 @@ class ExaminationSuite(Suite, kind="examination"):
     examine: Annotated[tuple[Examination, ...], Field(min_length=1)]
     profiles: Annotated[Mapping[ProfileName, ShapedProfile], Field(min_length=1)]
 
-    def expand(self, scope: Scope, common: Mapping[str, Any]) -> Iterator[ExaminationTrial]:
+    def expand(self, scope: Scope, common: Mapping[str, Any], data: object) -> Iterator[ExaminationTrial]:
         """Yield a trial per column, row and property."""
         for cell in scope.every_cell:
             [shape] = self.event_shapes(scope, cell)

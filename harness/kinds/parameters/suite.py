@@ -41,7 +41,7 @@ class ParametersSuite(Suite, kind="parameters"):
 
     profiles: Annotated[Mapping[ProfileName, ParametersProfile], Field(min_length=1)]
 
-    def expand(self, scope: Scope, common: Mapping[str, Any]) -> Iterator[ParametersTrial]:
+    def expand(self, scope: Scope, common: Mapping[str, Any], data: object) -> Iterator[ParametersTrial]:
         """Yield a trial per column, width and row."""
         for column, cells in scope.cells.items():
             for width in _widths(scope, column):

@@ -75,7 +75,7 @@ class RuntimeSuite(Suite, kind="runtime"):
     operations: Annotated[tuple[Operation, ...], Field(min_length=1)] = ("forward", "forward_backward", "inverse")
     profiles: Annotated[Mapping[ProfileName, RuntimeProfile], Field(min_length=1)]
 
-    def expand(self, scope: Scope, common: Mapping[str, Any]) -> Iterator[RuntimeTrial]:
+    def expand(self, scope: Scope, common: Mapping[str, Any], data: object) -> Iterator[RuntimeTrial]:
         """Yield every point in one process before any in a second: an unfinished run has all points."""
         timing = scope.merged("timing", RuntimeTiming) or RuntimeTiming()
         for process in range(timing.processes):

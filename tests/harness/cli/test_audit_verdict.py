@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from harness.cli.parser import main
-from harness.planning.suite import load_suite
+from harness.planning.settle import load_suite, settle
 
 HONEST = Path(__file__).parents[3] / "examples" / "householder.py"
 COMMAND = ["run", "mimic", "--profile", "smoke", "--only", "layer=Householder"]
@@ -34,7 +34,7 @@ def test_a_failed_audit_ends_with_1_and_a_corrected_file_runs_again(layer, capsy
 
 def test_the_digest_of_a_third_party_file_is_part_of_the_id(layer):
     def trials():
-        plan = load_suite("mimic").plan("smoke", "cpu", layers=["./layer.py:Householder"])[0]
+        plan = settle(load_suite("mimic"), "smoke", "cpu", layers=["./layer.py:Householder"]).plan()[0]
         return {trial.layer.row: trial for trial in plan.trials}
 
     before = trials()

@@ -9,7 +9,7 @@ from harness.cli import list as listing
 from harness.core.errors import SuiteError, UserError
 from harness.core.layer_classes import resolve_layer
 from harness.datasets import find_dataset
-from harness.planning.suite import load_suite
+from harness.planning.settle import load_suite, settle
 from layers import LAYERS
 
 CODE = '''\
@@ -97,7 +97,7 @@ def packages(tmp_path, monkeypatch):
 
 def test_a_suite_names_what_packages_install(packages):
     (packages / "own.yaml").write_text(SUITE)
-    plan = load_suite(packages / "own.yaml", shapes=True).plan("smoke", "cpu")[0]
+    plan = settle(load_suite(packages / "own.yaml", shapes=True), "smoke", "cpu").plan()[0]
     named = {(trial.data.name, trial.layer.row, trial.layer.layer, trial.layer.baseline) for trial in plan.trials}
     noise, parts = "their_things.parts:Noise", "their_things.parts"
     assert named == {

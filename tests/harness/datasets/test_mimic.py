@@ -10,7 +10,7 @@ import pytest
 from harness.core.errors import DataError, DataMissing
 from harness.datasets import Store, find_dataset
 from harness.datasets.mimic import Mimic
-from harness.planning.suite import load_suite
+from harness.planning.settle import load_suite, settle
 
 MIMIC = find_dataset("mimic")
 OPTIONS = {"patient": 3000393, "length": 16, "gap_seconds": 0.4, "validation": 0.2, "test": 0.2}
@@ -158,7 +158,7 @@ def test_patients_match_the_paper():
     assert MIMIC.shape({}) == (2, 1024)
     [(option, text)] = MIMIC.option_errors({"patient": 1})
     assert option == "patient" and "patient = 1 should be 3000063, 3000393 or 3000397" in text
-    plan = load_suite("mimic").plan("paper", "cpu", seeds=1)[0]
+    plan = settle(load_suite("mimic"), "paper", "cpu", seeds=1).plan()[0]
     patients = {trial.data.label: dict(trial.data.options) for trial in plan.trials}
     assert patients == {
         "patient 1": {"patient": 3000063},
@@ -170,7 +170,7 @@ def test_patients_match_the_paper():
 
 
 def test_the_local_profile_shows_equal_and_published_widths_of_the_same_windows():
-    plan = load_suite("mimic").plan("local", "cpu")[0]
+    plan = settle(load_suite("mimic"), "local", "cpu").plan()[0]
     widths = {(trial.data.label, trial.layer.row): trial.flow.width for trial in plan.trials}
     equal, paper = plan.columns
     assert {width for (column, _), width in widths.items() if column == equal} == {16}

@@ -15,7 +15,7 @@ from harness.core.run_options import RunOptions
 from harness.datasets import DATASETS, Splits, Store, find_dataset
 from harness.execution.trial import execute
 from harness.kinds.density.trial import DensityTrial
-from harness.planning.suite import load_suite
+from harness.planning.settle import load_suite, settle
 
 RAMPS = """\
 from typing import Annotated
@@ -72,7 +72,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def planned(folder) -> dict[str, DensityTrial]:
-    plan = load_suite(str(folder / "own.yaml")).plan("smoke", "cpu")[0]
+    plan = settle(load_suite(str(folder / "own.yaml")), "smoke", "cpu").plan()[0]
     return {trial.data.label: trial for trial in plan.trials}
 
 

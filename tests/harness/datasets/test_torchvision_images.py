@@ -7,7 +7,7 @@ import pytest
 
 from harness.core.errors import DataError, DataMissing, SuiteError, UserError
 from harness.datasets import Store, find_dataset
-from harness.planning.suite import load_suite
+from harness.planning.settle import load_suite, settle
 
 RNG = np.random.default_rng(0)
 IMAGES = {"train": RNG.integers(0, 256, (40, 28, 28), dtype=np.uint8), "t10k": RNG.integers(0, 256, (12, 28, 28))}
@@ -99,5 +99,5 @@ def test_a_suite_names_it_as_a_data_set_of_this_project(tmp_path):
     (tmp_path / "fashion.yaml").write_text(SUITE)
     suite = load_suite(tmp_path / "fashion.yaml")
     assert suite.third_party == [], "nothing is imported on trial"
-    [trial] = suite.plan("smoke", "cpu")[0].trials
+    [trial] = settle(suite, "smoke", "cpu").plan()[0].trials
     assert (trial.data.name, trial.data.source) == (FASHION, None)

@@ -79,9 +79,13 @@ def test_each_cell_is_probed_once(suite, probes, capsys):
 
 def test_trials_with_an_estimate_or_a_result_are_not_probed(suite, probes, capsys):
     assert "?" in plan(capsys) and probes == []
-    from harness.planning.suite import load_suite
+    from harness.planning.settle import load_suite, settle
 
-    known = [trial for trial in load_suite("tiny.yaml").plan("quick", "cpu")[0].trials if trial.data.label == "digits"]
+    known = [
+        trial
+        for trial in settle(load_suite("tiny.yaml"), "quick", "cpu").plan()[0].trials
+        if trial.data.label == "digits"
+    ]
     for trial in known:
         record = blank_record(trial, "ok", None)
         record.seconds = 5.0

@@ -241,9 +241,9 @@ def test_interrupted_jobs_resume(slurm, tmp_path, start, harness):
     assert run.wait(timeout=30) == 130
     assert f"cancel {Path('out', 'held')}" in run.output()
     code, output = harness("run", "held.yaml", "--out", "out")
-    assert code == 2 and "cluster jobs use this folder" in output
+    assert code == 2 and "trials of an earlier command use this folder" in output
     run = start(*command)
-    wait_for(lambda: "3 trials of them submitted to the cluster before" in run.output(), run)
+    wait_for(lambda: "3 trials of them were submitted before" in run.output(), run)
     # The time limit; the controller looks every 30 s. A limit before this run would let it submit the trial again.
     slurm.ask("scontrol", "update", f"JobId={array}_1", "EndTime=now+1")
     code, output = harness("status", "out")
@@ -304,7 +304,7 @@ def test_finals_are_submitted_when_their_candidates_have_ended(slurm, tmp_path, 
     run.kill()
     run.wait()
     run = start(*command)
-    wait_for(lambda: "2 trials of them submitted to the cluster before" in run.output(), run)
+    wait_for(lambda: "2 trials of them were submitted before" in run.output(), run)
     assert "digits-held-s0" not in harness("status", "out")[1] and len(submissions(out)) == 1
     (tmp_path / "hold").unlink()
     assert run.wait(timeout=90) == 0, run.output()

@@ -11,6 +11,7 @@ from harness.core.records import blank_record, write_record
 from harness.core.run_options import RunOptions
 from harness.core.settings import DataRef, FlowSettings, LayerRef, TrainingSettings
 from harness.execution.data import check_prepared
+from harness.execution.executor import attached_trials, executor_class
 from harness.execution.outcome import SIGNAL, digest
 from harness.execution.slurm.private import check_in_shell, check_private, make_private
 from harness.execution.slurm.slurm_job import Heartbeat, wait_for_silence
@@ -20,7 +21,6 @@ from harness.execution.slurm.submissions import (
     Beat,
     Submission,
     Submissions,
-    at_work,
     beat_path,
     counted,
     fault_path,
@@ -30,6 +30,7 @@ from harness.execution.slurm.submissions import (
 )
 from harness.kinds.density.trial import DensityTrial
 from harness.kinds.parameters.trial import ParametersTrial
+from harness.planning.cluster import Cluster
 
 LAYER = LayerRef(row="one", layer="conv1x1")
 NAME = "invertbench-s-1"
@@ -165,18 +166,19 @@ def test_folders_of_another_user_are_refused(tmp_path, monkeypatch):
 
 
 def test_a_local_run_refuses_a_folder_that_cluster_jobs_use(tmp_path, monkeypatch):
-    assert at_work(tmp_path, "local") == set()
+    local, slurm = (executor_class(name)(None, Cluster(), ()) for name in ("local", "slurm"))
+    assert attached_trials(tmp_path, local) == set()
     first, second = trial("one"), trial("two")
     place = submission(tmp_path, (first,), (second,))
     write_record(tmp_path / "records", blank_record(second, "ok", None))
     monkeypatch.setenv("PATH", str(tmp_path))  # without squeue, the trial may still be waiting
     with pytest.raises(UserError, match=r"1 waiting.*cancel "):
-        at_work(tmp_path, "local")
-    assert at_work(tmp_path, "slurm") == {first.id}
+        attached_trials(tmp_path, local)
+    assert attached_trials(tmp_path, slurm) == {first.id}
     cancelled(place)
-    assert at_work(tmp_path, "local") == at_work(tmp_path, "slurm") == set()
+    assert attached_trials(tmp_path, local) == attached_trials(tmp_path, slurm) == set()
     with Heartbeat(tmp_path, first, beat()), pytest.raises(UserError, match="1 cancelled"):
-        at_work(tmp_path, "local")  # cancelled, but not ended yet
+        attached_trials(tmp_path, local)  # cancelled, but not ended yet
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"name": "invertbench-a b"}'])

@@ -13,7 +13,7 @@ from harness.datasets.base import Splits
 from harness.evaluation.evaluation import evaluate
 from harness.pipeline.augmentation import augment
 from harness.pipeline.pipeline import Pipeline, permutation
-from harness.planning.suite import load_suite
+from harness.planning.settle import load_suite, settle
 from harness.training.training import TrainingBatches
 
 KINDS = ["crop_flip", "dihedral_shift"]
@@ -172,11 +172,11 @@ def test_a_suite_with_impossible_augmentation_is_refused_with_its_position(tmp_p
     with pytest.raises(SuiteError, match=r"(?s)'none', 'crop_flip' or 'dihedral_shift'"):
         load_suite(file)
     file.write_text(SUITE.replace("crop_flip", "none"))
-    plan = load_suite(file).plan("quick", "cpu")[0]
+    plan = settle(load_suite(file), "quick", "cpu").plan()[0]
     assert [trial.data.augmentation for trial in plan.trials] == ["dihedral_shift", "none"]
     assert ["augmentation" in trial.model_dump(mode="json")["data"] for trial in plan.trials] == [True, False]
     with pytest.raises(SuiteError, match=r"--set datasets.waveforms.augmentation=crop_flip.* moves images"):
-        load_suite(file).plan("quick", "cpu", settings=["datasets.waveforms.augmentation=crop_flip"])
+        settle(load_suite(file), "quick", "cpu", settings=["datasets.waveforms.augmentation=crop_flip"]).plan()
 
 
 @pytest.mark.cuda

@@ -8,7 +8,7 @@ from harness.core.settings import FlowSettings, LayerRef
 from harness.execution.slurm.slurm import parameters, submit
 from harness.kinds.parameters.trial import ParametersTrial
 from harness.planning.cluster import Cluster, cluster_of
-from harness.planning.suite import load_suite
+from harness.planning.settle import load_suite
 
 SUITE = """\
 suite: tiny

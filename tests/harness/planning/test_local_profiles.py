@@ -6,7 +6,7 @@ import pytest
 from flows.baselines import BASELINES
 from harness.datasets import Store, find_dataset
 from harness.kinds.density.run import run as run_density
-from harness.planning.suite import load_suite
+from harness.planning.settle import load_suite, settle
 
 PERMUTED = ("mnist", "cifar10-subset", "tiny-imagenet")
 ROWS = {"conv1x1", "emerging", "periodic", "woodbury", "butterfly", "butterfly-pixels"}
@@ -21,7 +21,7 @@ ROWS = {"conv1x1", "emerging", "periodic", "woodbury", "butterfly", "butterfly-p
     ],
 )
 def test_a_local_profile_compares_its_rows_on_equal_terms(suite, columns, rows, seeds):
-    plan = load_suite(suite).plan("local", "cpu")[0]
+    plan = settle(load_suite(suite), "local", "cpu").plan()[0]
     assert (set(plan.columns), set(plan.rows), len(plan.seeds)) == (columns, rows, seeds)
     for column in columns:
         trials = [trial for trial in plan.trials if trial.kind == "density" and trial.data.label == column]
@@ -49,7 +49,7 @@ def test_a_trial_on_real_data(suite, row, shape, splits, data_root, tmp_path):
     ]
     only = [f"layer={row}", f"dataset={column}"]
     small += ["flow.steps=1", "flow.width=4", "flow.levels=1"]
-    _, (trial,) = load_suite(suite).plan("local", "cpu", seeds=1, settings=small, only=only)
+    _, (trial,) = settle(load_suite(suite), "local", "cpu", seeds=1, settings=small, only=only).plan()
     find_dataset(trial.data.name).check(Store.at(data_root, offline=True), dict(trial.data.options))
     record = run_density(trial, data_root, tmp_path, lambda done, text: None)
     assert (record.status, record.audit["verdict"]) == ("ok", "passed"), record.reason or record.audit["reasons"]

@@ -4,7 +4,7 @@ from functools import cache
 
 import pytest
 
-from harness.planning.suite import load_suite
+from harness.planning.settle import load_suite, settle
 
 # suite, data set: levels, steps, coupling channels, butterfly levels, bi-direction, average, gamma, initialisation
 TABLE = {
@@ -24,7 +24,7 @@ AUGMENTATION = {"cifar10": "crop_flip", "imagenet32": "crop_flip", "galaxy": "di
 
 @cache  # planning takes seconds
 def plan(suite):
-    return load_suite(suite).plan("paper", "cpu", seeds=1)[0]
+    return settle(load_suite(suite), "paper", "cpu", seeds=1).plan()[0]
 
 
 def trials(suite, column):

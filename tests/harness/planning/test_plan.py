@@ -9,7 +9,7 @@ from harness.kinds.density.trial import DensityTrial
 from harness.kinds.parameters.trial import ParametersTrial
 from harness.kinds.runtime.trial import RuntimeTrial
 from harness.planning.plan import Plan, Section
-from harness.planning.suite import load_suite
+from harness.planning.settle import load_suite, settle
 from layers import LAYERS
 
 SUITE = """\
@@ -48,12 +48,12 @@ def suite(tmp_path):
 
 
 def plan(suite, profile="quick", **changes):
-    return suite.plan(profile, "cpu", **changes)[0]
+    return settle(suite, profile, "cpu", **changes).plan()[0]
 
 
 def picked(suite, *only):
     """Return (column, row, seed) of the trials that `--only` picks; check that the plan is unchanged."""
-    made, trials = suite.plan("quick", "cpu", only=only)
+    made, trials = settle(suite, "quick", "cpu", only=only).plan()
     assert made == plan(suite)
     return {(trial.data.label, trial.layer.row, trial.seed) for trial in trials}
 
@@ -186,14 +186,16 @@ def test_only_picks_trials(suite):
 
 
 def test_a_runtime_trial_is_picked_without_the_other_layers():
-    made, trials = load_suite("quickstart").plan("smoke", "cpu", only=["layer=butterfly,emerging", "dataset=digits"])
+    made, trials = settle(
+        load_suite("quickstart"), "smoke", "cpu", only=["layer=butterfly,emerging", "dataset=digits"]
+    ).plan()
     assert [trial.kind for trial in trials] == ["density", "density", "runtime"]
     assert trials[2].rows == ("emerging", "butterfly"), "only selected layers are timed"
     assert set(trials[:2]) < set(made.trials) and len(made.trials) == 18
 
 
 def test_a_limited_plan_has_only_what_its_trials_have(suite):
-    made, trials = suite.plan("quick", "cpu", only=["layer=woodbury", "dataset=shuffled", "seed=1"])
+    made, trials = settle(suite, "quick", "cpu", only=["layer=woodbury", "dataset=shuffled", "seed=1"]).plan()
     limited = made.limited(trials)
     assert (limited.rows, limited.columns, limited.seeds) == (("woodbury",), ("shuffled",), (1,))
     assert limited.trials == trials and made.limited(made.trials) == made
@@ -246,7 +248,7 @@ def test_a_changed_setting_changes_only_the_ids_of_its_trials(suite):
 
 
 def test_a_plan_is_read_back_unchanged(suite, tmp_path):
-    for made in (plan(suite), load_suite("parameters").plan("quick", "cpu")[0]):
+    for made in (plan(suite), settle(load_suite("parameters"), "quick", "cpu").plan()[0]):
         made.save(tmp_path)
         again = Plan.load(tmp_path)
         assert again == made and ids(again) == ids(made)
@@ -268,11 +270,11 @@ def test_the_error_of_an_unknown_profile_lists_the_profiles(suite):
 
 def test_device_auto_falls_back_to_the_cpu_and_cuda_does_not(suite, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert suite.plan("smoke", "auto")[0].device == "cpu"
+    assert settle(suite, "smoke", "auto").plan()[0].device == "cpu"
     with pytest.raises(UserError, match="no CUDA device"):
-        suite.plan("smoke", "cuda")
+        settle(suite, "smoke", "cuda").plan()
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    assert {trial.device for trial in suite.plan("smoke", "auto")[0].trials} == {"cuda"}
+    assert {trial.device for trial in settle(suite, "smoke", "auto").plan()[0].trials} == {"cuda"}
 
 
 def test_a_star_stands_for_all_layers_that_are_not_listed(tmp_path):
@@ -285,7 +287,7 @@ def test_a_star_stands_for_all_layers_that_are_not_listed(tmp_path):
 
 @pytest.mark.parametrize("name", ["layers", "layers_runtime"])
 def test_a_suite_of_all_layers_has_every_registered_one(name):
-    made = load_suite(name).plan("smoke", "cpu")[0]
+    made = settle(load_suite(name), "smoke", "cpu").plan()[0]
     timed = {ref.layer for trial in made.trials if trial.kind == "runtime" for ref in trial.layers}
     assert timed == {name for name, cls in LAYERS.items() if cls.__module__.startswith("layers.")}
 
@@ -304,7 +306,7 @@ def test_a_third_party_layer_is_added_as_a_row(suite, tmp_path, monkeypatch):
 
 
 def test_quickstart_times_its_layers_last():
-    made = load_suite("quickstart").plan("smoke", "cpu")[0]
+    made = settle(load_suite("quickstart"), "smoke", "cpu").plan()[0]
     kinds = [type(trial) for trial in made.trials]
     assert kinds == [DensityTrial] * 15 + [RuntimeTrial] * 3
     timed = made.trials[-3:]
@@ -315,7 +317,7 @@ def test_quickstart_times_its_layers_last():
 
 
 def test_parameters_are_counted_at_every_width():
-    made, trials = load_suite("parameters").plan("quick", "cpu", only=["dataset=mimic"])
+    made, trials = settle(load_suite("parameters"), "quick", "cpu", only=["dataset=mimic"]).plan()
     assert all(isinstance(trial, ParametersTrial) and trial.shape == (2, 1024) for trial in trials)
     assert [trial.flow.width for trial in trials] == [16] * 5 + [64] * 5
     assert made.published.values["butterfly"]["mimic"] == 15280 and made.published.width("butterfly", "mimic") == 16
@@ -337,7 +339,7 @@ profiles:
     path.write_text(text)
 
     def widths(*settings):
-        made = load_suite(path).plan("quick", "cpu", settings=settings)[0]
+        made = settle(load_suite(path), "quick", "cpu", settings=settings).plan()[0]
         return [(trial.label, trial.flow.width) for trial in made.trials]
 
     assert widths() == [("own", 3), ("own", 4), ("plain", 8)]
@@ -349,7 +351,7 @@ profiles:
 
 
 def test_a_sweep_is_one_trial_per_point():
-    made = load_suite("runtime").plan("smoke", "cpu", settings=["timing.rounds=7"])[0]
+    made = settle(load_suite("runtime"), "smoke", "cpu", settings=["timing.rounds=7"]).plan()[0]
     assert [(trial.sweep, trial.shape, trial.batch) for trial in made.trials] == [
         ("spatial", (3, 4, 4), 2),
         ("spatial", (3, 8, 8), 2),
@@ -382,16 +384,16 @@ def test_a_profile_names_the_rows_it_trains(tmp_path):
 
 
 def test_points_are_measured_in_several_processes_one_after_the_other():
-    made = load_suite("runtime").plan("smoke", "cpu", settings=["timing.processes=2"])[0]
+    made = settle(load_suite("runtime"), "smoke", "cpu", settings=["timing.processes=2"]).plan()[0]
     points = [(trial.sweep, trial.shape, trial.batch) for trial in made.trials]
     assert [trial.process for trial in made.trials] == [0] * 6 + [1] * 6 and points[:6] == points[6:]
     assert len({trial.id for trial in made.trials}) == 12
-    once = load_suite("runtime").plan("smoke", "cpu")[0]
+    once = settle(load_suite("runtime"), "smoke", "cpu").plan()[0]
     assert once.trials == made.trials[:6], "trials of the first process keep their ids"
 
 
 def test_the_runtime_suite_sweeps_sides_batches_and_channels():
-    quick, paper = (load_suite("runtime").plan(profile, "cpu")[0] for profile in ("quick", "paper"))
+    quick, paper = (settle(load_suite("runtime"), profile, "cpu").plan()[0] for profile in ("quick", "paper"))
     for made in (quick, paper):
         sides = {(trial.shape[0], trial.shape[1]) for trial in made.trials if trial.sweep.startswith("spatial")}
         assert sides == {(channels, side) for channels in (1, 3) for side in (4, 8, 16, 32, 64, 128)}

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from harness.core.errors import SuiteError
-from harness.planning.suite import load_suite, packaged_suites, read_suite
+from harness.planning.settle import load_suite, settle
+from harness.planning.suite import packaged_suites, read_suite
 from harness.planning.suite_base import Suite
 
 GOOD = """\
@@ -61,7 +62,7 @@ def test_a_packaged_suite_is_found_by_name_and_by_path(tmp_path, monkeypatch):
 
 def test_the_name_serves_as_title(tmp_path):
     path = write(tmp_path, GOOD.replace("title: Tiny\n", ""))
-    assert load_suite(path).plan("quick", "cpu")[0].title == "tiny"
+    assert settle(load_suite(path), "quick", "cpu").plan()[0].title == "tiny"
 
 
 def test_a_local_file_takes_precedence_over_a_packaged_suite(tmp_path, monkeypatch):
@@ -206,7 +207,7 @@ def test_shapes_are_checked_with_the_settings_of_every_profile_and_data_set(tmp_
     assert (line, column) == (14, 46) and "(quick digits)" in message
     suite = load_suite(write(tmp_path, GOOD), shapes=True)
     with pytest.raises(SuiteError, match="at most 6 levels"):
-        suite.plan("quick", "cpu", settings=["layers.butterfly.options.levels=9"])
+        settle(suite, "quick", "cpu", settings=["layers.butterfly.options.levels=9"]).plan()
 
 
 def test_a_suite_may_declare_impossible_shapes_as_unsupported(tmp_path):

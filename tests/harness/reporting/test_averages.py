@@ -8,7 +8,7 @@ import pytest
 from harness.core.errors import SuiteError
 from harness.core.records import blank_record
 from harness.planning.plan import Plan
-from harness.planning.suite import load_suite
+from harness.planning.settle import load_suite, settle
 from harness.reporting.frame import Results
 from harness.reporting.report import report_of
 
@@ -43,10 +43,10 @@ def suite(tmp_path):
 
 def test_a_plan_has_the_averages_of_its_profile_and_of_set(suite, tmp_path):
     loaded = load_suite(suite(), shapes=True)
-    assert loaded.plan("quick", "cpu")[0].averages == {"mean": ("one", "two")}
-    made, trials = loaded.plan("quick", "cpu", only=["dataset=one"])
+    assert settle(loaded, "quick", "cpu").plan()[0].averages == {"mean": ("one", "two")}
+    made, trials = settle(loaded, "quick", "cpu", only=["dataset=one"]).plan()
     assert made.means == {"mean": ("one", "two")} and made.limited(trials).means == {}, "one data set has no mean"
-    changed = loaded.plan("quick", "cpu", settings=["averages.other=[two, one]"])[0]
+    changed = settle(loaded, "quick", "cpu", settings=["averages.other=[two, one]"]).plan()[0]
     assert changed.averages == {"mean": ("one", "two"), "other": ("two", "one")}
     changed.save(tmp_path)
     assert Plan.load(tmp_path) == changed
@@ -77,7 +77,7 @@ def test_averages_need_a_new_name_and_a_density_suite(suite):
     with pytest.raises(
         SuiteError, match=r"--set averages\.x=\[one, three\]: averages\.x: profiles\.quick has no data s"
     ):
-        load_suite(suite(), shapes=True).plan("quick", "cpu", settings=["averages.x=[one, three]"])
+        settle(load_suite(suite(), shapes=True), "quick", "cpu", settings=["averages.x=[one, three]"]).plan()
 
 
 # Table

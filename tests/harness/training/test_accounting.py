@@ -11,7 +11,7 @@ from harness.core.errors import SuiteError
 from harness.core.settings import FlowSettings, LayerRef
 from harness.kinds.density.run import run as run_density
 from harness.pipeline.models import build_flow
-from harness.planning.suite import load_suite
+from harness.planning.settle import load_suite, settle
 from harness.training.accounting import uncounted
 from layers import LAYERS
 
@@ -54,7 +54,7 @@ def test_training_changes_the_omitted_term():
 
 
 def test_both_values_of_the_same_weights_are_recorded(tmp_path):
-    _, trials = load_suite("claims").plan("smoke", "cpu", only=["claim=mimic-table"])
+    _, trials = settle(load_suite("claims"), "smoke", "cpu", only=["claim=mimic-table"]).plan()
     released, fair = trials
     record = run_density(released, None, tmp_path, lambda done, text: None)
     [row] = record.rows
@@ -107,6 +107,6 @@ profiles:
 
 def test_neither_set_nor_a_claims_suite_alone_may_train_on_it(capsys):
     with pytest.raises(SuiteError, match=r"^--set training\.accounting=once_per_sequence: .*" + QUARANTINED):
-        load_suite("quickstart").plan("quick", "cpu", settings=["training.accounting=once_per_sequence"])
+        settle(load_suite("quickstart"), "quick", "cpu", settings=["training.accounting=once_per_sequence"]).plan()
     assert main(["run", "suites/claims/mimic_table.yaml", "--profile", "smoke"]) == 2
     assert QUARANTINED in capsys.readouterr().err

@@ -13,7 +13,7 @@ from harness.core.records import read_record, write_record
 from harness.kinds.claims.report import JUDGES, ClaimsReport, examine
 from harness.kinds.density.figures import accounting, singular
 from harness.planning.plan import Plan
-from harness.planning.suite import load_suite
+from harness.planning.settle import load_suite, settle
 from harness.reporting.frame import Results
 from harness.reporting.page.page import PageFigure
 from harness.reporting.tables.rendering import Table
@@ -92,7 +92,7 @@ def test_the_packaged_claims_have_judges_and_every_profile():
     suite, libraries = load_suite("claims"), load_suite("libraries")
     assert {claim.judge for claim in (*suite.claims.values(), *libraries.claims.values())} == set(JUDGES)
     assert suite.profile_names == ["smoke", "quick", "local"]
-    plan, trials = suite.plan("quick", "cpu")
+    plan, trials = settle(suite, "quick", "cpu").plan()
     assert set(trials) == set(plan.trials) and len({trial.id for trial in trials}) == len(trials)
     kinds = [trial.kind for trial in plan.trials]
     assert kinds == sorted(kinds, key=lambda kind: kind == "runtime"), "runtime trials run last"
@@ -120,9 +120,9 @@ def test_set_changes_the_suite_of_one_claim(two):
     suite = load_suite("two.yaml")
     change = ["layers.butterfly.options.initialisation=rotation"]
     with pytest.raises(UserError, match=r"--set: changes the suite of one claim; say which: --only claim=NAME"):
-        suite.plan("quick", "cpu", settings=change)
-    before, _ = suite.plan("quick", "cpu")
-    after, picked = suite.plan("quick", "cpu", settings=change, only=["claim=blocks"])
+        settle(suite, "quick", "cpu", settings=change).plan()
+    before, _ = settle(suite, "quick", "cpu").plan()
+    after, picked = settle(suite, "quick", "cpu", settings=change, only=["claim=blocks"]).plan()
     changed = {trial.id for trial in after.trials} - {trial.id for trial in before.trials}
     assert changed == {trial.id for trial in picked} and {trial.suite for trial in picked} == {"part-blocks"}
 

@@ -25,7 +25,7 @@ from harness.kinds.density.run import run as run_density
 from harness.kinds.density.trial import DensityTrial
 from harness.kinds.density.weights import load_flow, weights_path
 from harness.pipeline.pipeline import Pipeline
-from harness.planning.suite import load_suite
+from harness.planning.settle import load_suite, settle
 from harness.training.training import fit
 
 ESTIMATED = ["iresnet", "residual_flow", "idensenet"]
@@ -190,11 +190,11 @@ def test_the_audit_catches_a_biased_estimate():
 
 
 def test_a_suite_names_baselines_in_a_list_or_with_settings(tmp_path):
-    plan, trials = load_suite(write(tmp_path)).plan("smoke", "cpu")
+    plan, trials = settle(load_suite(write(tmp_path)), "smoke", "cpu").plan()
     assert plan.rows == ("conv1x1", "maf", "iresnet")
     mapping = "{maf: {}, wide: {baseline: maf, flow: {width: 9}, options: {hidden_layers: 2}}}"
     suite = load_suite(write(tmp_path, mapping, "{flows: {wide: {flow: {steps: 3}}}}"))
-    plan, trials = suite.plan("smoke", "cpu", only=["layer=maf,wide"], settings=["flows.maf.flow.levels=2"])
+    plan, trials = settle(suite, "smoke", "cpu", only=["layer=maf,wide"], settings=["flows.maf.flow.levels=2"]).plan()
     assert [trial.layer.row for trial in trials] == ["maf", "wide"]
     assert [trial.flow.levels for trial in trials] == [2, 1]
     assert trials[1].flow.width == 9 and trials[1].flow.steps == 3
@@ -225,7 +225,7 @@ def test_a_suite_names_baselines_in_a_list_or_with_settings(tmp_path):
 )
 def test_a_wrong_baseline_row_is_an_error_with_place_and_reason(tmp_path, flows, extra, message):
     with pytest.raises(SuiteError, match=message):
-        load_suite(write(tmp_path, flows, extra)).plan("smoke", "cpu")
+        settle(load_suite(write(tmp_path, flows, extra)), "smoke", "cpu").plan()
 
 
 def test_a_missing_library_is_an_error_that_names_the_install_command(tmp_path, monkeypatch, capsys):

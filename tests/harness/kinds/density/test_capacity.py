@@ -10,7 +10,7 @@ from harness.kinds.density.figures.capacity import figures
 from harness.kinds.density.models import fields
 from harness.kinds.density.run import run as run_density
 from harness.kinds.density.trial import DensityTrial
-from harness.planning.suite import load_suite
+from harness.planning.settle import load_suite, settle
 from harness.reporting.frame import Results
 
 CONTROL = "conv1x1-twice"
@@ -29,7 +29,7 @@ def value_of(column, row, seed):
 @pytest.fixture
 def run(recorded):
     """Return the smoke profile with three seeds, and records of made-up likelihoods."""
-    plan, _ = load_suite("capacity").plan("smoke", "cpu", seeds=3)
+    plan, _ = settle(load_suite("capacity"), "smoke", "cpu", seeds=3).plan()
     return plan, records_of(plan.trials, recorded)
 
 
@@ -82,7 +82,7 @@ def test_a_layer_that_does_not_compete_has_no_lead(run):
 
 def test_without_several_capacities_or_a_control_there_is_no_figure(recorded):
     for only in ("dataset=digits,digits attention", "layer=emerging,periodic"):
-        plan, trials = load_suite("capacity").plan("smoke", "cpu", only=[only], seeds=3)
+        plan, trials = settle(load_suite("capacity"), "smoke", "cpu", only=[only], seeds=3).plan()
         assert figures(Results.of(plan.limited(trials), records_of(trials, recorded))) == {}
 
 

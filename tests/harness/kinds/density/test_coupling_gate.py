@@ -12,7 +12,7 @@ from harness.kinds.density.trial import DensityTrial
 from harness.kinds.parameters.trial import ParametersTrial
 from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline
-from harness.planning.suite import load_suite
+from harness.planning.settle import load_suite, settle
 from harness.reporting.frame import Results
 from harness.reporting.report import report_of
 
@@ -72,17 +72,17 @@ def test_trials_of_the_published_gate_keep_their_ids():
 def test_the_galaxy_suite_bounds_the_gate_except_in_its_published_protocol():
     suite = load_suite("galaxy")
     for profile in ("smoke", "quick", "local", "paper"):
-        plan = suite.plan(profile, "cpu")[0]
+        plan = settle(suite, profile, "cpu").plan()[0]
         assert {trial.flow.gate for trial in plan.trials} == {"published" if profile == "paper" else "bounded"}
         (likelihood, *_) = report_of(Results.of(plan, [])).tables
         assert ("coupling scales bounded to (0.5, 1.5)" in likelihood.caption) == (profile != "paper")
         remarked = [note for note in likelihood.notes if "fails its audit" in note]
         assert len(remarked) == (profile == "paper")
-    changed = suite.plan("paper", "cpu", settings=["flow.gate=bounded"])[0]
+    changed = settle(suite, "paper", "cpu", settings=["flow.gate=bounded"]).plan()[0]
     assert {trial.flow.gate for trial in changed.trials} == {"bounded"}
 
 
 def test_the_caption_states_the_gate_for_layers_only():
-    plan = load_suite("density").plan("smoke", "cpu", settings=["flow.gate=bounded"])[0]
+    plan = settle(load_suite("density"), "smoke", "cpu", settings=["flow.gate=bounded"]).plan()[0]
     glow, baselines = report_of(Results.of(plan, [])).tables[0].caption.split("No Glow")
     assert "scales bounded" in glow and "scales bounded" not in baselines

@@ -6,7 +6,7 @@ from harness.core.errors import SuiteError
 from harness.core.settings import SampleSettings
 from harness.kinds.density.tables.fidelity import fidelity_table
 from harness.kinds.density.trial import DensityTrial
-from harness.planning.suite import load_suite
+from harness.planning.settle import load_suite, settle
 from harness.reporting.frame import Results
 from harness.reporting.report import report_of
 from harness.reporting.tables.rendering import latex, markdown
@@ -149,10 +149,10 @@ def test_samples_of_sequences_are_refused_at_their_setting(load):
     with pytest.raises(SuiteError, match=r":9:\d+: waveforms: training.samples compares images"):
         load(SUITE.replace("WAVES", "waveforms: {}"))
     suite = load(SUITE.replace("WAVES", "waveforms: {training: {samples: null}}"))
-    plan = suite.plan("quick", "cpu", settings=["datasets.digits.training.samples.count=32"])[0]
+    plan = settle(suite, "quick", "cpu", settings=["datasets.digits.training.samples.count=32"]).plan()[0]
     assert [trial.training.samples for trial in plan.trials] == [SampleSettings(count=32), None]
     with pytest.raises(SuiteError, match=r"--set training.samples.count=32: waveforms"):
-        suite.plan("quick", "cpu", settings=["training.samples.count=32"])
+        settle(suite, "quick", "cpu", settings=["training.samples.count=32"]).plan()
 
 
 @pytest.mark.parametrize("count", ["9", "100001", "2.5", "true"])

@@ -10,7 +10,7 @@ from harness.kinds.density.run import _rebuild
 from harness.kinds.density.run import run as run_density
 from harness.kinds.density.trial import DensityTrial
 from harness.pipeline.models import build_flow
-from harness.planning.suite import load_suite
+from harness.planning.settle import load_suite, settle
 
 
 def trial(keep_mixer, **options):
@@ -74,7 +74,7 @@ profiles:
 def test_a_suite_plans_the_control_beside_its_layer(tmp_path):
     file = tmp_path / "control.yaml"
     file.write_text(SUITE)
-    plan, _ = load_suite(file).plan("quick", "cpu", only=["layer=two"])
+    plan, _ = settle(load_suite(file), "quick", "cpu", only=["layer=two"]).plan()
     assert {"two", "conv1x1"} <= set(plan.rows)
     kept = {trial.layer.row for trial in plan.trials if "keep_mixer" in trial.model_dump(mode="json")["layer"]}
     assert kept == {"two"}

@@ -8,7 +8,7 @@ from scipy import stats
 
 from harness.kinds.density.tables.leads import leads_table
 from harness.kinds.density.trial import DensityTrial
-from harness.planning.suite import load_suite
+from harness.planning.settle import load_suite, settle
 from harness.reporting.frame import Results
 
 CONTROL = "conv1x1-twice"
@@ -24,7 +24,7 @@ def table_of(recorded):
     """Return a function of seeds that makes the table of the smoke profile; `measures` are changed for the oracle."""
 
     def table(seeds, only=(), **measures):
-        plan, trials = load_suite("which_layer").plan("smoke", "cpu", seeds=seeds, only=only)
+        plan, trials = settle(load_suite("which_layer"), "smoke", "cpu", seeds=seeds, only=only).plan()
         trials = [trial for trial in trials if isinstance(trial, DensityTrial)]
         records = [
             recorded(trial, value_of(trial.layer.row, trial.seed), **(measures if trial.layer.oracle else {}))

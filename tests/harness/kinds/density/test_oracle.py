@@ -15,7 +15,7 @@ from harness.kinds.density.trial import DensityTrial
 from harness.kinds.density.weights import load_flow, weights_path
 from harness.pipeline.models import build_flow
 from harness.pipeline.pipeline import Pipeline
-from harness.planning.suite import load_suite
+from harness.planning.settle import load_suite, settle
 
 
 def trial(oracle, permute, layer="conv1x1", seed=0, **settings):
@@ -170,7 +170,7 @@ profiles:
 def test_trials_of_several_seeds_share_a_data_set_permuted_per_seed(tmp_path):
     file = tmp_path / "oracle.yaml"
     file.write_text(SUITE.replace("      digits: {}\n", "").replace("permute: 0", "permute: per-seed"))
-    plan, _ = load_suite(file).plan("quick", "cpu", seeds=2)
+    plan, _ = settle(load_suite(file), "quick", "cpu", seeds=2).plan()
     assert {trial.data.permute for trial in plan.trials} == {"per-seed"} and len(plan.trials) == 4
 
 
@@ -179,15 +179,17 @@ def test_a_suite_must_declare_an_oracle_on_unpermuted_data_as_unsupported(tmp_pa
     file.write_text(SUITE)
     suite = load_suite(file)
     with pytest.raises(SuiteError, match=r"oracle.yaml:6:.*oracle \(quick digits\): .*`unsupported: true`"):
-        suite.plan("quick", "cpu")
-    _, picked = suite.plan("quick", "cpu", only=["dataset=permuted-digits"])
+        settle(suite, "quick", "cpu").plan()
+    _, picked = settle(suite, "quick", "cpu", only=["dataset=permuted-digits"]).plan()
     assert [trial.layer.oracle for trial in picked] == [False, True]
     assert ["oracle" in trial.model_dump(mode="json")["layer"] for trial in picked] == [False, True]
     file.write_text("unsupported: true\n" + SUITE)
-    assert len(load_suite(file).plan("quick", "cpu")[0].trials) == 4
+    assert len(settle(load_suite(file), "quick", "cpu").plan()[0].trials) == 4
     starred = SUITE.replace("conv1x1: {}", '"*": {}').replace("kind: density", "kind: density\nunsupported: true")
     file.write_text(starred)
-    assert "conv1x1" in load_suite(file).plan("quick", "cpu")[0].rows, "an oracle does not stand for its layer"
+    assert "conv1x1" in settle(load_suite(file), "quick", "cpu").plan()[0].rows, (
+        "an oracle does not stand for its layer"
+    )
     counted = SUITE.replace("kind: density", "kind: parameters").replace("quick:\n", "quick:\n    widths: [4]\n")
     file.write_text(counted.replace(", permute: 0", ""))
     with pytest.raises(SuiteError, match=r"oracle.yaml:6:\d+: 'oracle' means nothing in a suite of kind parameters"):

@@ -5,7 +5,7 @@ import pytest
 
 from harness.kinds.parameters.answer import answer
 from harness.kinds.parameters.run import run as run_parameters
-from harness.planning.suite import load_suite
+from harness.planning.settle import load_suite, settle
 from harness.reporting.frame import Results
 
 BACKBONE = 44_175_264
@@ -31,7 +31,7 @@ OTHERS = {
 @pytest.fixture(scope="module")
 def counts(tmp_path_factory):
     """Return {(data set, layer, width): row of results.csv}."""
-    plan = load_suite("parameters").plan(profile="quick", device="cpu")[0]
+    plan = settle(load_suite("parameters"), profile="quick", device="cpu").plan()[0]
     out = tmp_path_factory.mktemp("out")
     wanted = PUBLISHED.keys() | OTHERS.keys()
     records = [

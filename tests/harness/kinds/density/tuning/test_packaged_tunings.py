@@ -5,7 +5,7 @@ from collections import defaultdict
 import pytest
 
 from harness.kinds.density.tuning.planned import tuning_of
-from harness.planning.suite import load_suite
+from harness.planning.settle import load_suite
 
 TUNED = (
     "quickstart",

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from harness.core.records import blank_record, write_record
-from harness.planning.suite import load_suite
+from harness.planning.settle import load_suite, settle
 
 SUITE = """\
 suite: tuned
@@ -40,7 +40,7 @@ def planned(tuned, tmp_path_factory):
     path.write_text(tuned)
 
     def plan(*settings):
-        return load_suite(path).plan("quick", "cpu", settings=settings)[0]
+        return settle(load_suite(path), "quick", "cpu", settings=settings).plan()[0]
 
     return plan
 

@@ -80,8 +80,7 @@ def test_fewer_candidates_are_the_first_ones_and_zero_tunes_nothing(planned):
     assert none == [] and all(trial.tuning is None for trial in plain) and len(plain) == 4
     one_more, _ = split(planned("tuning.candidates=4"))
     assert one_more[:6] == candidates
-    checked = planned().with_checksums({finals[0].data.arrays: "abc"})
-    assert len(checked.due({})) == 10, "candidates and finals are of the same data"
+    assert len(planned().due({})) == 10, "candidates and finals are of the same data"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from harness.execution.gate import REFUSED, leave_out_refused, with_checks
 from harness.execution.outcome import log_path
 from harness.kinds.density.tuning.choice import NoChoice, choose
 from harness.planning.plan import Plan
-from harness.planning.suite import load_suite
+from harness.planning.settle import load_suite, settle
 
 # The first layer looks through its process for the held-out splits, and prints a checksum of each.
 LAYERS = """\
@@ -100,7 +100,9 @@ def test_a_candidate_finds_validation_values_alone_in_its_process(suite, tmp_pat
 def test_check_layer_examines_the_options_of_candidates(suite, leave, tmp_path):
     """A value that is refused loses its candidates; the final trial takes the check of the chosen one."""
     row = 'picky: {layer: "third_party.py:Picky", options: {fault: true}, tune: {fault: [true, false]}}'
-    *candidates, final = load_suite(suite(row)).plan("quick", "cpu", settings=["tuning.candidates=3"])[0].trials
+    *candidates, final = (
+        settle(load_suite(suite(row)), "quick", "cpu", settings=["tuning.candidates=3"]).plan()[0].trials
+    )
     assert len(candidates) == 3
     by_fault = {dict(trial.layer.options)["fault"]: trial for trial in candidates}
     keys = {fault: trial.layer.check_key for fault, trial in by_fault.items()}

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from harness.core.errors import SuiteError
-from harness.planning.suite import load_suite
+from harness.planning.settle import load_suite
 
 RATE = "training.learning_rate: {low: 1e-3, high: 1e-1, scale: log}"
 

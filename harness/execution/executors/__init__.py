@@ -1,0 +1,1 @@
+"""Executors, one per file (see `harness.execution.executor`)."""

@@ -1,0 +1,245 @@
+"""Settle a suite for one run: check it, select trials, and expand it into a plan, each once.
+
+settled = settle(suite, "quick", only=["layer=butterfly"])   # a SuiteError names every problem with its place
+settled.data                                                  # the data sets that the selected trials read
+plan, selected = settled.plan(checksums)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from harness.core.errors import UserError, nearest
+from harness.core.provenance.machine import usable_cores
+from harness.core.settings import DataRef
+from harness.core.trial import AnyTrial
+from harness.planning.overrides import parse_only, pick
+from harness.planning.plan import Device, GivenDevice, Plan, Section
+from harness.planning.problems import raise_problems
+from harness.planning.resolve import Scope
+from harness.planning.suite import read_suite
+from harness.planning.suite_base import Suite, SuiteFile
+
+Checksums = Mapping[DataRef, str | None]
+
+CHANGES = {"settings": "--set", "layers": "--layer", "seeds": "--seeds"}
+"""Arguments of `settle` that change a suite -> the option of the command line."""
+
+
+class Planned(NamedTuple):
+    """The plan of a profile, which is the same whatever `--only` selects, and the trials that it selects.
+
+    Layers that `--only` excludes are removed from the selected runtime trials.
+    """
+
+    plan: Plan
+    selected: tuple[AnyTrial, ...]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One suite of rows and columns, with the selected ones."""
+
+    scope: Scope
+    rows: Sequence[str]
+    columns: Sequence[str]
+    seeds: frozenset[int]
+    common: Mapping[str, Any]  # settings of all trials
+
+    @property
+    def data(self) -> list[DataRef]:
+        """The data sets of the selected columns."""
+        references = self.scope.suite.references(self.scope)
+        return [reference for label, reference in references.items() if label in self.columns]
+
+    def plan(self, checksums: Checksums) -> Planned:
+        scope, suite = self.scope, self.scope.suite
+        data = {
+            label: reference.model_copy(update={"checksum": checksums.get(reference.arrays)})
+            for label, reference in suite.references(scope).items()
+        }
+        plan = Plan.model_validate(
+            {
+                **_heading(suite, scope.name, self.common["device"]),
+                "rows": tuple(scope.rows),
+                "columns": tuple(scope.columns),
+                "seeds": suite.seeds(scope),
+                "unsupported": suite.unsupported,
+                "timeout": scope.limit("timeout"),
+                "memory": scope.limit("memory"),
+                "published": suite.published,
+                "trials": tuple(suite.expand(scope, self.common, data)),
+                **suite.plan_settings(scope),
+            }
+        )
+        others = {row for row in scope.rows if row not in self.rows}
+        selected = (trial for trial in plan.trials if trial.selected(self.rows, self.columns, self.seeds))
+        return Planned(plan, tuple(trial.without_rows(others) for trial in selected))
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A suite whose trials are determined, but for the checksums of their data."""
+
+    suite: SuiteFile
+    profile: str
+    device: Device
+    parts: Mapping[str, _Part]
+    selected: frozenset[str]  # of the parts
+
+    @property
+    def data(self) -> list[DataRef]:
+        """The data sets that the selected trials read, each once."""
+        return list(
+            dict.fromkeys(data for label in self.parts if label in self.selected for data in self.parts[label].data)
+        )
+
+    def plan(self, checksums: Checksums = MappingProxyType({})) -> Planned:
+        """Return the plan and the selected trials, on data of these checksums, by `DataRef.arrays`."""
+        plans = {label: part.plan(checksums) for label, part in self.parts.items()}
+        if self.suite.part_key is None:
+            return plans[""]
+        heads = {label: plan.model_copy(update={"trials": ()}) for label, (plan, _) in plans.items()}
+        whole = Plan(
+            **_heading(self.suite, self.profile, self.device),
+            rows=tuple(dict.fromkeys(row for head in heads.values() for row in head.rows)),
+            columns=tuple(dict.fromkeys(column for head in heads.values() for column in head.columns)),
+            unsupported=any(head.unsupported for head in heads.values()),
+            trials=_in_order(trial for plan, _ in plans.values() for trial in plan.trials),
+            sections=tuple(Section(name=label, head=head, **self.suite.about(label)) for label, head in heads.items()),
+        )
+        chosen = (trial for label, planned in plans.items() if label in self.selected for trial in planned.selected)
+        return Planned(whole, _in_order(chosen))
+
+
+def load_suite(source: str | Path, *, shapes: bool = False) -> SuiteFile:
+    """Read a suite file and check it (see `read_suite` and `check_suite`)."""
+    return check_suite(read_suite(source), shapes=shapes)
+
+
+def check_suite(suite: SuiteFile, *, shapes: bool = False, but: str | None = None) -> SuiteFile:
+    """Return the suite after checking all that does not depend on the command line; `read_suite` checked its structure.
+
+    Args:
+        shapes: whether to build every layer on every shape of every profile.
+        but: a profile that is not checked, as `settle` will.
+
+    Raises:
+        SuiteError: with every problem of the first part that has any, each as ``file:line:column: message``.
+    """
+    from harness.planning.suite_checks import suite_problems  # imports torch
+
+    for part in suite.parts.values():
+        scopes = [part.scope(name) for name in part.profiles if name != but]
+        raise_problems(part.document, suite_problems(part, scopes, shapes))
+    return suite
+
+
+def settle(
+    suite: SuiteFile,
+    profile: str = "quick",
+    device: GivenDevice = "auto",
+    *,
+    only: Sequence[str] = (),
+    jobs: int | None = None,
+    elsewhere: int | None = None,
+    **changes: Any,
+) -> Settled:
+    """Check one profile under the changes of a command line, and select what is to run.
+
+    Args:
+        suite: as `read_suite` returns it.
+        profile: one of the suite's.
+        device: "auto" takes a CUDA device where there is one.
+        only: `--only` texts, "layer=butterfly".
+        jobs: trials at once, among which `threads: auto` divides the cores.
+        elsewhere: cores of each trial, if they run on other machines, whose devices are unknown here; None: they run
+            here.
+        **changes: any of
+            settings: `--set` texts, "training.steps=100".
+            layers: third-party layers that become rows of their own, "FILE.py:CLASS".
+            seeds: the number of seeds, in place of the profile's.
+
+    Raises:
+        SuiteError: the selected part of the suite, with these changes, cannot run; every reason with its place.
+        UserError: no such profile, no such device, changes for more than one part, or `only` selects nothing.
+    """
+    used = resolve_device(device) if elsewhere is None or device == "auto" else device
+    common = {"device": used, "jobs": jobs, "elsewhere": elsewhere}
+    if suite.part_key is None:
+        (whole,) = suite.parts.values()
+        return Settled(suite, profile, used, {"": _part(whole, profile, only, common, changes)}, frozenset({""}))
+    if profile not in suite.profile_names:
+        raise UserError(
+            f"suite {suite.suite} has no profile {profile!r} in all of its {suite.part_key}s; it has "
+            f"{', '.join(suite.profile_names)} (--profile NAME)"
+        )
+    selected = _selected_parts(only, suite.part_key, list(suite.parts))
+    options = [option for name, option in CHANGES.items() if changes.get(name)]
+    if len(selected) != 1 and options:
+        key = suite.part_key
+        raise UserError(f"{options[0]}: changes the suite of one {key}; say which: --only {key}=NAME")
+    parts = {
+        label: _part(part, profile, (), common, changes if selected == {label} else {})
+        for label, part in suite.parts.items()
+    }
+    return Settled(suite, profile, used, parts, selected)
+
+
+def _part(
+    suite: Suite, profile: str, only: Sequence[str], common: Mapping[str, Any], changes: Mapping[str, Any]
+) -> _Part:
+    from harness.planning.suite_checks import scope_problems  # imports torch
+
+    scope = suite.scope(profile, **changes)
+    selection = parse_only(only)
+    rows = pick(selection, "layer", {label: row.named(label) for label, (row, _) in scope.rows.items()})
+    columns = pick(selection, "dataset", scope.columns)
+    seeds = pick(selection, "seed", {str(seed): "" for seed in suite.seeds(scope)})
+    raise_problems(suite.document, scope_problems(scope, {(column, row) for column in columns for row in rows}))
+    threads = scope.setting("threads")
+    if threads == "auto":
+        threads = common["elsewhere"] or max(1, usable_cores() // (common["jobs"] or 1))
+    settings = {"suite": suite.suite, "profile": profile, "device": common["device"], "threads": threads}
+    return _Part(scope, rows, columns, frozenset(map(int, seeds)), settings)
+
+
+def _heading(suite: SuiteFile, profile: str, device: Device) -> dict[str, Any]:
+    return {
+        "suite": suite.suite,
+        "kind": suite.kind,
+        "title": suite.title or suite.suite,
+        "question": " ".join(suite.question.split()),
+        "profile": profile,
+        "device": device,
+    }
+
+
+def _in_order(trials: Iterable[AnyTrial]) -> tuple[AnyTrial, ...]:
+    """Return the trials with those that run alone last, as a run does them."""
+    return tuple(sorted(trials, key=lambda trial: trial.alone))
+
+
+def _selected_parts(only: Sequence[str], key: str, labels: list[str]) -> frozenset[str]:
+    names = parse_only(only, keys=(key,))[key]
+    for name in names:
+        if name not in labels:
+            raise UserError(f"--only {key}={name}: there is no such {key}; {nearest(name, labels)}")
+    return frozenset(names or labels)
+
+
+def resolve_device(device: GivenDevice) -> Device:
+    """Return the device that a run uses."""
+    if device == "cpu":
+        return "cpu"
+    import torch
+
+    if torch.cuda.is_available():
+        return "cuda"
+    if device == "cuda":
+        raise UserError("--device cuda: torch finds no CUDA device here; use --device cpu or auto")
+    return "cpu"
