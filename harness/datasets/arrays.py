@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 from harness.core.errors import DataError
 from harness.core.settings import Count, Flag, Settings
 from harness.datasets._images.image_files import pool
-from harness.datasets._images.selection import SEED, divide, fill, first_of, hold_out, seeded_order
+from harness.datasets._store.selection import SEED, divide, fill, first_of, hold_out, seeded_order
 from harness.datasets._store.store import Store, Writer, prepare
 from harness.datasets._values.encoding import Encoding, choose_encoding, identity, lattice_facts
 from harness.datasets._values.file_options import SHARES, SPLITS, STEP, Shares, Step, share_out

@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError
 
 from harness.core.errors import DataError
 from harness.core.settings import Count, Flag, Settings
-from harness.datasets._images.selection import SEED, seeded_order
+from harness.datasets._store.selection import SEED, seeded_order
 from harness.datasets._signals.windows import fill_windows
 from harness.datasets._store.store import Store, Writer, prepare
 from harness.datasets._values.encoding import choose_encoding, lattice_facts

@@ -23,7 +23,7 @@ from harness.datasets._images.image_files import (
     read_image,
     stamp,
 )
-from harness.datasets._images.selection import divide, fill, seeded_order
+from harness.datasets._store.selection import divide, fill, seeded_order
 from harness.datasets._store.store import Store, Writer, prepare
 from harness.datasets._values.faults import Faults
 from harness.datasets._values.file_options import Share

@@ -8,7 +8,7 @@ import pytest
 from harness.core.errors import DataError, DataMissing, UserError
 from harness.datasets import Splits, Store, find_dataset
 from harness.datasets._images.image_files import pool
-from harness.datasets._images.selection import divide, hold_out, seeded_order
+from harness.datasets._store.selection import divide, hold_out, seeded_order
 
 NPZ = find_dataset("npz")
 RNG = np.random.default_rng(0)

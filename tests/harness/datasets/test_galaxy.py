@@ -66,7 +66,7 @@ def test_train_and_test_are_the_published_splits_except_validation(place, inside
     files = {name: sorted((store.root / place / name / inside).glob("*.jpeg")) for name in COUNTS}
     assert events(splits.train, splits.validation) == events(map(reference, files["training"]))
     np.testing.assert_array_equal(splits.test, np.stack([*map(reference, files["validation"] + files["test"])]))
-    assert "made of 12 and 11 images, 256 levels" in splits.description
+    assert "made of 12 and 11 images only, 256 levels" in splits.description
     assert "test is the folders validation and test" in splits.description
 
 
