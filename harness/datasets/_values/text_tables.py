@@ -69,9 +69,13 @@ class TextTable:
     line: int
     names: tuple[str, ...]
 
-    def opened(self) -> contextlib.AbstractContextManager[TextIO]:
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[TextIO]:
         """Open the file at its first row of numbers."""
-        return _rows(self)
+        with _decoded(self.name, self.path, self.encoding) as file:
+            for _ in range(self.skipped):
+                file.readline()
+            yield file
 
     @property
     def described(self) -> str:
@@ -220,11 +224,3 @@ def _decoded(name: str, path: Path, encoding: str) -> Iterator[TextIO]:
             yield text
         except UnicodeDecodeError as error:
             raise DataError(f"{name}: is no {encoding} text, as its byte order mark says ({error.reason})") from error
-
-
-@contextlib.contextmanager
-def _rows(table: TextTable) -> Iterator[TextIO]:
-    with _decoded(table.name, table.path, table.encoding) as file:
-        for _ in range(table.skipped):
-            file.readline()
-        yield file
