@@ -218,10 +218,8 @@ def _places(table: TextTable, chosen: CsvOptions) -> list[int]:
     if isinstance(chosen.columns, int):
         return list(range(chosen.columns))
     for column in chosen.columns:
-        if table.names.count(column) > 1:
-            raise DataError(
-                f"{table.name}: line {table.line} has {table.names.count(column)} columns {column!r}; rename them"
-            )
+        if (count := table.names.count(column)) > 1:
+            raise DataError(f"{table.name}: line {table.line} has {count} columns {column!r}; rename them")
     return [table.names.index(column) for column in chosen.columns]
 
 

@@ -130,7 +130,8 @@ def _build(name: str, folder: Path, files: Sequence[ImageFile], chosen: ImageFol
 def _images(name: str, folder: Path, files: Sequence[ImageFile], chosen: ImageFolderOptions) -> Iterator[np.ndarray]:
     """Yield each image, (1, C, H, W); raise a DataError with all faulty files after the last one."""
     resize: Resize | None = {True: "lanczos", "crop": "crop"}.get(chosen.resize)  # type: ignore[assignment]
-    faults, errors = Faults(f"{name}: {folder}", ": "), []
+    faults = Faults(f"{name}: {folder}", ": ")
+    errors: list[DataError] = []
     for file in files:
         try:
             image = read_image(name, file.path, chosen.shape, resize)
