@@ -274,20 +274,21 @@ def _choice(npz: Npz, counts: Mapping[str, int], chosen: ArrayOptions) -> tuple[
     `counts` are the events of the arrays that are used, by their names.
     """
     name, shuffled = npz.name, chosen.shuffled
-    forward = {key: seeded_order(count) if shuffled else np.arange(count) for key, count in counts.items()}
+    orders = {key: seeded_order(count) if shuffled else np.arange(count) for key, count in counts.items()}
     if len(counts) == 1:
-        [(key, order)] = forward.items()
+        [(key, order)] = orders.items()
         shares = chosen.shares or SHARES
         parts = divide(order, *share_out(f"{name}: {key}", counts[key], shares))
-        masks = {key: dict(zip(SPLITS, parts, strict=True))}
         how = f"by seed {SEED}" if shuffled else "in order"
-        return masks, f"train, validation and test are the shares {', '.join(map(str, shares))} of {key}, {how}"
-    masks = {"x_test": {"test": first_of(f"{name}: x_test", forward["x_test"], chosen.test)}}
+        sentence = f"train, validation and test are the shares {', '.join(map(str, shares))} of {key}, {how}"
+        return {key: dict(zip(SPLITS, parts, strict=True))}, sentence
     if "x_val" in counts:
-        masks["x_train"] = {"train": first_of(f"{name}: x_train", forward["x_train"], chosen.train)}
-        masks["x_val"] = {"validation": first_of(f"{name}: x_val", forward["x_val"], chosen.validation)}
+        asked = {"x_train": ("train", chosen.train), "x_val": ("validation", chosen.validation)}
+        asked["x_test"] = ("test", chosen.test)
+        masks = {key: {split: first_of(f"{name}: {key}", orders[key], n)} for key, (split, n) in asked.items()}
         return masks, "validation from x_val"
-    order = forward["x_train"] if shuffled else forward["x_train"][::-1]
+    masks = {"x_test": {"test": first_of(f"{name}: x_test", orders["x_test"], chosen.test)}}
+    order = orders["x_train"] if shuffled else orders["x_train"][::-1]
     size = chosen.validation or max(1, counts["x_train"] // HELD_OUT_PART)
     train, validation = hold_out(f"{name}: x_train", order, chosen.train, size)
     masks["x_train"] = {"train": train, "validation": validation}

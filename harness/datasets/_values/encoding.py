@@ -290,8 +290,8 @@ def _refuse_atoms(name: str, survey: Survey, detected: Sequence[Lattice | None],
             raise DataError(
                 f"{name}: in channel {channel} {share:.0%} of the values occur more than once, and no lattice"
                 f"{_too_fine(survey, detected)} holds all of them (values are padded, clipped, gamma-corrected, of "
-                "half precision, or were converted in several ways): a density on them can grow without bound. Give the "
-                "values from before that, or state `step` if there is one"
+                "half precision, or were converted in several ways): a density on them can grow without bound. Give "
+                "the values from before that, or state `step` if there is one"
             )
 
 

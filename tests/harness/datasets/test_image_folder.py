@@ -153,6 +153,8 @@ def test_exif_turns_an_image_upright(tmp_path):
     image.save(tmp_path / "turned.png", exif=exif)
     upright = np.rot90(PIXELS[0], -1)
     np.testing.assert_array_equal(read_image("x", tmp_path / "turned.png", (3, 8, 6)), first_channels(upright))
+    with pytest.raises(DataError, match=r"is 8 x 6 pixels; asked for 6 x 8"):
+        read_image("x", save(tmp_path / "flat.png", PIXELS[0]), (3, 8, 6))
 
 
 def test_larger_images_are_cropped_to_proportion_and_scaled_down_with_antialiasing(tmp_path):
